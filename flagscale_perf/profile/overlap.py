@@ -18,21 +18,21 @@ from flagscale_perf.profile.records import Sort
 def exposed(
     collectives: Sequence[Collective], events: Events, places: Attribution, pieces: Pieces
 ) -> list[Collective]:
-    """The same collectives, each with its exposed time. On a device: while no kernel of another sort runs.
-    On the host: the pieces of the step that are communication; each piece is one collective's, so that all
-    collectives make the communication of the step. None where neither is known.
+    """The same collectives, each with its exposed time; no time counts twice. On a device: while no kernel of
+    another sort runs, and no collective that is over before. On the host: the pieces of the step that are
+    communication; each is one collective's, so that all collectives make the communication of the step. None
+    where neither is known.
     """
-    device = None if events.kernels is None else _Device(events.kernels, {each.op for each in collectives})
     host_ns = _on_host(collectives, events, places, pieces)
-    found = []
-    for each, ns in zip(collectives, host_ns.tolist(), strict=True):
-        if each.executed >= 0:
-            found.append(replace(each, exposed_ns=ns))
-        elif device is not None:
-            end_ns = each.start_ns + each.total_ns
-            found.append(replace(each, exposed_ns=device.exposed_ns(each.start_ns, end_ns)))
-        else:
-            found.append(each)
+    found = [
+        replace(each, exposed_ns=ns) if each.executed >= 0 else each
+        for each, ns in zip(collectives, host_ns.tolist(), strict=True)
+    ]
+    if events.kernels is not None:
+        device = _Device(events.kernels, {each.op for each in collectives})
+        for at in sorted(range(len(found)), key=lambda at: found[at].start_ns + found[at].total_ns):
+            if found[at].executed < 0:
+                found[at] = replace(found[at], exposed_ns=device.exposed_ns(found[at]))
     return found
 
 
@@ -74,7 +74,13 @@ class _Device:
         self._starts = starts[first]
         self._ends = ends[np.append(np.flatnonzero(first)[1:] - 1, len(ends) - 1)] if len(ends) else ends
 
-    def exposed_ns(self, start_ns: int, end_ns: int) -> int:
-        """The part of this time in which no such kernel runs."""
+        self._until_ns = 0
+
+    def exposed_ns(self, each: Collective) -> int:
+        """The part of its time in which no such kernel runs, after the end of the one asked for before. They
+        are asked for in the order of their ends.
+        """
+        start_ns, end_ns = max(each.start_ns, self._until_ns), each.start_ns + each.total_ns
+        self._until_ns = end_ns
         inside = np.minimum(self._ends, end_ns) - np.maximum(self._starts, start_ns)
-        return end_ns - start_ns - int(np.maximum(inside, 0).sum())
+        return max(0, end_ns - start_ns) - int(np.maximum(inside, 0).sum())

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from flagscale_perf.analysis.rules import Case, Change, Evidence, Finding, Limit, Rule, find, rule
-from flagscale_perf.profile.analysis.operators import ENGINE, HOST, NOT_COMPUTE
+from flagscale_perf.profile.analysis.operators import NOT_COMPUTE
 from flagscale_perf.profile.analysis.report import ProfileReport
-from flagscale_perf.profile.analysis.spread import FEW_STEPS, scatter_of, spread_of
+from flagscale_perf.profile.analysis.spread import FEW_STEPS, SURE_STEPS, median_within, scatter_of, spread_of
 from flagscale_perf.profile.analysis.sums import Books, PhaseSums
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
@@ -33,14 +33,31 @@ ProfileRule = Rule[ProfileCase]
 
 
 def _takes(this: ProfileRule, books: Books, title: str, saved_ns: float, evidence: list[Evidence]) -> Finding:
-    """The cost as a share of the profiled steps, and what would be gained without it."""
-    left = books.total - saved_ns
-    return replace(
-        this.finding(title, evidence, GAIN),
-        cost_s=saved_ns * books.steps / NS_PER_S,
-        cost_share=saved_ns / books.total,
-        gain=saved_ns / left if left > 0 else None,
-    )
+    """What it costs in all steps of this kind; `_together` says what share of the whole that is."""
+    return replace(this.finding(title, evidence, GAIN), cost_s=saved_ns * books.steps / NS_PER_S)
+
+
+def _together(findings: Sequence[Finding], whole_s: float) -> list[Finding]:
+    """With their shares of all profiled steps and what would be gained. Together they are no more than the
+    whole: one that would be counts what the costlier ones leave of it, and names them.
+    """
+    left_s, made = whole_s, list[Finding]()
+    for one in findings:
+        if one.cost_s is not None and whole_s:
+            over = (
+                ()
+                if one.cost_s <= left_s
+                else tuple(dict.fromkeys(each.name for each in made if each.cost_s))
+            )
+            cost_s = min(one.cost_s, left_s)
+            left_s -= cost_s
+            if one.least_s is not None:
+                least_s = min(one.least_s, cost_s)
+                one = replace(one, least_s=least_s, least_gain=least_s / (whole_s - least_s))
+            gain = cost_s / (whole_s - cost_s) if cost_s < whole_s else None
+            one = replace(one, cost_s=cost_s, cost_share=cost_s / whole_s, gain=gain, overlaps=over)
+        made.append(one)
+    return made
 
 
 def _ranks(case: ProfileCase) -> int:
@@ -50,29 +67,32 @@ def _ranks(case: ProfileCase) -> int:
 
 @rule(
     limits={
-        "wait": Limit(0.02, "share", "ours: of a step, that the other ranks wait for this one alone"),
-        "steps": Limit(0.75, "share", "ours: of the steps, those in which they wait for it most"),
+        "wait": Limit(0.02, "share", "ours: of a step, that another rank waits for this one alone"),
     },
     causes=["more work on that rank, or a slower or shared processor", "its input comes later"],
     changes=[Change([], "look at this rank's rows before the collective: the network is not the cause")],
+    explains=["host_bound"],
 )
 def late_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:
-    """The other ranks wait for one rank in collectives and do nothing else, and not for each in turn."""
+    """The other ranks wait for one rank in collectives and do nothing else, and not for each in turn. The
+    cost is an interval: of the median step, by the steps that were profiled.
+    """
     books, found = case.report.whole, []
     if books is None or not books.total:
         return []
     for late in case.report.communication.lates:
-        steps, others = books.steps, max(1, _ranks(case) - 1)
-        each_ns = late.alone_ns / steps / others
-        share = each_ns / books.total
-        if not this.exceeds(share, "wait") or not this.exceeds(late.alone_steps, "steps"):
+        least, most = median_within(late.alone_ns), median_within(late.most_ns)
+        if least is None or most is None or not this.exceeds(least[0] / books.total, "wait"):
             continue
         words = (
-            f"of a step, {each_ns / NS_PER_MS:.3f} ms on each other rank; last in {late.lasts} of"
+            f"of a step: {least[0] / NS_PER_MS:.3f} to {most[1] / NS_PER_MS:.3f} ms; last in {late.lasts} of"
             f" {late.operations}, at {late.module or 'outside'} ({late.phase})"
         )
         title = f"The other ranks wait for rank {late.rank}"
-        finding = _takes(this, books, title, each_ns, [this.broke(words, share, "wait")])
+        evidence = [this.broke(words, least[0] / books.total, "wait")]
+        finding = replace(
+            _takes(this, books, title, most[1], evidence), least_s=least[0] * books.steps / NS_PER_S
+        )
         found.append(replace(finding, ranks=[late.rank], phase="communication"))
     return found
 
@@ -134,11 +154,15 @@ def uneven_stages(this: ProfileRule, case: ProfileCase) -> Finding | None:
     changes=[Change([], "larger batches, torch.compile, or CUDA graphs: fewer, longer operators")],
 )
 def host_bound(this: ProfileRule, case: ProfileCase) -> list[Finding]:
-    """Much of the step is spent in Python."""
-    found = []
+    """Much of the step is spent in Python. Not on a rank that the others wait for: what it spends there
+    beyond them is what they wait.
+    """
+    late, found = {rank for one in case.explained_by for rank in one.ranks}, []
     for sums in case.steps:
-        amounts = sums.by(lambda cell: cell.kind)
-        taken = sum(amounts[kind].self_ns for kind in (HOST, ENGINE) if kind in amounts)
+        own = [one for place, one in sums.books.items() if case.report.profile.ranks[place].rank not in late]
+        if not own:
+            continue
+        taken = sum(one.host + one.engine for one in own) / len(own)
         share = taken / sums.mean.total
         if this.exceeds(share, "host"):
             words = f"of a {sums.phase} step, {taken / NS_PER_MS:.3f} ms"
@@ -265,10 +289,13 @@ def judge(report: ProfileReport) -> ProfileReport:
     unjudged = [] if report.roofs.best else ["what the device could do at best: no roofs were measured"]
     if report.communication.unsplit:
         unjudged.append("waiting in collectives of which not all ranks were profiled")
+    if any(len(late.alone_ns) < SURE_STEPS for late in report.communication.lates):
+        unjudged.append(f"whether the others wait for one rank: that needs {SURE_STEPS} profiled steps")
     few = [phase for phase in report.sums if spread_of(report.profile, phase) is None]
     if few:
         unjudged.append(
             f"whether a layer of {' and '.join(few)} steps is slow or was slowed down: fewer than {FEW_STEPS}"
             " profiled steps show no spread"
         )
-    return replace(report, findings=find(RULES, ProfileCase(report)), unjudged=unjudged)
+    whole_s = 0.0 if report.whole is None else report.whole.total * report.whole.steps / NS_PER_S
+    return replace(report, findings=_together(find(RULES, ProfileCase(report)), whole_s), unjudged=unjudged)

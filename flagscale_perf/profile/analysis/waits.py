@@ -73,9 +73,9 @@ class Late(NamedTuple):
         lasts: how often it came last, of `operations`.
         late_ns: how much later than the one before it, together.
         waits_ns: what the others have waited in these operations and done nothing else, together.
-        alone_ns: of that, what is beyond the waiting for any other rank in the same step: ranks that are late
-            in turns, as on a busy machine, have next to none.
-        alone_steps: share of the steps in which there is any.
+        alone_ns: by step, what the one that waited longest for it did, less what anybody waited for another
+            rank: ranks that are late in turns, as on a busy machine, have as much below 0 as above.
+        most_ns: by step, the same without that.
         worst: the operation in which it came latest.
     """
 
@@ -86,8 +86,8 @@ class Late(NamedTuple):
     operations: int
     late_ns: int
     waits_ns: int
-    alone_ns: int
-    alone_steps: float
+    alone_ns: Sequence[int]
+    most_ns: Sequence[int]
     worst: Operation
 
 
@@ -162,9 +162,7 @@ def communication_of(profile: Profile) -> Communication:
         operations=operations,
         exposed_ns=_exposed(everything),
         waits=waits_of(operations),
-        lates=lates_of(
-            operation for operation in operations if len({stages[side.rank] for side in operation.sides}) == 1
-        ),
+        lates=lates_of(operations, stages),
         bubbles=bubbles_of(operations, ranks, steps),
         unsplit=sum(operation.transfer_ns is None for operation in operations),
         clocks=len({rank.clock for rank in ranks}),
@@ -238,34 +236,53 @@ def _ratio(value: int | None, by: int) -> float | None:
     return value / by if value and by else None
 
 
-def lates_of(operations: Iterable[Operation]) -> list[Late]:
+def lates_of(operations: Sequence[Operation], stages: Mapping[int, int | None] | None = None) -> list[Late]:
     """The ranks that arrive last in collectives, those first whose lateness costs the others most. Messages
-    are left out, as are collectives over several stages: pipeline stages wait for each other by design.
+    are left out, as are collectives over several pipeline stages: they wait for each other by design.
+    `stages`: of the ranks, where there are several.
     """
     found: dict[int, list[Operation]] = defaultdict(list)
-    count = 0
     for operation in operations:
-        if operation.late_ns is not None and operation.operation not in POINT_TO_POINT:
-            count += 1
+        is_one = len({(stages or {}).get(side.rank) for side in operation.sides}) == 1
+        if operation.late_ns is not None and operation.operation not in POINT_TO_POINT and is_one:
             found[next(side.rank for side in operation.sides if side.is_last)].append(operation)
-    steps = _waits_by_step(found)
+    count, steps = sum(map(len, found.values())), _scores(found, _waited_by(operations))
     made = [_late(rank, each, count, steps) for rank, each in found.items()]
     return sorted(made, key=lambda late: -late.waits_ns)
 
 
-Steps = Mapping[tuple[int, int], Mapping[int, int]]  # (window, step) -> rank -> waiting of others for it
+_Step = tuple[int, int]  # window, and step of it
 
 
-def _waits_by_step(lasts: Mapping[int, Sequence[Operation]]) -> Steps:
-    found: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)
-    for rank, operations in lasts.items():
-        for operation in operations:
-            side = operation.sides[0]
-            found[side.window, side.step][rank] += sum(map(_waited, operation.sides))
+def _waited_by(operations: Iterable[Operation]) -> Mapping[_Step, Counter[int]]:
+    """By step, how long each rank waited for any other, messages included."""
+    found: dict[_Step, Counter[int]] = defaultdict(Counter)
+    for operation in operations:
+        for side in operation.sides:
+            found[side.window, side.step][side.rank] += _waited(side)
     return found
 
 
-def _late(rank: int, last: Sequence[Operation], count: int, steps: Steps) -> Late:
+def _scores(
+    lasts: Mapping[int, Sequence[Operation]], waited: Mapping[_Step, Counter[int]]
+) -> Mapping[_Step, Mapping[int, int]]:
+    """By step and rank, the longest that another rank waited for it, less what it waited itself beyond that
+    rank's other waiting: who comes late because somebody else did is not to blame.
+    """
+    pairs: dict[_Step, Counter[tuple[int, int]]] = defaultdict(Counter)
+    for last, operations in lasts.items():
+        for operation in operations:
+            for side in operation.sides:
+                pairs[side.window, side.step][last, side.rank] += _waited(side)
+    found: dict[_Step, dict[int, int]] = {step: defaultdict(int) for step in pairs}
+    for step, waits in pairs.items():
+        for (last, other), ns in waits.items():
+            excuse = waited[step][last] - (waited[step][other] - ns)
+            found[step][last] = max(found[step][last], ns - max(0, excuse))
+    return found
+
+
+def _late(rank: int, last: Sequence[Operation], count: int, steps: Mapping[_Step, Mapping[int, int]]) -> Late:
     weights: Counter[tuple[str, str]] = Counter()
     for operation in last:
         side = next(side for side in operation.sides if side.is_last)
@@ -283,8 +300,8 @@ def _late(rank: int, last: Sequence[Operation], count: int, steps: Steps) -> Lat
         operations=count,
         late_ns=sum(operation.late_ns or 0 for operation in last),
         waits_ns=sum(_waited(side) for operation in last for side in operation.sides),
-        alone_ns=max(0, sum(alone_ns)),
-        alone_steps=sum(ns > 0 for ns in alone_ns) / len(alone_ns),
+        alone_ns=alone_ns,
+        most_ns=[waits.get(rank, 0) for waits in steps.values()],
         worst=max(last, key=lambda operation: operation.late_ns or 0),
     )
 

@@ -83,6 +83,17 @@ def test_on_a_device_other_kernels_hide_it() -> None:
     assert each.exposed_ns == 180 - 40 - 20
 
 
+def test_two_streams_collectives_do_not_expose_the_same_time_twice() -> None:
+    """From 120 to 300 and from 150 to 350, beside a product up to 200: together 150 of the device's time."""
+    made = [STEP_OF_1000, CALL, E("c10d::allreduce_", 111, 115)]
+    kernels = [
+        ("gemm", 0, 200, -1),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 120, 300, 1),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 150, 350, 2),
+    ]
+    assert [each.exposed_ns for each in exposed_of(events_of(made, kernels=kernels))] == [100, 50]
+
+
 def test_what_the_host_executes_beside_a_device_is_exposed_there() -> None:
     run = executed("gloo:all_reduce", 120, 300)
     events = events_of([STEP_OF_1000, CALL, run], kernels=[("gemm", 0, 400, -1)])

@@ -177,6 +177,5 @@ def test_the_place_that_the_step_waits_for_is_a_finding(tmp_path: Path) -> None:
     )
     assert layer.cost_share == pytest.approx(28 / 101, rel=1e-3)
     assert sorted(each.title for each in others) == [
-        "The other ranks wait for rank 1",
         "The step waits for rank 1, model.layers.1.mlp, aten::silu",
     ]

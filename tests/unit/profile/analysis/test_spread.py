@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.profile.analysis.source import read_profile
-from flagscale_perf.profile.analysis.spread import scatter_of, spread_of
+from flagscale_perf.profile.analysis.spread import median_within, scatter_of, spread_of
 from tests.profile_runs import Profiled
 
 
@@ -34,3 +34,10 @@ def test_few_steps_show_none(tmp_path: Path) -> None:
 
 def test_the_others_around_their_median() -> None:
     assert scatter_of([10, 12, 90, 11, 15], 2) == 1.0  # 10, 12, 11, 15: 1.5, 0.5, 0.5 and 3.5 from 11.5
+
+
+def test_between_which_values_the_median_lies() -> None:
+    """That all of 6 are on one side of it happens once in 32; that 9 or 10 of 10 are, 22 times in 1024."""
+    assert median_within([3, 1, 2, 6, 5, 4]) == (1, 6)
+    assert median_within(range(10)) == (1, 8)
+    assert median_within(range(5)) is None

@@ -43,9 +43,32 @@ def test_one_line_for_a_ranks_operations_of_one_sort() -> None:
         (1, "forward", "layers.0", 1, 2), (0, "forward", "layers.0", 1, 2),
     ]  # fmt: skip
     assert [(late.late_ns, late.waits_ns, late.alone_ns, late.worst.sequence) for late in lates] == [
-        (300, 300, 200, 5),
-        (100, 100, 0, 6),
+        (300, 300, [200], 5),
+        (100, 100, [-200], 6),
     ]
+
+
+def test_who_comes_late_because_of_another_is_not_to_blame() -> None:
+    """Rank 1 is 300 late to its group; so rank 0, which waits for it, is late to rank 2 in another one."""
+    first, second = "TENSOR_MODEL_PARALLEL_GROUP 0-1", "DATA_PARALLEL_GROUP 0/2"
+    lates = lates_of(operations_of(job(
+        [collective(100, 500, group=first), collective(700, 100, group=second)],
+        [collective(400, 200, group=first)],
+        [collective(400, 400, group=second)],
+        clocks="aaa",
+    )))  # fmt: skip
+    assert {late.rank: (late.waits_ns, late.alone_ns, late.most_ns) for late in lates} == {
+        1: (300, [300], [300]), 0: (300, [-300], [0]),
+    }  # fmt: skip
+
+
+def test_several_ranks_that_wait_for_one_lose_the_step_once() -> None:
+    group = "TENSOR_MODEL_PARALLEL_GROUP 0-2"
+    early = [collective(100, 500, group=group, group_size=3) for _ in range(2)]
+    (late,) = lates_of(operations_of(job(
+        *([one] for one in early), [collective(400, 200, group=group, group_size=3)], clocks="aaa",
+    )))  # fmt: skip
+    assert (late.rank, late.waits_ns, late.alone_ns) == (2, 600, [300])
 
 
 def test_waiting_that_compute_hides_is_none() -> None:
