@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from flagscale_perf.analysis.rules import Case, Change, Evidence, Finding, Limit, Rule, find, rule
-from flagscale_perf.profile.analysis.operators import NOT_COMPUTE
+from flagscale_perf.profile.analysis.operators import COMMUNICATION, ENGINE, HOST
 from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.profile.analysis.spread import FEW_STEPS, SURE_STEPS, median_within, scatter_of, spread_of
 from flagscale_perf.profile.analysis.sums import Books, PhaseSums
@@ -14,6 +15,7 @@ from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
 GAIN = "steps in the same time"
 FEW_LAYERS = 3
+RECOMPUTE = "recompute"  # the part of a step
 SCATTER = 5.0  # of which a layer is farther from the others than chance brings it
 
 
@@ -155,14 +157,15 @@ def uneven_stages(this: ProfileRule, case: ProfileCase) -> Finding | None:
 )
 def host_bound(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     """Much of the step is spent in Python. Not on a rank that the others wait for: what it spends there
-    beyond them is what they wait.
+    beyond them is what they wait. Nor what a slow layer spends there.
     """
     late, found = {rank for one in case.explained_by for rank in one.ranks}, []
     for sums in case.steps:
         own = [one for place, one in sums.books.items() if case.report.profile.ranks[place].rank not in late]
         if not own:
             continue
-        taken = sum(one.host + one.engine for one in own) / len(own)
+        slow = sum(one.python_ns for one in _slow_layers(case, sums))  # has a finding of its own
+        taken = sum(one.host + one.engine for one in own) / len(own) - slow
         share = taken / sums.mean.total
         if this.exceeds(share, "host"):
             words = f"of a {sums.phase} step, {taken / NS_PER_MS:.3f} ms"
@@ -171,47 +174,90 @@ def host_bound(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     return found
 
 
+class _Slow(NamedTuple):
+    """A layer that takes longer than the others, for one step; `python_ns` of what it takes more is Python."""
+
+    name: str
+    taken_ns: float
+    usual_ns: float
+    python_ns: float
+
+
+def _slow_layers(case: ProfileCase, sums: PhaseSums) -> list[_Slow]:
+    """By more than chance explains. Chance is what single steps take longer than the fastest step, as all of
+    it may have hit this layer, and how much layers that are alike differ.
+    """
+    times = _by_layer(sums, lambda kind: kind not in (COMMUNICATION, ENGINE))
+    python = _by_layer(sums, lambda kind: kind == HOST)
+    spread = spread_of(case.report.profile, sums.phase)
+    if len(times) < FEW_LAYERS or spread is None:
+        return []
+    found = []
+    usual = sorted(times.values())[len(times) // 2]
+    usual_python = sorted(python.get(name, 0.0) for name in times)[len(times) // 2]
+    for place, (name, taken) in enumerate(times.items()):
+        chance = max(spread * sums.mean.total, SCATTER * scatter_of([*times.values()], place))
+        if usual and taken - usual > chance:
+            more = min(max(0.0, python.get(name, 0.0) - usual_python), taken - usual)
+            found.append(_Slow(name, taken, usual, more))
+    return found
+
+
+def _by_layer(sums: PhaseSums, is_meant: Callable[[str], bool]) -> dict[str, float]:
+    amounts = sums.by_place(
+        lambda cell: (cell.place.name, cell.place.number), lambda cell: is_meant(cell.kind)
+    )
+    return {name: one.self_ns for (name, number), one in amounts.items() if number is not None}
+
+
 @rule(
     limits={
         "slower": Limit(1.5, "times", "ours: as long as the median layer"),
         "worth": Limit(0.02, "share", "ours: of a step, less is not worth a change"),
     },
-    causes=["the layer is another kind, its input is larger, or something else ran on the processor"],
+    causes=[
+        "the layer is another kind, its input is larger, or something else ran on the processor",
+        "where it is Python: the layer sleeps, waits or computes outside of operators",
+    ],
     changes=[
         Change([], "compare its rows with another layer's: the operator that differs is in the heat map")
     ],
 )
 def slow_layer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
-    """A layer computes much longer than the others, by more than chance explains. Chance is what single steps
-    take longer than the fastest step, as all of it may have hit this layer, and how much layers that are
-    alike differ.
-    """
+    """A layer takes much longer than the others, in operators or in Python."""
     found = []
     for sums in case.steps:
-        times = {
-            name: one.self_ns
-            for (name, number), one in sums.by_place(
-                lambda cell: (cell.place.name, cell.place.number), lambda cell: cell.kind not in NOT_COMPUTE
-            ).items()
-            if number is not None
-        }
-        if len(times) < FEW_LAYERS:
-            continue
-        usual = sorted(times.values())[len(times) // 2]
-        spread = spread_of(case.report.profile, sums.phase)
-        if spread is None:
-            continue
-        for place, (name, taken) in enumerate(times.items()):
+        for name, taken, usual, python in _slow_layers(case, sums):
             more = taken - usual
-            chance = max(spread * sums.mean.total, SCATTER * scatter_of([*times.values()], place))
-            if not usual or more <= chance or not this.exceeds(taken / usual, "slower"):
-                continue
-            if this.exceeds(more / sums.mean.total, "worth"):
-                words = f"{name}, {taken / NS_PER_MS:.3f} ms, the median {usual / NS_PER_MS:.3f} ms"
+            if this.exceeds(taken / usual, "slower") and this.exceeds(more / sums.mean.total, "worth"):
+                part = f"; {python / NS_PER_MS:.3f} ms of the difference are Python" if python else ""
+                words = f"{name}, {taken / NS_PER_MS:.3f} ms, the median {usual / NS_PER_MS:.3f} ms{part}"
                 title = f"{name} takes {taken / usual:.1f} times as long as the other layers ({sums.phase})"
-                found.append(
-                    _takes(this, sums.mean, title, more, [this.broke(words, taken / usual, "slower")])
-                )
+                evidence = [this.broke(words, taken / usual, "slower")]
+                found.append(_takes(this, sums.mean, title, more, evidence))
+    return found
+
+
+@rule(
+    limits={"again": Limit(0.15, "share", "ours: of a step, forward passes that run twice")},
+    causes=["activations are recomputed where the memory would hold them"],
+    changes=[
+        Change(
+            ["--recompute-granularity selective"],
+            "recompute attention alone, or fewer layers, as far as the memory allows",
+        )
+    ],
+)
+def recomputation(this: ProfileRule, case: ProfileCase) -> list[Finding]:
+    """Much of the step computes activations again."""
+    found = []
+    for sums in case.steps:
+        again = sums.by(lambda cell: cell.phase, lambda cell: cell.kind != COMMUNICATION).get(RECOMPUTE)
+        if again is not None and this.exceeds(again.self_ns / sums.mean.total, "again"):
+            share = again.self_ns / sums.mean.total
+            words = f"of a {sums.phase} step, {again.self_ns / NS_PER_MS:.3f} ms"
+            title = f"Recomputation takes {100 * share:.1f} % of a {sums.phase} step"
+            found.append(_takes(this, sums.mean, title, again.self_ns, [this.broke(words, share, "again")]))
     return found
 
 
@@ -221,11 +267,11 @@ def slow_layer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     changes=[Change([], "read shares, not times; larger batches make operators longer")],
 )
 def costly_observer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
-    """Profiling changes what it measures by more than clean steps differ among themselves."""
+    """Profiling changes what it measures by more than its own cost varies, and clean steps differ."""
     found = []
     for phase, one in case.report.observers.items():
         ratio, noise = one.ratio, (one.noise or 0.0) + abs((one.clean_ratio or 1.0) - 1.0)
-        if ratio is None or not this.exceeds(ratio, "observer") or ratio - 1 <= noise:
+        if ratio is None or not this.exceeds(ratio, "observer") or ratio - 1 <= max(noise, one.spread or 0.0):
             continue
         evidence = [this.broke(f"profiled {phase} steps against clean ones: {one.words}", ratio, "observer")]
         found.append(this.finding(f"Profiling makes a {phase} step x{ratio:.2f}", evidence, GAIN))
@@ -278,7 +324,8 @@ def felt_delay(this: ProfileRule, case: ProfileCase) -> list[Finding]:
 
 
 RULES: tuple[ProfileRule, ...] = (
-    *(late_rank, uneven_stages, transfers, host_bound, slow_layer, costly_observer, open_books, felt_delay),
+    *(late_rank, uneven_stages, transfers, host_bound, slow_layer, recomputation),
+    *(costly_observer, open_books, felt_delay),
 )
 
 

@@ -143,6 +143,27 @@ def test_a_layer_that_takes_longer_than_the_others(tmp_path: Path) -> None:
     assert one.cost_s == pytest.approx(0.060)  # 20 ms in each of 3 steps
 
 
+def test_a_layer_that_sleeps_is_named_and_not_called_python_between_operators(tmp_path: Path) -> None:
+    """It spends 40 ms of a step of 80 in Python, all of which is the layer's."""
+    layers = [(f"model.layers.{place}", Sort.OPERATOR, 10) for place in range(4)]
+    (one,) = _one_rank(tmp_path, *layers, ("model.layers.2.mlp", Sort.HOST, 40)).findings
+    assert one.title == "layer 2 takes 5.0 times as long as the other layers (train)"
+    assert one.evidence[0].figure.endswith("; 40.000 ms of the difference are Python")
+    assert one.cost_share == pytest.approx(0.5)
+
+
+def test_recomputation_that_takes_a_large_part(tmp_path: Path) -> None:
+    job = Profiled()
+    process = job.rank(0, 1)
+    for start in (0, 1000, 2000):
+        job.step(process, start, 100, 100, 0, 0, 0, 0, 0)
+    for part, ms in (("recompute", 20), ("backward", 50), (FORWARD, 30)):
+        job.row(process, (part, "model.layers.0", Sort.OPERATOR, MATMUL, 3, 3 * ms, None, None), steps=3)
+    job.window(process, steps=3, clean_steps=0)
+    (one,) = report_of(read_profile(job.write(tmp_path))).findings
+    assert (one.title, one.cost_share) == ("Recomputation takes 20.0 % of a train step", pytest.approx(0.2))
+
+
 def _noisy(directory: Path, seed: int, slow: float = 1.0) -> list[str]:
     """Layers that are called slow, of some alike ones of 10 ms that spread by 5 to 40 % and are held up now
     and then, as on a machine that others use; layer 1 takes `slow` times as long and spreads by 5 %.
@@ -232,4 +253,5 @@ def test_a_profiler_that_changes_what_it_measures(found: ProfileReport) -> None:
 
     assert with_ratio(1.5) == ["Profiling makes a train step x1.50"]
     assert with_ratio(1.05) == []
+    assert with_ratio(1.2, 2.14, 6.0) == []  # x2.14 +- 1.2: wider than what it would say
     assert with_ratio(1.5, clean=1.6) == []  # clean steps differ as much
