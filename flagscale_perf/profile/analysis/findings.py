@@ -175,7 +175,7 @@ def host_bound(this: ProfileRule, case: ProfileCase) -> list[Finding]:
 
 
 class _Slow(NamedTuple):
-    """A layer that takes longer than the others, for one step; `python_ns` of what it takes more is Python."""
+    """A layer that takes longer than the others, for one step; `python_ns` of the difference is Python."""
 
     name: str
     taken_ns: float
