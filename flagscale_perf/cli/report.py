@@ -47,7 +47,7 @@ class ReportCommand(Command):
         )
         parser.add_argument(
             "--sample",
-            metavar="PARTITION:INDEX",
+            metavar="PARTITION:INDEX|KEY",
             help="of traced queues: who created this sample, who wrote its fields, and who got them",
         )
         add_output(

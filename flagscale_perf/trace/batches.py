@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from zlib import crc32
 
 from flagscale_perf.spine.hot import span
 
@@ -37,6 +38,11 @@ def step_of(batch: Any) -> int | None:
         return None
     value = _single(info[STEP])
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def key_number(key: str) -> int:
+    """What a key is recorded as: its CRC-32, as keys may be of any length."""
+    return crc32(key.encode("utf-8", "backslashreplace"))
 
 
 def fields_of(batch: Any) -> Mapping[str, Any]:

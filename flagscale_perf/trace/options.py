@@ -28,6 +28,7 @@ class TraceOptions:
             it is the directory.
         to_stdout: lines go to the process's stdout, too (`TQ_TRACE_STDOUT`).
         stamp: a put gives its samples a trace id as a tag (`TQ_TRACE_STAMP`).
+        keys: which samples have which keys is recorded (`TQ_TRACE_KEYS`).
         every: of the operations and calls, each N-th (`TQ_SAMPLE_EVERY`).
         ratio: of the trace ids, this share (`TQ_SAMPLE_RATIO`).
         slow_ns: what takes longer is kept whatever the sampling says (`TQ_SAMPLE_SLOW_MS`); None: nothing is.
@@ -39,6 +40,7 @@ class TraceOptions:
     job: str = ""
     to_stdout: bool = False
     stamp: bool = False
+    keys: bool = False
     every: int = 1
     ratio: float = 1.0
     slow_ns: int | None = None
@@ -58,6 +60,7 @@ class TraceOptions:
             "TQ_TRACE_JOB": self.job,
             "TQ_TRACE_STDOUT": str(int(self.to_stdout)),
             "TQ_TRACE_STAMP": str(int(self.stamp)),
+            "TQ_TRACE_KEYS": str(int(self.keys)),
             "TQ_SAMPLE_EVERY": str(self.every),
             "TQ_SAMPLE_RATIO": repr(self.ratio),
             "TQ_SAMPLE_SLOW_MS": "" if self.slow_ns is None else repr(self.slow_ns / 1e6),
@@ -78,6 +81,7 @@ class TraceOptions:
             job=environment.get("TQ_TRACE_JOB", ""),
             to_stdout=_flag(environment, "TQ_TRACE_STDOUT"),
             stamp=_flag(environment, "TQ_TRACE_STAMP"),
+            keys=_flag(environment, "TQ_TRACE_KEYS"),
             every=int(every),
             ratio=_number("TQ_SAMPLE_RATIO", ratio, 1.0),
             slow_ns=None if not slow_ms else int(_number("TQ_SAMPLE_SLOW_MS", slow_ms, 1e9) * 1e6),

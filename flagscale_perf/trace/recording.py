@@ -7,6 +7,7 @@ from flagscale_perf.trace.records import (
     CallRecord,
     ClearRecord,
     FieldsRecord,
+    KeysRecord,
     OperationRecord,
     RowsRecord,
     StartRecord,
@@ -27,7 +28,7 @@ class TracePipeline(ProcessesPipeline):
     numbered = (OperationRecord, CallRecord)
     recorded = (
         *(*numbered, StartRecord, NameRecord, WaitRecord),
-        *(RowsRecord, ClearRecord, FieldsRecord, UnitsRecord, UnsizedRecord),
+        *(RowsRecord, ClearRecord, FieldsRecord, UnitsRecord, UnsizedRecord, KeysRecord),
     )
     things = "calls and operations"
     period_s = 0.1  # so that `tail -f` shows a call within 0.5 s

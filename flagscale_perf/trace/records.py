@@ -238,6 +238,22 @@ class WaitRecord(NamedTuple):
     trace_id: Annotated[str, Bytes(TRACE_ID_BYTES)]
 
 
+@record("tq_keys", slot=34, start="at_ns")
+class KeysRecord(NamedTuple):
+    """Samples have been given keys, or new values under the same ones. One request may have several records.
+
+    Attributes:
+        process, partition: as of an operation.
+        at_ns: monotonic mark.
+        keys: index and number of its key (`batches.key_number`) of each sample, one after another.
+    """
+
+    process: int
+    partition: int
+    at_ns: int
+    keys: tuple[int, ...]
+
+
 @record("tq_fields", slot=21)
 class FieldsRecord(NamedTuple):
     """Which fields a put or get has, kept once, before the first operation that has just these. A set of many

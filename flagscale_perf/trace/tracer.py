@@ -12,18 +12,18 @@ import itertools
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.errors import raised_by_signal
-from flagscale_perf.spine.peers.records import NameRecord
-from flagscale_perf.spine.records import Record, room_of, tuple_of
+from flagscale_perf.spine.records import Record, tuple_of
 from flagscale_perf.trace.batches import (
     Place,
     by_partition,
     extent_of,
     fields_of,
+    key_number,
     known_bytes,
     payload_bytes,
     place_of,
@@ -37,12 +37,8 @@ from flagscale_perf.trace.records import (
     Begun,
     CallRecord,
     ClearRecord,
-    FieldsRecord,
     OperationRecord,
-    RowsRecord,
     StartRecord,
-    UnitsRecord,
-    UnsizedRecord,
     WaitRecord,
 )
 from flagscale_perf.trace.running import (
@@ -58,20 +54,14 @@ from flagscale_perf.trace.running import (
     new_id,
 )
 from flagscale_perf.trace.sampling import Sampling
-
-MOST_NAMES = 4096  # that are remembered; a run that names each partition anew has no end of them
-RANGES_ROOM, CLEAR_ROOM, UNITS_ROOM = (  # of pairs
-    room_of(kind) // 2 * 2 for kind in (RowsRecord, ClearRecord, UnitsRecord)
-)
-FIELDS_ROOM, UNSIZED_ROOM = room_of(FieldsRecord), room_of(UnsizedRecord)
-MOST_RANGES = 64 * RANGES_ROOM  # integers of those of one operation
+from flagscale_perf.trace.side import CLEAR_ROOM, Side, parts_of
 
 _NO_FIELDS: Mapping[str, Any] = {}
 _NO_ROWS: Sequence[int] = ()
 _NOWHERE: tuple[None, None, tuple[int, ...]] = (None, None, ())
 
 
-class Tracer:
+class Tracer(Side):
     """Makes the records of this process.
 
     Args:
@@ -81,20 +71,17 @@ class Tracer:
 
     def __init__(self, options: TraceOptions, put: Callable[[Record], None]) -> None:
         self.options = options
-        self._put = put
+        super().__init__(put)
         self._trace, self._detail = options.trace, options.detail
         self._sampling = Sampling.of(options)
         self._keeps_all = self._sampling.keeps_all
         self._slow_ns = sys.maxsize if options.slow_ns is None else options.slow_ns
         self._lock = threading.Lock()
-        self.begin()
 
     def begin(self) -> None:
         """Restarts numbers and names, as a forked child must."""
+        super().begin()
         self._numbers = itertools.count(1)
-        self._name_numbers = itertools.count(1)
-        self._names: dict[str, int] = {}
-        self._field_sets: dict[tuple[str, ...], int] = {}
 
     def begin_call(self, function: str, batch: Any) -> Call | None:
         """Begins a call, to which everything that follows belongs; None if tracing has just failed."""
@@ -190,6 +177,15 @@ class Tracer:
                     rows, wait.trace_id,
                 )
             )  # fmt: skip
+        except Exception as failure:
+            fail(failure)
+
+    def add_keys(self, keys: str | Sequence[str], batch: Any) -> None:
+        """Records which sample of the batch has which of its keys."""
+        held = [keys] if isinstance(keys, str) else keys
+        try:
+            pairs = zip(batch.global_indexes, map(key_number, held), strict=False)
+            self._put_keys(monotonic_ns(), pairs, batch.partition_ids[0])
         except Exception as failure:
             fail(failure)
 
@@ -304,7 +300,7 @@ class Tracer:
         error_name = self._error_name(error)
         for partition, rows in cleared.items():
             name, ranges = self._name(partition), ranges_of(rows)
-            for part, is_cut in _parts_of(ranges, CLEAR_ROOM):
+            for part, is_cut in parts_of(ranges, CLEAR_ROOM):
                 self._put(
                     ClearRecord(
                         0, call_number, clear.start_ns, total_ns, name, error_name, is_partition, is_cut, part
@@ -351,45 +347,6 @@ class Tracer:
             call.is_kept = not is_known or self._sampling.keeps(trace_id, partition, first)
         return call.is_kept is not False
 
-    def _name(self, text: str) -> int:
-        number = self._names.get(text)
-        if number is None:
-            number = next(self._name_numbers)
-            self._put(NameRecord(0, number, text))  # first: another thread may find the number at once
-            if len(self._names) >= MOST_NAMES:
-                self._names = {}
-            self._names[text] = number
-        return number
-
-    def _error_name(self, error: BaseException | None) -> int:
-        return 0 if error is None else self._name(type(error).__name__)
-
-    def _field_set(self, fields: tuple[str, ...]) -> int:
-        """The number of this set of fields."""
-        names = [self._name(str(field)) for field in fields]
-        number = next(self._name_numbers)
-        for at in range(0, len(names), FIELDS_ROOM):
-            self._put(FieldsRecord(0, number, tuple(names[at : at + FIELDS_ROOM])))
-        if len(self._field_sets) >= MOST_NAMES:
-            self._field_sets = {}
-        self._field_sets[fields] = number
-        return number
-
-    def _put_units(self, number: int, waits: Sequence[tuple[str, int]]) -> None:
-        names = self._names
-        held: list[int] = []
-        for unit, wait_ns in waits[: UNITS_ROOM // 2]:
-            held += (names.get(unit) or self._name(unit), wait_ns)
-        self._put(tuple_of(UnitsRecord, (0, number, tuple(held))))
-
-    def _put_unsized(self, number: int, known: int, fields: Sequence[str]) -> None:
-        names = tuple(self._name(field) for field in fields[:UNSIZED_ROOM])
-        self._put(UnsizedRecord(0, number, known, names))
-
-    def _put_ranges(self, number: int, ranges: tuple[int, ...]) -> None:
-        for part, is_cut in _parts_of(ranges, RANGES_ROOM):
-            self._put(RowsRecord(0, number, is_cut, part))
-
 
 active: Tracer | None = None
 _has_failed = False
@@ -425,12 +382,3 @@ def _begin_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_begin_in_child)
-
-
-def _parts_of(ranges: tuple[int, ...], room: int) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Splits ranges into parts of one record each, and tells whether some were left out; at least one
-    part.
-    """
-    end = min(len(ranges), MOST_RANGES)
-    for at in range(0, end or 1, room):
-        yield ranges[at : min(at + room, end)], int(at + room >= end < len(ranges))

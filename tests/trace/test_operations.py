@@ -9,10 +9,13 @@ import ray
 import torch
 from tensordict import TensorDict
 
+from flagscale_perf.trace.analysis.moves import pairs_of
+from flagscale_perf.trace.batches import key_number
 from flagscale_perf.trace.records import (
     ONE,
     Begun,
     ClearRecord,
+    KeysRecord,
     Kind,
     OperationRecord,
     StartRecord,
@@ -123,6 +126,16 @@ def test_what_is_cleared_is_recorded_and_its_indexes_come_again(queue: Any) -> N
     assert all(one.total_ns > 0 for one in clears)
     assert [one.number for one in kept.of(OperationRecord)] == [1, 2]
     assert clears[0].start_ns + clears[0].total_ns <= kept.of(OperationRecord)[1].start_ns
+
+
+def test_a_key_is_recorded_with_its_sample(queue: Any) -> None:
+    keys = ["a", "b", "c"]
+    with traced(keys=True) as kept:
+        queue.kv_batch_put(keys, "keyed", batch(3))
+    rows = queue.get_client().kv_retrieve_meta(keys=keys, partition_id="keyed", create=False).global_indexes
+    (record,) = kept.of(KeysRecord)
+    assert kept.names[record.partition] == "keyed"
+    assert dict(pairs_of(record.keys)) == dict(zip(rows, map(key_number, keys), strict=True))
 
 
 def test_undone_everything_is_as_before(queue: Any) -> None:

@@ -19,7 +19,7 @@ from flagscale_perf.trace import tracer as tracing
 MODULE = "transfer_queue.client"
 CLIENT = "AsyncTransferQueueClient"
 PUT, GET, TAGS = "async_put", "async_get_data", "async_set_custom_meta"
-WAIT = "async_get_meta"
+WAIT, KEYS = "async_get_meta", "async_kv_retrieve_meta"
 CLEAR, CLEAR_PARTITION = "async_clear_samples", "async_clear_partition"
 MARK = "_mark_clearing_in_controller"  # is given the samples of a partition that is cleared
 _FETCH = "fetch"
@@ -54,6 +54,12 @@ def patch_waits(module: ModuleType, patches: Patches) -> None:
         patches.set(client, WAIT, _traced_wait(getattr(client, WAIT)))
     else:
         tracing.note(f"{MODULE}.{CLIENT}.{WAIT} is gone: how long consumers wait is not known")
+
+
+def patch_keys(module: ModuleType, patches: Patches) -> None:
+    """Wraps what gives samples their keys."""
+    client = getattr(module, CLIENT)
+    patches.set(client, KEYS, _keyed(getattr(client, KEYS)))
 
 
 def patch_tags(module: ModuleType, patches: Patches) -> None:
@@ -195,6 +201,21 @@ def _marked(mark: _Method) -> _Method:
         return await mark(self, metadata, *args, **kwargs)
 
     return mark_clearing
+
+
+def _keyed(retrieve: _Method) -> _Method:
+    parameters = tuple(inspect.signature(retrieve).parameters)[1:]  # without the client
+
+    @functools.wraps(retrieve)
+    async def async_kv_retrieve_meta(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Retrieves as before."""
+        batch = await retrieve(self, *args, **kwargs)
+        said = dict(zip(parameters, args, strict=False)) | kwargs
+        if tracing.active is not None and said.get("create") and batch.global_indexes:
+            tracing.active.add_keys(said["keys"], batch)
+        return batch
+
+    return async_kv_retrieve_meta
 
 
 def _stamped(set_tags: _Method) -> _Method:

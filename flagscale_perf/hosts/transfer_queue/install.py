@@ -66,6 +66,8 @@ class Installation:
             if self.options.detail:
                 client.patch_clears(module, self._patches)
                 client.patch_waits(module, self._patches)
+                if self.options.keys:
+                    client.patch_keys(module, self._patches)
             client.patch_client(module, self._patches)
 
     def undo(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from flagscale_perf.spine.clock import NS_PER_S
-from flagscale_perf.trace.records import CallRecord, ClearRecord, Kind, OperationRecord
+from flagscale_perf.trace.records import CallRecord, ClearRecord, KeysRecord, Kind, OperationRecord
 
 CLOCKS_AGREE_NS = NS_PER_S  # ours: of machines whose clocks are kept by NTP or PTP
 MAX_KEPT = 1_000_000  # puts and gets, and calls: later ones are summed up but not joined
@@ -105,6 +105,7 @@ class Moves:
         moves: puts and gets.
         works: calls, by process and number.
         clears: of samples.
+        keys: by partition and number of the key, when each index was given it.
         left_out: puts and gets beyond `MAX_KEPT`.
     """
 
@@ -112,6 +113,7 @@ class Moves:
         self.moves: list[Move] = []
         self.works: dict[tuple[str, int], Work] = {}
         self.clears: list[Clear] = []
+        self.keys: dict[tuple[str, int], dict[int, int]] = {}
         self.left_out = 0
 
     def add(self, one: OperationRecord, process: str, what: What, offset_ns: int) -> None:
@@ -133,6 +135,12 @@ class Moves:
                 what.fields, one.step, one.weight_milli / 1000,
             )
         )  # fmt: skip
+
+    def add_keys(self, record: KeysRecord, partition: str, offset_ns: int) -> None:
+        """Adds keys, the latest time for each index; `offset_ns` as of an operation."""
+        for index, key in pairs_of(record.keys):
+            if (partition, key) in self.keys or len(self.keys) < MAX_KEPT:
+                self.keys.setdefault((partition, key), {})[index] = record.at_ns + offset_ns
 
     def add_call(self, call: CallRecord, process: str, function: str, offset_ns: int) -> None:
         """Adds the next call."""

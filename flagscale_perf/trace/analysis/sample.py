@@ -13,6 +13,7 @@ from flagscale_perf.trace.analysis.lineage import join
 from flagscale_perf.trace.analysis.lives import Nodes, cleared_exactly, in_turn
 from flagscale_perf.trace.analysis.moves import Clear, Move, Moves
 from flagscale_perf.trace.analysis.source import Traces
+from flagscale_perf.trace.batches import key_number
 from flagscale_perf.trace.records import Kind
 
 UNKNOWN = "(not recorded)"
@@ -52,10 +53,10 @@ class Sample:
 
 
 def report_of_sample(traces: Traces, asked: str) -> Report:
-    """Of the sample PARTITION:INDEX. Raises PerfError where nothing of it is recorded."""
-    partition, index = _parsed(asked)
+    """Of the sample PARTITION:INDEX or PARTITION:KEY. Raises PerfError where nothing of it is recorded."""
     if traces.moves is None:
         raise PerfError(f"a log has no indexes, so nothing is known of sample {asked!r}; give the run file")
+    partition, index = _by_key(traces.moves, asked) or _parsed(asked)
     found = Sample(partition, index, _Story(traces.moves, partition, index).events())
     if not found.events:
         known = sorted({move.partition for move in traces.moves.moves})
@@ -75,10 +76,22 @@ def report_of_sample(traces: Traces, asked: str) -> Report:
     )
 
 
+def _by_key(moves: Moves, asked: str) -> tuple[str, int] | None:
+    """The sample that was given this key last; None where it is no key."""
+    for at, letter in enumerate(asked):
+        held = moves.keys.get((asked[:at], key_number(asked[at + 1 :]))) if letter == ":" else None
+        if held:
+            return asked[:at], max(held, key=lambda index: held[index])
+    return None
+
+
 def _parsed(asked: str) -> tuple[str, int]:
     partition, colon, index = asked.rpartition(":")
     if not colon or not index.isascii() or not index.isdigit():
-        raise PerfError(f"--sample is PARTITION:INDEX, such as train_0:17, not {asked!r}")
+        raise PerfError(
+            f"--sample is PARTITION:INDEX, such as train_0:17, not {asked!r}; PARTITION:KEY where the run was"
+            " traced with TQ_TRACE_KEYS=1 and a sample has this key"
+        )
     return partition, int(index)
 
 

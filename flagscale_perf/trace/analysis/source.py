@@ -25,6 +25,7 @@ from flagscale_perf.trace.records import (
     CallRecord,
     ClearRecord,
     FieldsRecord,
+    KeysRecord,
     OperationRecord,
     RowsRecord,
     StartRecord,
@@ -180,9 +181,8 @@ class RunReader:
                 self._call(record) if isinstance(record, CallRecord) else self._wait(record)
             case RowsRecord() | UnitsRecord():
                 self._before.setdefault(record.process, []).append(record)
-            case ClearRecord() if self._traces.moves is not None:
-                partition = self.name(record.process, record.partition)
-                self._traces.moves.add_clear(record, partition, self._offset_ns)
+            case ClearRecord() | KeysRecord() if self._traces.moves is not None:
+                self._of_partition(record, self._traces.moves)
             case NameRecord() | FieldsRecord() | UnsizedRecord():
                 self._named(record)
             case ProcessRecord():
@@ -192,6 +192,13 @@ class RunReader:
             case RunEnd():
                 self.end = record.reason
                 self._traces.losses.dropped += record.dropped
+
+    def _of_partition(self, record: ClearRecord | KeysRecord, moves: Moves) -> None:
+        partition = self.name(record.process, record.partition)
+        if isinstance(record, ClearRecord):
+            moves.add_clear(record, partition, self._offset_ns)
+        else:
+            moves.add_keys(record, partition, self._offset_ns)
 
     def _follow(self, record: Any) -> None:
         if isinstance(record, StartRecord | End):

@@ -19,12 +19,13 @@ def test_nothing_is_on_by_itself() -> None:
 def test_every_variable_has_its_field(tmp_path: Path) -> None:
     variables = {
         "TQ_TRACE_ENABLED": "true", "TQ_TRACE_DETAIL_ENABLED": " ON ", "TQ_TRACE_DIR": str(tmp_path),
-        "TQ_TRACE_JOB": "job", "TQ_TRACE_STDOUT": "yes", "TQ_TRACE_STAMP": "1", "TQ_SAMPLE_EVERY": "10",
+        "TQ_TRACE_JOB": "job", "TQ_TRACE_STDOUT": "yes", "TQ_TRACE_STAMP": "1", "TQ_TRACE_KEYS": "on",
+        "TQ_SAMPLE_EVERY": "10",
         "TQ_SAMPLE_RATIO": "0.1", "TQ_SAMPLE_SLOW_MS": "2.5",
     }  # fmt: skip
     assert TraceOptions.of(variables) == TraceOptions(
-        trace=True, detail=True, directory=tmp_path, job="job", to_stdout=True, stamp=True, every=10,
-        ratio=0.1, slow_ns=2_500_000,
+        trace=True, detail=True, directory=tmp_path, job="job", to_stdout=True, stamp=True,
+        keys=True, every=10, ratio=0.1, slow_ns=2_500_000,
     )  # fmt: skip
 
 

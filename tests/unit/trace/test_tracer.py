@@ -28,7 +28,8 @@ from flagscale_perf.trace.records import (
     UnsizedRecord,
 )
 from flagscale_perf.trace.running import CALL, GET, PUT, Call, Clear, Operation
-from flagscale_perf.trace.tracer import CLEAR_ROOM, FIELDS_ROOM, RANGES_ROOM, Tracer
+from flagscale_perf.trace.side import CLEAR_ROOM, FIELDS_ROOM, MOST_RANGES, RANGES_ROOM
+from flagscale_perf.trace.tracer import Tracer
 
 OPTIONS = {"trace": True, "detail": True, "directory": Path("unused")}
 
@@ -208,13 +209,6 @@ def test_scattered_rows_come_before_their_operation_in_as_many_records_as_it_tak
     assert layout is not None and layout.room // 2 * 2 == RANGES_ROOM
 
 
-def test_too_many_ranges_are_cut_and_say_so(clock) -> None:
-    tracer, records = traced()
-    tracer.end_operation(Operation(GET, None, 0), batch(list(range(0, 2000, 2))), {}, None)
-    cut = [record.is_cut for record in records if isinstance(record, RowsRecord)]
-    assert cut == [0] * 63 + [1]
-
-
 def test_rows_in_another_order_are_one_range_still(clock) -> None:
     tracer, records = traced()
     tracer.end_operation(Operation(GET, None, 0), batch([3, 2, 1]), {}, None)
@@ -365,15 +359,6 @@ def test_a_batch_that_cannot_be_read_ends_tracing_and_nothing_else(capsys) -> No
     assert "AttributeError" in capsys.readouterr().err
 
 
-def test_names_are_bounded(clock, monkeypatch) -> None:
-    monkeypatch.setattr(tracing, "MOST_NAMES", 2)
-    tracer, records = traced()
-    for partition in ("a", "b", "c", "a"):
-        tracer.end_operation(Operation(GET, None, 0), batch([0], partition), {}, None)
-    names = [record for record in records if isinstance(record, NameRecord)]
-    assert names == [NameRecord(0, n, text) for n, text in enumerate("abca", 1)]
-
-
 def test_a_forked_child_begins_its_numbers_and_names_anew(clock) -> None:
     tracer, records = traced()
     tracing.active = tracer
@@ -416,11 +401,11 @@ def test_a_cleared_partition_whose_samples_nobody_has_said_is_one_record(clock) 
 
 def test_a_clear_of_scattered_samples_has_several_records_up_to_a_bound(clock) -> None:
     tracer, records = traced()
-    rows = list(range(0, 4 * tracing.MOST_RANGES, 2))
+    rows = list(range(0, 4 * MOST_RANGES, 2))
     tracer.end_clear(Clear(None, batch(rows), start_ns=0), None)
     clears = [record for record in records if isinstance(record, ClearRecord)]
     named = [number for clear in clears for number in clear.ranges[::2]]
-    assert named == rows[: tracing.MOST_RANGES // 2]
+    assert named == rows[: MOST_RANGES // 2]
     assert max(len(clear.ranges) for clear in clears) == CLEAR_ROOM
     assert [clear.is_cut for clear in clears] == [0] * (len(clears) - 1) + [1]
 

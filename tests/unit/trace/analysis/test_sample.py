@@ -12,6 +12,8 @@ from flagscale_perf.report import text
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.trace.analysis.sample import report_of_sample
 from flagscale_perf.trace.analysis.source import read_traces
+from flagscale_perf.trace.batches import key_number
+from flagscale_perf.trace.records import KeysRecord
 from tests.trace_runs import MS, Job, lines_of_call
 
 
@@ -40,6 +42,22 @@ def test_a_sample_has_who_created_it_and_who_wrote_each_field(tmp_path: Path) ->
     ]
     missing = report_of_sample(read_traces([_story(tmp_path)]), "train:1").content.as_dict()["events"][2]
     assert missing["written"] == "prompt: D 1 at 0.002700 s; response: (not recorded)"
+
+
+def test_a_sample_is_found_by_the_key_that_it_had_last(tmp_path: Path) -> None:
+    job = Job()
+    driver = job.process("D", 1)
+    partition = job.name(driver, "a:b")
+    for at, index in ((0, 3), (10 * MS, 4)):
+        job.records.append(
+            KeysRecord(driver, partition, at, (1, key_number("other"), index, key_number("k:1")))
+        )
+        job.put(driver, at, [1, index], partition="a:b")
+    traces = read_traces([job.write(tmp_path)])
+    assert report_of_sample(traces, "a:b:k:1").content.as_dict()["index"] == 4
+    assert report_of_sample(traces, "a:b:3").content.as_dict()["index"] == 3
+    with pytest.raises(PerfError, match=r"TQ_TRACE_KEYS=1 and a sample has this key"):
+        report_of_sample(traces, "a:b:nobody")
 
 
 def test_the_command_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
