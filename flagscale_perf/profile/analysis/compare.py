@@ -224,8 +224,8 @@ def _parts(
 def _amounts(sums: PhaseSums) -> dict[str, float]:
     """Milliseconds of a profiled step by part, in the order shown."""
     kinds, places = sums.by(lambda cell: cell.kind), sums.by_place(lambda cell: cell.place)
-    made = {f"{KIND}{kind}": kinds[kind].self_ns for kind in sums.kinds}
-    made |= {_title(place): places[place].self_ns for place in sums.places if places[place].self_ns}
+    made = {f"{KIND}{kind}": kinds[kind].worked_ns for kind in sums.kinds}
+    made |= {_title(place): places[place].worked_ns for place in sums.places if places[place].worked_ns}
     return {name: ns / NS_PER_MS for name, ns in made.items()}
 
 

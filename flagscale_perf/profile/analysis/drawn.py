@@ -101,7 +101,7 @@ def _grid(
     amounts = add(lambda cell: (cell.place.name, key(cell)), chosen)
     return [
         [
-            None if (one := amounts.get((row, column))) is None else scale * one.self_ns / NS_PER_MS
+            None if (one := amounts.get((row, column))) is None else scale * one.worked_ns / NS_PER_MS
             for column in columns
         ]
         for row in rows

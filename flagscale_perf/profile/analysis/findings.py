@@ -166,6 +166,8 @@ def host_bound(this: ProfileRule, case: ProfileCase) -> list[Finding]:
             continue
         slow = sum(one.python_ns for one in _slow_layers(case, sums))  # has a finding of its own
         taken = sum(one.host + one.engine for one in own) / len(own) - slow
+        if sums.busy is not None:  # a device that has work waits for no Python
+            taken = min(taken, max(0.0, sums.mean.total - sums.busy))
         share = taken / sums.mean.total
         if this.exceeds(share, "host"):
             words = f"of a {sums.phase} step, {taken / NS_PER_MS:.3f} ms"
@@ -207,7 +209,7 @@ def _by_layer(sums: PhaseSums, is_meant: Callable[[str], bool]) -> dict[str, flo
     amounts = sums.by_place(
         lambda cell: (cell.place.name, cell.place.number), lambda cell: is_meant(cell.kind)
     )
-    return {name: one.self_ns for (name, number), one in amounts.items() if number is not None}
+    return {name: one.worked_ns for (name, number), one in amounts.items() if number is not None}
 
 
 @rule(

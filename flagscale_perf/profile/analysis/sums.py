@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
 from flagscale_perf.profile.analysis.layers import Place, Places, ordered, within
@@ -45,19 +45,25 @@ class Cell:
     flops: float | None
     moved_bytes: float | None
 
+    @property
+    def worked_ns(self) -> float:
+        """Of its kernels; of the host where there is no device."""
+        return self.self_ns if self.device_ns is None else self.device_ns
+
 
 @dataclass
 class Amount:
     """Cells added up, per step of the mean rank among those that have the place.
 
     Attributes:
-        self_ns: time, what is called in turn aside.
+        self_ns: time of the host, what is called in turn aside; worked_ns: of the device where there is one.
         counted_ns: of the cells whose FLOPs are known; `moved_ns` of those whose bytes are.
         runs: how often.
         flops, moved_bytes: 0 where nothing is known.
     """
 
     self_ns: float = 0.0
+    worked_ns: float = 0.0
     runs: float = 0.0
     flops: float = 0.0
     counted_ns: float = 0.0
@@ -66,8 +72,9 @@ class Amount:
 
     def add(self, cell: Cell, share: float) -> None:
         """Adds a cell with this weight."""
-        worked_ns = cell.self_ns if cell.device_ns is None else cell.device_ns
+        worked_ns = cell.worked_ns
         self.self_ns += share * cell.self_ns
+        self.worked_ns += share * worked_ns
         self.runs += share * cell.runs
         if cell.flops is not None:
             self.flops += share * cell.flops
@@ -96,7 +103,7 @@ class Books:
     @classmethod
     def mixed(cls, kinds: Sequence[Books]) -> Books | None:
         """The weighted mean of several kinds of steps; None if there are none."""
-        steps, *others = (field.name for field in fields(Books))
+        steps, *others = (each.name for each in fields(Books))
         count = sum(one.steps for one in kinds)
         if not count:
             return None
@@ -123,18 +130,25 @@ class PhaseSums:
         cells: of all ranks.
         books: of each rank that has such steps, by its place in the profile.
         titles: of these ranks.
+        busy_ns: of each rank's device, in which at least one kernel ran; empty without devices.
     """
 
     phase: str
     cells: Sequence[Cell]
     books: dict[int, Books]
     titles: dict[int, str]
+    busy_ns: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def busy(self) -> float | None:
+        """Of the mean rank's device, for a step; None without one."""
+        return sum(self.busy_ns.values()) / len(self.busy_ns) if self.busy_ns else None
 
     @property
     def mean(self) -> Books:
         """The mean over all ranks."""
         count = len(self.books)
-        steps, *others = (field.name for field in fields(Books))
+        steps, *others = (each.name for each in fields(Books))
         values = {name: sum(getattr(one, name) for one in self.books.values()) / count for name in others}
         return Books(steps=max(one.steps for one in self.books.values()), **values)
 
@@ -191,15 +205,18 @@ def sums_of(profile: Profile) -> dict[str, PhaseSums]:
     for phase in profile.phases():
         cells: list[Cell] = []
         books: dict[int, Books] = {}
+        busy: dict[int, float] = {}
         for number, rank in enumerate(profile.ranks):
             steps = rank.profiled.where(rank.profiled["phase"] == phase)
             if len(steps):
                 own = _cells(rank, number, phase, len(steps), places)
                 books[number] = _books(steps, sum(cell.self_ns for cell in own))
                 cells += own
+                if (steps["device_busy_ns"] != UNKNOWN).all():
+                    busy[number] = float(steps["device_busy_ns"].mean())
         titles = {number: profile.ranks[number].title for number in books}
         if books:
-            made[phase] = PhaseSums(phase, cells, books, titles)
+            made[phase] = PhaseSums(phase, cells, books, titles, busy)
     return made
 
 

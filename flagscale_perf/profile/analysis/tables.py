@@ -42,15 +42,21 @@ def layers(found: ProfileReport, sums: PhaseSums) -> list[Block]:
     amounts = sums.by_place(lambda cell: (cell.place.name, cell.kind))
     whole = sums.by_place(lambda cell: cell.place.name)
     rows: list[Sequence[Cell]] = []
+    total = sums.mean.total if sums.busy is None else sums.busy
     for place in sums.places:
         cells = [amounts.get((place.name, kind)) for kind in kinds]
-        shown = [None if one is None else _ms(one.self_ns) for one in cells]
-        own = whole[place.name].self_ns
+        shown = [None if one is None else _ms(one.worked_ns) for one in cells]
+        own = whole[place.name]
+        host = [] if sums.busy is None else [_ms(own.self_ns)]
         rows.append(
-            (place.name, _ms(own), _share(own / sums.mean.total if sums.mean.total else None), *shown)
+            (place.name, _ms(own.worked_ns), _share(own.worked_ns / total if total else None), *host, *shown)
         )
-    head = ("layer", "ms", "of the step", *kinds)
-    return [Table(head, rows, len(head) - 1, f"A {sums.phase} step by layer, ms on a rank that has it")]
+    if sums.busy is None:
+        head: tuple[str, ...] = ("layer", "ms", "of the step", *kinds)
+        return [Table(head, rows, len(head) - 1, f"A {sums.phase} step by layer, ms on a rank that has it")]
+    head = ("layer", "device ms", "of its busy time", "host ms", *kinds)
+    said = f"A {sums.phase} step by layer, ms of the device on a rank that has it"
+    return [Table(head, rows, len(head) - 1, said)]
 
 
 def operators(found: ProfileReport, sums: PhaseSums) -> list[Block]:

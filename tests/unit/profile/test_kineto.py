@@ -8,9 +8,16 @@ import pytest
 import torch
 
 from flagscale_perf.profile import kineto
+from flagscale_perf.profile.attribution import Attribution
+from flagscale_perf.profile.communication import collectives_of
 from flagscale_perf.profile.events import Events
 from flagscale_perf.profile.kineto import Range, Session
+from flagscale_perf.profile.overlap import exposed
+from flagscale_perf.profile.pieces import Pieces
+from flagscale_perf.profile.ranges import MODULE, STEP
+from flagscale_perf.profile.rows import rows_of
 from flagscale_perf.spine.clock import monotonic_ns
+from tests.gpu_events import COMPUTE, NCCL, Raw, kernel
 
 
 def recorded(**how: bool) -> tuple[Session, int, int]:
@@ -86,3 +93,40 @@ def test_without_the_raw_events_the_public_ones_say_the_same(monkeypatch: Any) -
         assert [found.names[n] for n in found.name] == [expected.names[n] for n in expected.name]
         offs.append(off_ns(found, begin, end))
     assert min(offs) < 5_000_000
+
+
+def test_kernels_of_a_gpu_are_its_operators_and_layers_and_overlap_is_of_streams() -> None:
+    """A step of 1000 whose host only launches: two layers' products of 300 and 100 on one stream, and an
+    all-reduce on another from 350 to 600, of which the products hide 50 and 100.
+    """
+    said = '"Process Group Name": "0", "Group size": 2, "dtype": "Float", "In msg nelems": 8'
+    raw = [
+        Raw(STEP, 0, 1000, "user_annotation", 1, _scope=7),
+        Raw(f"{MODULE}layers.0", 10, 60, "user_annotation", 2, _scope=7),
+        Raw("aten::linear", 20, 50, _id=3),
+        Raw("aten::mm", 25, 45, _id=4),
+        Raw("cudaLaunchKernel", 30, 40, "cuda_runtime", _id=1100),
+        Raw(f"{MODULE}layers.1", 70, 120, "user_annotation", 5, _scope=7),
+        Raw("aten::mm", 80, 110, _id=6),
+        Raw("c10d::allreduce_", 130, 170, _id=7),
+        Raw("record_param_comms", 135, 165, _id=8, _metadata=said),
+        Raw("cudaDeviceSynchronize", 180, 990, "cuda_runtime", _id=9),
+        Raw(f"{MODULE}layers.0", 100, 400, "gpu_user_annotation", _stream=COMPUTE),
+        kernel("sm80_xmma_gemm_f32f32", 100, 400, 4),
+        kernel("sm80_xmma_gemm_f32f32", 420, 520, 6),
+        kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)", 350, 600, 8, NCCL),
+    ]
+    events = kineto._Reader(raw, 0, device=True, shapes=False, memory=False).read(1000)
+    assert events.kernels is not None
+    assert events.kernels.stream.tolist() == [COMPUTE, NCCL, COMPUTE]
+    assert "cudaLaunchKernel" not in events.names
+    places = Attribution.of(events)
+    collectives = collectives_of(events, places.nesting)
+    pieces = Pieces.of(events, places, collectives)
+    found = rows_of(events, places, pieces)
+    assert {(key.module, key.op): row.device_ns for key, row in found.rows.items() if row.device_ns} == {
+        ("layers.0", "aten::mm"): 300, ("layers.1", "aten::mm"): 100, ("", "c10d::allreduce_"): 250,
+    }  # fmt: skip
+    assert found.device_busy_ns == 500
+    (reduced,) = exposed(collectives, events, places, pieces)
+    assert (reduced.start_ns, reduced.total_ns, reduced.exposed_ns) == (350, 250, 250 - 50 - 100)

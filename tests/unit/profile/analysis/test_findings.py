@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.blocks import Quantity, Table
+from flagscale_perf.profile.analysis import tables
 from flagscale_perf.profile.analysis.findings import judge
 from flagscale_perf.profile.analysis.observer import Observer
 from flagscale_perf.profile.analysis.report import ProfileReport, report_of
@@ -150,6 +152,33 @@ def test_a_layer_that_sleeps_is_named_and_not_called_python_between_operators(tm
     assert one.title == "layer 2 takes 5.0 times as long as the other layers (train)"
     assert one.evidence[0].figure.endswith("; 40.000 ms of the difference are Python")
     assert one.cost_share == pytest.approx(0.5)
+
+
+def test_on_a_gpu_layers_have_the_devices_time_and_python_costs_what_the_device_idles(tmp_path: Path) -> None:
+    """The host launches each layer in 10 ms and is Python for the other 60; kernels take 30 in layer 2 and 10
+    in the others, so the device is busy for 60 of 100 ms.
+    """
+    job = Profiled()
+    process = job.rank(0, 1)
+    for start in (0, 1000, 2000):
+        job.step(process, start, 100, 40, 0, 60, 0, 0, 0, device_busy_ns=60 * MS)
+    for place in range(4):
+        device_ns, module = 3 * (30 if place == 2 else 10) * MS, f"model.layers.{place}"
+        job.row(
+            process, (FORWARD, module, Sort.OPERATOR, MATMUL, 3, 30, None, None), steps=3, device_ns=device_ns
+        )
+    job.row(process, (FORWARD, "", Sort.HOST, "", 3, 180, None, None), steps=3, device_ns=0)
+    job.window(process, steps=3, clean_steps=0)
+    found = report_of(read_profile(job.write(tmp_path)))
+    (table,) = tables.layers(found, found.sums["train"])
+    assert isinstance(table, Table)
+    assert table.head == ("layer", "device ms", "of its busy time", "host ms", "matmul", "host")
+    rows = [[one.value for one in row[1:4] if isinstance(one, Quantity)] for row in table.rows]
+    assert rows[:4] == [[10, 1 / 6, 10], [10, 1 / 6, 10], [30, 0.5, 10], [10, 1 / 6, 10]]
+    assert {one.name: one.cost_share for one in found.findings} == {
+        "host_bound": pytest.approx(0.4), "slow_layer": pytest.approx(0.2),
+    }  # fmt: skip
+    assert found.findings[1].title == "layer 2 takes 3.0 times as long as the other layers (train)"
 
 
 def test_recomputation_that_takes_a_large_part(tmp_path: Path) -> None:
