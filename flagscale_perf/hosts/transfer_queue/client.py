@@ -59,7 +59,10 @@ def patch_waits(module: ModuleType, patches: Patches) -> None:
 def patch_keys(module: ModuleType, patches: Patches) -> None:
     """Wraps what gives samples their keys."""
     client = getattr(module, CLIENT)
-    patches.set(client, KEYS, _keyed(getattr(client, KEYS)))
+    if hasattr(client, KEYS):
+        patches.set(client, KEYS, _keyed(getattr(client, KEYS)))
+    else:
+        tracing.note(f"{MODULE}.{CLIENT}.{KEYS} is gone: no sample can be asked for by its key")
 
 
 def patch_tags(module: ModuleType, patches: Patches) -> None:

@@ -13,13 +13,25 @@ from flagscale_perf.trace.analysis.lineage import join
 from flagscale_perf.trace.analysis.moves import Moves
 from flagscale_perf.trace.analysis.source import RunReader, Traces
 from flagscale_perf.trace.analysis.sums import STAGES
-from flagscale_perf.trace.records import CallRecord, ClearRecord, Kind, OperationRecord, RowsRecord
+from flagscale_perf.trace.records import (
+    CallRecord,
+    ClearRecord,
+    FieldsRecord,
+    KeysRecord,
+    Kind,
+    OperationRecord,
+    RowsRecord,
+    WaitRecord,
+)
 
 _FIRST = 100  # process of the trace of the first one
 _CALLS, _OPERATIONS = 1, 100  # their first threads
 MOST_LANES = 32  # of calls or operations of one process at the same time; others are drawn apart
 MOST_ARROWS = 200_000
-_DRAWN = (RunHeader, CallRecord, OperationRecord, ClearRecord, ProcessRecord, NameRecord, RowsRecord)
+_DRAWN = (
+    *(RunHeader, CallRecord, OperationRecord, ClearRecord, WaitRecord),
+    *(ProcessRecord, NameRecord, RowsRecord, FieldsRecord, KeysRecord),
+)
 
 
 def timeline(header: RunHeader) -> Timeline:
@@ -57,6 +69,8 @@ class _Drawn:
                     self._tracks.append(self._last)
             case ClearRecord():
                 yield from self._clear(record)
+            case WaitRecord():
+                yield from self._wait(record)
 
     def _call(self, call: CallRecord) -> Iterator[Item]:
         name = self._reader.name(call.process, call.function)
@@ -87,9 +101,18 @@ class _Drawn:
         }
         yield from self._span(one, (_OPERATIONS, "operations"), "clear", args, ())
 
+    def _wait(self, one: WaitRecord) -> Iterator[Item]:
+        task = self._reader.name(one.process, one.task) or None
+        args = {
+            "partition": self._reader.name(one.process, one.partition), "task": task, "wanted": one.wanted,
+            "rows": one.rows, "error": self._reader.name(one.process, one.error) or None,
+        }  # fmt: skip
+        name = "samples" if one.rows else "too few samples"
+        yield from self._span(one, (_OPERATIONS, "operations"), name, args, ())
+
     def _span(
-        self, record: CallRecord | OperationRecord | ClearRecord, group: tuple[int, str], name: str,
-        args: Mapping[str, object], stages: tuple[tuple[str, int | None], ...],
+        self, record: CallRecord | OperationRecord | ClearRecord | WaitRecord, group: tuple[int, str],
+        name: str, args: Mapping[str, object], stages: tuple[tuple[str, int | None], ...],
     ) -> Iterator[Item]:  # fmt: skip
         """The record's span, with its stages end to end within it."""
         first, title = group
@@ -101,7 +124,7 @@ class _Drawn:
             lanes.append(0)
             yield Name(track, title)
         if lane >= MOST_LANES:
-            number = record.start_ns if isinstance(record, ClearRecord) else record.number
+            number = getattr(record, "number", record.start_ns)
             key = f"{record.process}/{number}"
             yield Span(track, name, record.start_ns, end_ns, args, "in flight", key)
             return

@@ -20,6 +20,7 @@ SAID = {
     "TQ_TRACE_DETAIL_ENABLED": "0",
     "TQ_TRACE_DIR": "/logs",
     "TQ_TRACE_STDOUT": "0",
+    "TQ_TRACE_KEYS": "0",
     "TQ_TRACE_STAMP": "0",
     "TQ_SAMPLE_EVERY": "1",
     "TQ_SAMPLE_RATIO": "1.0",

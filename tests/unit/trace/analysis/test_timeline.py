@@ -53,6 +53,28 @@ def test_what_was_cleared_has_no_arrow_and_a_clear_is_drawn_once(tmp_path: Path)
     ]
 
 
+def test_a_request_for_samples_is_drawn_with_what_it_was_told(tmp_path: Path) -> None:
+    job = Job()
+    train = job.process("Train", 1)
+    job.wait(train, "train", 0, 0)
+    job.wait(train, "train", 5 * MS, 4)
+    spans = [item for item in _items(tmp_path, job) if isinstance(item, Span)]
+    assert [(span.name, span.start_ns, span.end_ns) for span in spans] == [
+        ("too few samples", 0, MS), ("samples", 5 * MS, 6 * MS),
+    ]  # fmt: skip
+    assert {(span.args or {})["task"] for span in spans} == {"train"}
+
+
+def test_no_arrow_leads_from_a_put_of_other_fields(tmp_path: Path) -> None:
+    job = Job()
+    driver, train = job.process("Driver", 1), job.process("Train", 2)
+    job.put(driver, 0, range(8), names=["prompt"])
+    job.put(driver, 20 * MS, range(8), names=["note"])
+    job.get(train, 40 * MS, range(8), names=["prompt"])
+    arrows = [item for item in _items(tmp_path, job) if isinstance(item, Arrow)]
+    assert [arrow.source_ns for arrow in arrows] == [4 * MS - 1]
+
+
 def test_an_arrow_leads_from_the_put_to_the_get(tmp_path: Path) -> None:
     items = _items(tmp_path, pipeline(steps=1))
     assert [item for item in items if isinstance(item, Name) and item.is_process] == [
