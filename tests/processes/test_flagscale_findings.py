@@ -56,8 +56,10 @@ class Run:
 
     @property
     def settled(self) -> list[dict[str, Any]]:
-        """Its steps without the first one and those of a slow start: what rates and gains are of."""
-        first = fs.summary(self.directory / "perf")["settled"]["first_iteration"]
+        """Its steps without the first one and those of a slow start: what rates and gains are of. A run that
+        has not settled, as on a busy machine, is judged by all but the first.
+        """
+        first = fs.summary(self.directory / "perf")["settled"]["first_iteration"] or 2
         return [step for step in fs.records(self.directory / "perf") if step["iteration"] >= first]
 
 
