@@ -26,7 +26,7 @@ from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rank_records import StragglerRecord
 from flagscale_perf.training.ranks.blocks import BLOCK_STEPS, Block, decode_block, encode_block
-from flagscale_perf.training.ranks.stragglers import Stragglers
+from flagscale_perf.training.ranks.late import LateRanks
 from flagscale_perf.training.ranks.view import RanksView
 from tests.fakes import make_interval
 from tests.rank_simulator import Job, Noise, Simulation, Slow
@@ -39,8 +39,7 @@ JOBS = (
     Job(data=2),
     Job(data=8),
     Job(tensor=8, data=4),
-    Job(tensor=2, data=4, stages=4),
-    Job(stages=8),
+    Job(tensor=2, data=4),
     Job(data=64),
     Job(data=1024),
 )
@@ -175,13 +174,13 @@ def resident_kib() -> int:
 
 
 def named(job: Job, simulation: Simulation, rounds: int) -> list[StragglerRecord]:
-    stragglers, who = Stragglers(RunFacts.of({})), job.identities()
+    late, who = LateRanks(), job.identities()
     found = [
         each
         for blocks in simulation.rounds(rounds)
-        for each in stragglers.look((who[block.rank], block) for block in blocks)
+        for each in late.look((who[block.rank], block) for block in blocks)
     ]
-    return [each for each in found if not each.is_over]
+    return [each for each in found if isinstance(each, StragglerRecord) and not each.is_over]
 
 
 def alarms(job: Job, noise: Noise, rounds: int) -> int:

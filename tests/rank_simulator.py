@@ -4,11 +4,13 @@ every number comes again.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy
 
+from flagscale_perf.training.ledger.cuts import Cut, StepCuts
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.ranks.blocks import BLOCK_STEPS, Block, RankIdentity
 
@@ -24,6 +26,7 @@ WORK_MS = {
 SYNC_MS = 5.0  # what a reduction takes when nobody is late
 OTHER_MS = 1.0
 _NOISY = tuple(WORK_MS)
+_GRADS = PHASES.index("exposed_grad_comm")
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,8 @@ class Simulation:
                 phase: numpy.median([step[phase] for step in steps], axis=0).astype(int).tolist()
                 for phase in steps[0]
             }
-            yield [self._block(rank, number, medians) for rank in range(self._job.size)]
+            cuts = _cuts(number * BLOCK_STEPS, steps)
+            yield [self._block(rank, number, medians, cuts) for rank in range(self._job.size)]
 
     def _factors(self) -> numpy.ndarray:
         noise, draw, size = self._noise, self._random, self._job.size
@@ -157,7 +161,9 @@ class Simulation:
         phases["iteration"] = sum(phases.values())
         return phases
 
-    def _block(self, rank: int, number: int, medians: dict[str, list[int]]) -> Block:
+    def _block(
+        self, rank: int, number: int, medians: dict[str, list[int]], cuts: dict[int, list[StepCuts]]
+    ) -> Block:
         first, last = number * BLOCK_STEPS, number * BLOCK_STEPS + BLOCK_STEPS - 1
         clock_mhz, throttle = 1980, ""
         for slow in self._slow:
@@ -177,4 +183,19 @@ class Simulation:
             throttle=throttle,
             xid=0,
             ecc_uncorrected=0,
+            cuts=tuple(cuts[rank]),
         )
+
+
+def _cuts(first: int, steps: list[dict[str, numpy.ndarray]]) -> dict[int, list[StepCuts]]:
+    """By rank: each step up to the end of its reduction; none where stages wait for one another."""
+    found: dict[int, list[StepCuts]] = defaultdict(list)
+    for iteration, step in enumerate(steps, first):
+        if "exposed_grad_comm" not in step:
+            continue
+        columns = {PHASES.index(name): ns.tolist() for name, ns in step.items() if name in PHASES}
+        waits = columns.pop(_GRADS)
+        for rank, wait_ns in enumerate(waits):
+            own = {phase: int(values[rank]) for phase, values in columns.items()}
+            found[rank].append(StepCuts(iteration, (Cut(_GRADS, int(wait_ns), own),)))
+    return found

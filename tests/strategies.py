@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from flagscale_perf.spine.jsonl import MAX_DEPTH
 from flagscale_perf.spine.records import KINDS, SCHEMA_VERSION, TYPES, RunHeader
-from flagscale_perf.training.rank_records import MAX_RANKS_PER_ENTRY, RanksRecord, StragglerRecord
+from flagscale_perf.training.rank_records import (
+    MAX_RANKS_PER_ENTRY,
+    PHASE_BASE,
+    CutsRecord,
+    RanksRecord,
+    StragglerRecord,
+)
 from flagscale_perf.training.records import Outcome, Record, StepRecord
 from flagscale_perf.training.window import end_mono_ns
 from tests.fakes import (
@@ -65,6 +71,9 @@ def _any_of(record_type: type[Record]) -> st.SearchStrategy[Any]:
         return st.integers(0, 3).flatmap(
             lambda size: st.builds(RanksRecord, **fields | {name: _column(name, size) for name in _COLUMNS})
         )
+    elif record_type is CutsRecord:
+        sizes = st.tuples(*(st.integers(0, 3) for _ in range(3)))
+        return sizes.flatmap(lambda size: st.builds(CutsRecord, **fields | _cuts(*size)))
     elif record_type is StragglerRecord:
         fields["ranks"] = st.lists(COUNT, min_size=1, max_size=3)
     return st.builds(record_type, **fields)
@@ -75,6 +84,19 @@ _COLUMNS = ("iteration_ns", "work_ns", "wait_ns", "data_ns", "memory_peak_bytes"
 
 def _column(name: str, size: int) -> st.SearchStrategy[list[int | None]]:
     return st.lists(st.none() | _values(name, int), min_size=size, max_size=size)
+
+
+def _cuts(rows: int, cuts: int, columns: int) -> dict[str, st.SearchStrategy[list[int]]]:
+    columns = columns if cuts else 0
+    lists = {
+        "waits": (st.integers(0, PHASE_BASE - 1), cuts),
+        "columns": (st.integers(0, max(1, cuts * PHASE_BASE) - 1), columns),
+        "sizes": (st.just(1), rows),
+        "ranks": (COUNT, rows),
+        "own_ns": (_values("own_ns", int), rows * columns),
+        "wait_ns": (_values("wait_ns", int), rows * cuts),
+    }
+    return {name: st.lists(of, min_size=size, max_size=size) for name, (of, size) in lists.items()}
 
 
 any_record: st.SearchStrategy[Record] = st.one_of([_any_of(record_type) for record_type in KINDS.values()])

@@ -17,8 +17,12 @@ from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import RunEnd
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.host import HostRecord
+from flagscale_perf.training.ledger.cuts import Cut, StepCuts
+from flagscale_perf.training.ledger.rows import Member
+from flagscale_perf.training.ledger.rows import records_of as rows_of
+from flagscale_perf.training.phases import PHASES as PHASE_NAMES
 from flagscale_perf.training.phases import PhaseJoin
-from flagscale_perf.training.rank_records import NodeRecord, RanksRecord, StragglerRecord
+from flagscale_perf.training.rank_records import CutsRecord, NodeRecord, RanksRecord, StragglerRecord
 from flagscale_perf.training.records import HardwareRecord, PhaseRecord, Record, StepRecord
 from flagscale_perf.training.utilisation import Scale
 from flagscale_perf.training.window import IntervalWindow, end_mono_ns
@@ -150,6 +154,43 @@ def ranks_record(iteration: int, **overrides: Any) -> RanksRecord:
     return RanksRecord(**fields | overrides)
 
 
+WAYS = {  # the phases on the way to each cut
+    "exposed_grad_comm_ns": ("data_loading_ns", "forward_ns", "backward_ns", "forward_backward_other_ns"),
+    "exposed_param_comm_ns": ("optimizer_ns", "optimizer_inner_step_ns", "other_ns", "between_steps_ns"),
+}
+
+
+def cuts_records(late: Callable[[int, int], dict[str, int]], steps: int = STEPS) -> list[CutsRecord]:
+    """Eight ranks side by side in every step but the first: `late` says what the rank of that number takes
+    longer in the step of that number, by phase.
+    """
+    members = []
+    for rank in range(8):
+        cuts = []
+        for number in range(2, steps + 1):
+            at_cuts = []
+            for wait, names in WAYS.items():
+                most = max(sum(late(other, number).get(name, 0) for name in names) for other in range(8))
+                own = {
+                    _place(name): (PHASES[name] or 0)
+                    + late(rank, number).get(name, 0)
+                    + (number * (rank + 3)) % 7 * MS // 2 * (name == "forward_ns")
+                    for name in names
+                }
+                uneven = max((number * (each + 3)) % 7 for each in range(8)) * MS // 2
+                whole = sum(PHASES[name] or 0 for name in names) + most
+                whole += uneven if "forward_ns" in names else 0
+                wait_ns = whole - sum(own.values()) + (PHASES[wait] or 0)
+                at_cuts.append(Cut(_place(wait), wait_ns, own))
+            cuts.append(StepCuts(number, tuple(at_cuts)))
+        members.append(Member(rank, rank, cuts))
+    return rows_of(0, members, [])
+
+
+def _place(name: str) -> int:
+    return PHASE_NAMES.index(name.removesuffix("_ns"))
+
+
 def node_record(**overrides: Any) -> NodeRecord:
     """One node with eight devices, all in the first stage."""
     fields: dict[str, Any] = {
@@ -176,6 +217,12 @@ def _troubled_ranks(iteration: int) -> RanksRecord:
         wait_ns=[iteration_ns - dur_ns for dur_ns in work_ns],
         data_ns=[105 * MS] * 6 + [5 * MS] * 2,
     )
+
+
+def _troubled(rank: int, step: int) -> dict[str, int]:
+    """The same, step by step."""
+    slow = {"forward_ns": 200 * MS} if rank == 5 and _is_slow(step) else {}
+    return slow | ({"data_loading_ns": 100 * MS} if rank < 6 else {})
 
 
 def _is_slow(iteration: int) -> bool:
@@ -210,6 +257,7 @@ TROUBLED = Plan(
     reading=lambda number: {"throttle": "power"},
     also=[
         node_record(),
+        *cuts_records(lambda rank, step: _troubled(rank, step)),
         *map(_troubled_ranks, range(10, STEPS + 1, 10)),
         StragglerRecord(
             301,

@@ -43,6 +43,12 @@ def binomial_tail(hits: int, trials: int, chance: float) -> float:
     return min(1.0, math.fsum(map(math.exp, logs)))
 
 
+def both(chance: float, other: float) -> float:
+    """Fisher: how likely two observations that do not depend on one another are both so unlikely."""
+    product = chance * other
+    return product * (1 - math.log(product)) if product > 0 else 0.0
+
+
 class Period(NamedTuple):
     """Slow steps at even distances.
 

@@ -9,11 +9,10 @@ whatever the host's timers are called and however they are nested.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from flagscale_perf.device.marks import CLOCK_BITS, END, kind_of, start_of, stop_of, time_of
 from flagscale_perf.spine.records import EventRecord, Record, tuple_of
-from flagscale_perf.training.capture import Capture
 from flagscale_perf.training.phases import OTHER, PHASE_OF_NUMBER, PHASES
 from flagscale_perf.training.records import MARKS_PER_SLOT, MarksRecord, PhaseRecord, StepRecord
 
@@ -44,10 +43,10 @@ class MarksJoin:
     step.
     """
 
-    def __init__(self, capture: Capture | None = None) -> None:
-        """`capture` is given the marks of each step, too."""
+    def __init__(self, *keep: Callable[[StepRecord, Sequence[int]], None]) -> None:
+        """`keep`: each is given every step and its marks, too."""
         self._held: list[MarksRecord] = []
-        self._capture = capture
+        self._keep = keep
 
     def take(self, record: Record) -> list[FileRecord]:
         """What the next record gives."""
@@ -62,8 +61,8 @@ class MarksJoin:
         marks = [mark for slot in held for mark in slot.marks]
         if len(marks) != held[0].total:  # some were lost: no phases rather than wrong ones
             marks = []
-        if self._capture is not None and marks:
-            self._capture.add(record, marks)
+        for keep in self._keep if marks else ():
+            keep(record, marks)
         return [_phases(record, marks), record]
 
 
@@ -79,23 +78,32 @@ def _phases(step: StepRecord, marks: Sequence[int]) -> PhaseRecord:
 
 
 def own_times(marks: Sequence[int], start_ns: int, end_ns: int) -> list[int]:
-    """Nanoseconds of each phase in a step from `start_ns` to `end_ns`, or to the mark END where there is one.
+    """Nanoseconds of each phase in a step; see `spans`."""
+    own_ns = [0] * len(PHASES)
+    for phase, dur_ns in spans(marks, start_ns, end_ns):
+        own_ns[phase] += dur_ns
+    return own_ns
+
+
+def spans(marks: Sequence[int], start_ns: int, end_ns: int) -> list[tuple[int, int]]:
+    """The phases of a step from `start_ns` to `end_ns`, or to the mark END where there is one, with their
+    nanoseconds, one after the other.
 
     A stop also ends what the host has left open inside; one of a phase that is not open ends nothing.
     """
-    own_ns = [0] * len(PHASES)
+    found = []
     stack, last_ns = [OTHER], start_ns
     for mark in marks:
         code, at_ns = mark >> CLOCK_BITS, time_of(mark)
-        own_ns[stack[-1]] += at_ns - last_ns
+        found.append((stack[-1], at_ns - last_ns))
         last_ns = at_ns
         if kind_of(mark) == END:
-            return own_ns
+            return found
         phase, is_stop = PHASE_OF_NUMBER[code >> 1], code & 1
         if not is_stop:
             stack.append(phase)
         elif phase in stack[1:]:  # the first is the step itself
             while stack.pop() != phase:
                 pass
-    own_ns[stack[-1]] += end_ns - last_ns
-    return own_ns
+    found.append((stack[-1], end_ns - last_ns))
+    return found

@@ -10,6 +10,7 @@ from typing import Any
 from flagscale_perf.spine.records import record
 
 MAX_ENTRIES, MAX_RANKS_PER_ENTRY = 256, 4096
+PHASE_BASE = 32  # above the number of phases
 
 StragglerIdentity = tuple[int, str, tuple[int, ...]]
 
@@ -77,6 +78,50 @@ class RanksRecord:
             )
         if len(self.work_ns) > MAX_ENTRIES or not 1 <= self.ranks_per_entry <= MAX_RANKS_PER_ENTRY:
             raise ValueError(f"{len(self.work_ns)} entries of {self.ranks_per_entry} ranks each cannot be")
+
+
+@record("cuts")
+@dataclass(frozen=True)
+class CutsRecord:
+    """What the ranks of one pipeline stage did in a step between the ends of their collectives. Bounded: of
+    many ranks, those that come last at one of the cuts, and what is usual.
+
+    A row is a unit: a rank, or the ranks that do every step together (tensor parallel), for which the first
+    of them stands. The row without ranks has the median of all units in each column, and the least wait.
+    docs/formulas.md, "The ledger", says what is made of it.
+
+    Attributes:
+        iteration: of the step, which reaches from the last cut of the one before to its own last cut.
+        stage: place in the pipeline, from 0.
+        units: how many the stage has.
+        waits: for each cut the phase of the wait in front of it, a place in `training.phases.PHASES`.
+        columns: for each column PHASE_BASE * number of the cut + place of the phase.
+        ranks: of all rows, one row after the other.
+        sizes: for each row how many of them it has.
+        own_ns: row by row, a value for each column.
+        wait_ns: row by row, a value for each cut, the exchange itself included.
+    """
+
+    iteration: int
+    stage: int
+    units: int
+    waits: list[int]
+    columns: list[int]
+    ranks: list[int]
+    sizes: list[int]
+    own_ns: list[int]
+    wait_ns: list[int]
+
+    def __post_init__(self) -> None:
+        rows, cuts = len(self.sizes), len(self.waits)
+        lengths = (sum(self.sizes), rows * len(self.columns), rows * cuts)
+        if (
+            lengths != (len(self.ranks), len(self.own_ns), len(self.wait_ns))
+            or min(self.sizes, default=0) < 0
+        ):
+            raise ValueError(f"{rows} rows of {cuts} cuts do not have these lists")
+        if any(not 0 <= column < cuts * PHASE_BASE for column in self.columns):
+            raise ValueError("a column of no cut")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from flagscale_perf.device.counters import HardwareRecord as HardwareRecord
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader, record, room_of
 from flagscale_perf.spine.slots import Wide
 from flagscale_perf.training.host import HostRecord as HostRecord
-from flagscale_perf.training.rank_records import NodeRecord, RanksRecord, StragglerRecord
+from flagscale_perf.training.rank_records import CutsRecord, NodeRecord, RanksRecord, StragglerRecord
 
 
 class Outcome(IntEnum):
@@ -296,6 +296,7 @@ Record = (
     | HostRecord
     | NodeRecord
     | RanksRecord
+    | CutsRecord
     | StragglerRecord
     | IntervalRecord
     | EventRecord

@@ -24,6 +24,7 @@ from flagscale_perf.analysis.blocks import (
 from flagscale_perf.spine.records import GOOD_ENDS
 from flagscale_perf.spine.units import ranges
 from flagscale_perf.training.analysis import series, settled
+from flagscale_perf.training.analysis.ledgers import blocks_of
 from flagscale_perf.training.analysis.report import Figures, Overview, Point, TrainingReport, Trend
 from flagscale_perf.training.analysis.tables import (
     GoodputBar,
@@ -41,8 +42,7 @@ from flagscale_perf.training.summary.summary import RUNNING
 
 _GROUP_OF = {phase: group for group, names in GROUPS.items() for phase in names}
 _MOST, _MOST_RANKS, _MOST_EVENTS = 10, 16, 20
-_MANY_EVENTS = 12
-_SLOWEST = 5
+_MANY_EVENTS, _SLOWEST = 12, 5
 
 
 def report_of(found: TrainingReport) -> Report:
@@ -246,6 +246,7 @@ def _ranks(found: TrainingReport) -> list[Block]:
     return [
         series.rank_map(side_by_side, found.stragglers, found.trend.points),
         *([Note(silent, "bad")] if side_by_side.silent_count else []),
+        *(block for ledger in found.ledgers for block in blocks_of(ledger, len(found.ledgers))),
         _stragglers(found.stragglers),
         _medians(side_by_side),
     ]
@@ -265,16 +266,14 @@ def _stragglers(found: Sequence[Straggler]) -> Block:
         "cause",
         "longer",
         "of a step",
-        "lost",
     )
     rows = [
         (
             ranges(one.ranks), one.hostname, one.device, str(one.stage),
             (span(one.first_iteration, one.iteration) or "") + ("" if one.is_over else " and on"),
             _words(one.phase), one.against, one.cause, _ms(one.excess_ms), _ms(one.iteration_ms),
-            Quantity(one.lost_s, "s"),
         )
-        for one in sorted(found, key=lambda each: each.lost_s, reverse=True)
+        for one in sorted(found, key=lambda each: each.excess_ms, reverse=True)
     ]  # fmt: skip
     return Table(head, rows, 3, f"Stragglers: {len(found)}", _MOST)
 

@@ -15,9 +15,11 @@ from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.records import KILLED, EventRecord, RunEnd, RunHeader, kind_of
 from flagscale_perf.spine.session import labels_of
 from flagscale_perf.spine.units import as_s
+from flagscale_perf.training.analysis.findings.anatomy import anatomy_of
 from flagscale_perf.training.analysis.findings.case import TrainingCase
 from flagscale_perf.training.analysis.findings.findings import find
 from flagscale_perf.training.analysis.findings.signals import Signals
+from flagscale_perf.training.analysis.ledgers import table_of
 from flagscale_perf.training.analysis.overview import overview_of
 from flagscale_perf.training.analysis.ranks import RankMatrix, stragglers_of
 from flagscale_perf.training.analysis.report import Figures, TrainingReport
@@ -33,8 +35,9 @@ from flagscale_perf.training.analysis.tables import (
 from flagscale_perf.training.analysis.trend import TrendTotals
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.goodput import Goodput
+from flagscale_perf.training.ledger.fold import LedgerFold
 from flagscale_perf.training.phases import PHASES
-from flagscale_perf.training.rank_records import RanksRecord
+from flagscale_perf.training.rank_records import CutsRecord, RanksRecord
 from flagscale_perf.training.records import IntervalRecord, PhaseRecord, Record, StepRecord
 from flagscale_perf.training.summary.summary import RUNNING, Summary
 from flagscale_perf.training.summary.totals import RunTotals
@@ -93,6 +96,7 @@ class RunFold:
         self._header = header
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
         self._trend, self._ranks, self._signals = TrendTotals(header), RankMatrix(), Signals()
+        self._ledgers = LedgerFold()
         self._counts: Counter[type[Record]] = Counter()
         self._events: list[EventRecord] = []
         self._event_counts: Counter[str] = Counter()
@@ -103,6 +107,7 @@ class RunFold:
             IntervalRecord: self._add_interval,
             EventRecord: self._add_event,
             RanksRecord: self._ranks.add,
+            CutsRecord: self._ledgers.add,
             RunEnd: self._add_end,
         }
 
@@ -128,7 +133,8 @@ class RunFold:
     def report(self, reading: Reading, is_live: bool) -> TrainingReport:
         """The run so far, and what holds it back; `is_live` as for `summary`."""
         summary = self.summary(is_live)
-        rated = self._totals.rated
+        rated, since = self._totals.rated, summary.settled.first_iteration or 0
+        ledgers = self._ledgers.result(since)
         report = TrainingReport(
             overview=overview_of(summary, self._at(self._header.start_wall_ns), self._totals.ranks.nodes()),
             findings=[],
@@ -140,6 +146,7 @@ class RunFold:
                 self._totals.ranks, Scale.of(RunFacts.of(self._header.facts)).world_size
             ),
             stragglers=stragglers_of(self._totals.ranks, self._last_iteration),
+            ledgers=list(map(table_of, ledgers)),
             memory=_memory(summary),
             hardware=summary.hardware,
             goodput=goodput_bar(summary.goodput),
@@ -152,7 +159,8 @@ class RunFold:
             self._signals,
             rated.steps,
             rated.iteration_ns / NS_PER_S,
-            self._signals.anatomy(summary.settled.first_iteration or 0),
+            ledgers,
+            anatomy_of(ledgers) or self._signals.anatomy(since),
             facts=RunFacts.of(self._header.facts),
             options=PerfConfig.of(self._header.config),
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.samples import ThinnedRows
 from flagscale_perf.training.analysis.tables import RankEntry, Ranks, Straggler
 from flagscale_perf.training.rank_records import RanksRecord, StragglerRecord
@@ -90,5 +90,4 @@ def _straggler(record: StragglerRecord, last_iteration: int) -> Straggler:
         **record.stretch() | {"iteration": iteration},
         excess_ms=record.excess_ns / NS_PER_MS,
         iteration_ms=record.iteration_ns / NS_PER_MS,
-        lost_s=record.excess_ns * max(0, iteration - record.first_iteration + 1) / NS_PER_S,
     )

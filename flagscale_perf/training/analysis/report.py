@@ -17,6 +17,7 @@ from flagscale_perf.spine.figures import Value
 from flagscale_perf.spine.jsonl import finite
 from flagscale_perf.training.analysis.tables import (
     GoodputBar,
+    LedgerTable,
     Memory,
     Monitor,
     Phases,
@@ -194,6 +195,7 @@ class TrainingReport:
         unjudged: what no finding could be looked for in, and why, one phrase each.
         figures: of all iterations but the first.
         settled: the same of those after the start.
+        ledgers: of each pipeline stage whose ranks were recorded side by side.
     """
 
     overview: Overview
@@ -211,6 +213,7 @@ class TrainingReport:
     reading: Reading
     unjudged: list[str] = field(default_factory=list)
     settled: SettledSummary = NOT_SETTLED
+    ledgers: list[LedgerTable] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready; `report_version` first."""

@@ -16,12 +16,12 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.reading import read_records
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.training.analysis.report import Point
-from flagscale_perf.training.analysis.sample import Sample
-from flagscale_perf.training.analysis.sample import Step as Step
 from flagscale_perf.training.analysis.trend import TrendTotals
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.records import IntervalRecord, Outcome, PhaseRecord, StepRecord
+from flagscale_perf.training.sample import Sample
+from flagscale_perf.training.sample import Step as Step
 from flagscale_perf.training.settled import Settling
 
 MAX_STEPS = 2048
@@ -106,11 +106,8 @@ def read_steps(path: Path, warmup: int, span: range | None) -> RunSteps:
     Raises PerfError where fewer than `MIN_STEPS` are left.
     """
     run = RunFile(path)
-    phases, sample, choice = (
-        PhaseJoin(RunFacts.of(run.header.facts)),
-        Sample(MAX_STEPS, STRETCH),
-        _Choice(warmup, span),
-    )
+    phases, choice = PhaseJoin(RunFacts.of(run.header.facts)), _Choice(warmup, span)
+    sample: Sample[Step] = Sample(MAX_STEPS, STRETCH)
     settling, trend = Settling(), TrendTotals(run.header)
     for record in run:
         if isinstance(record, PhaseRecord):

@@ -4,6 +4,7 @@ was read.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flagscale_perf.training.rank_records import SlowStretch
@@ -88,13 +89,60 @@ class Ranks:
 
 @dataclass(frozen=True)
 class Straggler(SlowStretch):
-    """A slow stretch of a rank, as in `StragglerRecord`. `lost_s` is its excess times its iterations."""
+    """A slow stretch of a rank, as in `StragglerRecord`. What it costs is in the ledger."""
 
     excess_ms: float
     iteration_ms: float
-    lost_s: float
     against: str
     cause: str | None
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """A row of a ledger.
+
+    Attributes:
+        kind: "base", "exchange", "late", "in turns" or "residual"; see `training.ledger.ledger.Ledger`.
+        phase: of the first three.
+        total_ns, step_ms, share: over all steps of the ledger, of a mean one, and of the whole.
+        ranks, pattern, distance, usual_ms, last_in, alone_ms, least_ms, most_ms, label: of a late unit, as in
+            `LateRow`, the times of a mean step.
+    """
+
+    kind: str
+    phase: str | None
+    total_ns: int
+    step_ms: float
+    share: float
+    ranks: Sequence[int] = ()
+    pattern: str | None = None
+    distance: int | None = None
+    usual_ms: float | None = None
+    last_in: int | None = None
+    alone_ms: float | None = None
+    least_ms: float | None = None
+    most_ms: float | None = None
+    label: str | None = None
+
+
+@dataclass(frozen=True)
+class LedgerTable:
+    """Where a mean step of a stage goes, all its ranks considered. The rows add up to `total_ns`.
+
+    Attributes:
+        stage, units, steps, left_out, first_iteration, iteration, total_ns: as in `Ledger`.
+        step_ms: a mean step.
+    """
+
+    stage: int
+    units: int
+    steps: int
+    left_out: int
+    first_iteration: int
+    iteration: int
+    total_ns: int
+    step_ms: float
+    rows: list[LedgerRow]
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from flagscale_perf.training.hardware import REASONS, highest, lowest, reasons_in
+from flagscale_perf.training.ledger import cuts
+from flagscale_perf.training.ledger.cuts import StepCuts, is_undisturbed
 from flagscale_perf.training.phases import PHASES, StepPhases
-from flagscale_perf.training.records import HardwareRecord, Outcome, StepRecord
+from flagscale_perf.training.records import HardwareRecord, StepRecord
 
 BLOCK_STEPS = 5
-INTERRUPTION = 0.01  # of an iteration's time: a longer evaluation or checkpoint disturbs the step it is in
 MAX_RANKS = 1 << 20
-_FORMAT = 1  # first element of an encoded block
+_FORMAT = 2  # first element of an encoded block
 _MAX = 1 << 53  # what JSON readers keep exactly; no measurement comes near it
 _MAX_REASONS = 256  # characters
 
@@ -64,6 +65,7 @@ class Block(NamedTuple):
         throttle: every reason read, as in `HardwareRecord`.
         xid: the last critical error the driver has reported; 0 for none.
         ecc_uncorrected: last reading of the counter.
+        cuts: of its steps, without those next to a disturbance.
     """
 
     rank: int
@@ -78,6 +80,7 @@ class Block(NamedTuple):
     throttle: str | None
     xid: int | None
     ecc_uncorrected: int | None
+    cuts: tuple[StepCuts, ...] = ()
 
     @property
     def number(self) -> int:
@@ -104,15 +107,21 @@ class BlockBuilder:
         self._reasons: set[str] | None = None
         self._xid: int | None = None
         self._ecc: int | None = None
+        self._cuts: list[StepCuts] = []
 
-    def add(self, step: StepRecord, phases: StepPhases | None) -> Block | None:
-        """Takes in a step, and its phases if measured. Returns the block that ends with it or before it."""
+    def add(
+        self, step: StepRecord, phases: StepPhases | None, step_cuts: StepCuts | None = None
+    ) -> Block | None:
+        """Takes in a step, with its phases and cuts if measured. Returns the block that ends with it or
+        before it.
+        """
         last, finished = self._last, None
         if last is not None and (
             step.iteration // BLOCK_STEPS != last.iteration // BLOCK_STEPS or step.iteration <= last.iteration
         ):
             finished = self.close()
         self._take_in(step, phases)
+        self._cuts += [] if step_cuts is None else [step_cuts]
         if finished is None and step.iteration % BLOCK_STEPS == BLOCK_STEPS - 1:
             finished = self.close()
         return finished
@@ -124,10 +133,7 @@ class BlockBuilder:
             # The steps behind it are not at their pace yet, either.
             self._is_warmup = True
             self._times_ns, self._phases_ns = [], []
-        # Some hosts ask in every iteration whether a checkpoint has been written: microseconds, and no
-        # interruption.
-        is_interrupted = step.eval_ns + step.checkpoint_ns > INTERRUPTION * step.iteration_ns
-        if self._is_warmup or step.outcome == Outcome.DATA_SKIPPED or is_interrupted:
+        if self._is_warmup or not is_undisturbed(step):
             return
         self._times_ns.append(step.iteration_ns)
         if phases is not None:
@@ -162,6 +168,7 @@ class BlockBuilder:
             throttle=None if self._reasons is None else ", ".join(sorted(self._reasons)),
             xid=self._xid,
             ecc_uncorrected=self._ecc,
+            cuts=tuple(self._cuts),
         )
         self._begin_anew()
         return block
@@ -179,7 +186,7 @@ def _median_or_none(values: Sequence[int | None]) -> int | None:
 def encode_block(block: Block) -> list[Any]:
     """As a list of JSON's types."""
     phases = None if block.phases_ns is None else list(block.phases_ns)
-    return [_FORMAT, *block._replace(phases_ns=None)[:6], phases, *block[7:]]
+    return [_FORMAT, *block[:6], phases, *block[7:-1], cuts.encode(block.cuts)]
 
 
 def decode_block(content: list[Any]) -> Block:
@@ -189,8 +196,13 @@ def decode_block(content: list[Any]) -> Block:
     if type(content) is not list or len(content) != 1 + len(Block._fields) or content[0] != _FORMAT:
         raise ValueError("not a block of this version")
     block = Block(*content[1:])
+    block = block._replace(cuts=cuts.decode(block.cuts))
     _check_numbers(block)
     block = block._replace(phases_ns=_decode_phases(block.phases_ns))
+    if len(block.cuts) > BLOCK_STEPS or any(
+        not block.first_iteration <= step.iteration <= block.iteration for step in block.cuts
+    ):
+        raise ValueError("cuts of steps that are not in the block")
     has_steps, has_phases = block.steps > 0, block.phases_ns is not None
     if has_steps != (block.iteration_ns is not None) or (has_phases and not has_steps):
         raise ValueError(f"steps ({block.steps}) and their times do not belong together")

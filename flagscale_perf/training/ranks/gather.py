@@ -12,6 +12,7 @@ from flagscale_perf.spine.peers.gather import Job as PeerJob
 from flagscale_perf.spine.peers.node import Node
 from flagscale_perf.spine.peers.search import Search
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.ledger.cuts import StepCuts
 from flagscale_perf.training.phases import StepPhases
 from flagscale_perf.training.ranks.blocks import BlockBuilder, RankIdentity
 from flagscale_perf.training.ranks.kind import RANKS, RANKS_WITHOUT_DEVICES, RankItem
@@ -85,9 +86,9 @@ class Gathering:
         self._notes: list[str] = []
         self._has_begun = self._is_over = False
 
-    def step(self, step: StepRecord, phases: StepPhases | None) -> None:
+    def step(self, step: StepRecord, phases: StepPhases | None, cuts: StepCuts | None) -> None:
         """One more step of rank 0."""
-        self._guarded(lambda: self._step(step, phases))
+        self._guarded(lambda: self._step(step, phases, cuts))
 
     def reading(self, reading: HardwareRecord) -> None:
         """One more reading of rank 0's device."""
@@ -129,8 +130,8 @@ class Gathering:
         self._records, self._notes = [], []
         return found
 
-    def _step(self, step: StepRecord, phases: StepPhases | None) -> None:
-        if (block := self._builder.add(step, phases)) is not None:
+    def _step(self, step: StepRecord, phases: StepPhases | None, cuts: StepCuts | None) -> None:
+        if (block := self._builder.add(step, phases, cuts)) is not None:
             self._records += self._view.add(block)
 
     def _look(self) -> None:

@@ -13,6 +13,7 @@ from flagscale_perf.spine.peers.kind import PeerKind
 from flagscale_perf.spine.records import EventRecord, kind_of
 from flagscale_perf.training.capture import Capture, window_of
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.ledger.cuts import CutKeeper
 from flagscale_perf.training.marks import MarksJoin
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.ranks.blocks import (
@@ -38,7 +39,8 @@ class RankFold:
     def __init__(self, identity: RankIdentity, reads_device: bool = True) -> None:
         self.position = 0
         self._capture = Capture(identity.rank)
-        self._marks = MarksJoin(self._capture)
+        self._cuts = CutKeeper()
+        self._marks = MarksJoin(self._capture.add, self._cuts.add)
         self._phases = PhaseJoin(RunFacts.of({}))
         self._builder = BlockBuilder(identity.rank)
         self._notes: list[str] = []
@@ -76,7 +78,7 @@ class RankFold:
     def _add(self, record: Any) -> Block | None:
         if isinstance(record, StepRecord):
             self.position = record.iteration
-            return self._builder.add(record, self._phases.take(record))
+            return self._builder.add(record, self._phases.take(record), self._cuts.take(record.iteration))
         if isinstance(record, PhaseRecord):
             self._phases.hold(record)
         elif isinstance(record, EventRecord):

@@ -9,9 +9,9 @@ from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.spine.units import numbered
 from flagscale_perf.training.facts import RunFacts
-from flagscale_perf.training.rank_records import NodeRecord
+from flagscale_perf.training.rank_records import NodeRecord, StragglerRecord
 from flagscale_perf.training.ranks.blocks import MAX_RANKS, Block, RankIdentity
-from flagscale_perf.training.ranks.stragglers import Stragglers
+from flagscale_perf.training.ranks.late import LateRanks
 from flagscale_perf.training.ranks.table import RanksTable
 from flagscale_perf.training.ranks.text import straggler_text
 from flagscale_perf.training.records import IntervalRecord, Record
@@ -43,7 +43,7 @@ class RanksView:
         self._size = facts.world_size if 0 < facts.world_size <= MAX_RANKS else 1
         self._clock = clock
         self._table = RanksTable(self._size)
-        self._stragglers = Stragglers(facts)
+        self._late = LateRanks()
         self._known: dict[int, RankIdentity] = {}
         self._awaited = set(range(self._size))  # neither dead nor reported as silent
         self._dead: set[int] = set()
@@ -125,7 +125,7 @@ class RanksView:
             records += self._finish(number)
         if not self._table.is_empty:
             records.append(self._table.take(on_the_way))
-        return records + list(self._stragglers.close())
+        return records + list(self._late.close())
 
     def _notice_rewinding(self, block: Block) -> None:
         """After a restart inside the processes iterations come again. One rank may just be late with its
@@ -206,14 +206,14 @@ class RanksView:
         blocks = self._rounds.pop(number).blocks
         self._closed = number
         self._table.add(blocks)
-        found = self._stragglers.look(
+        found = self._late.look(
             (self._known[rank], block) for rank, block in blocks.items() if rank in self._known
         )
         records: list[Record] = []
-        for straggler in found:
-            records.append(straggler)
-            if not straggler.is_over:
-                records.append(self._event("slow", straggler_text(straggler)))
+        for record in found:
+            records.append(record)
+            if isinstance(record, StragglerRecord) and not record.is_over:
+                records.append(self._event("slow", straggler_text(record)))
         return records + self._without_phases(blocks)
 
     def _without_phases(self, blocks: Mapping[int, Block]) -> list[Record]:

@@ -44,18 +44,3 @@ def work_of(block: Block) -> Work | None:
 
 def _sum(phases: tuple[int | None, ...], places: tuple[int, ...]) -> int:
     return sum(phases[place] or 0 for place in places)
-
-
-def excess_ns(work: Work, usual: Work) -> int:
-    """What `work` is longer than what is usual.
-
-    A mixed phase is taken for work only as far as the rank waits less elsewhere: a rank that the others wait
-    for does not wait itself.
-    """
-    mixed_ns = min(max(0, work.mixed_ns - usual.mixed_ns), max(0, usual.wait_ns - work.wait_ns))
-    return work.own_ns - usual.own_ns + mixed_ns
-
-
-def excess_share(work: Work, usual: Work) -> float:
-    """The same as a share of the usual work."""
-    return excess_ns(work, usual) / max(usual.own_ns, 1)

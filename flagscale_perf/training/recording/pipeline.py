@@ -13,6 +13,7 @@ from flagscale_perf.spine.session import capture_request_name
 from flagscale_perf.training.capture import CaptureControl
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.host import HostReader
+from flagscale_perf.training.ledger.cuts import CutKeeper
 from flagscale_perf.training.marks import MarksJoin
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.ranks.gather import Gathering, Job, Trainer, node_of
@@ -66,6 +67,7 @@ class TrainingPipeline:
         self._capture = CaptureControl(
             request, task.config.get("perf_capture_steps"), sources.ranks.request, self._facts.world_size
         )
+        self._cuts = CutKeeper()
         self.begin()
 
     def begin(self) -> None:
@@ -113,7 +115,7 @@ class TrainingPipeline:
     def join(self, slots: Sequence[Record], is_full: bool) -> Joined:
         """Steps with their phases before them, and events. Marks at the end wait: their step comes later."""
         end = _end_of_whole_steps(slots, is_full)
-        join = MarksJoin(self._capture.own)
+        join = MarksJoin(self._capture.own.add, self._cuts.add)
         return Joined([record for slot in slots[:end] for record in join.take(slot)], end)
 
     def fold(self, record: Record, dropped: int) -> list[Entry]:
@@ -125,7 +127,7 @@ class TrainingPipeline:
         self.position = record.iteration
         self._capture.step(record)
         phases = self._phases.take(record)
-        self._sources.ranks.step(record, phases)
+        self._sources.ranks.step(record, phases, self._cuts.take(record.iteration))
         interval = self._window.add(record, dropped, phases)
         return [*self._remarks(record), *self._completed(interval)]
 

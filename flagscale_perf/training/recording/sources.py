@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from flagscale_perf.training.host import HostRecord
+from flagscale_perf.training.ledger.cuts import StepCuts
 from flagscale_perf.training.phases import StepPhases
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord, Record, StepRecord
 
@@ -24,7 +25,7 @@ class RankSource(Protocol):
     long.
     """
 
-    def step(self, step: StepRecord, phases: StepPhases | None) -> None:
+    def step(self, step: StepRecord, phases: StepPhases | None, cuts: StepCuts | None) -> None:
         """One more step of rank 0."""
 
     def reading(self, reading: HardwareRecord) -> None:
@@ -46,7 +47,7 @@ class RankSource(Protocol):
 class OneRank:
     """Where there are no other ranks."""
 
-    def step(self, step: StepRecord, phases: StepPhases | None) -> None:
+    def step(self, step: StepRecord, phases: StepPhases | None, cuts: StepCuts | None) -> None:
         """Ignored: there is no other rank to compare it with."""
 
     def reading(self, reading: HardwareRecord) -> None:

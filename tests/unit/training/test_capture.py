@@ -46,7 +46,7 @@ def test_marks_come_back_as_they_were_also_from_a_run_file() -> None:
 
 def test_only_steps_of_the_window_are_kept() -> None:
     capture = Capture(rank=3)
-    join = MarksJoin(capture)
+    join = MarksJoin(capture.add)
     capture.window = Window(2, 3)
     for iteration in (1, 2, 3, 4):
         join.take(make_marks(iteration))
@@ -63,7 +63,7 @@ def test_only_steps_of_the_window_are_kept() -> None:
 def test_a_step_that_has_lost_marks_is_not_kept() -> None:
     capture = Capture(rank=0)
     capture.window = Window(1, 1)
-    join = MarksJoin(capture)
+    join = MarksJoin(capture.add)
     first, *_ = in_slots(1, MARKS * 20)
     join.take(first)
     join.take(make_step(1))

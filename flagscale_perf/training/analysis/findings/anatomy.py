@@ -16,10 +16,12 @@ from flagscale_perf.analysis.chance import (
     binomial_tail,
     period_of,
 )
+from flagscale_perf.analysis.growth import Growth, growth_of
 from flagscale_perf.analysis.rules import Limit
-from flagscale_perf.training.analysis.findings.growth import Growth, growth_of
-from flagscale_perf.training.analysis.sample import Step
+from flagscale_perf.training.ledger.ledger import Ledger
+from flagscale_perf.training.ledger.naming import FEWEST
 from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.sample import Step
 
 NEIGHBOURS = 32  # a step's usual times are medians over these before, beside and behind it: some 96
 COUNTS = (
@@ -93,6 +95,12 @@ class Longer(NamedTuple):
         count, bursts = len(self.iterations), len(self.bursts)
         following = binomial_tail(count - bursts, count, min(1.0, 2 * count / max(steps, 1)))
         return count >= 3 * bursts and following < CHANCE.value
+
+
+def anatomy_of(ledgers: Sequence[Ledger]) -> Anatomy | None:
+    """Of what all ranks of the first stage have in common; None where nothing says what that is."""
+    known = [ledger for ledger in ledgers if ledger.stage == 0 and ledger.steps >= FEWEST.count]
+    return Anatomy(known[0].common) if known else None
 
 
 class Anatomy:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,12 +11,13 @@ from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 from flagscale_perf.training.analysis.findings.signals import Signals
 from flagscale_perf.training.analysis.report import TrainingReport
-from flagscale_perf.training.analysis.tables import Ranks, Straggler
+from flagscale_perf.training.analysis.tables import Ranks
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.ledger.ledger import Ledger
 
 FASTER = "tokens/s"
-SOONER = "tokens in the same time"
 MS_PER_S = 1000
+SOONER = "tokens in the same time"
 MIN_STEPS = Limit(20, "", "ours: fewer steps than this are noise")
 SPARE_MEMORY = Limit(
     0.6, "share", "ours: of the device at peak; what recomputation or a small batch saves has to fit in"
@@ -32,6 +33,7 @@ class TrainingCase(Case):
         report: without findings.
         signals: beyond its tables.
         steps, rated_s: how many steps rates are made of, and their time.
+        ledgers: of the pipeline's stages, where several ranks were recorded side by side.
         anatomy: steps taken apart.
         facts: of the run, with the host's arguments where the file has them.
         options: of the monitor, in force.
@@ -41,6 +43,7 @@ class TrainingCase(Case):
     signals: Signals
     steps: int
     rated_s: float
+    ledgers: Sequence[Ledger] = ()
     anatomy: Anatomy = field(default_factory=lambda: Anatomy([]))
     facts: RunFacts = field(default_factory=lambda: RunFacts.of({}), kw_only=True)
     options: PerfConfig = field(default_factory=PerfConfig, kw_only=True)
@@ -75,6 +78,10 @@ class TrainingCase(Case):
         """Of the steps' time; None if one of them is not known."""
         return None if dur_s is None or self.rated_s <= 0 else dur_s / self.rated_s
 
+    def mean_step_ms(self) -> float | None:
+        """Of the steps that rates are made of; None without any."""
+        return self.rated_s / self.steps * MS_PER_S if self.steps else None
+
     def part(self, name: str) -> float:
         """Seconds of a class of goodput; zero where they are not known."""
         return next(part for part in self.report.goodput.parts if part.name == name).dur_s or 0.0
@@ -86,13 +93,19 @@ class TrainingCase(Case):
 
     def phase_share(self, *names: str) -> float:
         """Of these phases together, of the iterations' time; zero where they were not measured. No more than
-        in a usual step: what single steps take longer is not in it.
+        in a usual step: what single steps take longer is not in it, and neither is what a late rank does.
         """
         if not self.anatomy.iteration_ns:
             return 0.0
-        mean = sum(row.share or 0.0 for row in self.report.phases.rows if row.name in names)
         usual_ns = sum(map(self.anatomy.usual_ns, names))
-        return min(mean, usual_ns / self.anatomy.iteration_ns)
+        return min(sum(map(self._mean_share, names)), usual_ns / self.anatomy.iteration_ns)
+
+    def _mean_share(self, name: str) -> float:
+        """What all ranks of the first stage have in common, where that is known; else rank 0's."""
+        if self.ledgers and self.ledgers[0].stage == 0:
+            first = self.ledgers[0]
+            return first.share(first.base_ns.get(name, 0) + first.exchange_ns.get(name, 0))
+        return sum(row.share or 0.0 for row in self.report.phases.rows if row.name == name)
 
     def host_share(self) -> float:
         """Of the steps' time, what a finding says that the host is short of; 0 without one."""
@@ -110,32 +123,6 @@ class TrainingCase(Case):
         """Whether the device's memory is known to have room."""
         share = self.report.memory.peak_share
         return share is not None and share < SPARE_MEMORY.value
-
-    def data_shares(self) -> Mapping[int, float]:
-        """Loading data in a usual step of every rank, of the mean step, by its entry; without ranks that did
-        not report it.
-        """
-        ranks = self.report.ranks
-        if ranks is None or not self.steps or not self.rated_s:
-            return {}
-        mean_ms = self.rated_s / self.steps * MS_PER_S
-        return {
-            entry: data_ms / mean_ms
-            for entry, data_ms in enumerate(ranks.median_data_ms)
-            if data_ms is not None
-        }
-
-    def explained_wait_s(self) -> float:
-        """Rank 0's waiting for stragglers and for other ranks' data: their cost, not that of the phase in
-        which it waits.
-        """
-        later = max(0.0, max(self.data_shares().values(), default=0.0) - self.phase_share("data_loading"))
-        return sum(map(self.lost_s, self.report.stragglers)) + later * self.rated_s
-
-    def lost_s(self, slow: Straggler) -> float:
-        """What a slow stretch takes of the steps that rates are made of: settled ones."""
-        first = max(slow.first_iteration, self.report.settled.first_iteration or 0)
-        return slow.excess_ms * max(0, slow.iteration - first + 1) / MS_PER_S
 
 
 TrainingRule = Rule[TrainingCase]

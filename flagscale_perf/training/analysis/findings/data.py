@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
 from flagscale_perf.spine.clock import NS_PER_MS
-from flagscale_perf.spine.units import numbered, percent
+from flagscale_perf.spine.units import percent
 from flagscale_perf.training.analysis.findings.advice import (
     double,
     either,
@@ -15,12 +15,13 @@ from flagscale_perf.training.analysis.findings.advice import (
     switch_off,
     while_cores_are_free,
 )
-from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, ranks_of, slows
+from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
+from flagscale_perf.training.analysis.findings.lateness import late_finding
 
 
 @rule(
     needs_speed=True,
-    explains={"straggler", "jitter"},
+    explains={"jitter"},
     limits={
         "data_stall": Limit(
             0.02, "share", "ours: a loader with prefetch hands over a batch in 1 % of a step or less"
@@ -49,19 +50,34 @@ from flagscale_perf.training.analysis.findings.case import TrainingCase, Trainin
         ),
     ],
 )
-def data_stall(this: TrainingRule, case: TrainingCase) -> Finding | None:
-    """Data loading on rank 0, or on the rank that loads longest."""
-    shares = case.data_shares()
-    share = max([*shares.values(), case.phase_share("data_loading")]) - case.host_share()
+def data_stall(this: TrainingRule, case: TrainingCase) -> list[Finding]:
+    """Data loading that all ranks have in common, and that of ranks that load longer than the others."""
+    found = [
+        late_finding(this, case, ledger, row, "data_stall")
+        for ledger in case.ledgers
+        for row in ledger.late
+        if row.phase == "data_loading" and row.pattern == "constant"
+    ]
+    return [finding for finding in [_of_all(this, case), *found] if finding is not None]
+
+
+def _of_all(this: TrainingRule, case: TrainingCase) -> Finding | None:
+    share = min(case.phase_share("data_loading"), _least_of_a_group(case)) - case.host_share()
     share_ms = share * case.anatomy.iteration_ns / NS_PER_MS
     if not this.exceeds(share, "data_stall") or not this.exceeds(share_ms, "data_stall_ms"):
         return None
     if any(finding.phase == "data_loading" for finding in case.explained_by):
         return None
-    late = [entry for entry, value in shares.items() if value > share / 2]
-    ranks = ranks_of(case.report.ranks, late) if len(late) < len(shares) else []
-    where = f" on {numbered('rank', ranks)}" if ranks else ""
-    title = f"Waiting for data takes {percent(share)} of the steps' time{where}"
+    title = f"Waiting for data takes {percent(share)} of the steps' time"
     evidence = [this.broke("data loading, of the iterations' time", share, "data_stall")]
-    found = slows(this, case, title, share, evidence)
-    return replace(found, ranks=ranks, phase="data_loading", pattern="constant")
+    return replace(slows(this, case, title, share, evidence), phase="data_loading", pattern="constant")
+
+
+def _least_of_a_group(case: TrainingCase) -> float:
+    """With tensor parallelism a batch is broadcast inside a group, and who comes early waits in it for the
+    last one: where all are one group, no more than the rank that waits least is data loading. 1 elsewhere.
+    """
+    ranks, mean_ms = case.report.ranks, case.mean_step_ms()
+    if ranks is None or case.ledgers or not mean_ms or (case.facts.tensor_parallel or 1) < 2:
+        return 1.0
+    return min((data_ms / mean_ms for data_ms in ranks.median_data_ms if data_ms is not None), default=1.0)

@@ -11,7 +11,7 @@ from flagscale_perf.training.analysis.findings.case import TrainingCase, Trainin
 
 @rule(
     needs_speed=True,
-    explains={"data_stall", "straggler", "jitter", "long_phase"},
+    explains={"data_stall", "straggler", "exposed_comm", "jitter", "long_phase"},
     limits={
         "host_short_of_cpu": Limit(
             0.05,
@@ -43,7 +43,7 @@ def host_short_of_cpu(this: TrainingRule, case: TrainingCase) -> Finding | None:
 
 @rule(
     needs_speed=True,
-    explains={"data_stall", "straggler", "jitter", "long_phase"},
+    explains={"data_stall", "straggler", "exposed_comm", "jitter", "long_phase"},
     limits={
         "host_short_of_memory": Limit(0.05, "share", "ours: a machine with free memory never waits for it")
     },

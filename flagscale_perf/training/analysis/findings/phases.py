@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from flagscale_perf.analysis.chance import CHANCE
+from flagscale_perf.analysis.growth import LEVELS
 from flagscale_perf.analysis.rules import Evidence, Finding, Limit, rule
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.units import number, percent
 from flagscale_perf.training.analysis.findings.advice import double, halve, switch_on
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows, warns
-from flagscale_perf.training.analysis.findings.growth import LEVELS
 from flagscale_perf.training.analysis.findings.places import causes_in, changes_in, named, profile
-from flagscale_perf.training.phases import GROUPS
 
 BACKWARD_FLOPS = 2  # of the forward pass's, without recomputation
 ADAM_BYTES = 28  # of a parameter: gradient, weight and two moments read, the last three written, 4 bytes each
@@ -25,7 +24,6 @@ _SHORT = (
     "optimizer_copy_param", "optimizer_count_zeros", "forward_backward_other", "other", "between_steps",
     "exposed_stat_comm",
 )  # fmt: skip
-_WAITING = (*GROUPS["Comm"], *GROUPS["Pipe"])
 
 
 class _Judged(NamedTuple):
@@ -72,12 +70,7 @@ class _Judged(NamedTuple):
 def long_phase(this: TrainingRule, case: TrainingCase) -> list[Finding]:
     """Phases far beyond what is usual for them, in a usual step."""
     known = {finding.phase for finding in case.explained_by}
-    waits = any(finding.ranks for finding in case.explained_by)
-    return [
-        _long(this, case, each)
-        for each in _judged(this, case)
-        if each.phase not in known and not (waits and each.phase in _WAITING)
-    ]
+    return [_long(this, case, each) for each in _judged(this, case) if each.phase not in known]
 
 
 def _long(this: TrainingRule, case: TrainingCase, judged: _Judged) -> Finding:
@@ -201,7 +194,7 @@ _SINCE = ["something that began then: look at the log and at the hosts' other wo
 
 @rule(
     needs_speed=True,
-    explains={"long_phase", "straggler", "data_stall", "exposed_comm"},
+    explains={"long_phase", "data_stall", "exposed_comm"},
     limits={
         "growing_phase": Limit(
             0.10, "share", "ours: of a usual step; from the first eighth of the steps to the last"
@@ -217,8 +210,8 @@ _SINCE = ["something that began then: look at the log and at the hosts' other wo
 def growing_phase(this: TrainingRule, case: TrainingCase) -> Finding | None:
     """A phase that takes longer and longer, or from some step on, while the rest of the step does not."""
     growth = case.anatomy.growth
-    if growth is None or (growth.phase in _WAITING and case.report.stragglers):
-        return None  # what waits longer waits for these ranks
+    if growth is None:
+        return None
     grown_ns = growth.last_ns - growth.first_ns
     of_step = grown_ns / max(1, case.anatomy.iteration_ns)
     share = case.share_of_steps(growth.mean_ns * case.steps / NS_PER_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
 from flagscale_perf.analysis.rules import Advice, Change, Finding, Limit, rule
@@ -11,6 +12,10 @@ from flagscale_perf.spine.units import percent
 from flagscale_perf.training.analysis.findings.advice import double, halve, name_of, switch_on, written
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, ranks_of, slows
 from flagscale_perf.training.analysis.tables import Ranks
+from flagscale_perf.training.ledger.ledger import Ledger
+from flagscale_perf.training.phases import Kind, of_kind
+
+_WAITING = of_kind(Kind.WAITING)
 
 
 @rule(
@@ -36,7 +41,7 @@ from flagscale_perf.training.analysis.tables import Ranks
 )
 def slow_stage(this: TrainingRule, case: TrainingCase) -> Finding | None:
     """A stage with more to do than the mean one; an even division can gain no more than that difference."""
-    stage, share = _slowest_stage(case.report.ranks) or _named_stage(case) or (None, _own_wait(case))
+    stage, share = _by_ledgers(case.ledgers) or _slowest_stage(case.report.ranks) or (None, _own_wait(case))
     if share is None or not this.exceeds(share, "slow_stage"):
         return None
     title = (
@@ -50,6 +55,18 @@ def slow_stage(this: TrainingRule, case: TrainingCase) -> Finding | None:
     places = [] if ranks is None or stage is None else [entry.stage for entry in ranks.entries]
     slow = [number for number, place in enumerate(places) if place == stage]
     return replace(slows(this, case, title, share, evidence), ranks=ranks_of(ranks, slow))
+
+
+def _by_ledgers(ledgers: Sequence[Ledger]) -> tuple[int, float] | None:
+    """The same by what a usual unit of each stage works: a late rank does not make its stage heavy."""
+    if len(ledgers) < 2:
+        return None
+    work = {
+        each.stage: sum(each.share(ns) for name, ns in each.base_ns.items() if name not in _WAITING)
+        for each in ledgers
+    }
+    slowest = max(work, key=lambda stage: work[stage])
+    return slowest, work[slowest] - statistics.fmean(work.values())
 
 
 def _slowest_stage(ranks: Ranks | None) -> tuple[int, float] | None:
@@ -70,22 +87,12 @@ def _slowest_stage(ranks: Ranks | None) -> tuple[int, float] | None:
     return slowest, (medians[slowest] - statistics.fmean(medians.values())) / iteration_ms
 
 
-def _named_stage(case: TrainingCase) -> tuple[int, float] | None:
-    """From the records of slow stages: what an even division would spread over the other stages."""
-    named = [each for each in case.report.stragglers if each.against == "stages"]
-    share = case.share_of_steps(sum(map(case.lost_s, named)) * _part_to_hand_over(case))
-    return (max(named, key=case.lost_s).stage, share) if named and share is not None else None
-
-
 def _own_wait(case: TrainingCase) -> float | None:
-    """From rank 0's waiting beyond the bubble, without what other findings explain of it: all there is where
-    other ranks reported nothing.
-    """
+    """From rank 0's waiting beyond the bubble: all there is where other ranks reported nothing."""
     imbalance_s = case.report.phases.imbalance_s
     if imbalance_s is None:
         return None
-    wait_s = max(0.0, imbalance_s - case.explained_wait_s())
-    return case.share_of_steps(wait_s * _part_to_hand_over(case))
+    return case.share_of_steps(imbalance_s * _part_to_hand_over(case))
 
 
 def _part_to_hand_over(case: TrainingCase) -> float:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flagscale_perf.analysis.rules import Change, Finding, Limit, rule, unless
-from flagscale_perf.spine.units import number, numbered, percent
+from flagscale_perf.spine.units import percent
 from flagscale_perf.training.analysis.findings.advice import either, provided, switch_on
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
-from flagscale_perf.training.analysis.findings.places import named
-from flagscale_perf.training.analysis.tables import Straggler
+from flagscale_perf.training.analysis.findings.lateness import late_finding
 from flagscale_perf.training.phases import GROUPS
 
 
 @rule(
     needs_speed=True,
-    explains={"jitter", "long_phase"},
+    explains={"jitter"},
     limits={
         "straggler": Limit(0.01, "share", "ours: what one rank costs all others is worth a look from 1 % on")
     },
@@ -43,28 +42,15 @@ from flagscale_perf.training.phases import GROUPS
         ),
     ],
 )
-def straggler(this: TrainingRule, case: TrainingCase) -> Finding | None:
-    """Ranks that work longer than their peers, or than they used to."""
-    slow = [each for each in case.report.stragglers if each.against != "stages"]
-    for known in case.explained_by:  # late data; and a phase that changes is longer than it used to be
-        is_past = known.pattern != "constant"
-        slow = [each for each in slow if each.phase != known.phase or (is_past and each.against != "past")]
-    share = case.share_of_steps(sum(map(case.lost_s, slow)))
-    if share is not None and case.is_on_one_host():  # late where the host is short of CPU: no rank's doing
-        share -= case.host_share()
-    if share is None or not this.exceeds(share, "straggler"):
-        return None
-    worst = max(slow, key=case.lost_s)
-    evidence = [this.broke("excess of slow ranks, of the iterations' time", share, "straggler")]
-    return replace(
-        slows(this, case, _title(worst), share, evidence),
-        first_iteration=worst.first_iteration,
-        iteration=worst.iteration,
-        ranks=worst.ranks,
-        phase=worst.phase,
-        pattern="constant",
-        causes=[worst.cause, *this.causes] if worst.cause else list(this.causes),
-    )
+def straggler(this: TrainingRule, case: TrainingCase) -> list[Finding]:
+    """Ranks that work longer than the others do in the same steps."""
+    found = [
+        late_finding(this, case, ledger, row, "straggler")
+        for ledger in case.ledgers
+        for row in ledger.late
+        if row.phase != "data_loading" or row.pattern != "constant"
+    ]
+    return [finding for finding in found if finding is not None]
 
 
 def _look(case: TrainingCase) -> Change:
@@ -74,16 +60,6 @@ def _look(case: TrainingCase) -> Change:
     )
     then = "" if case.is_on_one_host() else ", then leave it out"
     return Change([], f"look at {device}what else runs on its host (top){then}")
-
-
-def _title(worst: Straggler) -> str:
-    one = len(worst.ranks) == 1
-    who = f"{numbered('rank', worst.ranks).capitalize()} on {worst.hostname}"
-    how_long = f"{number(worst.excess_ms, 1)} ms"
-    where = f"of each step of {number(worst.iteration_ms, 1)} ms, in {named(worst.phase)}"
-    if worst.against == "past":
-        return f"{who} {'works' if one else 'work'} {how_long} longer than before, {where}"
-    return f"{who} {'makes' if one else 'make'} the others wait {how_long} {where}"
 
 
 @rule(
@@ -98,6 +74,7 @@ def _title(worst: Straggler) -> str:
     causes=[
         "gradients and parameters are exchanged after computing instead of during it",
         "slow links between the nodes",
+        "a rank that is late inside the exchange (a link, a hook), which a profile of all ranks decides",
     ],
     changes=[
         switch_on("--overlap-grad-reduce", text="reduce gradients during the backward pass"),
@@ -116,9 +93,10 @@ def _title(worst: Straggler) -> str:
     ],
 )
 def exposed_comm(this: TrainingRule, case: TrainingCase) -> Finding | None:
-    """Gradients and parameters exchanged while nothing is computed; without waiting for slow ranks in it."""
-    share = case.phase_share("exposed_grad_comm", "exposed_param_comm")
-    share -= case.share_of_steps(case.explained_wait_s()) or 0.0
+    """Gradients and parameters exchanged while nothing is computed; without waiting for slow ranks in it, and
+    no more than the host is not short of, whose threads exchange where there is no device.
+    """
+    share = case.phase_share("exposed_grad_comm", "exposed_param_comm") - case.host_share()
     if not this.exceeds(share, "exposed_comm"):
         return None
     what = "Exchanging gradients and parameters that no computing hides"

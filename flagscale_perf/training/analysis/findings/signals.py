@@ -13,9 +13,9 @@ from flagscale_perf.analysis.chance import excess_of
 from flagscale_perf.analysis.rules import Limit
 from flagscale_perf.spine.samples import Reservoir
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
-from flagscale_perf.training.analysis.sample import Sample, Step
 from flagscale_perf.training.clocks import caps_in
 from flagscale_perf.training.records import IntervalRecord, Outcome, PhaseRecord, StepRecord
+from flagscale_perf.training.sample import Sample, Step
 from flagscale_perf.training.window import end_mono_ns
 
 RECENT = 64
@@ -175,7 +175,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.slow_steps = SlowSteps()
-        self._sample = Sample(SAMPLE_STEPS, SAMPLE_STRETCH)
+        self._sample: Sample[Step] = Sample(SAMPLE_STEPS, SAMPLE_STRETCH)
         self._held: PhaseRecord | None = None
         self.throttled, self.retried = Trouble(), Trouble()
         self.host = HostLoad()

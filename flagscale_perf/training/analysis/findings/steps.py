@@ -39,7 +39,7 @@ def _profiling(case: TrainingCase) -> list[str]:
 
 @rule(
     needs_speed=True,
-    explains={"jitter", "straggler"},
+    explains={"jitter"},
     limits={
         "periodic_steps": Limit(
             0.005, "share", "ours: regular pauses are worth a flag from half a percent on"
@@ -92,7 +92,7 @@ def periodic_steps(this: TrainingRule, case: TrainingCase) -> Finding | None:
 
 @rule(
     needs_speed=True,
-    explains={"jitter", "straggler"},
+    explains={"jitter"},
     limits={
         "slow_steps": Limit(0.01, "share", "ours: slow steps are worth a look from 1 % on"),
         "slow_steps_event": EVENT,

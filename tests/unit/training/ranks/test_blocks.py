@@ -98,11 +98,11 @@ def test_memory_and_readings_count_to_the_block_under_way() -> None:
     )
     block = builder.close()
     assert block is not None
-    assert block[7:] == (9, 1400, "idle, power", 79, 4)
+    assert block[7:] == (9, 1400, "idle, power", 79, 4, ())
     builder.add(make_step(10, memory_peak_bytes=None), None)
     after = builder.close()
     assert after is not None
-    assert after[7:] == (None, None, None, None, None)
+    assert after[7:] == (None, None, None, None, None, ())
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_what_is_decoded_equals_what_was_encoded(block: Block) -> None:
 @pytest.mark.parametrize(
     ("place", "value", "reason"),
     [
-        (0, 2, "not a block of this version"),
+        (0, 1, "not a block of this version"),
         (1, -1, "rank is not an integer from 0 to 1048575"),
         (1, True, "rank is not an integer from 0 to 1048575"),
         (3, 4, "iteration is not an integer from 5 to 9007199254740992"),

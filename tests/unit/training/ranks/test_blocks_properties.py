@@ -11,22 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.ledger.cuts import is_undisturbed
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.ranks.blocks import (
     BLOCK_STEPS,
-    INTERRUPTION,
     MAX_RANKS,
     Block,
     BlockBuilder,
     decode_block,
     encode_block,
 )
-from flagscale_perf.training.records import HardwareRecord, Outcome, PhaseRecord, Record, StepRecord
+from flagscale_perf.training.records import HardwareRecord, PhaseRecord, Record, StepRecord
 from tests.strategies import json_values, runs
-
-
-def is_interrupted(step: StepRecord) -> bool:
-    return step.eval_ns + step.checkpoint_ns > INTERRUPTION * step.iteration_ns
 
 
 def blocks_of(records: list[Record]) -> list[Block]:
@@ -49,8 +45,7 @@ def test_the_blocks_of_a_run_come_back_from_the_wire(records: list[Record]) -> N
     numbers = [block.number for block in blocks]
     assert numbers == sorted(set(numbers))
     assert {step.iteration // BLOCK_STEPS for step in steps} == set(numbers)
-    measured = [step for step in steps if step.outcome != Outcome.DATA_SKIPPED and not is_interrupted(step)]
-    assert sum(block.steps for block in blocks) <= len(measured)
+    assert sum(block.steps for block in blocks) <= sum(map(is_undisturbed, steps))
     for block in blocks:
         assert decode_block(json.loads(json.dumps(encode_block(block)))) == block
 

@@ -88,12 +88,12 @@ def test_rank_0_and_those_beside_it(tmp_path: Path) -> None:
     gathering = make_gathering(tmp_path, node, here=10)
     node.news = News([make_identity(1)], [make_block(1, 0)], [], [("1", "phases switched off")])
     for iteration in range(1, 5):
-        gathering.step(make_step(iteration), None)
+        gathering.step(make_step(iteration), None, None)
     records, notes = gathering.take()
     assert texts(records) == ["rank 0 to 4", "join [0]", "join [1]", "rank 1 to 4"]
     assert notes == ["rank 1: phases switched off"]
     assert texts(gathering.interval(make_interval(10))) == ["behind 10"]
-    gathering.step(make_step(5), None)
+    gathering.step(make_step(5), None, None)
     assert texts(gathering.close()[0]) == ["rank 0 to 5", "closed"]
     assert list(tmp_path.iterdir()) == [], "no files for a job of one node"
 
@@ -138,7 +138,7 @@ def test_a_failure_ends_the_gathering_and_nothing_else(
     gathering.take()
     monkeypatch.setattr(NotingView, "add", lambda self, block: 1 // 0)
     for iteration in range(1, 20):
-        gathering.step(make_step(iteration), None)
+        gathering.step(make_step(iteration), None, None)
     why = "nothing is recorded of other ranks any more: ZeroDivisionError: integer division or modulo by zero"
     assert gathering.take() == ([], [why])
     assert (gathering.interval(make_interval(10)), gathering.close()) == ([], ([], []))

@@ -8,6 +8,7 @@ import pytest
 
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.ledger.cuts import CutKeeper
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.ranks import kind
 from flagscale_perf.training.ranks.blocks import Block, BlockBuilder
@@ -17,13 +18,14 @@ from tests.fakes import make_identity, make_marks, make_phases, make_reading, ma
 
 
 def blocks_of(*iterations: int, with_phases: bool = False) -> list[Block]:
-    builder, phases = BlockBuilder(1), PhaseJoin(RunFacts.of({}))
+    builder, phases, cuts = BlockBuilder(1), PhaseJoin(RunFacts.of({})), CutKeeper()
     made: list[Block | None] = []
     for iteration in iterations:
         step = make_step(iteration)
         if with_phases:
             phases.hold(make_phases(iteration))
-        made.append(builder.add(step, phases.take(step)))
+            cuts.add(step, make_marks(iteration).marks)
+        made.append(builder.add(step, phases.take(step), cuts.take(iteration)))
     return [block for block in [*made, builder.close()] if block is not None]
 
 

@@ -21,7 +21,7 @@ class Others(OneRank):
         self.told: list = []
         self.has_taken = False
 
-    def step(self, step, phases):
+    def step(self, step, phases, cuts):
         self.told.append((step.iteration, phases and phases.record))
 
     def reading(self, reading):

@@ -9,7 +9,7 @@ from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.rank_records import StragglerRecord
 from tests.fakes import MS, SECOND
-from tests.synthetic import STEPS, Plan, write
+from tests.synthetic import STEPS, Plan, cuts_records, node_record, ranks_record, write
 
 
 def slow_rank(**overrides: object) -> StragglerRecord:
@@ -25,6 +25,13 @@ def when(condition: bool, **fields: int) -> dict[str, int]:
     return fields if condition else {}
 
 
+# Rank 5 of eight takes 200 ms longer in its forward pass in 200 of the 600 steps.
+SLOW_RANK = [
+    node_record(hostname="node4"),
+    ranks_record(STEPS),
+    *cuts_records(lambda rank, step: when(rank == 5 and 300 < step <= 500, forward_ns=200 * MS)),
+    slow_rank(),
+]
 UNEVEN = set(random.Random(1).sample(range(20, STEPS), 45))
 PIPELINE = {"pipeline_parallel": 4, "data_parallel": 1, "pipeline_schedule": "1f1b"}
 
@@ -34,7 +41,7 @@ PIPELINE = {"pipeline_parallel": 4, "data_parallel": 1, "pipeline_schedule": "1f
 PLANTED: dict[str, tuple[Plan, float | None]] = {
     "data_stall": (Plan(extra=lambda n: {"data_loading_ns": 120 * MS}), 0.12),
     "straggler": (
-        Plan(extra=lambda n: when(300 < n <= 500, exposed_grad_comm_ns=200 * MS), also=[slow_rank()]),
+        Plan(extra=lambda n: when(300 < n <= 500, exposed_grad_comm_ns=200 * MS), also=SLOW_RANK),
         200 * 0.2 / 600,
     ),
     "slow_stage": (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
-from flagscale_perf.training.analysis.sample import Step
 from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.sample import Step
 from tests.fakes import MS
 
 USUAL = {"data_loading": 5, "forward": 30, "backward": 60, "other": 5}

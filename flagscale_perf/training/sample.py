@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 
 class Step(NamedTuple):
@@ -18,7 +18,18 @@ class Step(NamedTuple):
     phases_ns: tuple[int | None, ...] | None
 
 
-class Sample:
+class Numbered(Protocol):
+    """What is of one step."""
+
+    @property
+    def iteration(self) -> int:
+        """Its number."""
+
+
+NumberedT = TypeVar("NumberedT", bound=Numbered)
+
+
+class Sample(Generic[NumberedT]):
     """Steps of a run: all of them up to a limit, then every second, fourth ... stretch of iterations.
 
     Which stretches stay follows from the iterations' numbers, so that two runs keep the same ones.
@@ -30,12 +41,12 @@ class Sample:
 
     def __init__(self, limit: int, stretch: int) -> None:
         """At most `limit` steps; so many neighbours as `stretch` says stay together."""
-        self.steps: dict[int, Step] = {}
+        self.steps: dict[int, NumberedT] = {}
         self.thinned = 0
         self._limit, self._stretch = limit, stretch
         self._every = 1
 
-    def add(self, step: Step) -> None:
+    def add(self, step: NumberedT) -> None:
         """The next step."""
         if not self.keeps(step.iteration):
             self.thinned += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flagscale_perf.training.analysis.sample import Sample, Step
+from flagscale_perf.training.sample import Sample, Step
 
 
 def sample_of(iterations: range) -> Sample:

@@ -1,0 +1,86 @@
+"""Findings of late ranks, made of the rows of a ledger."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flagscale_perf.analysis.rules import Change, Finding
+from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.spine.units import duration, number, numbered
+from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
+from flagscale_perf.training.analysis.findings.places import named
+from flagscale_perf.training.ledger.ledger import SHARED, UNDECIDED, LateRow, Ledger
+
+_UNDECIDED = Change(
+    ["--perf-profile-steps"],
+    "take some steps of these ranks apart: it decides whether this is work or waiting, and whose",
+)
+
+
+def late_finding(
+    this: TrainingRule, case: TrainingCase, ledger: Ledger, row: LateRow, limit: str
+) -> Finding | None:
+    """What a late unit costs; None below the limit of that name, or where the host was short of CPU for so
+    long that no rank is to blame.
+    """
+    share = ledger.share(row.cost_ns)
+    if case.is_on_one_host():
+        share -= case.host_share()
+    if not this.exceeds(share, limit):
+        return None
+    evidence = [this.broke(f"what it costs ({_figures(ledger, row)})", share, limit)]
+    causes = [slow.cause for slow in case.report.stragglers if slow.cause and slow.ranks == list(row.ranks)]
+    found = slows(this, case, _title(case, ledger, row), share, evidence)
+    return replace(
+        found,
+        first_iteration=row.first_iteration,
+        iteration=row.iteration,
+        ranks=list(row.ranks),
+        phase=row.phase,
+        pattern=row.pattern,
+        causes=[*dict.fromkeys(causes), *found.causes],
+        changes=[_UNDECIDED, *found.changes] if row.label == UNDECIDED else found.changes,
+    )
+
+
+def _title(case: TrainingCase, ledger: Ledger, row: LateRow) -> str:
+    one = len(row.ranks) == 1
+    who = f"{numbered('rank', row.ranks).capitalize()}{_host_of(case, row.ranks[0])}"
+    if row.pattern == "single":
+        return (
+            f"{who} {'stops' if one else 'stop'} for {duration(row.usual_ns / NS_PER_S)}, "
+            f"in {named(row.phase)}, in step {row.first_iteration}"
+        )
+    costs, step = _ms(ledger.step_ms(row.cost_ns)), _ms(ledger.step_ms(ledger.total_ns))
+    where = f"in {named(row.phase)}{_when(row)}"
+    return f"{who} {'makes' if one else 'make'} the others wait {costs} ms of each step of {step} ms, {where}"
+
+
+def _figures(ledger: Ledger, row: LateRow) -> str:
+    """How sure that is, and what it is made of."""
+    between = f"{_ms(ledger.step_ms(row.least_ns))} to {_ms(ledger.step_ms(row.most_ns))} ms a step"
+    longer = f"{_ms(row.usual_ns / NS_PER_MS)} ms longer than the others"
+    figures = f"{between}; {longer}, last in {row.last_in} of {ledger.steps} steps"
+    if row.label != SHARED:
+        return figures
+    alone, together = _ms(ledger.step_ms(row.alone_ns)), _ms(ledger.step_ms(ledger.late_ns))
+    return f"{figures}; without it alone a step gains {alone} ms, without all late ranks {together} ms"
+
+
+def _when(row: LateRow) -> str:
+    return {
+        "periodic": f" about every {row.distance} steps",
+        "bursts": f" in {row.steps} steps",
+        "growing": ", longer and longer",
+        "lasting": f" from step {row.first_iteration} on",
+    }.get(row.pattern, "")
+
+
+def _host_of(case: TrainingCase, rank: int) -> str:
+    entries = case.report.ranks.entries if case.report.ranks is not None else []
+    hosts = [entry.hostname for entry in entries if entry.first_rank <= rank <= entry.last_rank]
+    return f" on {hosts[0]}" if hosts and hosts[0] else ""
+
+
+def _ms(dur_ms: float) -> str:
+    return number(dur_ms, 1)

@@ -1,0 +1,142 @@
+"""A rank's step as ways to the end of a collective: its own time since the last one, then its wait.
+
+All members of a collective leave it at one moment, so the ends of collectives cut the steps of all ranks at
+the same moments, and no clocks need to be compared: of two ranks between two cuts, the one that waits less
+came later, by that much. docs/formulas.md, "The ledger", has the derivation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from flagscale_perf.training.marks import spans
+from flagscale_perf.training.phases import GROUPS, PHASES, Kind, of_kind
+from flagscale_perf.training.records import Outcome, StepRecord
+
+INTERRUPTION = 0.01  # of an iteration's time: a longer evaluation or checkpoint disturbs the step it is in
+MAX_CUTS = 64  # of a step; a host with more of them has its ranks compared by nothing
+MAX_NS = 1 << 53  # what JSON readers keep exactly; no measurement comes near it
+CUTS = frozenset(map(PHASES.index, GROUPS["Comm"]))
+WAITING = frozenset(map(PHASES.index, of_kind(Kind.WAITING)))
+BETWEEN = PHASES.index("between_steps")
+_KEPT_STEPS = 64  # of which nobody has asked for the cuts yet
+
+
+class Cut(NamedTuple):
+    """The way to the end of a collective.
+
+    Attributes:
+        phase: in which the wait at its end is, a place in `PHASES`.
+        wait_ns: how long it is, the exchange itself included.
+        own_ns: by phase, what came before it since the last cut.
+    """
+
+    phase: int
+    wait_ns: int
+    own_ns: dict[int, int]
+
+
+class StepCuts(NamedTuple):
+    """From the last cut of the step before to the last cut of this one."""
+
+    iteration: int
+    cuts: tuple[Cut, ...]
+
+
+def cuts_of(found: Iterable[tuple[int, int]]) -> tuple[list[Cut], dict[int, int]]:
+    """Of the spans of a step, phase and nanoseconds one after the other: its cuts, and what comes behind
+    the last of them.
+    """
+    cuts: list[Cut] = []
+    own: dict[int, int] = {}
+    wait: tuple[int, int] | None = None
+    for phase, dur_ns in found:
+        if wait is not None and phase != wait[0] and (dur_ns > 0 or phase in CUTS):
+            cuts.append(Cut(*wait, own))
+            own, wait = {}, None
+        if phase in CUTS:
+            wait = phase, dur_ns + (0 if wait is None else wait[1])
+        elif dur_ns:
+            own[phase] = own.get(phase, 0) + dur_ns
+    if wait is not None:
+        cuts.append(Cut(*wait, own))
+        own = {}
+    return cuts, own
+
+
+def is_undisturbed(step: StepRecord) -> bool:
+    """Whether no warm-up, passed-over data, evaluation or checkpoint is in it. Some hosts ask in every
+    iteration whether a checkpoint has been written: microseconds, and no interruption.
+    """
+    is_interrupted = step.eval_ns + step.checkpoint_ns > INTERRUPTION * step.iteration_ns
+    return not (step.warmup or step.outcome == Outcome.DATA_SKIPPED or is_interrupted)
+
+
+class CutKeeper:
+    """Keeps the cuts of one rank's steps until they are asked for."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, StepCuts] = {}
+        self._before: tuple[int, dict[int, int]] | None = None
+
+    def add(self, step: StepRecord, marks: Sequence[int]) -> None:
+        """A step and all its marks. One behind a disturbed step has no whole way to its first cut."""
+        before, self._before = self._before, None
+        if not is_undisturbed(step):
+            return
+        found = spans(marks, step.start_ns, step.start_ns + step.train_step_ns)
+        cuts, rest = cuts_of(found)
+        rest[BETWEEN] = step.iteration_ns - sum(dur_ns for _, dur_ns in found)
+        self._before = step.iteration, rest
+        if before is None or before[0] != step.iteration - 1 or not 0 < len(cuts) <= MAX_CUTS:
+            return
+        first = dict(before[1])
+        for phase, dur_ns in cuts[0].own_ns.items():
+            first[phase] = first.get(phase, 0) + dur_ns
+        self._kept[step.iteration] = StepCuts(step.iteration, (cuts[0]._replace(own_ns=first), *cuts[1:]))
+        if len(self._kept) > _KEPT_STEPS:
+            del self._kept[next(iter(self._kept))]
+
+    def take(self, iteration: int) -> StepCuts | None:
+        """Of that step; None where it has none."""
+        return self._kept.pop(iteration, None)
+
+
+def encode(steps: Iterable[StepCuts]) -> list[Any]:
+    """As a list of JSON's types."""
+    return [
+        [step.iteration, *([cut.phase, cut.wait_ns, *_flat(cut.own_ns)] for cut in step.cuts)]
+        for step in steps
+    ]
+
+
+def _flat(own_ns: dict[int, int]) -> list[int]:
+    return [value for pair in own_ns.items() for value in pair]
+
+
+def decode(content: Any) -> tuple[StepCuts, ...]:
+    """Raises ValueError for what `encode` cannot have made: it may come from another version, or anybody."""
+    if type(content) is not list:
+        raise ValueError("cuts are not a list of steps")
+    return tuple(map(_step_of, content))
+
+
+def _step_of(content: Any) -> StepCuts:
+    match content:
+        case [int(iteration), *cuts] if 0 <= iteration < MAX_NS and 0 < len(cuts) <= MAX_CUTS:
+            return StepCuts(iteration, tuple(map(_cut_of, cuts)))
+    raise ValueError("not the cuts of a step")
+
+
+def _cut_of(content: Any) -> Cut:
+    is_flat = type(content) is list and len(content) % 2 == 0 and len(content) <= 2 + 2 * len(PHASES)
+    if not is_flat or any(type(value) is not int or abs(value) > MAX_NS for value in content):
+        raise ValueError("not the way to a cut")
+    phase, wait_ns, *own = content
+    phases = own[::2]
+    if phase not in CUTS or len(set(phases)) < len(phases) or not CUTS.isdisjoint(phases):
+        raise ValueError("the phases of a cut do not belong together")
+    if any(not 0 <= each < len(PHASES) for each in phases):
+        raise ValueError("no such phase")
+    return Cut(phase, wait_ns, dict(zip(phases, own[1::2], strict=True)))

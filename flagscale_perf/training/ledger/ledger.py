@@ -1,0 +1,297 @@
+"""The ledger of one pipeline stage: rows that add up to its mean step, to the nanosecond.
+
+Between two cuts the stage takes as long as its last unit works and then waits: what all units wait for is the
+exchange. What the last unit works beyond the others is either a named lateness or everybody's unevenness in
+turns. The rest is what a usual unit does. docs/formulas.md, "The ledger", has the derivation.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from flagscale_perf.spine.clock import NS_PER_MS
+from flagscale_perf.training.ledger.book import Book, Lateness, Place, Step, book_of, last_of, lateness_of
+from flagscale_perf.training.ledger.naming import Late, late_units
+from flagscale_perf.training.phases import PHASES, TABLE, Kind
+from flagscale_perf.training.rank_records import CutsRecord
+from flagscale_perf.training.sample import Step as CommonStep
+
+MEASURED, SHARED, UNDECIDED = "measured", "shared", "undecided"
+SHARED_BELOW = 0.5  # of its lateness is what a unit gains alone: others are as late
+BLOCK = 5  # steps; what lies further apart is taken to be independent
+DEVIATIONS = 2
+
+
+@dataclass(frozen=True)
+class LateRow:
+    """A unit that is late in a phase, and what that costs. Times are sums over the ledger's steps.
+
+    Attributes:
+        ranks: of the unit.
+        phase: its name.
+        pattern: as in `naming.Late`, like the following two.
+        usual_ns: per step.
+        distance: in steps.
+        first_iteration, iteration: the first and the last step that it concerns.
+        steps: how many these are.
+        last_in: in how many of all steps others waited for it because of this.
+        cost_ns: what all late units together cost, its part of it.
+        alone_ns: by how much sooner the steps would end if this one alone were not late.
+        least_ns, most_ns: of the cost, by how it differs from step to step.
+        label: "measured"; "shared": another unit is as late, and only both together gain; "undecided": the
+            phase may hold waiting, or the unit has several ranks.
+    """
+
+    ranks: tuple[int, ...]
+    phase: str
+    pattern: str
+    usual_ns: int
+    distance: int | None
+    first_iteration: int
+    iteration: int
+    steps: int
+    last_in: int
+    cost_ns: int
+    alone_ns: int
+    least_ns: int
+    most_ns: int
+    label: str
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Of one stage. Times are sums over its steps; the rows add up to `total_ns`.
+
+    Attributes:
+        stage: place in the pipeline, from 0.
+        units: how many were seen side by side.
+        steps: how many the ledger is of.
+        left_out: steps with other cuts than these.
+        first_iteration, iteration: the first and the last step.
+        total_ns: of the first unit, from cut to cut.
+        base_ns: what a usual unit does, by phase.
+        late: named units, the costliest first.
+        in_turns_ns: everybody's unevenness: what it costs that the last of several comes last.
+        exchange_ns: by phase, the wait of the last unit: nobody is late.
+        residual_ns: what units whose cuts are one moment differ by all the same.
+        common: the steps without lateness: what all units have in common.
+    """
+
+    stage: int
+    units: int
+    steps: int
+    left_out: int
+    first_iteration: int
+    iteration: int
+    total_ns: int
+    base_ns: Mapping[str, int]
+    late: Sequence[LateRow]
+    in_turns_ns: int
+    exchange_ns: Mapping[str, int]
+    residual_ns: int
+    common: Sequence[CommonStep]
+
+    @property
+    def late_ns(self) -> int:
+        """What all late units together cost."""
+        return sum(row.cost_ns for row in self.late)
+
+    def share(self, part_ns: float) -> float:
+        """Of all steps' time."""
+        return part_ns / max(1, self.total_ns)
+
+    def step_ms(self, part_ns: float) -> float:
+        """Of a mean step."""
+        return part_ns / self.steps / NS_PER_MS
+
+
+def ledger_of(records: Sequence[CutsRecord]) -> Ledger | None:
+    """Of the records of one stage; None where no two units have been recorded side by side."""
+    book = book_of(records)
+    if book is None or not book.steps:
+        return None
+    lateness = lateness_of(book)
+    total_ns = sum(map(dur_ns, book.steps))
+    late = late_units(book, lateness, statistics.median(map(dur_ns, book.steps)))
+    entries = _Entries(book, late)
+    rows = _rows_of(book, lateness, late, entries.late_ns)
+    base_ns = {PHASES[phase]: ns for phase, ns in sorted(entries.base_ns.items())}
+    exchange_ns = {PHASES[phase]: ns for phase, ns in sorted(entries.exchange_ns.items())}
+    known_ns = sum(base_ns.values()) + sum(exchange_ns.values()) + entries.in_turns_ns + entries.late_ns
+    return Ledger(
+        stage=records[0].stage,
+        units=records[0].units,
+        steps=len(book.steps),
+        left_out=book.left_out,
+        first_iteration=book.steps[0].iteration,
+        iteration=book.steps[-1].iteration,
+        total_ns=total_ns,
+        base_ns=base_ns,
+        late=sorted(rows, key=lambda row: -row.cost_ns),
+        in_turns_ns=entries.in_turns_ns,
+        exchange_ns=exchange_ns,
+        residual_ns=total_ns - known_ns,
+        common=entries.common,
+    )
+
+
+def dur_ns(step: Step) -> int:
+    """Of the first unit."""
+    return sum(step.own_ns[0]) + sum(step.wait_ns[0])
+
+
+class _Entries:
+    """Every step booked without what the late units take longer.
+
+    Attributes:
+        base_ns, exchange_ns: by phase.
+        in_turns_ns, late_ns: as in `Ledger`.
+        common: as in `Ledger`.
+    """
+
+    def __init__(self, book: Book, late: Sequence[Late]) -> None:
+        self.base_ns: dict[int, int] = defaultdict(int)
+        self.exchange_ns: dict[int, int] = defaultdict(int)
+        self.in_turns_ns = self.late_ns = 0
+        self.common: list[CommonStep] = []
+        self._book = book
+        self._columns = book.columns()
+        late_at: dict[int, set[Place]] = defaultdict(set)
+        for one in late:
+            for at in one.at:
+                late_at[at].add(one.place)
+        for at, step in enumerate(book.steps):
+            self._add(step, late_at[at])
+
+    def _add(self, step: Step, late: set[Place]) -> None:
+        phases_ns = [0] * len(PHASES)
+        for cut, columns in enumerate(self._columns):
+            last, _ = last_of(step, columns)
+            whole_ns = sum(step.own_ns[last][column] for column in columns)
+            rows = [self._without(step, unit, columns, late) for unit in range(len(self._book.units))]
+            arrivals = list(map(sum, rows))
+            order = sorted(range(len(rows)), key=arrivals.__getitem__)
+            usual = order[(len(order) - 1) // 2]
+            self.late_ns += whole_ns - arrivals[order[-1]]
+            self.in_turns_ns += arrivals[order[-1]] - arrivals[usual]
+            for column, own_ns in zip(columns, rows[usual], strict=True):
+                phases_ns[self._book.ways[column].phase] += own_ns
+                self.base_ns[self._book.ways[column].phase] += own_ns
+            phase, wait_ns = self._book.waits[cut], step.wait_ns[last][cut]
+            phases_ns[phase] += wait_ns
+            self.exchange_ns[phase] += wait_ns
+        self.common.append(CommonStep(step.iteration, sum(phases_ns), 0, 0, None, tuple(phases_ns)))
+
+    def _without(self, step: Step, unit: int, columns: Sequence[int], late: set[Place]) -> list[int]:
+        """A unit's own time without what it is named for."""
+        own, beyond = step.own_ns[unit], step.beyond_ns[unit]
+        if not late:
+            return [own[column] for column in columns]
+        return [
+            own[column] - (max(0, beyond[column]) if (unit, self._book.ways[column].phase) in late else 0)
+            for column in columns
+        ]
+
+
+class _Gain(NamedTuple):
+    """What one late unit gains alone.
+
+    Attributes:
+        sum_ns: over all steps.
+        spread_ns: standard error of that.
+        steps: how many have any of it.
+    """
+
+    sum_ns: int
+    spread_ns: float
+    steps: int
+
+
+def _rows_of(book: Book, lateness: Lateness, late: Sequence[Late], together_ns: int) -> list[LateRow]:
+    gains = [_gain_of(one, lateness, late) for one in late]
+    is_shared = [
+        len(late) > 1 and gain.sum_ns < SHARED_BELOW * max(0, one.usual_ns) * len(one.at)
+        for one, gain in zip(late, gains, strict=True)
+    ]
+    costs = _divided(late, gains, is_shared, together_ns)
+    rows = []
+    for one, gain, cost_ns, shared in zip(late, gains, costs, is_shared, strict=True):
+        either_ns = DEVIATIONS * gain.spread_ns + (abs(cost_ns - gain.sum_ns) if shared else 0)
+        at = [book.steps[place].iteration for place in one.at]
+        rows.append(
+            LateRow(
+                ranks=book.units[one.unit],
+                phase=PHASES[one.phase],
+                pattern=one.pattern,
+                usual_ns=one.usual_ns,
+                distance=one.distance,
+                first_iteration=at[0],
+                iteration=at[-1],
+                steps=len(at),
+                last_in=gain.steps,
+                cost_ns=cost_ns,
+                alone_ns=gain.sum_ns,
+                least_ns=max(0, round(cost_ns - either_ns)),
+                most_ns=round(cost_ns + either_ns),
+                label=_label(one, book, shared),
+            )
+        )
+    return rows
+
+
+def _gain_of(one: Late, lateness: Lateness, late: Sequence[Late]) -> _Gain:
+    """In its own steps. What stands out in single steps and what is late in all of them share a step: there
+    the single one has what is beyond the usual.
+    """
+    gain, at = lateness.gain_ns[one.place], set(one.at)
+    beside = [other for other in late if other.place == one.place and other is not one]
+    parts = [0] * len(gain)
+    for place in at:
+        parts[place] = gain[place]
+        for other in beside:
+            if one.pattern in ("periodic", "bursts", "single"):
+                parts[place] -= min(gain[place], max(0, other.usual_ns))
+            elif place in other.at:
+                parts[place] = min(gain[place], max(0, one.usual_ns))
+    own = [parts[place] for place in sorted(at)]
+    blocks = [sum(own[start : start + BLOCK]) for start in range(0, len(own), BLOCK)]
+    spread = statistics.stdev(blocks) * math.sqrt(len(blocks)) if len(blocks) > 1 else 0.0
+    return _Gain(sum(parts), spread, sum(part > 0 for part in parts))
+
+
+def _divided(
+    late: Sequence[Late], gains: Sequence[_Gain], is_shared: Sequence[bool], together_ns: int
+) -> list[int]:
+    """What all late units cost together, divided among them: to each what it gains alone, and what only
+    several of them gain to those of which another is as late. They add up.
+    """
+    if not late:
+        return []
+    alone = [gain.sum_ns for gain in gains]
+    rest_ns = together_ns - sum(alone)
+    if rest_ns < 0:
+        weights = [float(ns) for ns in alone]
+        costs = [0] * len(late)
+        rest_ns = together_ns
+    else:
+        costs = alone
+        beyond = [float(max(0, one.usual_ns) * len(one.at)) for one in late]
+        weights = [ns if shared else 0.0 for ns, shared in zip(beyond, is_shared, strict=True)]
+        weights = weights if any(weights) else beyond
+    whole = sum(weights) or 1.0
+    costs = [ns + int(rest_ns * weight / whole) for ns, weight in zip(costs, weights, strict=True)]
+    largest = max(range(len(costs)), key=costs.__getitem__)
+    costs[largest] += together_ns - sum(costs)
+    return costs
+
+
+def _label(one: Late, book: Book, is_shared: bool) -> str:
+    may_wait = TABLE[PHASES[one.phase]].kind is Kind.BOTH
+    if may_wait or len(book.units[one.unit]) > 1:
+        return UNDECIDED
+    return SHARED if is_shared else MEASURED

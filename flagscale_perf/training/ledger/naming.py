@@ -1,0 +1,137 @@
+"""Which unit is late, in which phase, and in what rhythm: by paired differences within each step.
+
+A unit is compared with the others in the same step, so that what makes all of them slow cancels. Names are
+given by a sign test, corrected for the number of units and phases that are looked at.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from flagscale_perf.analysis.chance import CHANCE, binomial_tail, both, period_of
+from flagscale_perf.analysis.growth import growth_of
+from flagscale_perf.analysis.rules import Limit
+from flagscale_perf.training.ledger.book import Book, Lateness, Place
+
+FEWEST = Limit(20, "steps", "ours: of fewer, a sign test names nothing among a few dozen candidates")
+STEADY = Limit(0.02, "share", "ours: of a step, in the median; what is late by less is not worth a name")
+LIVE = Limit(0.05, "share", "ours: the same for a line while the training lasts: 20 steps may drift together")
+EVENT = Limit(
+    0.1, "share", "ours: of a step; what a single step takes longer, from where it is one that stands out"
+)
+EVENT_SCATTER = Limit(
+    6.0, "times", "ours: of the usual scatter, for the same; a normal one passes it once in 10^9"
+)
+STOP = Limit(5.0, "steps", "ours: what one step takes longer, from where it is told on its own")
+FEWEST_EVENTS, MOST_EVENTS = 4, 0.4  # of all steps
+PARTS = 4  # of the run; a steady lateness is there in each of them
+_TO_DEVIATION = 1.4826  # of a median absolute deviation, for normal noise
+
+
+class Late(NamedTuple):
+    """A unit that is late in a phase.
+
+    Attributes:
+        unit, phase: which.
+        pattern: "constant", "periodic", "bursts", "growing", "lasting", or "single" for a stop.
+        at: places of the steps that it concerns.
+        usual_ns: what it takes longer in one of them, the median.
+        distance: of a periodic one, in steps.
+    """
+
+    unit: int
+    phase: int
+    pattern: str
+    at: Sequence[int]
+    usual_ns: int
+    distance: int | None = None
+
+    @property
+    def place(self) -> Place:
+        """Unit and phase."""
+        return self.unit, self.phase
+
+
+def late_units(book: Book, lateness: Lateness, step_ns: float) -> list[Late]:
+    """None of fewer steps than `FEWEST`. `step_ns`: of a usual step."""
+    if len(book.steps) < FEWEST.count:
+        return []
+    events = {place: _events(beyond, step_ns) for place, beyond in lateness.beyond_ns.items()}
+    found: list[Late] = []
+    for place, beyond in lateness.beyond_ns.items():
+        single = _single(book, place, events, beyond) or _stop(place, beyond, step_ns)
+        found += [] if single is None else [single]
+        lasting = _grown(place, beyond, step_ns) or _steady(
+            place, beyond, STEADY.value * step_ns, len(events)
+        )
+        found += [] if lasting is None else [lasting]
+    return found
+
+
+def steady_units(book: Book, lateness: Lateness, step_ns: float) -> list[Late]:
+    """Only those that are late in most steps, of at least `FEWEST`: what a few rounds of a live run show."""
+    if len(book.steps) < FEWEST.count:
+        return []
+    looks = len(lateness.beyond_ns)
+    found = (
+        _steady(place, beyond, LIVE.value * step_ns, looks) for place, beyond in lateness.beyond_ns.items()
+    )
+    return [one for one in found if one is not None]
+
+
+def _events(beyond: Sequence[int], step_ns: float) -> list[int]:
+    """Places of the steps that stand out."""
+    usual = statistics.median(beyond)
+    scatter = _TO_DEVIATION * statistics.median(abs(value - usual) for value in beyond)
+    limit = max(EVENT.value * step_ns, EVENT_SCATTER.value * scatter)
+    return [place for place, value in enumerate(beyond) if value - usual > limit]
+
+
+def _single(book: Book, place: Place, events: dict[Place, list[int]], beyond: Sequence[int]) -> Late | None:
+    at = events[place]
+    if not FEWEST_EVENTS <= len(at) < MOST_EVENTS * len(beyond):
+        return None
+    usual_ns = int(statistics.median(beyond[each] for each in at) - max(0, statistics.median(beyond)))
+    iterations = [book.steps[each].iteration for each in at]
+    span = range(book.steps[0].iteration, book.steps[-1].iteration + 1)
+    _, phase = place
+    of_all = sum(len(found) for (_, other), found in events.items() if other == phase)
+    on_one_unit = binomial_tail(len(at), of_all, 1 / len(book.units))
+    period = period_of(iterations, span)
+    if period is not None and both(on_one_unit, period.chance) * len(events) < CHANCE.value:
+        hits = set(period.hits)
+        on_time = [each for each, iteration in zip(at, iterations, strict=True) if iteration in hits]
+        return Late(*place, "periodic", on_time, usual_ns, period.distance)
+    return Late(*place, "bursts", at, usual_ns) if on_one_unit * len(events) < CHANCE.value else None
+
+
+def _stop(place: Place, beyond: Sequence[int], step_ns: float) -> Late | None:
+    """Single steps so much longer that each is worth a line."""
+    at = [number for number, value in enumerate(beyond) if value > STOP.value * step_ns]
+    longest = max((beyond[each] for each in at), default=0)
+    return Late(*place, "single", at, longest) if 0 < len(at) < FEWEST_EVENTS else None
+
+
+def _grown(place: Place, beyond: Sequence[int], step_ns: float) -> Late | None:
+    growth = growth_of(str(place), beyond, [0] * len(beyond))
+    if growth is None or growth.mean_ns < STEADY.value * step_ns or growth.last_ns <= 0:
+        return None
+    since = growth.since or 0
+    at = range(since, len(beyond))
+    pattern = "growing" if growth.since is None else "lasting"
+    return Late(*place, pattern, at, int(statistics.median(beyond[since:])))
+
+
+def _steady(place: Place, beyond: Sequence[int], least_ns: float, looks: int) -> Late | None:
+    """One that is late in most steps, in each part of the run by half as much as in any other at least."""
+    count, usual = len(beyond), statistics.median(beyond)
+    if usual < least_ns:
+        return None
+    ahead = sum(value > 0 for value in beyond)
+    parts = [beyond[count * part // PARTS : count * (part + 1) // PARTS] for part in range(PARTS)]
+    medians = [statistics.median(part) for part in parts]
+    if min(medians) < max(medians) / 2 or binomial_tail(ahead, count, 0.5) * looks > CHANCE.value:
+        return None
+    return Late(*place, "constant", range(count), int(usual))

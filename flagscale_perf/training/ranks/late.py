@@ -1,0 +1,160 @@
+"""Names late ranks while the training lasts, by the rule of the ledger over its last steps."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from flagscale_perf.spine.samples import Reservoir
+from flagscale_perf.training.clocks import capped_by, caps_in, is_lower
+from flagscale_perf.training.ledger.book import Unit, book_of, lateness_of
+from flagscale_perf.training.ledger.ledger import dur_ns
+from flagscale_perf.training.ledger.naming import FEWEST, LIVE, Late, steady_units
+from flagscale_perf.training.ledger.rows import MAX_SHOWN, Member, records_of
+from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.rank_records import CutsRecord, StragglerRecord
+from flagscale_perf.training.ranks.blocks import Block, RankIdentity
+
+SUSPECT_STEPS = 3  # among the latest in so many of the last steps: its rows are kept from now on
+OVER = 0.5  # of `naming.LIVE`: a rank at the limit does not come and go
+
+Seen = Mapping[int, tuple[RankIdentity, Block]]
+
+
+class _Slow(NamedTuple):
+    """A slow stretch under way: as it was found, with its last slow iteration, and what it took longer."""
+
+    record: StragglerRecord
+    excess_ns: Reservoir
+
+
+class _Stage:
+    """What is kept of one stage.
+
+    Attributes:
+        window: its last steps.
+        slow: stretches under way, by unit and phase.
+    """
+
+    def __init__(self) -> None:
+        self.window: deque[CutsRecord] = deque(maxlen=FEWEST.count)
+        self.slow: dict[tuple[Unit, int], _Slow] = {}
+
+    def suspects(self) -> set[int]:
+        """First ranks of units that came last again and again."""
+        seen = Counter(rank for record in self.window for rank in _first_ranks(record))
+        return {rank for rank, steps in seen.items() if steps >= SUSPECT_STEPS}
+
+    def look(self, seen: Seen) -> list[StragglerRecord]:
+        """After new steps; what begins with them and what is over."""
+        book = book_of(list(self.window))
+        if book is None or len(book.steps) < FEWEST.count:
+            return []
+        lateness, step_ns = lateness_of(book), statistics.median(map(dur_ns, book.steps))
+        found = {(book.units[one.unit], one.phase): one for one in steady_units(book, lateness, step_ns)}
+        iteration, records = book.steps[-1].iteration, []
+        for key, slow in list(self.slow.items()):
+            if key[0] not in book.units:
+                continue
+            beyond_ns = statistics.median(lateness.beyond_ns[book.units.index(key[0]), key[1]] or [0])
+            if key not in found and beyond_ns < OVER * LIVE.value * step_ns:
+                records.append(_over(self.slow.pop(key)))
+            else:
+                slow.excess_ns.add(round(beyond_ns))
+                self.slow[key] = slow._replace(record=replace(slow.record, iteration=iteration))
+        for key, late in found.items():
+            if key not in self.slow and key[0][0] in seen:
+                span = book.steps[0].iteration, iteration
+                self.slow[key] = _slow(key[0], late, span, round(step_ns), seen)
+                records.append(self.slow[key].record)
+        return records
+
+    def close(self) -> list[StragglerRecord]:
+        """The run is over, and with it every stretch."""
+        slow, self.slow = self.slow, {}
+        return list(map(_over, slow.values()))
+
+
+class LateRanks:
+    """Looks at the blocks of all ranks round by round. What it keeps of a rank does not grow with the run."""
+
+    def __init__(self) -> None:
+        self._stages: dict[int, _Stage] = defaultdict(_Stage)
+
+    def look(self, pairs: Iterable[tuple[RankIdentity, Block]]) -> list[CutsRecord | StragglerRecord]:
+        """The blocks of one round: their cuts side by side, and who is late from now on or no more."""
+        stages: dict[int, dict[int, tuple[RankIdentity, Block]]] = defaultdict(dict)
+        for who, block in pairs:
+            stages[who.stage][who.rank] = who, block
+        records: list[CutsRecord | StragglerRecord] = []
+        for number, seen in sorted(stages.items()):
+            stage = self._stages[number]
+            members = [Member(who.rank, who.lockstep, block.cuts) for who, block in seen.values()]
+            made = records_of(number, members, stage.suspects())
+            stage.window.extend(made)
+            records += made
+            if made:
+                records += stage.look(seen)
+        return records
+
+    def close(self) -> list[StragglerRecord]:
+        """The run is over, and with it every stretch."""
+        return [record for stage in self._stages.values() for record in stage.close()]
+
+
+def _first_ranks(record: CutsRecord) -> Collection[int]:
+    first, place = [], 0
+    for size in record.sizes:
+        if size:
+            first.append(record.ranks[place])
+        place += size
+    return first
+
+
+def _over(slow: _Slow) -> StragglerRecord:
+    """The record of its end, with the median excess."""
+    excess_ns = slow.excess_ns.quantile(0.5) or slow.record.excess_ns
+    return replace(slow.record, is_over=True, excess_ns=excess_ns)
+
+
+def _slow(unit: Unit, late: Late, span: tuple[int, int], step_ns: int, seen: Seen) -> _Slow:
+    who, _ = seen[unit[0]]
+    blocks = [seen[rank][1] for rank in unit if rank in seen]
+    record = StragglerRecord(
+        first_iteration=span[0],
+        iteration=span[1],
+        is_over=False,
+        ranks=list(unit[:MAX_SHOWN]),
+        hostname=who.hostname,
+        device=who.device,
+        stage=who.stage,
+        phase=PHASES[late.phase],
+        excess_ns=late.usual_ns,
+        iteration_ns=step_ns,
+        against="peers",
+        cause=cause_of(blocks, median_clock(block for _, block in seen.values())),
+    )
+    excess_ns = Reservoir()
+    excess_ns.add(late.usual_ns)
+    return _Slow(record, excess_ns)
+
+
+def median_clock(blocks: Iterable[Block]) -> float | None:
+    """Of these blocks' lowest clocks; None without a reading."""
+    clocks = [block.sm_clock_mhz for block in blocks if block.sm_clock_mhz is not None]
+    return statistics.median(clocks) if clocks else None
+
+
+def cause_of(blocks: Sequence[Block], usual_mhz: float | None) -> str | None:
+    """What the device says of these blocks: a cap, or just a lower clock; None if nothing."""
+    clock_mhz = median_clock(blocks)
+    throttle = ", ".join(block.throttle for block in blocks if block.throttle)
+    caps = caps_in(throttle, clock_mhz, usual_mhz)
+    if caps:
+        return capped_by(caps)
+    if is_lower(clock_mhz, usual_mhz):
+        return f"clock at {clock_mhz:.0f} MHz instead of {usual_mhz:.0f} MHz"
+    return None

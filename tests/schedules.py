@@ -1,0 +1,58 @@
+"""Steps of ranks that wait for one another at cuts, made so that the truth is known to the nanosecond."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from flagscale_perf.training.ledger.cuts import Cut, StepCuts
+from flagscale_perf.training.ledger.rows import Member, records_of
+from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.rank_records import CutsRecord
+
+MS = 1_000_000
+DATA, FORWARD, BACKWARD, OPTIMIZER = map(
+    PHASES.index, ("data_loading", "forward", "backward", "optimizer_inner_step")
+)
+GRADS, AGREE = map(PHASES.index, ("exposed_grad_comm", "exposed_stat_comm"))
+# What an even rank does on its way to each cut, and what the exchange takes there.
+EVEN: tuple[tuple[int, int, dict[int, int]], ...] = (
+    (GRADS, 5 * MS, {OPTIMIZER: 6 * MS, DATA: 2 * MS, FORWARD: 30 * MS, BACKWARD: 60 * MS}),
+    (AGREE, 1 * MS, {PHASES.index("other"): 3 * MS}),
+)
+STEP_NS = sum(exchange + sum(own.values()) for _, exchange, own in EVEN)
+
+Extra = Callable[[int, int, int], int]  # rank, iteration, phase -> what it takes longer
+
+
+def steps_of(ranks: int, iterations: Sequence[int], extra: Extra) -> list[list[StepCuts]]:
+    """Of each rank: everybody waits at each cut for the last."""
+    found: list[list[StepCuts]] = [[] for _ in range(ranks)]
+    for iteration in iterations:
+        cuts: list[list[Cut]] = [[] for _ in range(ranks)]
+        for wait, exchange_ns, even in EVEN:
+            own = [
+                {phase: ns + extra(rank, iteration, phase) for phase, ns in even.items()}
+                for rank in range(ranks)
+            ]
+            last_ns = max(sum(each.values()) for each in own)
+            for rank, each in enumerate(own):
+                cuts[rank].append(Cut(wait, last_ns - sum(each.values()) + exchange_ns, each))
+        for rank in range(ranks):
+            found[rank].append(StepCuts(iteration, tuple(cuts[rank])))
+    return found
+
+
+def recorded(ranks: int, iterations: Sequence[int], extra: Extra, tensor: int = 1) -> list[CutsRecord]:
+    """Of one stage, as the run file has them."""
+    members = [
+        Member(rank, rank // tensor, steps) for rank, steps in enumerate(steps_of(ranks, iterations, extra))
+    ]
+    return records_of(0, members, [])
+
+
+def noise(share: float, seed: int) -> Extra:
+    """Each rank's own in every step and phase, normally distributed, as a share of the phase's usual time."""
+    draw = random.Random(seed)
+    usual = {phase: ns for _, _, own in EVEN for phase, ns in own.items()}
+    return lambda rank, iteration, phase: round(usual[phase] * max(-0.5, draw.gauss(0, share)))

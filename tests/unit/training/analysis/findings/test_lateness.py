@@ -1,0 +1,41 @@
+"""Slow ranks: place, phase, cause and cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fakes import MS
+from tests.synthetic import Plan, cuts_records, node_record, ranks_record
+from tests.unit.training.analysis.findings.planted import PLANTED, findings_of, when
+
+
+def test_a_straggler_has_place_phase_and_cause(tmp_path: Path) -> None:
+    (found,) = findings_of(PLANTED["straggler"][0], tmp_path)
+    assert found.title.startswith("Rank 5 on node4 makes the others wait 6")
+    assert found.title.endswith(" ms of each step of 1069.4 ms, in forward in 200 steps")
+    (evidence,) = found.evidence
+    assert evidence.figure.endswith("a step; 199.0 ms longer than the others, last in 200 of 599 steps)")
+    assert (found.ranks, found.first_iteration, found.iteration) == ([5], 301, 500)
+    assert found.causes[0] == "clock capped by power"
+    assert (found.cost_s, found.gain_of) == (pytest.approx(40, rel=0.03), "tokens/s")
+
+
+def test_what_a_straggler_makes_others_wait_is_no_communication(tmp_path: Path) -> None:
+    names = [each.name for each in findings_of(PLANTED["straggler"][0], tmp_path)]
+    assert "exposed_comm" not in names
+
+
+def test_two_ranks_late_at_once_say_what_one_alone_gains(tmp_path: Path) -> None:
+    cuts = cuts_records(
+        lambda rank, step: when(rank == 2, data_loading_ns=100 * MS) | when(rank == 5, backward_ns=100 * MS)
+    )
+    plan = Plan(
+        extra=lambda n: {"exposed_grad_comm_ns": 100 * MS}, also=[node_record(), ranks_record(600), *cuts]
+    )
+    found = findings_of(plan, tmp_path)
+    assert {(each.name, *each.ranks) for each in found} == {("data_stall", 2), ("straggler", 5)}
+    assert sum(each.cost_share or 0 for each in found) == pytest.approx(0.1 / 1.1, rel=0.05)
+    assert all("without it alone a step gains" in each.evidence[0].figure for each in found)
+    assert all("without all late ranks" in each.evidence[0].figure for each in found)

@@ -1,0 +1,59 @@
+"""The table that a stage's records make: who was ahead, who came last, and what is no cut at all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flagscale_perf.training.ledger.book import book_of, last_of, lateness_of
+from flagscale_perf.training.phases import PHASES
+from tests.schedules import AGREE, DATA, FORWARD, GRADS, MS, noise, recorded
+
+EIGHT = range(2, 10)
+
+
+def test_each_unit_is_compared_with_the_median_of_the_others_in_the_same_step() -> None:
+    book = book_of(recorded(4, EIGHT, lambda rank, step, phase: MS * rank * (phase == FORWARD) + step))
+    assert book is not None
+    column = [way.phase for way in book.ways].index(FORWARD)
+    # of the others' 1, 2, 3 ms; 0, 2, 3; 0, 1, 3; 0, 1, 2
+    assert [row[column] for row in book.steps[0].beyond_ns] == [-2 * MS, -MS, MS, 2 * MS]
+    assert last_of(book.steps[0], book.columns()[0]) == (3, MS)
+
+
+def test_only_the_last_one_gains_and_no_more_than_its_lead() -> None:
+    book = book_of(recorded(3, EIGHT, lambda rank, step, phase: 5 * MS * rank * (phase == DATA)))
+    assert book is not None
+    lateness = lateness_of(book)
+    assert lateness.gain_ns[2, DATA] == [5 * MS] * len(EIGHT)
+    assert lateness.gain_ns[1, DATA] == [0] * len(EIGHT)
+
+
+def test_a_rank_that_was_not_recorded_does_what_is_usual() -> None:
+    book = book_of(recorded(20, EIGHT, noise(0.05, 1)))
+    assert book is not None
+    for step in book.steps:
+        whole = {sum(own) + sum(wait) for own, wait in zip(step.own_ns, step.wait_ns, strict=True)}
+        assert len(whole) == 1, "all take the same way from cut to cut"
+
+
+def test_a_wait_that_does_not_end_at_one_moment_is_no_cut() -> None:
+    """As where a stage's embedding is reduced with another stage's: ranks of one stage leave it apart."""
+    uneven = noise(0.1, 2)
+    records = recorded(3, EIGHT, uneven)
+    late = [replace(each, wait_ns=[*each.wait_ns[:2], *map(lambda ns: ns + 40 * MS, each.wait_ns[2:3]),
+                                   *each.wait_ns[3:]]) for each in records]  # fmt: skip
+    book = book_of(late)
+    assert book is not None
+    assert book.waits == [AGREE]
+    assert GRADS in {way.phase for way in book.ways}
+    assert GRADS not in book.own_phases(), "waiting is nobody's own time"
+    assert PHASES[book.waits[0]] == "exposed_stat_comm"
+
+
+def test_steps_with_other_cuts_are_counted() -> None:
+    records = recorded(2, EIGHT, noise(0.01, 3))
+    odd = replace(records[0], waits=[GRADS, GRADS])
+    book = book_of([odd, *records[1:]])
+    assert book is not None
+    assert (len(book.steps), book.left_out) == (7, 1)
+    assert book_of([]) is None

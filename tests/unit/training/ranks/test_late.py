@@ -1,0 +1,51 @@
+"""Late ranks while a training lasts: named soon, not twice, over when they are, with what the device says."""
+
+from __future__ import annotations
+
+from flagscale_perf.training.rank_records import CutsRecord, StragglerRecord
+from flagscale_perf.training.ranks.late import LateRanks, cause_of, median_clock
+from tests.rank_simulator import Job, Noise, Simulation, Slow
+
+
+def named(job: Job, noise: Noise, slow: tuple[Slow, ...] = (), rounds: int = 40, seed: int = 1):
+    late, found = LateRanks(), []
+    identities = job.identities()
+    for blocks in Simulation(job, noise, slow, seed).rounds(rounds):
+        found += late.look(zip(identities, blocks, strict=True))
+    cuts = [record for record in found if isinstance(record, CutsRecord)]
+    return cuts, [record for record in [*found, *late.close()] if isinstance(record, StragglerRecord)]
+
+
+def test_a_slow_rank_is_named_within_20_steps_and_is_over() -> None:
+    slow = Slow((3,), 0.1, "backward", 62, 141, clock_mhz=1400, throttle="power")
+    cuts, (begins, ends) = named(Job(data=8), Noise(step=0.01), (slow,))
+    assert len(cuts) == 200
+    assert (begins.ranks, begins.phase, begins.against) == ([3], "backward", "peers")
+    assert 62 < begins.iteration <= 61 + 20
+    assert begins.cause == "clock capped by power"
+    assert ends.is_over and ends.identity == begins.identity
+    assert 141 <= ends.iteration <= 141 + 20
+
+
+def test_one_of_many_is_named_as_well_and_few_rows_are_kept() -> None:
+    cuts, (begins, ends) = named(Job(data=64), Noise(step=0.01), (Slow((40,), 0.1, "forward", 0),))
+    assert (begins.ranks, ends.is_over) == ([40], True)
+    assert max(len(record.sizes) for record in cuts) < 20
+
+
+def test_members_of_a_tensor_parallel_group_are_named_together() -> None:
+    _, (begins, *_) = named(Job(tensor=2, data=4), Noise(step=0.01), (Slow((4, 5), 0.1, "forward", 0),))
+    assert begins.ranks == [4, 5]
+
+
+def test_even_ranks_are_never_named() -> None:
+    for seed, noise in enumerate((Noise(step=0.02, drift=0.005, hiccup=0.001), Noise(step=0.05))):
+        for ranks in (2, 8, 20):
+            assert named(Job(data=ranks), noise, rounds=60, seed=seed)[1] == []
+
+
+def test_a_clock_is_a_cause_where_it_is_lower_than_the_others_or_capped() -> None:
+    (block, *_), *_ = Simulation(Job(data=2)).rounds(1)
+    assert median_clock([]) is None
+    assert cause_of([block], 1980) is None
+    assert cause_of([block._replace(sm_clock_mhz=1500)], 1980) == "clock at 1500 MHz instead of 1980 MHz"
