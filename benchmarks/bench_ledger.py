@@ -1,0 +1,283 @@
+"""Who holds a step up and what it costs, said by the ledger, beside what was planted in real FlagScale runs.
+
+python benchmarks/bench_ledger.py [--seed N] [--runs N] [--controls N]
+
+Each run trains a small model on 2 or 4 CPU ranks. A delay of a kind, a size and a rank that the seed draws is
+on in every step of the first half; in the second half it is switched on and off every five steps, and what a
+step takes longer with it than without is its true cost, by the host's own steps. The report is made of the
+first half. Beside it stands what readings of TraceML's and FlagScale's rules say of the same marks
+(docs/comparison.md). Not a test: it asserts nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import statistics
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.spine.clock import NS_PER_MS
+from flagscale_perf.training.analysis.fold import read_report
+from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.rank_records import PHASE_BASE
+from tests.processes import flagscale as fs
+from tests.processes import padded_stages
+from tests.processes.slowed_parts import WINDOW_STEPS
+
+SLOWED_PARTS = Path(padded_stages.__file__).with_name("slowed_parts.py")
+KINDS = ("data_loading", "forward", "backward", "optimizer_inner_step", "exposed_grad_comm")
+SIZES_MS = (10, 40, 120)
+ALWAYS, SWITCHED = 60, 60  # steps with the delay in all of them, then in five of ten
+PADS = {"PADDED_FORWARD_S": "0.015", "PADDED_BACKWARD_S": "0.030"}
+MONITOR = ("--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", 100, "--perf-log-dir", "perf")
+NEAR, NEAR_OF_STEP = 0.2, 0.02  # of the true cost, or of a step: what is said so well is right
+TRACEML_SILENT, TRACEML_COVERS = 0.10, 0.8  # of a step; of the wait (PR 165, 253)
+FLAGSCALE_SLOW = 1.5  # times the fastest rank (PR 1215)
+# What a report says of a healthy run on these cores: they are short, and steps uneven.
+BESIDE = {"jitter", "slow_start", "host_short_of_cpu", "startup"}
+
+
+QUESTIONS = ("rank and phase first", "among the first two", "rank first", "cost to 20 % or 2 % of a step")
+
+
+class Plant(NamedTuple):
+    """A delay of one rank in every step, in a phase."""
+
+    phase: str
+    size_ms: int
+    rank: int
+    ranks: int
+
+
+class Said(NamedTuple):
+    """What a rule says first: whose fault, where, and what it costs a step; None where it does not say."""
+
+    rank: int | None
+    phase: str | None
+    cost_ms: float | None
+
+
+NOTHING = Said(None, None, None)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one run.
+
+    Attributes:
+        step_ms: a mean step with the delay.
+        true_ms, spread_ms: what it costs a step, and the standard error of that.
+        findings: those about steps, the costliest first.
+        traceml, flagscale: what their rules say.
+        residual: of the ledger, as a share of the step.
+    """
+
+    step_ms: float
+    true_ms: float
+    spread_ms: float
+    findings: list[Finding]
+    traceml: Said
+    flagscale: Said
+    residual: float
+
+
+def main() -> None:
+    """Runs, and prints a row for each, then how often each is right."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of ranks and order (default: 1)")
+    parser.add_argument("--runs", type=int, default=30, help="with a delay (default: 30)")
+    parser.add_argument("--controls", type=int, default=10, help="without one (default: 10)")
+    options = parser.parse_args()
+    print(f"machine    {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(f"command    python benchmarks/bench_ledger.py --seed {options.seed} --runs {options.runs}"
+          f" --controls {options.controls}")  # fmt: skip
+    print(f"{'planted':38} {'true':>14}  {'ledger':38} {'TraceML':24} {'FlagScale':10} load")
+    right: Counter[str] = Counter()
+    for plant in drawn(options.seed, options.runs):
+        outcome = run(plant)
+        judge(plant, outcome, right)
+        planted = f"{plant.size_ms} ms in {plant.phase}, rank {plant.rank} of {plant.ranks}"
+        true = f"{outcome.true_ms:.1f} +- {outcome.spread_ms:.1f} ms"
+        ours = _finding_text(outcome.findings[0], outcome.step_ms) if outcome.findings else "-"
+        load = os.getloadavg()[0]
+        print(f"{planted:38} {true:>14}  {ours:38} {_said(outcome.traceml):24} {_said(outcome.flagscale):10} "
+              f"{load:.1f}", flush=True)  # fmt: skip
+    false: Counter[str] = Counter()
+    for number in range(options.controls):
+        ranks = (2, 4)[number % 2]
+        outcome = run(Plant("", 0, 0, ranks))
+        false["ledger"] += bool(outcome.findings)
+        false["TraceML"] += outcome.traceml != NOTHING
+        false["FlagScale"] += outcome.flagscale != NOTHING
+        names = ", ".join(each.title for each in outcome.findings) or "nothing"
+        print(f"healthy, {ranks} ranks: {names}; residual {100 * outcome.residual:.2f} %", flush=True)
+    print(f"\nof {options.runs} delays  {'ledger':>8} {'TraceML':>8} {'FlagScale':>10}")
+    for what in (
+        "rank and phase first",
+        "among the first two",
+        "rank first",
+        "cost to 20 % or 2 % of a step",
+    ):
+        cells = [right[f"{who}: {what}"] for who in ("ledger", "TraceML", "FlagScale")]
+        print(f"{what:30} {cells[0]:4} {cells[1]:8} {cells[2]:10}")
+    cells = [false[who] for who in ("ledger", "TraceML", "FlagScale")]
+    print(f"{f'findings in {options.controls} healthy runs':30} {cells[0]:4} {cells[1]:8} {cells[2]:10}")
+
+
+def drawn(seed: int, count: int) -> list[Plant]:
+    """Every kind and size for 2 and for 4 ranks before any comes again, the ranks by the seed."""
+    draw = random.Random(seed)
+    every = [(ranks, kind, size) for ranks in (2, 4) for kind in KINDS for size in SIZES_MS]
+    draw.shuffle(every)
+    chosen = [every[number % len(every)] for number in range(count)]
+    return [Plant(kind, size, draw.randrange(ranks), ranks) for ranks, kind, size in chosen]
+
+
+def run(plant: Plant) -> Outcome:
+    """Trains once."""
+    with tempfile.TemporaryDirectory() as made:
+        directory = Path(made)
+        plants = f"{plant.phase}:{plant.size_ms / 1e3}:windows {ALWAYS}:{plant.rank}"
+        slowed = [SLOWED_PARTS, plants] if plant.size_ms else []
+        script = [*slowed, padded_stages.__file__, fs.train_gpt(), *fs.SMALL, "--vocab-size", 4200]
+        more = ["--global-batch-size", 4 * plant.ranks // 2, "--train-iters", ALWAYS + SWITCHED]
+        words = fs.launched(*map(str, [*script, *more, *MONITOR]))
+        finished = fs.run(fs.workers(plant.ranks, *words), directory, **PADS)
+        if finished.returncode:
+            sys.exit(f"the training failed:\n{finished.output[-3000:]}")
+        (path,) = (directory / "perf").glob("perf_records_*.jsonl")
+        return outcome_of(path)
+
+
+def outcome_of(path: Path) -> Outcome:
+    """What the run file shows."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    switched = [row for row in rows if row["kind"] == "step" and row["iteration"] > ALWAYS]
+    by_window: dict[int, list[float]] = defaultdict(list)
+    for row in switched:
+        by_window[(row["iteration"] - ALWAYS - 1) // WINDOW_STEPS].append(row["iteration_ns"] / NS_PER_MS)
+    with_it = [statistics.median(times) for number, times in by_window.items() if number % 2 == 0]
+    without = [statistics.median(times) for number, times in by_window.items() if number % 2]
+    spread = (
+        statistics.variance(with_it) / len(with_it) + statistics.variance(without) / len(without)
+    ) ** 0.5
+    cut = path.with_name("perf_records_20000101_000000.jsonl")
+    kept = [row for row in rows if row.get("iteration", 0) <= ALWAYS or row["kind"] in ("end", "event")]
+    cut.write_text("".join(json.dumps(row) + "\n" for row in kept))
+    report = read_report(cut)
+    found = [each for each in report.findings if each.gain_of == "tokens/s" and each.name not in BESIDE]
+    (ledger, *_) = report.ledgers
+    phases = phases_of([row for row in kept if row["kind"] == "cuts"])
+    residual = next(row.share for row in ledger.rows if row.kind == "residual")
+    return Outcome(
+        step_ms=ledger.step_ms,
+        true_ms=statistics.fmean(with_it) - statistics.fmean(without),
+        spread_ms=error**0.5,
+        findings=[each for each in found if each.cost_s is not None],
+        traceml=traceml(phases, ledger.step_ms),
+        flagscale=flagscale(phases),
+        residual=abs(residual),
+    )
+
+
+def phases_of(cuts: Sequence[dict[str, list[int]]]) -> dict[int, dict[str, float]]:
+    """Mean milliseconds of a step in each phase, by rank."""
+    sums: dict[int, Counter[str]] = defaultdict(Counter)
+    for row in cuts:
+        columns, waits = row["columns"], row["waits"]
+        for number, rank in enumerate(row["ranks"]):
+            own = row["own_ns"][number * len(columns) : (number + 1) * len(columns)]
+            waited = row["wait_ns"][number * len(waits) : (number + 1) * len(waits)]
+            for column, ns in zip(columns, own, strict=True):
+                sums[rank][PHASES[column % PHASE_BASE]] += ns
+            for phase, ns in zip(waits, waited, strict=True):
+                sums[rank][PHASES[phase]] += ns
+    return {
+        rank: {name: ns / len(cuts) / NS_PER_MS for name, ns in found.items()} for rank, found in sums.items()
+    }
+
+
+def traceml(phases: dict[int, dict[str, float]], step_ms: float) -> Said:
+    """A reading of TraceML's rule for DDP: whose backward pass, waiting inside, is the shortest."""
+    waited = {rank: each["backward"] + each["exposed_grad_comm"] for rank, each in phases.items()}
+    order = sorted(waited, key=lambda rank: waited[rank])
+    culprit, victim = order[0], order[len(order) // 2]
+    impact_ms = waited[victim] - waited[culprit]
+    if impact_ms < TRACEML_SILENT * step_ms:
+        return NOTHING
+    for phase in ("data_loading", "forward"):
+        if phases[culprit][phase] - phases[victim][phase] >= TRACEML_COVERS * impact_ms:
+            return Said(culprit, phase, impact_ms)
+    return Said(culprit, None, impact_ms)
+
+
+def flagscale(phases: dict[int, dict[str, float]]) -> Said:
+    """A reading of FlagScale's detector: sections with the waiting inside, against the fastest rank."""
+    sections = {rank: sum(each.values()) - each["between_steps"] for rank, each in phases.items()}
+    slowest = max(sections, key=lambda rank: sections[rank])
+    is_slow = sections[slowest] > FLAGSCALE_SLOW * min(sections.values())
+    return Said(slowest, None, None) if is_slow else NOTHING
+
+
+def judge(plant: Plant, outcome: Outcome, right: Counter[str]) -> None:
+    """Counts what each says rightly. A delay inside a wait has no rank: its operation is what can be said."""
+    is_inside = plant.phase == "exposed_grad_comm"
+
+    def names(said: Said) -> tuple[bool, bool]:
+        """Whether the rank, and whether rank and phase are right."""
+        rank = said.rank == (None if is_inside else plant.rank) and said != NOTHING
+        return rank, rank and said.phase == plant.phase
+
+    def near(cost_ms: float | None) -> bool:
+        limit = max(NEAR * abs(outcome.true_ms), NEAR_OF_STEP * outcome.step_ms)
+        return cost_ms is not None and abs(cost_ms - outcome.true_ms) <= limit
+
+    ours = [_as_said(each, outcome.step_ms) for each in outcome.findings]
+    by_rule: dict[str, list[Said]] = {
+        "ledger": ours,
+        "TraceML": [outcome.traceml],
+        "FlagScale": [outcome.flagscale],
+    }
+    for who, said in by_rule.items():
+        first = said[0] if said else NOTHING
+        right[f"{who}: rank first"] += names(first)[0]
+        right[f"{who}: rank and phase first"] += names(first)[1]
+        right[f"{who}: among the first two"] += any(names(each)[1] for each in said[:2])
+        right[f"{who}: cost to 20 % or 2 % of a step"] += any(
+            names(each)[0] and near(each.cost_ms) for each in said[:2]
+        )
+
+
+def _as_said(found: Finding, step_ms: float) -> Said:
+    gain = found.gain or 0.0
+    return Said(found.ranks[0] if found.ranks else None, found.phase, gain / (1 + gain) * step_ms)
+
+
+def _finding_text(found: Finding, step_ms: float) -> str:
+    return _said(_as_said(found, step_ms))
+
+
+def _said(said: Said) -> str:
+    if said == NOTHING:
+        return "-"
+    cost = "" if said.cost_ms is None else f" {said.cost_ms:.1f} ms"
+    who = "all" if said.rank is None else f"rank {said.rank}"
+    return f"{who}{f' {said.phase}' if said.phase else ''}{cost}"
+
+
+if __name__ == "__main__":
+    main()
