@@ -6,7 +6,7 @@ Each run trains a small model on 2 or 4 CPU ranks. A delay of a kind, a size and
 on in every step of the first half; in the second half it is switched on and off every five steps, and what a
 step takes longer with it than without is its true cost, by the host's own steps. The report is made of the
 first half. Beside it stands what readings of TraceML's and FlagScale's rules say of the same marks
-(docs/comparison.md). Not a test: it asserts nothing.
+(docs/metrics.md). Not a test: it asserts nothing.
 """
 
 from __future__ import annotations
@@ -172,9 +172,7 @@ def outcome_of(path: Path) -> Outcome:
         by_window[(row["iteration"] - ALWAYS - 1) // WINDOW_STEPS].append(row["iteration_ns"] / NS_PER_MS)
     with_it = [statistics.median(times) for number, times in by_window.items() if number % 2 == 0]
     without = [statistics.median(times) for number, times in by_window.items() if number % 2]
-    spread = (
-        statistics.variance(with_it) / len(with_it) + statistics.variance(without) / len(without)
-    ) ** 0.5
+    error = sum(statistics.variance(times) / len(times) for times in (with_it, without))
     cut = path.with_name("perf_records_20000101_000000.jsonl")
     kept = [row for row in rows if row.get("iteration", 0) <= ALWAYS or row["kind"] in ("end", "event")]
     cut.write_text("".join(json.dumps(row) + "\n" for row in kept))

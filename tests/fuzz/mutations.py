@@ -6,12 +6,16 @@ from __future__ import annotations
 
 import json
 import random
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, encode
 from flagscale_perf.spine.records import KINDS
 from flagscale_perf.training.rank_records import NodeRecord, RanksRecord, StragglerRecord
+from tests import bench_runs, profile_runs, rpc_sessions, trace_runs
 from tests.fakes import make_phases, sample_run
+from tests.schedules import noise, recorded
 
 Mutation = Callable[[random.Random, bytes], bytes]
 
@@ -72,8 +76,40 @@ def corpus() -> list[bytes]:
     ranks = RanksRecord(1, 10, 1, [100, 90], [60, None], [30, 20], [1, None], [10**9, None], [3], 1)
     slow = StragglerRecord(1, 10, False, [1], "node0", "NVIDIA H200", 0, "forward", 5, 100, "peers", None)
     others = [make_phases(2), NodeRecord("node0", [0, 1], [7, 8], ["NVIDIA H200"] * 2, [0, 0]), ranks, slow]
+    others += recorded(2, range(2, 12), noise(0.05, 1))
     run = sample_run()
-    return [b"".join(map(encode, records)) for records in (run, [*run[:3], *others, *run[3:]], run[:1])]
+    training = [b"".join(map(encode, records)) for records in (run, [*run[:3], *others, *run[3:]], run[:1])]
+    return [*training, *_of_other_instruments()]
+
+
+def _of_other_instruments() -> list[bytes]:
+    """A whole run file of each: a profile, a queue's trace, calls, an experiment."""
+    with tempfile.TemporaryDirectory() as made:
+        paths = []
+        for name in ("profile", "trace", "calls", "experiment"):
+            (directory := Path(made) / name).mkdir()
+            paths.append(_WRITTEN[name](directory))
+        return [path.read_bytes() for path in paths]
+
+
+def _write_experiment(directory: Path) -> Path:
+    with bench_runs.book_in(directory) as book, book.part("bandwidth", None, {}) as part:
+        for size in (bench_runs.GB // 4, bench_runs.GB):
+            bench_runs.collective(part, "all_reduce", size, [size / 1e10] * 5)
+            bench_runs.message(part, (0, 1), [size / 1e10] * 5, size)
+        bench_runs.local(part, "copy", 0, [0.1] * 5)
+    (path,) = directory.glob("*.jsonl")
+    return path
+
+
+_WRITTEN: dict[str, Callable[[Path], Path]] = {
+    "profile": lambda directory: profile_runs.make_profile().write(directory),
+    "trace": lambda directory: trace_runs.pipeline(4, 8).write(directory),
+    "calls": lambda directory: rpc_sessions.write_run(
+        directory, [*rpc_sessions.llama_calls(), rpc_sessions.make_served()]
+    ),
+    "experiment": _write_experiment,
+}
 
 
 def flip_bytes(chance: random.Random, content: bytes) -> bytes:

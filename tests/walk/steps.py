@@ -199,7 +199,6 @@ OTHER_STEPS = (
         Place.HOST, "flagscale-perf bench bandwidth --quick -o outputs/bench", "wrote outputs/bench: "
     ),
     Step("make test", None, instead="it runs everything else in tests/, this walk apart"),
-    Step("make hosts", None, instead="needs root; all that it runs is part of `make test`"),
     Step("make bench", None, instead="half an hour on an idle machine; see benchmarks/results"),
 )
 STEPS = (*WHEEL_STEPS, *HOST_STEPS, *OTHER_STEPS)
