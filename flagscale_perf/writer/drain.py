@@ -225,7 +225,7 @@ class Drain:
             is_done = self._insist(self.cycle, wait, FINISH_LIMIT_S)
             if not is_done and self._session is not None and self._session.views.report_unfinished():
                 self.cycle()
-        elif self._session is not None:
+        else:
             self.rescue()
         self._close()
 

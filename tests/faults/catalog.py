@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.faults import injections as do
 from tests.faults import surroundings as around
 from tests.faults.catalog_ranks import RANKS
-from tests.faults.fault import ALL, LATER, REMOVED, Fault
+from tests.faults.fault import ALL, ELSEWHERE, LATER, REMOVED, Fault
 from tests.faults.job import FLAGSCALE, LOOP, RESTARTED, TWO_RANKS, Job
 
 BROKEN_PACKAGE = 'raise ImportError("planted")\n'
@@ -37,12 +37,12 @@ NO_FAULT = (
 DIRECTORY = (
     Fault(
         "directory unwritable", "every file call in it fails with EACCES (preloaded library)", FLAGSCALE,
-        prepare=do.fails(errno.EACCES), loses=ALL, says="PermissionError", lines=2,
+        prepare=do.fails(errno.EACCES), loses=ELSEWHERE, says="PermissionError", lines=3,
     ),
     Fault("directory unwritable, loop", "every file call in it fails with EACCES", LOOP,
-          prepare=do.fails(errno.EACCES), loses=ALL, says="PermissionError", lines=2, short=True),
+          prepare=do.fails(errno.EACCES), loses=ELSEWHERE, says="PermissionError", lines=3, short=True),
     Fault("directory read-only", "the directory is a file system mounted read-only", LOOP,
-          around=around.read_only_mount, loses=ALL, says="Read-only file system", lines=2),
+          around=around.read_only_mount, loses=ELSEWHERE, says="Read-only file system", lines=3),
     Fault("directory missing", "a path of three directories that are not there", LOOP,
           options=('perf_log_dir="deep/er/perf"',), kept_in="deep/er/perf", short=True),
     Fault("directory deleted", "rm -rf while the training runs", FLAGSCALE, at=20, act=do.remove_logs,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.faults.job import LOOP, Job
-from tests.faults.page import ALL, LATER, NOTHING, REMOVED
+from tests.faults.page import ALL, ELSEWHERE, LATER, NOTHING, REMOVED
 from tests.faults.shim import Shim
 
-__all__ = ["ALL", "LATER", "NOTHING", "REMOVED", "Fault"]
+__all__ = ["ALL", "ELSEWHERE", "LATER", "NOTHING", "REMOVED", "Fault"]
 
 
 @dataclass(frozen=True)

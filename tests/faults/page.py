@@ -15,6 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs/operations.md"
 END = "<!-- end of the table -->"
 # what may be missing after a fault
 NOTHING, REMOVED, LATER, ALL = "nothing", "what was removed", "what comes after it", "every record"
+ELSEWHERE = "nothing: it is below $TMPDIR"
 
 Figures = dict[str, int]
 Record = Callable[[str, Figures], None]

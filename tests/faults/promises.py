@@ -25,7 +25,7 @@ from flagscale_perf.training.records import IntervalRecord, PhaseRecord, Record,
 from flagscale_perf.training.summary.totals import RunTotals
 from flagscale_perf.training.utilisation import Scale
 from flagscale_perf.training.window import IntervalWindow
-from tests.faults.fault import ALL, LATER, NOTHING, REMOVED, Fault
+from tests.faults.fault import ALL, ELSEWHERE, LATER, NOTHING, REMOVED, Fault
 from tests.faults.job import LOOP, TENSORBOARD, Job
 from tests.processes import flagscale as fs
 
@@ -193,6 +193,10 @@ class Promises:
         if self._fault.loses == ALL:
             self._hold(files == [], f"there is a run file: {files}")
             return []
+        if self._fault.loses == ELSEWHERE:
+            self._hold(files == [], f"there is a run file: {files}")
+            places = re.findall(r"what waited is in (\S+)", self._ended.output)
+            files = [path for place in places for path in Path(place).glob("perf_records_*.jsonl")]
         self._hold(len(files) == self._fault.jobs, f"{len(files)} run files")
         kept = [self._session(path, done) for path, done in zip(files, self._done, strict=False)]
         if files and self._fault.loses == NOTHING:

@@ -82,6 +82,15 @@ def test_what_a_disk_never_takes_is_saved_below_tmpdir(ring: Ring, tmp_path: Pat
     assert f"{tmp_path}/logs takes no more: what waited is in {directory}" in result.stdout.decode()
 
 
+def test_what_no_directory_ever_took_is_saved_below_tmpdir(ring: Ring, tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("in the way of the directory")
+    result = written(ring, tmp_path, delay_s=0, patience_s=0.1)
+    (directory,) = tmp_path.glob("flagscale_perf_*")
+    assert steps_in(directory) == list(range(1, STEPS + 1))
+    assert isinstance(records_in(directory)[-1], RunEnd)
+    assert f"{tmp_path}/logs takes no more: what waited is in {directory}" in result.stdout.decode()
+
+
 # Killed when its writer process has just been made, and nothing else has been done with it.
 KILLED_AT_START = """
 import os, signal, sys, threading
