@@ -105,7 +105,7 @@ def main() -> None:
     print(f"machine    {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     print(f"command    python benchmarks/bench_ledger.py --seed {options.seed} --runs {options.runs}"
           f" --controls {options.controls}")  # fmt: skip
-    print(f"{'planted':38} {'true':>14}  {'ledger':38} {'TraceML':24} {'FlagScale':10} load")
+    print(f"{'planted':44} {'true':>18}  {'ledger':34} {'TraceML':29} {'FlagScale':10} load")
     right: Counter[str] = Counter()
     for plant in drawn(options.seed, options.runs):
         outcome = run(plant)
@@ -114,7 +114,7 @@ def main() -> None:
         true = f"{outcome.true_ms:.1f} +- {outcome.spread_ms:.1f} ms"
         ours = _finding_text(outcome.findings[0], outcome.step_ms) if outcome.findings else "-"
         load = os.getloadavg()[0]
-        print(f"{planted:38} {true:>14}  {ours:38} {_said(outcome.traceml):24} {_said(outcome.flagscale):10} "
+        print(f"{planted:44} {true:>18}  {ours:34} {_said(outcome.traceml):29} {_said(outcome.flagscale):10} "
               f"{load:.1f}", flush=True)  # fmt: skip
     false: Counter[str] = Counter()
     for number in range(options.controls):

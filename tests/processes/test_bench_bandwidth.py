@@ -17,6 +17,7 @@ from flagscale_perf.bench.bandwidth import ranks
 from flagscale_perf.bench.bandwidth.job import Job
 from flagscale_perf.bench.recording import Clock
 from tests.bench_runs import book_in
+from tests.processes.flagscale import wait_until
 
 JOB = Job(3, "gloo", (), (1024,), (4096,), 3, 0.002, 1 << 16)
 REPO = Path(__file__).parents[2]
@@ -65,6 +66,26 @@ def test_an_interrupted_test_keeps_its_points_and_leaves_no_rank(tmp_path: Path)
     assert 0 < len(part.points) < (part.planned or 0)
     assert "bandwidth is partial: interrupted" in out
     assert (tmp_path / "plots/performance_report.md").is_file()
+
+
+def test_ranks_end_with_who_started_them_however_that_ends(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "flagscale_perf", "bench", "bandwidth", "-o", str(tmp_path)]
+    process = subprocess.Popen([*command, "--max-size", "64K"], stdout=subprocess.DEVNULL, cwd=REPO)
+    try:
+        _with_a_point(tmp_path, process)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    finally:
+        process.kill()
+        process.wait()
+    assert len(children) >= 2
+    wait_until(lambda: not any(map(_is_running, children)), "the ranks' end")
+
+
+def _is_running(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def _with_a_point(directory: Path, process: subprocess.Popen[str]) -> Path:

@@ -49,6 +49,8 @@ COLOURS = {
     REST: "faint", PROFILING: "faint", BETWEEN: "green",
 }  # fmt: skip
 LIMITS = {"TP": (0.75, 0.5), "PP": (0.6, 0.4)}
+SMALL = 0.001  # of a loss: what does not make a sign
+MAX_NOISE = 0.5  # of what is compared: repetitions that differ by more decide nothing
 CHANGES = {
     WAIT: "one rank comes late: its profile says in which row, the network is not the cause",
     TRANSFER: "faster links, larger batches, or fewer devices",
@@ -126,7 +128,10 @@ def _loss_row(name: str, parts: Sequence[Loss], lost: Lost) -> Sequence[Cell]:
     one, several = sum(each.one for each in parts), sum(each.several for each in parts)
     lost_s = sum(each.lost for each in parts)
     times = (one, one / lost.devices, several, lost_s)
-    share = lost_s / lost.total if lost.total else None
+    signs = {each.lost > 0 for each in lost.parts if abs(each.lost) > SMALL * abs(lost.total)}
+    share = (
+        lost_s / lost.total if lost.total and len(signs) == 1 else None
+    )  # of gains and losses there is none
     return (name, *(Quantity(MS * value, "", 3) for value in times), Quantity(share, "share"))
 
 
@@ -217,7 +222,10 @@ def _verdict(part: Part, name: str, gains: Sequence[Gain], what: str) -> Verdict
     noises = [gain.noise for gain in gains if gain.noise is not None]
     remark += f"; repetitions differ by +- {max(noises):.0%}" if noises else ""
     remark += f"; at most {max(bounds):.0%} by m / (m + p - 1)" if bounds else ""
-    return verdict_of(f"{name} efficiency", median(shares), "share", LIMITS[name], remark)
+    is_known = not noises or max(noises) < MAX_NOISE
+    value = median(shares) if is_known else None
+    why = "" if is_known else f"no verdict: {median(shares):.0%} is within what repetitions differ by; "
+    return verdict_of(f"{name} efficiency", value, "share", LIMITS[name], why + remark)
 
 
 def _why(part: Part, name: str) -> str:

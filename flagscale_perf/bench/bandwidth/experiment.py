@@ -29,6 +29,7 @@ QUICK_MESSAGE_SIZES = (64 * KB, MB, 16 * MB)
 LOOPS, LOOP_S, QUICK_LOOP_S = 5, 0.1, 0.03
 CEILINGS = ("nvlink", "memory", "pcie")
 BUSY_SHARE = 0.5  # of the cores
+RANKS_PER_CORE, RANK_BYTES = 4, 400 * MB  # of a processor; what a process with torch holds before it measures
 BUFFERS = 4  # that a rank may need of one size
 _UNITS = {"K": KB, "M": MB, "G": GB}
 
@@ -46,7 +47,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="largest message, as 64M or 2G (default: as memory allows)",
     )  # fmt: skip
     parser.add_argument(
-        "--even-if-busy", action="store_true", help="measure although another process uses a card"
+        "--even-if-busy",
+        action="store_true",
+        help="measure although another process uses a card, or with more ranks than this machine is for",
     )
     parser.add_argument(
         "--joined", action="store_true", help="be a rank that torchrun has started, on any number of nodes"
@@ -125,6 +128,8 @@ def job_of(args: Namespace) -> tuple[Job, dict[str, Any]]:
             else "--backend nccl: there is no GPU that torch can use; leave it out: gloo needs none"
         )
     free = free_bytes()
+    if backend == "gloo" and not (args.joined or args.even_if_busy):
+        _check_room(local, free)
     most = min(args.max_size or 2 * GB, free // (2 * BUFFERS * local))
     copied = copy_bytes("cuda" if backend == "nccl" else "cpu") // (1 if backend == "nccl" else local)
     wanted = (QUICK_SIZES, QUICK_MESSAGE_SIZES) if args.quick else (SIZES, MESSAGE_SIZES)
@@ -162,6 +167,17 @@ def _ranks(args: Namespace, usual: int) -> tuple[int, int]:
             "--joined: this process is not a rank of torchrun (WORLD_SIZE is not set); write torchrun"
             " --nproc_per_node=2 scripts/distributed_benchmark.py, or leave --joined out"
         ) from None
+
+
+def _check_room(ranks: int, free: int) -> None:
+    """Raises PerfError for more ranks than this machine has cores or memory for."""
+    cores = len(os.sched_getaffinity(0))
+    most = max(2, min(RANKS_PER_CORE * cores, free // RANK_BYTES))
+    if ranks > most:
+        raise PerfError(
+            f"--ranks {ranks}: {cores} cores and {free / GB:.0f} GB of free memory are for {most} at most;"
+            f" take --ranks {most}, or --even-if-busy to start them all the same"
+        )
 
 
 def _nodes(count: int, local: int) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ import importlib
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -189,12 +190,19 @@ def import_torch() -> Any:
     return torch
 
 
+def _end_with_starter() -> None:
+    """Ends this process once nobody holds the other end of stdin: who started the ranks is gone."""
+    os.read(sys.stdin.fileno(), 1)
+    os._exit(1)
+
+
 def main(words: Sequence[str]) -> int:
     """The process of a rank started by `ranks.run`. Arguments: rank, address, descriptor; the job on
     stdin.
     """
     rank, address, fd = int(words[0]), words[1], int(words[2])
     job = Job.decode(sys.stdin.readline())
+    threading.Thread(target=_end_with_starter, daemon=True).start()
     with os.fdopen(fd, "w", encoding="utf-8", buffering=1) as out:
 
         def send(point: Measured) -> None:

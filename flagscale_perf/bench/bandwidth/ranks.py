@@ -63,8 +63,9 @@ def _started(job: Job, words: tuple[str, ...], fd: int, log: IO[str]) -> subproc
         start_new_session=True,
     )  # fmt: skip
     assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
-        stdin.write(job.encode() + "\n")
+    with contextlib.suppress(BrokenPipeError):  # it stays open: its end is this process's, however that comes
+        process.stdin.write(job.encode() + "\n")
+        process.stdin.flush()
     return process
 
 
@@ -74,6 +75,8 @@ def _end(processes: list[subprocess.Popen[str]]) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
 
 
 def _failed(rank: int, why: str) -> str:

@@ -93,11 +93,11 @@ def _look(case: TrainingCase) -> Change:
     ],
 )
 def exposed_comm(this: TrainingRule, case: TrainingCase) -> Finding | None:
-    """Gradients and parameters exchanged while nothing is computed; without waiting for slow ranks in it, and
-    no more than the host is not short of, whose threads exchange where there is no device.
+    """Gradients and parameters exchanged while nothing is computed; without waiting for slow ranks in it. Not
+    where the host is short of CPU for as long: its threads exchange where there is no device.
     """
-    share = case.phase_share("exposed_grad_comm", "exposed_param_comm") - case.host_share()
-    if not this.exceeds(share, "exposed_comm"):
+    share = case.phase_share("exposed_grad_comm", "exposed_param_comm")
+    if not this.exceeds(share - case.host_share(), "exposed_comm"):
         return None
     what = "Exchanging gradients and parameters that no computing hides"
     if any(finding.phase in GROUPS["Comm"] for finding in case.explained_by):

@@ -25,6 +25,29 @@ def test_verdicts_have_the_requirements_thresholds(tmp_path: Path) -> None:
         assert (one.value, one.verdict, one.remark) == (None, None, "no such arm was measured")
 
 
+def test_repetitions_that_differ_by_half_decide_nothing(tmp_path: Path) -> None:
+    part = parallel_part(tmp_path)
+    first, *_ = part.of("duration", arm="TP 2")
+    part.points[part.points.index(first)] = replace(first, samples=[2.4])
+    tensor, _ = SHOWN.verdicts(part)
+    assert (tensor.value, tensor.verdict) == (None, None)
+    assert tensor.remark.startswith("no verdict: ")
+
+
+def test_of_gains_and_losses_together_there_are_no_shares(tmp_path: Path) -> None:
+    part = parallel_part(tmp_path)
+    assert [share and round(share, 2) for share in shares(part)] == [0.75, 0.0, 0.0, 0.25, 1.0]
+    (host,) = part.values("step_part", arm="TP 2", part="host")
+    part.figures[part.figures.index(host)] = replace(host, value=0.002)
+    assert shares(part) == [None] * 5
+
+
+def shares(part: Part) -> list[float | None]:
+    _, losses = SHOWN.sections(part)
+    table = next(block for block in losses.blocks if isinstance(block, Table))
+    return [row[-1].value for row in table.rows]  # type: ignore[union-attr]
+
+
 def test_the_largest_loss_is_named_with_what_to_change(tmp_path: Path) -> None:
     (remark,) = SHOWN.remarks(parallel_part(tmp_path))
     # 12 - 16 / 2 = 4 ms; waiting 3, host 6 - 12 / 2 = 0, profiling -1 + 1 = 0, between steps 4 - 6 / 2 = 1

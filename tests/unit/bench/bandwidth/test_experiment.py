@@ -65,6 +65,13 @@ def test_more_ranks_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
         job_of(parsed("--ranks", "4"))
 
 
+def test_more_ranks_than_the_machine_has_room_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiment, "_devices", lambda: 0)
+    with pytest.raises(PerfError, match="--ranks 4000: .* at most; take --ranks .*, or --even-if-busy"):
+        job_of(parsed("--ranks", "4000"))
+    assert job_of(parsed("--ranks", "4000", "--even-if-busy"))[0].ranks == 4000
+
+
 def test_nccl_without_a_gpu_is_refused() -> None:
     with pytest.raises(PerfError, match="--backend nccl: there is no GPU that torch can use; leave it out"):
         job_of(parsed("--backend", "nccl"))
