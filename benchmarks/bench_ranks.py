@@ -89,7 +89,7 @@ def main() -> None:
         "them), and how often a rank"
     )
     print(
-        f"that becomes 10 % slow is named within 20 steps (of {TRIALS} trials; 1024 ranks: of {TRIALS // 4})"
+        f"that becomes 10 % slow is named within 25 steps (of {TRIALS} trials; 1024 ranks: of {TRIALS // 4})"
     )
     print(f"{'ranks: TP x DP x PP':22}" + "".join(f"{name:>28}" for name in NOISES))
     for job in JOBS:
@@ -197,7 +197,7 @@ def detected(job: Job, noise: Noise) -> int:
         rank, onset = trial % job.size, 160 + trial % BLOCK_STEPS
         simulation = Simulation(job, noise, (Slow((rank,), 0.10, "forward", onset),), seed=trial)
         hits += any(
-            rank in each.ranks and each.iteration <= onset + 20 for each in named(job, simulation, 37)
+            rank in each.ranks and each.iteration <= onset + 25 for each in named(job, simulation, 37)
         )
     return hits
 

@@ -28,10 +28,16 @@ def trace_lines(header: RunHeader, items: Iterable[Item]) -> Iterator[str]:
         "script": header.facts.get("script"),
         "device": header.facts.get("device"),
     }
-    yield json.dumps(
-        {"displayTimeUnit": "ms", "otherData": {key: printable(str(value)) for key, value in facts.items()}}
-    )[:-1]
-    separator = ', "traceEvents": [\n'
+    yield (
+        json.dumps(
+            {
+                "displayTimeUnit": "ms",
+                "otherData": {key: printable(str(value)) for key, value in facts.items()},
+            }
+        )[:-1]
+        + ', "traceEvents": ['
+    )
+    separator = "\n"
     for item in items:
         for event in _events(item, header.start_mono_ns):
             yield separator + json.dumps(event, allow_nan=False, default=str)

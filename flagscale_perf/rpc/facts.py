@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
+from flagscale_perf.spine.facts import facts_of
 
 if TYPE_CHECKING:
     from flagscale_perf.rpc.options import Hello
@@ -54,9 +55,8 @@ class RpcFacts:
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> RpcFacts:
         """From a run header of any version; fields missing there are unknown."""
-        return cls(
-            **{each.name: facts[each.name] for each in fields(cls) if facts.get(each.name) is not None}
-        )
+        found = facts_of(cls, facts)
+        return replace(found, role=found.role or CLIENT)
 
     @classmethod
     def of_hello(cls, hello: Hello) -> RpcFacts:

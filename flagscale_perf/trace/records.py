@@ -58,6 +58,9 @@ class StartRecord(NamedTuple):
     trace_id: Annotated[str, Bytes(TRACE_ID_BYTES)]
 
 
+KINDS = frozenset(map(int, Kind))  # a record with another one is damaged, or of a later version
+
+
 @record("tq_operation", slot=16, start="start_ns", duration="total_ns")
 class OperationRecord(NamedTuple):
     """One put or get of a client. Its stages do not overlap, except `slowest_unit_ns`, which lies in

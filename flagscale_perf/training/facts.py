@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
+
+from flagscale_perf.spine.facts import facts_of
 
 ONLY_IN_RUN_FILE = frozenset({"arguments", "environment"})  # the summary is written every few seconds
 
@@ -85,18 +86,4 @@ class RunFacts:
 
         A value that is missing or of another type is None or, where the field has no None, empty: "", 0, [].
         """
-        types = _types()
-        return cls(**{name: _typed(facts.get(name), types[name]) for name in types})
-
-
-@cache
-def _types() -> dict[str, Any]:
-    return get_type_hints(RunFacts)
-
-
-def _typed(value: Any, hint: Any) -> Any:
-    kinds = get_args(hint) if type(None) in get_args(hint) else (hint,)
-    accepted = {get_origin(kind) or kind for kind in kinds} | ({int} if float in kinds else set())
-    if type(value) not in accepted:  # exact: True is no integer here
-        return None if type(None) in kinds else (get_origin(hint) or hint)()
-    return [str(item) for item in value] if type(value) is list else value
+        return facts_of(cls, facts)

@@ -65,7 +65,7 @@ def test_the_same_seed_is_the_same_file_and_every_mutation_is_among_some_hundred
 def test_a_harmless_file_has_no_finding_and_a_harmful_reader_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert [findings(content, tmp_path) for content in corpus()] == [[], [], []]
+    assert [findings(content, tmp_path) for content in corpus()] == [[]] * len(corpus())
     hostile = b"".join(map(encode, [make_header(facts=make_facts(hostname="\x1b[2J")), *sample_run()[1:]]))
     assert findings(hostile, tmp_path) == []
     monkeypatch.setattr("flagscale_perf.report.text.printable", lambda text: text)

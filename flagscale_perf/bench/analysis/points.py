@@ -13,7 +13,7 @@ _NEEDED = {"executed": ("ranks",), "moved_bytes": ("rank", "moved_bytes")}
 
 
 def measured(part: Part, **case: Any) -> list[BenchPoint]:
-    """Times whose case has these words, with a valid size and valid ranks."""
+    """Times whose case has these words, with an operation, a valid size and valid ranks."""
     return [point for point in part.of("time", **case) if _is_whole(point) and min(point.samples) > 0]
 
 
@@ -22,4 +22,5 @@ def _is_whole(point: BenchPoint) -> bool:
     needed = ["size_bytes", *(name for key, names in _NEEDED.items() if key in case for name in names)]
     if case.get("op") == MESSAGE:
         needed += ["src", "dst"]
-    return all(type(case.get(name)) is int for name in needed) and case["size_bytes"] > 0
+    is_named = type(case.get("op")) is str
+    return is_named and all(type(case.get(name)) is int for name in needed) and case["size_bytes"] > 0

@@ -19,6 +19,7 @@ from flagscale_perf.profile.analysis.extend import charts
 from flagscale_perf.profile.analysis.remarks import remarks_of
 from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.spine.clock import NS_PER_MS
+from flagscale_perf.spine.facts import words_of
 from flagscale_perf.spine.session import labels_of
 
 ROW_HEAD = (
@@ -69,9 +70,9 @@ def _steps(found: ProfileReport) -> list[str]:
 
 def _facts(found: ProfileReport, begun: str) -> list[tuple[str, str | None]]:
     profile = found.profile
-    versions = profile.header.facts.get("versions")
-    named = ", ".join(f"{name} {version}" for name, version in versions.items()) if versions else None
-    machine = profile.header.facts.get("machine")
+    versions = words_of(profile.header.facts.get("versions"))
+    named = ", ".join(f"{name} {version}" for name, version in versions.items()) or None
+    machine = str(profile.header.facts.get("machine") or "") or None
     modes = sorted({str(rank.place["mode"]) for rank in profile.ranks if rank.place.get("mode")})
     devices = sorted({str(rank.place["device"]) for rank in profile.ranks if rank.place.get("device")})
     return [

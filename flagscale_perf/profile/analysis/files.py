@@ -16,6 +16,7 @@ from flagscale_perf.profile.analysis.operators import part_of
 from flagscale_perf.profile.analysis.report import BASE, ProfileReport
 from flagscale_perf.profile.analysis.sums import Cell
 from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.facts import words_of
 from flagscale_perf.spine.jsonl import finite
 
 TIMINGS, SUMS, ANALYSIS, COMM, WHOLE = (
@@ -137,7 +138,7 @@ def _common(found: ProfileReport) -> dict[str, Any]:
             phase: sums.mean.residual * sums.mean.steps / NS_PER_S for phase, sums in found.sums.items()
         },
         "coverage": {phase: sums.mean.coverage for phase, sums in found.sums.items()},
-        "versions": found.profile.header.facts.get("versions") or {},
+        "versions": words_of(found.profile.header.facts.get("versions")),
     }  # fmt: skip
 
 

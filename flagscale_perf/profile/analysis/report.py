@@ -17,6 +17,7 @@ from flagscale_perf.profile.analysis.source import Profile, read_profile
 from flagscale_perf.profile.analysis.sums import Amount, Books, PhaseSums, sums_of
 from flagscale_perf.profile.analysis.verdicts import verdicts_of
 from flagscale_perf.profile.analysis.waits import Communication, communication_of
+from flagscale_perf.spine.facts import words_of
 from flagscale_perf.spine.jsonl import finite
 
 REPORT_VERSION = 1
@@ -79,7 +80,7 @@ class ProfileReport:
             "state": profile.state,
             "base": BASE,
             "unit": "ns",
-            "versions": profile.header.facts.get("versions") or {},
+            "versions": words_of(profile.header.facts.get("versions")),
             "machines": list(profile.machines),
             "ranks": [
                 {"title": rank.title} | dict(rank.place) | {"windows": list(rank.windows.records())}

@@ -22,10 +22,11 @@ from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine, mate
 from flagscale_perf.profile.records import (
     NAMES,
 )
+from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import fields_of
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.reading import Block
-from flagscale_perf.spine.records import KILLED, EventRecord, RunEnd, RunHeader
+from flagscale_perf.spine.records import KILLED, EventRecord, RunEnd, RunHeader, kind_of
 
 INSTRUMENT_NAME, RUNNING = "profile", "running"
 UNKNOWN = int(np.iinfo(np.int64).min)  # in a column of integers, where the record has None
@@ -240,10 +241,16 @@ class _Reader:
     def _frames(self, record_type: Any, offset_ns: int) -> dict[int, Frame]:
         """The records as frames, by process."""
         values = self._columns[record_type]
-        columns = {
-            name: np.array([UNKNOWN if value is None else value for value in column], dtype=np.int64)
-            for name, column in zip(record_type._fields, values, strict=True)
-        }
+        try:
+            columns = {
+                name: np.array([UNKNOWN if value is None else value for value in column], dtype=np.int64)
+                for name, column in zip(record_type._fields, values, strict=True)
+            }
+        except OverflowError:
+            kind = kind_of(record_type)
+            raise PerfError(
+                f"'{self.path}': a {kind} record has a number that no measurement makes"
+            ) from None
         if offset_ns:
             for name in TIMES:
                 if name in columns:

@@ -144,7 +144,7 @@ class Costs:
         if known is None:
             self.unknown.append("what shared memory would gain: how fast this machine copies is not known")
             return None
-        return 1e9 / known
+        return 1e9 / known if known > 0 else None
 
 
 def _interval(values: Sequence[float]) -> Interval | None:

@@ -20,7 +20,7 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.trace.analysis.columns import MIB
 from flagscale_perf.trace.analysis.source import RunReader, Traces
 from flagscale_perf.trace.analysis.sums import STAGES
-from flagscale_perf.trace.records import CallRecord, Kind, OperationRecord
+from flagscale_perf.trace.records import KINDS, CallRecord, Kind, OperationRecord
 
 NOISE = 0.04  # between two runs on a machine that others use, too; --noise says another
 MIN_ROUNDS, MAX_ROUNDS = 8, 4096
@@ -143,7 +143,7 @@ def _read(path: Path, warmup: int) -> Rounds:
         if isinstance(record, CallRecord) and not record.error:
             name = reader.name(record.process, record.function)
             calls.add(name, reader.label(record.process), _stages_of_call(record))
-        elif isinstance(record, OperationRecord) and not record.error:
+        elif isinstance(record, OperationRecord) and record.operation in KINDS and not record.error:
             operations.add(Kind(record.operation).name.lower(), reader.label(record.process), _stages(record))
     rounds = list((calls if calls.kept else operations).rounds())
     first = min(warmup, len(rounds) // WARMUP_SHARE)

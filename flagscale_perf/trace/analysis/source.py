@@ -13,6 +13,7 @@ from flagscale_perf.analysis.log_files import held, log_files, older_parts
 from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine, mates_of
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.facts import words_of
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import GOOD_ENDS, KILLED, EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.session import labels_of, session_of
@@ -21,6 +22,7 @@ from flagscale_perf.trace.analysis.losses import Losses
 from flagscale_perf.trace.analysis.moves import Moves, Ranges, What, pairs_of
 from flagscale_perf.trace.analysis.sums import Sums
 from flagscale_perf.trace.records import (
+    KINDS,
     Begun,
     CallRecord,
     ClearRecord,
@@ -140,9 +142,7 @@ def _urgency(state: str) -> int:
 
 
 def _versions(header: RunHeader) -> str:
-    versions = header.facts.get("versions")
-    if not isinstance(versions, dict):
-        return ""
+    versions = words_of(header.facts.get("versions"))
     return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
@@ -175,7 +175,7 @@ class RunReader:
         match record:
             case RunHeader() if self._has_hosts and record.host:
                 self._host = self._place(record.host, record.session_id)
-            case OperationRecord():
+            case OperationRecord() if record.operation in KINDS:
                 self._operation(record)
             case CallRecord() | WaitRecord():
                 self._call(record) if isinstance(record, CallRecord) else self._wait(record)

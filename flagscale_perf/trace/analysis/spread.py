@@ -142,7 +142,7 @@ class Spread:
 
     def weight_within(self) -> float:
         """The same for the total weight."""
-        return _Z * math.sqrt(self._drawn[0])
+        return _Z * math.sqrt(max(0.0, self._drawn[0]))
 
     def as_dict(self) -> dict[str, float | int | None]:
         """JSON-ready, in the figure's own unit."""

@@ -14,6 +14,7 @@ from flagscale_perf.trace.analysis.moves import Moves
 from flagscale_perf.trace.analysis.source import RunReader, Traces
 from flagscale_perf.trace.analysis.sums import STAGES
 from flagscale_perf.trace.records import (
+    KINDS,
     CallRecord,
     ClearRecord,
     FieldsRecord,
@@ -63,7 +64,7 @@ class _Drawn:
                 yield Name(track, f"{record.title} {record.pid}", is_process=True)
             case CallRecord():
                 yield from self._call(record)
-            case OperationRecord():
+            case OperationRecord() if record.operation in KINDS:
                 yield from self._operation(record)
                 if kept is not None and len(kept.moves) > before:
                     self._tracks.append(self._last)
