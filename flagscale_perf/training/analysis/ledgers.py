@@ -11,10 +11,10 @@ from flagscale_perf.training.analysis.tables import LedgerRow, LedgerTable
 from flagscale_perf.training.ledger.ledger import Ledger
 
 _LEDGER_WORDS = {
-    "late": "late ranks",
-    "base": "what every rank does",
-    "exchange": "exchange, nobody late",
-    "in turns": "unevenness, in turns",
+    "late": "late",
+    "base": "all ranks",
+    "exchange": "exchange",
+    "in turns": "in turns",
     "residual": "residual",
 }
 
@@ -66,13 +66,13 @@ def blocks_of(found: LedgerTable, stages: int) -> list[Block]:
     title = f"Where a mean step{of_stage} goes, all ranks considered: {found.steps:,} iterations"
     rows: list[Sequence[Cell]] = [
         (_LEDGER_WORDS[row.kind], row.phase and row.phase.replace("_", " "), ranges(row.ranks) or None,
-         _quantity_ms(row.step_ms), Quantity(row.share, "share"), _late_words(row, found.steps))
+         _late_words(row, found.steps), _quantity_ms(row.step_ms), Quantity(row.share, "share"))
         for row in found.rows if row.total_ns
     ]  # fmt: skip
-    rows.append(("mean step", None, None, _quantity_ms(found.step_ms), Quantity(1.0, "share"), None))
+    rows.append(("mean step", None, None, None, _quantity_ms(found.step_ms), Quantity(1.0, "share")))
     left_out = f"{found.left_out:,} steps with other collectives than these are left out."
-    head = ("", "phase", "ranks", "mean step", "share", "")
-    return [Table(head, rows, 3, title), *([Note(left_out)] if found.left_out else [])]
+    head = ("", "phase", "ranks", "", "mean step", "share")
+    return [Table(head, rows, 2, title), *([Note(left_out)] if found.left_out else [])]
 
 
 def _late_words(row: LedgerRow, steps: int) -> Cell:
