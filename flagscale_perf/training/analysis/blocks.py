@@ -242,11 +242,12 @@ def _ranks(found: TrainingReport) -> list[Block]:
     if side_by_side is None or not side_by_side.stretches:
         return [Note("No ranks side by side: only rank 0 is in the file.")]
     numbers = ranges(side_by_side.silent, side_by_side.silent_count)
+    events = {each.iteration: each.name for each in found.monitor.events}
     silent = f"{side_by_side.silent_count:,} silent in the last stretch: {numbers}"
     return [
         series.rank_map(side_by_side, found.stragglers, found.trend.points),
         *([Note(silent, "bad")] if side_by_side.silent_count else []),
-        *(block for ledger in found.ledgers for block in blocks_of(ledger, len(found.ledgers))),
+        *(block for one in found.ledgers for block in blocks_of(one, len(found.ledgers), events)),
         _stragglers(found.stragglers),
         _medians(side_by_side),
     ]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from flagscale_perf.analysis.blocks import Block, Cell, Note, Quantity, Table
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.units import ranges
-from flagscale_perf.training.analysis.tables import LedgerRow, LedgerTable
+from flagscale_perf.training.analysis.tables import LedgerRow, LedgerTable, SlowestRow
 from flagscale_perf.training.ledger.ledger import Ledger
 
 _LEDGER_WORDS = {
@@ -31,6 +31,13 @@ def table_of(ledger: Ledger) -> LedgerTable:
         total_ns=ledger.total_ns,
         step_ms=ledger.step_ms(ledger.total_ns),
         rows=list(_rows(ledger)),
+        slowest=[
+            SlowestRow(
+                *(one.iteration, one.total_ns / NS_PER_MS, one.beyond_ns / NS_PER_MS),
+                *(one.ranks, one.phase, one.part_ns / NS_PER_MS),
+            )
+            for one in ledger.slowest
+        ],
     )
 
 
@@ -60,8 +67,10 @@ def _common(ledger: Ledger) -> Iterator[tuple[str, str | None, int]]:
     yield "residual", None, ledger.residual_ns
 
 
-def blocks_of(found: LedgerTable, stages: int) -> list[Block]:
-    """Where a mean step of all ranks goes: the rows add up to it."""
+def blocks_of(found: LedgerTable, stages: int, events: Mapping[int, str]) -> list[Block]:
+    """Where a mean step of all ranks goes: the rows add up to it; and the slowest steps, with the event that
+    was in one.
+    """
     of_stage = f" of stage {found.stage}" if stages > 1 else ""
     title = f"Where a mean step{of_stage} goes, all ranks considered: {found.steps:,} iterations"
     rows: list[Sequence[Cell]] = [
@@ -72,7 +81,19 @@ def blocks_of(found: LedgerTable, stages: int) -> list[Block]:
     rows.append(("mean step", None, None, None, _quantity_ms(found.step_ms), Quantity(1.0, "share")))
     left_out = f"{found.left_out:,} steps with other collectives than these are left out."
     head = ("", "phase", "ranks", "", "mean step", "share")
-    return [Table(head, rows, 2, title), *([Note(left_out)] if found.left_out else [])]
+    notes = [Note(left_out)] if found.left_out else []
+    return [Table(head, rows, 2, title), *notes, *_slowest(found, of_stage, events)]
+
+
+def _slowest(found: LedgerTable, of_stage: str, events: Mapping[int, str]) -> list[Block]:
+    rows: list[Sequence[Cell]] = [
+        (f"{one.iteration:,}", f"rank {ranges(one.ranks)}" if one.ranks else "all ranks",
+         one.phase.replace("_", " "), events.get(one.iteration), _quantity_ms(one.step_ms),
+         _quantity_ms(one.beyond_ms), _quantity_ms(one.part_ms))
+        for one in found.slowest
+    ]  # fmt: skip
+    head = ("step", "whose", "in", "event", "took", "more than usual", "of it there")
+    return [Table(head, rows, 3, f"The slowest steps{of_stage}, and what was longer in them")] if rows else []
 
 
 def _late_words(row: LedgerRow, steps: int) -> Cell:

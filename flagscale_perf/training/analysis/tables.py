@@ -126,12 +126,27 @@ class LedgerRow:
 
 
 @dataclass(frozen=True)
+class SlowestRow:
+    """A step that took longer than usual: what, `beyond_ms` more than usual, of which `part_ms` in a phase of
+    these ranks, or of all where none are named.
+    """
+
+    iteration: int
+    step_ms: float
+    beyond_ms: float
+    ranks: Sequence[int]
+    phase: str
+    part_ms: float
+
+
+@dataclass(frozen=True)
 class LedgerTable:
     """Where a mean step of a stage goes, all its ranks considered. The rows add up to `total_ns`.
 
     Attributes:
         stage, units, steps, left_out, first_iteration, iteration, total_ns: as in `Ledger`.
         step_ms: a mean step.
+        slowest: the longest steps, the longest first; at most ten.
     """
 
     stage: int
@@ -143,6 +158,7 @@ class LedgerTable:
     total_ns: int
     step_ms: float
     rows: list[LedgerRow]
+    slowest: list[SlowestRow]
 
 
 @dataclass(frozen=True)

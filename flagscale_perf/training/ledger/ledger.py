@@ -17,6 +17,7 @@ from typing import NamedTuple
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.training.ledger.book import Book, Lateness, Place, Step, book_of, last_of, lateness_of
 from flagscale_perf.training.ledger.naming import Late, late_units
+from flagscale_perf.training.ledger.slowest import SlowestStep, slowest_of
 from flagscale_perf.training.phases import PHASES, TABLE, Kind
 from flagscale_perf.training.rank_records import CutsRecord
 from flagscale_perf.training.sample import Step as CommonStep
@@ -80,6 +81,7 @@ class Ledger:
         exchange_ns: by phase, the wait of the last unit: nobody is late.
         residual_ns: what units whose cuts are one moment differ by all the same.
         common: the steps without lateness: what all units have in common.
+        slowest: the longest steps and why, the longest first.
     """
 
     stage: int
@@ -95,6 +97,7 @@ class Ledger:
     exchange_ns: Mapping[str, int]
     residual_ns: int
     common: Sequence[CommonStep]
+    slowest: Sequence[SlowestStep]
 
     @property
     def late_ns(self) -> int:
@@ -116,8 +119,9 @@ def ledger_of(records: Sequence[CutsRecord]) -> Ledger | None:
     if book is None or not book.steps:
         return None
     lateness = lateness_of(book)
-    total_ns = sum(map(dur_ns, book.steps))
-    late = late_units(book, lateness, statistics.median(map(dur_ns, book.steps)))
+    times_ns = list(map(dur_ns, book.steps))
+    total_ns = sum(times_ns)
+    late = late_units(book, lateness, statistics.median(times_ns))
     entries = _Entries(book, late)
     rows = _rows_of(book, lateness, late, entries.late_ns)
     base_ns = {PHASES[phase]: ns for phase, ns in sorted(entries.base_ns.items())}
@@ -137,6 +141,7 @@ def ledger_of(records: Sequence[CutsRecord]) -> Ledger | None:
         exchange_ns=exchange_ns,
         residual_ns=total_ns - known_ns,
         common=entries.common,
+        slowest=slowest_of(book, lateness, entries.common, times_ns),
     )
 
 

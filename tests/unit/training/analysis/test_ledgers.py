@@ -5,7 +5,7 @@ from __future__ import annotations
 from flagscale_perf.analysis.blocks import Table
 from flagscale_perf.training.analysis.ledgers import blocks_of, table_of
 from flagscale_perf.training.ledger.ledger import ledger_of
-from tests.schedules import FORWARD, MS, noise, recorded
+from tests.schedules import BACKWARD, FORWARD, MS, noise, recorded
 
 
 def test_the_rows_add_up_to_the_mean_step() -> None:
@@ -22,7 +22,29 @@ def test_the_rows_add_up_to_the_mean_step() -> None:
     assert sum(row.total_ns for row in table.rows) == table.total_ns
     late, *_ = table.rows
     assert (late.kind, list(late.ranks), late.phase, late.label) == ("late", [2], "forward", "measured")
-    (block,) = blocks_of(table, stages=1)
+    block, *_ = blocks_of(table, stages=1, events={})
     assert isinstance(block, Table)
     assert block.title == "Where a mean step goes, all ranks considered: 40 iterations"
     assert block.rows[-1][0] == "mean step"
+
+
+def test_the_slowest_steps_say_whose_they_were_and_what_happened_in_them() -> None:
+    uneven = noise(0.01, 1)
+    stops = {(1, 7): 900 * MS, (0, 9): 500 * MS}
+
+    def extra(rank: int, step: int, phase: int) -> int:
+        everybody = 300 * MS * (step == 20 and phase == BACKWARD)
+        return uneven(rank, step, phase) + everybody + (phase == FORWARD) * stops.get((rank, step), 0)
+
+    ledger = ledger_of(recorded(2, range(2, 42), extra))
+    assert ledger is not None
+    found = [(one.iteration, list(one.ranks), one.phase) for one in ledger.slowest]
+    assert found == [(7, [1], "forward"), (9, [0], "forward"), (20, [], "backward")]
+    assert all(abs(one.beyond_ns - one.part_ns) < 0.1 * one.beyond_ns for one in ledger.slowest)
+    *_, block = blocks_of(table_of(ledger), stages=1, events={20: "note"})
+    assert isinstance(block, Table)
+    assert [row[:4] for row in block.rows] == [
+        ("7", "rank 1", "forward", None),
+        ("9", "rank 0", "forward", None),
+        ("20", "all ranks", "backward", "note"),
+    ]
