@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from flagscale_perf.training.ledger.cuts import WAITING
+from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import PHASE_BASE, CutsRecord
 
 Unit = tuple[int, ...]  # its ranks
@@ -72,13 +73,16 @@ class Book(NamedTuple):
 
 
 def book_of(records: Sequence[CutsRecord]) -> Book | None:
-    """None where no two units have been recorded side by side."""
-    shapes = Counter(tuple(record.waits) for record in records)
+    """None where no two units have been recorded side by side. Records with phases of another version are
+    left out.
+    """
+    known = list(filter(_has_known_phases, records))
+    shapes = Counter(tuple(record.waits) for record in known)
     if not shapes:
         return None
     waits = max(shapes, key=lambda shape: shapes[shape])
     alike = sorted(
-        (record for record in records if tuple(record.waits) == waits), key=lambda each: each.iteration
+        (record for record in known if tuple(record.waits) == waits), key=lambda each: each.iteration
     )
     units = sorted({unit for record in alike for unit, *_ in _rows(record) if unit})
     ways = [
@@ -89,6 +93,11 @@ def book_of(records: Sequence[CutsRecord]) -> Book | None:
         return None
     book.steps.extend(_step_of(record, book) for record in alike)
     return _without_false_cuts(book)
+
+
+def _has_known_phases(record: CutsRecord) -> bool:
+    phases = [*record.waits, *(column % PHASE_BASE for column in record.columns)]
+    return all(0 <= phase < len(PHASES) for phase in phases)
 
 
 def _rows(record: CutsRecord) -> Iterator[tuple[Unit, list[int], list[int]]]:

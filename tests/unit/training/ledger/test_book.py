@@ -57,3 +57,13 @@ def test_steps_with_other_cuts_are_counted() -> None:
     assert book is not None
     assert (len(book.steps), book.left_out) == (7, 1)
     assert book_of([]) is None
+
+
+def test_phases_that_nobody_knows_are_left_out() -> None:
+    records = recorded(2, EIGHT, noise(0.01, 3))
+    odd = [replace(each, waits=[31] * len(each.waits)) for each in records[:2]]
+    odd += [replace(each, columns=[column | 31 for column in each.columns]) for each in records[2:4]]
+    book = book_of([*odd, *records[4:]])
+    assert book is not None
+    assert (len(book.steps), book.left_out) == (4, 4)
+    assert book_of(odd) is None
