@@ -136,18 +136,21 @@ def test_a_fifo_with_a_reader_in_the_place_of_the_live_log_is_left_alone(tmp_pat
     assert ended_summary(tmp_path)["failure_count"] == 1
 
 
-def test_a_file_in_the_place_of_the_directory_costs_the_records_alone(tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_the_directory_costs_no_record(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("precious")
     with trainer(tmp_path / "logs") as training:
         training.tell("put", 25)
         code, stdout, stderr = training.end("return")
     assert (code, stdout) == (0, "None\n")
     why = f"run file: NotADirectoryError: {tmp_path}/logs is not a directory"
-    assert stderr.splitlines() == [
-        f"flagscale_perf: {why}; records wait in memory; make room or give another directory",
+    waits, saved, last = stderr.splitlines()
+    assert waits == f"flagscale_perf: {why}; records wait in memory; make room or give another directory"
+    assert saved.startswith(f"flagscale_perf: {tmp_path}/logs takes no more: what waited is in ")
+    assert steps_in(Path(saved.rpartition(" ")[2])) == list(range(1, 26))
+    assert last == (
         f"flagscale_perf: nothing was recorded in {tmp_path}/logs: {why}; "
-        "give a --perf-log-dir that can be written",
-    ]
+        "give a --perf-log-dir that can be written"
+    )
     assert (tmp_path / "logs").read_text() == "precious"
 
 
