@@ -6,12 +6,11 @@ RUN := .venv/.run-ready
 TEST := .venv/.test-ready
 TRACE_READY := .venv_trace/.ready
 VLLM_READY := .venv_vllm/.ready
-PEERS_READY := .venv_rpc_peers/.ready
 # uv writes no bytecode: the first process that imports a module does, and where none may, each compiles torch anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-trace venv-vllm install demo demo-rpc demo-trace demo-profile test test-all test-trace hosts test-hosts test-vllm tq-contract test-fast walk golden cite faults fuzz oracle bench soak lint format lock audit clean rpc-peers
+.PHONY: help venv venv-trace venv-vllm install demo demo-rpc demo-trace demo-profile test test-all test-rpc test-trace hosts test-hosts test-vllm tq-contract test-fast walk golden pages pictures cite faults fuzz oracle bench bench-stale soak lint format lock audit clean
 
 # A target is listed below the word before its colon; one without such a word is for scripts, or a page says when to type it.
 help: ## list the targets
@@ -73,11 +72,15 @@ test: $(TEST) ## test: every test
 test-all: ## test: everything (an hour); PARTS="lint oracle" for some of it
 	PYTHON="$(PYTHON)" "$(PYTHON)" .ci/parts.py --all $(PARTS)
 
+test-rpc: $(TEST) ## test: the split inference of examples/tee_gpu
+	$(tests) tests/tee_gpu -m rpc $(ARGS)
+
 test-trace: $(TRACE_READY) ## test: the tests on real Ray, TransferQueue and verl
 	PYTHONPATH="$$PWD" .venv_trace/bin/python -m pytest -p no:cacheprovider -n 2 --dist loadgroup tests/trace tests/unit/trace $(ARGS)
 
 hosts: $(TEST) ## test: what is proven over two machines (needs root)
-	$(BIN)/python -m pytest tests/processes/test_flagscale_nodes.py tests/processes/test_rpc_machines.py $(ARGS)
+	$(BIN)/python -m pytest tests/processes/test_flagscale_nodes.py $(ARGS)
+	$(BIN)/python -m pytest tests/tee_gpu/test_machines.py -m rpc $(ARGS)
 	$(BIN)/python -m pytest tests/processes/test_trace_membership.py -k containers $(ARGS)
 
 test-hosts: $(if $(ENVIRONMENT),,$(TEST)) ## test: train with every tree in HOSTS=DIRECTORY, print a table
@@ -90,7 +93,7 @@ tq-contract: $(TRACE_READY) ## TransferQueue's own tests and tutorials, traced; 
 	scripts/test_transfer_queue .venv_trace/bin/python "$(FILES)"
 
 test-fast: $(TEST) ## test: the tests that start no training
-	$(tests) -m 'not host and not gpu and not faults and not long and not oracle and not walk' $(ARGS)
+	$(tests) -m 'not host and not gpu and not faults and not long and not oracle and not walk and not rpc' $(ARGS)
 
 walk: $(TEST) ## test: the README's commands, in fresh environments (minutes)
 	$(BIN)/python -m pytest tests/walk -m walk $(ARGS)
@@ -98,10 +101,17 @@ walk: $(TEST) ## test: the README's commands, in fresh environments (minutes)
 golden: $(TEST) ## maintain: write every golden file anew, and print what changed
 	$(BIN)/python -m tests.golden
 
+pages: $(TEST) ## docs/generated, from the tables in the code
+	$(BIN)/python -m tests.pages
+
+# A run of each instrument in build/pictures; needs Chromium (.ci/install_tools).
+pictures: $(TEST) $(TRACE_READY) ## renew docs/images from real runs (minutes)
+	$(BIN)/python -m tests.pictures $(ARGS)
+
 cite: $(TEST) ## copy figures of benchmarks/results into the pages
 	$(BIN)/python -m tests.cited
 
-# OF=trace: those of a traced job, on real Ray and TransferQueue. Either renews its table of docs/operations.md.
+# OF=trace: those of a traced job, on real Ray and TransferQueue. Either renews its table of docs/generated/faults.md.
 faults: $(if $(OF),$(TRACE_READY),$(TEST)) ## test: every fault that is promised to do no harm; or OF=trace
 	PYTHONPATH="$$PWD" .venv$(OF:%=_%)/bin/python -m pytest -p no:cacheprovider $(if $(OF),tests/trace/test_faults.py,tests/faults) -m 'faults or not faults' --record $(ARGS)
 
@@ -121,10 +131,8 @@ bench: $(if $(OTHER),.venv_$(OTHER)/.ready,$(TEST)) ## measure: every benchmark;
 	PYTHONPATH="$$PWD" .venv$(OTHER:%=_%)/bin/python "benchmarks/bench_$$name.py" $(ARGS) || missed="$$missed $$name"; done; \
 	if [ -n "$$missed" ]; then echo "missed a bar, or failed:$$missed"; exit 1; fi
 
-$(PEERS_READY): $(SOURCES) $(call locks,rpc_peers)
-	$(call environment,.venv_rpc_peers,rpc-peers)
-
-rpc-peers: $(PEERS_READY) ## make .venv_rpc_peers: what benchmarks/bench_rpc.py compares with beyond .venv
+bench-stale: $(TEST) ## list the results that are older than the code they are of
+	$(BIN)/python -m benchmarks.provenance
 
 soak: $(TEST) ## measure: a million steps through every file (minutes)
 	$(BIN)/python benchmarks/soak.py $(ARGS)

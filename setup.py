@@ -12,8 +12,7 @@ VERSION = re.search(
 )
 MEGATRON = ["torch", "megatron-core>=0.15"]
 SERVE = ["starlette>=0.40", "uvicorn>=0.30"]
-EXTENSIONS = ("_hot", "_reading")
-RPC = ["pyzmq>=26", "msgspec>=0.18", "msgpack>=1.0", "cryptography>=42"]
+RPC = ["pyzmq>=26", "msgpack>=1.0"]
 TRACE = ["opentelemetry-exporter-otlp-proto-http>=1.30"]
 
 setup(
@@ -26,24 +25,22 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.11",
     packages=find_packages(include=["flagscale_perf", "flagscale_perf.*"]),
-    # the hot path and the reading of run files in C; where they cannot be built, Python does the same
-    # (`flagscale-perf doctor` says it)
+    # the hot path in C; where it cannot be built, Python does the same (`flagscale-perf doctor` says it)
     ext_modules=[
         Extension(
-            f"flagscale_perf.spine.{name}",
-            [f"flagscale_perf/spine/{name}.c"],
+            "flagscale_perf.spine._hot",
+            ["flagscale_perf/spine/_hot.c"],
             define_macros=[("VERSION", f'"{VERSION[1]}"')],
             optional=True,
         )
-        for name in EXTENSIONS
     ],
     package_data={
         "flagscale_perf": ["py.typed"],
-        "flagscale_perf.spine": [f"{name}.{end}" for name in EXTENSIONS for end in ("c", "pyi")],
+        "flagscale_perf.spine": ["_hot.c", "_hot.pyi"],
         "flagscale_perf.report": ["page.css", "page.html", "page.js"],
     },
     # Each is imported only where it is needed; flagscale_perf/spine/packages.py says what for.
-    # Without them (pip install --no-deps) the monitor, the report as text and most commands still work.
+    # Without them (pip install --no-deps) the monitor still records; reading a run file needs msgspec.
     install_requires=[
         "hydra-core>=1.3",
         "omegaconf>=2.3",
@@ -54,6 +51,7 @@ setup(
         "plotly>=6.0",
         "matplotlib>=3.8",
         "prometheus-client>=0.20",
+        "msgspec>=0.18",
     ],
     extras_require={
         "megatron": MEGATRON,

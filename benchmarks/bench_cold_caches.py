@@ -10,9 +10,8 @@ step; `self` is what its records say of themselves. No bar: the figure is the ma
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -21,6 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from bench_hot_path import PLAIN, Arm, has_extension, in_plain_python, loop
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.provenance import head
 from flagscale_perf.training.records import MarksRecord, StepRecord
 
 EVICTED_BYTES = 96 << 20  # read and written before a step; several times a last-level cache
@@ -69,8 +71,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=150, help="of each arm in each round")
     steps = parser.parse_args().steps
     memory = np.zeros(EVICTED_BYTES // 8)
-    cores = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    print(f"machine  {cores}, load {os.getloadavg()[0]:.1f}")
+    print(head("spine", "training/recording", "hooks.py", "perf_metrics.py", "perf_logger.py"))
     print(
         f"n        {ROUNDS} rounds of {steps} steps an arm; {EVICTED_BYTES >> 20} MiB written before a "
         "cold step"

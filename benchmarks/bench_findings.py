@@ -10,8 +10,6 @@ trained again: the findings of this code are compared with what was planted in t
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -19,6 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.provenance import head
 from tests.processes.planted_runs import Outcome, Plant, is_near, outcome_of, runs, train
 
 
@@ -50,7 +49,7 @@ def show(outcome: Outcome, plants: Sequence[Plant]) -> int:
 
 def main() -> int:
     """Runs the catalogue; 1 if anything was missed, wrong or false."""
-    print(f"machine  {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(head("training", "analysis"))
     catalogue = runs()
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the runs there, or judge those kept")

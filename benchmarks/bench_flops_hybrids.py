@@ -16,6 +16,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.bench_flops_peers import ask, model_flops
+from benchmarks.provenance import head
 from flagscale_perf.flops_calculator import ModelShape, count
 from tests.oracle.comparison import counted
 from tests.oracle.hybrid_configurations import NEMOTRON, step
@@ -23,37 +24,76 @@ from tests.oracle.hybrid_configurations import NEMOTRON, step
 BRIDGE = Path(sys.prefix) / "share" / "megatron-bridge"
 PEERS = {"FlagScale": None, "Megatron": None, "Bridge": BRIDGE}
 BASE: dict[str, Any] = {
-    "is_hybrid_model": True, "squared_relu": True, "normalization": "RMSNorm", "add_bias_linear": False,
-    "position_embedding_type": "none", "group_query_attention": True, "hybrid_attention_ratio": 0.0,
-    "hybrid_mlp_ratio": 0.0, "untie_embeddings_and_output_weights": True,
-}  # fmt: skip
+    "is_hybrid_model": True,
+    "squared_relu": True,
+    "normalization": "RMSNorm",
+    "add_bias_linear": False,
+    "position_embedding_type": "none",
+    "group_query_attention": True,
+    "hybrid_attention_ratio": 0.0,
+    "hybrid_mlp_ratio": 0.0,
+    "untie_embeddings_and_output_weights": True,
+}
 TINY = BASE | {
-    "hybrid_override_pattern": "M-*M-", "num_layers": 5, "hidden_size": 32, "num_attention_heads": 4,
-    "num_query_groups": 2, "kv_channels": 12, "ffn_hidden_size": 48, "padded_vocab_size": 96,
-    "mamba_num_heads": 8, "mamba_head_dim": 8, "mamba_state_dim": 12, "mamba_num_groups": 2, "batch": 2,
+    "hybrid_override_pattern": "M-*M-",
+    "num_layers": 5,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "num_query_groups": 2,
+    "kv_channels": 12,
+    "ffn_hidden_size": 48,
+    "padded_vocab_size": 96,
+    "mamba_num_heads": 8,
+    "mamba_head_dim": 8,
+    "mamba_state_dim": 12,
+    "mamba_num_groups": 2,
+    "batch": 2,
     "seq_length": 21,
-}  # fmt: skip
+}
 # Name -> Megatron's arguments, and what transformers' config differs in from tests/oracle's.
 COUNTED = {
     "tiny": (TINY, {}),
-    "tiny, narrow mixers": (TINY | {"mamba_num_heads": 6, "mamba_num_groups": 3},
-                            {"mamba_num_heads": 6, "n_groups": 3}),
-}  # fmt: skip
+    "tiny, narrow mixers": (
+        TINY | {"mamba_num_heads": 6, "mamba_num_groups": 3},
+        {"mamba_num_heads": 6, "n_groups": 3},
+    ),
+}
 LARGE = {
-    "Nemotron-H 8B, 8k": BASE | {
-        "hybrid_override_pattern": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-", "num_layers": 52,
-        "hidden_size": 4096, "num_attention_heads": 32, "num_query_groups": 8, "kv_channels": 128,
-        "ffn_hidden_size": 21504, "padded_vocab_size": 131072, "mamba_num_heads": 128, "mamba_head_dim": 64,
-        "mamba_state_dim": 128, "mamba_num_groups": 8, "batch": 1, "seq_length": 8192,
-    },
-    "Nemotron Nano 9B v2, 8k": BASE | {
-        "hybrid_override_pattern": "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-",
-        "num_layers": 56, "hidden_size": 4480, "num_attention_heads": 40, "num_query_groups": 8,
+    "Nemotron-H 8B, 8k": BASE
+    | {
+        "hybrid_override_pattern": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-",
+        "num_layers": 52,
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "num_query_groups": 8,
         "kv_channels": 128,
-        "ffn_hidden_size": 15680, "padded_vocab_size": 131072, "mamba_num_heads": 128, "mamba_head_dim": 80,
-        "mamba_state_dim": 128, "mamba_num_groups": 8, "batch": 1, "seq_length": 8192,
+        "ffn_hidden_size": 21504,
+        "padded_vocab_size": 131072,
+        "mamba_num_heads": 128,
+        "mamba_head_dim": 64,
+        "mamba_state_dim": 128,
+        "mamba_num_groups": 8,
+        "batch": 1,
+        "seq_length": 8192,
     },
-}  # fmt: skip
+    "Nemotron Nano 9B v2, 8k": BASE
+    | {
+        "hybrid_override_pattern": "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-",
+        "num_layers": 56,
+        "hidden_size": 4480,
+        "num_attention_heads": 40,
+        "num_query_groups": 8,
+        "kv_channels": 128,
+        "ffn_hidden_size": 15680,
+        "padded_vocab_size": 131072,
+        "mamba_num_heads": 128,
+        "mamba_head_dim": 80,
+        "mamba_state_dim": 128,
+        "mamba_num_groups": 8,
+        "batch": 1,
+        "seq_length": 8192,
+    },
+}
 
 
 def main() -> None:
@@ -66,6 +106,7 @@ def main() -> None:
     }
     recurrent = {name: table.totals["model_flops_causal_half"] for name, table in tables.items()}
     answers = {peer: ask(peer, list(models.values()), where) for peer, where in PEERS.items()}
+    print(head("flops", "flops_calculator.py"))
     print("Model FLOPs, attention causal half: % off the count (tiny models) or off ours\n")
     print(
         f"{'':28}{'counted':>9}{'ours':>9}{'chunked':>9}{'megatron':>9}"

@@ -23,6 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.peers import PEERS, Peer
+from benchmarks.provenance import head
 from flagscale_perf.flops_calculator import ModelShape, count
 from tests.oracle.comparison import NEWER_CORE, bundled_core, counted
 from tests.oracle.configurations import FULL_SIZE, NAMED, NEWER, SLOW, Args, random_configurations
@@ -69,7 +70,8 @@ def main() -> None:
     drawn = random_configurations(options.random, options.seed)
     truths = count_all(rows | drawn)
     table = ask_all(rows | drawn, truths, options.peers_dir)
-    print_head(options, len(rows), len(drawn))
+    print(head("flops", "flops_calculator.py"))
+    print_sources(options, len(rows), len(drawn))
     print_errors(list(rows), table)
     print()
     print_crashes(table)
@@ -236,7 +238,7 @@ def version_in(distribution: str, directory: Path | None) -> str | None:
 # ---- the page ----------------------------------------------------------------------------------
 
 
-def print_head(options: argparse.Namespace, rows: int, drawn: int) -> None:
+def print_sources(options: argparse.Namespace, rows: int, drawn: int) -> None:
     print(
         f"n          {rows} named and {drawn} random models (seed {options.seed}); model FLOPs of one "
         "step, forward and backward"

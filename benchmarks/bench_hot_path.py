@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import logging
 import logging.handlers
-import os
-import platform
 import random
 import statistics
 import sys
@@ -22,6 +20,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.provenance import head
 
 ROUNDS = 40
 BLOCK = 250  # steps of one arm in a round
@@ -283,10 +285,7 @@ def main() -> int:
         for name in BASES
         if name in arms
     }
-    print(
-        f"machine  {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-        f"load {os.getloadavg()[0]:.1f}"
-    )
+    print(head("spine", "training/recording", "hooks.py", "perf_metrics.py", "perf_logger.py"))
     print(
         f"monitor  {'with the C extension where no other is named' if has_extension() else 'in plain Python'}"
     )

@@ -18,6 +18,7 @@ from statistics import median
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.provenance import head  # noqa: E402
 from flagscale_perf.analysis.run_file import find_run_file  # noqa: E402
 from flagscale_perf.bench.analysis.collectives import algbw  # noqa: E402
 from flagscale_perf.bench.analysis.points import MESSAGE, measured  # noqa: E402
@@ -34,6 +35,7 @@ LEAST = 0.8  # of the planted rate: headers take a part, and the largest message
 
 def main() -> int:
     """1 where the link between the nodes is not what was planted."""
+    print(head("bench"))
     with tempfile.TemporaryDirectory() as directory, _namespaces() as names:
         processes = [_node(name, place, Path(directory)) for place, name in enumerate(names)]
         codes = [process.wait() for process in processes]
@@ -53,22 +55,45 @@ def main() -> int:
         )
     share = speeds[BETWEEN_NODES] / PLANTED_GB_PER_S
     is_met = LEAST <= share <= 1.1 and speeds[INSIDE_NODE] > speeds[BETWEEN_NODES]
-    print(f"planted between them: {PLANTED_GB_PER_S:.3f} GB/s; measured {share:.0%} of it, in the middle:"
-          f" {'met' if is_met else 'MISSED'}, {LEAST:.0%} to 110 % asked for")  # fmt: skip
+    print(
+        f"planted between them: {PLANTED_GB_PER_S:.3f} GB/s; measured {share:.0%} of it, in the middle:"
+        f" {'met' if is_met else 'MISSED'}, {LEAST:.0%} to 110 % asked for"
+    )
     return 0 if is_met else 1
 
 
 def _node(name: str, place: int, directory: Path) -> subprocess.Popen[bytes]:
     environment = os.environ | {
-        "GLOO_SOCKET_IFNAME": name, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT),
-    }  # fmt: skip
+        "GLOO_SOCKET_IFNAME": name,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
+    }
     return subprocess.Popen(
-        ["ip", "netns", "exec", name, sys.executable, "-m", "torch.distributed.run", f"--nnodes={NODES}",
-         f"--nproc-per-node={RANKS}", f"--node-rank={place}", f"--master-addr={FIRST}",
-         f"--master-port={PORT}", ROOT / "scripts/distributed_benchmark.py", "--quick",
-         "--operations", "all_reduce", "--max-size", "1M", "-o", directory],
-        env=environment, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+        [
+            "ip",
+            "netns",
+            "exec",
+            name,
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            f"--nnodes={NODES}",
+            f"--nproc-per-node={RANKS}",
+            f"--node-rank={place}",
+            f"--master-addr={FIRST}",
+            f"--master-port={PORT}",
+            ROOT / "scripts/distributed_benchmark.py",
+            "--quick",
+            "--operations",
+            "all_reduce",
+            "--max-size",
+            "1M",
+            "-o",
+            directory,
+        ],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 @contextlib.contextmanager
@@ -84,8 +109,23 @@ def _namespaces() -> Iterator[list[str]]:
             _run("ip", "-n", name, "address", "add", f"10.217.0.{place}/24", "dev", name)
             _run("ip", "-n", name, "link", "set", name, "up")
             _run("ip", "-n", name, "link", "set", "lo", "up")
-            _run("tc", "-n", name, "qdisc", "add", "dev", name, "root", "tbf", "rate", f"{MBIT_PER_S}mbit",
-                 "burst", "256kb", "latency", "100ms")  # fmt: skip
+            _run(
+                "tc",
+                "-n",
+                name,
+                "qdisc",
+                "add",
+                "dev",
+                name,
+                "root",
+                "tbf",
+                "rate",
+                f"{MBIT_PER_S}mbit",
+                "burst",
+                "256kb",
+                "latency",
+                "100ms",
+            )
         yield names
     finally:
         for name in names:

@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import random
 import statistics
 import sys
@@ -37,6 +35,7 @@ import psutil  # noqa: E402
 from bench_hot_path import Arm, loop  # noqa: E402
 from peers.paired_run import ARMS, OFF, TIMED, steps_to_train  # noqa: E402
 
+from benchmarks.provenance import head  # noqa: E402
 from tests.processes import flagscale as fs  # noqa: E402
 
 RESAMPLES = 2000
@@ -212,14 +211,14 @@ def main() -> int:
     )
     given = parser.parse_args()
     random.seed(0)
-    load = os.getloadavg()[0]
+    print(
+        head(
+            "spine", "training/recording", "hooks.py", "perf_metrics.py", "perf_logger.py", "writer", "hosts"
+        )
+    )
     with tempfile.TemporaryDirectory() as scratch:
         compared = paired(given.rounds, Path(scratch))
         figures = fed(given.steps, Path(scratch))
-    print(
-        f"machine  {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-        f"load {load:.1f} at the start"
-    )
     print(
         f"real     tiny GPT, 1 rank, CPU rehearsal; {given.rounds} rounds, {TIMED} timed steps of each "
         "arm in each"

@@ -24,8 +24,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import gc
-import os
-import platform
 import random
 import re
 import statistics
@@ -60,6 +58,7 @@ from benchmarks.profile_arms import (  # noqa: E402
     torchs,
     unread,
 )
+from benchmarks.provenance import head  # noqa: E402
 from flagscale_perf.profile.analysis import timings  # noqa: E402
 from flagscale_perf.profile.calls import CallFiles, read_calls  # noqa: E402
 from flagscale_perf.profile.kineto import Session  # noqa: E402
@@ -118,19 +117,27 @@ def measured(name: str, size: Size, training: bool, seconds: float) -> list[Bar]
     model, step = made(size, training)
     both = Ours(model)
     arms = {
-        OFF: plain(step), AGAIN: plain(step), OURS: ours(both, step), BETWEEN: ours(both, step, False),
-        UNREAD: unread(step), AVERAGES: torchs(step, False), STACKS: torchs(step, True),
-        DISPATCH: dispatched(step), PATCHES: patched(step),
-    }  # fmt: skip
+        OFF: plain(step),
+        AGAIN: plain(step),
+        OURS: ours(both, step),
+        BETWEEN: ours(both, step, False),
+        UNREAD: unread(step),
+        AVERAGES: torchs(step, False),
+        STACKS: torchs(step, True),
+        DISPATCH: dispatched(step),
+        PATCHES: patched(step),
+    }
     found = rounds_of(arms, seconds, 5)
     both.profiler.close()
     base = [took.step_ns for took in found[OFF]]
     what = f"{name} {'training' if training else 'inference'}"
     step_us = statistics.median(base) / 1e3
     spread = statistics.quantiles(base, n=4)
-    print(f"\n{what}: {step_us / 1e3:.2f} ms a step where nothing is attached (quartiles"
-          f" {spread[0] / 1e6:.2f} to {spread[2] / 1e6:.2f}), {both.events} events,"
-          f" {step_us / both.events:.1f} us each; {len(base)} rounds")  # fmt: skip
+    print(
+        f"\n{what}: {step_us / 1e3:.2f} ms a step where nothing is attached (quartiles"
+        f" {spread[0] / 1e6:.2f} to {spread[2] / 1e6:.2f}), {both.events} events,"
+        f" {step_us / both.events:.1f} us each; {len(base)} rounds"
+    )
     print(f"  {'':32}{'step':>25} {'whole':>25}")
     for arm in filter(OFF.__ne__, arms):
         steps = [took.step_ns / off for took, off in zip(found[arm], base, strict=True)]
@@ -249,8 +256,16 @@ def convert(events: int, steps: int) -> None:
     del profiler
     csv_s, csv_mb = csv_of_calls()
     (window,) = [record for record in records if isinstance(record, WindowRecord)]
-    print(window.events, len(records), stop_s - sum(reads), end_s - stopped_s + sum(reads),
-          peak_mb - before_mb, memory_mb("VmRSS") - before_mb, csv_s, csv_mb)  # fmt: skip
+    print(
+        window.events,
+        len(records),
+        stop_s - sum(reads),
+        end_s - stopped_s + sum(reads),
+        peak_mb - before_mb,
+        memory_mb("VmRSS") - before_mb,
+        csv_s,
+        csv_mb,
+    )
 
 
 def with_calls(joined: Callable[[Profiler], Reduction]) -> Callable[[Profiler], Reduction]:
@@ -291,9 +306,11 @@ def conversions(events: int) -> list[Bar]:
     for steps in (10, 1):
         seen, records, stop_s, read_s, peak_mb, left_mb, csv_s, csv_mb = converted(events, steps)
         what = f"{seen:,.0f} events of {steps} step{'s' if steps > 1 else ''}"
-        print(f"\n{what}: stopping {stop_s:.2f} s, reading to {records:,.0f} records {read_s:.2f} s,"
-              f" detailed_timings.csv of {csv_mb:.0f} MB {csv_s:.2f} s; memory"
-              f" {peak_mb:.0f} MB at the highest, {left_mb:.0f} MB at the end")  # fmt: skip
+        print(
+            f"\n{what}: stopping {stop_s:.2f} s, reading to {records:,.0f} records {read_s:.2f} s,"
+            f" detailed_timings.csv of {csv_mb:.0f} MB {csv_s:.2f} s; memory"
+            f" {peak_mb:.0f} MB at the highest, {left_mb:.0f} MB at the end"
+        )
         bars += [Bar(f"{what}, s", read_s + csv_s, SECONDS_BAR), Bar(f"{what}, MB", peak_mb, MEMORY_BAR_MB)]
     print(f"torch's profiler alone, of one such step: {converted(events, 0)[0]:.0f} MB when it has stopped")
     return bars
@@ -315,11 +332,8 @@ def main() -> int:
     part = 0.1 if args.quick else 1.0
     random.seed(0)
     torch.set_num_threads(1)
-    print(
-        f"machine  {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()},"
-        f" load {os.getloadavg()[0]:.1f} at the start; torch {torch.__version__},"
-        f" transformers {transformers.__version__}, 1 thread"
-    )
+    print(head("profile"))
+    print(f"torch    {torch.__version__}, transformers {transformers.__version__}, 1 thread")
     bars = []
     for name, size in SIZES.items():
         for training in (False, True):

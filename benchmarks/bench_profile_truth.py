@@ -1,4 +1,4 @@
-"""What a profile says of communication, beside what was planted: stragglers, links, bubbles, slopes.
+"""What a profile says of communication, beside what was planted: stragglers, links, bubbles.
 
 python benchmarks/bench_profile_truth.py [--steps N]
 
@@ -7,15 +7,13 @@ all-reduces of 16 MB: the waiting by when the ranks say that they came (bar 5 % 
 the transfer by when the second rank came and the first one was done (bar 15 %). Pipelines of 2 and 4 stages,
 1F1B, 1 to 16 microbatches: the bubble by when the ranks say that they sent and began to receive, the median
 over the steps; and, in the shortest step, by what the planted passes make it, and on the first stage by
-(p - 1) / (m + p - 1), both of which other programs on this machine make wrong (bar 10 % each). Slopes of
-delays that are felt whole, and not at all (bar 0.1). Exits with 1 where a bar is missed.
+(p - 1) / (m + p - 1), both of which other programs on this machine make wrong (bar 10 % each).
+Exits with 1 where a bar is missed.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -25,12 +23,10 @@ from statistics import median
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from flagscale_perf.analysis.run_file import find_run_file  # noqa: E402
-from flagscale_perf.profile.analysis.report import read_report  # noqa: E402
-from tests.gloo_ranks import two_ranks  # noqa: E402
+from benchmarks.provenance import head  # noqa: E402
 from tests.planted_waits import Pipeline, pipelines, stragglers  # noqa: E402
 
-WAIT_BAR, SPEED_BAR, BUBBLE_BAR, SLOPE_BAR = 0.05, 0.15, 0.10, 0.1
+WAIT_BAR, SPEED_BAR, BUBBLE_BAR = 0.05, 0.15, 0.10
 MICROBATCHES = (1, 2, 4, 8, 16)
 PIPELINES = {
     "2 stages alike": [(10, 20)] * 2,
@@ -38,7 +34,6 @@ PIPELINES = {
     "4 stages alike": [(10, 20)] * 4,
     "4 stages, the third takes twice as long": [(10, 20), (10, 20), (20, 40), (10, 20)],
 }
-DELAYS = "0:0,1:0,1:0.inner:aten::addmm,ms=10/20"
 
 
 def barred(value: float, bar: float) -> tuple[str, bool]:
@@ -49,8 +44,10 @@ def barred(value: float, bar: float) -> tuple[str, bool]:
 def show_stragglers(directory: Path) -> int:
     """The table; how many bars are missed."""
     print("\nstraggler, all-reduce of 16 MB")
-    print(f"  {'planted':>8} {'it came later by':>17} {'measured wait':>14} {'error':>9}   {'transfer':>9}"
-          f" {'measured':>9} {'error':>9}   {'bus GB/s':>8}   {'one rank alone':>14}")  # fmt: skip
+    print(
+        f"  {'planted':>8} {'it came later by':>17} {'measured wait':>14} {'error':>9}   {'transfer':>9}"
+        f" {'measured':>9} {'error':>9}   {'bus GB/s':>8}   {'one rank alone':>14}"
+    )
     missed = 0
     for each in stragglers(directory):
         off, is_off = barred(each.error, WAIT_BAR) if each.planted_ms else ("", False)
@@ -59,17 +56,21 @@ def show_stragglers(directory: Path) -> int:
         later, waited, took, measured = (
             median(values) / 1e6 for values in (each.truth_ns, each.wait_ns, each.took_ns, each.transfer_ns)
         )
-        print(f"  {each.planted_ms:5} ms {later:14.2f} ms {waited:11.2f} ms {off:>9}   {took:6.2f} ms"
-              f" {measured:6.2f} ms {wrong:>9}   {median(each.busbw):8.2f}"
-              f"   {median(each.naive):9.2f} GB/s")  # fmt: skip
+        print(
+            f"  {each.planted_ms:5} ms {later:14.2f} ms {waited:11.2f} ms {off:>9}   {took:6.2f} ms"
+            f" {measured:6.2f} ms {wrong:>9}   {median(each.busbw):8.2f}"
+            f"   {median(each.naive):9.2f} GB/s"
+        )
     return missed
 
 
 def show_pipeline(name: str, made: Sequence[Pipeline]) -> int:
     """The table; how many bars are missed."""
     print(f"\npipeline, {name}")
-    print(f"  {'stage':>5} {'m':>3} {'bubble':>10} {'by the ranks':>13} {'by what was planted':>20}"
-          f" {'of the step':>12} {'(p-1)/(m+p-1)':>14}")  # fmt: skip
+    print(
+        f"  {'stage':>5} {'m':>3} {'bubble':>10} {'by the ranks':>13} {'by what was planted':>20}"
+        f" {'of the step':>12} {'(p-1)/(m+p-1)':>14}"
+    )
     missed = 0
     for each in made:
         error, is_off = barred(each.error, BUBBLE_BAR)
@@ -79,25 +80,10 @@ def show_pipeline(name: str, made: Sequence[Pipeline]) -> int:
         if "alike" in name and each.stage == 0 and each.ideal:
             off, is_other = barred(abs(each.share / each.ideal - 1), BUBBLE_BAR)
             ideal, missed = f"{100 * each.ideal:5.1f} %, off by {off.strip()}", missed + is_other
-        print(f"  {each.stage:5} {each.microbatches:3} {bubble:7.2f} ms {error:>13} {planted:>20}"
-              f" {100 * each.share:10.1f} % {ideal:>14}")  # fmt: skip
-    return missed
-
-
-def show_slopes(directory: Path) -> int:
-    """The table; how many bars are missed."""
-    directory.mkdir()
-    two_ranks("tests.gloo_delays", directory, DELAYS)
-    causal = read_report(find_run_file(directory / "profile")).causal
-    assert causal is not None
-    print(f"\nslopes of delays of 10 and 20 ms; rank 1 takes 40 ms longer than rank 0; {causal.steps} steps")
-    missed = 0
-    for each in causal.effects:
-        truth = float(each.rank)
-        is_off = each.slope is None or abs(each.slope - truth) > SLOPE_BAR
-        missed += is_off
-        print(f"  {each.name:30} {each.slope or 0:6.3f} [{each.low or 0:.3f}, {each.high or 0:.3f}], in truth"
-              f" {truth:.0f}{' MISSED' if is_off else ''}")  # fmt: skip
+        print(
+            f"  {each.stage:5} {each.microbatches:3} {bubble:7.2f} ms {error:>13} {planted:>20}"
+            f" {100 * each.share:10.1f} % {ideal:>14}"
+        )
     return missed
 
 
@@ -106,14 +92,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--steps", type=int, default=9, help="of each pipeline and number of microbatches")
     args = parser.parse_args()
-    print(f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f},"
-          f" Python {platform.python_version()}; {args.steps} steps of each pipeline")  # fmt: skip
+    print(head("profile"))
+    print(f"n        {args.steps} steps of each pipeline")
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         missed = show_stragglers(directory / "stragglers")
         for number, (what, times) in enumerate(PIPELINES.items()):
             missed += show_pipeline(what, pipelines(directory / str(number), times, MICROBATCHES, args.steps))
-        missed += show_slopes(directory / "slopes")
     print(f"\nmissed bars: {missed or 'none'}")
     return int(missed > 0)
 

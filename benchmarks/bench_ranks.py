@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import resource
 import sys
 import time
@@ -21,17 +19,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.provenance import head
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rank_records import StragglerRecord
-from flagscale_perf.training.ranks.blocks import BLOCK_STEPS, Block, decode_block, encode_block
+from flagscale_perf.training.ranks.blocks import BLOCK_STEPS, Block, block_steps, decode_block, encode_block
 from flagscale_perf.training.ranks.late import LateRanks
 from flagscale_perf.training.ranks.view import RanksView
 from tests.fakes import make_interval
-from tests.rank_simulator import Job, Noise, Simulation, Slow
+from tests.rank_simulator import PER_NODE, Job, Noise, Simulation, Slow
 
-PER_NODE = 8
 STEP_S = 5.0  # of a job of this size, only to put the cost beside something
 ONSET = 12 * BLOCK_STEPS + 2
 TRIALS = 20
@@ -72,17 +70,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--ranks", type=int, default=10_000, help="of the large job (default: 10000)")
-    parser.add_argument(
-        "--rounds", type=int, default=30, help=f"of {BLOCK_STEPS} steps, of the large job (default: 30)"
-    )
+    parser.add_argument("--rounds", type=int, default=30, help="of the large job (default: 30)")
     parser.add_argument(
         "--even-rounds", type=int, default=1000, help="of even steps, of each smaller job (default: 1000)"
     )
     options = parser.parse_args()
-    print(
-        f"machine    {platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python "
-        f"{platform.python_version()}"
-    )
+    print(head("training/ranks", "training/ledger", "spine"))
     large_job(options.ranks, options.rounds)
     print(
         f"\nfalse alarms in {options.even_rounds * BLOCK_STEPS} even steps (1024 ranks: a tenth of "
@@ -123,18 +116,19 @@ def large_job(ranks: int, rounds: int) -> None:
     )
     table_s = time.process_time() - start
     cpu_s = (cost.decode_s + cost.look_s) / rounds
-    nodes = -(-ranks // PER_NODE)
+    nodes, steps = -(-ranks // PER_NODE), block_steps(ranks)
     print(
-        f"n          {ranks} ranks on {nodes} nodes, {rounds} rounds of {BLOCK_STEPS} steps; rank "
+        f"n          {ranks} ranks on {nodes} nodes, {rounds} rounds of {steps} steps; rank "
         f"{slow_rank} 10 % slow in forward"
     )
     print(
         f"rank 0     {cpu_s:.2f} s CPU a round ({cost.decode_s / rounds:.2f} s decoding, "
         f"{cost.look_s / rounds:.2f} s looking)"
     )
-    busy = 100 * cpu_s / (BLOCK_STEPS * STEP_S)
+    busy = 100 * cpu_s / (steps * STEP_S)
     print(
-        f"           with steps of {STEP_S:g} s: {busy:.1f} % of one core; a table of all ranks "
+        f"           {1e4 * cpu_s / steps:.0f} s for 10,000 steps; with steps of {STEP_S:g} s "
+        f"{busy:.1f} % of one core; a table of all ranks "
         f"{table_s:.2f} s"
     )
     print(

@@ -8,8 +8,6 @@ them.
 
 from __future__ import annotations
 
-import os
-import platform
 import resource
 import subprocess
 import sys
@@ -19,6 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.provenance import head
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.training.window import IntervalWindow
@@ -53,10 +52,7 @@ def main() -> None:
     """
     intervals = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
     steps = int(sys.argv[2]) if len(sys.argv) > 2 else 1
-    print(
-        f"machine  {platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python "
-        f"{platform.python_version()}"
-    )
+    print(head("analysis", "training", "report"))
     with tempfile.TemporaryDirectory(prefix="bench_report_") as directory:
         path = Path(directory) / "perf_records_20240129_103000.jsonl"
         write_run(path, intervals, steps)
@@ -83,7 +79,6 @@ def main() -> None:
                 f"{name:8} {wall_s:.1f} s, {cpu_s:.1f} s of a processor, at most "
                 f"{after.ru_maxrss / 1024:.0f} MiB"
             )
-        print(f"load     {os.getloadavg()[0]:.1f} in the minute before the end")
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ python benchmarks/bench_ring.py [STEPS]
 
 from __future__ import annotations
 
-import os
-import platform
 import sys
 import tempfile
 from pathlib import Path
@@ -15,6 +13,7 @@ from time import perf_counter_ns, sleep
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.provenance import head
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.perf_logger import PerfLogger
 from tests.fakes import make_facts, make_step
@@ -40,10 +39,7 @@ def main() -> None:
     summary = logger.close("completed", timeout_s=30)
     floor_ns = sorted(empty_ns)[len(empty_ns) // 2]
     costs_ns.sort()
-    print(
-        f"machine  {platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python "
-        f"{platform.python_version()}"
-    )
+    print(head("spine", "perf_logger.py"))
     print(f"n        {steps} (pair of clock readings alone: {floor_ns} ns, included below)")
     print(f"median   {costs_ns[steps // 2] / 1000:.2f} us")
     print(f"p99      {costs_ns[steps * 99 // 100] / 1000:.2f} us")

@@ -1,18 +1,15 @@
-"""What recording a call costs the caller, alone and as a share of calls, how fast sessions of many calls are
-read again, and in how much memory.
+"""What recording a call costs the caller, how fast sessions of many calls are read again, and in how much
+memory.
 
 python benchmarks/bench_rpc_records.py [--calls N]
 
-Each cost is the median of rounds that take turns with an empty loop. Shares are of the fastest calls that
-were found: what else the machine does makes them smaller. Reading is in processes of its own, with their peak
-of memory for a tenth of the calls and for all. Exits with 1 where a bar is missed.
+Each cost is the median of rounds that take turns with an empty loop. Reading is in processes of its own, with
+their peak of memory for a tenth of the calls and for all. Exits with 1 where a bar is missed.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -23,27 +20,23 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.rpc.workload import LOADS, PREFILL
-from flagscale_perf.rpc.costs.calibration import LADDER, WAYS, Plan, connected
+from benchmarks.provenance import head
 from flagscale_perf.rpc.log import LogFormat
 from flagscale_perf.rpc.probe import Probe
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.spine import hot
 from flagscale_perf.spine.jsonl import encode
-from flagscale_perf.spine.producer import Producer
 from flagscale_perf.spine.records import tuple_of
-from flagscale_perf.spine.ring import Ring
+from flagscale_perf.spine.ring import Producer, Ring
 from tests.rpc_sessions import REQUIREMENT_LOG, ended, make_call, make_session
 
 BATCH, ROUNDS = 2000, 41
-CALL_SHARE, PREFILL_SHARE = 3.0, 0.1  # per cent
-SMALL_CALLS, REPLAYS = 2000, 3
 RECORD_US, PROBE_US, TEXT_ROWS_PER_S, RUN_ROWS_PER_S, GROWTH_MB = 1.0, 1.0, 200_000, 1_000_000, 16
 READ = """
 import resource, sys, time
 from pathlib import Path
 from flagscale_perf.cli.instruments import load_records
-from flagscale_perf.rpc.analysis.report import read_calls
+from flagscale_perf.rpc.analysis.instrument import read_calls
 load_records()
 begin = time.perf_counter()
 found = read_calls(Path(sys.argv[1]))
@@ -68,10 +61,8 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=300_000, help="of a session that is read")
     calls = parser.parse_args().calls
     built = "built" if hot.extension is not None else "not built"
-    machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs"
-    load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
-    print(f"{machine}, load {load}, Python {platform.python_version()}, C extension {built};")
-    print(f"{ROUNDS} rounds of {BATCH} calls\n")
+    print(head("rpc", "spine"))
+    print(f"n        {ROUNDS} rounds of {BATCH} calls; C extension {built}\n")
     return 1 if recording() + reading(calls) else 0
 
 
@@ -107,31 +98,9 @@ def recording() -> int:
     )
     ring.release()
     missed = bar("a record into the ring, us", costs["put"] - costs["nothing"], RECORD_US)
-    record_us = costs["made"] - costs["nothing"]
-    missed += bar("a record made and into the ring, us", record_us, RECORD_US)
-    missed += bar(
-        "a call through the probe: 5 marks, sizes, record, us", costs["probed"] - costs["bare"], PROBE_US
-    )
-    return missed + shares(record_us)
-
-
-def shares(record_us: float) -> int:
-    """Of a call without arrays and, with the records of both sides, of a prefill that computes nothing."""
-    zeromq, unix = (way for way in WAYS if way.payload == "shared")
-    with connected(Plan(LADDER[:1], 1, [zeromq])) as [line]:
-        empty = memoryview(b"")
-        call_us = min(line.exchange(empty, 0).total_ns for _ in range(SMALL_CALLS)) / 1000
-    calls = LOADS[PREFILL]
-    largest = max(map(max, calls))
-    with connected(Plan.up_to(largest, 1, [unix])) as [line]:
-        source = memoryview(bytearray(largest))
-        prefill_us = min(line.replay(source, calls) for _ in range(REPLAYS)) / 1000
-    missed = bar(
-        f"a record, of a call over ZeroMQ ({call_us:.0f} us), %", 100 * record_us / call_us, CALL_SHARE
-    )
-    share = 100 * 2 * len(calls) * record_us / prefill_us
+    missed += bar("a record made and into the ring, us", costs["made"] - costs["nothing"], RECORD_US)
     return missed + bar(
-        f"{2 * len(calls)} records, of a prefill's calls ({prefill_us / 1e6:.2f} s), %", share, PREFILL_SHARE
+        "a call through the probe: 5 marks, sizes, record, us", costs["probed"] - costs["bare"], PROBE_US
     )
 
 
@@ -170,21 +139,16 @@ def reading(calls: int) -> int:
             _, few_mb = read(write(path, calls // 10))
             rows_per_s, all_mb = read(write(path, calls))
             missed += bar(f"{name}: rows/s of {calls:,}", rows_per_s, limit, at_most=False)
-            if write is write_run:
-                plain, _ = read(path, {hot.PLAIN_VARIABLE: "1"})
-                print(f"{'the same without the C extension: rows/s':<56} {plain:>12,.2f}")
             missed += bar(
                 f"{name}: memory of {calls:,} above a tenth of them, MB", all_mb - few_mb, GROWTH_MB
             )
     return missed
 
 
-def read(path: Path, environment: dict[str, str] | None = None) -> tuple[float, float]:
+def read(path: Path) -> tuple[float, float]:
     """Rows a second, and the peak of memory in MB."""
-    done = subprocess.run(
-        [sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True,
-        env=os.environ | (environment or {}),
-    )  # fmt: skip
+    command = [sys.executable, "-c", READ, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     rows_per_s, peak_mb = map(float, done.stdout.split())
     return rows_per_s, peak_mb
 

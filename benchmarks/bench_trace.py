@@ -22,7 +22,6 @@ import argparse
 import asyncio
 import logging
 import os
-import platform
 import random
 import statistics
 import subprocess
@@ -37,6 +36,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
+from benchmarks.provenance import head  # noqa: E402
+
 os.environ |= {"TQ_NUM_THREADS": "2", "RAY_DEDUP_LOGS": "0", "PYTHONPATH": str(ROOT)}
 
 import ray  # noqa: E402
@@ -69,8 +70,16 @@ OFF, AGAIN, TRACE, BOTH, LOGGING, OTEL = (
 )
 ARMS = (OFF, AGAIN, TRACE, BOTH, LOGGING, OTEL)
 LINES = 1_000_000
-STAGES = ("FUNCTION_START", "GET_START", "GET_END", "COMPUTE_START", "COMPUTE_END", "PUT_START", "PUT_END",
-          "FUNCTION_END")  # fmt: skip
+STAGES = (
+    "FUNCTION_START",
+    "GET_START",
+    "GET_END",
+    "COMPUTE_START",
+    "COMPUTE_END",
+    "PUT_START",
+    "PUT_END",
+    "FUNCTION_END",
+)
 TRACE_BAR, DETAIL_BAR, FUNCTION_BAR = 0.2, 0.4, 1.0  # per cent
 # Runs a script, and says at the end how much memory it took at most, in kB (`ru_maxrss` is its parent's).
 _PEAK = """
@@ -328,10 +337,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=300, help="of all arms (%(default)s)")
     rounds = parser.parse_args().rounds
     random.seed(0)
+    print(head("trace", "hosts/transfer_queue", "spine"))
     print(
-        f"machine  {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-        f"load {os.getloadavg()[0]:.1f} at the start; Ray {ray.__version__}, "
-        f"TransferQueue {transfer_queue.__version__}, torch {torch.__version__}"
+        f"Ray      {ray.__version__}, TransferQueue {transfer_queue.__version__}, torch {torch.__version__}"
     )
     scratch: AbstractContextManager[str] = tempfile.TemporaryDirectory()
     with scratch as name:

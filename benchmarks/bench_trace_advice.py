@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import statistics
 import sys
 import time
@@ -27,6 +26,8 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
+from benchmarks.provenance import head  # noqa: E402
+
 os.environ |= {"TQ_NUM_THREADS": "2", "RAY_DEDUP_LOGS": "0", "PYTHONPATH": str(ROOT)}
 
 import ray  # noqa: E402
@@ -133,9 +134,8 @@ def main() -> int:
     queue = Queue()
     try:
         models = recorded(queue)
-        load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
-        machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs"
-        print(f"{machine}, load {load}; medians of {rounds} rounds; gain: share of the time that is saved\n")
+        print(head("trace/analysis"))
+        print(f"n        medians of {rounds} rounds; gain: share of the time that is saved\n")
         for kind, model in models.items():
             print(said(kind, model))
         if not all(models.values()):

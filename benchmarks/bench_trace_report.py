@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import os
-import platform
 import random
 import subprocess
 import sys
@@ -26,6 +24,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.provenance import head
 from flagscale_perf.cli.instruments import load_records
 from flagscale_perf.trace.analysis.lineage import join
 from flagscale_perf.trace.analysis.moves import Moves
@@ -63,9 +62,8 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=100_000, help="of a log that is read")
     calls = parser.parse_args().calls
     load_records()
-    machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs"
-    load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
-    print(f"{machine}, load {load}, Python {platform.python_version()}; best of {ROUNDS} rounds\n")
+    print(head("trace/analysis", "analysis"))
+    print(f"n        best of {ROUNDS} rounds\n")
     return 1 if reading(calls) + joining() else 0
 
 
@@ -155,8 +153,9 @@ def shown(name: str, rounds: list[tuple[Read, Read]]) -> int:
     missed += bar(
         f"  with the start, {count:,} lines (lowest {whole[0]:,.0f})", whole[-1], LINES_PER_S, False
     )
-    return missed + bar(f"  memory, {few_mb:.0f} MB for a tenth, {all_mb:.0f} MB for all: MB more",
-                        all_mb - few_mb, GROWTH_MB)  # fmt: skip
+    return missed + bar(
+        f"  memory, {few_mb:.0f} MB for a tenth, {all_mb:.0f} MB for all: MB more", all_mb - few_mb, GROWTH_MB
+    )
 
 
 def write(path: Path, lines: Callable[[int], list[str]], calls: int) -> None:

@@ -13,8 +13,6 @@ it. "eager again" is the same once more: what two runs differ by anyway. Needs v
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import re
 import subprocess
 import sys
@@ -25,7 +23,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from flagscale_perf.profile.analysis.report import ProfileReport, read_report  # noqa: E402
+from benchmarks.provenance import head  # noqa: E402
+from flagscale_perf.profile.analysis.instrument import read_report  # noqa: E402
+from flagscale_perf.profile.analysis.report import ProfileReport  # noqa: E402
 from tests.vllm.conftest import environment_of, plugin_in  # noqa: E402
 from tests.vllm.generate import write_model  # noqa: E402
 
@@ -64,9 +64,15 @@ def run(name: str, rounds: int, directory: Path) -> ProfileReport | str:
     environment |= {"FLAGSCALE_PERF_PROFILE_STEPS": STEPS, "FLAGSCALE_PERF_PROFILE_DIR": str(ours)}
     model = write_model(directory / "model", **SIZES)
     command = [
-        sys.executable, "-m", "tests.vllm.generate", str(model), str(arm.ranks), arm.mode, f"rounds={rounds}",
+        sys.executable,
+        "-m",
+        "tests.vllm.generate",
+        str(model),
+        str(arm.ranks),
+        arm.mode,
+        f"rounds={rounds}",
         *arm.words,
-    ]  # fmt: skip
+    ]
     ended = subprocess.run(
         command, cwd=cwd, env=environment | dict(arm.environment), text=True, capture_output=True, check=False
     )
@@ -115,7 +121,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=64, help="prompts, one after another (default: 64)")
     parser.add_argument("arms", nargs="*", metavar="ARM", help=f"of: {', '.join(ARMS)} (default: all)")
     given = parser.parse_args()
-    print(f"machine  {platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    print(head("profile", "hosts"))
     print(f"steps    {STEPS} of each kind, each beside a clean one; prompts of 48 tokens")
     found: dict[str, ProfileReport] = {}
     for name in given.arms or ARMS:
@@ -126,8 +132,11 @@ def main() -> int:
             continue
         found[name] = report
         for phase in PHASES:
-            print(f"{name}, {phase}: profiling {report.observers[phase].words}; books"
-                  f" {100 * (report.sums[phase].mean.coverage or 0):.1f} %", flush=True)  # fmt: skip
+            print(
+                f"{name}, {phase}: profiling {report.observers[phase].words}; books"
+                f" {100 * (report.sums[phase].mean.coverage or 0):.1f} %",
+                flush=True,
+            )
     if EAGER in found:
         for phase in PHASES:
             print(f"\n{phase}: share of each layer in %, and how many points it is from the eager one's")

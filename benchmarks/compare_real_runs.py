@@ -11,8 +11,6 @@ backward. Runs that are in the directory already are not made again.
 from __future__ import annotations
 
 import json
-import os
-import platform
 import sys
 from collections.abc import Sequence
 from itertools import combinations
@@ -21,6 +19,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.provenance import head
 from flagscale_perf.analysis.compare.bootstrap import deviation, mean, median
 from flagscale_perf.analysis.compare.compare import CompareOptions
 from flagscale_perf.analysis.compare.judge import UNDECIDED
@@ -53,10 +52,7 @@ def main() -> None:
     """Trains, compares and prints the rates."""
     directory = Path(sys.argv[1])
     runs = _train_all(directory, int(sys.argv[2]) if len(sys.argv) > 2 else 7)
-    print(
-        f"machine  {platform.processor() or platform.machine()}, {os.cpu_count()} cores, shared, "
-        f"Python {platform.python_version()}"
-    )
+    print(head("analysis/compare", "training/analysis"))
     for kind, files in runs.items():
         middles = [_median_ms(file) for file in files]
         spread = 100 * deviation(middles) / mean(middles)

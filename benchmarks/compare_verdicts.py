@@ -16,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.provenance import head
 from flagscale_perf.analysis.compare.bootstrap import median
 from flagscale_perf.analysis.compare.compare import (
     MEDIAN,
@@ -79,6 +80,7 @@ def enough(pairs: int) -> Iterator[str]:
 def main() -> None:
     """Prints both tables."""
     pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+    print(head("analysis/compare"))
     print(
         f"limit {LIMIT:.0%}, {STEPS} steps a run, {pairs} pairs a line; one run a side: --noise {NOISE:.0%}"
     )

@@ -8,13 +8,13 @@ in parts of a usual step of the recording.
 
 from __future__ import annotations
 
-import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.provenance import head
 from tests.recorded import PATTERNS, RUNS, finding_of, noise, plant, usual_step_ns
 
 SIZES = (0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
@@ -51,7 +51,8 @@ def limits_of(run: str, phase: str, pattern: str) -> tuple[str, str]:
 
 def main() -> int:
     """Prints a table for each pattern."""
-    print(f"machine  {platform.machine()}, Python {platform.python_version()}; sizes tried {SIZES}")
+    print(head("training"))
+    print(f"sizes    {SIZES}")
     for pattern in PATTERNS:
         print(f"\n{pattern:26} {'one rank':>20} {'two ranks':>20}")
         print(f"{'phase':26} {'named':>10} {'to 20 %':>9} {'named':>10} {'to 20 %':>9}")

@@ -24,9 +24,12 @@ import torch
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils import flop_counter
 
-from flagscale_perf.hosts.profiling.predicted import Ready, made_ready, optimizer_bytes, predict
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.provenance import head
 from flagscale_perf.profile.kineto import Session
 from flagscale_perf.profile.prediction import Setup
+from flagscale_perf.profile.standalone.fake_step import Ready, made_ready, optimizer_bytes, predict
 
 BAR = 0.05
 GPT2 = {
@@ -38,12 +41,23 @@ GPT2 = {
     "n_positions": 1024,
 }
 LLAMA = {
-    "model_type": "llama", "vocab_size": 8192, "hidden_size": 384, "intermediate_size": 1024,
-    "num_hidden_layers": 6, "num_attention_heads": 6, "num_key_value_heads": 2, "tie_word_embeddings": True,
-}  # fmt: skip
+    "model_type": "llama",
+    "vocab_size": 8192,
+    "hidden_size": 384,
+    "intermediate_size": 1024,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+}
 QWEN2 = LLAMA | {"model_type": "qwen2", "tie_word_embeddings": False, "num_hidden_layers": 2}
-MIXTRAL = LLAMA | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2,
-                   "num_hidden_layers": 2, "tie_word_embeddings": False}  # fmt: skip
+MIXTRAL = LLAMA | {
+    "model_type": "mixtral",
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "num_hidden_layers": 2,
+    "tie_word_embeddings": False,
+}
 CASES: tuple[tuple[str, dict[str, Any] | None, dict[str, Any]], ...] = (
     ("qwen3", None, {}),
     ("qwen3 bf16", None, {"dtype": "bfloat16"}),
@@ -111,6 +125,7 @@ def counted_flops(ready: Ready) -> int:
 def main() -> int:
     """Prints the table."""
     worst, misses = 0.0, []
+    print(head("profile"))
     print("configuration         predicted   measured  MemTracker   off by   FLOPs predicted     counted")
     with TemporaryDirectory() as directory:
         for name, content, given in CASES:

@@ -20,8 +20,13 @@ from flagscale_perf.profile.profiler import Profiler
 from flagscale_perf.profile.records import StepRecord, WindowRecord
 from flagscale_perf.profiling import ProfileOptions, Steps
 
-PATCHED = ((functional, "linear"), (functional, "softmax"), (torch, "matmul"), (torch, "softmax"),
-           (functional, "scaled_dot_product_attention"))  # fmt: skip
+PATCHED = (
+    (functional, "linear"),
+    (functional, "softmax"),
+    (torch, "matmul"),
+    (torch, "softmax"),
+    (functional, "scaled_dot_product_attention"),
+)
 
 clock = time.process_time_ns
 
@@ -52,10 +57,15 @@ def made(size: Size, training: bool) -> tuple[torch.nn.Module, Callable[[], None
     """A model and its step."""
     torch.manual_seed(0)
     config = transformers.Qwen3Config(
-        vocab_size=256, hidden_size=size.hidden, intermediate_size=3 * size.hidden,
-        num_hidden_layers=size.layers, num_attention_heads=size.heads, num_key_value_heads=size.heads // 2,
-        head_dim=size.hidden // size.heads, max_position_embeddings=size.tokens,
-    )  # fmt: skip
+        vocab_size=256,
+        hidden_size=size.hidden,
+        intermediate_size=3 * size.hidden,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.heads // 2,
+        head_dim=size.hidden // size.heads,
+        max_position_embeddings=size.tokens,
+    )
     model = transformers.Qwen3ForCausalLM(config).train(training)
     tokens = torch.randint(0, 256, (1, size.tokens))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)

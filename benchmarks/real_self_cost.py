@@ -9,14 +9,13 @@ microseconds a step (`self_ns` of the steps after the first ten) of each run.
 from __future__ import annotations
 
 import json
-import os
-import platform
 import statistics
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.provenance import head
 from flagscale_perf.spine.hot import PLAIN_VARIABLE
 from tests.processes import flagscale as fs
 
@@ -28,8 +27,7 @@ def main() -> None:
     """Trains, and prints a line for each arm."""
     directory = Path(sys.argv[1])
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 3
-    print(f"machine  {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load "
-          f"{os.getloadavg()[0]:.1f}")  # fmt: skip
+    print(head("spine", "training/recording", "hooks.py", "perf_metrics.py", "perf_logger.py"))
     print(f"n        {rounds} runs an arm, {ITERATIONS - WARMUP} steps each")
     print(f"{'us a step, by the run itself':42} {'median':>7} {'of a step':>10}  runs")
     found: dict[str, list[tuple[float, float]]] = {}

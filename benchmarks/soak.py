@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -30,6 +28,7 @@ import psutil  # noqa: E402
 from bench_hot_path import Arm, loop  # noqa: E402
 from bench_overhead import WRITER, catch_up, feed, memory_mb  # noqa: E402
 
+from benchmarks.provenance import head  # noqa: E402
 from flagscale_perf.training.analysis.fold import read_summary  # noqa: E402
 from tests.fakes import free_port  # noqa: E402
 
@@ -119,7 +118,8 @@ def main() -> int:
     )
     parser.add_argument("--steps", type=int, default=1_000_000)
     steps = parser.parse_args().steps // PARTS * PARTS
-    load, start_s = os.getloadavg()[0], time.monotonic()
+    print(head("spine", "training", "hooks.py", "perf_metrics.py", "perf_logger.py", "writer", "sinks"))
+    start_s = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
         textfile = str(directory / "metrics.prom")
@@ -138,10 +138,6 @@ def main() -> int:
         is_same, train_steps = rebuilt(directory)
     steps += 100
     took_s = time.monotonic() - start_s
-    print(
-        f"machine  {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-        f"load {load:.1f} at the start"
-    )
     print(
         f"soak     {steps} steps with phases, 28 marks each, in {took_s:.0f} s; text, realtime, "
         "summary, TensorBoard, CSV, Prometheus"

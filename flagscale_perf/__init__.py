@@ -1,6 +1,6 @@
 """flagscale_perf: know where every GPU-second of a Megatron / FlagScale run goes.
 
-docs/api.md has the public names. Each is imported when it is first used, so that importing the package costs
+docs/reading.md has the public names. Each is imported when it is first used: importing the package costs
 nothing.
 """
 
@@ -12,7 +12,7 @@ _PUBLIC = {
     "PerfError": "flagscale_perf.spine.errors",
     "PerfMonitor": "flagscale_perf.hosts.manual",
     "monitor": "",
-    "open_run": "flagscale_perf.training.analysis.opened",
+    "open_run": "flagscale_perf.opened",
     "profiling": "",
     "step_flops": "flagscale_perf.flops_calculator",
     "tracing": "",
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from flagscale_perf import monitor, profiling, tracing
     from flagscale_perf.flops_calculator import ModelShape, step_flops
     from flagscale_perf.hosts.manual import PerfMonitor
+    from flagscale_perf.opened import open_run
     from flagscale_perf.spine.errors import PerfError
-    from flagscale_perf.training.analysis.opened import open_run
 else:  # not seen by type checkers, which would take any name for public
 
     def __getattr__(name: str) -> object:
@@ -53,5 +53,5 @@ else:  # not seen by type checkers, which would take any name for public
         return found
 
     def __dir__() -> list[str]:
-        """For completion."""
+        """Public names, for completion in a shell."""
         return sorted({*globals(), *__all__})

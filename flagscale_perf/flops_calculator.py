@@ -164,10 +164,10 @@ class ModelShape(Shape):
             modules = ", ".join(self.recompute.modules)
             varies = "recomputation varies by pipeline stage and micro-batch"
             return f"not all of recompute_modules is counted: {modules}" if modules else varies
-        return "" if _walk(self, "chunked").known else "nobody has counted the chunks of a recurrent core"
+        return "" if _walk(self, "chunked").known else "the chunks of a recurrent core are not counted"
 
     def as_dict(self) -> dict[str, Any]:
-        """Family and every field, JSON-ready."""
+        """Family and every field, as values that JSON has."""
         return {"family": self.family, **asdict(self)}
 
 
@@ -204,7 +204,7 @@ class StepFlops(NamedTuple):
         model_flops: forward and backward, the cores of recurrent layers by their recurrence; None where the
             sums of packed documents do not say it.
         hardware_flops: recomputation and padding of experts added, those cores chunk by chunk; None where the
-            recomputation is not known, nobody has counted those chunks, or the capacity of experts follows
+            recomputation is not known, those chunks are not counted, or the capacity of experts follows
             from micro-batches of unknown length.
     """
 
@@ -295,7 +295,7 @@ class FlopsTable:
     totals_by_core: dict[str, dict[str, int | None]]
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """As data ready for JSON."""
         return asdict(self)
 
 

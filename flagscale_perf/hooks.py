@@ -1,7 +1,7 @@
-"""The training loop's events, and the wall between the monitor and the training.
+"""The events of a training loop, and the wall between the monitor and the training.
 
-A host adapter calls one method per event and hands itself in as a `Loop`. Whatever goes wrong in these
-methods stays in them: it is counted, said once, and switches the monitor off. This module knows no host.
+A host adapter calls a method for each event and passes itself as a `Loop`. An error in one of these methods
+never reaches the host: it is counted, reported once, and switches the monitor off. This module knows no host.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ JUDGED_STEPS = (10, 100)  # the monitor's cost is judged over at least and at mo
 def _guarded(
     event: Callable[Concatenate[TrainingHooks, Params], None],
 ) -> Callable[Concatenate[TrainingHooks, Params], None]:
-    """The wall: an `event` that raises switches the monitor off and training goes on."""
+    """The wall: an `event` that raises switches the monitor off, and training continues."""
 
     def guarded(self: TrainingHooks, /, *args: Params.args, **kwargs: Params.kwargs) -> None:
-        """Runs the event; what it raises switches the monitor off."""
+        """Runs the event; an exception switches the monitor off."""
         try:
             event(self, *args, **kwargs)
         except Exception as error:  # whatever it is: no failure of the monitor may end a training
@@ -55,7 +55,7 @@ def _guarded(
 def _metered(
     event: Callable[Concatenate[TrainingHooks, int, Params], None],
 ) -> Callable[Concatenate[TrainingHooks, Params], None]:
-    """The same wall with a meter: the time that the event takes is the monitor's own cost.
+    """The same wall, with the time that the event takes as the monitor's own cost.
 
     The event gets the meter's first reading as the time at which it happened.
     """
@@ -94,7 +94,6 @@ class TrainingHooks:
         self.job = ""
         self.mark: Callable[[int], None] | None = None
         self.time_mark: Callable[[], int] = lambda: 0
-        self._max_overhead = 0.0
         self._noted: set[str] = set()
         self._loop: Loop
         self._monitor: StepMeter
@@ -137,7 +136,6 @@ class TrainingHooks:
         monitor = StepMeter(logger.step, flops, device, memory_interval, facts.resume_iteration)
         if config.perf_breakdown and loop.names_phases():
             monitor.timeline = device.timeline(self.time_mark())
-        self._max_overhead = config.perf_max_overhead
         judged_steps = min(max(config.perf_log_interval, JUDGED_STEPS[0]), JUDGED_STEPS[1])
         monitor.budget = Budget(config.perf_max_overhead / 100, judged_steps)
         self._monitor = monitor
@@ -147,7 +145,7 @@ class TrainingHooks:
     def _begin_recording(
         self, config: PerfConfig, place: Place | None, device: DeviceProbe
     ) -> tuple[PerfLogger, RunFacts, CountFlops]:
-        """Rank 0 writes the run's files."""
+        """On rank 0, which writes the files of the run."""
         loop = self._loop
         facts, flops = facts_and_flops(loop, config, device)
         if not self._has_trained:  # a later training of the same process does not begin with it
@@ -166,7 +164,7 @@ class TrainingHooks:
     def _begin_storing(
         self, config: PerfConfig, place: Place, device: DeviceProbe
     ) -> tuple[RankLogger, RunFacts, CountFlops]:
-        """Any other rank only measures; rank 0 counts the work and says what there is to say."""
+        """On any other rank, which only measures; rank 0 counts the work and prints the messages."""
         self._say = _say_nothing
         self._logger = logger = RankLogger.start(place, identity_of(self._loop, device), config.perf_log_dir)
         return logger, self._loop.facts(device.name), unknown_flops
@@ -176,7 +174,7 @@ class TrainingHooks:
         self._monitor.notes.loop_top_ns = monotonic_ns()
 
     # The next two are the wall and the meter again, in place of a decorator: it would double their calls, and
-    # in a real training each call here costs microseconds (docs/flow.md).
+    # in a real training each call here costs microseconds (docs/operations.md).
 
     def step_start(self) -> None:
         """A train step begins."""
@@ -215,7 +213,7 @@ class TrainingHooks:
 
     @_guarded
     def _begin_profile(self, profile: StepProfile) -> None:
-        """Ahead of the monitor's own clock: starting a profiler takes its time."""
+        """Before the monitor's own clock starts, as starting a profiler takes time."""
         profile.begin(self._loop.position()[0] + 1)
 
     def _end_profile(self) -> None:
@@ -224,12 +222,12 @@ class TrainingHooks:
             profile.close()
 
     def phase_failed(self, error: Exception, event: str = "a phase") -> None:
-        """A mark raised `error`, or something else that an adapter does for an `event` outside the wall."""
+        """A mark, or other work of an adapter for an `event` outside the wall, raised `error`."""
         self._failed(event, error)
 
     def logged(self, real_tokens: int | None, squared_lengths: int | None) -> None:
-        """The host logs the step; sums over its packed documents of their lengths and the squares of these,
-        where it has them.
+        """The host logs the step, with the sums over its packed documents of their lengths and squared
+        lengths where it has them.
         """
         self._monitor.notes.logged_ns = monotonic_ns()
         if real_tokens is not None or squared_lengths is not None:
@@ -251,16 +249,16 @@ class TrainingHooks:
 
     @_metered
     def data_skipped(self, now_ns: int, start_ns: int) -> None:
-        """The host has passed over one iteration's data, since `start_ns`."""
+        """The host has skipped one iteration's data, since `start_ns`."""
         self._monitor.data_skipped(start_ns, now_ns, self._loop.skipped_samples())
 
     @_metered
     def loop_left(self, now_ns: int) -> None:
-        """The loop is over, the host tidies up."""
+        """The loop has ended; the host cleans up."""
         self._monitor.loop_left(now_ns)
 
     def train_end(self, error: BaseException | None) -> None:
-        """The host leaves its loop: normally (None), or by `error`, which stays the host's to raise."""
+        """The host leaves its loop: normally (None), or by `error`, which the host raises."""
         self.active, self.mark = False, None
         self._end_profile()
         if self._logger is not None:
@@ -274,8 +272,8 @@ class TrainingHooks:
 
     @_guarded
     def _end(self, reason: str) -> None:
-        """With other ranks the files are waited for at the end of the process: they would wait for rank 0 in
-        the host's next collective.
+        """With other ranks, the files are waited for when the process ends: now, they would wait for rank 0
+        in the host's next collective.
         """
         logger, self._logger = self._logger, None
         if logger is None:
@@ -293,29 +291,28 @@ class TrainingHooks:
             self._say(f"flagscale_perf: summary in {summary}")
 
     def _shed(self) -> None:
-        """The monitor has taken more than its budget: it goes on with one part less."""
-        overrun, part = self._monitor.overrun, self._monitor.shed()
-        if overrun is None or part is None:
+        """The monitor has exceeded its budget and goes on with one part less."""
+        overrun, budget, part = self._monitor.overrun, self._monitor.budget, self._monitor.shed()
+        if overrun is None or budget is None or part is None:
             return
         cost = f"{overrun.step_ns / 1e3:.0f} us a step, {overrun.share * 100:.2g} % of the time"
         least = f" (for phases at least {PHASES_NS // 1000} us a step)" if part == "phases" else ""
-        limit = f"more than --perf-max-overhead {self._max_overhead:g}{least} allows"
+        limit = f"more than --perf-max-overhead {100 * budget.max_share:g}{least} allows"
         self._note(f"{part} switched off: the monitor takes {cost}, {limit}", "shed")
 
     @_guarded
     def note(self, text: str) -> None:
-        """An adapter has something to say: recorded as an event, and said once a session."""
+        """A remark of an adapter: recorded as an event, and printed once a session."""
         self._note(text)
 
     def _note(self, text: str, name: str = "note") -> None:
-        """Records an event and says it, once a session."""
         if text not in self._noted and self._logger is not None:
             self._noted.add(text)
             self._logger.event(name, self._monitor.iteration, text)
             self._say(f"flagscale_perf: {text}")
 
     def _failed(self, event: str, error: Exception) -> None:
-        """Switches the monitor off and says so, once. Raises what is the host's own."""
+        """Switches the monitor off and reports it once. Raises what is the host's own."""
         if raised_by_signal(error):
             raise error
         self.active, self.mark = False, None
@@ -345,4 +342,4 @@ os.register_at_fork(after_in_child=_leave_child)
 
 
 def _say_nothing(line: str) -> None:
-    """On ranks other than 0: rank 0 says what they have stored."""
+    """For ranks other than 0: rank 0 reports what they have stored."""

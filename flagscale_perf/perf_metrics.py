@@ -78,13 +78,13 @@ class Budget:
 
     def __init__(self, max_share: float, steps: int) -> None:
         self.steps = steps
-        self._max_share = max_share
+        self.max_share = max_share
 
     def judge(self, steps: list[tuple[int, int]], has_phases: bool) -> Overrun | None:
         """`steps`: what the monitor took of each, and how long it was. None if that is within the budget."""
         step_ns = sorted(taken_ns for taken_ns, _ in steps)[len(steps) // 2]
         mean_ns = sum(iteration_ns for _, iteration_ns in steps) / len(steps)
-        allowed_ns = self._max_share * mean_ns
+        allowed_ns = self.max_share * mean_ns
         if has_phases:
             allowed_ns = max(allowed_ns, PHASES_NS)
         return Overrun(step_ns, step_ns / mean_ns) if step_ns > allowed_ns else None
@@ -94,8 +94,8 @@ class StepMeter:
     """State machine over the marks of one training loop. Every mark is a `spine.clock.monotonic_ns` value.
 
     `step_start` and what it calls run in every step, when the caches hold the model's data and nothing of
-    ours: every function and every object more costs a microsecond or two there (docs/flow.md). Hence few and
-    long functions, and values that seldom change kept where they are used.
+    ours: every function and every object more costs a microsecond or two there (docs/operations.md). Hence
+    few and long functions, and values that seldom change kept where they are used.
 
     Args:
         emit: takes each finished record, in order.

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from flagscale_perf.analysis.run_file import find_run_file
 from flagscale_perf.cli.instruments import load_records
+from flagscale_perf.profile.analysis.blocks import remarks_of
 from flagscale_perf.profile.analysis.files import comm_analysis
-from flagscale_perf.profile.analysis.remarks import remarks_of
-from flagscale_perf.profile.analysis.report import read_report
+from flagscale_perf.profile.analysis.instrument import read_report
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.units import printable

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Profiles a model layer by layer and operator by operator: `flagscale-perf profile run`, with its options.
+"""Profiles a model layer by layer and operator by operator, in vLLM where this Python has it and else in
+transformers: `flagscale-perf profile run --engine auto`, with its options.
 
 python scripts/qwen3_detailed_profiling.py --profile-steps 3 --num-tokens 50 --dir outputs/profile
 """
@@ -11,4 +12,4 @@ import sys
 from flagscale_perf.cli import main
 
 if __name__ == "__main__":
-    sys.exit(main(["profile", "run", *sys.argv[1:]]))
+    sys.exit(main(["profile", "run", "--engine", "auto", *sys.argv[1:]]))

@@ -15,8 +15,9 @@ from pathlib import Path
 from flagscale_perf.analysis.run_file import find_run_file
 from flagscale_perf.cli.instruments import load_records
 from flagscale_perf.cli.profile import written
-from flagscale_perf.hosts.profiling.own_model import TRAIN, OwnRun, profile_own
-from flagscale_perf.profile.analysis.report import ProfileReport, read_report
+from flagscale_perf.profile.analysis.instrument import read_report
+from flagscale_perf.profile.analysis.report import ProfileReport
+from flagscale_perf.profile.standalone.run import TRAIN, Run, profile
 
 WANTED = {"matmul", "attention", "activation", "embedding", "optimizer", "host"}
 CLOSED = 0.95
@@ -38,7 +39,7 @@ def test_torch_operations_profiling() -> None:
 def _profiled() -> ProfileReport:
     load_records()
     with tempfile.TemporaryDirectory() as directory:
-        profile_own(OwnRun(None, 2, 1, 16, 1, 64, TRAIN, Path(directory)))
+        profile(Run(None, 2, 1, 16, 1, 64, TRAIN, Path(directory)))
         return read_report(find_run_file(written(Path(directory), set())))
 
 

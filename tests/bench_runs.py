@@ -10,9 +10,12 @@ from typing import Any
 from flagscale_perf.bench.recording import Book, Clock, Part
 
 FACTS = {
-    "machine": "node", "processor": "a processor", "cores": 2, "versions": {"torch": "2.13"},
+    "machine": "node",
+    "processor": "a processor",
+    "cores": 2,
+    "versions": {"torch": "2.13"},
     "variables": {"NCCL_DEBUG": "WARN"},
-}  # fmt: skip
+}
 GB = 10**9
 
 

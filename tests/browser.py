@@ -1,16 +1,11 @@
 """A page in headless Chromium, driven over a pipe by the DevTools protocol: nothing but the browser has to be
 installed.
-
-`python -m tests.browser PAGE.html OUT.png [--width 1440] [--at '#trend'] [--height 900] [--theme light]`
-keeps a picture of a page.
 """
 
 from __future__ import annotations
 
-import argparse
 import base64
 import fcntl
-import io
 import json
 import os
 import select
@@ -25,20 +20,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _DEADLINE_S = 60
-_COLOURS = 256  # of a picture that is kept
 _START = (
     "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); "
     "os.execv(sys.argv[3], sys.argv[3:])"
 )
 _FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-extensions", "--hide-scrollbars",
-    "--force-device-scale-factor=1", "--remote-debugging-pipe",
-)  # fmt: skip
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-extensions",
+    "--hide-scrollbars",
+    "--force-device-scale-factor=1",
+    "--remote-debugging-pipe",
+)
 
 
 def find_browser() -> str | None:
@@ -226,28 +226,3 @@ def browser() -> Iterator[Browser]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-
-def main(arguments: list[str]) -> None:
-    """Keeps a picture."""
-    parser = argparse.ArgumentParser(prog="python -m tests.browser", description=main.__doc__)
-    parser.add_argument("page", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--width", type=int, default=1440)
-    parser.add_argument(
-        "--at", default="html", metavar="SELECTOR", help="where the picture begins (default: at the top)"
-    )
-    parser.add_argument("--height", type=int, help="of the picture (default: to the end of the page)")
-    parser.add_argument("--theme", choices=["light", "dark"], default="light")
-    args = parser.parse_args(arguments)
-    with browser() as tab:
-        tab.show(args.page, args.width, args.theme)
-        picture = Image.open(io.BytesIO(tab.picture(args.at, args.height))).convert("RGB")
-        picture.quantize(_COLOURS, dither=Image.Dither.NONE).save(args.out, optimize=True)
-        print(
-            f"{args.out}: {tab.evaluate('document.querySelectorAll(`.chart path`).length')} paths, {tab.seen}"
-        )
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -21,7 +21,7 @@ MARK = "<!-- cited:"
 
 def pages(repo: Path = REPO) -> list[Path]:
     """What may cite."""
-    return sorted([*repo.glob("*.md"), *(repo / "docs").glob("*.md")])
+    return sorted([*repo.glob("*.md"), *(repo / "docs").glob("*.md"), *repo.glob("examples/*/*.md")])
 
 
 def cited(page: str, repo: Path = REPO) -> str:

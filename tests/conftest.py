@@ -88,9 +88,15 @@ def run_python(tmp_path: Path) -> RunPython:
     ) -> Completed:
         command = [sys.executable, *map(str, args)]
         process = subprocess.Popen(
-            command, cwd=cwd, env=_environment() | dict(env or {}), text=True, start_new_session=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            command,
+            cwd=cwd,
+            env=_environment() | dict(env or {}),
+            text=True,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         try:
             stdout, stderr = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:

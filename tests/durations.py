@@ -1,4 +1,8 @@
-"""How long each test file takes, as measured: the longest are begun first, so that no core idles at the end.
+"""How the test files are dealt to the processes of `make test`: what each takes, as measured, decides.
+
+Files that take some seconds are collected by every process, and each process that is free runs the
+longest that is left, so that no core idles at the end. The many others are divided beforehand, and run first:
+to collect them all would take each process half a minute.
 
 `make test ARGS=--record-durations` measures anew, into durations.json: seconds by file, those that count.
 """
@@ -6,13 +10,17 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections import Counter
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 RECORDED = Path(__file__).with_name("durations.json")
-COUNTS_S = 1.0  # a file that takes less is as good as any other
+COUNTS_S = 3.0  # a file that takes less is as good as any other
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,10 +32,72 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Recorder())
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Which share of the files a process has; one that takes the place of a dead one has them all."""
+    share, shares = int(node.workerinput["workerid"].removeprefix("gw")), node.workerinput["workercount"]
+    if node.config.getoption("dist") == "loadfile" and share < shares:
+        node.workerinput["share"] = [share, shares]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """In a process of several: a file of another's share."""
+    given = getattr(config, "workerinput", {}).get("share")
+    if given is None or not collection_path.name.startswith("test_"):
+        return None
+    share, shares = given
+    file = collection_path.relative_to(config.rootpath).as_posix()
+    is_its_own = file in recorded() or zlib.crc32(file.encode()) % shares == share
+    return None if is_its_own else True
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | None:
+    """Of `--dist loadfile`, see above."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Shares(LoadFileScheduling):
+        """Deals files of which not every process has collected each."""
+
+        def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
+            self.registered_collections[node] = [*collection]
+
+        def schedule(self) -> None:
+            if self.collection is None:
+                collected = [nodeid for each in self.registered_collections.values() for nodeid in each]
+                self.collection = [*dict.fromkeys(collected)]
+                for nodeid in sorted(self.collection, key=lambda nodeid: file_of(nodeid) in recorded()):
+                    self.workqueue.setdefault(file_of(nodeid), {})[nodeid] = False
+                config.pluginmanager.get_plugin("session").testscollected = len(self.collection)
+            for node in [*self.nodes, *self.nodes]:  # each knows its next file when it ends one
+                self._reschedule(node)
+
+        def _assign_work_unit(self, node: Any) -> None:
+            place = {nodeid: index for index, nodeid in enumerate(self.registered_collections[node])}
+            file = next(
+                (file for file, tests in self.workqueue.items() if place.keys() >= tests.keys()), None
+            )
+            if file is None:
+                node.shutdown()
+                return
+            tests = self.assigned_work[node][file] = self.workqueue.pop(file)
+            node.send_runtest_some([place[nodeid] for nodeid, is_done in tests.items() if not is_done])
+
+    return Shares(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """By file: the longest one first. The tests of a file stay together, in their order."""
-    recorded: dict[str, float] = json.loads(RECORDED.read_text())
-    items.sort(key=lambda item: (-recorded.get(file_of(item.nodeid), 0.0), file_of(item.nodeid)))
+    items.sort(key=lambda item: (-recorded().get(file_of(item.nodeid), 0.0), file_of(item.nodeid)))
+
+
+@cache
+def recorded() -> dict[str, float]:
+    """Seconds by file."""
+    seconds: dict[str, float] = json.loads(RECORDED.read_text())
+    return {file: took_s for file, took_s in seconds.items() if took_s >= COUNTS_S}
 
 
 def file_of(nodeid: str) -> str:

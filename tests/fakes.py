@@ -289,18 +289,35 @@ def sample_intervals() -> list[IntervalRecord]:
     """The two intervals of the requirement's sample log: 8 devices at 125.34 and 128.12 TFLOP/s."""
     return [
         make_interval(
-            10, end_wall_ns=1_706_524_215 * SECOND, iteration_ns=2_355_400_000, train_step_ns=2_300_000_000,
-            device_ns=2_250_000_000, samples=1206, tokens=2_469_816, model_flops=2_361_806_688_000_000,
-            hardware_flops=2_952_258_360_000_000, memory_bytes=42_500_000_000,
+            10,
+            end_wall_ns=1_706_524_215 * SECOND,
+            iteration_ns=2_355_400_000,
+            train_step_ns=2_300_000_000,
+            device_ns=2_250_000_000,
+            samples=1206,
+            tokens=2_469_816,
+            model_flops=2_361_806_688_000_000,
+            hardware_flops=2_952_258_360_000_000,
+            memory_bytes=42_500_000_000,
             memory_peak_bytes=45_000_000_000,
         ),
         make_interval(
-            20, end_wall_ns=1_706_524_230 * SECOND, iteration_ns=2_302_000_000, train_step_ns=2_250_000_000,
-            device_ns=2_200_000_000, samples=1197, tokens=2_451_538, model_flops=2_359_457_920_000_000,
-            hardware_flops=2_949_322_400_000_000, memory_bytes=42_750_000_000,
-            memory_peak_bytes=45_200_000_000, eval_ns=1500 * MS, checkpoint_ns=250 * MS, skipped_iterations=1,
+            20,
+            end_wall_ns=1_706_524_230 * SECOND,
+            iteration_ns=2_302_000_000,
+            train_step_ns=2_250_000_000,
+            device_ns=2_200_000_000,
+            samples=1197,
+            tokens=2_451_538,
+            model_flops=2_359_457_920_000_000,
+            hardware_flops=2_949_322_400_000_000,
+            memory_bytes=42_750_000_000,
+            memory_peak_bytes=45_200_000_000,
+            eval_ns=1500 * MS,
+            checkpoint_ns=250 * MS,
+            skipped_iterations=1,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def sample_run() -> list[Record]:

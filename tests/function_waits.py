@@ -19,8 +19,7 @@ from flagscale_perf.profile.attribution import Attribution
 from flagscale_perf.profile.communication import collectives_of
 from flagscale_perf.profile.flight import flown, groups
 from flagscale_perf.profile.kineto import Range, Session
-from flagscale_perf.profile.overlap import exposed
-from flagscale_perf.profile.pieces import Pieces
+from flagscale_perf.profile.pieces import Pieces, exposed
 from flagscale_perf.profile.ranges import STEP
 from flagscale_perf.profile.rows import rows_of
 

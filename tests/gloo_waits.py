@@ -23,8 +23,7 @@ from flagscale_perf.profile.collectives import numbered
 from flagscale_perf.profile.communication import collectives_of
 from flagscale_perf.profile.flight import flown, groups
 from flagscale_perf.profile.kineto import Range, Session
-from flagscale_perf.profile.overlap import exposed
-from flagscale_perf.profile.pieces import Pieces
+from flagscale_perf.profile.pieces import Pieces, exposed
 from flagscale_perf.profile.ranges import STEP
 
 PLANTED_MS = (0, 5, 20, 80)

@@ -31,14 +31,19 @@ Made = dict[tuple[str, int], str]
 # What a word means for Megatron's configuration.
 GIVEN: dict[str, dict[str, Any]] = {
     "recompute": {
-        "recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1,
+        "recompute_granularity": "full",
+        "recompute_method": "uniform",
+        "recompute_num_layers": 1,
     },
     "selective": {"recompute_granularity": "selective", "recompute_modules": ["core_attn"]},
     "expert": {
-        "num_moe_experts": 2, "expert_model_parallel_size": 2, "add_bias_linear": False,
-        "moe_token_dispatcher_type": "alltoall", "moe_router_load_balancing_type": "none",
+        "num_moe_experts": 2,
+        "expert_model_parallel_size": 2,
+        "add_bias_linear": False,
+        "moe_token_dispatcher_type": "alltoall",
+        "moe_router_load_balancing_type": "none",
     },
-}  # fmt: skip
+}
 
 
 class Makers(TorchFunctionMode):
@@ -151,10 +156,14 @@ def megatron(words: Sequence[str], directory: Path, rank: int) -> dict[str, Any]
     )
     model_parallel_cuda_manual_seed(1)
     config = TransformerConfig(
-        num_layers=2, hidden_size=64, num_attention_heads=4, use_cpu_initialization=True,
-        tensor_model_parallel_size=tensor, sequence_parallel="sequence" in words,
+        num_layers=2,
+        hidden_size=64,
+        num_attention_heads=4,
+        use_cpu_initialization=True,
+        tensor_model_parallel_size=tensor,
+        sequence_parallel="sequence" in words,
         **{name: value for word in words for name, value in GIVEN.get(word, {}).items()},
-    )  # fmt: skip
+    )
     layer = get_gpt_layer_local_spec(num_experts=config.num_moe_experts)
     model = GPTModel(config, layer, vocab_size=128, max_sequence_length=32)
     tokens = torch.arange(32).reshape(1, 32)

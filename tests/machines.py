@@ -135,8 +135,11 @@ def _machine(directory: Path, number: int) -> Machine:
     ahead = [f"--{clock}={number * AHEAD_S}" for clock in ("monotonic", "boottime")]
     holder = subprocess.Popen(
         ["unshare", *KINDS, *ahead, "--fork", "--kill-child", "--mount-proc", "sh", "-c", begin],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     assert holder.stdout is not None
     said = holder.stdout.readline()
     if said.strip() != READY:

@@ -99,8 +99,11 @@ def writers_of(directory: Path) -> set[int]:
 
 def writer_of(directory: Path, but: int = 0) -> int:
     """Pid of the process that has the run file open, once there is one and it is not `but`."""
-    wait_for(lambda: bool(writers_of(directory) - {but}))
-    return (writers_of(directory) - {but}).pop()
+    found: set[int] = set()
+    wait_for(
+        lambda: bool(found.update(writers_of(directory) - {but}) or found)
+    )  # it may close the file again
+    return found.pop()
 
 
 def records_in(directory: Path) -> list[Record]:

@@ -84,8 +84,12 @@ def _stretch(row: dict[str, int], factor: float, chance: random.Random) -> None:
 
 
 KINDS: dict[str, Callable[[random.Random], Extra]] = {
-    "quiet": quiet, "tails": tails, "bursts": bursts, "drift": drift, "neighbours": neighbours,
-}  # fmt: skip
+    "quiet": quiet,
+    "tails": tails,
+    "bursts": bursts,
+    "drift": drift,
+    "neighbours": neighbours,
+}
 
 
 def plan(kind: str, seed: int) -> Plan:

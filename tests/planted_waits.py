@@ -11,6 +11,7 @@ from typing import Any
 
 from flagscale_perf.profile.analysis.communication import Operation, RankCollectives, operations_of
 from flagscale_perf.profile.analysis.waits import Bubble, bubbles_of
+from flagscale_perf.profile.operations import bus_factor
 from tests.gloo_ranks import some_ranks
 from tests.gloo_waits import FORWARD, PLANTED_MS, schedule
 
@@ -82,7 +83,10 @@ def _straggler(planted: int, operations: Sequence[Operation], said: Sequence[Any
         [each.sides[1].wait_ns or 0 for each, _, _ in chosen],
         [min(early[1], late[1]) - max(early[0], late[0]) for _, early, late in chosen],
         [each.transfer_ns or 0 for each, _, _ in chosen],
-        [each.busbw_gb_per_s or 0.0 for each, _, _ in chosen],
+        [
+            (bus_factor(each.operation, each.size) or 0.0) * (each.size_bytes or 0) / (each.transfer_ns or 1)
+            for each, _, _ in chosen
+        ],
         [(each.size_bytes or 0) / each.sides[0].total_ns for each, _, _ in chosen],
     )
 
@@ -151,11 +155,16 @@ def pipelines(
             own = [bubbles[stage] for bubbles in found]
             made.append(
                 Pipeline(
-                    stage, stages, count, [bubble.bubble_ns for bubble in own],
-                    [waits[stage] for waits in came], [waits[stage] for waits in planted],
-                    [bubble.step_ns for bubble in own], own[0].ideal_share,
+                    stage,
+                    stages,
+                    count,
+                    [bubble.bubble_ns for bubble in own],
+                    [waits[stage] for waits in came],
+                    [waits[stage] for waits in planted],
+                    [bubble.step_ns for bubble in own],
+                    own[0].ideal_share,
                 )
-            )  # fmt: skip
+            )
     return made
 
 

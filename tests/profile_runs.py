@@ -11,10 +11,13 @@ Rank 1 has 36 in place of 30, and 20 in place of 26. Its clean steps take 96 and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from flagscale_perf.profile.calls import CallFiles, StepCalls
 from flagscale_perf.profile.records import (
     CollectiveRecord,
     MemoryRecord,
@@ -65,10 +68,17 @@ def make_profile_header(session_id: str = "20240129_103000", **changed: Any) -> 
     """Of a run that began on 2024-01-29 10:30:00 UTC, when the monotonic clock stood at 0."""
     facts = {"job": "pretrain", "versions": {"torch": "2.13.0"}, "machine": "node0"}
     fields: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION, "session_id": session_id, "start_wall_ns": START_WALL_NS,
-        "start_mono_ns": 0, "facts": facts, "config": {}, "instrument": "profile", "host": "node0",
-        "boot_id": "5b0f2d5c-8a31-4d1b-9f0e-2f6f3a7c1e42", "pid": 1234,
-    }  # fmt: skip
+        "schema_version": SCHEMA_VERSION,
+        "session_id": session_id,
+        "start_wall_ns": START_WALL_NS,
+        "start_mono_ns": 0,
+        "facts": facts,
+        "config": {},
+        "instrument": "profile",
+        "host": "node0",
+        "boot_id": "5b0f2d5c-8a31-4d1b-9f0e-2f6f3a7c1e42",
+        "pid": 1234,
+    }
     return RunHeader(**fields | changed)
 
 
@@ -79,6 +89,7 @@ class Profiled:
         self.records: list[Record] = []
         self._names: dict[tuple[int, str], int] = {}
         self._numbers: dict[int, int] = {}
+        self._files: dict[Path, CallFiles] = {}
 
     def rank(self, rank: int, world_size: int = 2, **changed: Any) -> int:
         """The number of its process."""
@@ -86,10 +97,17 @@ class Profiled:
         self._numbers[process] = 0
         self.records.append(ProcessRecord(process, 4000 + rank, f"rank {rank}", 0, None, 0, None))
         texts = {"host": "megatron", "model": "GPTModel", "device": "cpu", "mode": "eager"}
-        places = {"tensor": rank, "tensor_size": world_size, "pipeline": 0, "pipeline_size": 1, "data": 0,
-                  "data_size": 1, "expert": None, "expert_size": None}  # fmt: skip
-        self.add(RankRecord, process, rank=rank, world_size=world_size, modules=9,
-                 **texts | places | changed)  # fmt: skip
+        places = {
+            "tensor": rank,
+            "tensor_size": world_size,
+            "pipeline": 0,
+            "pipeline_size": 1,
+            "data": 0,
+            "data_size": 1,
+            "expert": None,
+            "expert_size": None,
+        }
+        self.add(RankRecord, process, rank=rank, world_size=world_size, modules=9, **texts | places | changed)
         return process
 
     def name(self, process: int, text: str) -> int:
@@ -122,9 +140,15 @@ class Profiled:
         names = ("operators_ns", "outside_ns", "host_ns", "engine_ns", "communication_ns", "residual_ns")
         parts = {name: part * MS for name, part in zip(names, parts_ms, strict=False)}
         fields = {
-            "window": 1, "phase": "train", "is_profiled": int(bool(parts)), "start_ns": start_ms * MS,
-            "total_ns": total_ms * MS, "events": 500 if parts else None, "samples": 4, "tokens": 4096,
-        }  # fmt: skip
+            "window": 1,
+            "phase": "train",
+            "is_profiled": int(bool(parts)),
+            "start_ns": start_ms * MS,
+            "total_ns": total_ms * MS,
+            "events": 500 if parts else None,
+            "samples": 4,
+            "tokens": 4096,
+        }
         made: StepRecord = self.add(StepRecord, process, **fields | parts | changed)
         return made
 
@@ -132,41 +156,105 @@ class Profiled:
         """One of `ROWS`."""
         phase, module, sort, op, runs, ms, flops, moved = row
         fields = {
-            "window": 1, "step_phase": "train", "phase": phase, "module": module, "sort": int(sort), "op": op,
-            "steps": 2, "runs": runs, "self_ns": ms * MS, "total_ns": ms * MS, "flops": flops,
+            "window": 1,
+            "step_phase": "train",
+            "phase": phase,
+            "module": module,
+            "sort": int(sort),
+            "op": op,
+            "steps": 2,
+            "runs": runs,
+            "self_ns": ms * MS,
+            "total_ns": ms * MS,
+            "flops": flops,
             "moved_bytes": moved,
-        }  # fmt: skip
+        }
         made: RowRecord = self.add(RowRecord, process, **fields | changed)
         return made
 
     def collective(self, process: int, start_ms: int, total_ms: int, **changed: Any) -> CollectiveRecord:
         """An all-reduce of 1 MB in the tensor-parallel group."""
         fields = {
-            "window": 1, "phase": FORWARD, "module": LAYER.format(0) + ".self_attn",
+            "window": 1,
+            "phase": FORWARD,
+            "module": LAYER.format(0) + ".self_attn",
             "start_ns": start_ms * MS,
-            "total_ns": total_ms * MS, "op": "gloo:all_reduce", "call": "c10d::allreduce_", "group": GROUP,
-            "group_size": 2, "ordinal": 0, "size_bytes": 1_000_000, "exposed_ns": total_ms * MS,
-        }  # fmt: skip
+            "total_ns": total_ms * MS,
+            "op": "gloo:all_reduce",
+            "call": "c10d::allreduce_",
+            "group": GROUP,
+            "group_size": 2,
+            "ordinal": 0,
+            "size_bytes": 1_000_000,
+            "exposed_ns": total_ms * MS,
+        }
         made: CollectiveRecord = self.add(CollectiveRecord, process, **fields | changed)
         return made
 
     def window(self, process: int, **changed: Any) -> WindowRecord:
         """Of 2 profiled and 2 clean steps."""
         fields = {
-            "start_ns": 0, "total_ns": 396 * MS, "steps": 2, "clean_steps": 2, "events": 1000,
-            "dropped_events": 0, "begin_ns": 2 * MS, "end_ns": 3 * MS, "reduce_ns": 20 * MS, "reason": "",
+            "start_ns": 0,
+            "total_ns": 396 * MS,
+            "steps": 2,
+            "clean_steps": 2,
+            "events": 1000,
+            "dropped_events": 0,
+            "begin_ns": 2 * MS,
+            "end_ns": 3 * MS,
+            "reduce_ns": 20 * MS,
+            "reason": "",
             "calls": "",
-        }  # fmt: skip
+        }
         made: WindowRecord = self.add(WindowRecord, process, **fields | changed)
         return made
+
+    def runs(self, directory: Path, steps: Mapping[int, Sequence[Run]]) -> str:
+        """The file of these runs by the number of their step, for `window(calls=...)`."""
+        files = self._files.setdefault(directory, CallFiles(directory))
+        return files.write([(number, _step_runs(runs)) for number, runs in steps.items()])
+
+    def content(self, header: RunHeader | None = None, end: str | None = "completed") -> bytes:
+        """Of the run file."""
+        header = header or make_profile_header()
+        ends = [RunEnd(end, header.start_wall_ns + SECOND, 0, 0)] if end is not None else []
+        return b"".join(map(encode, [header, *self.records, *ends]))
 
     def write(self, directory: Path, header: RunHeader | None = None, end: str | None = "completed") -> Path:
         """The run file."""
         header = header or make_profile_header()
         path = directory / f"perf_records_{header.session_id}.jsonl"
-        ends = [RunEnd(end, header.start_wall_ns + SECOND, 0, 0)] if end is not None else []
-        path.write_bytes(b"".join(map(encode, [header, *self.records, *ends])))
+        path.write_bytes(self.content(header, end))
         return path
+
+
+class Run(NamedTuple):
+    """One of an operator, or of a module where `op` is ""; its time is its own."""
+
+    part: str
+    module: str
+    op: str
+    self_ns: int
+    device_ns: int = 0
+
+
+def _step_runs(runs: Sequence[Run]) -> StepCalls:
+    texts = [list(dict.fromkeys(column)) for column in list(zip(*runs, strict=True))[:3]]
+    own, device = (np.array([run[place] for run in runs], np.int64) for place in (3, 4))
+    part, module, op = (
+        np.array([texts[place].index(str(run[place])) for run in runs], np.int64) for place in range(3)
+    )
+    return StepCalls(
+        *texts,
+        part,
+        module,
+        op,
+        np.arange(len(runs)),
+        np.cumsum(own) - own,
+        own,
+        own,
+        device_ns=device if device.any() else None,
+    )
 
 
 def make_profile(scale: float = 1.0, **rank_changed: Any) -> Profiled:
@@ -194,14 +282,29 @@ def add_rank(job: Profiled, rank: int, scale: float = 1.0, **changed: Any) -> No
     for place, (start, took) in enumerate(COLLECTIVES_MS):
         late = shift if place % 2 == 0 else 0
         module = LAYER.format(place % 2) + ".self_attn"
-        job.collective(process, start + late, took - late, sequence=place + 1, ordinal=place, module=module,
-                       step=steps[place // 2 * 2].number)  # fmt: skip
+        job.collective(
+            process,
+            start + late,
+            took - late,
+            sequence=place + 1,
+            ordinal=place,
+            module=module,
+            step=steps[place // 2 * 2].number,
+        )
     for layer, held in ((0, 3_000_000), (1, 1_000_000)):
         memory = {
-            "window": 1, "step_phase": "train", "phase": FORWARD, "module": LAYER.format(layer), "op": "",
-            "allocations": 10, "allocated_bytes": 8_000_000, "retained_bytes": held,
-            "transient_bytes": 2_000_000, "largest_bytes": 1_000_000, "peak_bytes": 6_000_000 + held,
-        }  # fmt: skip
+            "window": 1,
+            "step_phase": "train",
+            "phase": FORWARD,
+            "module": LAYER.format(layer),
+            "op": "",
+            "allocations": 10,
+            "allocated_bytes": 8_000_000,
+            "retained_bytes": held,
+            "transient_bytes": 2_000_000,
+            "largest_bytes": 1_000_000,
+            "peak_bytes": 6_000_000 + held,
+        }
         job.add(MemoryRecord, process, **memory)
     for roof, per_second in (("matmul.float32", 200_000_000_000), ("copy", 10_000_000_000)):
         job.add(RoofRecord, process, roof=roof, per_second=per_second)

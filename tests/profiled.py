@@ -27,30 +27,64 @@ from tests.members import Ordered
 
 HOST, MODEL, TRAIN, FORWARD, MODULE, OP, GROUP, REASON = range(1, 9)
 NAMES = {
-    HOST: "torch", MODEL: "Qwen3ForCausalLM", TRAIN: "train", FORWARD: "forward",
-    MODULE: "model.layers.0.mlp.down_proj", OP: "aten::mm", GROUP: "TENSOR_MODEL_PARALLEL_GROUP",
+    HOST: "torch",
+    MODEL: "Qwen3ForCausalLM",
+    TRAIN: "train",
+    FORWARD: "forward",
+    MODULE: "model.layers.0.mlp.down_proj",
+    OP: "aten::mm",
+    GROUP: "TENSOR_MODEL_PARALLEL_GROUP",
     REASON: "no module ran",
-}  # fmt: skip
+}
 MS = 1_000_000
 
 
 def rank(number: int, **changes: Any) -> RankRecord:
     """Rank 0 of 2, tensor parallel."""
     record = RankRecord(
-        process=0, number=number, rank=0, world_size=2, tensor=0, tensor_size=2, pipeline=0, pipeline_size=1,
-        data=0, data_size=1, expert=None, expert_size=None, host=HOST, model=MODEL, device=0, mode=0,
+        process=0,
+        number=number,
+        rank=0,
+        world_size=2,
+        tensor=0,
+        tensor_size=2,
+        pipeline=0,
+        pipeline_size=1,
+        data=0,
+        data_size=1,
+        expert=None,
+        expert_size=None,
+        host=HOST,
+        model=MODEL,
+        device=0,
+        mode=0,
         modules=5,
-    )  # fmt: skip
+    )
     return record._replace(**changes)
 
 
 def step(number: int, **changes: Any) -> StepRecord:
     """A profiled step of 100 ms: 60 in operators, 10 outside, 12 host, 5 engine, 12 communication, 1 left."""
     record = StepRecord(
-        process=0, number=number, window=0, iteration=20, phase=TRAIN, is_profiled=1, start_ns=1000 * MS,
-        total_ns=100 * MS, operators_ns=60 * MS, outside_ns=10 * MS, host_ns=12 * MS, engine_ns=5 * MS,
-        communication_ns=12 * MS, residual_ns=1 * MS, device_busy_ns=None, samples=4, tokens=128, events=900,
-    )  # fmt: skip
+        process=0,
+        number=number,
+        window=0,
+        iteration=20,
+        phase=TRAIN,
+        is_profiled=1,
+        start_ns=1000 * MS,
+        total_ns=100 * MS,
+        operators_ns=60 * MS,
+        outside_ns=10 * MS,
+        host_ns=12 * MS,
+        engine_ns=5 * MS,
+        communication_ns=12 * MS,
+        residual_ns=1 * MS,
+        device_busy_ns=None,
+        samples=4,
+        tokens=128,
+        events=900,
+    )
     return record._replace(**changes)
 
 
@@ -65,29 +99,67 @@ def clean(number: int, **changes: Any) -> StepRecord:
 def row(number: int, **changes: Any) -> RowRecord:
     """50 ms in a matrix product, 10 times over."""
     record = RowRecord(
-        process=0, number=number, window=0, step_phase=TRAIN, phase=FORWARD, module=MODULE,
-        sort=int(Sort.OPERATOR), op=OP, steps=1, runs=10, self_ns=50 * MS, total_ns=50 * MS, device_ns=None,
-        flops=1_000_000, moved_bytes=2_000,
-    )  # fmt: skip
+        process=0,
+        number=number,
+        window=0,
+        step_phase=TRAIN,
+        phase=FORWARD,
+        module=MODULE,
+        sort=int(Sort.OPERATOR),
+        op=OP,
+        steps=1,
+        runs=10,
+        self_ns=50 * MS,
+        total_ns=50 * MS,
+        device_ns=None,
+        flops=1_000_000,
+        moved_bytes=2_000,
+    )
     return record._replace(**changes)
 
 
 def collective(number: int, **changes: Any) -> CollectiveRecord:
     """An all-reduce of 4 KiB in 12 ms."""
     record = CollectiveRecord(
-        process=0, number=number, window=0, step=0, phase=FORWARD, module=MODULE, start_ns=1010 * MS,
-        total_ns=12 * MS, op=OP, call=OP, group=GROUP, group_size=2, sequence=1, ordinal=0, peer=None,
-        is_send=None, size_bytes=4096, exposed_ns=12 * MS,
-    )  # fmt: skip
+        process=0,
+        number=number,
+        window=0,
+        step=0,
+        phase=FORWARD,
+        module=MODULE,
+        start_ns=1010 * MS,
+        total_ns=12 * MS,
+        op=OP,
+        call=OP,
+        group=GROUP,
+        group_size=2,
+        sequence=1,
+        ordinal=0,
+        peer=None,
+        is_send=None,
+        size_bytes=4096,
+        exposed_ns=12 * MS,
+    )
     return record._replace(**changes)
 
 
 def window(number: int, **changes: Any) -> WindowRecord:
     """One step profiled, one clean."""
     record = WindowRecord(
-        process=0, number=number, start_ns=1000 * MS, total_ns=195 * MS, steps=1, clean_steps=1, events=900,
-        dropped_events=0, begin_ns=1 * MS, end_ns=2 * MS, reduce_ns=3 * MS, reason=0, calls=0,
-    )  # fmt: skip
+        process=0,
+        number=number,
+        start_ns=1000 * MS,
+        total_ns=195 * MS,
+        steps=1,
+        clean_steps=1,
+        events=900,
+        dropped_events=0,
+        begin_ns=1 * MS,
+        end_ns=2 * MS,
+        reduce_ns=3 * MS,
+        reason=0,
+        calls=0,
+    )
     return record._replace(**changes)
 
 

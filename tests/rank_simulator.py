@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import numpy
 
 from flagscale_perf.training.ledger.cuts import Cut, StepCuts
+from flagscale_perf.training.ledger.rows import KEPT_RANKS, Member, machine_cuts
 from flagscale_perf.training.phases import PHASES
-from flagscale_perf.training.ranks.blocks import BLOCK_STEPS, Block, RankIdentity
+from flagscale_perf.training.ranks.blocks import Block, RankIdentity, block_steps
 
 MS = 1_000_000
 # What an even rank does in a step, in milliseconds.
@@ -25,6 +26,7 @@ WORK_MS = {
 }
 SYNC_MS = 5.0  # what a reduction takes when nobody is late
 OTHER_MS = 1.0
+PER_NODE = 8
 _NOISY = tuple(WORK_MS)
 _GRADS = PHASES.index("exposed_grad_comm")
 
@@ -76,7 +78,7 @@ class Job:
         return [
             RankIdentity(
                 rank,
-                f"host-{rank // 8}",
+                f"host-{rank // PER_NODE}",
                 1000 + rank,
                 "NVIDIA H200",
                 f"uuid-{rank}",
@@ -107,6 +109,7 @@ class Simulation:
         self, job: Job, noise: Noise | None = None, slow: tuple[Slow, ...] = (), seed: int = 1
     ) -> None:
         self._job, self._noise, self._slow = job, noise or Noise(), slow
+        self._who = job.identities()
         self._random = numpy.random.default_rng(seed)
         self._drift, self._common = numpy.zeros(job.size), 0.0
         self._uneven = 1 + self._noise.uneven * self._random.standard_normal(job.size)
@@ -118,13 +121,25 @@ class Simulation:
     def rounds(self, count: int, first: int = 1) -> Iterator[list[Block]]:
         """The blocks with the numbers from `first` on, each round's by rank."""
         for number in range(first, first + count):
-            steps = [self._step(number * BLOCK_STEPS + step) for step in range(BLOCK_STEPS)]
+            length = block_steps(self._job.size)
+            steps = [self._step(number * length + step) for step in range(length)]
             medians = {
                 phase: numpy.median([step[phase] for step in steps], axis=0).astype(int).tolist()
                 for phase in steps[0]
             }
-            cuts = _cuts(number * BLOCK_STEPS, steps)
-            yield [self._block(rank, number, medians, cuts) for rank in range(self._job.size)]
+            cuts = _cuts(number * length, steps)
+            blocks = [self._block(rank, number, medians) for rank in range(self._job.size)]
+            yield [self._with_cuts(block, cuts) for block in blocks]
+
+    def _with_cuts(self, block: Block, cuts: dict[int, list[StepCuts]]) -> Block:
+        """The last rank of a node has those of all of its ranks."""
+        rank = block.rank
+        if cuts and (rank % PER_NODE == PER_NODE - 1 or rank == self._job.size - 1):
+            who = self._who[rank - rank % PER_NODE : rank + 1]
+            members = [Member(each.rank, each.lockstep, cuts[each.rank]) for each in who]
+            keeps_all = self._job.size <= KEPT_RANKS
+            return block._replace(cuts=tuple(machine_cuts(who[0].stage, members, keeps_all)))
+        return block
 
     def _factors(self) -> numpy.ndarray:
         noise, draw, size = self._noise, self._random, self._job.size
@@ -161,29 +176,29 @@ class Simulation:
         phases["iteration"] = sum(phases.values())
         return phases
 
-    def _block(
-        self, rank: int, number: int, medians: dict[str, list[int]], cuts: dict[int, list[StepCuts]]
-    ) -> Block:
-        first, last = number * BLOCK_STEPS, number * BLOCK_STEPS + BLOCK_STEPS - 1
+    def _block(self, rank: int, number: int, medians: dict[str, list[int]]) -> Block:
+        length = block_steps(self._job.size)
+        first, last = number * length, number * length + length - 1
         clock_mhz, throttle = 1980, ""
         for slow in self._slow:
             if rank in slow.ranks and slow.first <= last and first <= slow.last and slow.clock_mhz:
                 clock_mhz, throttle = slow.clock_mhz, slow.throttle
-        phases = tuple(medians[phase][rank] if phase in medians else None for phase in PHASES)
+        waits = {"pipeline_recv_wait", "exposed_grad_comm"}
+        work_ns = sum(of_all[rank] for name, of_all in medians.items() if name not in {*waits, "iteration"})
         return Block(
             rank=rank,
             first_iteration=first,
             iteration=last,
-            steps=BLOCK_STEPS,
-            microbatches=4,
+            steps=length,
             iteration_ns=medians["iteration"][rank],
-            phases_ns=phases,
+            work_ns=work_ns,
+            wait_ns=sum(medians[name][rank] for name in waits & medians.keys()),
+            data_ns=medians["data_loading"][rank],
             memory_peak_bytes=(50 + rank % 7) * 10**9,
             sm_clock_mhz=clock_mhz,
             throttle=throttle,
             xid=0,
             ecc_uncorrected=0,
-            cuts=tuple(cuts[rank]),
         )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.run_file import Reading
-from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.spine.records import RUNNING, RunHeader
 from flagscale_perf.training.analysis.findings.findings import RULES
 from flagscale_perf.training.analysis.fold import RunFold
 from tests.fakes import make_facts, make_header, make_phases, make_step
@@ -66,14 +66,21 @@ def plant(run: str, phase: str, pattern: str, size_ns: float) -> Planted:
         times = row | ({f"{phase}_ns": row[f"{phase}_ns"] + more_ns} if more_ns else {})
         iteration_ns = sum(times.values())
         step = make_step(
-            number, start_ns=start_ns, iteration_ns=iteration_ns, train_step_ns=iteration_ns, device_ns=None,
-            memory_bytes=None, memory_peak_bytes=None, memory_reserved_bytes=None, microbatches=2,
-        )  # fmt: skip
+            number,
+            start_ns=start_ns,
+            iteration_ns=iteration_ns,
+            train_step_ns=iteration_ns,
+            device_ns=None,
+            memory_bytes=None,
+            memory_peak_bytes=None,
+            memory_reserved_bytes=None,
+            microbatches=2,
+        )
         start_ns += iteration_ns
         added[number] = more_ns, iteration_ns
         fold.add(make_phases(number, **times))
         fold.add(step)
-    report = fold.report(Reading("here", fold.records(), 0, []), is_live=True)
+    report = fold.report(Reading("here", {}, 0, []), RUNNING)
     named = [finding for finding in report.findings if finding.name not in NAMELESS]
     settled = [pair for number, pair in added.items() if number >= (report.settled.first_iteration or 0)]
     planted_ns, whole_ns = map(sum, zip(*settled, strict=True))
@@ -84,10 +91,16 @@ def plant(run: str, phase: str, pattern: str, size_ns: float) -> Planted:
 def _header(run: str) -> RunHeader:
     ranks = 2 if run == "two_ranks" else 1
     facts = {
-        "device": "CPU (rehearsal)", "rehearsal": True, "world_size": ranks, "data_parallel": ranks,
-        "seq_length": 64, "micro_batch_size": 2, "global_batch_size": 4, "peak_flop_per_s": None,
+        "device": "CPU (rehearsal)",
+        "rehearsal": True,
+        "world_size": ranks,
+        "data_parallel": ranks,
+        "seq_length": 64,
+        "micro_batch_size": 2,
+        "global_batch_size": 4,
+        "peak_flop_per_s": None,
         "device_memory_bytes": None,
-    }  # fmt: skip
+    }
     return make_header(facts=make_facts(**facts))
 
 

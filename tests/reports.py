@@ -37,9 +37,14 @@ HOSTILE = (
     "\"' %{y} var(--red)"
 )
 PARTS = {
-    "startup": "start-up", "productive": "productive", "evaluation": "evaluation", "checkpoint": "checkpoint",
-    "data_stall": "data stall", "lost": "lost", "idle": "idle, other",
-}  # fmt: skip
+    "startup": "start-up",
+    "productive": "productive",
+    "evaluation": "evaluation",
+    "checkpoint": "checkpoint",
+    "data_stall": "data stall",
+    "lost": "lost",
+    "idle": "idle, other",
+}
 
 
 def unknown(kind: type, **known: Any) -> Any:
@@ -50,54 +55,110 @@ def unknown(kind: type, **known: Any) -> Any:
 def overview(**changed: Any) -> Overview:
     """Of a run on one node that is complete."""
     known: dict[str, Any] = {
-        "session_id": "20240129_103000", "end_reason": "completed", "started": "2024-01-29 10:30:00",
-        "ended": "2024-01-29 10:31:00", "first_iteration": 1, "last_iteration": 30, "iterations": 30,
-        "skipped_iterations": 0, "train_iters": 30, "resume_iteration": 0, "log_interval": 10,
-        "host": "FlagScale 0.8.0", "script": "train_gpt.py", "hostname": "node1", "package_version": "0.1.0",
-        "restart_count": 0, "world_size": 8, "device": "NVIDIA H200", "dtype": "bf16",
-        "parallel": {"TP": 2, "PP": 2, "DP": 2}, "model_family": "llama", "seq_length": 4096,
-        "micro_batch_size": 1, "global_batch_size": 16, "flops_convention": "causal_half",
-        "peak_tflops": 989.4, "peak_source": "H200 SXM, dense bf16", "missing": [], "nodes": [],
+        "session_id": "20240129_103000",
+        "end_reason": "completed",
+        "started": "2024-01-29 10:30:00",
+        "ended": "2024-01-29 10:31:00",
+        "first_iteration": 1,
+        "last_iteration": 30,
+        "iterations": 30,
+        "skipped_iterations": 0,
+        "train_iters": 30,
+        "resume_iteration": 0,
+        "log_interval": 10,
+        "host": "FlagScale 0.8.0",
+        "script": "train_gpt.py",
+        "hostname": "node1",
+        "package_version": "0.1.0",
+        "restart_count": 0,
+        "world_size": 8,
+        "device": "NVIDIA H200",
+        "dtype": "bf16",
+        "parallel": {"TP": 2, "PP": 2, "DP": 2},
+        "model_family": "llama",
+        "seq_length": 4096,
+        "micro_batch_size": 1,
+        "global_batch_size": 16,
+        "flops_convention": "causal_half",
+        "peak_tflops": 989.4,
+        "peak_source": "H200 SXM, dense bf16",
+        "missing": [],
+        "nodes": [],
         "config": {"perf_log_interval": 10},
-    }  # fmt: skip
+    }
     return unknown(Overview, **(known | changed))
 
 
 def point(iteration: int, groups_ms: dict[str, float] | None = None, **changed: Any) -> Point:
     """An interval of 10 iterations of 2 s."""
     known: dict[str, Any] = {
-        "first_iteration": iteration - 9, "iteration": iteration, "timestamp": "2024-01-29 10:30:20",
-        "elapsed_s": 2.0 * iteration, "steps": 10, "skipped_iterations": 0, "tflops_per_gpu": 400.0,
-        "mfu": 0.4, "hfu": 0.5, "tokens_per_s": 32768.0, "samples_per_s": 8.0, "iteration_ms": 2000.0,
-        "iteration_p50_ms": 1990.0, "iteration_p95_ms": 2100.0, "iteration_max_ms": 2200.0,
-        "warmup_only": False, "suspect": False, "eval_ms": 0.0, "checkpoint_ms": 0.0,
-    }  # fmt: skip
+        "first_iteration": iteration - 9,
+        "iteration": iteration,
+        "timestamp": "2024-01-29 10:30:20",
+        "elapsed_s": 2.0 * iteration,
+        "steps": 10,
+        "skipped_iterations": 0,
+        "tflops_per_gpu": 400.0,
+        "mfu": 0.4,
+        "hfu": 0.5,
+        "tokens_per_s": 32768.0,
+        "samples_per_s": 8.0,
+        "iteration_ms": 2000.0,
+        "iteration_p50_ms": 1990.0,
+        "iteration_p95_ms": 2100.0,
+        "iteration_max_ms": 2200.0,
+        "warmup_only": False,
+        "suspect": False,
+        "eval_ms": 0.0,
+        "checkpoint_ms": 0.0,
+    }
     return Point(dict.fromkeys(TABLE.csv_keys()) | known | changed, False, groups_ms)
 
 
 def figures(**changed: Any) -> Figures:
     """Those of `small`."""
     known: dict[str, Any] = {
-        "tflops_per_gpu": 400.0, "min_tflops_per_gpu": 390.0, "max_tflops_per_gpu": 410.0, "mfu": 0.4043,
-        "hfu": 0.5054, "suspect_intervals": 0, "tokens_per_s": 32768.0, "samples_per_s": 8.0,
-        "iteration_ms": 2000.0, "p50_ms": 1990.0, "p95_ms": 2100.0, "max_ms": 2200.0,
-        "first_iteration_ms": 9000.0, "train_s": 67.0, "eval_s": 0.0, "checkpoint_s": 0.0, "samples": 480,
-        "skipped_samples": 0, "tokens": 1966080, "model_flops": 192 * 10**15, "hardware_flops": 240 * 10**15,
-    }  # fmt: skip
+        "tflops_per_gpu": 400.0,
+        "min_tflops_per_gpu": 390.0,
+        "max_tflops_per_gpu": 410.0,
+        "mfu": 0.4043,
+        "hfu": 0.5054,
+        "suspect_intervals": 0,
+        "tokens_per_s": 32768.0,
+        "samples_per_s": 8.0,
+        "iteration_ms": 2000.0,
+        "p50_ms": 1990.0,
+        "p95_ms": 2100.0,
+        "max_ms": 2200.0,
+        "first_iteration_ms": 9000.0,
+        "train_s": 67.0,
+        "eval_s": 0.0,
+        "checkpoint_s": 0.0,
+        "samples": 480,
+        "skipped_samples": 0,
+        "tokens": 1966080,
+        "model_flops": 192 * 10**15,
+        "hardware_flops": 240 * 10**15,
+    }
     return Figures(**(known | changed))
 
 
 def finding(**changed: Any) -> Finding:
     """A stall by data."""
     known: dict[str, Any] = {
-        "name": "data_stall", "title": "Loading data holds ranks 4 to 7 up", "cost_s": 7.4,
-        "cost_share": 0.11, "gain": 0.12, "gain_of": "tokens/s",
-        "evidence": [Evidence("loading data, of an iteration", 0.11, 0.02, "share",
-            "ours: one batch ahead")],
-        "first_iteration": 2, "iteration": 30, "ranks": [4, 5, 6, 7],
+        "name": "data_stall",
+        "title": "Loading data holds ranks 4 to 7 up",
+        "cost_s": 7.4,
+        "cost_share": 0.11,
+        "gain": 0.12,
+        "gain_of": "tokens/s",
+        "evidence": [Evidence("loading data, of an iteration", 0.11, 0.02, "share", "ours: one batch ahead")],
+        "first_iteration": 2,
+        "iteration": 30,
+        "ranks": [4, 5, 6, 7],
         "causes": ["too few loader processes", "slow or far storage"],
         "changes": [Change(["--num-workers"], "raise it: more processes prepare batches ahead")],
-    }  # fmt: skip
+    }
     return Finding(**(known | changed))
 
 
@@ -148,10 +209,19 @@ def small() -> TrainingReport:
 def bare() -> TrainingReport:
     """A run of which nothing but its header is there."""
     seen = unknown(
-        Overview, session_id="20240129_103000", end_reason="killed", started="2024-01-29 10:30:00",
-        ended="2024-01-29 10:30:00", iterations=0, skipped_iterations=0, resume_iteration=0, parallel={},
-        missing=["the peak"], nodes=[], config={},
-    )  # fmt: skip
+        Overview,
+        session_id="20240129_103000",
+        end_reason="killed",
+        started="2024-01-29 10:30:00",
+        ended="2024-01-29 10:30:00",
+        iterations=0,
+        skipped_iterations=0,
+        resume_iteration=0,
+        parallel={},
+        missing=["the peak"],
+        nodes=[],
+        config={},
+    )
     none = unknown(
         Figures,
         suspect_intervals=0,
@@ -163,10 +233,17 @@ def bare() -> TrainingReport:
         tokens=0,
     )
     return replace(
-        small(), overview=seen, findings=[], unjudged=[], figures=none, trend=Trend([], 0, [], 0, 0.0),
-        goodput=bar(0.0), monitor=Monitor(None, 0, 0, [], {}), files={},
+        small(),
+        overview=seen,
+        findings=[],
+        unjudged=[],
+        figures=none,
+        trend=Trend([], 0, [], 0, 0.0),
+        goodput=bar(0.0),
+        monitor=Monitor(None, 0, 0, [], {}),
+        files={},
         reading=Reading("run.jsonl", {"header": 1}, 1, [SkippedLine(2, "no JSON")]),
-    )  # fmt: skip
+    )
 
 
 def hostile() -> TrainingReport:
@@ -177,19 +254,36 @@ def hostile() -> TrainingReport:
     return replace(
         small(),
         overview=overview(
-            session_id=bad, end_reason=bad, host=bad, script=bad, hostname=bad, device=bad, dtype=bad,
-            parallel={bad: 2}, model_family=bad, flops_convention=bad, peak_source=bad, missing=[bad],
-            nodes=[Node(bad, 1, 0, 0, [bad])], config={bad: bad}, package_version=bad,
+            session_id=bad,
+            end_reason=bad,
+            host=bad,
+            script=bad,
+            hostname=bad,
+            device=bad,
+            dtype=bad,
+            parallel={bad: 2},
+            model_family=bad,
+            flops_convention=bad,
+            peak_source=bad,
+            missing=[bad],
+            nodes=[Node(bad, 1, 0, 0, [bad])],
+            config={bad: bad},
+            package_version=bad,
         ),
         findings=[
             finding(
-                name=bad, title=bad, gain_of=bad, causes=[bad], changes=[Change([bad], bad)],
+                name=bad,
+                title=bad,
+                gain_of=bad,
+                causes=[bad],
+                changes=[Change([bad], bad)],
                 evidence=[Evidence(bad, 2.0, 1.0, "ms", bad)],
             ),
         ],
         unjudged=[bad],
-        trend=Trend([point(10, sm_clock_mhz=1980, throttle=bad), point(20, sm_clock_mhz=1980)], 2, [], 0,
-                    0.0),
+        trend=Trend(
+            [point(10, sm_clock_mhz=1980, throttle=bad), point(20, sm_clock_mhz=1980)], 2, [], 0, 0.0
+        ),
         ranks=few_ranks(bad),
         stragglers=[Straggler(1, 10, True, [1], bad, bad, 0, bad, 5.0, 20.0, bad, bad)],
         hardware=unknown(HardwareSummary, throttle=[bad]),
@@ -197,7 +291,7 @@ def hostile() -> TrainingReport:
         monitor=Monitor(0.1, 1, 1, [Happening(bad, 3, bad, bad)], {bad: 1}),
         files={bad: bad},
         reading=Reading(bad, {bad: 1}, 1, [SkippedLine(7, bad)]),
-    )  # fmt: skip
+    )
 
 
 def few_ranks(name: str = "node1") -> Ranks:
@@ -205,8 +299,20 @@ def few_ranks(name: str = "node1") -> Ranks:
     entries = [RankEntry(rank, rank, name, name, 0) for rank in range(2)]
     matrix: list[list[float | None]] = [[10.0, 15.0], [10.0, None]]
     return unknown(
-        Ranks, entries=entries, stretches=[[1, 10], [11, 20]], iteration_ms=matrix, work_ms=matrix,
-        wait_ms=matrix, data_ms=matrix, memory_peak_gb=matrix, median_work_ms=[10.0, 15.0],
-        median_iteration_ms=[10.0, 15.0], median_wait_ms=[5.0, 0.5], median_data_ms=[1.0, None],
-        peak_gb=[40.0, None], silent=[1], silent_count=1,
-    )  # fmt: skip
+        Ranks,
+        entries=entries,
+        stretches=[[1, 10], [11, 20]],
+        iteration_ms=matrix,
+        work_ms=matrix,
+        wait_ms=matrix,
+        data_ms=matrix,
+        memory_peak_gb=matrix,
+        cpu_wait_share=matrix,
+        median_work_ms=[10.0, 15.0],
+        median_iteration_ms=[10.0, 15.0],
+        median_wait_ms=[5.0, 0.5],
+        median_data_ms=[1.0, None],
+        peak_gb=[40.0, None],
+        silent=[1],
+        silent_count=1,
+    )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 
 from flagscale_perf.training.ledger.cuts import Cut, StepCuts
-from flagscale_perf.training.ledger.rows import Member, records_of
+from flagscale_perf.training.ledger.rows import Member, machine_cuts, records_of
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import CutsRecord
 
@@ -48,7 +49,22 @@ def recorded(ranks: int, iterations: Sequence[int], extra: Extra, tensor: int = 
     members = [
         Member(rank, rank // tensor, steps) for rank, steps in enumerate(steps_of(ranks, iterations, extra))
     ]
-    return records_of(0, members, [])
+    return side_by_side(members)
+
+
+def side_by_side(
+    members: Sequence[Member], suspects: AbstractSet[int] = frozenset(), machine: int = 1000
+) -> list[CutsRecord]:
+    """Of machines of so many ranks."""
+    units: dict[int, tuple[int, ...]] = {}
+    for member in members:
+        units[member.lockstep] = (*units.get(member.lockstep, ()), member.rank)
+    cuts = [
+        each
+        for first in range(0, len(members), machine)
+        for each in machine_cuts(0, members[first : first + machine], machine == 1000)
+    ]
+    return records_of(0, cuts, units, suspects)
 
 
 def noise(share: float, seed: int) -> Extra:

@@ -65,13 +65,13 @@ ACCEPTED = (
     Accepted("tests/*", "needs the right to make namespaces", RIGHTS),
     Accepted("tests/*", "needs the right to mount", RIGHTS),
     Accepted("tests/*", "needs a cgroup with a memory controller", RIGHTS),
-    Accepted("tests/processes/test_rpc_faults.py::*", "only root can act as another user", RIGHTS),
-    Accepted("tests/unit/rpc/transport/test_endpoint.py::*", "only root can act as another user", RIGHTS),
+    Accepted("tests/tee_gpu/test_faults.py::*", "only root can act as another user", RIGHTS),
+    Accepted("tests/tee_gpu/test_endpoint.py::*", "only root can act as another user", RIGHTS),
     Accepted("tests/processes/test_rpc_recording.py::*", "root writes everywhere", "runs for other users"),
     Accepted("tests/vllm/test_bench.py::*", "a rank is a core", HARDWARE),
     Accepted("tests/processes/test_*", "none of chromium", NO_TOOLS, variable=TOOLS),
     Accepted("tests/*", "promtool is not installed", NO_TOOLS, variable=TOOLS),
-)  # fmt: skip
+)
 
 
 def objection(test: str, reason: str) -> str | None:

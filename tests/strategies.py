@@ -8,6 +8,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
+from flagscale_perf.analysis.decoder import MOMENTS
 from flagscale_perf.spine.jsonl import MAX_DEPTH
 from flagscale_perf.spine.records import KINDS, SCHEMA_VERSION, TYPES, RunHeader
 from flagscale_perf.training.rank_records import (
@@ -30,7 +31,7 @@ from tests.fakes import (
     make_step,
 )
 
-ANY_TEXT = st.text(st.characters(), max_size=20)  # lone surrogates and every control character, too
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)  # every control character, too
 NS = st.integers(1 - 2**63, 2**63 - 1)
 COUNT = st.integers(1 - 2**127, 2**127 - 1)
 FLOAT = st.floats(allow_nan=False, allow_infinity=False)
@@ -56,26 +57,38 @@ def _values(name: str, hint: Any) -> st.SearchStrategy[Any]:
         return st.lists(NS, max_size=3)  # as they are read back
     if get_origin(hint) is dict:
         return st.dictionaries(ANY_TEXT, _values(name, get_args(hint)[1]), max_size=3)
-    whole = NS if name.endswith("_ns") else COUNT
-    return {int: whole, float: FLOAT, bool: st.booleans(), str: ANY_TEXT, Any: json_values(3)}[hint]
+    return {
+        int: COUNT if name.endswith("_flops") else NS,
+        float: FLOAT,
+        bool: st.booleans(),
+        str: ANY_TEXT,
+        Any: json_values(3),
+    }[hint]
 
 
 def _any_of(record_type: type[Record]) -> st.SearchStrategy[Any]:
     fields = {name: _values(name, hint) for name, hint in get_type_hints(record_type).items()}
-    if duration := TYPES[record_type].duration:
-        fields[duration] = fields[duration].map(lambda time: time and abs(time))
+    never_negative = (*MOMENTS, f"_{TYPES[record_type].duration}")
+    for name in fields:
+        if f"_{name}".endswith(never_negative):
+            fields[name] = fields[name].map(lambda time: time and abs(time))
     if record_type is RunHeader:
         fields["schema_version"] = st.integers(-5, SCHEMA_VERSION)
     elif record_type is RanksRecord:
         fields["ranks_per_entry"] = st.integers(1, MAX_RANKS_PER_ENTRY)
         return st.integers(0, 3).flatmap(
-            lambda size: st.builds(RanksRecord, **fields | {name: _column(name, size) for name in _COLUMNS})
+            lambda size: st.builds(
+                RanksRecord,
+                **fields
+                | {name: _column(name, size) for name in _COLUMNS}
+                | {"host": st.none() | st.dictionaries(ANY_TEXT, _column("host", size), max_size=3)},
+            )
         )
     elif record_type is CutsRecord:
         sizes = st.tuples(*(st.integers(0, 3) for _ in range(3)))
         return sizes.flatmap(lambda size: st.builds(CutsRecord, **fields | _cuts(*size)))
     elif record_type is StragglerRecord:
-        fields["ranks"] = st.lists(COUNT, min_size=1, max_size=3)
+        fields["ranks"] = st.lists(NS, min_size=1, max_size=3)
     return st.builds(record_type, **fields)
 
 

@@ -19,7 +19,6 @@ from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.host import HostRecord
 from flagscale_perf.training.ledger.cuts import Cut, StepCuts
 from flagscale_perf.training.ledger.rows import Member
-from flagscale_perf.training.ledger.rows import records_of as rows_of
 from flagscale_perf.training.phases import PHASES as PHASE_NAMES
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.rank_records import CutsRecord, NodeRecord, RanksRecord, StragglerRecord
@@ -27,6 +26,7 @@ from flagscale_perf.training.records import HardwareRecord, PhaseRecord, Record,
 from flagscale_perf.training.utilisation import Scale
 from flagscale_perf.training.window import IntervalWindow, end_mono_ns
 from tests.fakes import MS, SECOND, make_event, make_facts, make_header, make_phases, make_reading, make_step
+from tests.schedules import side_by_side
 
 STEPS = 600
 SHAPE = {
@@ -184,7 +184,7 @@ def cuts_records(late: Callable[[int, int], dict[str, int]], steps: int = STEPS)
                 at_cuts.append(Cut(_place(wait), wait_ns, own))
             cuts.append(StepCuts(number, tuple(at_cuts)))
         members.append(Member(rank, rank, cuts))
-    return rows_of(0, members, [])
+    return side_by_side(members)
 
 
 def _place(name: str) -> int:

@@ -1,30 +1,18 @@
-"""A terminal (tmux's) in which a command runs, and a picture of it.
-
-`python -m tests.terminal [--columns 110] [--rows 24] [--seconds 3] OUT.png COMMAND ...` keeps a picture of
-what the command shows then.
-"""
+"""A terminal (tmux's) in which a command runs, and a page that looks like it."""
 
 from __future__ import annotations
 
-import argparse
 import io
-import math
 import os
 import shlex
 import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from PIL import Image
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
-
-from tests.browser import browser
 
 _BACKGROUND, _FOREGROUND = "1a1b1f", "d6d8de"
 # black, red, green, yellow, blue, magenta, cyan, white
@@ -103,31 +91,3 @@ def page_of(shown: str, columns: int) -> str:
         *_colours(_BACKGROUND), *_colours(_FOREGROUND), _colours(_NORMAL), _colours(_BRIGHT)
     )
     return console.export_html(theme=theme, code_format=_PAGE)
-
-
-def main(arguments: list[str]) -> None:
-    """Keeps a picture."""
-    parser = argparse.ArgumentParser(prog="python -m tests.terminal", description=main.__doc__)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--columns", type=int, default=110)
-    parser.add_argument("--rows", type=int, default=24)
-    parser.add_argument("--seconds", type=float, default=3, help="after the command's start")
-    parser.add_argument("command", nargs=argparse.REMAINDER)
-    args = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as directory, browser() as tab:
-        with terminal(Path(directory), args.command, columns=args.columns, rows=args.rows) as screen:
-            time.sleep(args.seconds)
-            shown = screen.text("-e")
-        page = Path(directory, "page.html")
-        page.write_text(page_of(shown, args.columns), encoding="utf-8")
-        tab.show(page, 1440, "dark")
-        box = tab.evaluate(
-            "(({width, height}) => [width, height])(document.querySelector('pre').getBoundingClientRect())"
-        )
-        picture = Image.open(io.BytesIO(tab.picture("pre"))).convert("RGB").crop((0, 0, *map(math.ceil, box)))
-        picture.quantize(256, dither=Image.Dither.NONE).save(args.out, optimize=True)
-    print(f"{args.out}: {len(shown.splitlines())} lines of {args.command}")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

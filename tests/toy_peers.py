@@ -95,5 +95,5 @@ TOYS = PeerKind(
     encode_item=list,
     decode_item=_sum_of,
     name_of=_name_of,
-    fold=ToyFold,
+    folds=lambda: ToyFold,
 )

@@ -31,10 +31,17 @@ def make_trace_header(session_id: str = "20240129_103000", **changed: Any) -> Ru
     """Of a run that began on 2024-01-29 10:30:00 UTC, when the monotonic clock stood at 0."""
     facts = {"job": JOB, "versions": {"TransferQueue": "0.1.11"}, "machine": "node0"}
     fields: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION, "session_id": session_id, "start_wall_ns": START_WALL_NS,
-        "start_mono_ns": 0, "facts": facts, "config": {}, "instrument": "trace", "host": "node0",
-        "boot_id": "5b0f2d5c-8a31-4d1b-9f0e-2f6f3a7c1e42", "pid": 1234,
-    }  # fmt: skip
+        "schema_version": SCHEMA_VERSION,
+        "session_id": session_id,
+        "start_wall_ns": START_WALL_NS,
+        "start_mono_ns": 0,
+        "facts": facts,
+        "config": {},
+        "instrument": "trace",
+        "host": "node0",
+        "boot_id": "5b0f2d5c-8a31-4d1b-9f0e-2f6f3a7c1e42",
+        "pid": 1234,
+    }
     return RunHeader(**fields | changed)
 
 
@@ -43,42 +50,92 @@ def make_operation(**changed: Any) -> OperationRecord:
     tags, 0.4 other.
     """
     fields: dict[str, Any] = {
-        "process": 1, "number": 1, "call": 0, "operation": int(Kind.PUT), "start_ns": 0, "total_ns": 4 * MS,
-        "select_ns": 100 * US, "serialize_ns": 200 * US, "unit_ns": 2 * MS, "slowest_unit": None,
-        "slowest_unit_ns": None, "notify_ns": 700 * US, "tags_ns": 600 * US, "decode_ns": None,
-        "pack_ns": None, "size_bytes": MIB, "rows": 64, "fields": 4, "first_row": 0, "last_row": 63,
-        "partition": 0, "error": 0, "weight_milli": ONE, "step": None, "trace_id": "",
+        "process": 1,
+        "number": 1,
+        "call": 0,
+        "operation": int(Kind.PUT),
+        "start_ns": 0,
+        "total_ns": 4 * MS,
+        "select_ns": 100 * US,
+        "serialize_ns": 200 * US,
+        "unit_ns": 2 * MS,
+        "slowest_unit": None,
+        "slowest_unit_ns": None,
+        "notify_ns": 700 * US,
+        "tags_ns": 600 * US,
+        "decode_ns": None,
+        "pack_ns": None,
+        "size_bytes": MIB,
+        "rows": 64,
+        "fields": 4,
+        "first_row": 0,
+        "last_row": 63,
+        "partition": 0,
+        "error": 0,
+        "weight_milli": ONE,
+        "step": None,
+        "trace_id": "",
         "field_set": None,
-    }  # fmt: skip
+    }
     return OperationRecord(**fields | changed)
 
 
 def make_get(**changed: Any) -> OperationRecord:
     """A get of the same that takes 6 ms: 4 unit, 1 decode, 0.8 pack, 0.2 other."""
     fields: dict[str, Any] = {
-        "operation": int(Kind.GET), "total_ns": 6 * MS, "select_ns": None, "serialize_ns": None,
-        "unit_ns": 4 * MS, "notify_ns": None, "tags_ns": None, "decode_ns": MS, "pack_ns": 800 * US,
-    }  # fmt: skip
+        "operation": int(Kind.GET),
+        "total_ns": 6 * MS,
+        "select_ns": None,
+        "serialize_ns": None,
+        "unit_ns": 4 * MS,
+        "notify_ns": None,
+        "tags_ns": None,
+        "decode_ns": MS,
+        "pack_ns": 800 * US,
+    }
     return make_operation(**fields | changed)
 
 
 def make_call(**changed: Any) -> CallRecord:
     """A call of 100 ms: 6 get, 90 compute, 4 put."""
     fields: dict[str, Any] = {
-        "process": 1, "number": 1, "parent": 0, "start_ns": 0, "total_ns": 100 * MS, "get_ns": 6 * MS,
-        "compute_ns": 90 * MS, "put_ns": 4 * MS, "rows": 64, "operations": 2, "operations_get_ns": 6 * MS,
-        "operations_put_ns": 4 * MS, "get_bytes": MIB, "put_bytes": MIB, "function": 0, "error": 0,
-        "weight_milli": ONE, "step": None, "trace_id": "",
-    }  # fmt: skip
+        "process": 1,
+        "number": 1,
+        "parent": 0,
+        "start_ns": 0,
+        "total_ns": 100 * MS,
+        "get_ns": 6 * MS,
+        "compute_ns": 90 * MS,
+        "put_ns": 4 * MS,
+        "rows": 64,
+        "operations": 2,
+        "operations_get_ns": 6 * MS,
+        "operations_put_ns": 4 * MS,
+        "get_bytes": MIB,
+        "put_bytes": MIB,
+        "function": 0,
+        "error": 0,
+        "weight_milli": ONE,
+        "step": None,
+        "trace_id": "",
+    }
     return CallRecord(**fields | changed)
 
 
 def make_wait(**changed: Any) -> WaitRecord:
     """A consumer that is told 4 samples in 1 ms."""
     fields: dict[str, Any] = {
-        "process": 1, "call": 0, "start_ns": 0, "total_ns": MS, "partition": 0, "error": 0, "task": 0,
-        "wanted": 4, "rows": 4, "trace_id": "",
-    }  # fmt: skip
+        "process": 1,
+        "call": 0,
+        "start_ns": 0,
+        "total_ns": MS,
+        "partition": 0,
+        "error": 0,
+        "task": 0,
+        "wanted": 4,
+        "rows": 4,
+        "trace_id": "",
+    }
     return WaitRecord(**fields | changed)
 
 
@@ -123,9 +180,12 @@ class Job:
         """Ends now: what was put and got in it came before, with `call=job.next(process, 2)` or so."""
         error = self.name(process, str(changed.pop("error"))) if "error" in changed else 0
         made = make_call(
-            process=process, function=self.name(process, function), start_ns=at_ns, error=error,
+            process=process,
+            function=self.name(process, function),
+            start_ns=at_ns,
+            error=error,
             **{"number": self._next(process)} | changed,
-        )  # fmt: skip
+        )
         self.records.append(made)
         return made
 
@@ -165,10 +225,19 @@ class Job:
         first, last = min(rows), max(rows)
         if last - first + 1 != len(rows):
             self.records.append(RowsRecord(process, number, 0, tuple(_ranges(rows))))
-        made: OperationRecord = make(**{
-            "process": process, "number": number, "start_ns": at_ns, "rows": len(rows), "first_row": first,
-            "last_row": last, "partition": partition, "error": error,
-        } | changed)  # fmt: skip
+        made: OperationRecord = make(
+            **{
+                "process": process,
+                "number": number,
+                "start_ns": at_ns,
+                "rows": len(rows),
+                "first_row": first,
+                "last_row": last,
+                "partition": partition,
+                "error": error,
+            }
+            | changed
+        )
         self.records.append(made)
         return made
 
@@ -211,8 +280,9 @@ def pipeline(steps: int = 10, rows: int = 64) -> Job:
         job.call(rollout, "rollout", at_ns, total_ns=28 * MS, get_ns=0, compute_ns=24 * MS, put_ns=4 * MS)
         call = job.coming(train, 1)
         job.get(train, at_ns + 50 * MS, indexes, call=call)
-        job.call(train, "train", at_ns + 50 * MS, total_ns=100 * MS, get_ns=6 * MS, compute_ns=94 * MS,
-                 put_ns=0)  # fmt: skip
+        job.call(
+            train, "train", at_ns + 50 * MS, total_ns=100 * MS, get_ns=6 * MS, compute_ns=94 * MS, put_ns=0
+        )
     return job
 
 

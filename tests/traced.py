@@ -9,6 +9,7 @@ import itertools
 import os
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,24 +30,59 @@ NAMES = {FUNCTION: "rollout", PARTITION: "train_1", ERROR: "ValueError"}
 def operation(number: int, **changes: object) -> OperationRecord:
     """A get of 15.2 MB in 60 ms."""
     record = OperationRecord(
-        process=0, number=number, call=0, operation=int(Kind.GET), start_ns=monotonic_ns(),
+        process=0,
+        number=number,
+        call=0,
+        operation=int(Kind.GET),
+        start_ns=monotonic_ns(),
         total_ns=60_000_000,
-        select_ns=None, serialize_ns=None, unit_ns=40_000_000, slowest_unit=None, slowest_unit_ns=None,
-        notify_ns=None, tags_ns=None, decode_ns=10_000_000, pack_ns=5_000_000, size_bytes=15_938_355, rows=64,
-        fields=4, first_row=0, last_row=63, partition=PARTITION, error=0, weight_milli=ONE, step=None,
-        trace_id=f"id{number}", field_set=None,
-    )  # fmt: skip
+        select_ns=None,
+        serialize_ns=None,
+        unit_ns=40_000_000,
+        slowest_unit=None,
+        slowest_unit_ns=None,
+        notify_ns=None,
+        tags_ns=None,
+        decode_ns=10_000_000,
+        pack_ns=5_000_000,
+        size_bytes=15_938_355,
+        rows=64,
+        fields=4,
+        first_row=0,
+        last_row=63,
+        partition=PARTITION,
+        error=0,
+        weight_milli=ONE,
+        step=None,
+        trace_id=f"id{number}",
+        field_set=None,
+    )
     return record._replace(**changes)
 
 
 def call(number: int, **changes: object) -> CallRecord:
     """The requirement's example: 0.914024 s."""
     record = CallRecord(
-        process=0, number=number, parent=0, start_ns=monotonic_ns(), total_ns=914_024_000, get_ns=52_000_000,
-        compute_ns=800_000_000, put_ns=62_024_000, rows=64, operations=2, operations_get_ns=50_000_000,
-        operations_put_ns=60_000_000, get_bytes=1 << 20, put_bytes=1 << 16, function=FUNCTION, error=0,
-        weight_milli=ONE, step=None, trace_id="a1b2c3d4",
-    )  # fmt: skip
+        process=0,
+        number=number,
+        parent=0,
+        start_ns=monotonic_ns(),
+        total_ns=914_024_000,
+        get_ns=52_000_000,
+        compute_ns=800_000_000,
+        put_ns=62_024_000,
+        rows=64,
+        operations=2,
+        operations_get_ns=50_000_000,
+        operations_put_ns=60_000_000,
+        get_bytes=1 << 20,
+        put_bytes=1 << 16,
+        function=FUNCTION,
+        error=0,
+        weight_milli=ONE,
+        step=None,
+        trace_id="a1b2c3d4",
+    )
     return record._replace(**changes)
 
 
@@ -79,9 +115,12 @@ class Traced(Ordered):
         """A call of rollout whose own work began, and in it a get, neither of which ends."""
         tracer = Tracer(self.options, self.membership.put)
         batch = SimpleNamespace(
-            global_indexes=[0], partition_ids=["train_1"], extra_info={"trace_id": "a1"}, custom_meta=[{}],
+            global_indexes=[0],
+            partition_ids=["train_1"],
+            extra_info={"trace_id": "a1"},
+            custom_meta=[{}],
             size=1,
-        )  # fmt: skip
+        )
         call = tracer.begin_call("rollout", batch)
         assert call is not None
         tracer.begin_stage(Begun.COMPUTE, call, monotonic_ns())
@@ -121,9 +160,9 @@ def numbers(records: list[Record]) -> dict[int, list[int]]:
     return {pid: sorted(held) for pid, held in found.items()}
 
 
-def counts(records: list[Record]) -> dict[int, int]:
-    """Pid to how many calls and operations there are of it."""
-    return {pid: len(held) for pid, held in numbers(records).items()}
+def counts(records: list[Record]) -> Counter[int]:
+    """Pid to how many calls and operations there are of it; 0 for one that no record has named yet."""
+    return Counter({pid: len(held) for pid, held in numbers(records).items()})
 
 
 def main() -> None:

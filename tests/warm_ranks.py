@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -9,12 +10,21 @@ from pathlib import Path
 import pytest
 
 from tests.processes import warm
-from tests.processes.flagscale import warm_python
+from tests.processes.flagscale import AGENT, warm_python
 
 # What the interpreter does with its words. The ranks of a bandwidth test write to an open file, their last
 # word; a warm process gets no others than its three, so stdout is that file.
 AS_GIVEN = '"$@"'
 POINTS_TO_STDOUT = '"$2" "$3" "$4" "$5" 1 >"/proc/self/fd/$6"'
+
+# Read by every Python at its start: torchrun, and what it runs with the monitor, become warm interpreters.
+TORCHRUN = """
+import os, sys
+words = [word for word in sys.orig_argv[1:] if word != "-u"]
+warm = ["torch.distributed.run"], ["flagscale_perf.launch"]
+if {socket!r} in os.environ and words[:1] == ["-m"] and words[1:2] in warm:
+    os.execv(sys.executable, [sys.executable, {agent!r}, "as-it-is", *words])
+"""
 
 
 def warm_environment() -> dict[str, str]:
@@ -31,3 +41,12 @@ def make_python_warm(directory: Path, monkeypatch: pytest.MonkeyPatch, words: st
     monkeypatch.setattr(sys, "executable", str(python))
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
+
+
+def make_torchrun_warm(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the end of the test, and what it launches with the monitor, in every process that is started."""
+    text = TORCHRUN.format(socket=warm.SOCKET, agent=str(AGENT))
+    (directory / "sitecustomize.py").write_text(text)
+    path = filter(None, (str(directory), os.environ.get("PYTHONPATH")))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+    monkeypatch.setenv(warm.SOCKET, warm.address())

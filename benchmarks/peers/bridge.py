@@ -47,9 +47,14 @@ def provider(args: dict[str, Any], shape: ModelShape) -> SimpleNamespace:
     import torch.nn.functional as F
 
     names = {
-        "kv_channels": shape.head_dim, "ffn_hidden_size": shape.ffn, "num_query_groups": shape.kv_groups,
+        "kv_channels": shape.head_dim,
+        "ffn_hidden_size": shape.ffn,
+        "num_query_groups": shape.kv_groups,
         "num_moe_experts": args.get("num_experts"),
-        "gated_linear_unit": shape.gated, "activation_func": F.silu if args.get("swiglu") else F.gelu,
-        "vocab_size": shape.vocab, "make_vocab_size_divisible_by": 1, "tensor_model_parallel_size": 1,
-    }  # fmt: skip
+        "gated_linear_unit": shape.gated,
+        "activation_func": F.silu if args.get("swiglu") else F.gelu,
+        "vocab_size": shape.vocab,
+        "make_vocab_size_divisible_by": 1,
+        "tensor_model_parallel_size": 1,
+    }
     return SimpleNamespace(**DEFAULTS | args | names)

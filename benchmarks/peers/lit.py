@@ -10,10 +10,11 @@ from benchmarks.peers.transformers_style import deepseek_experts
 from flagscale_perf.flops_calculator import ModelShape
 
 ADAPTED = {
-    "linear_qkv": ("lora_query", "lora_key", "lora_value"), "linear_proj": ("lora_projection",),
+    "linear_qkv": ("lora_query", "lora_key", "lora_value"),
+    "linear_proj": ("lora_projection",),
     "linear_fc1": ("lora_mlp",),
     "linear_fc2": ("lora_mlp",),
-}  # fmt: skip
+}
 PARTS = {"embedding": "transformer.wte", "output_layer": "lm_head"}
 
 
@@ -42,13 +43,25 @@ def load(name: str) -> Callable[[dict[str, Any], ModelShape], float]:
 def _sizes(shape: ModelShape) -> dict[str, Any]:
     if shape.mtp_layers or shape.output_gate:
         raise UnsupportedModelError("no further prediction, no output gate")
-    return {
-        "n_layer": shape.layers, "n_embd": shape.hidden, "n_head": shape.heads, "head_size": shape.head_dim,
-        "padded_vocab_size": shape.vocab, "vocab_size": shape.vocab, "n_query_groups": shape.kv_groups,
-        "intermediate_size": shape.ffn, "bias": shape.linear_bias, "attn_bias": shape.qkv_bias,
-        "norm_qk": shape.qk_norm, "norm_class_name": "LayerNorm" if shape.norm_bias else "RMSNorm",
-        "mlp_class_name": "LLaMAMLP" if shape.gated else "GptNeoxMLP",
-    } | _latent(shape) | _experts(shape)  # fmt: skip
+    return (
+        {
+            "n_layer": shape.layers,
+            "n_embd": shape.hidden,
+            "n_head": shape.heads,
+            "head_size": shape.head_dim,
+            "padded_vocab_size": shape.vocab,
+            "vocab_size": shape.vocab,
+            "n_query_groups": shape.kv_groups,
+            "intermediate_size": shape.ffn,
+            "bias": shape.linear_bias,
+            "attn_bias": shape.qkv_bias,
+            "norm_qk": shape.qk_norm,
+            "norm_class_name": "LayerNorm" if shape.norm_bias else "RMSNorm",
+            "mlp_class_name": "LLaMAMLP" if shape.gated else "GptNeoxMLP",
+        }
+        | _latent(shape)
+        | _experts(shape)
+    )
 
 
 def _latent(shape: ModelShape) -> dict[str, Any]:
@@ -75,10 +88,13 @@ def _experts(shape: ModelShape) -> dict[str, Any]:
         raise UnsupportedModelError("only experts of three matrices and full width")
     dense, shared = deepseek_experts(shape.experts)
     return {
-        "mlp_class_name": "LLaMAMoE", "n_expert": shape.experts.count,
-        "n_expert_per_token": shape.experts.topk, "n_shared_expert": shared or None,
-        "moe_intermediate_size": shape.experts.ffn_hidden_size, "first_k_dense_replace": dense,
-    }  # fmt: skip
+        "mlp_class_name": "LLaMAMoE",
+        "n_expert": shape.experts.count,
+        "n_expert_per_token": shape.experts.topk,
+        "n_shared_expert": shared or None,
+        "moe_intermediate_size": shape.experts.ffn_hidden_size,
+        "first_k_dense_replace": dense,
+    }
 
 
 def _adapters(shape: ModelShape) -> dict[str, Any]:

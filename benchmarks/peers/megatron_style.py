@@ -16,11 +16,18 @@ from flagscale_perf.hosts.install import Installation
 
 # Megatron's own defaults for what a configuration leaves out.
 DEFAULTS = {
-    "is_hybrid_model": False, "group_query_attention": False, "num_query_groups": 1,
-    "multi_latent_attention": False, "swiglu": False,
-    "num_experts": None, "moe_ffn_hidden_size": None, "moe_shared_expert_intermediate_size": None,
-    "moe_layer_freq": 1, "moe_router_topk": 2, "mtp_num_layers": None,
-}  # fmt: skip
+    "is_hybrid_model": False,
+    "group_query_attention": False,
+    "num_query_groups": 1,
+    "multi_latent_attention": False,
+    "swiglu": False,
+    "num_experts": None,
+    "moe_ffn_hidden_size": None,
+    "moe_shared_expert_intermediate_size": None,
+    "moe_layer_freq": 1,
+    "moe_router_topk": 2,
+    "mtp_num_layers": None,
+}
 
 
 def parsed(args: dict[str, Any], shape: ModelShape) -> SimpleNamespace:

@@ -64,11 +64,13 @@ def _common(shape: ModelShape) -> dict[str, Any]:
     from torchtitan.models.common import Embedding, Linear, RMSNorm
 
     return {
-        "dim": shape.hidden, "vocab_size": shape.vocab, "norm": RMSNorm.Config(normalized_shape=shape.hidden),
+        "dim": shape.hidden,
+        "vocab_size": shape.vocab,
+        "norm": RMSNorm.Config(normalized_shape=shape.hidden),
         "tok_embeddings": Embedding.Config(num_embeddings=shape.vocab, embedding_dim=shape.hidden),
         "lm_head": Linear.Config(in_features=shape.hidden, out_features=shape.vocab),
         "enable_weight_tying": shape.tied_embeddings,
-    }  # fmt: skip
+    }
 
 
 def _sizes(shape: ModelShape) -> dict[str, Any]:
@@ -113,13 +115,22 @@ def _deepseek(shape: ModelShape, latent: LatentAttention, length: int) -> Any:
         else (1, 1, 1)
     )
     layers = deepseek_v3._build_dsv3_layers(
-        **_sizes(shape), **EXPERT_BACKENDS, n_dense_layers=dense, q_lora_rank=latent.q_lora_rank or 0,
-        kv_lora_rank=latent.kv_lora_rank, qk_nope_head_dim=latent.qk_head_dim,
-        qk_rope_head_dim=latent.qk_pos_emb_head_dim, v_head_dim=latent.v_head_dim, mscale=1.0,
-        dense_hidden_dim=shape.ffn, moe_hidden_dim=width, num_experts=count, num_shared_experts=shared,
-        router_top_k=topk, router_score_func="sigmoid",
-        rope=ComplexRoPE.Config(dim=latent.qk_pos_emb_head_dim,
-            max_seq_len=length),
-    )  # fmt: skip
+        **_sizes(shape),
+        **EXPERT_BACKENDS,
+        n_dense_layers=dense,
+        q_lora_rank=latent.q_lora_rank or 0,
+        kv_lora_rank=latent.kv_lora_rank,
+        qk_nope_head_dim=latent.qk_head_dim,
+        qk_rope_head_dim=latent.qk_pos_emb_head_dim,
+        v_head_dim=latent.v_head_dim,
+        mscale=1.0,
+        dense_hidden_dim=shape.ffn,
+        moe_hidden_dim=width,
+        num_experts=count,
+        num_shared_experts=shared,
+        router_top_k=topk,
+        router_score_func="sigmoid",
+        rope=ComplexRoPE.Config(dim=latent.qk_pos_emb_head_dim, max_seq_len=length),
+    )
     further = deepseek_v3._build_mtp_layers(layers[-1], dim=shape.hidden, num_mtp_layers=shape.mtp_layers)
     return deepseek_v3.DeepSeekV3Model.Config(**_common(shape), layers=layers, mtp_layers=further)

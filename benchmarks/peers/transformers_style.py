@@ -132,20 +132,29 @@ def _mixture(shape: ModelShape, experts: Experts) -> dict[str, Any]:
 def _deepseek(shape: ModelShape, latent: LatentAttention) -> dict[str, Any]:
     _refuse(not shape.gated, "latent attention and two matrices")
     values = {
-        "model_type": "deepseek_v3", "intermediate_size": shape.ffn, "num_key_value_heads": shape.heads,
-        "q_lora_rank": latent.q_lora_rank, "kv_lora_rank": latent.kv_lora_rank,
-        "qk_nope_head_dim": latent.qk_head_dim, "qk_rope_head_dim": latent.qk_pos_emb_head_dim,
+        "model_type": "deepseek_v3",
+        "intermediate_size": shape.ffn,
+        "num_key_value_heads": shape.heads,
+        "q_lora_rank": latent.q_lora_rank,
+        "kv_lora_rank": latent.kv_lora_rank,
+        "qk_nope_head_dim": latent.qk_head_dim,
+        "qk_rope_head_dim": latent.qk_pos_emb_head_dim,
         "v_head_dim": latent.v_head_dim,
-        "num_nextn_predict_layers": shape.mtp_layers, "first_k_dense_replace": shape.layers,
-    }  # fmt: skip
+        "num_nextn_predict_layers": shape.mtp_layers,
+        "first_k_dense_replace": shape.layers,
+    }
     if not shape.experts:
         return values
     dense, shared = deepseek_experts(shape.experts)
     return values | {
-        "first_k_dense_replace": dense, "n_routed_experts": shape.experts.count,
-        "num_experts_per_tok": shape.experts.topk, "moe_intermediate_size": shape.experts.ffn_hidden_size,
-        "n_shared_experts": shared, "n_group": 1, "topk_group": 1,
-    }  # fmt: skip
+        "first_k_dense_replace": dense,
+        "n_routed_experts": shape.experts.count,
+        "num_experts_per_tok": shape.experts.topk,
+        "moe_intermediate_size": shape.experts.ffn_hidden_size,
+        "n_shared_experts": shared,
+        "n_group": 1,
+        "topk_group": 1,
+    }
 
 
 def deepseek_experts(experts: Experts) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 python examples/analysis/read_report.py [RUN_DIR_OR_FILE]        (default: logs/perf_monitor)
 
 The tables need pandas; the findings need nothing but the standard library. What is used here is explained in
-docs/api.md.
+docs/reading.md.
 """
 
 import sys

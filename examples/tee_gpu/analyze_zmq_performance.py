@@ -13,14 +13,15 @@ import argparse
 import sys
 from pathlib import Path
 
+from diagnosis.layout import layout
+from diagnosis.rules import judge_split
+from diagnosis.words import CHINESE, ENGLISH
 from split_inference.program import run_program
 
 from flagscale_perf.analysis.run_file import find_run_file
 from flagscale_perf.cli.instruments import load_records
 from flagscale_perf.rpc.analysis.blocks import complaint_of
-from flagscale_perf.rpc.analysis.layout import layout
-from flagscale_perf.rpc.analysis.report import read_calls
-from flagscale_perf.rpc.analysis.words import CHINESE, ENGLISH
+from flagscale_perf.rpc.analysis.instrument import read_calls
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.units import for_stdout
 
@@ -39,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     load_records()
     try:
-        found = read_calls(find_run_file(args.log))
+        found = judge_split(read_calls(find_run_file(args.log)))
     except PerfError as error:
         print(f"analyze_zmq_performance: {error}", file=sys.stderr)
         return 2

@@ -4,7 +4,6 @@ what all that means for your own traffic.
 python diagnose_transport.py                                  measure, and look at the endpoint
 python diagnose_transport.py --log zmq_performance.log        ... for these calls (or those of a run file)
 python diagnose_transport.py --calls 98 --bytes-sent 3328MiB --bytes-received 3657MiB --seconds 32.6
-python diagnose_transport.py --figures reported_figures.toml  ... and hold figures against arithmetic
 """
 
 from __future__ import annotations
@@ -16,15 +15,14 @@ import sys
 from pathlib import Path
 
 import needed  # noqa: F401
+from diagnosis.calibration import LADDER, MIB, Plan, calibrate
+from diagnosis.costs import Traffic
+from diagnosis.listeners import look_at, zeromq_servers
+from diagnosis.observed import Observed
+from diagnosis.verdict import Diagnosis, Places
 from split_inference.program import run_program
 
 from flagscale_perf.report.text import render
-from flagscale_perf.rpc.analysis.diagnosis import Places, diagnose
-from flagscale_perf.rpc.analysis.observed import Observed
-from flagscale_perf.rpc.costs.calibration import LADDER, MIB, Plan, calibrate
-from flagscale_perf.rpc.costs.claims import Reported, read_figures
-from flagscale_perf.rpc.costs.listeners import look_at, zeromq_servers
-from flagscale_perf.rpc.costs.model import Traffic
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.units import for_stdout
@@ -38,12 +36,11 @@ def main(argv: list[str] | None = None) -> int:
     """Measures for some seconds and prints."""
     options = _parser().parse_args(argv)
     try:
-        reported = read_figures(options.figures) if options.figures else None
-        observed = _observed(options, reported)
+        observed = _observed(options)
         largest = observed.traffic.largest_bytes if observed else 8 * MIB
         places = _places(options, observed)
         here = calibrate(Plan.up_to(min(max(largest, LADDER[2]), LADDER[-1]), options.rounds))
-        made = diagnose(here, observed, places, reported)
+        made = Diagnosis(here, observed, places)
     except PerfError as error:
         print(f"diagnose_transport: {error}", file=sys.stderr)
         return 2
@@ -64,7 +61,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--bytes-received", type=size, default=0, metavar="BYTES", help="of all calls")
     parser.add_argument("--seconds", type=float, metavar="S", help="that these calls took")
-    parser.add_argument("--figures", type=Path, metavar="FILE", help="reported figures, in TOML")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of measurement (default: 3)")
     parser.add_argument("--json", action="store_true", help="for programs")
     return parser
@@ -78,7 +74,7 @@ def size(text: str) -> int:
     return round(float(match[1]) * _UNITS[match[2]])
 
 
-def _observed(options: argparse.Namespace, reported: Reported | None) -> Observed | None:
+def _observed(options: argparse.Namespace) -> Observed | None:
     """Whose calls they are; None where nobody says."""
     if options.log is not None:
         return Observed.of_session(options.log)
@@ -87,8 +83,7 @@ def _observed(options: argparse.Namespace, reported: Reported | None) -> Observe
             raise PerfError(f"--calls {options.calls}: write how many calls there are, 1 or more")
         traffic = Traffic.alike(options.calls, options.bytes_sent, options.bytes_received)
         return Observed(traffic, "the command line; calls are taken to be alike", options.seconds)
-    source = f"{options.figures}; calls are taken to be alike"
-    return Observed.of_figures(reported, source) if reported else None
+    return None
 
 
 def _places(options: argparse.Namespace, observed: Observed | None) -> Places:

@@ -10,7 +10,8 @@ from split_inference.gpu_side import GpuSide
 from split_inference.model import DTYPES, ModelChoice, chosen_device, chosen_dtype
 from split_inference.options import add_model, parser, positive
 from split_inference.program import run_program
-from split_inference.server import Capacity, make_server, recording, server_options
+from split_inference.server import Capacity, handlers, recording, server_options
+from tensor_rpc.server import Server
 
 from flagscale_perf.spine.errors import PerfError
 
@@ -28,8 +29,6 @@ def main() -> int:
     made.add_argument("--max-batch", type=positive, default=1, help="sequences of a call, likewise")
     made.add_argument("--slots", type=positive, default=2, help="calls of a client under way at a time")
     made.add_argument("--max-clients", type=positive, default=8, help="each has shared memory of its own")
-    made.add_argument("--payload", choices=("auto", "msgpack"), default="auto",
-                      help="msgpack: only for clients of that payload, the baseline")  # fmt: skip
     made.add_argument("--perf-log-dir", help="record the calls on this side, too: a run file there")
     args = made.parse_args()
     torch.set_num_threads(args.threads)
@@ -41,7 +40,7 @@ def main() -> int:
         capacity = Capacity(args.max_tokens, args.max_batch, args.slots, args.max_clients)
         options = server_options(side, capacity, args.ipc_path)
         with recording(args.perf_log_dir, options) as observe:
-            server = make_server(side, options, args.payload, observe)
+            server = Server(handlers(side), options, observe)
             print(f"GPU server listening at {server.endpoint}", flush=True)
             server.serve()
     except PerfError as error:

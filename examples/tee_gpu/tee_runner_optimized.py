@@ -33,7 +33,6 @@ from flagscale_perf.spine.errors import PerfError
 
 if TYPE_CHECKING:
     from split_inference.model import ModelChoice
-    from split_inference.verify import Verifier
 
 __all__ = ["DEFAULT_IPC_PATH", "GPUClient", "infer", "main"]
 
@@ -60,13 +59,6 @@ def infer(model: ProtectedModel, client: GPUClient, args: Namespace) -> Tensor:
     return result
 
 
-def make_verifier(args: Namespace, client: GPUClient) -> Verifier:
-    """Of products, with weights that this side made or read itself."""
-    from split_inference.verify import Verifier
-
-    return Verifier(whole_model(args, client.hello.dtype))
-
-
 def whole_model(args: Namespace, dtype: str) -> Any:
     """transformers' own, by the options of the runner."""
     from split_inference.model import DTYPES, make_model
@@ -85,12 +77,11 @@ def check_model(client: GPUClient, args: Namespace) -> None:
     """Raises PerfError where an option here is about another model than the server's; without such options
     the server's is taken.
     """
-    needs_weights = args.check or args.verify
-    if needs_weights or any(each is not None for each in (args.config, args.model, args.layers)):
+    if args.check or any(each is not None for each in (args.config, args.model, args.layers)):
         from split_inference.model import differences
 
         theirs = json.loads(client.description)
-        if found := differences(chosen_model(args), theirs, needs_weights):
+        if found := differences(chosen_model(args), theirs, args.check):
             raise PerfError(
                 f"the server has another model, {theirs.get('source', 'unknown')}: {'; '.join(found)}; give "
                 "--config, --model, --layers and --seed as the server has them, or leave them out"
@@ -141,7 +132,6 @@ def main() -> int:
     )
     made.add_argument("--batch", type=positive, default=1, help="sequences")
     made.add_argument("--pipeline", type=positive, default=1, metavar="N", help="micro-batches that overlap")
-    made.add_argument("--verify", action="store_true", help="check every product, with weights made here")
     made.add_argument(
         "--check",
         action="store_true",
@@ -156,12 +146,9 @@ def main() -> int:
             try:
                 check_server(client, args.pipeline)
                 check_model(client, args)
-                verifier = make_verifier(args, client) if args.verify else None
-                model = ProtectedModel(client, split_options(args), verifier)
+                model = ProtectedModel(client, split_options(args))
                 print(declaration(model.methods()))
                 result = infer(model, client, args)
-                if verifier is not None:
-                    print(f"Verified: {verifier.checked} products")
             finally:
                 client.print_stats()
     except PerfError as error:

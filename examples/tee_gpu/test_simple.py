@@ -16,9 +16,9 @@ from split_inference.client import GPUClient, GPUClientOptions
 from split_inference.gpu import Argument, Ask
 from split_inference.options import parser
 from split_inference.program import run_program
+from split_inference.traffic import ModelSizes
+from tensor_rpc.errors import PeerGone
 
-from flagscale_perf.rpc.errors import PeerGone
-from flagscale_perf.rpc.traffic import ModelSizes
 from flagscale_perf.spine.errors import PerfError
 
 TOKENS = 4

@@ -12,6 +12,9 @@ from typing import Any, Protocol
 
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.run_file import Reading
+from flagscale_perf.spine.clock import NS_PER_MS
+
+REPORT_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,11 @@ class Quantity:
     unit: str = ""
     decimals: int | None = None
     is_change: bool = False
+
+
+def ms(value_ns: float | None, unit: str = "") -> Quantity | None:
+    """A duration in milliseconds; with the unit where no head of a column has it."""
+    return None if value_ns is None else Quantity(value_ns / NS_PER_MS, unit, 3)
 
 
 @dataclass(frozen=True)
@@ -232,7 +240,7 @@ class BoxRow:
 
 @dataclass(frozen=True)
 class Boxes:
-    """A box plot."""
+    """A box plot, a row for each group of values."""
 
     key: str
     title: str
@@ -253,12 +261,15 @@ Block = Pairs | Table | Series | StackedBar | HeatMap | Waterfall | Boxes | Note
 
 @dataclass(frozen=True)
 class Section:
-    """Blocks under a title; `menu` is short, for navigation."""
+    """Blocks under a title; `menu` is short, for navigation. Where a report must fit one screen, the first
+    section and those `on_screen` are printed: they say where the time goes.
+    """
 
     key: str
     menu: str
     title: str
     blocks: Sequence[Block]
+    on_screen: bool = False
 
 
 @dataclass(frozen=True)
@@ -272,7 +283,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Findings:
-    """What holds the run back, the costliest first, and what could not be judged, one phrase each."""
+    """What holds the run back, the costliest first, and a phrase for each thing that could not be judged."""
 
     found: Sequence[Finding]
     unjudged: Sequence[str]
@@ -282,7 +293,7 @@ class Content(Protocol):
     """All that a report holds, as data for programs."""
 
     def as_dict(self) -> Mapping[str, Any]:
-        """JSON-ready."""
+        """As data ready for JSON."""
 
 
 @dataclass(frozen=True)

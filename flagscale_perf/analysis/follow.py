@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.analysis.run_file import Fits, RunFile, find_run_file, open_regular, sessions_in
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, decode
+from flagscale_perf.spine.jsonl import MAX_LINE_BYTES
 from flagscale_perf.spine.records import Record, RunHeader
 from flagscale_perf.spine.session import age_key, file_names, session_of
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import importlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison
 from flagscale_perf.analysis.runs import Found
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Timeline
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
+
+_PACKAGE, _FILE = Path(__file__).parents[1], "analysis/instrument.py"
 
 
 class Live(Protocol):
@@ -48,22 +52,24 @@ class Instrument:
 
     Attributes:
         report: of one run file.
-        timeline: what `trace-export` draws, from the header on.
+        timeline: what `trace-export` draws.
         sample: what became of one sample, PARTITION:INDEX, of a queue.
         sessions: of all sessions of a directory together.
         compare: the run files of BASE with those of NEW.
         comparison: what every format shows of that.
         runs: a list of runs; whether long files are read whole, too.
+        texts: by record type, the fields that are numbers of texts.
         live: a session to be followed, from its header on.
     """
 
     report: Callable[[Path], Report]
-    timeline: Callable[[RunHeader], Timeline]
+    timeline: Callable[[Session], Timeline]
     sample: Callable[[Path, str], Report] = _not_offered
     sessions: Callable[[Path], Report] = _no_sessions
     compare: Callable[[Sequence[Path], Sequence[Path], CompareOptions], Comparison] = _not_offered
     comparison: Callable[[Comparison], Report] = _not_offered
     runs: Callable[[Found, bool], Report] = _not_offered
+    texts: Mapping[type, Collection[str]] = field(default_factory=dict)
     live: Callable[[RunHeader], Live] = _not_offered
 
     @property
@@ -75,3 +81,36 @@ class Instrument:
     def has_list(self) -> bool:
         """Whether its runs can be listed."""
         return self.runs is not _not_offered
+
+
+@dataclass(frozen=True)
+class Export:
+    """One format of other systems that a job's run files can be written in.
+
+    Attributes:
+        lines: what is written, made while they are read.
+        suffix: of the file, without its point.
+        about: what it is for, in a few words.
+        send: sends it to an address and returns how many spans; None where the format has no such way.
+    """
+
+    lines: Callable[[Session], Iterable[str]]
+    suffix: str
+    about: str
+    send: Callable[[Session, str], int] | None = None
+
+
+def installed() -> list[str]:
+    """Names of the instruments, one folder of the package each; a run file names the one that wrote it."""
+    return sorted(path.parts[-3] for path in _PACKAGE.glob(f"*/{_FILE}"))
+
+
+def load(name: str) -> Instrument:
+    """The instrument of that name, its modules imported now. Raises PerfError for one that is not here."""
+    if name not in installed():
+        known = ", ".join(installed())
+        raise PerfError(
+            f"the instrument {name!r} is not known; this version has {known}: update flagscale_perf"
+        )
+    instrument: Instrument = importlib.import_module(f"flagscale_perf.{name}.analysis.instrument").INSTRUMENT
+    return instrument

@@ -41,7 +41,7 @@ class Session:
 
     @property
     def first_finding(self) -> str | None:
-        """Title of the costliest."""
+        """Title of the costliest finding."""
         found = None if self.report is None else self.report.findings
         return found.found[0].title if found is not None and found.found else None
 
@@ -52,7 +52,7 @@ class Session:
         return (self.directory, self.session_id, self.instrument, end, self.findings, self.first_finding)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready; figures by their labels, those that are one number."""
+        """As data ready for JSON; of the figures those that are one number, by their labels."""
         tiles = () if self.report is None else self.report.tiles
         return dict(zip(CSV_HEAD, self.row, strict=True)) | {
             "figures": {
@@ -103,10 +103,7 @@ def with_sessions(listed: Report | None, sessions: Sequence[Session], found: Fou
         return Report(
             title=f"{count:,} session{'s' * (count != 1)} in {found.directory}",
             facts=[],
-            sections=[
-                *sections,
-                *([Section("unread", "Not read", "", [unread])] if found.unread else []),
-            ],
+            sections=[*sections, *([Section("unread", "Not read", "", [unread])] if found.unread else [])],
             content=content,
             rows=[CSV_HEAD, *(one.row for one in sessions)],
         )
@@ -129,7 +126,7 @@ def _table(sessions: Sequence[Session]) -> Table | Note:
 
 
 def _note(one: Session) -> Cell:
-    """Where it is, what it is of, its figures and its first finding."""
+    """Directory, subject, figures and first finding of a session, in small print."""
     parts: list[Part] = [f"{one.directory}: " if one.directory else ""]
     if one.report is None:
         return (*parts, f"its file is above {LONG_BYTES >> 20} MiB; --read-all reads it")

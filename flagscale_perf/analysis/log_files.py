@@ -8,17 +8,18 @@ import os
 import re
 import zlib
 from collections.abc import Container, Iterator, Sequence
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, cast
 
 from flagscale_perf.analysis.run_file import open_regular
+from flagscale_perf.spine import files
 from flagscale_perf.spine.errors import PerfError
 
 CHUNK_BYTES = 1 << 20
 MAX_FILES = 10_000
 MAX_TRIES = 10  # to open the parts of a log between two rotations
-_ROTATED = re.compile(r"^(.*?)(?:\.(\d{1,4}))?(?:\.gz)?$")
-_NAMES = re.compile(r"\.(?:log|txt|out|err)(?:\.\d{1,4})?(?:\.gz)?$")
+_ROTATED = re.compile(r"(.*?)(?:\.(\d{1,4}))?(?:\.gz)?", re.DOTALL)
+_NAMES = re.compile(r"\.(?:log|txt|out|err)(?:\.\d{1,4})?(?:\.gz)?\Z")
 
 
 def log_files(path: Path) -> list[Path]:
@@ -53,12 +54,12 @@ def _escaped(name: str) -> str:
 
 
 def _is_part(path: Path, name: str) -> bool:
-    match = _ROTATED.match(path.name)
+    match = _ROTATED.fullmatch(path.name)
     return match is not None and match[1] == name and match[2] is not None
 
 
 def _age(path: Path) -> tuple[str, str, int]:
-    match = _ROTATED.match(path.name)
+    match = _ROTATED.fullmatch(path.name)
     assert match is not None  # it matches everything
     return str(path.parent), match[1], -int(match[2] or 0)
 
@@ -68,24 +69,26 @@ class LogChunks:
 
     Attributes:
         path: of the file.
-        trouble: why its end could not be read; empty where it could.
+        trouble: why it, or its end, could not be read; empty where it could.
     """
 
-    def __init__(self, path: Path, fd: int | None = None) -> None:
-        """`fd`: of the file, where it is open; it is taken over."""
+    def __init__(self, path: Path, fd: int | None = None, trouble: str = "") -> None:
+        """`fd`: of the file, where it is open; it is taken over. With a `trouble` nothing is read."""
         self.path = path
-        self.trouble = ""
+        self.trouble = trouble
         self._fd = fd
 
     def __iter__(self) -> Iterator[bytes]:
         """Raises PerfError for a file that cannot be read at all."""
+        if self.trouble:
+            return
         fd, self._fd = self._fd, None
         with os.fdopen(open_regular(self.path) if fd is None else fd, "rb") as file:
             is_gzip = file.read(2) == b"\x1f\x8b"
             file.seek(0)
-            yield from self._chunks(cast(BinaryIO, gzip.GzipFile(fileobj=file)) if is_gzip else file)
+            yield from self._chunks(gzip.GzipFile(fileobj=file) if is_gzip else file)
 
-    def _chunks(self, file: BinaryIO) -> Iterator[bytes]:
+    def _chunks(self, file: gzip.GzipFile | BufferedReader) -> Iterator[bytes]:
         rest = b""
         while data := self._read(file):
             end = data.rfind(b"\n") + 1
@@ -100,26 +103,34 @@ class LogChunks:
         if rest:
             yield rest
 
-    def _read(self, file: BinaryIO) -> bytes:
+    def _read(self, file: gzip.GzipFile | BufferedReader) -> bytes:
+        """Up to a chunk. `read` would lose all that it has unpacked where a compressed file is cut."""
         try:
-            return file.read(CHUNK_BYTES)
+            return file.read1(CHUNK_BYTES)
         except (OSError, EOFError, zlib.error) as error:
             self.trouble = str(error) or type(error).__name__
             return b""
 
 
-def held(files: Sequence[Path], listed: Container[Path]) -> Iterator[LogChunks]:
+def held(logs: Sequence[Path], listed: Container[Path]) -> Iterator[LogChunks]:
     """The logs, one after another. The parts of a rotated log are opened together, so that one which is moved
     while they are read is neither missed nor read twice.
 
     Args:
-        files: those of one rotated log side by side, as `log_files` gives them.
+        logs: those of one rotated log side by side, as `log_files` gives them.
         listed: those of them that were found in a directory: there a log's parts may be more by now.
 
-    Raises PerfError for one that cannot be read.
+    Raises PerfError for one that was named and cannot be read; one that was found has its `trouble`.
     """
-    for _, group in itertools.groupby(files, key=lambda path: _age(path)[:2]):
-        opened = _opened(list(group), listed)
+    for _, group in itertools.groupby(logs, key=lambda path: _age(path)[:2]):
+        parts = list(group)
+        try:
+            opened = _opened(parts, listed)
+        except PerfError:
+            if parts[-1] not in listed:
+                raise
+            yield from _each(parts)
+            continue
         try:
             while opened:
                 yield LogChunks(*opened.pop(0))
@@ -135,8 +146,8 @@ def _opened(parts: list[Path], listed: Container[Path]) -> list[tuple[Path, int]
         try:
             opened.extend((part, open_regular(part)) for part in parts)
             parts = _now(parts[-1]) if is_listed else parts
-            files = [os.fstat(fd).st_ino for _, fd in opened]
-            if not is_listed or files == [part.stat().st_ino for part in parts] or tries == MAX_TRIES:
+            numbers = [os.fstat(fd).st_ino for _, fd in opened]
+            if not is_listed or numbers == [part.stat().st_ino for part in parts] or tries == MAX_TRIES:
                 return opened
         except (PerfError, FileNotFoundError):  # moved in that moment
             if not is_listed or tries == MAX_TRIES:
@@ -145,6 +156,15 @@ def _opened(parts: list[Path], listed: Container[Path]) -> list[tuple[Path, int]
             parts = _now(parts[-1]) or parts
         _close(opened)
     return []
+
+
+def _each(parts: Sequence[Path]) -> Iterator[LogChunks]:
+    for part in parts:
+        try:
+            chunks = LogChunks(part, files.open_regular(part))
+        except OSError as error:
+            chunks = LogChunks(part, trouble=error.strerror or "not a regular file")
+        yield chunks
 
 
 def _now(part: Path) -> list[Path]:

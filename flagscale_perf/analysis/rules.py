@@ -74,16 +74,14 @@ class Advice(Change):
     make: Callable[[Any], Change | None] = lambda case: None
 
     def for_case(self, case: Any) -> Change | None:
-        """See `Change`."""
+        """What `make` makes of it."""
         return self.make(case)
 
 
 def unless(advised: Change, is_so: Callable[[Any], bool]) -> Advice:
     """The change, unless the case shows that it is made already or would change nothing."""
     return Advice(
-        list(advised.flags),
-        advised.text,
-        make=lambda case: None if is_so(case) else advised.for_case(case),
+        list(advised.flags), advised.text, make=lambda case: None if is_so(case) else advised.for_case(case)
     )
 
 
@@ -131,7 +129,7 @@ class Finding:
     overlaps: Sequence[str] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready: what every instrument's findings have."""
+        """What every instrument's findings have, as values that JSON has."""
         return {
             "name": self.name,
             "title": self.title,
@@ -181,8 +179,8 @@ class Rule(Generic[CaseT]):
         changes: what to do, the best first.
         explains: rules that see this trouble in their figures, too. They look after this one.
         needs_speed: is skipped where `Case.can_judge_speed` says no.
-        names_cause: what it finds can be acted upon: it says in which phase, rank, rhythm, device or setting
-            time goes. A finding that does not comes after all that do.
+        names_cause: the finding names a phase, rank, rhythm, device or setting that can be acted upon; those
+            of other rules are listed last.
         judge: gets the rule and a case; returns what it finds, several findings where several parts of the
             run have this trouble, None where nothing is wrong or known.
     """
@@ -242,7 +240,6 @@ def rule(
     """Makes a rule of the function below it, by whose name the finding is known."""
 
     def made_of(judge: Callable[[Rule[CaseT], CaseT], Judged]) -> Rule[CaseT]:
-        """The rule that `judge` decides."""
         name = judge.__name__
         return Rule(name, limits, causes, changes, frozenset(explains), needs_speed, True, judge)
 
@@ -250,7 +247,7 @@ def rule(
 
 
 def names_no_cause(judged: Rule[CaseT]) -> Rule[CaseT]:
-    """The same rule for findings that say that something is wrong and not what; above `rule`."""
+    """Marks a rule whose finding says that something is wrong, not what; stands above `rule`."""
     return replace(judged, names_cause=False)
 
 

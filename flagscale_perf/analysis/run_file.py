@@ -10,23 +10,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from flagscale_perf.analysis.decoder import Block, Chunk, blocks_of, decode, read_chunks
 from flagscale_perf.analysis.runs import runs_below
 from flagscale_perf.spine import files
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.jsonl import BadLine, decode
-from flagscale_perf.spine.reading import Block, read_blocks
+from flagscale_perf.spine.jsonl import BadLine
 from flagscale_perf.spine.records import Record, RunHeader, place_of
-from flagscale_perf.spine.session import (
-    REALTIME_FILE,
-    age_key,
-    file_names,
-    session_of,
-    session_shown_by,
-)
+from flagscale_perf.spine.session import REALTIME_FILE, age_key, file_names, session_of, session_shown_by
 
 MAX_BAD_LINES = 20
-_ANY, _END_BYTES = "perf_records_*.jsonl", 1 << 18
+RUN_FILES, _END_BYTES = "perf_records_*.jsonl", 1 << 18
 _NO_RUN_FILE = "this is not a run file of flagscale_perf"
 _GIVE = "give the directory of --perf-log-dir"
 
@@ -143,7 +137,7 @@ def mates_of(path: Path) -> list[Path]:
     if "job" not in own.facts:
         return []
     ended_ns, headers, found = _ended_ns(path, own), [own], []
-    for other in [*sorted(path.parent.glob(_ANY)), *sorted(path.parent.glob(f"*/{_ANY}"))]:
+    for other in [*sorted(path.parent.glob(RUN_FILES)), *sorted(path.parent.glob(f"*/{RUN_FILES}"))]:
         try:
             header = RunFile(other).header
         except PerfError:
@@ -195,33 +189,36 @@ class RunFile:
         self.path = path
         self.bad_lines: list[BadLine] = []
         self.skipped = 0
-        first = next(self._lines(), None)
-        if first is None:
+        found = next(self._chunks(), None)
+        if found is None:
             raise PerfError(f"{path}:1: the file is empty; {_NO_RUN_FILE}, or its run has only just begun")
-        if isinstance(first, BadLine):
-            raise PerfError(f"{path}:{first.number}: {first.reason}; {_NO_RUN_FILE}")
+        if isinstance(found, BadLine):
+            raise PerfError(f"{path}:{found.number}: {found.reason}; {_NO_RUN_FILE}")
+        first = next(found.records())
         if not isinstance(first, RunHeader):
             raise PerfError(f"{path}:1: a run file begins with its header, this one with another record")
         self.header: RunHeader = first
 
     def __iter__(self) -> Iterator[Record]:
         """Every record, the header first. Raises PerfError if the file cannot be read."""
-        for block in self.blocks():
-            if isinstance(block, Block):
-                yield from block.records()
-            else:
-                yield block
+        for chunk in self.chunks():
+            yield from chunk.records()
 
-    def blocks(self) -> Iterator[Block | Record]:
-        """The same, with records in columns where several of one type follow each other."""
+    def chunks(self) -> Iterator[Chunk]:
+        """The same, many at a time."""
         self.bad_lines, self.skipped = [], 0
-        for block in self._lines():
-            if isinstance(block, BadLine):
+        for chunk in self._chunks():
+            if isinstance(chunk, BadLine):
                 self.skipped += 1
                 if len(self.bad_lines) < MAX_BAD_LINES:
-                    self.bad_lines.append(block)
+                    self.bad_lines.append(chunk)
             else:
-                yield block
+                yield chunk
+
+    def blocks(self) -> Iterator[Block]:
+        """The same, records of one type that follow each other together."""
+        for chunk in self.chunks():
+            yield from blocks_of(chunk)
 
     def is_live(self) -> bool:
         """Whether a writer holds the file."""
@@ -236,10 +233,10 @@ class RunFile:
             os.close(fd)
         return False
 
-    def _lines(self) -> Iterator[Block | Record | BadLine]:
+    def _chunks(self) -> Iterator[Chunk | BadLine]:
         try:
             with os.fdopen(open_regular(self.path), "rb") as file:
-                yield from read_blocks(file)
+                yield from read_chunks(file)
         except OSError as error:
             raise PerfError(f"cannot read {str(self.path)!r}: {error.strerror}") from None
 

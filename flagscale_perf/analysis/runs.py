@@ -14,7 +14,7 @@ MAX_DEPTH = 8
 MAX_DIRECTORIES = 20_000
 MAX_RUNS = 1000
 NEAR_DEPTH, NEAR_DIRECTORIES, MAX_NEAR = 4, 1000, 5  # where a directory without runs was given
-# Directories of packages: large, and nobody's runs are in them. Python's environments have this file.
+# Directories of packages: large, and without runs. Python's environments have this file.
 _ENVIRONMENT = "pyvenv.cfg"
 _PACKAGES = frozenset({"node_modules", "site-packages", "__pycache__"})
 _PREFIX, _SUFFIX = "perf_records_", ".jsonl"

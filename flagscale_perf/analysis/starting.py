@@ -1,4 +1,4 @@
-"""A session that is just starting: what there is to read of it comes in a moment."""
+"""A session that is just starting and has nothing to read yet."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ def wait_for_start(path: Path, session_id: str | None, say: Callable[[str], None
 
 
 def _awaited(path: Path, session_id: str | None) -> str | None:
-    """What is starting; None if nothing is."""
     if path.is_dir() and is_without_run(path):
         return f"{str(path)!r} is new and has no run yet" if _is_fresh(path) else None
     try:
@@ -52,7 +51,7 @@ def _awaited(path: Path, session_id: str | None) -> str | None:
             f"session {run.header.session_id} is just starting" if not has_begun and run.is_live() else None
         )
     except (PerfError, OSError):
-        return None  # whoever reads it next says why
+        return None  # the next one to read it says why
 
 
 def _is_fresh(path: Path) -> bool:
@@ -63,4 +62,4 @@ def _has_session(directory: Path) -> bool:
     try:
         return any(map(session_of, os.listdir(directory)))
     except OSError:
-        return True  # whoever reads it next says why it cannot be read
+        return True  # the next one to read it says why it cannot be read

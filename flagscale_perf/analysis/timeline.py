@@ -99,7 +99,7 @@ class Timeline:
         self._tracks: dict[type, Track] = {}
 
     def items(self, records: Iterable[Record]) -> Iterator[Item]:
-        """Of all records, in their order."""
+        """The items of all records, in their order."""
         yield from self._names
         for record in records:
             own = self._own.get(type(record))

@@ -35,7 +35,7 @@ class Verdict:
 
 
 def judged(value: float | None, excellent: float, improve: float) -> str | None:
-    """By thresholds of which more is better."""
+    """The verdict on a value, of which more is better; None for an unknown one."""
     if value is None:
         return None
     return EXCELLENT if value > excellent else IMPROVE if value < improve else GOOD
@@ -44,7 +44,7 @@ def judged(value: float | None, excellent: float, improve: float) -> str | None:
 def verdict_of(
     name: str, value: float | None, unit: str, limits: tuple[float, float], remark: str
 ) -> Verdict:
-    """By thresholds of which more is better: excellent above the first, to be improved below the second."""
+    """`limits`: excellent is a value above the first; below the second it has to improve."""
     excellent, improve = limits
     return Verdict(name, value, unit, excellent, improve, judged(value, excellent, improve), remark)
 
@@ -52,10 +52,16 @@ def verdict_of(
 def blocks_of(verdicts: Sequence[Verdict]) -> list[Block]:
     """A row for each, with its thresholds."""
     rows: list[Sequence[Cell]] = [
-        (one.name, Quantity(one.value, one.unit, 1), one.verdict or "not known",
-         f"above {_limit(one.excellent, one.unit)}", f"below {_limit(one.improve, one.unit)}", one.remark)
+        (
+            one.name,
+            Quantity(one.value, one.unit, 1),
+            one.verdict or "not known",
+            f"above {_limit(one.excellent, one.unit)}",
+            f"below {_limit(one.improve, one.unit)}",
+            one.remark,
+        )
         for one in verdicts
-    ]  # fmt: skip
+    ]
     tones = [TONES.get(one.verdict or "", "") for one in verdicts]
     head = ("figure", "here", "that is", "excellent", "improve", "")
     return [Table(head, rows, tones=tones), Note(RULES)] if rows else []

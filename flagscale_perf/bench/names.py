@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 SINGLE = "single"
-AGAIN = "single again"  # the single device measured again: A/A
 TTFT, TPOT, LATENCY, DURATION = "ttft", "tpot", "latency", "duration"
 THROUGHPUT, TOKENS = "throughput", "tokens"  # tokens a second: generated, and including the prompt's
-MEMORY, CACHE, PREEMPTIONS, FEW_PIECES = "memory", "kv_tokens", "preemptions", "in_few_pieces"
+MEMORY, PREEMPTIONS, FEW_PIECES = "memory", "preemptions", "in_few_pieces"
 JOB, FLOW = "batch", "flow"  # one batch from begin to end, or more requests in flight all the time
 STEP, STEP_PART, STEP_CLEAN = "step", "step_part", "step_clean"
+WAIT, TRANSFER, UNSPLIT = "waiting for other ranks", "transfer", "communication that is not split"
 PREFILL, DECODE = "prefill", "decode"
 IN_PLACE, OUT_OF_PLACE = "in place", "out of place"  # where a collective's result goes
 INSIDE_NODE, BETWEEN_NODES = "inside a node", "between nodes"

@@ -71,7 +71,7 @@ class Book:
     """A run file of experiments; a context manager that ends the file."""
 
     def __init__(self, file: RecordsSink, path: Path, task: WriterTask) -> None:
-        """Use `begin`."""
+        """Use `begin` instead."""
         self._file, self._task = file, task
         self._is_refused = self._is_over = False
         self.path = path

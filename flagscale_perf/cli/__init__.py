@@ -10,8 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from flagscale_perf import __version__
-from flagscale_perf.cli.base import Command
-from flagscale_perf.cli.parser import COMMAND, Parser
+from flagscale_perf.cli.base import COMMAND, Command, Parser
 from flagscale_perf.spine.errors import PerfError
 
 PROG = "flagscale-perf"

@@ -3,11 +3,51 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, _ActionsContainer
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
+from flagscale_perf.spine.errors import PerfError, did_you_mean
+
+_CHOICE = re.compile(
+    r"argument (?P<what>\S+): invalid choice: '(?P<word>.*)' \(choose from (?P<all>.*)\)", re.DOTALL
+)
+COMMAND = "COMMAND"
+_UNKNOWN = "unrecognized arguments: "
+_NUMBER = re.compile(r"(?P<what>.*): invalid (?P<type>int|float) value: (?P<word>.*)", re.DOTALL)
+_KINDS = {"int": "a whole number", "float": "a number"}
 EXIT_SLOWER, EXIT_UNDECIDED = 1, 3  # of what compares; 2 is a mistake, as for every command
+
+
+class Parser(ArgumentParser):
+    """Says in one line what is wrong, with the nearest right word, and in a second one where help is."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the program with exit code 2."""
+        from flagscale_perf.spine.units import printable  # here: --help needs nothing of it
+
+        said = printable(self._explained(message))
+        self.exit(2, f"{self.prog}: {said}\n`{self.prog} --help` explains how it is used\n")
+
+    def _explained(self, message: str) -> str:
+        if found := _CHOICE.fullmatch(message):
+            choices = found["all"].replace("'", "").split(", ")
+            near = did_you_mean(found["word"], choices)
+            if found["what"] == COMMAND:
+                return f"{found['word']!r} is not a command{near}"
+            return f"argument {found['what']}: {found['word']!r} is none of {', '.join(choices)}{near}"
+        if message.startswith(_UNKNOWN):
+            words = message.removeprefix(_UNKNOWN)
+            first = words.split()[0].split("=")[0] if words.split() else ""
+            is_option = first.startswith("-")
+            near = did_you_mean(first, self._option_string_actions, most=1) if is_option else ""
+            return f"{words} is {'no option' if is_option else 'one argument too many'}{near}"
+        if found := _NUMBER.fullmatch(message):
+            return f"{found['what']}: {found['word']} is not {_KINDS[found['type']]}"
+        return message
 
 
 class Command(ABC):
@@ -43,6 +83,18 @@ def percentage(text: str) -> float:
     if not 0 <= percent < math.inf:
         raise ArgumentTypeError(f"{text!r} is not a percentage; write one such as 3%")
     return percent / 100
+
+
+def checked_by(parse: Callable[[str], int]) -> Callable[[str], int]:
+    """A type of an argument from the parser of an option's values."""
+
+    def convert(text: str) -> int:
+        try:
+            return parse(text)
+        except PerfError as error:
+            raise ArgumentTypeError(str(error)) from None
+
+    return convert
 
 
 def whole_number(text: str) -> int:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
 from pathlib import Path
 
-from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.run_file import RunFile, check_instrument, find_run_file
 from flagscale_perf.bench.environment import environment
 from flagscale_perf.bench.experiment import EXPERIMENTS, HELP, Plan, load, say
 from flagscale_perf.bench.recording import INSTRUMENT_NAME, Book
-from flagscale_perf.cli.base import Command
-from flagscale_perf.cli.parser import COMMAND
+from flagscale_perf.cli.base import COMMAND, Command
+from flagscale_perf.cli.output import page_of, pictures_of, put_next, write_all
 from flagscale_perf.cli.stopping import Stop
 from flagscale_perf.report import text
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.files import replace_file
 from flagscale_perf.spine.units import printable
 
 ALL, REPORT = "all", "report"
@@ -52,11 +49,17 @@ class BenchCommand(Command):
 
 
 def _add_common(parser: ArgumentParser) -> None:
-    parser.add_argument("--quick", action="store_true", help="few sizes: done in a minute or so")
-    parser.add_argument(
-        "-o", "--out", "--results-dir", type=Path, default=Path("outputs/bench"), metavar="DIR",
+    add = parser.add_argument
+    add("--quick", action="store_true", help="few sizes: done in a minute or so")
+    add(
+        "-o",
+        "--out",
+        "--results-dir",
+        type=Path,
+        default=Path("outputs/bench"),
+        metavar="DIR",
         help="where the run file and the others go (default: outputs/bench)",
-    )  # fmt: skip
+    )
 
 
 def measure(args: Namespace) -> int:
@@ -116,51 +119,16 @@ def report(run: Path, out: Path | None) -> int:
     )
     found = read_report(path)
     whole = report_of(found)
-    print(text.render(whole), end="")
+    print(text.screen(whole), end="")
     if whole.complaint:
         print(printable(whole.complaint), file=sys.stderr)
         return EXIT_NOTHING
     directory = out or path.parent
     wanted: dict[str, str | bytes] = dict(files.contents(found))
     wanted[files.REPORT] = markdown.render(whole)
-    wanted |= _page(whole)
-    wanted |= _pictures(files.pictures(found, whole))
+    wanted |= page_of(whole, files.PAGE)
+    wanted |= pictures_of(files.pictures(found, whole))
     write_all(directory, wanted)
-    print("\n" + printable(f"wrote {directory}: {', '.join(wanted)}"))
+    print(printable(f"wrote {directory}: {', '.join(wanted)}"))
+    put_next(run, directory / files.PAGE if files.PAGE in wanted else None)
     return 0
-
-
-def _page(whole: Report) -> dict[str, str]:
-    """The report as a page; without plotly none, which is said."""
-    from flagscale_perf.bench.analysis.files import PAGE
-
-    try:
-        from flagscale_perf.report import html
-
-        return {PAGE: html.render(whole)}
-    except PerfError as error:
-        print(error, file=sys.stderr)
-        return {}
-
-
-def _pictures(pictures: Mapping[str, Report]) -> dict[str, bytes]:
-    """Those that could be drawn; without matplotlib none, which is said."""
-    try:
-        from flagscale_perf.report import png
-
-        return {name: png.render(picture) for name, picture in pictures.items()}
-    except PerfError as error:
-        print(error, file=sys.stderr)
-        return {}
-
-
-def write_all(directory: Path, contents: Mapping[str, str | bytes]) -> None:
-    """Each as a whole. Raises PerfError."""
-    for name, content in contents.items():
-        path = directory / name
-        try:
-            replace_file(path, content.encode() if isinstance(content, str) else content)
-        except OSError as error:
-            raise PerfError(
-                f"{path}: cannot be written ({error.strerror or error}); give another --out"
-            ) from None

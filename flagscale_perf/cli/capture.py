@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import time
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from flagscale_perf.analysis.follow import Follower
 from flagscale_perf.analysis.run_file import RunFile, find_run_file
-from flagscale_perf.arguments import MAX_CAPTURE_STEPS
-from flagscale_perf.cli.base import Command
-from flagscale_perf.cli.instruments import is_training
+from flagscale_perf.arguments import MAX_CAPTURE_STEPS, PerfConfig
+from flagscale_perf.cli.base import Command, checked_by
+from flagscale_perf.cli.instruments import FIRST
+from flagscale_perf.options.table import rows_of
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import replace_file
 from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.session import capture_request_name
 from flagscale_perf.training.records import CaptureRecord
 
+CAPTURED = rows_of(PerfConfig)["perf_capture_steps"]
 WAIT_S = 30.0
 PERIOD_S = 0.2
 
@@ -27,19 +29,24 @@ class CaptureCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Which run, and how many steps."""
-        parser.add_argument(
+        add = parser.add_argument
+        add(
             "run",
             type=Path,
             metavar="RUN_DIR_OR_FILE",
             help="the --perf-log-dir of a running training, or its perf_records_*.jsonl",
         )
-        parser.add_argument(
-            "--steps", type=_steps, required=True, metavar="N", help=f"how many, 1 to {MAX_CAPTURE_STEPS}"
+        add(
+            "--steps",
+            type=checked_by(CAPTURED.parse),
+            required=True,
+            metavar="N",
+            help=f"how many, 1 to {MAX_CAPTURE_STEPS}",
         )
 
     def run(self, args: Namespace) -> int:
         """Returns once the run has answered which steps. Raises PerfError if no live run has phases."""
-        run = RunFile(find_run_file(args.run, fits=is_training))
+        run = RunFile(find_run_file(args.run, fits=lambda header: header.instrument == FIRST))
         if not run.is_live():
             raise PerfError(f"no training writes {str(run.path)!r} now; give the directory of a live one")
         if not run.header.config.get("perf_breakdown"):
@@ -59,7 +66,7 @@ class CaptureCommand(Command):
 
 
 def _ask(run: RunFile, steps: int, follower: Follower) -> CaptureRecord:
-    """The run's answer. Raises PerfError."""
+    """Asks the run; returns its answer. Raises PerfError without one."""
     request = run.path.with_name(capture_request_name(run.header.start_wall_ns))
     try:
         replace_file(request, dump({"steps": steps}).encode())
@@ -84,9 +91,3 @@ def _ask(run: RunFile, steps: int, follower: Follower) -> CaptureRecord:
         "it still captures"
         " others; try again"
     )
-
-
-def _steps(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= MAX_CAPTURE_STEPS:
-        raise ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MAX_CAPTURE_STEPS}")
-    return int(text)

@@ -40,36 +40,55 @@ class CompareCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Which runs, what is too slow, which form."""
+        add = parser.add_argument
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.epilog = _EXIT_CODES
         a_run = "a --perf-log-dir (its newest session) or one perf_records_*.jsonl"
-        parser.add_argument("base", type=Path, metavar="BASE", help=f"the run to compare with: {a_run}")
-        parser.add_argument("new", type=Path, metavar="NEW", help="the run in question")
+        add("base", type=Path, metavar="BASE", help=f"the run to compare with: {a_run}")
+        add("new", type=Path, metavar="NEW", help="the run in question")
         for side in ("base", "new"):
-            parser.add_argument(
-                f"--more-{side}", type=Path, nargs="+", action="extend", default=[], metavar="RUN",
-                help=(f"further runs of {side.upper()}'s configuration; from three a side the noise between "
-                      "runs is measured, not assumed"),
-            )  # fmt: skip
-        parser.add_argument(
-            "--fail-if-slower", type=percentage, metavar="PERCENT",
+            add(
+                f"--more-{side}",
+                type=Path,
+                nargs="+",
+                action="extend",
+                default=[],
+                metavar="RUN",
+                help=(
+                    f"further runs of {side.upper()}'s configuration; from three a side the noise between "
+                    "runs is measured, not assumed"
+                ),
+            )
+        add(
+            "--fail-if-slower",
+            type=percentage,
+            metavar="PERCENT",
             help="whether NEW is slower by more than this, such as 3%%: exit codes 0, 1 and 3, see below",
-        )  # fmt: skip
-        parser.add_argument(
-            "--undecided", choices=(PASS, FAIL),
+        )
+        add(
+            "--undecided",
+            choices=(PASS, FAIL),
             help="exit with 0 or 1 where --fail-if-slower cannot be answered (default: 3)",
-        )  # fmt: skip
-        parser.add_argument(
-            "--judge", choices=tuple(STATISTICS), default=MEDIAN,
-            help=("of an iteration's times: median, what a usual one takes (default), or mean, in which slow "
-                  "ones count as they do in tokens/s"),
-        )  # fmt: skip
-        parser.add_argument(
-            "--noise", type=percentage, metavar="PERCENT",
-            help=("standard deviation to assume between the medians of two runs of one configuration "
-                  "(default: 1%%; CPU rehearsals: 4%%)"),
-        )  # fmt: skip
-        parser.add_argument(
+        )
+        add(
+            "--judge",
+            choices=tuple(STATISTICS),
+            default=MEDIAN,
+            help=(
+                "of an iteration's times: median, what a usual one takes (default), or mean, in which slow "
+                "ones count as they do in tokens/s"
+            ),
+        )
+        add(
+            "--noise",
+            type=percentage,
+            metavar="PERCENT",
+            help=(
+                "standard deviation to assume between the medians of two runs of one configuration "
+                "(default: 1%%; CPU rehearsals: 4%%)"
+            ),
+        )
+        add(
             "--warmup",
             type=_count,
             default=DEFAULT_WARMUP,

@@ -9,7 +9,7 @@ from flagscale_perf.hosts import autostart
 
 
 class DisableCommand(Command):
-    """Undoes `enable`."""
+    """Takes back what `enable` did."""
 
     def run(self, args: Namespace) -> int:
         """Removes the .pth file; prints its path."""

@@ -20,10 +20,7 @@ from flagscale_perf.spine.packages import PARTS
 
 WIDTH = 12
 PROFILING = "flagscale_perf.hosts.profiling.doctor"  # by name: it can be left out
-EXTENSIONS = {  # what is faster with each
-    "_hot": "the monitor's part of each step; without it, up to half as much again",
-    "_reading": "reading of run files and logs; without it, several times slower",
-}
+IN_C = "the monitor's part of each step; without it, up to half as much again"
 HOW_TO_BUILD = f"install again with a C compiler and Python's headers, and without {hot.PLAIN_VARIABLE}"
 
 
@@ -39,7 +36,7 @@ class DoctorCommand(Command):
             if autostart.is_enabled()
             else "off; flagscale-perf enable switches it on",
         )
-        _print_extensions()
+        _print_extension()
         for line in _device_lines():
             _line("device", line)
         _print_parts()
@@ -47,23 +44,16 @@ class DoctorCommand(Command):
         for host in hosts:
             _print_host(host)
         if not hosts:
-            _line(
-                "host",
-                f"none found; {HOW_TO_INSTALL}, or put Megatron-LM on PYTHONPATH",
-            )
+            _line("host", f"none found; {HOW_TO_INSTALL}, or put Megatron-LM on PYTHONPATH")
         can_trace = _print_queue()
         _print_profiling()
         return 0 if can_trace or any(host.works for host in hosts) else 1
 
 
-def _print_extensions() -> None:
-    width = max(map(len, EXTENSIONS)) + 2
-    missing = [name for name in EXTENSIONS if hot.load(name) is None]
-    for number, (name, what) in enumerate(EXTENSIONS.items()):
-        state = "NOT IN USE" if name in missing else "in use"
-        _line("" if number else "extensions", f"{name:{width}}{state:12}{what}")
-    if missing:
-        _line("", f"{'':{width}}{HOW_TO_BUILD}")
+def _print_extension() -> None:
+    _line("extension", f"{'NOT IN USE' if hot.load() is None else 'in use':12}{IN_C}")
+    if hot.load() is None:
+        _line("", HOW_TO_BUILD)
 
 
 def _print_parts() -> None:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from flagscale_perf.analysis.blocks import Cell, Note, Quantity, Report, Section, Table
-from flagscale_perf.cli.base import Command
-from flagscale_perf.cli.training_yaml import read_training_yaml
+from flagscale_perf.cli.base import Command, whole_number
 from flagscale_perf.flops.hf import is_hf
 from flagscale_perf.flops.sources import args_from_yaml
 from flagscale_perf.flops.tape import CORE_FORMS
 from flagscale_perf.flops_calculator import FlopsTable, ModelShape, count
 from flagscale_perf.report.text import render
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.packages import missing
 
 _EXAMPLE = "model.json"
 _PARTS = {"fwd": "forward", "bwd": "backward", "recompute": "recompute", "padding": "padding"}
@@ -37,43 +37,52 @@ class FlopsCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Which model, which step, which form."""
-        parser.add_argument(
-            "--args", type=Path, required=True, metavar="FILE", dest="model",
-            help=("the model: JSON of Megatron's argument names, a FlagScale training yaml (its Hydra "
-                  "defaults are followed), or a Hugging Face config.json"),
-        )  # fmt: skip
-        parser.add_argument(
+        add = parser.add_argument
+        add(
+            "--args",
+            type=Path,
+            required=True,
+            metavar="FILE",
+            dest="model",
+            help=(
+                "the model: JSON of Megatron's argument names, a FlagScale training yaml (its Hydra "
+                "defaults are followed), or a Hugging Face config.json"
+            ),
+        )
+        add(
             "--batch-size",
-            type=_above_zero,
+            type=whole_number,
             metavar="N",
             help="sequences (default: the file's global_batch_size)",
         )
-        parser.add_argument(
+        add(
             "--seq-length",
-            type=_above_zero,
+            type=whole_number,
             metavar="N",
             help="tokens of one sequence (default: the file's seq_length)",
         )
-        parser.add_argument(
+        add(
             "--packed-seq-lens",
             type=_lengths,
             metavar="A,B,...",
             help="lengths of the documents in the whole batch",
         )
-        parser.add_argument(
+        add(
             "--core",
             choices=CORE_FORMS,
             default=CORE_FORMS[0],
-            help=("products of a recurrent layer's core: by its recurrence (model FLOPs), chunk by chunk as "
-                  "kernels do (hardware FLOPs), or what Megatron-LM reports (default: recurrent)"),
-        )  # fmt: skip
-        parser.add_argument(
+            help=(
+                "products of a recurrent layer's core: by its recurrence (model FLOPs), chunk by chunk as "
+                "kernels do (hardware FLOPs), or what Megatron-LM reports (default: recurrent)"
+            ),
+        )
+        add(
             "--decoder-seq-length",
-            type=_above_zero,
+            type=whole_number,
             metavar="N",
             help="tokens of the decoder's sequence of a model that has an encoder, too (default: the file's)",
         )
-        parser.add_argument(
+        add(
             "--image-grids",
             type=_grids,
             metavar="'T,H,W;...'",
@@ -82,7 +91,7 @@ class FlopsCommand(Command):
                 "and width, of each; or none (default: the file's image_grids)"
             ),
         )
-        parser.add_argument("--json", action="store_true", help="print one JSON object of exact integers")
+        add("--json", action="store_true", help="print one JSON object of exact integers")
 
     def run(self, args: Namespace) -> int:
         """Prints it. Raises PerfError for a file that describes no model."""
@@ -155,24 +164,54 @@ def _read_model(path: Path, more: Mapping[str, Any]) -> tuple[Mapping[str, Any],
 
 
 def _parse(path: Path) -> Mapping[str, Any]:
-    if path.suffix in (".yaml", ".yml"):
-        try:
-            return read_training_yaml(path)
-        except PerfError as error:
-            raise PerfError(f"--args {error}") from None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        content = _yaml(text) if path.suffix in (".yaml", ".yml") else json.loads(text)
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise PerfError(f"--args {path}: cannot be read ({why}); give a file such as {_EXAMPLE}") from None
     except (ValueError, RecursionError) as error:
-        raise PerfError(f"--args {path}: is neither JSON nor yaml ({error}); mend it") from None
+        reason = " ".join(str(error).split())
+        raise PerfError(f"--args {path}: is neither JSON nor yaml ({reason}); mend it") from None
     if not isinstance(content, Mapping):
         raise PerfError(
             f"--args {path}: holds no arguments but {type(content).__name__}; write an object of names "
             "and values"
         )
-    return content
+    return _composed(path) if "defaults" in content else content
+
+
+def _yaml(text: str) -> Any:
+    try:
+        import yaml  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise missing("yaml", error, "--args FILE.yaml", "give the file as JSON") from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(error) from None
+
+
+def _composed(path: Path) -> Mapping[str, Any]:
+    """The file with those that its Hydra defaults list names."""
+    try:
+        from hydra import compose, initialize_config_dir
+        from hydra.errors import HydraException
+        from omegaconf import OmegaConf
+        from omegaconf.errors import OmegaConfBaseException
+        from yaml import YAMLError
+    except ImportError as error:
+        raise missing("hydra", error, f"--args {path}: its defaults list", "write out what it adds") from None
+    try:
+        with initialize_config_dir(str(path.parent.absolute()), version_base=None):
+            content = OmegaConf.to_container(compose(path.stem), resolve=False)
+    except (HydraException, OmegaConfBaseException, YAMLError, OSError, ValueError, TypeError) as error:
+        reason = " ".join(str(error).partition("Config search path")[0].split()).rstrip(".")
+        raise PerfError(f"--args {path}: Hydra cannot put it together: {reason}; mend its defaults") from None
+    except RecursionError:
+        raise PerfError(f"--args {path}: its defaults lead back to it; take one of them out") from None
+    assert isinstance(content, dict)
+    return {str(name): value for name, value in content.items()}
 
 
 def _step_size(chosen: int | None, given: Mapping[str, Any], name: str, flag: str) -> int:
@@ -182,15 +221,9 @@ def _step_size(chosen: int | None, given: Mapping[str, Any], name: str, flag: st
     raise PerfError(f"{name} is {value!r} in the file; give {flag} N")
 
 
-def _above_zero(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
-
-
 def _grids(text: str) -> str | list[str]:
     return [] if text.strip().lower() == "none" else text
 
 
 def _lengths(text: str) -> list[int]:
-    return [_above_zero(one.strip()) for one in text.split(",")]
+    return [whole_number(one.strip()) for one in text.split(",")]

@@ -1,30 +1,20 @@
-"""Every instrument, and which of them wrote a run file: the only place that knows them all."""
+"""Which instrument wrote a run file or a log."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-import importlib.util
 import os
 import sys
 from pathlib import Path
 
-from flagscale_perf.analysis.export import Export
-from flagscale_perf.analysis.instrument import Instrument
+from flagscale_perf.analysis.instrument import Export, Instrument, installed, load
 from flagscale_perf.analysis.log_files import has_mark, log_files
 from flagscale_perf.analysis.run_file import RunFile, find_run_file, open_regular, sessions_in
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.session import file_names, session_of
 
-# Folder of the package, as run files name it -> module with its `INSTRUMENT`. The folder's module `records`
-# registers its record types.
-INSTRUMENTS = {
-    "training": "flagscale_perf.training.analysis.instrument",
-    "rpc": "flagscale_perf.rpc.analysis.instrument",
-    "trace": "flagscale_perf.trace.analysis.instrument",
-    "profile": "flagscale_perf.profile.analysis.instrument",
-    "bench": "flagscale_perf.bench.analysis.instrument",
-}
 # Instruments that can be exported to formats of other systems -> module with these `EXPORTS`.
 EXPORTS = {"trace": "flagscale_perf.trace.export.formats"}
 # How a log is known that an instrument reads without a run file beside it: it begins so, or this stands in it
@@ -35,21 +25,9 @@ FIRST = "training"  # taken where nothing says which instrument it is
 
 
 def load_records() -> None:
-    """Registers the record types of every instrument that is installed, so that any run file can be read."""
-    for name in INSTRUMENTS:
-        if importlib.util.find_spec(f"flagscale_perf.{name}") is not None:
-            importlib.import_module(f"flagscale_perf.{name}.records")
-
-
-def load(name: str) -> Instrument:
-    """The instrument of that name, its modules imported now. Raises PerfError for one that is not there."""
-    if name not in INSTRUMENTS:
-        known = ", ".join(INSTRUMENTS)
-        raise PerfError(
-            f"the instrument {name!r} is not known; this version has {known}: update flagscale_perf"
-        )
-    instrument: Instrument = importlib.import_module(INSTRUMENTS[name]).INSTRUMENT
-    return instrument
+    """Registers the record types of every instrument, so that any run file can be read."""
+    for name in installed():
+        importlib.import_module(f"flagscale_perf.{name}.records")
 
 
 def exports_of(header: RunHeader) -> dict[str, Export]:
@@ -59,22 +37,12 @@ def exports_of(header: RunHeader) -> dict[str, Export]:
     return exports
 
 
-def instrument_of(header: RunHeader) -> Instrument:
-    """The one that wrote the file with this header."""
-    return load(header.instrument)
-
-
 def has_screen(header: RunHeader) -> bool:
     """Whether `watch` can show the session with this header."""
     try:
-        return instrument_of(header).has_screen
+        return load(header.instrument).has_screen
     except PerfError:  # of a newer version
         return False
-
-
-def is_training(header: RunHeader) -> bool:
-    """Whether it is a training's."""
-    return header.instrument == FIRST
 
 
 def instrument_for(path: Path) -> Instrument:
@@ -89,7 +57,7 @@ def instrument_for(path: Path) -> Instrument:
     name = next((LOGS[title] for title in LOGS if begin.startswith(title)), None)
     if name is None and session_of(path.name) is None:
         name = _marked(path)
-    return load(name) if name is not None else instrument_of(RunFile(path).header)
+    return load(name or RunFile(path).header.instrument)
 
 
 def run_or_logs(path: Path, session_id: str | None = None) -> Path:
@@ -115,28 +83,19 @@ def _marked(path: Path) -> str | None:
     return next((MARKS[mark] for file in files for mark in MARKS if has_mark(file, mark)), None)
 
 
-def others_in(directory: Path, shown: Path) -> dict[str, str]:
-    """Instruments that have other run files in the directory than the one that is shown, each with its newest
-    session: one run may be watched by several.
-    """
-    own, found = instrument_of(RunFile(shown).header), {}
-    for session_id in sessions_in(directory):
-        try:
-            header = RunFile(directory / file_names(session_id)["records"]).header
-            instrument = instrument_of(header)
-        except PerfError:  # damaged, or of a newer version
-            continue
-        if instrument is not own:
-            found[header.instrument] = session_id
-    return found
-
-
 def say_others(asked: Path, shown: Path) -> None:
-    """Tells the user on stderr what else is in the directory asked for than the run file shown."""
-    if asked.is_dir() and shown.parent == asked:
-        for name, session_id in others_in(asked, shown).items():
-            line = f"the {name} session {session_id} is here, too; --session {session_id} shows it"
-            print(line, file=sys.stderr, flush=True)
+    """Names on stderr the newest session of each other instrument in the directory asked for."""
+    if not asked.is_dir() or shown.parent != asked:
+        return
+    newest: dict[str, str] = {}
+    known = {*installed()} - {RunFile(shown).header.instrument}
+    for session_id in sessions_in(asked):
+        with contextlib.suppress(PerfError):  # damaged
+            name = RunFile(asked / file_names(session_id)["records"]).header.instrument
+            newest |= {name: session_id} if name in known else {}
+    for name, session_id in newest.items():
+        line = f"the {name} session {session_id} is here, too; --session {session_id} shows it"
+        print(line, file=sys.stderr, flush=True)
 
 
 def instrument_in(directory: Path) -> Instrument:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shlex
+import shutil
 import sys
 from argparse import Namespace, _ActionsContainer
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import replace_file
+from flagscale_perf.spine.units import printable
 
 # What a file of each format is called; of a format that is not here: anything.
 SUFFIXES = {
@@ -22,12 +27,14 @@ SUFFIXES = {
 }
 NOT_FOR_TERMINALS = {"html": "a page of 2 MB and more", "png": "a picture"}
 STDOUT = Path("-")
+_PROGRAM = "flagscale-perf"
 
 
 def add_output(parser: _ActionsContainer, formats: Sequence[str], about: str) -> None:
     """Adds the options that choose a format and a file."""
-    parser.add_argument("--format", choices=formats, help=about)
-    parser.add_argument(
+    add = parser.add_argument
+    add("--format", choices=formats, help=about)
+    add(
         "-o",
         "--output",
         type=Path,
@@ -74,6 +81,29 @@ def check_place(path: Path) -> None:
         )
 
 
+def put_next(run: Path, page: Path | None, session: str | None = None) -> None:
+    """Prints where the page is, if there is one, and the command that shows the whole report."""
+    if page is not None:
+        print(f"page   {printable(_from_here(str(page)))}")
+    which = "" if session is None else f" --session {shlex.quote(session)}"
+    what = printable(shlex.quote(_from_here(str(run))))
+    print(f"next   {_program()} report {what}{which} --full  # all figures")
+
+
+def _program() -> str:
+    """`flagscale-perf` as it can be typed here: by its name only where that is the one of this Python."""
+    here = Path(sys.executable).with_name(_PROGRAM)
+    if not here.exists():
+        return f"{shlex.quote(_from_here(sys.executable))} -m flagscale_perf"
+    found = shutil.which(_PROGRAM)
+    return _PROGRAM if found is not None and here.samefile(found) else shlex.quote(_from_here(str(here)))
+
+
+def _from_here(path: str) -> str:
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative
+
+
 def put(content: str | bytes, path: Path | None) -> None:
     """Writes it to stdout, or to the file as a whole, and says on stderr what was written. Raises
     PerfError.
@@ -95,7 +125,7 @@ def put(content: str | bytes, path: Path | None) -> None:
 
 
 def put_lines(lines: Iterable[str], path: Path | None) -> None:
-    """The same line by line, for what may be too long to be held. Raises PerfError."""
+    """As `put`, line by line: for what may be too long for memory. Raises PerfError."""
     if path is None or path == STDOUT:
         sys.stdout.writelines(lines)
         return
@@ -116,6 +146,39 @@ def put_lines(lines: Iterable[str], path: Path | None) -> None:
     print(f"wrote {path} ({_size(size_bytes)})", file=sys.stderr)
 
 
+def page_of(whole: Report, name: str) -> dict[str, str]:
+    """The report as a page of that name; without plotly none, and stderr says so."""
+    from flagscale_perf.report import html
+
+    try:
+        return {name: html.render(whole)}
+    except PerfError as error:
+        print(error, file=sys.stderr)
+        return {}
+
+
+def pictures_of(pictures: Mapping[str, Report]) -> dict[str, bytes]:
+    """Those of these pictures that can be drawn; without matplotlib none, and stderr says so."""
+    try:
+        from flagscale_perf.report import png
+
+        return {name: png.render(picture) for name, picture in pictures.items()}
+    except PerfError as error:
+        print(error, file=sys.stderr)
+        return {}
+
+
+def write_all(directory: Path, contents: Mapping[str, str | bytes]) -> None:
+    """Writes each file as a whole. Raises PerfError."""
+    for name, content in contents.items():
+        path = directory / name
+        try:
+            replace_file(path, content.encode() if isinstance(content, str) else content)
+        except OSError as error:
+            why = error.strerror or error
+            raise PerfError(f"{path}: cannot be written ({why}); give another --out") from None
+
+
 def _print(content: str | bytes, data: bytes) -> None:
     if isinstance(content, str):
         sys.stdout.write(content)
@@ -129,8 +192,7 @@ def _named_by(path: Path | None, formats: Sequence[str]) -> str | None:
     return next((name for name in formats if suffix and suffix in SUFFIXES.get(name, ())), None)
 
 
-def _is_special(path: Path) -> bool:
-    """A device or a pipe."""
+def _is_special(path: Path) -> bool:  # a device or a pipe
     return path.exists() and not path.is_file() and not path.is_dir()
 
 

@@ -23,22 +23,21 @@ class PeakCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Adds the device, the data type and the effort of the measurement."""
-        parser.add_argument(
-            "--device", metavar="NAME", help='look this name up, such as "NVIDIA H200", and measure nothing'
-        )
-        parser.add_argument(
+        add = parser.add_argument
+        add("--device", metavar="NAME", help='look this name up, such as "NVIDIA H200", and measure nothing')
+        add(
             "--dtype",
             choices=["bf16", "fp16", "fp32", "fp8"],
             default="bf16",
             help="data type (default: bf16)",
         )
-        parser.add_argument(
+        add(
             "--size",
             type=int,
             metavar="N",
             help="measure with N x N matrices (default: 8192 on a GPU, 1024 on a CPU)",
         )
-        parser.add_argument(
+        add(
             "--seconds",
             type=float,
             default=2.0,
@@ -48,50 +47,50 @@ class PeakCommand(Command):
 
     def run(self, args: Namespace) -> int:
         """Raises PerfError where there is nothing to measure with."""
-        if args.device is not None:
-            self._print_datasheet(args.device, args.dtype)
-            if not is_known(args.device):
-                near = near_names(args.device)
-                _print_names("near" if near else "known", near or known_names())
+        if args.device is None:
+            _measure(args)
             return 0
-        if args.dtype == "fp8":
-            raise PerfError(
-                "--dtype fp8: cannot be measured with plain matrix products; measure bf16, or look fp8 up"
-                " with --device NAME"
-            )
-        torch = _torch()
-        kind = kind_of_device(torch)
-        size = SIDES[kind] if args.size is None else args.size
-        if size < 1 or not 0 < args.seconds < math.inf:
-            raise PerfError(
-                f"--size {size} --seconds {args.seconds}: both must be above 0; write for example --size"
-                " 4096 --seconds 2"
-            )
-        peak = self._print_datasheet(torch.cuda.get_device_name() if kind == "cuda" else "CPU", args.dtype)
-        try:
-            best = product(torch, getattr(torch, _NAMES[args.dtype]), size, args.seconds)
-        except RuntimeError as error:  # torch's for no memory, or no product of this type on this device
-            raise PerfError(
-                f"--size {size} --dtype {args.dtype}: {str(error).splitlines()[0]}; write for example --size"
-                " 1024"
-            ) from None
-        reached = 2 * size**3 / best.seconds
-        share = f", {100 * reached / peak:.1f} % of the datasheet" if peak else ""
-        print(
-            f"measured   {reached / _TERA:.4g} TFLOP/s (best of {best.rounds} products of {size} x {size}"
-            f" matrices{share})"
-        )
+        _print_datasheet(args.device, args.dtype)
+        if not is_known(args.device):
+            near = near_names(args.device)
+            _print_names("near" if near else "known", near or known_names())
         return 0
 
-    def _print_datasheet(self, name: str, dtype: str) -> float | None:
-        found = find_peak(name, dtype)
-        figure = (
-            f"{found.flop_per_s / _TERA:g} TFLOP/s ({found.source})"
-            if found.flop_per_s
-            else f"unknown ({found.source})"
+
+def _measure(args: Namespace) -> None:
+    if args.dtype == "fp8":
+        raise PerfError(
+            "--dtype fp8: cannot be measured with plain matrix products; measure bf16, or look fp8 up"
+            " with --device NAME"
         )
-        print(f"device     {name}\ndtype      {dtype}\ndatasheet  {figure}")
-        return found.flop_per_s
+    torch = _torch()
+    kind = kind_of_device(torch)
+    size = SIDES[kind] if args.size is None else args.size
+    if size < 1 or not 0 < args.seconds < math.inf:
+        raise PerfError(
+            f"--size {size} --seconds {args.seconds}: both must be above 0; write for example --size"
+            " 4096 --seconds 2"
+        )
+    peak = _print_datasheet(torch.cuda.get_device_name() if kind == "cuda" else "CPU", args.dtype)
+    try:
+        best = product(torch, getattr(torch, _NAMES[args.dtype]), size, args.seconds)
+    except RuntimeError as error:  # torch's for no memory, or no product of this type on this device
+        raise PerfError(
+            f"--size {size} --dtype {args.dtype}: {str(error).splitlines()[0]}; write for example --size 1024"
+        ) from None
+    reached = 2 * size**3 / best.seconds
+    share = f", {100 * reached / peak:.1f} % of the datasheet" if peak else ""
+    print(
+        f"measured   {reached / _TERA:.4g} TFLOP/s (best of {best.rounds} products of {size} x {size}"
+        f" matrices{share})"
+    )
+
+
+def _print_datasheet(name: str, dtype: str) -> float | None:
+    found = find_peak(name, dtype)
+    figure = f"{found.flop_per_s / _TERA:g} TFLOP/s" if found.flop_per_s else "unknown"
+    print(f"device     {name}\ndtype      {dtype}\ndatasheet  {figure} ({found.source})")
+    return found.flop_per_s
 
 
 def _print_names(label: str, names: Sequence[str]) -> None:

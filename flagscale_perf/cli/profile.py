@@ -4,32 +4,31 @@ step will need before it runs.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
+import tempfile
 import time
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Mapping
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Boxes, HeatMap, Report, Series, Waterfall
-from flagscale_perf.analysis.run_file import RunFile, check_instrument, find_run_file
+from flagscale_perf.analysis.run_file import RUN_FILES, RunFile, check_instrument, find_run_file
 from flagscale_perf.cli.base import Command, whole_number
+from flagscale_perf.cli.output import page_of, pictures_of, put_next, write_all
 from flagscale_perf.cli.profile_watch import add_watch, watch
 from flagscale_perf.profile.prediction import DTYPES, Setup, card_of
-from flagscale_perf.spine.delays import Delays
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.files import make_directory, replace_file
+from flagscale_perf.spine.files import make_directory
 
-PRESETS = {
-    "debug": (3, 20, 1),
-    "detailed": (10, 100, 3),
-    "production": (20, 200, 5),
-}  # steps, tokens, warm-up
+# Steps, tokens, warm-up.
+PRESETS = {"debug": (3, 20, 1), "detailed": (10, 100, 3), "production": (20, 200, 5)}
 EXIT_NOTHING = 1
-CHARTS = "charts"
-RUN_FILES, WRITER_S = "perf_records_*.jsonl", 60
+CHARTS, PAGE, AUTO, VLLM = "charts", "report.html", "auto", "vllm"
+WRITER_S = 60
 
 
 class ProfileCommand(Command):
@@ -67,51 +66,57 @@ class ProfileCommand(Command):
 
 
 def _add_files(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="where files go (default: beside the run file)"
-    )
-    parser.add_argument(
-        "--extend", action="append", default=[], metavar="MODULE",
+    add = parser.add_argument
+    add("--out", type=Path, metavar="DIR", help="where files go (default: beside the run file)")
+    add(
+        "--extend",
+        action="append",
+        default=[],
+        metavar="MODULE",
         help="import this module first: it registers operators, figures or charts",
-    )  # fmt: skip
+    )
 
 
 def _add_prediction(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--model", type=Path, metavar="PATH",
+    add = parser.add_argument
+    add(
+        "--model",
+        type=Path,
+        metavar="PATH",
         help="a config.json of Hugging Face or its directory, read offline (default: a small Qwen3 that is"
         " built in)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--batch-size", type=whole_number, default=1, metavar="N", help="sequences (default: 1)"
     )
-    parser.add_argument(
+    add("--batch-size", type=whole_number, default=1, metavar="N", help="sequences (default: 1)")
+    add(
         "--seq-length",
         type=whole_number,
         default=2048,
         metavar="N",
         help="tokens of a sequence (default: 2048)",
     )
-    parser.add_argument(
-        "--dtype", choices=tuple(DTYPES), default="bf16",
+    add(
+        "--dtype",
+        choices=tuple(DTYPES),
+        default="bf16",
         help="of parameters, gradients and optimizer state (default: bf16)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--optimizer", choices=("adamw", "none"), default="adamw",
-        help="adamw (default), or none: forward and backward alone",
-    )  # fmt: skip
-    parser.add_argument(
-        "--inference", action="store_true", help="a forward pass without gradients, which keeps its KV cache"
     )
-    parser.add_argument(
-        "--device", metavar="NAME",
+    add(
+        "--optimizer",
+        choices=("adamw", "none"),
+        default="adamw",
+        help="adamw (default), or none: forward and backward alone",
+    )
+    add("--inference", action="store_true", help="a forward pass without gradients, which keeps its KV cache")
+    add(
+        "--device",
+        metavar="NAME",
         help='a card, such as "H200": whether it fits there, and the least time of each layer',
-    )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print one JSON object, with each operator")
+    )
+    add("--json", action="store_true", help="print one JSON object, with each operator")
 
 
 def predict_step(args: Namespace) -> int:
-    """Prints it. Raises PerfError."""
+    """Prints what a step needs before it runs. Raises PerfError."""
     card = None if args.device is None else card_of(args.device, args.dtype)
     if args.model is not None and not args.model.exists():
         raise PerfError(
@@ -119,8 +124,8 @@ def predict_step(args: Namespace) -> int:
             " downloaded), or leave it out for a small Qwen3"
         )
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    from flagscale_perf.hosts.profiling.predicted import predict
     from flagscale_perf.profile.analysis.predicted import report_of
+    from flagscale_perf.profile.standalone.fake_step import predict
     from flagscale_perf.report import text
 
     optimizer = "none" if args.inference else args.optimizer
@@ -142,8 +147,8 @@ def report(run: Path, out: Path, extend: tuple[str, ...] = ()) -> int:
     """Writes every file and says so; 1 where the profile has no rows. Raises PerfError."""
     from flagscale_perf.profile.analysis import blocks, files, timings
     from flagscale_perf.profile.analysis import extend as extensions
-    from flagscale_perf.profile.analysis.report import read_report
-    from flagscale_perf.report import csv, html, text
+    from flagscale_perf.profile.analysis.instrument import read_report
+    from flagscale_perf.report import csv, text
 
     path = find_run_file(run)
     check_instrument(path, RunFile(path).header, "profile", "give its directory to `flagscale-perf report`")
@@ -153,28 +158,34 @@ def report(run: Path, out: Path, extend: tuple[str, ...] = ()) -> int:
     if not found.has_rows:
         print(whole.complaint, file=sys.stderr)
         return EXIT_NOTHING
-    _directory(out)
-    _write(out / files.TIMINGS, b"".join(timings.lines(found.profile)))
-    _write(out / files.SUMS, "".join(csv.lines(whole)))
-    for name, content in (
-        (files.ANALYSIS, files.analysis_report(found)), (files.COMM, files.comm_analysis(found)),
-        (files.WHOLE, files.comprehensive_report(found)),
-    ):  # fmt: skip
-        _write(out / name, json.dumps(content, indent=1) + "\n")
-    _write(out / "report.html", html.render(whole))
+    contents = {
+        files.ANALYSIS: files.analysis_report(found),
+        files.COMM: files.comm_analysis(found),
+        files.WHOLE: files.comprehensive_report(found),
+    }
+    page = page_of(whole, PAGE)
     for reason in timings.missing(found.profile):
         print(f"{files.TIMINGS}: {reason}", file=sys.stderr)
-    shown = _pictures(out, {**files.pictures(found), **_added(whole)})
-    _charts(out / CHARTS, whole)
-    _write(out / "README.md", files.readme(found, whole, shown))
-    print(text.render(whole), end="")
-    print(f"\nwrote {out}: {files.TIMINGS}, {files.SUMS}, 3 JSON files, {len(shown)} pictures, report.html,"
-          f" README.md, {CHARTS}/*.csv")  # fmt: skip
+    pictures = {**files.pictures(found), **_added(whole)}
+    drawn = pictures_of({f"{name}.png": picture for name, picture in pictures.items()})
+    wanted: dict[str, str | bytes] = {
+        files.TIMINGS: b"".join(timings.lines(found.profile)),
+        files.SUMS: "".join(csv.lines(whole)),
+        **{name: json.dumps(content, indent=1) + "\n" for name, content in contents.items()},
+        **page,
+        **drawn,
+        **(charts := _charts(whole)),
+        "README.md": files.readme(found, whole, list(pictures) if drawn else []),
+    }
+    write_all(out, wanted)
+    print(text.screen(whole), end="")
+    names = [files.TIMINGS, files.SUMS, "3 JSON files", f"{len(drawn)} pictures", *page, "README.md"]
+    print(f"wrote {out}: {', '.join(names)}{f', {CHARTS}/*.csv' * bool(charts)}")
+    put_next(run, out / PAGE if page else None)
     return 0
 
 
 def _added(whole: Report) -> dict[str, Report]:
-    """A picture of each registered chart."""
     return {
         block.key: replace(
             whole, findings=None, facts=[], tiles=[], sections=[replace(section, blocks=[block])]
@@ -185,76 +196,86 @@ def _added(whole: Report) -> dict[str, Report]:
     }
 
 
-def _pictures(out: Path, pictures: Mapping[str, Report]) -> list[str]:
-    """Those that could be drawn; without matplotlib none, which is said."""
-    try:
-        from flagscale_perf.report import png
-
-        for name, picture in pictures.items():
-            _write(out / f"{name}.png", png.render(picture))
-    except PerfError as error:
-        print(error, file=sys.stderr)
-        return []
-    return list(pictures)
-
-
-def _charts(out: Path, whole: Report) -> None:
+def _charts(whole: Report) -> dict[str, str]:
     from flagscale_perf.report.chart_rows import rows_of
     from flagscale_perf.spine.figures import csv_line
 
-    _directory(out)
-    for section in whole.sections:
-        for block in section.blocks:
-            made = rows_of(block)
-            if made is not None:
-                name, rows = made
-                _write(out / f"{name}.csv", "".join(map(csv_line, rows)))
-
-
-def _directory(path: Path) -> None:
-    try:
-        make_directory(path)
-    except OSError as error:
-        raise PerfError(f"--out {path}: cannot be made ({error.strerror}); name another directory") from None
-
-
-def _write(path: Path, content: str | bytes) -> None:
-    try:
-        replace_file(path, content.encode() if isinstance(content, str) else content)
-    except OSError as error:
-        raise PerfError(f"{path}: cannot be written ({error.strerror}); give another --out") from None
+    made = [rows_of(block) for section in whole.sections for block in section.blocks]
+    return {f"{CHARTS}/{one[0]}.csv": "".join(map(csv_line, one[1])) for one in made if one is not None}
 
 
 def profile_model(args: Namespace) -> Path:
     """The directory with its run file. Raises PerfError."""
-    if args.causal is not None and args.mode != "train":
-        raise PerfError(
-            f"--causal {args.causal}: only training steps are delayed; leave out --mode {args.mode}"
-        )
     if args.model is not None and not (Path(args.model) / "config.json").is_file():
         raise PerfError(
             f"--model {args.model}: there is no {Path(args.model) / 'config.json'}; give a local directory"
             " that has one (nothing is downloaded), or leave it out for a small Qwen3"
         )
-    from flagscale_perf.hosts.profiling.own_model import OwnRun, check, profile_own
-    from flagscale_perf.hosts.profiling.own_ranks import run_ranks
-
-    steps, tokens, warmup = chosen(args)
     directory: Path = args.dir
-    model = None if args.model is None else Path(args.model)
-    sizes = args.batch_size, args.max_seq_len
-    causal = "" if args.causal is None else str(args.causal)
-    run = OwnRun(model, steps, warmup, tokens, *sizes, args.mode, directory, args.tp, args.pp, causal)
-    check(run)
+    run, ranks = (_vllm_run if _is_vllm(args) else _transformers_run)(args, directory)
+    for option, place in (("--dir", directory), ("--out", args.out)):
+        _check_place(option, place)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    where = f" on {run.ranks} ranks (TP {run.tensor}, PP {run.pipeline})" if run.ranks > 1 else ""
+    where = f" on {ranks} ranks (TP {args.tp}, PP {args.pp})" if ranks > 1 else ""
+    steps, _, warmup = chosen(args)
     print(
-        f"profiling {steps} steps of {model or 'a small Qwen3'}{where} behind {warmup} for warm-up ...",
+        f"profiling {steps} steps of {args.model or 'a small Qwen3'}{where} behind {warmup} for warm-up ...",
         flush=True,
     )
     before = set(directory.glob(RUN_FILES))
-    (run_ranks if run.ranks > 1 else profile_own)(run)
+    run()
     return written(directory, before)
+
+
+def _is_vllm(args: Namespace) -> bool:
+    """Raises PerfError where vLLM is asked for and not installed."""
+    is_there = importlib.util.find_spec(VLLM) is not None
+    if args.engine == AUTO:
+        why = "profiling vLLM" if is_there else "vLLM is not in this Python: profiling transformers instead"
+        print(why, file=sys.stderr, flush=True)
+        return is_there
+    if args.engine == VLLM and not is_there:
+        raise PerfError(
+            "--engine vllm: this Python has no vllm; `make venv-vllm` makes .venv_vllm, or leave it out for"
+            " transformers"
+        )
+    return bool(args.engine == VLLM)
+
+
+def _transformers_run(args: Namespace, directory: Path) -> tuple[Callable[[], None], int]:
+    from flagscale_perf.profile.standalone.run import GENERATE, TRAIN, Run, check, profile
+
+    steps, tokens, warmup = chosen(args)
+    mode = args.mode or (GENERATE if args.pp > 1 else TRAIN)
+    model = None if args.model is None else Path(args.model)
+    sizes = args.batch_size, args.max_seq_len
+    run = Run(model, steps, warmup, tokens, *sizes, mode, directory, args.tp, args.pp)
+    check(run)
+    return lambda: profile(run), run.ranks
+
+
+def _vllm_run(args: Namespace, directory: Path) -> tuple[Callable[[], None], int]:
+    from flagscale_perf.bench.serving.profiled import Load, check, profile_vllm
+
+    if args.mode == "train":
+        raise PerfError("--mode train: vLLM does not train; leave it out, or give --engine transformers")
+    steps, tokens, warmup = chosen(args)
+    load = Load(args.model, steps, warmup, tokens, args.batch_size, args.max_seq_len, args.tp, args.pp)
+    check(load)
+    return lambda: profile_vllm(load, directory), args.tp * args.pp
+
+
+def _check_place(option: str, place: Path | None) -> None:
+    """Raises PerfError for a directory that takes no file, before anything is run for it."""
+    if place is None:
+        return
+    try:
+        make_directory(place)
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        reason = f"takes no files ({error.strerror}); name another directory"
+        raise PerfError(f"{option} {place}: {reason}") from None
 
 
 def written(directory: Path, before: set[Path]) -> Path:
@@ -271,62 +292,47 @@ def written(directory: Path, before: set[Path]) -> Path:
 
 
 def add_run_options(parser: ArgumentParser) -> None:
-    """Model, sizes, steps."""
-    parser.add_argument(
+    """Adds the options that say what is profiled."""
+    add = parser.add_argument
+    add(
         "--model",
         metavar="PATH",
         help="a directory with a config.json, read offline (default: a small Qwen3 that is built in)",
     )
-    parser.add_argument(
-        "--tp", type=whole_number, default=1, metavar="N", help="tensor-parallel size (default: 1)"
-    )
-    parser.add_argument(
-        "--pp", type=whole_number, default=1, metavar="N", help="pipeline-parallel size (default: 1)"
-    )
-    parser.add_argument(
+    add("--tp", type=whole_number, default=1, metavar="N", help="tensor-parallel size (default: 1)")
+    add("--pp", type=whole_number, default=1, metavar="N", help="pipeline-parallel size (default: 1)")
+    add(
         "--preset",
         choices=tuple(PRESETS),
         default="debug",
         help="steps, tokens, warm-up: debug 3, 20, 1 (default), detailed 10, 100, 3, production 20, 200, 5",
     )
-    parser.add_argument("--profile-steps", type=whole_number, metavar="N", help="steps to profile")
-    parser.add_argument("--num-tokens", type=whole_number, metavar="N", help="tokens of a sequence")
-    parser.add_argument(
-        "--warmup-steps", type=whole_number, metavar="N", help="steps before the first profiled one"
-    )
-    parser.add_argument(
+    add("--profile-steps", type=whole_number, metavar="N", help="steps to profile")
+    add("--num-tokens", type=whole_number, metavar="N", help="tokens of a sequence")
+    add("--warmup-steps", type=whole_number, metavar="N", help="steps before the first profiled one")
+    add(
         "--max-seq-len", type=whole_number, default=2048, metavar="N", help="longest sequence (default: 2048)"
     )
-    parser.add_argument(
-        "--batch-size", type=whole_number, default=1, metavar="N", help="sequences (default: 1)"
-    )
-    parser.add_argument(
+    add("--batch-size", type=whole_number, default=1, metavar="N", help="sequences (default: 1)")
+    add(
         "--mode",
         choices=("train", "generate"),
-        default="train",
-        help="training steps (default), or generating: prefill and decode apart",
+        help="training steps (default), or generating: prefill and decode apart (default with --pp, and what"
+        " vLLM does)",
     )
-    parser.add_argument(
-        "--causal",
-        type=_delays,
-        metavar="DELAYS",
-        help="after the profiled steps, slow training steps down on purpose, to see how much of a delay the"
-        " step feels: 0:model.layers.0,ms=5/10/20",
+    add(
+        "--engine",
+        choices=("transformers", VLLM, AUTO),
+        default="transformers",
+        help="transformers (default); vllm, by its own bench latency; auto: vllm where this Python has it",
     )
-    parser.add_argument(
+    add(
         "--dir",
         type=Path,
         default=Path("logs/profile"),
         metavar="DIR",
         help="where the run file goes (default: logs/profile)",
     )
-
-
-def _delays(text: str) -> Delays:
-    try:
-        return Delays.parse(text)
-    except PerfError as error:
-        raise ArgumentTypeError(str(error)) from None
 
 
 def chosen(args: Namespace) -> tuple[int, int, int]:

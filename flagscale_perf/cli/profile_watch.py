@@ -43,6 +43,7 @@ END_S = 60.0  # that a run may take to end when it is interrupted: servers end o
 
 def add_watch(parser: ArgumentParser) -> None:
     """How often, against what, and which command."""
+    add = parser.add_argument
     parser.description = (
         "Runs `flagscale-perf COMMAND` (profile run, or bench ...) once a period, each in a directory of its"
         " own, and compares it with the runs of a baseline. Where there is none, the first runs become it."
@@ -52,40 +53,44 @@ def add_watch(parser: ArgumentParser) -> None:
         " 1 slower; 2 it could not be run or compared; 3 undecided. With --times, 1 if any was slower. Ctrl-C"
         " ends it with 130 and SIGTERM with 143: the run under way is ended, too, and what it wrote is kept."
     )
-    parser.add_argument("--every", type=_period, default=3600, metavar="1h", help="period: 30s, 10m, 1h, 1d")
-    parser.add_argument(
+    add("--every", type=_period, default=3600, metavar="1h", help="period: 30s, 10m, 1h, 1d")
+    add(
         "--baseline",
         type=Path,
         required=True,
         metavar="DIR",
         help="runs to compare with, this deep or deeper",
     )
-    parser.add_argument(
-        "--dir", type=Path, default=Path("outputs/watch"), metavar="DIR",
+    add(
+        "--dir",
+        type=Path,
+        default=Path("outputs/watch"),
+        metavar="DIR",
         help="where the runs go (default: outputs/watch)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--baseline-runs", type=whole_number, default=ENOUGH_RUNS, metavar="N",
-        help="runs that a baseline is made of (default: 3, from which on they show what runs differ by)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--fail-if-slower", type=percentage, default=0.05, metavar="PERCENT",
-        help="what a run may be slower (default: 5%%)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--keep", type=whole_number, default=24, metavar="N", help="newest runs that are kept (default: 24)"
     )
-    parser.add_argument("--once", action="store_true", help="one run and its exit code, for CI")
-    parser.add_argument("--times", type=whole_number, metavar="N", help="end after this many runs")
-    parser.add_argument(
-        "words", nargs="*", metavar="COMMAND",
-        help=f"after --: what is run (default: {' '.join(DEFAULT)})",
-    )  # fmt: skip
+    add(
+        "--baseline-runs",
+        type=whole_number,
+        default=ENOUGH_RUNS,
+        metavar="N",
+        help="runs that a baseline is made of (default: 3, from which on they show what runs differ by)",
+    )
+    add(
+        "--fail-if-slower",
+        type=percentage,
+        default=0.05,
+        metavar="PERCENT",
+        help="what a run may be slower (default: 5%%)",
+    )
+    add("--keep", type=whole_number, default=24, metavar="N", help="newest runs that are kept (default: 24)")
+    add("--once", action="store_true", help="one run and its exit code, for CI")
+    add("--times", type=whole_number, metavar="N", help="end after this many runs")
+    add("words", nargs="*", metavar="COMMAND", help=f"after --: what is run (default: {' '.join(DEFAULT)})")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one run.
+    """What became of one run.
 
     Attributes:
         code: as an exit code.
@@ -164,9 +169,13 @@ def _put_aside(directory: Path, kept: Path) -> str:
 def _run(words: Sequence[str], directory: Path, stop: Stop) -> None:
     """Raises PerfError where it fails, with its last line, and KeyboardInterrupt where it is stopped."""
     with subprocess.Popen(
-        [sys.executable, "-m", "flagscale_perf", *words], stdin=subprocess.DEVNULL, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-    ) as process:  # fmt: skip
+        [sys.executable, "-m", "flagscale_perf", *words],
+        stdin=subprocess.DEVNULL,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    ) as process:
         try:
             with stop.waiting():
                 printed, _ = process.communicate()

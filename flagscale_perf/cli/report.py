@@ -11,8 +11,8 @@ from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.starting import wait_for_start
 from flagscale_perf.cli.base import Command, add_run, add_session
 from flagscale_perf.cli.instruments import has_logs, instrument_for, instrument_in, run_or_logs, say_others
-from flagscale_perf.cli.output import STDOUT, add_output, format_of, put, put_lines
-from flagscale_perf.report import csv, text
+from flagscale_perf.cli.output import add_output, check_place, format_of, put, put_lines, put_next
+from flagscale_perf.report import csv, html, text
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.units import printable
 
@@ -32,6 +32,7 @@ class ReportCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Where the run is, and what to make of it."""
+        add = parser.add_argument
         add_run(parser)
         which = parser.add_mutually_exclusive_group()
         which.add_argument(
@@ -40,12 +41,18 @@ class ReportCommand(Command):
             help="of trainings: where the time of all sessions of the directory together went",
         )
         add_session(which)
-        parser.add_argument(
-            "--brief",
+        add(
+            "--full",
             action="store_true",
-            help="print what was found and the key figures only; -o FILE gets the whole report",
+            help="print the whole report, not only what fits one screen: what was found, where time goes",
         )
-        parser.add_argument(
+        add(
+            "--page",
+            type=Path,
+            metavar="FILE",
+            help="beside what is printed, write the whole report as an HTML page",
+        )
+        add(
             "--sample",
             metavar="PARTITION:INDEX|KEY",
             help="of traced queues: who created this sample, who wrote its fields, and who got them",
@@ -59,8 +66,8 @@ class ReportCommand(Command):
         PerfError where there is no run.
         """
         chosen = format_of(args, FORMATS)
-        if args.brief:
-            _check_brief(args)
+        if args.page is not None:
+            check_place(args.page)
         if args.all_sessions:
             return _history(args, chosen)
         if not has_logs(args.run):
@@ -68,21 +75,18 @@ class ReportCommand(Command):
         path = run_or_logs(args.run, args.session)
         instrument = instrument_for(path)
         report = instrument.report(path) if args.sample is None else instrument.sample(path, args.sample)
-        if args.brief:
-            put(text.brief(report), None)
-        if not args.brief or args.output is not None:
+        is_whole = args.full or args.format or args.output or args.sample is not None
+        if is_whole:
             _put_whole(report, chosen, args.output)
+        else:
+            put(text.screen(report), None)
+        if args.page is not None:
+            put(html.render(report), args.page)
+        if not is_whole:
+            put_next(args.run, args.page, args.session)
         if args.session is None:
             say_others(args.run, path)
         return _judged(report, chosen)
-
-
-def _check_brief(args: Namespace) -> None:
-    """Raises PerfError for options that it cannot go with."""
-    if args.all_sessions:
-        raise PerfError("--brief is about one session; leave it out, or --all-sessions")
-    if args.output in (None, STDOUT) and (args.format or args.output):
-        raise PerfError("--brief prints text; leave --format out, or add -o FILE for the whole report")
 
 
 def _put_whole(report: Report, chosen: str, output: Path | None) -> None:
@@ -95,6 +99,9 @@ def _put_whole(report: Report, chosen: str, output: Path | None) -> None:
 def _history(args: Namespace, chosen: str) -> int:
     if chosen != "text":
         raise PerfError(f"--all-sessions is text only, not {chosen!r}; leave --format out, or --all-sessions")
+    for option, value in (("--page", args.page), ("--sample", args.sample)):
+        if value is not None:
+            raise PerfError(f"{option} {value}: of one session; leave it out, or --all-sessions")
     put(text.render(instrument_in(args.run).sessions(args.run)), args.output)
     return 0
 

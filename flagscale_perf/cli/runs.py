@@ -7,12 +7,12 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report
-from flagscale_perf.analysis.instrument import Instrument
+from flagscale_perf.analysis.instrument import Instrument, load
 from flagscale_perf.analysis.listed import Session, read_session, with_sessions
 from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.analysis.runs import Found, find_runs
 from flagscale_perf.cli.base import Command
-from flagscale_perf.cli.instruments import FIRST, instrument_for, load
+from flagscale_perf.cli.instruments import FIRST, instrument_for
 from flagscale_perf.cli.output import add_output, format_of, put
 from flagscale_perf.spine.errors import PerfError
 
@@ -24,10 +24,9 @@ class RunsCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Where to look, how closely, and what to make of it."""
-        parser.add_argument(
-            "directory", type=Path, metavar="DIR", help="where to look for run files, in it and below"
-        )
-        parser.add_argument(
+        add = parser.add_argument
+        add("directory", type=Path, metavar="DIR", help="where to look for run files, in it and below")
+        add(
             "--read-all",
             action="store_true",
             help="read long run files whole, too: without it their summary is shown, without findings",
@@ -60,8 +59,9 @@ def _report(found: Found, is_all_read: bool) -> Report:
             continue
         found.paths.remove(path)
         name = RunFile(path).header.instrument
-        session = read_session(path, found, name, instrument.report, is_all_read)
-        if session is not None:
+        if session := read_session(path, found, name, instrument.report, is_all_read):
             sessions.append(session)
-    runs = (listed or load(FIRST)).runs(found, is_all_read) if found.paths or not sessions else None
-    return with_sessions(runs, sessions, found) if sessions or runs is None else runs
+    if not sessions:
+        return (listed or load(FIRST)).runs(found, is_all_read)
+    runs = (listed or load(FIRST)).runs(found, is_all_read) if found.paths else None
+    return with_sessions(runs, sessions, found)

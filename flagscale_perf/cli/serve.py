@@ -11,13 +11,13 @@ import stat
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.run_file import RunFile, find_run_file
 from flagscale_perf.analysis.starting import is_without_run
 from flagscale_perf.cli.base import Command, add_run, add_session
 from flagscale_perf.cli.instruments import instrument_for
+from flagscale_perf.cli.stopping import leave
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
 
@@ -25,7 +25,6 @@ LOOPBACK = "127.0.0.1"
 MAX_PORT = 65535
 POLITE = 10  # a training on the same machine goes first
 OWNER_ONLY = 0o177
-EXIT_BY_SIGNAL = 128
 BACKLOG = 64
 
 
@@ -64,16 +63,24 @@ class ServeCommand(Command):
         if not source.is_awaited:
             source.read()  # a mistake is said here, and not in the browser
         secret = Secret()
-        signal.signal(signal.SIGTERM, _leave)
+        signal.signal(signal.SIGTERM, leave)
         with _listening(args) as listener:
             os.nice(POLITE)
             print(_welcome(listener, secret.token, source.title), flush=True)
             config = uvicorn.Config(
                 application(Feed(source.read, source.stamp), secret),
-                log_level="error", access_log=False, server_header=False, proxy_headers=False,
-                lifespan="off", ws="none", http=Connection, loop="asyncio", timeout_graceful_shutdown=1,
-                timeout_keep_alive=5, h11_max_incomplete_event_size=16 << 10,
-            )  # fmt: skip
+                log_level="error",
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                lifespan="off",
+                ws="none",
+                http=Connection,
+                loop="asyncio",
+                timeout_graceful_shutdown=1,
+                timeout_keep_alive=5,
+                h11_max_incomplete_event_size=16 << 10,
+            )
             with contextlib.suppress(KeyboardInterrupt):
                 uvicorn.Server(config).run(sockets=[listener])
         return 0
@@ -187,7 +194,3 @@ def _welcome(listener: socket.socket, token: str, run: str) -> str:
     return f"{first}\n{tunnel}" + (
         f"\n  http://localhost:{port}/?token={token}" if listener.family == socket.AF_UNIX else ""
     )
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(EXIT_BY_SIGNAL + number)

@@ -12,6 +12,11 @@ EXIT_BY_SIGNAL = 128  # plus its number, as shells report it
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+def leave(number: int, frame: FrameType | None) -> None:
+    """A signal handler: ends the command with the signal's exit code; `finally` blocks still run."""
+    raise SystemExit(EXIT_BY_SIGNAL + number)
+
+
 class Stop:
     """A context manager, in which these signals raise KeyboardInterrupt where `waiting` is entered, and are
     kept until then elsewhere.
@@ -32,7 +37,7 @@ class Stop:
 
     @property
     def name(self) -> str:
-        """Of the signal, for people."""
+        """What a user calls the signal."""
         return "Ctrl-C" if self.number == signal.SIGINT else signal.Signals(self.number).name
 
     @contextlib.contextmanager

@@ -7,11 +7,11 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from flagscale_perf.analysis.export import Export
-from flagscale_perf.analysis.job import Job
+from flagscale_perf.analysis.instrument import Export, load
 from flagscale_perf.analysis.run_file import find_run_file
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.cli.base import Command, add_run, add_session
-from flagscale_perf.cli.instruments import exports_of, instrument_of, say_others
+from flagscale_perf.cli.instruments import exports_of, say_others
 from flagscale_perf.cli.output import STDOUT, check_place
 from flagscale_perf.report.trace import trace_lines
 from flagscale_perf.spine.errors import PerfError
@@ -26,23 +26,24 @@ class TraceExportCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Where the run is and where the trace goes."""
+        add = parser.add_argument
         add_run(parser)
-        parser.add_argument("others", nargs="*", help=SUPPRESS)
+        add("others", nargs="*", help=SUPPRESS)
         add_session(parser)
-        parser.add_argument(
+        add(
             "--format",
             default=PERFETTO,
             metavar="FORMAT",
             help="perfetto (default); of a run of TransferQueue also otlp, zipkin, ecs",
         )
-        parser.add_argument(
+        add(
             "-o",
             "--output",
             type=Path,
             metavar="FILE",
             help="default: perf_trace_<session>.json here; - for stdout",
         )
-        parser.add_argument(
+        add(
             "--endpoint",
             metavar="URL",
             help="send it there instead; with --format otlp, such as http://127.0.0.1:4318/v1/traces",
@@ -60,50 +61,51 @@ class TraceExportCommand(Command):
         if args.output not in (None, STDOUT):
             check_place(args.output)
         path = find_run_file(args.run, args.session)
-        job = Job(path)
-        export = _export(job, args.format)
+        session = Session(path)
+        export = _export(session, args.format)
         if args.endpoint is not None:
-            print(f"{_sender(export, args.format)(job, args.endpoint)} spans were sent to {args.endpoint}")
+            print(
+                f"{_sender(export, args.format)(session, args.endpoint)} spans were sent to {args.endpoint}"
+            )
         elif args.output == STDOUT:
-            sys.stdout.writelines(export.lines(job))
+            sys.stdout.writelines(export.lines(session))
         else:
-            session = path.stem.removeprefix("perf_records_")
-            output = args.output or Path(f"perf_trace_{session}.{_suffix(export, args.format)}")
-            _write(output, export.lines(job))
+            name = path.stem.removeprefix("perf_records_")
+            output = args.output or Path(f"perf_trace_{name}.{_suffix(export, args.format)}")
+            _write(output, export.lines(session))
             print(f"{output}: {export.about}")
-        _say_skipped(job)
+        _say_skipped(session)
         if args.session is None:
             say_others(args.run, path)
         return 0
 
 
-def _export(job: Job, name: str) -> Export:
+def _export(session: Session, name: str) -> Export:
     if name == PERFETTO:
         return Export(_perfetto, "json", "open it at https://ui.perfetto.dev or chrome://tracing")
-    offered = exports_of(job.header)
+    offered = exports_of(session.header)
     if name not in offered:
         known = ", ".join([PERFETTO, *offered])
         raise PerfError(f"--format {name}: this run can be written as {known}")
     return offered[name]
 
 
-def _perfetto(job: Job) -> Iterable[str]:
-    timeline = instrument_of(job.header).timeline(job.header)
-    return trace_lines(job.header, job.items(timeline))
+def _perfetto(session: Session) -> Iterable[str]:
+    return trace_lines(session.header, session.items(load(session.header.instrument).timeline(session)))
 
 
 def _suffix(export: Export, name: str) -> str:
     return export.suffix if name == PERFETTO else f"{name}.{export.suffix}"
 
 
-def _sender(export: Export, name: str) -> Callable[[Job, str], int]:
+def _sender(export: Export, name: str) -> Callable[[Session, str], int]:
     if export.send is None:
         raise PerfError(f"--endpoint: --format {name} is written to a file only; add --format otlp")
     return export.send
 
 
-def _say_skipped(job: Job) -> None:
-    for file in job.files:
+def _say_skipped(session: Session) -> None:
+    for file in session.files:
         if file.skipped:
             first = file.bad_lines[0]
             print(

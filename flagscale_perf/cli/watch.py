@@ -14,21 +14,20 @@ import tty
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.follow import TAIL_BYTES, Follower
-from flagscale_perf.analysis.instrument import Live
+from flagscale_perf.analysis.instrument import Live, load
 from flagscale_perf.analysis.starting import is_without_run
 from flagscale_perf.cli.base import Command, add_run
-from flagscale_perf.cli.instruments import has_screen, instrument_of
+from flagscale_perf.cli.instruments import has_screen
+from flagscale_perf.cli.stopping import leave
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
 from flagscale_perf.spine.records import RunHeader
 
 PERIOD_S = 1.0
 QUIT_KEYS = b"qQ\x03\x04"  # q, and what Ctrl-C and Ctrl-D send
-EXIT_BY_SIGNAL = 128
 
 
 class WatchCommand(Command):
@@ -36,13 +35,14 @@ class WatchCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Where the run is, and whether once is enough."""
+        add = parser.add_argument
         add_run(parser)
-        parser.add_argument(
+        add(
             "--session",
             metavar="ID",
             help="stay with this session of the directory (default: always the newest)",
         )
-        parser.add_argument("--once", action="store_true", help="print one frame and end, for scripts")
+        add("--once", action="store_true", help="print one frame and end, for scripts")
 
     def run(self, args: Namespace) -> int:
         """Until q is pressed. Raises PerfError where there is no run, no terminal or no package rich."""
@@ -64,7 +64,7 @@ class WatchCommand(Command):
 
 
 class _View:
-    """The session shown now, and what there is to say about the file."""
+    """The session shown now, and remarks about its file."""
 
     def __init__(self, path: Path, session_id: str | None, may_wait: bool) -> None:
         """Raises PerfError where there is no run, unless it may be waited for and none has begun yet."""
@@ -83,7 +83,7 @@ class _View:
             if isinstance(record, RunHeader):
                 if self.run is not None:
                     self._before = self.run.before()
-                self.run = instrument_of(record).live(record)
+                self.run = load(record.instrument).live(record)
             elif self.run is not None:
                 self.run.add(record)
 
@@ -105,7 +105,6 @@ class _View:
         return tuple(filter(None, (self._before, partial, skipped, str(follower.path))))
 
     def close(self) -> None:
-        """Gives the descriptor back."""
         if self._follower is not None:
             self._follower.close()
 
@@ -151,7 +150,7 @@ def _keys() -> Iterator[_Keys]:
     """Sets the terminal up, and as it was before whatever ends us."""
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
-    handlers = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    handlers = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         tty.setcbreak(fd)
         yield _Keys()
@@ -160,7 +159,3 @@ def _keys() -> Iterator[_Keys]:
             termios.tcsetattr(fd, termios.TCSADRAIN, before)
         for number, handler in handlers.items():
             signal.signal(number, handler)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(EXIT_BY_SIGNAL + number)

@@ -80,7 +80,7 @@ class Card:
 
     @property
     def source(self) -> dict[str, str]:
-        """Where each ceiling comes from."""
+        """How each ceiling was computed."""
         return {
             "nvlink": f"{self.links} links of {(self.link_mb_per_s or 0) / 1e3:g} GB/s, the line's rate",
             "pcie": f"generation {self.pcie_generation}, {self.pcie_width} lanes",
@@ -119,7 +119,7 @@ class Topology:
     why: str = ""
 
     def busy(self, indices: set[int] | None = None) -> str:
-        """Who keeps one of these cards busy, as one phrase; "" if nobody does. Without indices, any card."""
+        """Who keeps one of these cards busy, as one phrase; "" if none is. Without indices, any card."""
         said = []
         for card in self.cards:
             if (indices is None or card.index in indices) and (card.busy_percent or 0) > BUSY_PERCENT:
@@ -152,8 +152,11 @@ def read_topology() -> Topology:
 def _read(nvml: Any) -> Topology:
     ask = _Asker(nvml)
     handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-    places = {_place(info): index for index, handle in enumerate(handles)
-              if (info := ask.get(nvml.nvmlDeviceGetPciInfo, handle)) is not None}  # fmt: skip
+    places = {
+        _place(info): index
+        for index, handle in enumerate(handles)
+        if (info := ask.get(nvml.nvmlDeviceGetPciInfo, handle)) is not None
+    }
     cards = tuple(_card(ask, index, handle, places) for index, handle in enumerate(handles))
     pairs = tuple(
         _pair(ask, (cards[one], cards[other]), (handles[one], handles[other]))
@@ -170,19 +173,16 @@ class _Asker:
         self.nvml = nvml
 
     def get(self, query: Callable[..., Any], *args: Any) -> Any:
-        """The answer; None if there is none."""
         try:
             return query(*args)
         except self.nvml.NVMLError:
             return None
 
     def text(self, query: Callable[..., Any], *args: Any) -> str | None:
-        """The answer as text."""
         found = self.get(query, *args)
         return found.decode(errors="replace") if isinstance(found, bytes) else found
 
     def field(self, handle: Any, name: int) -> int | None:
-        """One of the driver's numbered fields."""
         values = self.get(self.nvml.nvmlDeviceGetFieldValues, handle, [name])
         if values is None or values[0].nvmlReturn != self.nvml.NVML_SUCCESS:
             return None

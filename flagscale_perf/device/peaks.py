@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flagscale_perf.device.peak_option import NamedPeak, PeakOption
+from flagscale_perf.options.peak import NamedPeak, PeakOption
 from flagscale_perf.spine.errors import PerfError
 
 OPTION = "--perf-peak-tflops"

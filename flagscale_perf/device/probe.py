@@ -123,7 +123,7 @@ class CudaProbe:
         return round(elapsed_ms * 1e6)
 
     def memory(self) -> Memory | None:
-        """From the caching allocator, which keeps these counters on the host."""
+        """Read from the caching allocator, which keeps these counters on the host."""
         stats = self._cuda.memory_stats_as_nested_dict()
         allocated = stats.get("allocated_bytes", {}).get("all", {})
         if not allocated:

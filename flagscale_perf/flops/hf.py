@@ -11,9 +11,17 @@ from flagscale_perf.spine.errors import PerfError
 
 # Training arguments that a config.json may hold in addition to what transformers reads.
 OF_TRAINING = (
-    "decoder_seq_length", "image_grids", "frozen", "freeze_ViT", "freeze_LM", "recompute_granularity",
-    "recompute_method", "recompute_num_layers", "recompute_modules", "micro_batch_size",
-)  # fmt: skip
+    "decoder_seq_length",
+    "image_grids",
+    "frozen",
+    "freeze_ViT",
+    "freeze_LM",
+    "recompute_granularity",
+    "recompute_method",
+    "recompute_num_layers",
+    "recompute_modules",
+    "micro_batch_size",
+)
 
 # argument -> keys that may hold it, the first one present wins
 _KEYS = {
@@ -96,8 +104,6 @@ def _bias(config: Mapping[str, Any]) -> dict[str, Any]:
 def _experts(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
     """Which layers are mixtures of experts, and their shared experts. DeepSeek specifies the former by
     first_k_dense_replace, Qwen by decoder_sparse_step and mlp_only_layers.
-
-    DeepSeek says the former with first_k_dense_replace, Qwen with decoder_sparse_step and mlp_only_layers.
     """
     given, dense = Arguments(config), config.get("mlp_only_layers") or []
     if not isinstance(dense, list):

@@ -12,8 +12,13 @@ Config = Mapping[str, Any]
 
 # Names of the layers in configs, old and new.
 _LETTERS = {
-    "mamba": "M", "linear_attention": "M", "attention": "*", "full_attention": "*", "mlp": "-", "moe": "E",
-}  # fmt: skip
+    "mamba": "M",
+    "linear_attention": "M",
+    "attention": "*",
+    "full_attention": "*",
+    "mlp": "-",
+    "moe": "E",
+}
 
 
 def _first(config: Config, *names: str, default: Any = None) -> Any:

@@ -16,18 +16,29 @@ from flagscale_perf.spine.errors import PerfError
 Layers = tuple[tuple[str, ...], ...]
 
 LETTERS = {
-    "M": "mamba", "G": "gdn", "*": "attention", "+": "latent_attention", "D": "sparse_attention", "-": "mlp",
+    "M": "mamba",
+    "G": "gdn",
+    "*": "attention",
+    "+": "latent_attention",
+    "D": "sparse_attention",
+    "-": "mlp",
     "E": "mixture",
-}  # fmt: skip
+}
 VARIANTS = {
-    "gated_delta_net": "gdn", "gdn": "gdn", "gdn2": "gdn", "kda": "kda", "dsa": "sparse_attention",
+    "gated_delta_net": "gdn",
+    "gdn": "gdn",
+    "gdn2": "gdn",
+    "kda": "kda",
+    "dsa": "sparse_attention",
     "dsv4_hybrid": "compressed_attention",
-}  # fmt: skip
+}
 # Megatron's specs of hybrid stacks, and what the letter M stands for in each.
 SPECS = {
-    "mamba_stack_spec": "mamba", "hybrid_stack_spec": "mamba",
-    "gdp_stack_spec": "gdp", "gated_delta_product_stack_spec": "gdp",
-}  # fmt: skip
+    "mamba_stack_spec": "mamba",
+    "hybrid_stack_spec": "mamba",
+    "gdp_stack_spec": "gdp",
+    "gated_delta_product_stack_spec": "gdp",
+}
 _LINEAR = ("gdn", "kda")
 _RATIOS = ("hybrid_attention_ratio", "hybrid_mlp_ratio")
 

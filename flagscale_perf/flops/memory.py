@@ -68,7 +68,9 @@ class Layout:
 
     @classmethod
     def from_args(cls, given: Mapping[str, Any], local_ranks: int, ranks: int) -> Layout:
-        """From Megatron's arguments. Raises PerfError for sizes that are missing or do not fit together."""
+        """The layout in Megatron's arguments. Raises PerfError for sizes that are missing or do not fit
+        together.
+        """
         args = Arguments(given)
         tensor, pipeline, context = (
             args.integer(f"{name}_parallel_size", 1) for name in ("tensor_model", "pipeline_model", "context")
@@ -202,7 +204,7 @@ def _activations(shape: Shape, layout: Layout) -> int:
 
 
 def _layer_bytes(shape: Shape, layout: Layout, layer: int) -> float:
-    """What one layer keeps per token."""
+    """Bytes that one layer keeps per token."""
     width, divided = layout.weight_bytes, layout.tensor
     queries, keys = shape.heads * shape.head_dim, shape.kv_groups * shape.head_dim
     if shape.latent is not None:

@@ -25,8 +25,6 @@ _SECTIONS = {"16 24 24": "Qwen2.5-VL", "24 20 20": "Qwen3-VL", "11 11 10": "Qwen
 def tower_fields(args: Arguments, layers: int) -> dict[str, Any]:
     """The fields of `Shape` for what accompanies the decoder. Raises PerfError. `layers`: of the decoder, or
     of BERT.
-
-    `layers`: of the decoder, or of BERT.
     """
     vision = _vision(args, layers)
     if vision is not None:
@@ -64,8 +62,6 @@ def decoder_layers(args: Arguments) -> int:
 def images_of(grids: Any) -> Images | None:
     """Images of a step from "t,h,w;t,h,w" or a list of such triples; None if not given. An empty list is a
     step without images. Raises PerfError.
-
-    An empty list is a step without images. Raises PerfError.
     """
     if grids is None:
         return None

@@ -1,4 +1,4 @@
-"""What is said of each layer of a model: a whole number, a list of numbers, or a text of either."""
+"""Arguments about each layer of a model: a whole number, a list of numbers, or a text of either."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ FLAGS = (0, 1)
 def flags_of_layers(
     name: str, given: Any, layers: int, by_number: Callable[[int, int], bool]
 ) -> tuple[bool, ...]:
-    """What the argument `name` says for every layer. Raises PerfError. `by_number`: whether it applies to a
-    layer, if a whole number is given.
+    """Whether the argument `name` applies to each layer; `by_number` says it of a layer where a whole number
+    is given. Raises PerfError.
     """
     pattern = _parse(name, given, FLAGS) if isinstance(given, str) else given
     if type(pattern) is int and pattern > 0:

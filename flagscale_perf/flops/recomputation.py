@@ -1,13 +1,12 @@
-"""What is recomputed in the backward pass, from the arguments."""
+"""From the arguments: what is recomputed in the backward pass, and how pipeline stages divide the layers."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 from flagscale_perf.flops.arguments import Arguments
 from flagscale_perf.flops.shape import RECOMPUTE_MODULES, Recompute
-from flagscale_perf.flops.stages import layers_per_chunk
 from flagscale_perf.spine.errors import PerfError
 
 _VARYING = "recompute_{}_per_stage_micro_batch"
@@ -90,18 +89,31 @@ def _by_stage(args: Arguments, layers: int) -> Recompute:
     flags = {
         what: _of_stages(args.get(_VARYING.format(what)), stages, value) for what, value in usual.items()
     }
-    repeated: list[bool] = []
-    parts: list[int] = []
-    is_mtp = False
-    for stage, held in enumerate(chunks):
-        granularity, method, wanted = (flags[what][stage] for what in usual)
-        if granularity is None or (granularity and (method is None or (method and wanted is None))):
-            return _UNKNOWN
-        is_on = bool(granularity) and wanted != 0
-        repeated += [is_on and (not method or layer < (wanted or 0)) for layer in range(held)]
-        parts += _parts(held, wanted or 1) if is_on and not method else [1] * held
-        is_mtp = is_on and not method
-    return Recompute(tuple(repeated), _but_for_ones(parts), is_mtp)
+    found = [_stage(held, *(flags[what][stage] for what in usual)) for stage, held in enumerate(chunks)]
+    known = [each for each in found if each is not None]
+    if len(known) < len(found):
+        return _UNKNOWN
+    parts = [part for each in known for part in each.parts]
+    return Recompute(sum((each.layers for each in known), ()), _but_for_ones(parts), known[-1].mtp)
+
+
+class _Stage(NamedTuple):
+    """Which of its layers are recomputed, how many together, and whether those of MTP are."""
+
+    layers: tuple[bool, ...]
+    parts: list[int]
+    mtp: bool
+
+
+def _stage(held: int, granularity: int | None, method: int | None, wanted: int | None) -> _Stage | None:
+    """A stage of `held` layers with these settings; None if they do not tell."""
+    if granularity is None or (granularity and (method is None or (method and wanted is None))):
+        return None
+    if not granularity or wanted == 0:
+        return _Stage((False,) * held, [1] * held, False)
+    if method:
+        return _Stage(tuple(layer < (wanted or 0) for layer in range(held)), [1] * held, False)
+    return _Stage((True,) * held, _parts(held, wanted or 1), True)
 
 
 def _of_stages(given: Any, stages: int, usual: int | None) -> list[int | None]:
@@ -125,3 +137,51 @@ def _of_stages(given: Any, stages: int, usual: int | None) -> list[int | None]:
 
 def _unpacked(rows: list[list[int]]) -> list[set[int]]:
     return [set(map(int, row[2::2])) for row in rows for _ in range(min(int(row[0]), 1000))]
+
+
+def layers_per_chunk(args: Arguments, layers: int) -> list[int] | None:
+    """Layers of each chunk, in the model's order, as Megatron's `get_num_layers_to_build` has them; None for
+    a layout that is not divided evenly by rule.
+
+    A chunk is what one pipeline stage, or one of its virtual stages, holds in a row. Raises PerfError.
+    """
+    if any(args.get(name) for name in ("pipeline_model_parallel_layout", "enable_hetero", "use_dualpipev")):
+        return None
+    embedding = args.flag("account_for_embedding_in_pipeline_split")
+    loss = args.flag("account_for_loss_in_pipeline_split")
+    per_stage = _layers_per_stage(args, layers + embedding + loss)
+    virtual = _virtual_stages(args, per_stage)
+    if any(held % virtual for held in per_stage):
+        raise PerfError(
+            f"model: pipeline stages of {per_stage} layers are not divisible into {virtual} virtual stages "
+            "each; change one"
+        )
+    chunks = [held // virtual for _ in range(virtual) for held in per_stage]
+    chunks[0] -= embedding
+    chunks[-1] -= loss
+    return chunks
+
+
+def _layers_per_stage(args: Arguments, layers: int) -> list[int]:
+    stages = args.integer("pipeline_model_parallel_size", 1)
+    first = args.optional("decoder_first_pipeline_num_layers")
+    last = args.optional("decoder_last_pipeline_num_layers")
+    ends = (first or 0) + (last or 0)
+    others = stages - (first is not None) - (last is not None)
+    if others < 0 or (layers - ends) % max(others, 1) or (others == 0 and layers != ends):
+        raise PerfError(
+            f"model: {layers} layers cannot be divided over {stages} pipeline stages (first {first}, "
+            f"last {last}); change pipeline_model_parallel_size, decoder_first_pipeline_num_layers "
+            "or decoder_last_pipeline_num_layers"
+        )
+    middle = [(layers - ends) // others] * others if others else []
+    return [*([] if first is None else [first]), *middle, *([] if last is None else [last])]
+
+
+def _virtual_stages(args: Arguments, per_stage: list[int]) -> int:
+    for name in ("virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank"):
+        if args.get(name) is not None:
+            return args.integer(name)
+    if args.get("num_layers_per_virtual_pipeline_stage") is not None:
+        return max(1, per_stage[0] // args.integer("num_layers_per_virtual_pipeline_stage"))
+    return 1

@@ -13,23 +13,43 @@ from flagscale_perf.flops.towers import BertHeads, Encoder, Vision
 from flagscale_perf.spine.errors import PerfError
 
 RECOMPUTE_MODULES = (
-    "core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts", "gdn_norm_out",
-    "gdp_in_proj", "gdp_qkv",
-)  # fmt: skip
+    "core_attn",
+    "moe_act",
+    "layernorm",
+    "mla_up_proj",
+    "mlp",
+    "moe",
+    "shared_experts",
+    "gdn_norm_out",
+    "gdp_in_proj",
+    "gdp_qkv",
+)
 LORA_TARGETS = (
-    "linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", "linear_q_proj", "linear_q_down_proj",
-    "linear_q_up_proj", "linear_kv_proj", "linear_kv_down_proj", "linear_kv_up_proj",
-)  # fmt: skip
+    "linear_qkv",
+    "linear_proj",
+    "linear_fc1",
+    "linear_fc2",
+    "linear_q_proj",
+    "linear_q_down_proj",
+    "linear_q_up_proj",
+    "linear_kv_proj",
+    "linear_kv_down_proj",
+    "linear_kv_up_proj",
+)
 
 # Names in `Shape.frozen` of what "language_model" is not.
 OUTSIDE_LANGUAGE_MODEL = ("vision", "projector", "encoder")
 
 # Field -> the argument it comes from.
 _SIZES = {
-    "layers": "num_layers", "hidden": "hidden_size", "heads": "num_attention_heads",
-    "kv_groups": "num_query_groups", "head_dim": "kv_channels", "ffn": "ffn_hidden_size",
+    "layers": "num_layers",
+    "hidden": "hidden_size",
+    "heads": "num_attention_heads",
+    "kv_groups": "num_query_groups",
+    "head_dim": "kv_channels",
+    "ffn": "ffn_hidden_size",
     "vocab": "padded_vocab_size",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -240,10 +260,13 @@ class Shape:
 
     def _check_plain(self) -> None:
         fields = {
-            "num_experts": self.experts, "multi_latent_attention": self.latent, "window_size": self.window,
-            "mtp_num_layers": self.mtp_layers, "layers of other blocks": self.blocks,
+            "num_experts": self.experts,
+            "multi_latent_attention": self.latent,
+            "window_size": self.window,
+            "mtp_num_layers": self.mtp_layers,
+            "layers of other blocks": self.blocks,
             "enable_hyper_connections": self.streams,
-        }  # fmt: skip
+        }
         for name, value in fields.items():
             if value:
                 raise PerfError(

@@ -11,19 +11,39 @@ from dataclasses import replace
 from typing import Any
 
 from flagscale_perf.flops.arguments import Arguments
-from flagscale_perf.flops.engram_tables import engram_of
-from flagscale_perf.flops.hybrid import Pattern, mtp_depths, named_blocks, pattern_of, variant_blocks
-from flagscale_perf.flops.hybrid_sizes import sizes_of, streams_of
+from flagscale_perf.flops.hybrid import Layers, Pattern, mtp_depths, named_blocks, pattern_of, variant_blocks
+from flagscale_perf.flops.hybrid_sizes import engram_of, sizes_of, streams_of
 from flagscale_perf.flops.multimodal import decoder_layers, tower_fields
 from flagscale_perf.flops.patterns import flags_of_layers
 from flagscale_perf.flops.recomputation import recompute_of
 from flagscale_perf.flops.shape import LORA_TARGETS, Experts, LatentAttention, Lora, Window
-from flagscale_perf.flops.uncounted import refuse_uncounted
+from flagscale_perf.flops.sizes import Engram
 from flagscale_perf.spine.errors import PerfError
+
+# Options of hosts that change what is multiplied and are not counted -> what they bring; a model with one is
+# refused. A test asks of every option of every host whether it is counted, changes nothing, or stands here.
+UNCOUNTED = {
+    "biencoder_projection_dim": "two encoders side by side",
+    "enable_mhc_connections": "residual streams (mHC) of a spec of one's own",
+    "export_kd_teacher_load": "a teacher beside the model",
+    "export_offline_model": "a model without its layers",
+    "freeze_all_layers": "a step without a backward pass",
+    "freeze_base_for_mtp": "a prediction that is trained alone",
+    "heterogeneous_layers_config_encoded_json": "layers of different shapes",
+    "heterogeneous_layers_config_path": "layers of different shapes",
+    "ict_head_size": "two encoders side by side",
+    "perform_rl_step": "a step that generates and scores, too",
+    "qad_train_target": "a model of which only some is trained",
+    "retro_add_retriever": "an encoder of retrieved neighbours",
+    "standalone_embedding_stage": "a stage without layers",
+    "use_legacy_models": "models older than Megatron-Core's",
+    "vision_pretraining": "a vision model alone",
+}
+_NOTHING = ("", "0", "0.0", "false", "no", "none", "null", "off", "[]", "()")
 
 
 def args_from_yaml(config: Mapping[str, Any]) -> dict[str, Any]:
-    """From FlagScale's nested sections; `disable_bias_linear` and the like become the argument they set."""
+    """The arguments in FlagScale's sections; `disable_bias_linear` and the like become what they set."""
     args: dict[str, Any] = {}
     _flatten(config, args)
     if Arguments(args).flag("disable_bias_linear"):
@@ -90,28 +110,18 @@ def _blocks(
     args: Arguments, pattern: Pattern | None, experts: Experts | None, is_latent: bool, layers: int
 ) -> dict[str, Any]:
     """The blocks of the layers and their sizes; empty if each is attention and a feed-forward block."""
-    mtp: tuple[str, ...] = ()
     memories = engram_of(args)
-    if pattern:
+    if pattern is not None:
         if memories:
             raise PerfError("model: use_engram in a hybrid model cannot be counted; drop one of them")
-        blocks, mtp = pattern
-        if mtp_depths(args) and not mtp:
-            raise PerfError(
-                "model: mtp_num_layers is given, but not what a depth is made of; write its layers behind "
-                "'/' in hybrid_layer_pattern, or mtp_hybrid_override_pattern"
-            )
+        blocks, mtp = _checked(args, pattern)
     else:
         attention = "latent_attention" if is_latent else "attention"
         is_moe = experts.layers if experts else (False,) * layers
         usual = tuple((attention, "mixture" if routed else "mlp") for routed in is_moe)
-        blocks = named_blocks(args, layers) or variant_blocks(args, usual)
+        blocks, mtp = named_blocks(args, layers) or variant_blocks(args, usual), ()
         if memories:
-            plain = blocks or usual
-            blocks = tuple(
-                ("engram", *each) if layer in memories.layers else each for layer, each in enumerate(plain)
-            )
-            mtp = plain[-1] if mtp_depths(args) else ()  # which never has one
+            blocks, mtp = _with_memories(args, memories, blocks or usual)
     if not blocks:
         return {}
     names = {name for layer in (*blocks, mtp) for name in layer}
@@ -123,6 +133,23 @@ def _blocks(
             "set it, and give kv_lora_rank and the head widths"
         )
     return {"blocks": blocks, "mtp_blocks": mtp, "engram": memories, **sizes_of(args, names)}
+
+
+def _checked(args: Arguments, pattern: Pattern) -> Pattern:
+    if mtp_depths(args) and not pattern.mtp:
+        raise PerfError(
+            "model: mtp_num_layers is given, but not what a depth is made of; write its layers behind "
+            "'/' in hybrid_layer_pattern, or mtp_hybrid_override_pattern"
+        )
+    return pattern
+
+
+def _with_memories(args: Arguments, memories: Engram, plain: Layers) -> Pattern:
+    """The layers with their n-gram memories, which a depth of multi-token prediction never has."""
+    layers = tuple(
+        ("engram", *each) if layer in memories.layers else each for layer, each in enumerate(plain)
+    )
+    return Pattern(layers, plain[-1] if mtp_depths(args) else ())
 
 
 def _parameter_facts(args: Arguments) -> dict[str, Any]:
@@ -272,3 +299,15 @@ def _lora(args: Arguments) -> Lora | None:
 def _sequence_shards(args: Arguments) -> int:
     shards = args.integer("context_parallel_size", 1)
     return shards * (args.integer("tensor_model_parallel_size", 1) if args.flag("sequence_parallel") else 1)
+
+
+def refuse_uncounted(args: Arguments) -> None:
+    """Raises PerfError for the first of these options that is used."""
+    for name, what in UNCOUNTED.items():
+        value = args.get(name)
+        if value and str(value).strip().lower() not in _NOTHING:
+            raise PerfError(f"model: {name} is {value!r}; {what} cannot be counted")
+    if "rwkv" in str(args.get("tokenizer_type")).lower():
+        raise PerfError(
+            f"model: tokenizer_type is {args.get('tokenizer_type')!r}; RWKV's time mixing cannot be counted"
+        )

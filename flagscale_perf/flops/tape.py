@@ -124,7 +124,7 @@ class Tape:
             name: its name in `Shape.frozen`.
             prefix: goes before the names of its components, behind the stream's.
             repeated: whether the whole layer is recomputed.
-            used: False for a layer whose output nobody reads, so that no gradient comes back to it.
+            used: False for a layer whose output is not read, so that no gradient comes back to it.
         """
         before = self._prefix, self._used, self.trained, self._adapted
         self._prefix, self._used, self.trained = self._stream + prefix, used, self.is_trained(name)

@@ -18,7 +18,7 @@ class _NotPerToken:
     """A unit whose number does not follow from tokens and lengths of documents."""
 
     def slope(self, shape: Shape) -> tuple[int, int] | None:
-        """Unknown."""
+        """None: tokens and lengths do not tell."""
         return None
 
 
@@ -62,7 +62,7 @@ class DecoderPair(_NotPerToken):
     """A query and a key of its causal attention."""
 
     def doubled(self, measure: Measure) -> int:
-        """By the convention."""
+        """The convention decides which pairs count."""
         length, sequences = _decoder_length(measure), measure.step.num_sequences
         if measure.convention == "visible":
             return sequences * double_visible(length, -1)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Unit(Protocol):
-    """The interface of units."""
+    """Something that a step has many of, each at the same cost."""
 
     def doubled(self, measure: Measure) -> int:
         """Twice the number in the step, which is a whole number under every convention."""
@@ -33,7 +33,7 @@ class Token:
     """A token that passes through a layer."""
 
     def doubled(self, measure: Measure) -> int:
-        """Padding included."""
+        """Twice, with its padding included."""
         return 2 * measure.step.tokens
 
     def slope(self, shape: Shape) -> tuple[int, int] | None:
@@ -65,7 +65,7 @@ class Pair:
     window_left: int = -1
 
     def doubled(self, measure: Measure) -> int:
-        """By the convention; `causal_half` knows no windows."""
+        """The convention decides; `causal_half` knows no windows."""
         step = measure.step
         if measure.convention == "full":
             return 2 * step.tokens * step.seq_length

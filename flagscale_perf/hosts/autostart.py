@@ -8,11 +8,18 @@ import os
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
-from flagscale_perf.hosts.command_line import ENABLE_FLAG, ENABLE_VARIABLE, worker_argv
+from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.options.table import env_of, flag_of
+from flagscale_perf.options.values import parse_bool
 from flagscale_perf.spine.errors import PerfError
 
+ENABLE_FLAG, ENABLE_VARIABLE = flag_of("enable_perf_monitor"), env_of("enable_perf_monitor")
+_REHEARSE_FLAG, _REHEARSE_VARIABLE = flag_of("rehearse_on_cpu"), env_of("rehearse_on_cpu")
+_INTERPRETER_OPTIONS_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 # By name: tracing is a room of its own, which this one must not import.
 TRACE_MODULE = "flagscale_perf.hosts.transfer_queue.install"
 TRACE_VARIABLES = ("TQ_TRACE_ENABLED", "TQ_TRACE_DETAIL_ENABLED")
@@ -80,3 +87,42 @@ def disable() -> Path | None:
     except OSError as error:
         raise PerfError(f"cannot remove {path}: {error.strerror}; remove it by hand") from None
     return path
+
+
+def worker_argv(orig_argv: Sequence[str], environ: Mapping[str, str]) -> list[str] | None:
+    """The script's arguments if the command line runs a Python script that asks for the monitor, else None.
+
+    Launchers (`torchrun`, `python -m torch.distributed.run`, pip) carry the flag only for others.
+    """
+    words = list(orig_argv[1:])
+    while words and words[0].startswith("-"):
+        if words[0] in ("-m", "-c"):
+            return None
+        words = words[2 if words[0] in _INTERPRETER_OPTIONS_WITH_VALUE else 1 :]
+    if not words or not words[0].endswith(".py"):
+        return None
+    return words[1:] if asks_for_monitor(words, environ) else None
+
+
+def asks_for_monitor(words: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Whether a command line has the flag, or the environment switches the monitor on."""
+    has_flag = any(word == ENABLE_FLAG or word.startswith(ENABLE_FLAG + "=") for word in words)
+    return has_flag or _is_true(environ.get(ENABLE_VARIABLE, ""))
+
+
+def rehearsal_mode(argv: Sequence[str], environ: Mapping[str, str]) -> str:
+    """The value of --rehearse-on-cpu, unchecked: the host's parser refuses a wrong one later."""
+    value = environ.get(_REHEARSE_VARIABLE) or PerfConfig().rehearse_on_cpu
+    for word, following in zip_longest(argv, argv[1:], fillvalue=""):
+        if word == _REHEARSE_FLAG:
+            value = following
+        elif word.startswith(_REHEARSE_FLAG + "="):
+            value = word.partition("=")[2]
+    return value
+
+
+def _is_true(text: str) -> bool:
+    try:
+        return parse_bool(text)
+    except PerfError:
+        return bool(text)  # a wrong value is refused later, by name

@@ -16,11 +16,10 @@ from typing import Any
 
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
 from flagscale_perf.hosts.core_loop import CoreLoop, Training, num_microbatches, version_of
-from flagscale_perf.hosts.core_phases import patch_core
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.profiled import begin_profile
 from flagscale_perf.hosts.timers import mark_phases, time_mark
-from flagscale_perf.hosts.wrappers import data_skipped, ending, leaving, opening, paused
+from flagscale_perf.hosts.wrappers import data_skipped, ending, leaving, opening, patch_core, paused
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.units import for_stdout
 from flagscale_perf.training.facts import RunFacts
@@ -220,7 +219,6 @@ def _normalize_callbacks(
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def normalize_callbacks(callbacks: Any = None) -> Any:
-        """The user's callbacks, and the monitor's where it is on."""
         callback.is_asked = is_on()
         manager = original(callbacks)
         if not callback.is_asked:
@@ -246,7 +244,6 @@ def _train(
 
     @functools.wraps(original)
     def train(*args: Any, **kwargs: Any) -> Any:
-        """Runs the host's `train`, with the monitor's callback for it."""
         if callback.is_asked:
             hooks.attach(callback.before_train)
         try:
@@ -262,7 +259,6 @@ def _train_step(
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def train_step(*args: Any, **kwargs: Any) -> Any:
-        """Runs the step and passes on its result."""
         result = original(*args, **kwargs)
         if hooks.active and callback.loop is not None:
             callback.loop.step_result = result

@@ -4,11 +4,14 @@ rest from the adapter.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import sys
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import flagscale_perf
@@ -21,6 +24,11 @@ from flagscale_perf.training.phases import ONE_F_ONE_B
 GPT_MODULE = "megatron.core.models.gpt.gpt_model"
 MICROBATCHES_MODULE = "megatron.core.num_microbatches_calculator"
 PARALLEL_MODULE = "megatron.core.parallel_state"
+
+
+# FlagScale's loop, from its root: its own until 0.8, in its copy of Megatron's training package since.
+_OWN_LOOP = ("flagscale", "train", "train.py")
+_COPIED_LOOP = ("flagscale", "train", "megatron", "training", "training.py")
 
 
 @dataclass(frozen=True)
@@ -237,6 +245,47 @@ def version_of(distribution: str) -> str:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return "unknown"
+
+
+def host_name(source: Path, core_version: str) -> str:
+    """Such as "FlagScale 0.8.0", "FlagScale 1.0.0 (commit 69487e3, core 0.17.1)" or
+    "Megatron-LM (core 0.15.0)".
+
+    Args:
+        source: the loop's file.
+        core_version: of the Megatron-Core that it runs with.
+    """
+    for loop in (_OWN_LOOP, _COPIED_LOOP):
+        if source.parts[-len(loop) :] == loop:
+            root = source.parents[len(loop) - 1]
+            if root.name == "flag_scale":  # of the package index, which brings its own Megatron-LM along
+                return f"FlagScale {version_of('flag-scale')}"
+            commit = commit_of(root)
+            details = [*([f"commit {commit}"] if commit else []), f"core {core_version}"]
+            return f"FlagScale {_version_of_tree(root)} ({', '.join(details)})"
+    return f"Megatron-LM (core {core_version})"
+
+
+def _version_of_tree(root: Path) -> str:
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return str(tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
+    return "unknown"
+
+
+def commit_of(root: Path) -> str | None:
+    """The first seven digits of the commit that a checkout is at; None for what is no checkout."""
+    git = root / ".git"
+    with contextlib.suppress(OSError, ValueError):
+        head = (git / "HEAD").read_text(encoding="utf-8").strip()
+        if not head.startswith("ref: "):
+            return head[:7] or None
+        ref = head.removeprefix("ref: ")
+        if (git / ref).is_file():
+            return (git / ref).read_text(encoding="utf-8")[:7] or None
+        for line in (git / "packed-refs").read_text(encoding="utf-8").splitlines():
+            if line.endswith(f" {ref}"):
+                return line[:7]
+    return None
 
 
 def _world_size() -> int:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flagscale_perf.hosts import bridge, host_monitor
-from flagscale_perf.hosts.core_loop import GPT_MODULE
-from flagscale_perf.hosts.host_names import host_name
+from flagscale_perf.hosts.core_loop import GPT_MODULE, host_name
 from flagscale_perf.hosts.megatron import (
     ARGUMENTS_MODULE,
     HOOK_POINTS,

@@ -54,7 +54,6 @@ def patch_hooks(module: ModuleType, patches: Patches, announce: Callable[[str], 
 def _beginning(original: Callable[..., Any], announce: Callable[[str], None]) -> Callable[..., Any]:
     @functools.wraps(original)
     def begin(args: Any) -> Any:
-        """Hands it the options in force, which may be the environment's."""
         config, given = PerfConfig.from_args(args), copy.copy(args)
         is_kept = config.enable_perf_monitor and config.perf_host_monitor == KEEP
         if config.enable_perf_monitor and not is_kept:

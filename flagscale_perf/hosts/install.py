@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NoReturn, TextIO
 
-from flagscale_perf.arguments import PerfConfig, add_perf_arguments, check_profile, unknown_variables
+from flagscale_perf.arguments import PerfConfig, add_perf_arguments, unknown_variables
 from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts import host_monitor, rehearsal
+from flagscale_perf.hosts.autostart import asks_for_monitor, rehearsal_mode
 from flagscale_perf.hosts.bridge import PRETRAIN_MODULE, patch_bridge
-from flagscale_perf.hosts.command_line import asks_for_monitor, rehearsal_mode
 from flagscale_perf.hosts.import_hook import ImportHook
 from flagscale_perf.hosts.megatron import ARGUMENTS_MODULE, LOOP_MODULES, patch_loop
 from flagscale_perf.hosts.patching import Patches
@@ -94,7 +94,6 @@ class Installation:
 
         @functools.wraps(leave)
         def noted(code: Any = None, /) -> NoReturn:
-            """Leaves as before."""
             self._exit_code = code
             leave(code)
 
@@ -144,7 +143,6 @@ class Installation:
 
         @functools.wraps(add_host_arguments)
         def add_megatron_arguments(parser: Any) -> Any:
-            """Adds the monitor's options to the host's."""
             parser = add_perf_arguments(add_host_arguments(parser))
             # A host that adds a monitor's flags of its own after this point replaces ours instead of failing.
             parser.conflict_handler = "resolve"
@@ -152,7 +150,6 @@ class Installation:
 
         @functools.wraps(parse_args)
         def parse(*args: Any, **kwargs: Any) -> Any:
-            """Parses as the host does, then checks the monitor's options."""
             parsed = parse_args(*args, **kwargs)
             self.hooks.attach(lambda: self._check(parsed))
             return parsed
@@ -188,7 +185,6 @@ def _refuse_wrong(given: Any) -> PerfConfig:
     """The options in force. A wrong one, in the host's arguments or the environment, ends the process."""
     try:
         config = PerfConfig.from_args(given)
-        check_profile(config, given if isinstance(given, Mapping) else vars(given))
         check_asked(config)
         return config
     except PerfError as error:

@@ -56,7 +56,8 @@ class PerfMonitor:
         self._in_training = Patches()
         self.timers = SilentTimers()
         self._model = model
-        self._loop = ManualLoop(model, training, PerfConfig.from_args({}) if config is None else config)
+        checked = PerfConfig.from_args({}) if config is None else PerfConfig.from_args(config, environ={})
+        self._loop = ManualLoop(model, training, checked)
 
     def __enter__(self) -> PerfMonitor:
         """Begins the session: training starts now."""

@@ -23,16 +23,15 @@ from flagscale_perf.hosts import host_monitor
 from flagscale_perf.hosts.core_loop import (
     Training,
     facts_of,
+    host_name,
     lockstep_group,
     microbatch_counter,
     pipeline_stage,
 )
-from flagscale_perf.hosts.core_phases import patch_core
-from flagscale_perf.hosts.host_names import host_name
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.profiled import begin_profile
 from flagscale_perf.hosts.timers import can_mark_phases, mark_phases, time_mark
-from flagscale_perf.hosts.wrappers import data_skipped, ending, opening, paused
+from flagscale_perf.hosts.wrappers import data_skipped, ending, opening, patch_core, paused
 from flagscale_perf.spine.records import tuple_of
 from flagscale_perf.spine.units import for_stdout
 from flagscale_perf.training.facts import RunFacts
@@ -63,9 +62,12 @@ HOOK_POINTS: dict[str, str] = {
 OPTIONAL_POINTS = {"extra_evaluate_and_print_results"}
 # Arguments under which a sequence is no whole document of its full length.
 PACKING_ARGUMENTS = (
-    "reset_attention_mask", "sft", "variable_seq_lengths", "enable_variable_seq_lengths",
+    "reset_attention_mask",
+    "sft",
+    "variable_seq_lengths",
+    "enable_variable_seq_lengths",
     "dataloader_inter_document_masking",
-)  # fmt: skip
+)
 REQUIRED_POINTS = ("train", "train_step")
 
 
@@ -222,7 +224,6 @@ def _train(module: ModuleType, hooks: TrainingHooks, rehearsing: bool) -> Callab
     run = ending(original, hooks, in_training)
 
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Starts the session once the host's state is complete."""
         loop = MegatronLoop(module, rehearsing)
         hooks.train_start(loop)
         if hooks.active:
@@ -231,7 +232,6 @@ def _train(module: ModuleType, hooks: TrainingHooks, rehearsing: bool) -> Callab
 
     @functools.wraps(original)
     def train(*args: Any, **kwargs: Any) -> Any:
-        """Runs the host's `train` inside a session."""
         hooks.attach(lambda: begin(args, kwargs))
         return run(*args, **kwargs)
 
@@ -241,7 +241,6 @@ def _train(module: ModuleType, hooks: TrainingHooks, rehearsing: bool) -> Callab
 def _train_step(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[..., Any]:
     @functools.wraps(original)
     def train_step(*args: Any, **kwargs: Any) -> Any:
-        """Marks the step's start and end."""
         if not hooks.active:
             return original(*args, **kwargs)
         hooks.step_start()
@@ -256,7 +255,6 @@ def _train_step(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[
 def _training_log(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[..., Any]:
     @functools.wraps(original)
     def training_log(*args: Any, **kwargs: Any) -> Any:
-        """Takes the lengths of packed documents, which only this call is given."""
         if hooks.active:
             real_tokens = kwargs.get("total_real_tokens_in_batch")
             squared_lengths = kwargs.get("seqlen_squared_sum_in_batch")
@@ -274,7 +272,6 @@ def _update_num_microbatches(original: Callable[..., Any], hooks: TrainingHooks)
     def update_num_microbatches(*args: Any, **kwargs: Any) -> Any:
         # The loop calls it twice a pass and, while skipping data, once for each iteration skipped: only the
         # first call of a pass does without the consistency check.
-        """Marks the top of the loop and the iterations whose data is skipped."""
         if hooks.active and kwargs.get("consistency_check") is False:
             hooks.loop_top()
         return original(*args, **kwargs)

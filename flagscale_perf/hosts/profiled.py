@@ -12,8 +12,8 @@ from typing import Any
 
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.hooks import Loop, TrainingHooks
+from flagscale_perf.options.values import Steps
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.steps import Steps
 
 PROFILING_MODULE = "flagscale_perf.hosts.profiling.megatron"
 ABSENT = "this installation of flagscale_perf has no profiling; install the whole package"
@@ -50,8 +50,6 @@ def begin_profile(hooks: TrainingHooks, loop: Loop, models: Callable[[], Any]) -
         f"{steps.last - steps.first + 1} iterations{ranks} from {steps.first} on{again} are profiled, each"
         f" beside {config.perf_profile_clean} clean; they take longer"
     )
-    if warning := _profiling(config).warning(config):
-        hooks.note(warning)
 
 
 def _profiling(config: PerfConfig) -> ModuleType:

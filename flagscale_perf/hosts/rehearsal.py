@@ -68,7 +68,7 @@ class CpuStream:
         """Nothing to wait for."""
 
     def query(self) -> bool:
-        """Always done."""
+        """An event is always done."""
         return True
 
     def record_event(self, event: Any = None) -> Any:
@@ -94,7 +94,7 @@ class CpuEvent:
         self._at_s = time.perf_counter()
 
     def query(self) -> bool:
-        """Always done."""
+        """An event is always done."""
         return True
 
     def synchronize(self) -> None:
@@ -156,11 +156,9 @@ def host_patches(patches: Patches) -> dict[str, Callable[[ModuleType], None]]:
     """By host module: what to replace in it once it is imported."""
 
     def fused_kernels(module: ModuleType) -> None:
-        """Builds no CUDA kernels."""
         patches.set(module, "load", lambda *_: None)
 
     def tensor_parallel_random(module: ModuleType) -> None:
-        """Takes the CPU's generator for the device's."""
         import torch
 
         patches.set(module, "_get_cuda_rng_state", lambda *_, **__: torch.get_rng_state())
@@ -274,7 +272,6 @@ def _redirect_rng(torch: Any, patches: Patches) -> None:
     import torch.cuda.random as cuda_random
 
     def seed(value: int) -> None:
-        """Seeds the CPU's generator."""
         torch.default_generator.manual_seed(int(value))
 
     for module in (torch.cuda, cuda_random):
@@ -288,13 +285,11 @@ def _redirect_tensors(torch: Any, patches: Patches) -> None:
     cpu = torch.device("cpu")
 
     def on_cpu(device: Any) -> Any:
-        """The CPU in place of a CUDA device; anything else as it is."""
         is_index = isinstance(device, int) and not isinstance(device, bool)
         is_cuda = isinstance(device, str | torch.device) and str(device).startswith("cuda")
         return cpu if is_index or is_cuda else device
 
     def to_arg(arg: Any) -> Any:
-        """The same for a positional argument, which may be a dtype or a tensor."""
         return on_cpu(arg) if isinstance(arg, str | torch.device) else arg
 
     for name in FACTORIES:
@@ -310,7 +305,6 @@ def _with_device(
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        """Calls it with CUDA devices replaced and nothing pinned."""
         kwargs.pop("pin_memory", None)
         if "device" in kwargs:
             kwargs["device"] = on_cpu(kwargs["device"])
@@ -326,7 +320,6 @@ def _cuda_type_name(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def type_(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """As torch's, with the name of the CUDA type."""
         result = original(self, *args, **kwargs)
         asked_for_name = isinstance(result, str) and not args and not kwargs
         return result.replace("torch.", "torch.cuda.", 1) if asked_for_name else result

@@ -78,7 +78,6 @@ def _marking(host_class: type, hooks: TrainingHooks) -> type:
     known = answers.known
 
     def call(self: Any, name: str, log_level: int | None = None) -> Any:
-        """The host's timer of this name, with marks."""
         try:
             return known[log_level][name]
         except KeyError:
@@ -165,7 +164,6 @@ def _marking_methods(hooks: TrainingHooks) -> dict[str, Callable[..., None]]:
     """Both are written out because they run for every mark, to which a common function would add a call."""
 
     def start(self: Any, barrier: bool = False) -> None:
-        """Marks the phase's start."""
         mark = hooks.mark
         if mark is not None:
             try:
@@ -174,7 +172,6 @@ def _marking_methods(hooks: TrainingHooks) -> dict[str, Callable[..., None]]:
                 hooks.phase_failed(error)
 
     def stop(self: Any, barrier: bool = False) -> None:
-        """Marks the phase's end."""
         mark = hooks.mark
         if mark is not None:
             try:
@@ -224,13 +221,11 @@ class Shadow:
         marking = _silent_shadow(SilentTimer(), _silent_shadows(SilentTimer, hooks), hooks, number)
 
         def start(*args: Any, **kwargs: Any) -> Any:
-            """Starts the host's timer, then marks the phase's start."""
             result = host_timer.start(*args, **kwargs)
             marking.start()
             return result
 
         def stop(*args: Any, **kwargs: Any) -> Any:
-            """Stops the host's timer, then marks the phase's end."""
             result = host_timer.stop(*args, **kwargs)
             marking.stop()
             return result

@@ -5,6 +5,7 @@ untouched.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,17 @@ from flagscale_perf.hooks import Pause, TrainingHooks
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import phase_timer
 from flagscale_perf.spine.clock import monotonic_ns
+from flagscale_perf.training.phases import AGREEMENT, ZERO_GRAD
+
+# Module -> class, method and the phase it is.
+CORE_PHASES = {
+    "megatron.core.distributed.distributed_data_parallel": (
+        "DistributedDataParallel",
+        "zero_grad_buffer",
+        ZERO_GRAD,
+    ),
+    "megatron.core.rerun_state_machine": ("RerunStateMachine", "should_run_forward_backward", AGREEMENT),
+}
 
 
 def ending(original: Callable[..., Any], hooks: TrainingHooks, in_training: Patches) -> Callable[..., Any]:
@@ -21,7 +33,6 @@ def ending(original: Callable[..., Any], hooks: TrainingHooks, in_training: Patc
 
     @functools.wraps(original)
     def train(*args: Any, **kwargs: Any) -> Any:
-        """Runs the loop and ends the training however it is left."""
         try:
             result = original(*args, **kwargs)
         except BaseException as error:  # SystemExit and KeyboardInterrupt end a training, too; raised again
@@ -40,7 +51,6 @@ def leaving(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[...,
 
     @functools.wraps(original)
     def left_call(*args: Any, **kwargs: Any) -> Any:
-        """Marks that the loop is over."""
         if hooks.active:
             hooks.loop_left()
         return original(*args, **kwargs)
@@ -53,7 +63,6 @@ def paused(original: Callable[..., Any], hooks: TrainingHooks, kind: Pause) -> C
 
     @functools.wraps(original)
     def paused_call(*args: Any, **kwargs: Any) -> Any:
-        """Marks the pause and its end, also by an exception."""
         if not hooks.active:
             return original(*args, **kwargs)
         hooks.pause(kind)
@@ -71,7 +80,6 @@ def data_skipped(original: Callable[..., Any], hooks: TrainingHooks) -> Callable
 
     @functools.wraps(original)
     def dummy_train_step(*args: Any, **kwargs: Any) -> Any:
-        """Records the skipped iteration with its time."""
         start_ns = monotonic_ns()
         result = original(*args, **kwargs)
         if hooks.active:
@@ -87,7 +95,6 @@ def phased(original: Callable[..., Any], hooks: TrainingHooks, name: str) -> Cal
 
     @functools.wraps(original)
     def phased_call(*args: Any, **kwargs: Any) -> Any:
-        """Marks the phase's start and its end, also by an exception."""
         timer.start()
         try:
             return original(*args, **kwargs)
@@ -103,8 +110,18 @@ def opening(original: Callable[..., Any], hooks: TrainingHooks, name: str) -> Ca
 
     @functools.wraps(original)
     def opening_call(*args: Any, **kwargs: Any) -> Any:
-        """Marks the phase's start."""
         timer.start()
         return original(*args, **kwargs)
 
     return opening_call
+
+
+def patch_core(hooks: TrainingHooks, patches: Patches) -> None:
+    """Wraps what takes time in Megatron-Core's own methods and has no timer, where that is loaded: zeroing
+    the gradient buffers passes over the memory of every gradient, and whether a result is valid is agreed on
+    by all ranks. A Megatron-Core without one of them is left alone.
+    """
+    for module, (class_name, name, phase) in CORE_PHASES.items():
+        owner = getattr(sys.modules.get(module), class_name, None)
+        if original := getattr(owner, name, None):
+            patches.set(owner, name, phased(original, hooks, phase))

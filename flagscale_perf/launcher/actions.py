@@ -1,4 +1,4 @@
-"""What `action=` can do. Each action takes the resolved configuration and returns the exit status."""
+"""What `action=` can do. Each action returns the exit status."""
 
 from __future__ import annotations
 
@@ -12,17 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from flagscale_perf.launcher import cluster
-from flagscale_perf.launcher.config import (
-    Directories,
-    Job,
-    read_action,
-    read_directories,
-    read_hostfile,
-    read_job,
-    read_settings,
-)
-from flagscale_perf.launcher.ended import explain
-from flagscale_perf.launcher.follow import Follower, Progress, is_row_since, iteration_of
+from flagscale_perf.launcher.config import Directories, Job, Setting, read_asked, read_job
+from flagscale_perf.launcher.ended import explain, log_rows, reason, sessions, summary
+from flagscale_perf.launcher.follow import Follower, Progress, is_row_since, iteration_of, last_lines
 from flagscale_perf.launcher.job import (
     exit_code,
     refuse_if_running,
@@ -31,25 +23,27 @@ from flagscale_perf.launcher.job import (
     started_at,
     stop_job,
     was_stopped,
+    write_script,
 )
 from flagscale_perf.launcher.machine import Kills, Machine
-from flagscale_perf.launcher.paths import ExperimentPaths
-from flagscale_perf.launcher.plan import Plan, make_plan, perf_options
+from flagscale_perf.launcher.plan import ExperimentPaths, Plan, make_plan, perf_options
 from flagscale_perf.launcher.preflight import check
-from flagscale_perf.launcher.results import log_rows, reason, sessions, summary
-from flagscale_perf.launcher.script import write_script
-from flagscale_perf.launcher.settings import Setting
-from flagscale_perf.launcher.tail import last_lines
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.session import REALTIME_FILE, age_key
 
 _TEST_ITERATIONS = 2
 # A trial neither loads nor leaves a checkpoint, logs every iteration, and has directories of its own.
 _TRIAL = {
-    "exit_interval": _TEST_ITERATIONS, "log_interval": 1, "perf_log_interval": 1,
-    "save": None, "load": None, "save_interval": None, "wandb_project": None,
-    "perf_log_dir": "logs/perf_monitor", "tensorboard_dir": "tensorboard",
-}  # fmt: skip
+    "exit_interval": _TEST_ITERATIONS,
+    "log_interval": 1,
+    "perf_log_interval": 1,
+    "save": None,
+    "load": None,
+    "save_interval": None,
+    "wandb_project": None,
+    "perf_log_dir": "logs/perf_monitor",
+    "tensorboard_dir": "tensorboard",
+}
 
 
 def perform(config: Mapping[str, Any], open_runner: cluster.OpenRunner) -> int:
@@ -57,15 +51,17 @@ def perform(config: Mapping[str, Any], open_runner: cluster.OpenRunner) -> int:
 
     Returns the exit status. Raises PerfError for a mistake in the configuration.
     """
-    name = read_action(config)
-    hostfile = read_hostfile(config)
-    if hostfile is not None:
-        return cluster.dispatch(read_job(config), hostfile, open_runner)
-    return _ACTIONS[name](config)
-
-
-def _run(config: Mapping[str, Any]) -> int:
+    asked = read_asked(config)
+    if asked.action == "stop" and asked.hostfile is None:
+        _say(stop_job(ExperimentPaths.of(asked.directories, os.getcwd())))
+        return 0
     job = read_job(config)
+    if job.hostfile is not None:
+        return cluster.dispatch(make_plan(job, os.getcwd(), os.environ), open_runner)
+    return _ACTIONS[job.action](job)
+
+
+def _run(job: Job) -> int:
     plan = _prepare(job)
     if not job.background:
         return _run_to_the_end(plan)[0]
@@ -94,7 +90,7 @@ def _run_to_the_end(plan: Plan) -> tuple[int, Follower]:
     except BrokenPipeError:  # as behind `| head`
         if process.poll() is None:
             with contextlib.suppress(OSError):
-                print("nobody reads this any more:", *left_it, sep="\n", file=sys.stderr)
+                print("the reader of this output has gone:", *left_it, sep="\n", file=sys.stderr)
         raise
     for line in _end(plan, code, kills, sorted(sessions(plan.perf.perf_log_dir) - earlier, key=age_key)):
         _say(line)
@@ -102,7 +98,7 @@ def _run_to_the_end(plan: Plan) -> tuple[int, Follower]:
 
 
 def _end(plan: Plan, code: int, kills: Kills, new: list[str]) -> Iterator[str]:
-    """What is said of a job that has ended; `new` are the monitor's sessions of it. Last comes what went
+    """Lines about a job that has ended; `new` are the monitor's sessions of it. The last ones say what went
     wrong, or else what was found.
     """
     stopped, last = was_stopped(plan.paths), reason(plan.paths.output)
@@ -120,8 +116,8 @@ def _end(plan: Plan, code: int, kills: Kills, new: list[str]) -> Iterator[str]:
         yield from (*explain(code, last, kills, Machine().kills()), status)
 
 
-def _dryrun(config: Mapping[str, Any]) -> int:
-    plan = _prepare(read_job(config), starts=False)
+def _dryrun(job: Job) -> int:
+    plan = _prepare(job, starts=False)
     _say(
         "command:",
         shlex.join(plan.command),
@@ -131,9 +127,9 @@ def _dryrun(config: Mapping[str, Any]) -> int:
     return 0
 
 
-def _test(config: Mapping[str, Any]) -> int:
+def _test(job: Job) -> int:
     """A short trial in `<exp_dir>/test`: starts, trains two iterations, logs."""
-    plan = _prepare(_trial_of(read_job(config)))
+    plan = _prepare(_trial_of(job))
     code, follower = _run_to_the_end(plan)
     seen = follower.progress.rows if plan.perf.enable_perf_monitor else follower.progress.iteration
     if code == 0 and not seen:
@@ -155,13 +151,9 @@ def _trial_of(job: Job) -> Job:
     return replace(job, directories=Directories(exp_dir, None), settings=kept | changed)
 
 
-def _stop(config: Mapping[str, Any]) -> int:
-    _say(stop_job(ExperimentPaths.of(read_directories(config), os.getcwd())))
-    return 0
-
-
-def _query(config: Mapping[str, Any]) -> int:
-    paths = ExperimentPaths.of(read_directories(config), os.getcwd())
+def _query(job: Job) -> int:
+    paths = ExperimentPaths.of(job.directories, os.getcwd())
+    realtime = os.path.join(perf_options(job.settings, paths, os.environ).perf_log_dir, REALTIME_FILE)
     _say(f"{paths.exp_dir}: {_state(paths)}")
     code = exit_code(paths)
     if code and not was_stopped(paths):
@@ -170,9 +162,6 @@ def _query(config: Mapping[str, Any]) -> int:
     iterations = [found for line in lines if (found := iteration_of(line))]
     if iterations:
         _say("iteration {}/{}".format(*iterations[-1]))
-    realtime = os.path.join(
-        perf_options(read_settings(config), paths, os.environ).perf_log_dir, REALTIME_FILE
-    )
     start = started_at(paths)
     rows = [line for line in last_lines(realtime, 100) if is_row_since(line, start)]
     _say(*(rows or lines)[-1:])
@@ -214,10 +203,4 @@ def _say(*lines: str) -> None:
         print(line, flush=True)
 
 
-_ACTIONS: dict[str, Callable[[Mapping[str, Any]], int]] = {
-    "run": _run,
-    "dryrun": _dryrun,
-    "test": _test,
-    "stop": _stop,
-    "query": _query,
-}
+_ACTIONS: dict[str, Callable[[Job], int]] = {"run": _run, "dryrun": _dryrun, "test": _test, "query": _query}

@@ -13,10 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from flagscale_perf.launcher import entrypoint
-from flagscale_perf.launcher.config import Job
-from flagscale_perf.launcher.flagscale_root import HOW_TO_INSTALL, find_flagscale
-from flagscale_perf.launcher.plan import OUTPUT_KEYS, Plan, make_plan
-from flagscale_perf.launcher.settings import PERF_KEYS, Setting, as_text
+from flagscale_perf.launcher.config import PERF_KEYS
+from flagscale_perf.launcher.flagscale_root import HOW_TO_INSTALL
+from flagscale_perf.launcher.plan import OUTPUT_KEYS, Plan
 from flagscale_perf.spine.errors import PerfError
 
 _SAFE = re.compile(r"[A-Za-z0-9._/=:,@%+-]*")
@@ -31,35 +30,29 @@ _CHECKPOINT_KEYS, _LOGGING_KEYS = ("save", "load"), ("tensorboard_dir", "wandb_s
 OpenRunner = Callable[[str, dict[str, Any]], Any]
 
 
-def dispatch(job: Job, hostfile: str, open_runner: OpenRunner) -> int:
+def dispatch(plan: Plan, open_runner: OpenRunner) -> int:
     """Does the job's action through FlagScale's SSH runner. Returns 0. Raises PerfError for what it could not
     carry out safely.
     """
-    cwd = os.getcwd()
-    hostfile = os.path.join(cwd, hostfile)
+    hostfile = os.path.join(plan.paths.cwd, plan.job.hostfile or "")
     if not os.path.isfile(hostfile):
         raise PerfError(
             f"experiment.runner.hostfile: no file {hostfile!r}; write one line `HOST slots=N` for each"
             " machine"
         )
-    root = find_flagscale(job.flagscale_root, os.environ)
-    if root is None:
+    if plan.root is None:
         raise PerfError(
             "experiment.runner.hostfile: several machines need FlagScale, which is not installed;"
             f" {HOW_TO_INSTALL}"
         )
-    plan = make_plan(job, cwd, os.environ)
     _refuse_unsafe(plan)
     _refuse_incomplete(plan)
     _refuse_unsafe_hosts(hostfile)
     try:
-        _perform(open_runner(root, flagscale_config(plan, hostfile)), plan)
-    except (
-        subprocess.CalledProcessError,
-        ValueError,
-    ) as error:  # FlagScale's, for a command or file that fails
+        _perform(open_runner(plan.root, flagscale_config(plan, hostfile)), plan)
+    except (subprocess.CalledProcessError, ValueError) as error:  # FlagScale's, for what fails
         raise PerfError(
-            f"action={job.action}: FlagScale's runner failed: {error}; its own messages stand above"
+            f"action={plan.job.action}: FlagScale's runner failed: {error}; its own messages stand above"
         ) from None
     return 0
 
@@ -121,7 +114,7 @@ def _refuse_unsafe(plan: Plan) -> None:
     }
     for key, setting in plan.settings.items():
         is_strict = key in PERF_KEYS or key in OUTPUT_KEYS
-        for text in _texts(setting):
+        for text in setting.texts:
             if is_strict:
                 strict[setting.path] = text
             elif _EXECUTED.search(text):
@@ -148,11 +141,6 @@ def _refuse_incomplete(plan: Plan) -> None:
             "experiment.envs: FlagScale's runner needs the devices of a machine; add for example"
             " CUDA_VISIBLE_DEVICES=0,1,2,3"
         )
-
-
-def _texts(setting: Setting) -> list[str]:
-    values = setting.value if isinstance(setting.value, list) else [setting.value]
-    return [as_text(value, setting.path) for value in values if value is not None]
 
 
 def _refuse_unsafe_hosts(hostfile: str) -> None:

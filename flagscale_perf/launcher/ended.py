@@ -1,4 +1,4 @@
-"""Why a job failed, in a sentence: what the exit status of torchrun or of a rank means.
+"""What is shown when a job has ended: the log's last rows, findings, the next command, and why it failed.
 
 torchrun names the rank that failed first (`failed (exitcode: -9) local_rank: 3 (pid: 77)`) and itself ends
 with 1. A negative exit code is the signal that ended the rank.
@@ -6,12 +6,21 @@ with 1. A negative exit code is the signal that ended the rank.
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 
+from flagscale_perf.launcher.follow import is_heading, is_row_or_remark, last_lines
 from flagscale_perf.launcher.machine import Kills
+from flagscale_perf.launcher.plan import Plan
+from flagscale_perf.spine.session import file_names, page_name, session_of
 
+_LOG_LINES = 15
+_OUTPUT_LINES = 30
+_REPORT_TIMEOUT_S = 60
 FAILED = re.compile(r"failed \(exitcode: (-?\d+)\)(?: local_rank: (\d+))?(?: \(pid: (\d+)\))?")
 _SIGNALS = {
     signal.SIGTERM: "it was asked to end: by a scheduler at its time limit, or by kill",
@@ -36,13 +45,69 @@ _MEMORY_IS_OUT = (
 )
 
 
+def sessions(perf_log_dir: str) -> set[str]:
+    """Ids of the monitor's sessions in the directory, now."""
+    try:
+        names = os.listdir(perf_log_dir)
+    except OSError:
+        return set()
+    return {session for name in names if (session := session_of(name)) is not None}
+
+
+def reason(output: str) -> list[str]:
+    """The last lines of a failed job's output, up to where torchrun begins to speak of itself; of a job that
+    torchrun has restarted, those of the last start.
+    """
+    lines = last_lines(output, 1000)
+    ends = [index + 1 for index, line in enumerate(lines) if FAILED.search(line)]
+    begin, end = ([0, *ends] if ends else [0, len(lines)])[-2:]
+    return lines[begin:end][-_OUTPUT_LINES:]
+
+
+def log_rows(perf_log_dir: str, session: str, width: int) -> list[str]:
+    """The last rows and remarks of a session's log under their heading, each at most `width` characters."""
+    path = os.path.join(perf_log_dir, file_names(session)["metrics"])
+    end = last_lines(path, 1000)
+    heading = [line for line in end if is_heading(line)][-1:]
+    rows = [line for line in end if is_row_or_remark(line)][-_LOG_LINES:]
+    return [line[:width] for line in heading + rows]
+
+
+def summary(plan: Plan, session: str) -> list[str]:
+    """What was found in a session, where its time went, its page, and the next command."""
+    directory = plan.perf.perf_log_dir
+    page = plan.paths.shown(os.path.join(directory, page_name(session)))
+    command = [sys.executable, "-m", "flagscale_perf", "report", plan.paths.shown(directory)]
+    command += ["--session", session, "--page", page]
+    search = os.pathsep.join([*plan.pythonpath, *filter(None, [os.environ.get("PYTHONPATH")])])
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_REPORT_TIMEOUT_S,
+            check=False,
+            cwd=plan.paths.cwd,
+            env={**os.environ, "PYTHONPATH": search},
+        )
+    except subprocess.TimeoutExpired:
+        return [f"no summary: `flagscale-perf report` took longer than {_REPORT_TIMEOUT_S} s"]
+    lines = done.stdout.rstrip().splitlines()
+    if done.returncode != 0:
+        complaint = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        what = "page" if lines else "summary"
+        lines.append(f"no {what}: `flagscale-perf report` ended with {done.returncode}: {complaint}")
+    return lines
+
+
 def explain(status: int, output: Sequence[str], before: Kills | None, after: Kills) -> list[str]:
     """At most one line: what ended the job with this exit status, as far as that can be known.
 
     Args:
         status: of the job; not 0.
         output: its last lines, up to where torchrun names the rank that failed.
-        before: the kernel's counters at its start; None if nobody read them.
+        before: the kernel's counters at its start; None if they were not read.
         after: the same at its end.
     """
     found = next((found for line in reversed(output) if (found := FAILED.search(line))), None)
@@ -69,7 +134,7 @@ def _reason(number: int, before: Kills | None, after: Kills) -> str:
 
 
 def _kill_reason(before: Kills | None, after: Kills) -> str:
-    """Of SIGKILL, by the kernel's counters of processes that it has killed for want of memory."""
+    """Why SIGKILL came, by the kernel's counters of processes killed for want of memory."""
     before = before or Kills(None, None)
     in_group, on_machine = _more(before.group, after.group), _more(before.machine, after.machine)
     if in_group:

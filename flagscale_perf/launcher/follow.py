@@ -9,11 +9,14 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TextIO
+from typing import IO, TextIO
 
-from flagscale_perf.launcher.tail import Tail, size_of
+from flagscale_perf.spine import files
 from flagscale_perf.spine.session import REALTIME_FILE
+from flagscale_perf.spine.units import printable
 
+_CHUNK_BYTES = 1 << 20
+_LONGEST_LINE_BYTES = 1 << 16
 _POLL_S = 0.2
 _BAR_CHARS = 24
 _MARK_CHARS = 3  # of what runs through the bar while the length of the job is not known
@@ -27,6 +30,58 @@ _DOING = re.compile(r"(?:\[default\d+\]:)?[ >]*(\S.*) \.\.\.")  # Megatron, of w
 _ROW = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s")
 _ROW_OR_REMARK = re.compile("(?:# )?" + _ROW.pattern)
 _SHOWN_COLUMNS = {"Samples/s": "samples/s", "Tokens/s": "tokens/s", "Time(ms)": "ms"}
+
+
+def open_regular(path: str) -> IO[bytes] | None:
+    """Opens a regular file for reading; None for anything else, such as a pipe, which could block."""
+    try:
+        return os.fdopen(files.open_regular(path), "rb")
+    except OSError:
+        return None
+
+
+def last_lines(path: str, count: int) -> list[str]:
+    """The last whole or unfinished lines, printable; looks at the last 64 KiB only. [] without the file."""
+    file = open_regular(path)
+    if file is None:
+        return []
+    with file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _LONGEST_LINE_BYTES))
+        text = file.read(_LONGEST_LINE_BYTES).decode(errors="replace")
+    return [printable(line) for line in text.splitlines()[-count:]]
+
+
+def size_of(path: str) -> int:
+    """Bytes in the file; 0 without it."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+class Tail:
+    """New lines of a file that another process writes; it may appear late, be emptied, or hold anything."""
+
+    def __init__(self, path: str, start: int) -> None:
+        """Skips the first `start` bytes: what stood there before the job began."""
+        self._path = path
+        self._at = start
+        self._rest = b""
+
+    def lines(self) -> list[str]:
+        """Whole lines since the last call, printable. Reads at most 1 MiB; the next call goes on there."""
+        file = open_regular(self._path)
+        if file is None:
+            return []
+        with file:
+            if os.fstat(file.fileno()).st_size < self._at:
+                self._at, self._rest = 0, b""
+            file.seek(self._at)
+            chunk = file.read(_CHUNK_BYTES)
+        self._at += len(chunk)
+        *whole, self._rest = (self._rest + chunk).split(b"\n")
+        self._rest = self._rest[-_LONGEST_LINE_BYTES:]
+        return [printable(line.decode(errors="replace")) for line in whole]
 
 
 def iteration_of(line: str) -> tuple[int, int] | None:
@@ -103,7 +158,7 @@ class Progress:
 
     @property
     def share(self) -> float:
-        """Of the iterations, how much is done; 0 while their number is not known."""
+        """The share of the iterations that is done; 0 while their number is not known."""
         return min(1.0, self.iteration / self.iterations) if self.iterations else 0.0
 
     def bar(self, width: int, elapsed_s: float = 0.0, moves: bool = False) -> str:

@@ -1,5 +1,4 @@
-"""One running job: started in a session of its own with an output file of its own, found again by its pid
-file, stopped.
+"""One job: its script, its start in a session and with an output file of its own, its pid file, its end.
 
 The pid file holds the process id and its start time by the kernel, so that a process id used again is never
 mistaken for the job.
@@ -10,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from flagscale_perf.launcher.paths import ExperimentPaths
+from flagscale_perf.launcher.plan import ExperimentPaths, Plan
 from flagscale_perf.spine import stop_note
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.processes import ProcessStat, process_stat
@@ -107,9 +107,12 @@ def _start(paths: ExperimentPaths) -> subprocess.Popen[bytes]:
         with open(paths.output, "ab") as output:
             process = subprocess.Popen(
                 ["bash", "-c", _WRAPPER, "run.py", paths.script, paths.exit_file],
-                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
                 env={**os.environ, stop_note.VARIABLE: paths.stop_file},
-            )  # fmt: skip
+            )
         try:
             _write_pid_file(paths, process.pid)
         except OSError:
@@ -221,3 +224,58 @@ def _kill(job: ProcessId, workers: list[ProcessId]) -> None:
         if _is_alive(process):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+def render(plan: Plan) -> str:
+    """The script's text. `experiment.cmds.before_start` is the user's own shell code and goes in as it is."""
+    lines = [
+        "#!/usr/bin/env bash",
+        "# Written by run.py; written anew by every action=run, test and dryrun.",
+        "set -eu",
+        f"cd -- {shlex.quote(plan.paths.cwd)}",
+    ]
+    if plan.job.before_start:
+        lines += [
+            "set +u  # activation scripts of environments rarely stand `set -u`",
+            plan.job.before_start,
+            "set -eu",
+        ]
+    for name, value in plan.job.env.items():
+        lines.append(f"unset -v {name}" if value is None else f"export {name}={shlex.quote(value)}")
+    if plan.pythonpath:
+        lines.append(
+            "export"
+            f" PYTHONPATH={shlex.quote(os.pathsep.join(plan.pythonpath))}${{PYTHONPATH:+:${{PYTHONPATH}}}}"
+        )
+    return "\n".join([*lines, f"exec -- {shlex.join(plan.command)}", ""])
+
+
+def write_script(plan: Plan) -> str:
+    """Replaces the script. Returns its path. Raises PerfError if bash cannot parse `before_start`."""
+    plan.paths.make()
+    path = plan.paths.script
+    temporary = f"{path}.{os.getpid()}"
+    try:
+        with open(temporary, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+            file.write(render(plan))
+        os.chmod(temporary, 0o750)
+        checked = subprocess.run(
+            ["bash", "-n", temporary], capture_output=True, text=True, errors="replace", check=False
+        )
+        if checked.returncode != 0:
+            complaint = checked.stderr.strip()
+            raise PerfError(
+                f"experiment.cmds.before_start: {plan.job.before_start!r} is not whole bash code: "
+                f"{complaint};"
+                " mend its quotes"
+            )
+        os.replace(temporary, path)
+    except OSError as error:
+        raise PerfError(
+            f"experiment.exp_dir: cannot write {path!r}: {error.strerror}; give a directory that can be"
+            " written"
+        ) from None
+    finally:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+    return path

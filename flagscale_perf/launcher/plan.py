@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import site
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import flagscale_perf
-from flagscale_perf.arguments import PerfConfig, check_option, check_profile, unknown_variables
-from flagscale_perf.launcher.config import Job
+from flagscale_perf.arguments import PerfConfig, unknown_variables
+from flagscale_perf.launcher.config import PERF_KEYS, Directories, Job, Setting, Settings, is_option_like
 from flagscale_perf.launcher.flagscale_root import find_entrypoint, find_flagscale, import_paths
-from flagscale_perf.launcher.paths import ExperimentPaths
-from flagscale_perf.launcher.settings import HOST_PERF_KEYS, PERF_KEYS, Setting, Settings, option, to_argv
-from flagscale_perf.spine.errors import PerfError, did_you_mean, is_misspelt
+from flagscale_perf.options.table import flag_of
+from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.training.figures import TABLE
 
-_NEGATED = {f"no_{option.name}" for option in fields(PerfConfig) if isinstance(option.default, bool)}
 OUTPUT_KEYS = ("perf_log_dir", "save", "load", "tensorboard_dir", "wandb_save_dir")
 _FILE_KEYS = ("tokenizer_model", "tokenizer_path")  # and every *_file
 _RENDEZVOUS = {
@@ -30,6 +28,88 @@ _RENDEZVOUS = {
 }
 
 
+_HOST = "host_0_localhost"
+
+
+@dataclass(frozen=True)
+class ExperimentPaths:
+    """The files of an experiment on this machine, named as FlagScale names them.
+
+    Attributes:
+        exp_dir: absolute.
+        log_dir: absolute; `<exp_dir>/logs` unless the configuration says otherwise.
+        cwd: the directory the command was typed in, absolute.
+    """
+
+    exp_dir: str
+    log_dir: str
+    cwd: str
+
+    @classmethod
+    def of(cls, directories: Directories, cwd: str) -> ExperimentPaths:
+        """The files of these directories, as a command that was typed in `cwd` names them."""
+        exp_dir = os.path.normpath(os.path.join(cwd, directories.exp_dir))
+        if directories.log_dir is None:
+            return cls(exp_dir, os.path.join(exp_dir, "logs"), cwd)
+        return cls(exp_dir, cls(exp_dir, "", cwd).resolve(directories.log_dir), cwd)
+
+    @property
+    def script(self) -> str:
+        """The bash script that starts the job."""
+        return os.path.join(self.log_dir, "scripts", f"{_HOST}_run.sh")
+
+    @property
+    def output(self) -> str:
+        """What the last job writes to stdout and stderr."""
+        return os.path.join(self.log_dir, f"{_HOST}.output")
+
+    @property
+    def pid_file(self) -> str:
+        """`PID STARTTIME` of the job's first process."""
+        return os.path.join(self.log_dir, "pids", f"{_HOST}.pid")
+
+    @property
+    def exit_file(self) -> str:
+        """The job's exit status, once it has one."""
+        return os.path.join(self.log_dir, "pids", f"{_HOST}.exit")
+
+    @property
+    def stop_file(self) -> str:
+        """Left by `action=stop` before its signal: the end of the job was the user's wish."""
+        return os.path.join(self.log_dir, "pids", f"{_HOST}.stop")
+
+    @property
+    def lock_file(self) -> str:
+        """Held while a job is being started."""
+        return os.path.join(self.log_dir, "pids", f"{_HOST}.lock")
+
+    def resolve(self, path: str) -> str:
+        """An output path made absolute against the experiment directory.
+
+        A relative path that names the experiment directory itself (`./outputs/logs` with exp_dir `./outputs`)
+        is taken as typed: `outputs/outputs/logs` is never what was meant.
+        """
+        typed = os.path.normpath(os.path.join(self.cwd, path))
+        if os.path.isabs(path) or (_inside(typed, self.exp_dir) and not _inside(self.cwd, self.exp_dir)):
+            return typed
+        return os.path.normpath(os.path.join(self.exp_dir, path))
+
+    def shown(self, path: str) -> str:
+        """An absolute path as it is written where the command was typed: relative, if it is below."""
+        return os.path.relpath(path, self.cwd) if _inside(path, self.cwd) else path
+
+    def make(self) -> None:
+        """Creates the directories the launcher writes to. Raises PerfError where that cannot be done."""
+        for directory in (os.path.dirname(self.script), os.path.dirname(self.pid_file)):
+            try:
+                os.makedirs(directory, exist_ok=True)
+            except OSError as error:
+                raise PerfError(
+                    f"experiment.exp_dir: cannot create {directory!r}: {error.strerror}; give a directory"
+                    " that can be written"
+                ) from None
+
+
 @dataclass(frozen=True)
 class Plan:
     """One job.
@@ -37,6 +117,7 @@ class Plan:
     Attributes:
         job: as it is configured.
         paths: where its files are.
+        root: FlagScale's; None where it is not installed.
         command: the whole torchrun command, program first.
         pythonpath: directories put before the caller's PYTHONPATH.
         perf: the monitor's options in force; perf_log_dir is absolute.
@@ -47,6 +128,7 @@ class Plan:
 
     job: Job
     paths: ExperimentPaths
+    root: str | None
     command: list[str]
     pythonpath: list[str]
     perf: PerfConfig
@@ -57,57 +139,43 @@ class Plan:
 
 def make_plan(job: Job, cwd: str, environ: Mapping[str, str]) -> Plan:
     """Decides everything and writes nothing. Raises PerfError for whatever cannot work."""
+    environ = {name: text for name, text in {**environ, **job.env}.items() if text is not None}
     paths = ExperimentPaths.of(job.directories, cwd)
-    job_environ = {name: text for name, text in {**environ, **job.env}.items() if text is not None}
-    _refuse_unknown(job, job_environ)
-    _perf_settings(job.settings)  # before paths in them are resolved, so that a wrong one is shown as typed
-    root = find_flagscale(job.flagscale_root, job_environ)
+    perf = perf_options(job.settings, paths, environ)
+    for name, wrong in unknown_variables(environ).items():
+        raise PerfError(
+            f"{'experiment.envs.' if name in job.env else 'environment variable '}{name}: {wrong}"
+        )
+    root = find_flagscale(job.flagscale_root, environ)
     entrypoint = find_entrypoint(job.entrypoint, root, cwd)
     settings, resolved = _resolve(_with_default_outputs(job.settings), paths, root)
-    perf = perf_options(settings, paths, job_environ)
     settings["perf_log_dir"] = Setting("train.system.perf_log_dir", perf.perf_log_dir)
-    torchrun = [job.python, "-m", "torch.distributed.run", *_torchrun_options(job.torchrun, paths)]
-    command = [*torchrun, "-m", "flagscale_perf.launch", entrypoint, *to_argv(settings, perf)]
-    pythonpath = [*(import_paths(root) if root else []), *_own_directory()]
-    return Plan(job, paths, command, pythonpath, perf, settings, entrypoint, resolved)
+    return Plan(
+        job,
+        paths,
+        root,
+        command=[
+            *(job.python, "-m", "torch.distributed.run", *_torchrun_options(job, paths)),
+            *("-m", "flagscale_perf.launch", entrypoint, *to_argv(settings, perf)),
+        ],
+        pythonpath=[*(import_paths(root) if root else []), *_own_directory()],
+        perf=perf,
+        settings=settings,
+        entrypoint=entrypoint,
+        resolved=resolved,
+    )
 
 
 def perf_options(settings: Settings, paths: ExperimentPaths, environ: Mapping[str, str]) -> PerfConfig:
     """The monitor's options, perf_log_dir absolute. Raises PerfError naming option, value and cure."""
-    given = _perf_settings(settings)
-    perf = PerfConfig.from_args({key: setting.value for key, setting in given.items()}, environ)
-    _check_columns(perf)
-    check_profile(perf, {key: settings[key].value for key in (*given, "profile") if key in settings})
-    return replace(perf, perf_log_dir=paths.resolve(perf.perf_log_dir))
-
-
-def _check_columns(perf: PerfConfig) -> None:
+    perf = PerfConfig.from_args(
+        {key: setting.value for key, setting in settings.items()}, environ, lambda key: settings[key].path
+    )
     try:
         TABLE.named(perf.columns())
     except PerfError as error:
         raise PerfError(f"perf_columns: {error}") from None
-
-
-def _perf_settings(settings: Settings) -> Settings:
-    """The monitor's options that have a value. Raises PerfError for a wrong one, by its path in the yaml."""
-    given = {key: settings[key] for key in PERF_KEYS if key in settings and settings[key].value is not None}
-    for key, setting in given.items():
-        setting.text()  # refuses what is no single value
-        check_option(key, setting.value, setting.path)
-    return given
-
-
-def _refuse_unknown(job: Job, environ: Mapping[str, str]) -> None:
-    """What looks like an option of the monitor and is none would change nothing, and nobody would notice."""
-    for key, setting in job.settings.items():
-        of_monitor = key.startswith(("perf_", "no_perf_")) or is_misspelt(key, PERF_KEYS)
-        if of_monitor and key not in (*PERF_KEYS, *HOST_PERF_KEYS) and key not in _NEGATED:
-            raise PerfError(
-                f"{setting.path}: the monitor has no such option{did_you_mean(key, PERF_KEYS, 1)}"
-            )
-    for name, wrong in unknown_variables(environ).items():
-        where = f"experiment.envs.{name}" if name in job.env else f"environment variable {name}"
-        raise PerfError(f"{where}: {wrong}")
+    return replace(perf, perf_log_dir=paths.resolve(perf.perf_log_dir))
 
 
 def _with_default_outputs(settings: Settings) -> Settings:
@@ -132,7 +200,7 @@ def _resolve(settings: Settings, paths: ExperimentPaths, root: str | None) -> tu
         is_file = key in _FILE_KEYS or key.endswith("_file")
         if setting.value is None or not (is_file or key in OUTPUT_KEYS):
             continue
-        text = setting.text()
+        text = str(setting.value)
         if not text.strip():
             raise PerfError(f"{setting.path}: {text!r} is not a path; write one, or null to leave it out")
         path = _input_file(text, paths.cwd, root) if is_file else paths.resolve(text)
@@ -148,8 +216,8 @@ def _input_file(text: str, cwd: str, root: str | None) -> str:
     return in_root if not os.path.exists(os.path.join(cwd, text)) and os.path.exists(in_root) else text
 
 
-def _torchrun_options(torchrun: Mapping[str, str | None], paths: ExperimentPaths) -> list[str]:
-    given = dict(torchrun)
+def _torchrun_options(job: Job, paths: ExperimentPaths) -> list[str]:
+    given = dict(job.torchrun)
     given.setdefault("nproc_per_node", "1")
     options: list[str] = []
     if not _RENDEZVOUS & given.keys():
@@ -169,6 +237,37 @@ def _torchrun_options(torchrun: Mapping[str, str | None], paths: ExperimentPaths
 
 
 def _own_directory() -> list[str]:
-    """Where this package is, unless the job's Python finds it there anyway."""
+    """The directory of this package, unless the job's Python finds it anyway."""
     directory = os.path.dirname(os.path.dirname(os.path.abspath(flagscale_perf.__file__)))
     return [] if directory in [*site.getsitepackages(), site.getusersitepackages()] else [directory]
+
+
+def to_argv(settings: Settings, perf: PerfConfig) -> list[str]:
+    """The training script's arguments. Options of the monitor are taken from `perf`, where they are checked.
+
+    `true` is the bare flag. `false` is the absent flag; for an option of the monitor it is `--no-...`,
+    because some are on by default.
+    """
+    argv: list[str] = []
+    for key, setting in settings.items():
+        if setting.value is None:
+            continue
+        value = getattr(perf, key) if key in PERF_KEYS else setting.value
+        if value is True:
+            argv.append(flag_of(key))
+        elif value is False:
+            argv += [flag_of("no_" + key)] if key in PERF_KEYS else []
+        elif isinstance(value, list):
+            argv += [flag_of(key), *setting.texts]
+        else:
+            argv += option(flag_of(key), str(value))
+    return argv
+
+
+def option(flag: str, text: str) -> list[str]:
+    """`--flag text`, or `--flag=text` where the text could be taken for another option."""
+    return [f"{flag}={text}"] if is_option_like(text) else [flag, text]
+
+
+def _inside(path: str, directory: str) -> bool:
+    return os.path.commonpath([path, directory]) == directory

@@ -125,8 +125,6 @@ def _modules(events: Events, nesting: Nesting, own: Ints, nodes: Ints, makers: I
 def _makers(events: Events, nodes: Ints) -> Ints:
     """The index of each node's forward operator; -1 if there is none. An operator that makes several nodes,
     such as an in-place one on a view, has the number of the first.
-
-    An operator that makes several nodes, such as one in place on a view, has the number of the first.
     """
     made = np.flatnonzero((events.sequence >= 0) & (events.forward_thread == 0) & ~events.is_async)
     keys = _key(events.thread[made], events.sequence[made])

@@ -1,7 +1,7 @@
-"""Each run of each operator, in a file beside the run file: columns of numbers, which numpy writes and reads.
+"""Each run of each operator and module, in a file beside the run file: columns that numpy writes and reads.
 
-A million of them as records would fill a ring for seconds; as columns they are 42 bytes each. A window names
-its file (`WindowRecord.calls`).
+A million of them as records would fill a ring for seconds; as columns they are 42 bytes each, 50 where there
+is a device. A window names its file (`WindowRecord.calls`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flagscale_perf.profile.events import Kernels
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import make_directory, open_regular, replace_file
 from flagscale_perf.spine.session import COLUMNS_PREFIX, COLUMNS_SUFFIX
@@ -29,14 +30,21 @@ COLUMNS: dict[str, Any] = {
     "step": np.int32, "part": np.int16, "module": np.int32, "op": np.int32, "ordinal": np.int32,
     "start_ns": np.int64, "duration_ns": np.int64, "self_ns": np.int64,
 }  # fmt: skip
+DEVICE: dict[str, Any] = {"device_ns": np.int64}  # of each run's kernels, where there is a device
+# Of each kernel, where there is a device: number of the step's record, number of the name's text, its stream.
+KERNELS: dict[str, Any] = {
+    "kernel_step": np.int32, "kernel_name": np.int32, "kernel_stream": np.int32,
+    "kernel_start_ns": np.int64, "kernel_duration_ns": np.int64,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class StepCalls:
-    """The calls of one step, in time order; `part`, `module` and `op` are indexes into the texts.
+    """The runs of one step, in time order; `part`, `module` and `op` are indexes into the texts.
 
     Attributes:
-        parts, modules, ops: texts.
+        parts, modules, ops: texts; op "" for the forward pass of a module, whose own time is Python.
+        device_ns, kernels: None without a device.
     """
 
     parts: Sequence[str]
@@ -49,6 +57,8 @@ class StepCalls:
     start_ns: Ints
     duration_ns: Ints
     self_ns: Ints
+    kernels: Kernels | None = None
+    device_ns: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -60,11 +70,14 @@ class Calls:
 
     Attributes:
         names: texts.
-        columns: by the names in `COLUMNS`; `part`, `module` and `op` are indexes into `names`.
+        columns: by the names in `COLUMNS`, and those in `DEVICE` where there is a device; `part`, `module`
+            and `op` are indexes into `names`.
+        kernels: by the names in `KERNELS`; empty without a device.
     """
 
     names: Sequence[str]
     columns: Mapping[str, NDArray[Any]]
+    kernels: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.columns["step"])
@@ -109,8 +122,16 @@ def _packed(steps: Sequence[tuple[int, StepCalls]]) -> bytes:
     def numbers(texts: Sequence[str]) -> Ints:
         return np.array([names.setdefault(text, len(names)) for text in texts], np.int64)
 
-    columns: dict[str, Any] = {name: [] for name in COLUMNS}
+    kinds = COLUMNS | DEVICE | KERNELS
+    columns: dict[str, Any] = {name: [] for name in kinds}
     for number, calls in steps:
+        if calls.device_ns is not None:
+            columns["device_ns"].append(calls.device_ns)
+        if calls.kernels is not None:
+            columns["kernel_step"].append(np.full(len(calls.kernels.start_ns), number))
+            columns["kernel_name"].append(numbers(calls.kernels.names)[calls.kernels.name])
+            for name in ("stream", "start_ns", "duration_ns"):
+                columns[f"kernel_{name}"].append(getattr(calls.kernels, name))
         columns["step"].append(np.full(len(calls), number))
         columns["part"].append(numbers(calls.parts)[calls.part])
         columns["module"].append(numbers(calls.modules)[calls.module])
@@ -118,7 +139,7 @@ def _packed(steps: Sequence[tuple[int, StepCalls]]) -> bytes:
         for name in ("ordinal", "start_ns", "duration_ns", "self_ns"):
             columns[name].append(getattr(calls, name))
     arrays: dict[str, Any] = {
-        name: np.concatenate(parts).astype(COLUMNS[name]) for name, parts in columns.items()
+        name: np.concatenate(parts).astype(kinds[name]) for name, parts in columns.items() if parts
     }
     file = io.BytesIO()
     np.savez(file, names=np.frombuffer("\n".join(names).encode(), np.uint8), **arrays)
@@ -134,15 +155,24 @@ def read_calls(path: Path) -> Calls:
     try:
         with open(open_regular(path), "rb") as file, zipfile.ZipFile(file) as packed:
             names = bytes(_column(packed, "names", np.uint8)).decode().split("\n")
-            columns = {name: _column(packed, name, dtype) for name, dtype in COLUMNS.items()}
-        texts = [columns[name] for name in ("part", "module", "op")]
-        if len({len(column) for column in columns.values()}) != 1 or any(
-            len(one) and not 0 <= one.min() <= one.max() < len(names) for one in texts
-        ):
-            raise ValueError("its columns do not fit each other")
+            device = DEVICE if "device_ns.npy" in packed.namelist() else {}
+            columns = {name: _column(packed, name, dtype) for name, dtype in (COLUMNS | device).items()}
+            kinds = KERNELS if "kernel_step.npy" in packed.namelist() else {}
+            kernels = {name: _column(packed, name, dtype) for name, dtype in kinds.items()}
+        _check(columns, ("part", "module", "op"), len(names))
+        _check(kernels, ("kernel_name",), len(names))
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, NotImplementedError, MemoryError) as error:
         raise PerfError(f"{path}: the runs of operators cannot be read ({error})") from None
-    return Calls(names, columns)
+    return Calls(names, columns, kernels)
+
+
+def _check(columns: Mapping[str, NDArray[Any]], texts: Sequence[str], names: int) -> None:
+    """Raises ValueError for columns of several lengths, or with numbers of texts that there are not."""
+    of_texts = [columns[name] for name in texts if name in columns]
+    if len({len(column) for column in columns.values()}) > 1 or any(
+        len(one) and not 0 <= one.min() <= one.max() < names for one in of_texts
+    ):
+        raise ValueError("its columns do not fit each other")
 
 
 def _column(packed: zipfile.ZipFile, name: str, dtype: Any) -> NDArray[Any]:

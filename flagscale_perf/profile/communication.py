@@ -36,10 +36,7 @@ def is_communication(name: str) -> bool:
 
 
 def collectives_of(
-    events: Events,
-    nesting: Nesting,
-    recorded: Sequence[Flown] = (),
-    groups: Groups | None = None,
+    events: Events, nesting: Nesting, recorded: Sequence[Flown] = (), groups: Groups | None = None
 ) -> list[Collective]:
     """All collectives of a step, in the order of their calls; what of them is exposed comes later.
 
@@ -63,7 +60,6 @@ class _Step:
         }
 
     def read(self, recorded: Sequence[Flown]) -> list[Collective]:
-        """All collectives of the step."""
         calls, executions = self._calls(), self._of_role(Role.EXECUTED)
         flown = self._flown_by_call(calls, recorded)
         kernels = self._kernels_by_call(calls)
@@ -173,7 +169,6 @@ class _Step:
     def _made(
         self, call: _Call, execution: int | None, kernels: Sequence[int], said: Flown | None
     ) -> Collective:
-        """One operation, assembled from all its events."""
         names, event = self._events.names, call.event if execution is None else execution
         op = names[self._events.name[event]]
         start_ns, end_ns = self._start(event), int(self._end_ns[event])
@@ -264,10 +259,7 @@ class _Step:
             else None
         )
         return replace(
-            made,
-            group=str(likely[0]),
-            group_size=size,
-            peer=made.peer if own is None else 1 - own,
+            made, group=str(likely[0]), group_size=size, peer=made.peer if own is None else 1 - own
         )
 
     def _with_inputs(self, made: Collective, call: _Call, execution: int | None) -> Collective:

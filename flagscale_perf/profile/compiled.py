@@ -85,7 +85,6 @@ class _Forward:
         self._caches = events.marked([name in CACHE for name in events.names])
 
     def ranges(self, paths: Sequence[str]) -> list[_Range]:
-        """Ranges of its layers and their attention, the outer one first."""
         bounds, thread = self._bounds(), self._thread
         made = []
         for place, path in enumerate(paths):
@@ -125,7 +124,6 @@ class _Forward:
         return [*starts, self._ends(len(starts) - 1)]
 
     def _graph(self) -> int | None:
-        """The region that contains all of the attention."""
         events = self._events
         inside = events.marked([name.startswith(GRAPH) for name in events.names])
         inside &= (events.thread == self._thread) & (events.start_ns <= events.start_ns[self._attention[0]])
@@ -157,7 +155,6 @@ def layer_of(path: str) -> str:
 
 
 def _outermost(events: Events, names: Iterable[str]) -> np.ndarray:
-    """Events of these names that lie within no other of them."""
     wanted = set(names)
     found = events.marked([name in wanted for name in events.names]) & ~events.is_async
     index = np.flatnonzero(found)

@@ -24,6 +24,7 @@ _ELEMENTS = {
     **dict.fromkeys(("float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"), 1),
     **dict.fromkeys(("complexdouble", "c10::complex<double>"), 16),
 }
+UNDESCRIBED = "undefined"  # what torch calls a group without a description
 
 
 class Flown(NamedTuple):
@@ -76,6 +77,22 @@ def groups() -> Groups:
     return Groups(_rank(module), found)
 
 
+def describe(group: Any, name: str) -> bool:
+    """Gives a process group this description where it has none; whether it did."""
+    try:
+        if group.group_desc not in ("", UNDESCRIBED):
+            return False
+        group._set_group_desc(name)
+    except (AttributeError, RuntimeError):
+        return False
+    return True
+
+
+def forget(group: Any) -> None:
+    """Takes back what `describe` did."""
+    group._set_group_desc(UNDESCRIBED)
+
+
 def _rank(module: Any) -> int | None:
     try:
         return int(module.get_rank())
@@ -115,7 +132,7 @@ def _flown(entry: dict[str, Any], known: Mapping[str, Group], anchor: Anchor) ->
 
 
 def _said(description: str, number: str) -> str:
-    return description if description and description != "undefined" else f"group#{number}"
+    return description if description and description != UNDESCRIBED else f"group#{number}"
 
 
 def bytes_of(sizes: Sequence[Any], types: Sequence[str]) -> int | None:

@@ -72,7 +72,7 @@ class Session:
         self._device = device
         self._shapes, self._memory = shapes, memory
         self._anchor = Anchor.now()
-        self._raw: list[Any] | None = None
+        self._raw: list[Any] = []
         self._columns: Events | None = None
         self._is_started = False
 
@@ -91,10 +91,8 @@ class Session:
         if not self._is_started:
             return 0
         self._profile.__exit__(None, None, None)
-        results = getattr(self._profile, "kineto_results", None)
-        if results is not None and hasattr(results, "events"):
-            self._raw = results.events()
-        return 0 if self._raw is None else len(self._raw)
+        self._raw = self._profile.kineto_results.events()
+        return len(self._raw)
 
     @property
     def is_read(self) -> bool:
@@ -114,9 +112,7 @@ class Session:
         columns, self._columns = self._columns, None
         if columns is not None:
             return columns
-        raw, self._raw = self._raw, None
-        if raw is None:
-            return _public_events(self._profile, most)
+        raw, self._raw = self._raw, []
         self._profile = None  # half of what torch keeps of each event, which is not needed any more
         offset = self._anchor.wall_ns - self._anchor.mono_ns
         events = _Reader(raw, offset, self._device, self._shapes, self._memory).read(most)
@@ -160,7 +156,6 @@ class _Reader:
         return host
 
     def read(self, most: int) -> Events:
-        """Everything recorded."""
         raw = self._raw
         if self._device:  # calls of CUDA's own are part of the operator they are in
             raw = [event for event in raw if event.activity_type() in _HOST_ACTIVITIES]
@@ -243,28 +238,6 @@ def _inputs(raw: list[Any]) -> Inputs:
         shapes=[event.structured_input_shapes() for event in raw],
         dtypes=[event.dtypes() for event in raw],
         values=[event.concrete_inputs() for event in raw],
-    )
-
-
-def _public_events(profile: Any, most: int) -> Events:
-    """The same through torch's public interface, at many times the cost and without shapes and memory."""
-    raw = sorted(profile.function_events, key=lambda event: event.time_range.start)
-    start_ns = _ints([event.time_range.start * 1000 for event in raw[:most]])
-    base = profile.profiling_start_time_ns  # its times are relative to the session's start
-    numbers = _Numbers()
-    name = _ints([numbers[event.name] for event in raw[:most]])
-    return Events(
-        names=list(numbers),
-        name=name.astype(np.int32),
-        start_ns=start_ns + base,
-        duration_ns=_ints([event.time_range.elapsed_us() * 1000 for event in raw[:most]]),
-        thread=_ints([event.thread for event in raw[:most]]),
-        scope=_ints([event.scope for event in raw[:most]]).astype(np.int8),
-        sequence=_ints([event.sequence_nr for event in raw[:most]]),
-        forward_thread=_ints([event.fwd_thread or 0 for event in raw[:most]]),
-        is_async=np.array([event.is_async for event in raw[:most]], bool),
-        device_ns=np.full(min(most, len(raw)), NOTHING, np.int64),
-        dropped=max(0, len(raw) - most),
     )
 
 

@@ -61,8 +61,6 @@ class Card:
 def card_of(device: str, dtype: str) -> Card:
     """The device of that name, or of an unambiguous part of it. Raises PerfError if there is none. `dtype`:
     one of `DTYPES`.
-
-    `dtype`: one of `DTYPES`.
     """
     name = whole_name(device)
     peak, memory = find_peak(name, dtype), memory_of(name)
@@ -131,7 +129,7 @@ class Prediction:
         return sum(one.flops for one in self.work)
 
     def as_dict(self, card: Card | None = None) -> dict[str, Any]:
-        """JSON-ready."""
+        """Its content as JSON-ready data."""
         made: dict[str, Any] = {
             "setup": asdict(self.setup),
             "parameters": self.parameters,

@@ -17,9 +17,10 @@ _WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped
 
 def paths_of(models: nn.Module | Sequence[nn.Module]) -> dict[str, nn.Module]:
     """The path of each module without what wraps it; the root is named by its class. With several models,
-    such as the chunks of a pipeline stage, each path begins with the number of its model. A layer that knows
-    its number in the whole model, as Megatron-Core's do, has that one in its path, as each stage numbers its
-    own modules from 0.
+    such as the chunks of a pipeline stage, each path begins with the number of its model. An `nn.Identity` is
+    left out: transformers and vLLM have one for each layer of another stage. A layer that knows its number in
+    the whole model, as Megatron-Core's do, has that one in its path, as each stage numbers its own modules
+    from 0.
     """
     chunks = [models] if isinstance(models, nn.Module) else list(models)
     found: dict[str, nn.Module] = {}
@@ -27,6 +28,8 @@ def paths_of(models: nn.Module | Sequence[nn.Module]) -> dict[str, nn.Module]:
         root, prefix = unwrapped(chunk), f"{number}." if len(chunks) > 1 else ""
         layers: dict[str, str] = {}
         for path, module in root.named_modules():
+            if isinstance(module, nn.Identity):
+                continue
             whole = _numbered(path, module, layers)
             found[prefix + (_shortened(whole) or type(root).__name__)] = module
     return found

@@ -58,9 +58,6 @@ class Rank:
 
 
 def _numbers() -> tuple[int, int]:
-    """Rank and world size from torch.distributed if it is initialised, otherwise from the launcher's
-    environment.
-    """
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     rank = _whole("RANK", 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flagscale_perf.profile.records import (
+    BeginRecord,
     CollectiveRecord,
     DelayRecord,
     MemoryRecord,
@@ -25,7 +26,7 @@ class ProfilePipeline(ProcessesPipeline):
     presentation = PRESENTATION
     numbered = (
         RankRecord, StepRecord, RowRecord, CollectiveRecord, MemoryRecord, WindowRecord, RoofRecord,
-        DelayRecord,
+        DelayRecord, BeginRecord,
     )  # fmt: skip
     recorded = (*numbered, NameRecord)
     things = "records"

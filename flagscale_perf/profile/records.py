@@ -242,6 +242,22 @@ class WindowRecord(NamedTuple):
     calls: int
 
 
+@record("profile_begin", slot=35, start="start_ns")
+class BeginRecord(NamedTuple):
+    """A window has begun. Its `WindowRecord` follows once it is over, and never where its process has been
+    killed in it.
+
+    Attributes:
+        start_ns: monotonic mark.
+        iteration: of its first step, as `StepRecord.iteration`.
+    """
+
+    process: int
+    number: int
+    start_ns: int
+    iteration: int | None
+
+
 @record("profile_roof", slot=30)
 class RoofRecord(NamedTuple):
     """What this rank's device reaches at best, measured by a run of its own.
@@ -259,19 +275,7 @@ class RoofRecord(NamedTuple):
 
 @record("profile_delay", slot=31, start="start_ns", duration="total_ns")
 class DelayRecord(NamedTuple):
-    """One step of an experiment with planted delays, as this rank took it.
-
-    Attributes:
-        iteration: as the host counts them.
-        start_ns: monotonic mark.
-        total_ns: of the step.
-        delayed_rank: rank on which a delay was planted; None: the step was left as it is.
-        is_second: 1 for one of the two such steps of a round, 0 for the other one and for delayed ones.
-        module, op: names, where the delay was planted (`spine.delays.Place`).
-        asked_ns: before each run of that place.
-        planted_ns: what this rank has waited in the step, on purpose: 0 on all others.
-        runs: how often.
-    """
+    """A step that was delayed on purpose: in files of earlier versions only, and shown nowhere."""
 
     process: int
     number: int
@@ -296,5 +300,5 @@ NAMES: Mapping[type, frozenset[str]] = {
     MemoryRecord: frozenset({"step_phase", "phase", "module", "op"}),
     WindowRecord: frozenset({"reason", "calls"}),
     RoofRecord: frozenset({"roof"}),
-    DelayRecord: frozenset({"module", "op"}),
+    BeginRecord: frozenset(),
 }

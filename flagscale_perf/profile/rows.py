@@ -115,17 +115,17 @@ class _Grouped:
     def __init__(self, events: Events, places: Attribution) -> None:
         self._events, self._places = events, places
         self._ops, self._op = operators_of(events, places)
+        self._device_ns = np.zeros(len(events), np.int64)
+        # What runs within a collective's call is the call's.
+        owner = np.where(places.call >= 0, places.call, np.arange(len(events)))
+        np.add.at(self._device_ns, owner, np.maximum(events.device_ns, 0))
 
     def rows(self, pieces: Pieces) -> dict[Key, Row]:
-        """All rows of the step."""
         piece_key = self._keys(pieces.owner, pieces.sort, pieces.op)
         keys, place = np.unique(piece_key, return_inverse=True)
         self_ns = np.bincount(place, weights=pieces.duration_ns, minlength=len(keys)).astype(np.int64)
         runs, total_ns, device_ns = self._of_events(pieces, keys)
-        for sort in (
-            Sort.ENGINE,
-            Sort.COMMUNICATION,
-        ):  # such a piece that is no event is a run of its own
+        for sort in (Sort.ENGINE, Sort.COMMUNICATION):  # such a piece that is no event is a run of its own
             alone = (pieces.sort == sort) & ((pieces.op != pieces.owner) | (sort == Sort.ENGINE))
             runs += np.bincount(place[alone], minlength=len(keys))
             total_ns += np.bincount(
@@ -136,12 +136,12 @@ class _Grouped:
         return dict(zip(self._named(keys), sums, strict=True))
 
     def calls(self, pieces: Pieces) -> StepCalls:
-        """Each run of an operator or collective on the rank's threads, as `_of_events` counts them: a run
-        within another of the same row is part of it.
+        """Each run of an operator, collective or module on the rank's threads, as `_of_events` counts them: a
+        run within another of the same row is part of it.
         """
         events, places, parent = self._events, self._places, self._places.nesting.parent
         index, sort, key, is_outer = self._runs(pieces)
-        outer = index[is_outer & ((sort == Sort.OPERATOR) | (sort == Sort.COMMUNICATION))]
+        outer = index[is_outer & ((sort != Sort.HOST) | (places.module[index] > 0))]
         of = np.arange(len(events))
         inner = index[~is_outer]  # what is around these is of the same row
         is_inner = np.zeros(len(events), bool)
@@ -155,11 +155,16 @@ class _Grouped:
         of_piece = call[of[pieces.owner[own]]]
         own, of_piece = own[of_piece >= 0], of_piece[of_piece >= 0]
         self_ns = np.bincount(of_piece, weights=pieces.duration_ns[own], minlength=len(outer))
+        device_ns = None
+        if events.kernels is not None:
+            known = index[call[of[index]] >= 0]
+            device_ns = np.bincount(call[of[known]], self._device_ns[known], len(outer)).astype(np.int64)
         return StepCalls(
             parts=[each.label for each in Part], modules=places.paths, ops=self._ops,
             part=places.part[outer].astype(np.int64), module=places.module[outer], op=self._op[outer],
             ordinal=_ordinals(key[outer]), start_ns=events.start_ns[outer],
             duration_ns=events.duration_ns[outer], self_ns=self_ns.astype(np.int64),
+            device_ns=device_ns, kernels=events.kernels,
         )  # fmt: skip
 
     def _runs(self, pieces: Pieces) -> tuple[Ints, Ints, Ints, Bools]:
@@ -187,10 +192,7 @@ class _Grouped:
         runs = np.bincount(outer, minlength=len(keys))
         durations = events.duration_ns[index[is_outer]]
         total_ns = np.bincount(outer, weights=durations, minlength=len(keys)).astype(np.int64)
-        call = self._places.call
-        own_ns = np.zeros(len(events), np.int64)  # what runs within a collective's call is the call's
-        np.add.at(own_ns, np.where(call >= 0, call, np.arange(len(events))), np.maximum(events.device_ns, 0))
-        device_ns = np.bincount(place, weights=own_ns[index], minlength=len(keys)).astype(np.int64)
+        device_ns = np.bincount(place, self._device_ns[index], len(keys)).astype(np.int64)
         return runs, total_ns, device_ns
 
     def _keys(self, owner: Ints, sort: Ints, op: Ints) -> Ints:
@@ -204,7 +206,6 @@ class _Grouped:
         return keys
 
     def _named(self, keys: Ints) -> Iterator[Key]:
-        """What the rows of these numbers are of."""
         rest, op = np.divmod(keys, len(self._ops))
         rest, sort = np.divmod(rest, _SORTS)
         part, module = np.divmod(rest, len(self._places.paths))

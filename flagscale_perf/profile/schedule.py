@@ -6,11 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from flagscale_perf.profile.options import ProfileOptions, Steps
-from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
-from flagscale_perf.spine.delays import Delays
 from flagscale_perf.spine.errors import PerfError
-
-SETTLE = 3  # steps between a window and the first delay: rows of the window are made then
 
 
 class Kind(Enum):
@@ -43,10 +39,6 @@ class Schedule:
             return None
         schedule = cls(options.steps, options.clean, options.shapes or options.memory)
         every = options.steps.every
-        if every is not None and options.causal is not None:
-            raise PerfError(
-                f"steps {options.steps}: delays are planted after the only window; leave out /{every}"
-            )
         if every is not None and every < schedule.length:
             raise PerfError(
                 f"steps {options.steps}: with {options.clean} clean steps beside each profiled one"
@@ -64,21 +56,6 @@ class Schedule:
     def length(self) -> int:
         """Steps from a window's first to its last."""
         return self.profiled * (1 + self.clean) + int(self.has_detail)
-
-    @property
-    def causal_first(self) -> int:
-        """The first step that may be delayed, if delays are asked for."""
-        return self.steps.first + self.length + SETTLE
-
-    def warning(self, delays: Delays) -> str:
-        """What the user must be told before the program is slowed down on purpose."""
-        first, sizes = self.causal_first, "/".join(f"{size / NS_PER_MS:g}" for size in delays.sizes_ns)
-        delayed = len(delays.arms) - 2
-        return (
-            f"steps {first}-{first + delays.length - 1} are slowed down on purpose: {delayed} of every"
-            f" {delayed + 2} wait {sizes} ms before each run of {', '.join(map(str, delays.places))}; at"
-            f" least {delays.rounds * len(delays.places) * sum(delays.sizes_ns) / NS_PER_S:.3g} s in all"
-        )
 
     def position(self, iteration: int) -> int | None:
         """The step's index in its window, from 0, or past its end; None before the first window."""

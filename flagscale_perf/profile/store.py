@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flagscale_perf.profile.rank import Rank
-from flagscale_perf.profile.records import NAMES, DelayRecord, RankRecord, RoofRecord
+from flagscale_perf.profile.records import NAMES, RankRecord, RoofRecord
 from flagscale_perf.spine.peers.records import NAME_BYTES, NameRecord
 from flagscale_perf.spine.records import Record
 
@@ -54,24 +54,6 @@ class Store:
         """Adds what this rank's device reaches at best, as measured by `device.roofs.roofs`."""
         for roof, value in per_second.items():
             self.add(RoofRecord, roof=roof, per_second=value)
-
-    def add_delays(self, steps: Iterable[Any]) -> None:
-        """Adds the steps of an experiment, each a `causal.Taken`."""
-        for step in steps:
-            place = step.arm.place
-            self.add(
-                DelayRecord,
-                iteration=step.iteration,
-                start_ns=step.start_ns,
-                total_ns=step.total_ns,
-                delayed_rank=None if place is None else place.rank,
-                is_second=int(step.arm.is_second),
-                module="" if place is None else place.module,
-                op="" if place is None else place.op,
-                asked_ns=step.arm.delay_ns,
-                planted_ns=step.planted_ns,
-                runs=step.runs,
-            )
 
 
 def _cut(text: str) -> str:

@@ -14,14 +14,13 @@ from flagscale_perf.sinks.base import Metric, Presentation, Series
 from flagscale_perf.sinks.csv import CsvSink
 from flagscale_perf.sinks.summary import SummarySink
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
-from flagscale_perf.spine.records import Record, RunEnd, RunHeader
+from flagscale_perf.spine.records import RUNNING, Record, RunEnd, RunHeader
 
 SUMMARY_VERSION = 1
-RUNNING = "running"
 
 
 class ProfileSummary:
-    """`perf_summary_<session>.json`."""
+    """Content of `perf_summary_<session>.json`."""
 
     def __init__(self, header: RunHeader) -> None:
         self._header = header
@@ -146,7 +145,7 @@ class NoMetrics:
         """Ignores the record."""
 
     def values(self) -> Series:
-        """Always None."""
+        """Always None: a profile has no such values."""
         return {}
 
 

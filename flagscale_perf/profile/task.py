@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from flagscale_perf.arguments import PerfConfig
@@ -18,38 +18,32 @@ PACKAGES = ("torch", "transformers", "megatron-core", "flag-scale", "vllm", "vll
 SLOTS = 16_384  # 4 MiB; a window's rows may be more: then they wait for the writer
 
 
-def job_of(options: ProfileOptions, config: PerfConfig | None = None) -> Job:
-    """The job that ranks profiled with these options join. `config`: the monitor's options if it runs, too;
-    None to read the environment.
+def job_of(options: ProfileOptions) -> Job:
+    """The job that ranks profiled with these options join. Raises PerfError for a directory that cannot be
+    meant, or an invalid monitor option in the environment.
     """
+    config = PerfConfig.from_args({"perf_log_dir": str(options.directory)})
     return Job(
         instrument="profile",
         writer=WRITER,
-        directory=options.directory,
+        directory=options.directory.absolute(),
         name=options.job,
-        make_task=lambda: profile_task(options, config),
+        make_task=lambda: _task(options, config),
         slots=SLOTS,
     )
 
 
-def profile_task(options: ProfileOptions, config: PerfConfig | None = None) -> WriterTask:
-    """Raises PerfError for an invalid monitor option in the environment."""
-    given = PerfConfig.from_args({}) if config is None else config
+def _task(options: ProfileOptions, config: PerfConfig) -> WriterTask:
+    steps = None if options.steps is None else str(options.steps)
     facts: dict[str, Any] = {
         "job": options.job,
         "versions": versions(PACKAGES),
         "machine": os.uname().nodename,
         "cores": len(os.sched_getaffinity(0)),
         "accelerator": accelerator(),
-        "profiled": asdict(options)
-        | {
-            "steps": None if options.steps is None else str(options.steps),
-            "directory": str(options.directory),
-            "causal": None if options.causal is None else str(options.causal),
-        },
+        "profiled": asdict(options) | {"steps": steps, "directory": config.perf_log_dir},
     }
-    config_of = replace(given, perf_log_dir=str(options.directory)).as_dict()
-    return WriterTask.of(config_of, facts, str(options.directory), None)
+    return WriterTask.of(config.as_dict(), facts, config.perf_log_dir, None)
 
 
 def accelerator() -> str | None:

@@ -18,9 +18,15 @@ from flagscale_perf.profile.flight import flown, groups
 from flagscale_perf.profile.kineto import Session
 from flagscale_perf.profile.memory import Memory, MemoryKey, memory_of
 from flagscale_perf.profile.options import ProfileOptions
-from flagscale_perf.profile.overlap import exposed
-from flagscale_perf.profile.pieces import Pieces
-from flagscale_perf.profile.records import CollectiveRecord, MemoryRecord, RowRecord, StepRecord, WindowRecord
+from flagscale_perf.profile.pieces import Pieces, exposed
+from flagscale_perf.profile.records import (
+    BeginRecord,
+    CollectiveRecord,
+    MemoryRecord,
+    RowRecord,
+    StepRecord,
+    WindowRecord,
+)
 from flagscale_perf.profile.rows import Key, Row, StepRows, rows_of
 from flagscale_perf.profile.schedule import Kind
 from flagscale_perf.profile.store import Store
@@ -107,6 +113,11 @@ class Reduction:
     files: CallFiles | None = None
     say: Callable[[str], None] = complain
 
+    def begin(self, iteration: int | None, start_ns: int) -> None:
+        """Adds the record of a window's begin."""
+        self.store.add(BeginRecord, start_ns=start_ns, iteration=iteration)
+        self.store.flush()
+
     def reduce(self, window: Window) -> None:
         """Adds all records of the window; its own comes last."""
         begin_ns = monotonic_ns()
@@ -150,7 +161,6 @@ class Reduction:
     def _detail(
         self, window: int, step: Step, events: Events, places: Attribution, found: StepRows
     ) -> dict[Key, Cost]:
-        """Adds what the step with shapes and memory shows."""
         if self.options.memory:
             self._add_memory(window, step.phase, memory_of(events, places))
         if not self.options.shapes:
@@ -208,12 +218,7 @@ class Reduction:
         )
 
     def _add_rows(
-        self,
-        window: int,
-        step_phase: str,
-        rows: dict[Key, Row],
-        costs: dict[Key, Cost],
-        attended: int | None,
+        self, window: int, step_phase: str, rows: dict[Key, Row], costs: dict[Key, Cost], attended: int | None
     ) -> None:
         for key, row in rows.items():
             cost = costs.get(key, _UNKNOWN)
@@ -297,7 +302,6 @@ class _Calls:
 
 
 def _add(rows: dict[Key, Row], sums: dict[Key, Row]) -> None:
-    """Adds a step's rows to the window's."""
     for key, row in rows.items():
         if key in sums:
             sums[key].add(row)
@@ -316,13 +320,11 @@ def _span(steps: Sequence[Step]) -> int:
 
 
 def _attended(window: Window) -> int | None:
-    """Pairs over all profiled steps."""
     found = [step.attended for step in window.steps if step.kind is Kind.PROFILED]
     return None if None in found else sum(filter(None, found))
 
 
 def _flops(cost: Cost, steps: int, attended: int | None) -> int | None:
-    """FLOPs over all profiled steps."""
     if cost.pair_flops is not None:
         return _times(cost.pair_flops, attended) if attended is not None else None
     return _times(cost.flops, steps)

@@ -1,1 +1,1 @@
-"""Data in, text out. No arithmetic."""
+"""Renders blocks of analysis as text, pages, pictures and data. Nothing is computed here."""

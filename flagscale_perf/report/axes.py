@@ -1,4 +1,4 @@
-"""Where the axes of a panel begin and end, the same on the page and in the figure."""
+"""Where the axes of a chart begin and end, the same on the page and in the figure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ _ROOM = 0.06  # of the height, above and below the values
 _FLAT = 0.05  # of a value that never changes
 
 
-def title_of(panel: Panel) -> str:
-    """With the unit; shares have theirs at the axis."""
-    return panel.title if panel.unit in ("", "share") else f"{panel.title}, {panel.unit}"
+def title_of(panel: Panel, is_log: bool = False) -> str:
+    """The panel's title with its unit; says where the axis does not begin at 0. Shares have theirs at the
+    axis.
+    """
+    title = panel.title if panel.unit in ("", "share") else f"{panel.title}, {panel.unit}"
+    bounds = None if is_log or any(line.group for line in panel.lines) else value_range(panel)
+    return f"{title} (axis not from 0)" if bounds is not None and bounds[0] > 0 else title
 
 
 def value_range(panel: Panel) -> tuple[float, float] | None:
-    """The lowest and the highest value shown; None without values.
+    """The lowest and highest value of the axis; None without values.
 
-    From 0 where the panel says so, where areas are stacked, and where the values go below half of the
-    highest; else values that hardly differ fill the height.
+    It begins at 0 where the panel asks for it, where areas are stacked, and where the lowest value is below
+    half of the highest. Otherwise the values fill the height.
     """
     values = [value for line in panel.lines for value in line.y if value is not None]
     values += _tops(line for line in panel.lines if line.style == "area")
@@ -39,5 +43,5 @@ def is_from_zero(panel: Panel, low: float, high: float) -> bool:
 
 
 def _tops(areas: Iterable[Line]) -> list[float]:
-    """The heights of stacked areas, which have the same x."""
+    """The upper edges of stacked areas."""
     return [sum(value or 0.0 for value in column) for column in zip(*(line.y for line in areas), strict=True)]

@@ -1,4 +1,4 @@
-"""What a chart shows, as rows for a spreadsheet."""
+"""The values of a chart as rows for a spreadsheet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Rows = Iterable[Sequence[Any]]
 
 
 def rows_of(block: Block) -> tuple[str, Rows] | None:
-    """A name for the file, and head and rows; None for what is no chart."""
+    """A file name, the column heads and the rows; None where the block is no chart."""
     match block:
         case HeatMap():
             return block.key, _heat_map(block)

@@ -1,10 +1,11 @@
-"""Series, heat maps, waterfalls and box plots as data for plotly.js: what to draw. page.js knows where, and
-in which colours.
+"""Series, heat maps, waterfalls and box plots as data for plotly.js. page.js places them and sets the
+colours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
@@ -20,14 +21,28 @@ _PANEL_PX, _GAP_PX, _TOP_PX, _BOTTOM_PX, _LOG_PX = 150, 60, 40, 46, 420
 _FEW_POINTS = 80  # up to here each has a dot
 _DIGITS = 5
 _AT_LEFT = {
-    "xref": "paper", "yref": "paper", "x": 0, "xanchor": "left", "yanchor": "bottom", "xshift": -1,
-    "yshift": 4, "showarrow": False,
-}  # fmt: skip
+    "xref": "paper",
+    "yref": "paper",
+    "x": 0,
+    "xanchor": "left",
+    "yanchor": "bottom",
+    "xshift": -1,
+    "yshift": 4,
+    "showarrow": False,
+}
 _COLOUR_BAR = {
-    "orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "lenmode": "pixels",
-    "len": 260, "thickness": 10, "outlinewidth": 0,
-}  # fmt: skip
+    "orientation": "h",
+    "x": 0,
+    "xanchor": "left",
+    "y": 1,
+    "yanchor": "bottom",
+    "lenmode": "pixels",
+    "len": 260,
+    "thickness": 10,
+    "outlinewidth": 0,
+}
 _LOG = {"type": "log", "hoverformat": ".3~s", "exponentformat": "SI"}
+_PLAIN = {"exponentformat": "none", "hoverformat": ",.4~g"}  # of values, whose unit has a prefix
 _MARKS = {"dot": "circle", "cross": "x-thin-open", "diamond": "diamond-open", "triangle": "triangle-down"}
 
 
@@ -36,7 +51,7 @@ Drawn = Series | HeatMap | Waterfall | Boxes
 
 
 def chart_of(block: Drawn) -> Chart:
-    """Data and layout; charts with "sync" zoom together over their axis."""
+    """Data and layout for plotly.js. Charts of the same "sync" zoom together."""
     if isinstance(block, Waterfall):
         return _waterfall(block) | {"sync": False}
     if isinstance(block, Boxes):
@@ -47,17 +62,17 @@ def chart_of(block: Drawn) -> Chart:
 
 
 def label(words: str) -> str:
-    """Text from anywhere for plotly.js, which knows some HTML."""
+    """Text for plotly.js, which would read some of it as HTML."""
     return escape(printable(words))
 
 
 def colour(name: str) -> str:
-    """A colour of the page; page.js puts in what it is in the theme shown."""
+    """The name of a colour, which page.js replaces by that of the current theme."""
     return f"var(--{name})"
 
 
 def _stacked(series: Series) -> Chart:
-    """The panels under each other over one axis. A legend names what none above it does."""
+    """Panels one above another on a shared axis. Each name stands once in the legend."""
     panels = series.panels
     inner_px = len(panels) * _PANEL_PX + (len(panels) - 1) * _GAP_PX
     hover = {
@@ -77,14 +92,14 @@ def _stacked(series: Series) -> Chart:
     for row, panel in enumerate(panels):
         top = 1 - row * (_PANEL_PX + _GAP_PX) / inner_px
         domain: dict[str, Any] = {"domain": [max(0.0, top - _PANEL_PX / inner_px), top]}
-        layout[_axis("yaxis", row)] = domain | (_LOG if series.is_log else _values_axis(panel))
+        layout[_axis("yaxis", row)] = domain | (_LOG | _PLAIN if series.is_log else _values_axis(panel))
         labels = {line.label for line in panel.lines}
         legend, is_plain = _axis("legend", row), labels <= named or labels == {panel.title}
         named |= labels
         if is_plain:
-            layout["annotations"].append(_title(title_of(panel)) | _AT_LEFT | {"y": top})
+            layout["annotations"].append(_title(title_of(panel, series.is_log)) | _AT_LEFT | {"y": top})
         else:
-            layout[legend] = {"y": top, "title": _title(title_of(panel))}
+            layout[legend] = {"y": top, "title": _title(title_of(panel, series.is_log))}
         place = {"xaxis": "x", "yaxis": _axis("y", row), "legend": legend, "showlegend": not is_plain}
         drawn += [_trace(line, panel.unit) | place for line in panel.lines]
     if series.is_log:
@@ -139,7 +154,7 @@ def _style(line: Line, shade: str) -> Chart:
 
 
 def _cells(layer: Layer, where: str) -> Chart:
-    """How the colours are explained, and a cell that is pointed at."""
+    """The legend of the colours, and the text under the pointer."""
     if layer.unit == "share":
         scale, words = {"title": _title(layer.label), "tickformat": ".0%"}, "%{z:.1%}"
     else:
@@ -148,7 +163,7 @@ def _cells(layer: Layer, where: str) -> Chart:
 
 
 def _map(heat: HeatMap) -> Chart:
-    """All layers, of which the first is shown."""
+    """All layers; the first is visible."""
     traces: list[Chart] = [
         {
             "type": "heatmap",
@@ -185,7 +200,7 @@ def _map(heat: HeatMap) -> Chart:
     if heat.columns:
         for trace in traces:
             trace["x"] = [label(name) for name in heat.columns]
-            trace["colorbar"] = {"title": trace["colorbar"]["title"], "thickness": 12}
+            trace |= _in_figures(trace)
         layout["xaxis"] = {"type": "category", "title": {"text": label(heat.axis)}, "showgrid": False}
         layout["height"] = _named_height(heat)
         del rows["title"]  # the rows' names say what they are, and need the room
@@ -193,8 +208,25 @@ def _map(heat: HeatMap) -> Chart:
     return {"data": traces, "layout": layout}
 
 
+def _in_figures(trace: Chart) -> Chart:
+    """A map whose cells show their values. Colours follow the logarithm, so that small values differ, too."""
+    values: Sequence[Sequence[float | None]] = trace["z"]
+    return {
+        "hovertemplate": trace["hovertemplate"].replace("%{z", "%{customdata"),
+        "z": [[math.log10(each) if each and each > 0 else None for each in row] for row in values],
+        "customdata": values,
+        "text": [["" if not each else _in_a_cell(each) for each in row] for row in values],
+        "texttemplate": "%{text}",
+        "showscale": False,
+    }
+
+
+def _in_a_cell(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 10 else f"{value:.2g}"
+
+
 def _named_height(heat: HeatMap) -> int:
-    """Room for a line of text in each row, up to a bound, and for the names of the columns, which slant."""
+    """Height for a line of text in each row, up to a bound, and for the slanting names of the columns."""
     names_px = min(160, 4 * max(len(name) for name in heat.columns))
     return min(900, 76 + _ROW_PX * max(len(heat.rows), 6)) + _BOTTOM_PX + names_px
 
@@ -204,7 +236,7 @@ def _where(heat: HeatMap) -> str:
 
 
 def _waterfall(fall: Waterfall) -> Chart:
-    """A bar for each part, behind the parts before it; a trace and an entry of the legend for each label."""
+    """A bar for each part, beginning where the one before it ends; a trace for each label."""
     lanes = [label(lane.label) for lane in fall.lanes]
     behind = ["  ".join(label(shown(cell)) for cell in lane.cells) for lane in fall.lanes]
     ends, unit = [lane.start for lane in fall.lanes], label(fall.unit)
@@ -212,31 +244,46 @@ def _waterfall(fall: Waterfall) -> Chart:
     traces: list[Chart] = []
     for name, shade in shades.items():
         values = [sum(part.value or 0.0 for part in lane.parts if part.label == name) for lane in fall.lanes]
-        traces.append({
-            "type": "bar", "orientation": "h", "name": label(name), "y": lanes, "x": _compact(values),
-            "base": _compact(ends), "marker": {"color": colour(shade)}, "customdata": behind,
-            "hovertemplate": f"%{{y}} {label(name)}: %{{x:.3f}} {unit}  %{{customdata}}<extra></extra>",
-        })  # fmt: skip
+        traces.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": label(name),
+                "y": lanes,
+                "x": _compact(values),
+                "base": _compact(ends),
+                "marker": {"color": colour(shade)},
+                "customdata": behind,
+                "hovertemplate": f"%{{y}} {label(name)}: %{{x:.3f}} {unit}  %{{customdata}}<extra></extra>",
+            }
+        )
         ends = [end + value for end, value in zip(ends, values, strict=True)]
     return {"data": traces, "layout": _lanes(fall, len(lanes)) | {"barmode": "overlay", "bargap": 0.25}}
 
 
 def _boxes(boxes: Boxes) -> Chart:
-    """A box lying on its side for each row."""
+    """A horizontal box for each row."""
     traces = [
         {
-            "type": "box", "orientation": "h", "name": label(row.label), "y": [label(row.label)],
-            "lowerfence": [row.low], "q1": [row.quarter], "median": [row.median],
-            "q3": [row.three_quarters], "upperfence": [row.high],
-            "line": {"color": colour(row.colour), "width": 1.75}, "showlegend": False,
+            "type": "box",
+            "orientation": "h",
+            "name": label(row.label),
+            "y": [label(row.label)],
+            "lowerfence": [row.low],
+            "q1": [row.quarter],
+            "median": [row.median],
+            "q3": [row.three_quarters],
+            "upperfence": [row.high],
+            "line": {"color": colour(row.colour), "width": 1.75},
+            "showlegend": False,
         }
         for row in boxes.rows
-    ]  # fmt: skip
+    ]
     return {"data": traces, "layout": _lanes(boxes, len(boxes.rows))}
 
 
 def _lanes(block: Waterfall | Boxes, rows: int) -> dict[str, Any]:
-    """Rows under each other over an axis of their own."""
+    """Named rows on an axis of their own."""
     return {
         "height": 130 + 30 * max(rows, 3),
         "margin": {"t": 60, "b": _BOTTOM_PX, "l": 130},
@@ -249,7 +296,6 @@ def _lanes(block: Waterfall | Boxes, rows: int) -> dict[str, Any]:
 
 
 def _shared(block: Series | HeatMap) -> dict[str, Any]:
-    """The axis that charts share."""
     axis: dict[str, Any] = {"title": {"text": label(block.axis)}, "hoverformat": ",d"}
     return axis | ({} if block.span is None else {"range": list(block.span)})
 
@@ -259,5 +305,5 @@ def _axis(name: str, row: int) -> str:
 
 
 def _compact(figures: Iterable[float | None]) -> list[float | None]:
-    """As many digits as an eye can see, so that the page stays small."""
+    """Rounded to the digits that a chart can show, so that the page stays small."""
     return [None if figure is None else float(f"{figure:.{_DIGITS}g}") for figure in figures]

@@ -1,4 +1,4 @@
-"""Connections of `flagscale-perf serve`: nobody keeps one open without asking for something."""
+"""Connections of `flagscale-perf serve`, closed where no request arrives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_WAITING = 64  # connections without a request, of which the oldest goes whe
 
 
 class Connection(H11Protocol):
-    """A connection, ended where the head of a request does not come in time."""
+    """A connection that is closed where the head of a request does not arrive in time."""
 
     _waiting: ClassVar[dict[Connection, None]] = {}  # the oldest first
     _deadline: asyncio.TimerHandle | None = None
@@ -34,7 +34,7 @@ class Connection(H11Protocol):
             self._wait_no_more()
 
     def on_response_complete(self) -> None:
-        """Called when an answer is out."""
+        """Called when an answer was sent."""
         super().on_response_complete()
         if not self.transport.is_closing() and self.cycle.response_complete:
             self._wait()

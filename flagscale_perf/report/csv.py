@@ -9,12 +9,12 @@ from flagscale_perf.spine.figures import csv_line
 
 
 def lines(report: Report) -> Iterator[str]:
-    """Comma-separated, with a head; unknown is empty, and no text is a formula. One by one, as there may be
-    millions.
+    """The header, then a line for each row, made one at a time: there may be millions. Unknown values are
+    empty, and no text is a formula.
     """
     return map(csv_line, report.rows)
 
 
 def render(report: Report) -> str:
-    """All of them."""
+    """The whole file as one text."""
     return "".join(lines(report))

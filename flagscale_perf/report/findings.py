@@ -1,4 +1,4 @@
-"""What is below a finding's title, in words."""
+"""The lines below a finding's title."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RISK = "a risk: costs nothing yet"
 
 
 def rows(finding: Finding) -> list[tuple[str, str]]:
-    """Label and text of every line."""
+    """Label and text of each line."""
     lines = [("costs", cost(finding))]
     lines += [("evidence", evidence(each)) for each in finding.evidence]
     where = span(finding.first_iteration, finding.iteration)
@@ -22,7 +22,7 @@ def rows(finding: Finding) -> list[tuple[str, str]]:
 
 
 def short(finding: Finding) -> list[tuple[str, str]]:
-    """What it costs and the best change."""
+    """The cost and the best change."""
     return [("costs", cost(finding)), *(("change", _change(change)) for change in finding.changes[:1])]
 
 
@@ -32,12 +32,12 @@ def _change(change: Change) -> str:
 
 
 def yaml_keys(change: Change) -> str:
-    """`yaml num_workers: 4`; of a change with keys."""
+    """Such as `yaml num_workers: 4`, for a change that has keys."""
     return f"yaml {', '.join(change.keys)}"
 
 
 def cost(finding: Finding) -> str:
-    """What it takes, and what would be gained without it."""
+    """What the finding costs, and what would be gained without it."""
     if finding.cost_s is None:
         return RISK
     gain = f"; without it {gained(finding)}" if finding.gain is not None else ""
@@ -45,7 +45,7 @@ def cost(finding: Finding) -> str:
 
 
 def lost(finding: Finding) -> str:
-    """`7.4 s, 11.0 % of the wall time` or `5.1 s to 7.4 s, ...`; of a finding with a cost."""
+    """Such as `7.4 s, 11.0 % of the wall time` or `5.1 s to 7.4 s, ...`, for a finding that has a cost."""
     share = "" if finding.cost_share is None else f", {percent(finding.cost_share)} of the wall time"
     least = "" if finding.least_s is None else f"{duration(finding.least_s)} to "
     most = " at most" if least and share else ""
@@ -53,17 +53,17 @@ def lost(finding: Finding) -> str:
 
 
 def gained(finding: Finding) -> str:
-    """`at most +12.0 % tokens/s`, or both ends; of a finding with a gain."""
+    """Such as `at most +12.0 % tokens/s`, or an interval, for a finding that has a gain."""
     least = "at most" if finding.least_gain is None else f"+{percent(finding.least_gain)} to"
     beside = f", not on top of {' and '.join(finding.overlaps)}" if finding.overlaps else ""
     return f"{least} +{percent(finding.gain or 0.0)} {finding.gain_of}{beside}"
 
 
 def evidence(each: Evidence) -> str:
-    """The figure, its value and its limit."""
+    """The figure with its value and its limit."""
     return f"{each.figure}: {figure(each.value, each)}, limit {figure(each.limit, each)} ({each.source})"
 
 
 def figure(value: float, each: Evidence) -> str:
-    """The value in the evidence's unit."""
+    """The value with the unit of the evidence."""
     return shown(Quantity(value, each.unit))

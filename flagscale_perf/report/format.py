@@ -13,19 +13,21 @@ from flagscale_perf.analysis.blocks import (
     Quantity,
     Series,
     StackedBar,
+    Stripe,
     Table,
     Waterfall,
 )
 from flagscale_perf.spine.units import UNKNOWN, duration, number, percent
 
 _WHOLE_MS = 1000
+LEAST_SHARE = 1e-5  # of a bar: five minutes in a year
 _PREFIXES = dict(zip("YZEPTGMk", (1e24, 1e21, 1e18, 1e15, 1e12, 1e9, 1e6, 1e3), strict=True))
 _SCALED = ("FLOP", "J")
 _USUAL_DECIMALS = {"GB": 2, "W": 0, "MHz": 0, "C": 0, "J/token": 3}
 
 
 def shown(cell: Cell) -> str:
-    """The cell's text; "-" for what is not known."""
+    """The text of a cell; "-" where it is unknown."""
     if cell is None:
         return UNKNOWN
     return "".join(map(_part, cell)) if isinstance(cell, tuple) else _part(cell)
@@ -38,7 +40,7 @@ def _part(part: Part) -> str:
 
 
 def quantity(figure: Quantity) -> str:
-    """`12.5 ms`, `34.2 %`, `7 h 05 min`, `1.92 EFLOP`, `32,768`."""
+    """Such as `12.5 ms`, `34.2 %`, `7 h 05 min`, `1.92 EFLOP` or `32,768`."""
     value, unit = figure.value, figure.unit
     if value is None:
         return UNKNOWN
@@ -68,21 +70,29 @@ def _plain(value: float, decimals: int | None, unit: str) -> str:
 
 
 def _scaled(value: float, unit: str) -> str:
-    """With the prefix that leaves 1 to 3 digits before the point."""
     for prefix, size in _PREFIXES.items():
         if value >= size:
             return f"{value / size:.3g} {prefix}{unit}"
     return f"{value:.3g} {unit}"
 
 
+def bar_parts(bar: StackedBar) -> list[Stripe]:
+    """The parts of a bar, except those that took nothing, or next to nothing."""
+    return [
+        part
+        for part in bar.parts
+        if part.value != 0 and (part.share is None or abs(part.share) >= LEAST_SHARE)
+    ]
+
+
 def bar_rows(bar: StackedBar) -> list[tuple[str, str]]:
-    """The parts of a bar as lines."""
+    """Label and text of each of its `bar_parts`."""
     return [
         (
             part.label,
             UNKNOWN if part.value is None else shown(Quantity(part.value, bar.unit)) + _share(part.share),
         )
-        for part in bar.parts
+        for part in bar_parts(bar)
     ]
 
 
@@ -91,17 +101,17 @@ def _share(share: float | None) -> str:
 
 
 def part_of_whole(share: float) -> str:
-    """`12.3 %`, `0.8 %`: parts beside each other, so all with one decimal as long as that says something."""
+    """Such as `12.3 %` or `0.8 %`: with one decimal down to 0.1 %, as parts stand beside each other."""
     return f"{100 * share:.1f} %" if share >= 0.001 else percent(share)
 
 
 def cells(table: Table) -> list[list[str]]:
-    """Head and rows that fit, as text."""
+    """Head and rows as text, as many as the table shows."""
     return [[shown(cell) for cell in row] for row in (table.head, *table.rows[: table.most])]
 
 
 def as_table(block: Waterfall | Boxes) -> Table:
-    """A picture in figures, for formats that have none."""
+    """A waterfall or box plot as a table, for formats without pictures."""
     title = f"{block.title}, {block.unit}"
     if isinstance(block, Boxes):
         spread: list[Sequence[Cell]] = [
@@ -129,12 +139,12 @@ def _values(row: BoxRow) -> tuple[float, float, float, float, float]:
 
 
 def left_out(table: Table) -> str:
-    """How many rows do not fit; empty for none."""
+    """Such as `and 12 more`, for rows that the table does not show; otherwise empty."""
     more = len(table.rows) - len(table.rows[: table.most])
     return f"and {more:,} more" if more else ""
 
 
 def not_drawn(charts: Iterable[Series]) -> str:
-    """What charts have nothing to show of, and why; empty where they have everything."""
+    """Which charts have no data, and why; empty where all have some."""
     missing = [phrase for chart in charts for phrase in chart.missing]
     return f"Not drawn: {'; '.join(missing)}." if missing else ""

@@ -1,8 +1,7 @@
-"""A report as one HTML file that needs nothing else: style, charts and the library that draws them are in it,
-and it may ask for nothing.
+"""A report as one HTML file that needs nothing else: style, charts and the library that draws them are in it.
 
-The page's policy (its Content-Security-Policy) names the scripts by their hash and forbids every request, so
-text from a run that got through as a script would still not run, and opening the page stays private.
+The page's policy (its Content-Security-Policy) names the scripts by their hash and forbids every request.
+Text from a run that was taken for a script would still not run, and opening the page stays private.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from flagscale_perf.spine.packages import missing
 
 @dataclass(frozen=True)
 class Parts:
-    """What of a page follows from its report: text, HTML, and data for plotly.js by the charts' names."""
+    """What of a page depends on its report: text, HTML, and data for plotly.js by the names of the charts."""
 
     title: str
     menu: Html
@@ -37,17 +36,17 @@ class Parts:
 
 
 def render(report: Report) -> str:
-    """The whole page. Raises PerfError where it has charts and the library that draws is not installed."""
+    """The whole page. Raises PerfError where it has charts and plotly is not installed."""
     return render_page(report, library() if _charts(report) else "")
 
 
 def render_page(report: Report, drawing_library: str, updates: str = "") -> str:
-    """The whole page with so much of a library (JavaScript) in it.
+    """The whole page with this drawing library.
 
     Args:
         report: what it shows.
-        drawing_library: source of plotly.js, or of as much of it as is wanted.
-        updates: address on the page's own server that has newer `Parts` as JSON; empty where there is none.
+        drawing_library: source of plotly.js, or as much of it as the page needs.
+        updates: address on the page's own server that has newer `Parts` as JSON; empty without a server.
     """
     script = _asset("page.js")
     parts = parts_of(report)
@@ -66,7 +65,7 @@ def render_page(report: Report, drawing_library: str, updates: str = "") -> str:
 
 
 def parts_of(report: Report) -> Parts:
-    """What a page shows of the report."""
+    """The parts of a report's page."""
     charts = _charts(report)
     sections = [*_found(report), *map(_section, report.sections)]
     content = [_header(report), tiles(report.tiles), note(HINT if charts else ""), *sections]
@@ -83,7 +82,7 @@ def _asset(name: str) -> str:
 
 
 def library() -> str:
-    """plotly.js as the Python package brings it along. Raises PerfError where that is not installed."""
+    """plotly.js, from the Python package. Raises PerfError where that is not installed."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
@@ -92,15 +91,15 @@ def library() -> str:
 
 
 def _packed(library: str) -> str:
-    """Compressed: 1.9 MB instead of 4.8. page.js unpacks it. The same text every time, so without the time of
-    day.
+    """Compressed to 1.9 MB from 4.8, for page.js to unpack. Without a time stamp, so that the same text gives
+    the same page.
     """
     return base64.b64encode(gzip.compress(library.encode(), 9, mtime=0)).decode()
 
 
 def policy(*scripts: str, with_server: bool) -> str:
-    """Only these scripts, and no request but to the page's own server if it has one. Styles are written by
-    plotly.js, pictures it makes for its camera button.
+    """Allows these scripts only, and requests only to the page's own server, if it has one. plotly.js writes
+    styles, and its camera button makes pictures.
     """
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
@@ -112,7 +111,7 @@ def policy(*scripts: str, with_server: bool) -> str:
 
 
 def _json(content: dict[str, Any]) -> str:
-    """For a script element: nothing in it can end the element, and it is ASCII."""
+    """In ASCII, and unable to end the script element that it is put into."""
     made = json.dumps(content, allow_nan=False, separators=(",", ":"))
     return made.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 

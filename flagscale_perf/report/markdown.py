@@ -27,9 +27,7 @@ _ACTIVE = re.compile(r"[<>&@#]|:(?=//)|(?<=www)\.", re.IGNORECASE)
 
 
 def render(report: Report) -> str:
-    """The whole page, newline at the end; texts of the run file are shown as they are and never read as
-    markup.
-    """
+    """The whole page, newline at the end. Texts of the run file are never read as markup."""
     parts = [f"# {escaped(shown(report.title))}\n", *_blocks(report.facts)]
     if report.findings is not None:
         parts.append(_findings(report.findings))
@@ -43,12 +41,12 @@ def render(report: Report) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text so that Markdown and HTML show it literally, on one line."""
+    """The text on one line, for Markdown and HTML to show literally."""
     return _MARKUP.sub(r"\\\g<0>", _ACTIVE.sub(lambda match: f"&#{ord(match[0])};", printable(text)))
 
 
 def _blocks(blocks: Sequence[Block]) -> Iterator[str]:
-    """The paragraphs of all blocks that are made of text, each with a newline at its end."""
+    """A paragraph for each block that has text."""
     for block in blocks:
         match block:
             case Pairs():
@@ -76,7 +74,9 @@ def _table(table: Table) -> Iterator[str]:
 
 
 def _piped(rows: Sequence[Sequence[str]], figures: int = 0, behind: int = 0) -> str:
-    """A table; the first row is its head. The last columns are figures, but for so many behind them."""
+    """A table whose first row is the head; figures are aligned to the right, `behind` columns after them are
+    not.
+    """
     texts = len(rows[0]) - figures - behind
     rule = ["---"] * texts + ["---:"] * figures + ["---"] * behind
     lines = [[escaped(cell) for cell in row] for row in rows]

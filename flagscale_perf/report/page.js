@@ -157,7 +157,7 @@
     setTimeout(() => { button.textContent = "Copy"; }, 1500);
   }
 
-  // A page with a server behind it shows what the run has written since. A page that nobody looks at asks for nothing.
+  // A page with a server behind it shows what the run has written since. A hidden page asks for nothing.
   const PERIOD_MS = 2000;
   async function follow() {
     const status = document.getElementById("status");

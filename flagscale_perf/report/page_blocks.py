@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from flagscale_perf.analysis.blocks import (
@@ -23,15 +24,16 @@ from flagscale_perf.analysis.blocks import (
 )
 from flagscale_perf.analysis.rules import Change, Evidence, Finding
 from flagscale_perf.report.findings import RISK, figure, gained, lost, yaml_keys
-from flagscale_perf.report.format import not_drawn, part_of_whole, shown
+from flagscale_perf.report.format import bar_parts, not_drawn, part_of_whole, shown
 from flagscale_perf.report.markup import Html, join, lines, tag
 from flagscale_perf.spine.units import UNKNOWN, ranges
 
+MOST_COLUMNS = 5  # of tiles; rows are filled evenly
 HINT = "Drag in a chart to zoom all of them to the same stretch; double-click for everything."
 
 
 def blocks(shown_blocks: Sequence[Block]) -> Html:
-    """One after the other."""
+    """The elements of these blocks, in their order."""
     return lines(_block(block) for block in shown_blocks)
 
 
@@ -54,7 +56,8 @@ def _block(block: Block) -> Html:
 
 
 def tiles(all_of_them: Sequence[Tile]) -> Html:
-    """Key figures side by side."""
+    """The key figures that are known, side by side."""
+    known = [tile for tile in all_of_them if shown(tile.value) != UNKNOWN]
     made = (
         tag(
             "div",
@@ -63,9 +66,11 @@ def tiles(all_of_them: Sequence[Tile]) -> Html:
             tag("p", "" if tile.note is None else shown(tile.note), class_="small"),
             class_="tile",
         )
-        for tile in all_of_them
+        for tile in known
     )
-    return tag("div", lines(made), class_="tiles") if all_of_them else Html("")
+    count = len(known)
+    columns = count if count <= MOST_COLUMNS else math.ceil(count / math.ceil(count / MOST_COLUMNS))
+    return tag("div", lines(made), class_="tiles", style=f"--columns:{columns}") if known else Html("")
 
 
 def note(words: str, tone: str = "") -> Html:
@@ -74,14 +79,14 @@ def note(words: str, tone: str = "") -> Html:
 
 
 def _series(series: Series) -> Html:
-    """Where page.js draws, and below it what has nothing to show."""
+    """The place of a chart, and below it which panels have no data."""
     place = _drawn(series.key, series.title)
     said = note(not_drawn([series])) if series.missing else ""
     return join([one for one in (place if series.panels else "", said) if one], Html("\n"))
 
 
 def _drawn(key: str, title: str) -> Html:
-    """Where page.js draws."""
+    """The place of a chart, for page.js to draw in."""
     return tag("div", class_="chart", id=f"chart-{key}", role="figure", aria_label=title)
 
 
@@ -91,7 +96,7 @@ def _pairs(rows: Sequence[tuple[str, Cell]], class_: str = "facts") -> Html:
 
 
 def _table(table: Table) -> Html:
-    """It scrolls by itself on a narrow screen."""
+    """A table that scrolls by itself where the screen is too narrow."""
     texts = len(table.head) - table.figures
     head = (tag("th", shown(cell), class_=_kind(place, texts)) for place, cell in enumerate(table.head))
     rows = (
@@ -114,7 +119,7 @@ def _kind(place: int, texts: int) -> str:
 
 
 def _cell(table: Table, row: int, place: int, cell: Cell, texts: int) -> Html:
-    """In a row with a colour, the first cell has it and a share is drawn as a bar."""
+    """The first cell of a coloured row shows the colour; a share has a bar behind it."""
     colour = table.colours[row] if table.colours else ""
     parts: list[str] = [shown(cell)]
     if isinstance(cell, Interval):
@@ -132,7 +137,7 @@ def _cell(table: Table, row: int, place: int, cell: Cell, texts: int) -> Html:
 
 
 def _interval(change: Interval) -> Html:
-    """The interval as a bar, the change a dot in it, on a line with marks at no change and at the limit."""
+    """The interval as a bar with a dot at the change, on a line with marks at no change and the limit."""
     low, value, high = (_place(one.value, change) for one in (change.low, change.value, change.high))
     marks = [
         (_place(0.0, change), "zero"),
@@ -148,13 +153,13 @@ def _interval(change: Interval) -> Html:
 
 
 def _place(share: float | None, change: Interval) -> float:
-    """In percent of the line's width; its ends are a little beyond the reach."""
+    """In percent of the line's width; the line extends a little beyond the values on both sides."""
     place = (share or 0.0) / (1.05 * change.reach) if change.reach else 0.0
     return 50 + 50 * max(-1.0, min(1.0, place))
 
 
 def _choice(group: str, words: str, is_chosen: bool) -> Html:
-    """A box that shows and hides the group's lines; page.js gives it their colour."""
+    """A box that shows or hides the lines of a group; page.js colours it."""
     box = tag("input", type="checkbox", data_group=group, checked="checked" if is_chosen else "")
     return tag("label", box, words, class_="pick")
 
@@ -164,14 +169,14 @@ def _swatch(colour: str) -> Html:
 
 
 def _bar(bar: StackedBar) -> Html:
-    """One bar and its legend."""
+    """A stacked bar and its legend."""
     stripes = [
         tag(
             "i",
             style=f"flex-grow:{part.value:.6g};background:var(--{part.colour})",
             title=f"{part.label}: {shown(Quantity(part.value, bar.unit))}",
         )
-        for part in bar.parts
+        for part in bar_parts(bar)
         if part.value
     ]
     whole = sum(part.value or 0.0 for part in bar.parts)
@@ -188,7 +193,7 @@ def _bar(bar: StackedBar) -> Html:
                 _amount(part.value, bar.unit),
             ),
         )
-        for part in bar.parts
+        for part in bar_parts(bar)
     )
     drawn = tag("div", *stripes, class_="bar", role="img", aria_label=shown(bar.title))
     name = tag("h3", shown(bar.title), " ", tag("span", shown(Quantity(whole, bar.unit)), class_="small"))
@@ -201,7 +206,7 @@ def _amount(value: float | None, unit: str) -> str:
 
 
 def _map(heat: HeatMap) -> Html:
-    """A button for each layer, and where page.js draws."""
+    """A button for each layer of a heat map, and the place of its chart."""
     buttons = (
         tag(
             "button",
@@ -219,7 +224,7 @@ def _map(heat: HeatMap) -> Html:
 
 
 def findings(all_of_them: Findings) -> Html:
-    """A card each in their order, what it costs in front, and what could not be judged."""
+    """A card for each finding, with its cost in front; then what could not be judged."""
     doubts = [note(f"Not judged: {phrase}") for phrase in all_of_them.unjudged]
     cards = lines(tag("li", _card(one)) for one in all_of_them.found)
     none = tag("p", "Nothing: no figure that could be judged is beyond its limit.")
@@ -247,7 +252,7 @@ def _card(one: Finding) -> Html:
 
 
 def _price(one: Finding) -> Html:
-    """Cost and gain; a risk has neither yet."""
+    """Cost and gain; neither for a risk."""
     if one.cost_s is None:
         return tag("p", tag("span", RISK, class_="tag"), class_="price")
     parts = [tag("span", "costs ", tag("b", lost(one)), class_="tag cost")]

@@ -23,17 +23,17 @@ from flagscale_perf.analysis.blocks import (
 )
 from flagscale_perf.report import findings
 from flagscale_perf.report.axes import title_of, value_range
-from flagscale_perf.report.format import bar_rows, not_drawn, shown
+from flagscale_perf.report.format import bar_parts, bar_rows, not_drawn, shown
 from flagscale_perf.report.palette import HEAT_MAP, on_white
 from flagscale_perf.report.png_lanes import Room, boxes, room_of, waterfall
 from flagscale_perf.spine.packages import missing
-from flagscale_perf.spine.units import duration, printable
+from flagscale_perf.spine.units import UNKNOWN, duration, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_WIDTH_INCH, _HEAD_INCH, _BAR_INCH, _FOOT_INCH, _DPI = 16, 2.9, 1.7, 0.9, 100
+_WIDTH_INCH, _BAR_INCH, _FOOT_INCH, _DPI = 16, 1.7, 0.9, 100
 _LINE_INCH, _TITLE_INCH, _GAP_INCH = 0.2, 0.45, 0.2
 _PART_INCH, _MOST_LABELS, _LEVEL_LABELS = 0.9, 48, 6
 _NAME_INCH, _NAME_LETTER_INCH, _NAME_LETTER = 0.15, 0.068, 0.0044  # of rows and columns of a heat map
@@ -72,7 +72,7 @@ def render(report: Report) -> bytes:
 
 
 def _panels(report: Report) -> list[_Panel]:
-    """What draws each panel and the room it needs, in the order of the report."""
+    """For each panel, in the order of the report, what draws it and the room that it needs."""
     found: list[_Panel] = []
     width_inch, usual = _PANEL_WIDTH * _WIDTH_INCH, Room(_PANEL_INCH)
     for section in report.sections:
@@ -103,11 +103,7 @@ def _bars(report: Report) -> list[Draw]:
 
 
 def _head_inch(report: Report) -> float:
-    """Room for title, facts and findings; a picture of one part has the title, and any findings."""
-    is_part = not report.facts and not report.tiles
-    shown_findings = 0 if report.findings is None else min(len(report.findings.found), _SHOWN_FINDINGS) + 1
-    findings_inch = _LINE_INCH * shown_findings
-    return _PART_INCH + findings_inch if is_part else _HEAD_INCH
+    return _PART_INCH + _LINE_INCH * (len(_head_lines(report)) + len(_finding_lines(report)))
 
 
 def _rows(panels: Sequence[_Panel]) -> list[Sequence[_Panel]]:
@@ -115,7 +111,7 @@ def _rows(panels: Sequence[_Panel]) -> list[Sequence[_Panel]]:
 
 
 def _row_room(row: Sequence[_Panel]) -> Room:
-    """What all its panels have."""
+    """The largest room of the panels in a row."""
     return Room(*(max(values) for values in zip(*(room for _, room in row), strict=True)))
 
 
@@ -124,7 +120,7 @@ def _row_inch(row: Sequence[_Panel]) -> float:
 
 
 def _draw(figure: Figure, panels: Sequence[_Panel], bars: Sequence[Draw], head_inch: float) -> None:
-    """Panels side by side, and below them the bars over the whole width."""
+    """Panels in two columns, then the stacked bars over the whole width."""
     top_inch = figure.get_figheight() - head_inch
     for row in _rows(panels):
         above = _row_room(row).above
@@ -146,25 +142,33 @@ def _axes(figure: Figure, left: float, bottom_inch: float, width: float, height_
 
 def _head(figure: Figure, report: Report) -> None:
     """Title, facts, key figures and the costliest findings."""
-    facts = [f"{label}: {shown(cell)}" for label, cell in _facts(report) if cell is not None]
-    tiles = [f"{tile.label} {shown(tile.value)}" for tile in report.tiles]
-    height = figure.get_figheight()
+    height, lines = figure.get_figheight(), _head_lines(report)
     title = printable(shown(report.title))
     figure.text(_LEFT, 1 - 0.3 / height, title, size=17, weight="bold", va="top", parse_math=False)
+    _text(figure, lines, _TITLE_INCH + 0.3, _SOFT)
+    colour = on_white("red" if report.findings and report.findings.found else "green")
+    _text(figure, _finding_lines(report), _TITLE_INCH + 0.4 + _LINE_INCH * len(lines), colour)
+
+
+def _head_lines(report: Report) -> list[str]:
+    facts = [f"{label}: {shown(cell)}" for label, cell in _facts(report) if cell is not None]
+    known = [tile for tile in report.tiles if shown(tile.value) != UNKNOWN]
+    tiles = [f"{tile.label} {shown(tile.value)}" for tile in known]
     notes = [shown(block.text) for block in report.facts if isinstance(block, Note)]
-    lines = [line for line in (report.subject, *_wrapped(facts)[:3], *_wrapped(tiles)[:1], *notes) if line]
-    _text(figure, lines[:_SHOWN_LINES], _TITLE_INCH + 0.3, _SOFT)
+    lines = [line for line in (report.subject, *_wrapped(facts)[:1], *_wrapped(tiles)[:1], *notes) if line]
+    return lines[:_SHOWN_LINES]
+
+
+def _finding_lines(report: Report) -> list[str]:
     if report.findings is None:
-        return
+        return []
     found = report.findings.found
     listed = [
         f"{place}. {finding.title}  [{findings.cost(finding)}]"
         for place, finding in enumerate(found[:_SHOWN_FINDINGS], 1)
     ]
     more = [f"and {len(found) - len(listed)} more"] if len(found) > len(listed) else []
-    colour = on_white("red" if found else "green")
-    below_inch = _TITLE_INCH + 0.4 + _LINE_INCH * len(lines)
-    _text(figure, [*listed, *more] or ["No findings: nothing broke a limit"], below_inch, colour)
+    return [*listed, *more] or ["No findings: nothing broke a limit"]
 
 
 def _foot(figure: Figure, report: Report) -> None:
@@ -181,7 +185,7 @@ def _wrapped(phrases: Sequence[str]) -> list[str]:
 
 
 def _text(figure: Figure, lines: Sequence[str], below_inch: float, colour: str) -> None:
-    """Lines of small text, so far below the figure's upper edge."""
+    """Lines of small text, at this distance below the upper edge of the figure."""
     short = (textwrap.shorten(printable(line), _LINE_CHARACTERS, placeholder=" ...") for line in lines)
     top = 1 - below_inch / figure.get_figheight()
     figure.text(
@@ -190,7 +194,7 @@ def _text(figure: Figure, lines: Sequence[str], below_inch: float, colour: str) 
 
 
 def _missing(report: Report) -> list[str]:
-    """Why sections have nothing to draw, and what could not be read."""
+    """Sections without data and why, and what could not be read."""
     reasons = [
         shown(section.blocks[0].text)
         for section in report.sections
@@ -206,7 +210,7 @@ def _missing(report: Report) -> list[str]:
 
 
 def _lines(axes: Axes, panel: Panel, series: Series) -> None:
-    _title(axes, title_of(panel))
+    _title(axes, title_of(panel, series.is_log))
     areas = [line for line in panel.lines if line.style == "area"]
     if areas:
         _stack(axes, areas)
@@ -237,7 +241,7 @@ def _log_scales(axes: Axes, series: Series) -> None:
 
 
 def _iterations(axes: Axes, block: Series | HeatMap) -> None:
-    """The axis that all panels share."""
+    """The time axis that all panels share."""
     axes.ticklabel_format(axis="x", style="plain", useOffset=False)
     axes.set_xlabel(block.axis, size=9, color=_SOFT)
     if block.span is not None:
@@ -267,7 +271,7 @@ def _line(axes: Axes, line: Line) -> None:
 
 
 def _heat_room(heat: HeatMap) -> Room:
-    """Named rows are as high as their names, sloping names of columns as long as theirs."""
+    """Room for the names of the rows, and for the slanting names of the columns."""
     height, below = _PANEL_INCH, 0.0
     if heat.columns and len(heat.rows) <= _MOST_LABELS:
         height = max(height, _NAME_INCH * len(heat.rows))
@@ -277,13 +281,13 @@ def _heat_room(heat: HeatMap) -> Room:
 
 
 def _make_room_for_names(axes: Axes, names: Sequence[str]) -> None:
-    """Left of the panel, beyond its margin."""
+    """Moves the left edge of the panel so that the names of its rows fit."""
     box, room = axes.get_position(), max(0.0, _NAME_LETTER * max(map(len, names), default=0) - _LEFT * 0.8)
     axes.set_position((box.x0 + room, box.y0, box.width - room, box.height))
 
 
 def _heat_map(axes: Axes, heat: HeatMap) -> None:
-    """Draws the first layer; the others are for the HTML page."""
+    """Draws the first layer only."""
     from matplotlib.ticker import MaxNLocator
 
     layer = heat.layers[0]
@@ -330,11 +334,12 @@ def _bar(axes: Axes, bar: StackedBar) -> None:
     _title(axes, f"{shown(bar.title)}: {amount}")
     axes.spines[:].set_visible(False)
     axes.set_yticks([])
-    for part, (label, text) in zip(bar.parts, bar_rows(bar), strict=True):
-        if not part.value:
-            continue
-        share = part.value / room
-        axes.barh(0, share, left=left, color=on_white(part.colour), label=f"{label} {text}", ec="white")
+    texts = dict(bar_rows(bar))
+    for part in (each for each in bar_parts(bar) if each.value):
+        label, share = part.label, (part.value or 0.0) / room
+        axes.barh(
+            0, share, left=left, color=on_white(part.colour), label=f"{label} {texts[label]}", ec="white"
+        )
         if share > _LABEL_SHARE:
             axes.text(left, 0, f" {printable(label)}", va="center", size=10, clip_on=True, parse_math=False)
         left += share
@@ -354,11 +359,17 @@ def _title(axes: Axes, text: str) -> None:
 
 
 def _legend(axes: Axes) -> None:
-    """In one line between the title and the panel."""
+    """On one line between the title and the panel."""
     axes.legend(
-        loc="lower left", bbox_to_anchor=(-0.01, 0.99), ncols=8, frameon=False, fontsize=9, columnspacing=1.0,
-        handlelength=1.3, handletextpad=0.4,
-    )  # fmt: skip
+        loc="lower left",
+        bbox_to_anchor=(-0.01, 0.99),
+        ncols=8,
+        frameon=False,
+        fontsize=9,
+        columnspacing=1.0,
+        handlelength=1.3,
+        handletextpad=0.4,
+    )
 
 
 def _known(values: Iterable[float | None]) -> Sequence[float]:

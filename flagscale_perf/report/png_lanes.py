@@ -33,7 +33,7 @@ class Room(NamedTuple):
 
 
 def room_of(block: Waterfall | Boxes, width_inch: float, figure_inch: float, height_inch: float) -> Room:
-    """Of a panel so wide with the names of its rows; at least so high."""
+    """The room of a panel of this width and at least this height, with the names of its rows."""
     if isinstance(block, Boxes):
         return Room(max(height_inch, _LANE_INCH * len(block.rows)))
     names = _name_share(lane.label for lane in block.lanes)
@@ -42,7 +42,7 @@ def room_of(block: Waterfall | Boxes, width_inch: float, figure_inch: float, hei
 
 
 def _parts(fall: Waterfall) -> list[str]:
-    """That are drawn, each once."""
+    """The names of the parts that are drawn, each once."""
     drawn = (printable(part.label) for lane in fall.lanes for part in lane.parts if part.value)
     return list(dict.fromkeys(drawn))
 
@@ -57,12 +57,12 @@ def _legend_rows(labels: Sequence[str], width_inch: float) -> int:
 
 
 def _name_share(labels: Iterable[str]) -> float:
-    """Of the figure's width."""
+    """Width of the row names as a share of the figure's."""
     return _LETTER * max(map(len, labels), default=0)
 
 
 def waterfall(axes: Axes, fall: Waterfall) -> None:
-    """A bar for each part, behind the parts before it."""
+    """A bar for each part, beginning where the one before it ends."""
     named: set[str] = set()
     for place, lane in enumerate(fall.lanes):
         left = lane.start
@@ -78,23 +78,40 @@ def waterfall(axes: Axes, fall: Waterfall) -> None:
     _rows(axes, fall, names, _legend_rows(parts, width_inch))
     columns = _legend_columns(parts, width_inch)
     axes.legend(
-        loc="lower left", bbox_to_anchor=(-0.01, 0.99), ncols=columns, frameon=False, fontsize=9,
-        columnspacing=1.0, handlelength=1.3, handletextpad=0.4,
-    )  # fmt: skip
+        loc="lower left",
+        bbox_to_anchor=(-0.01, 0.99),
+        ncols=columns,
+        frameon=False,
+        fontsize=9,
+        columnspacing=1.0,
+        handlelength=1.3,
+        handletextpad=0.4,
+    )
 
 
 def boxes(axes: Axes, block: Boxes) -> None:
-    """Lying on their sides, the first one on top."""
+    """Horizontal boxes, the first one at the top."""
     for place, row in enumerate(block.rows):
         stats = {
-            "med": row.median, "q1": row.quarter, "q3": row.three_quarters,
-            "whislo": row.low, "whishi": row.high, "fliers": [],
-        }  # fmt: skip
+            "med": row.median,
+            "q1": row.quarter,
+            "q3": row.three_quarters,
+            "whislo": row.low,
+            "whishi": row.high,
+            "fliers": [],
+        }
         line = {"color": on_white(row.colour), "linewidth": 1.6}
         axes.bxp(
-            [stats], positions=[place], widths=0.55, orientation="horizontal", showfliers=False,
-            boxprops=line, medianprops=line, whiskerprops=line, capprops=line,
-        )  # fmt: skip
+            [stats],
+            positions=[place],
+            widths=0.55,
+            orientation="horizontal",
+            showfliers=False,
+            boxprops=line,
+            medianprops=line,
+            whiskerprops=line,
+            capprops=line,
+        )
     axes.set_xlim(left=0)
     _rows(axes, block, [row.label for row in block.rows])
 
@@ -105,7 +122,7 @@ def _width_inch(axes: Axes) -> float:
 
 
 def _rows(axes: Axes, block: Waterfall | Boxes, labels: list[str], legend_rows: int = 1) -> None:
-    """Title above the legend's rows, unit, and the names of the rows, for which the panel makes room."""
+    """Title, unit and the names of the rows; the title stands above the legend."""
     box, room = axes.get_position(), _name_share(labels)
     axes.set_position((box.x0 + room, box.y0, box.width - room, box.height))
     title = printable(f"{block.title}, {block.unit}")

@@ -1,8 +1,7 @@
-"""A report as a page that follows its run, for the browser of the one who started the server.
+"""A report as a page that follows its run, for the browser of the user who started the server.
 
-Read only: a page, and what has changed on it since. No path and no parameter of a request leads to a file.
-Who may see it is decided before anything else is looked at (`Gate`), for any page that the same browser shows
-may send requests to this machine, too.
+Read only: the page, and what has changed on it. No path and no parameter of a request leads to a file. `Gate`
+decides first who may see it, as any page in the same browser may send requests to this machine, too.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ NOT_YOURS = "open the whole address that `flagscale-perf serve` printed, with it
 
 
 class Secret:
-    """What lets a browser in: the token of the printed address, and the cookie that it is exchanged for."""
+    """The token of the printed address, and the cookie that it is exchanged for."""
 
     def __init__(self) -> None:
         self.token = secrets.token_urlsafe(32)
@@ -60,11 +59,11 @@ class Secret:
         self.cookie_name = f"flagscale_perf_{secrets.token_hex(4)}"
 
     def is_token(self, given: str) -> bool:
-        """Whether it is the token; takes the same time for every wrong one."""
+        """Whether it is the token, in a time that does not depend on how much of it is right."""
         return secrets.compare_digest(given.encode(), self.token.encode())
 
     def is_in(self, cookies: str) -> bool:
-        """Whether the header `Cookie` has ours."""
+        """Whether a `Cookie` header has the cookie."""
         try:
             found = SimpleCookie(cookies).get(self.cookie_name)
         except CookieError:
@@ -74,7 +73,7 @@ class Secret:
 
 @dataclass(frozen=True)
 class Version:
-    """A report as it was shown at one time; `tag` differs where the report does."""
+    """A report at one time. `tag` differs between two versions of it."""
 
     report: Report
     content: str
@@ -82,11 +81,11 @@ class Version:
 
 
 class Feed:
-    """The newest version of a report, made at most so often that it takes a tenth of a CPU.
+    """The newest version of a report, made so seldom that it takes at most a tenth of a CPU.
 
     Args:
         read: makes the report; called in a thread. What it raises is passed on.
-        stamp: changes when the run has; cheap.
+        stamp: changes when the run does; cheap.
     """
 
     def __init__(self, read: Callable[[], Report], stamp: Callable[[], object]) -> None:
@@ -98,7 +97,7 @@ class Feed:
         self._lock = asyncio.Lock()
 
     async def newest(self) -> Version:
-        """The version to show now."""
+        """The current version."""
         async with self._lock:
             if self._version is None or time.monotonic() >= self._not_before_s:
                 await self._look()
@@ -122,10 +121,10 @@ class Feed:
 
 
 def application(feed: Feed, secret: Secret) -> ASGIApp:
-    """The server: `/` and `/updates`, for a browser that has shown the token once."""
+    """The server: `/` and `/updates`, for a browser that has the cookie."""
 
     async def page(request: Request) -> Response:
-        """The whole page, or, for the token, the cookie and the way to the page."""
+        """The whole page; where the request has the token, the cookie and a redirect to the page."""
         if "token" in request.query_params:
             answer: Response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
             answer.set_cookie(secret.cookie_name, secret.cookie, httponly=True, samesite="strict")
@@ -134,15 +133,15 @@ def application(feed: Feed, secret: Secret) -> ASGIApp:
         return HTMLResponse(await asyncio.to_thread(render_page, version.report, library(), UPDATES))
 
     async def updates(request: Request) -> Response:
-        """The parts of the page as they are now; 304 where the browser has them."""
+        """The current parts of the page; 304 where the browser has them."""
         version = await feed.newest()
         if request.headers.get("if-none-match") == version.tag:
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": version.tag})
         return Response(version.content, media_type="application/json", headers={"ETag": version.tag})
 
     async def not_readable(request: Request, error: Exception) -> Response:
-        """The run has not begun, is gone, or cannot be read any more: the page says so where it said that it
-        is live, and a browser without one asks again.
+        """For a run that has not begun, is gone, or can no longer be read. An open page shows the reason; a
+        new one asks again.
         """
         again = {"Refresh": str(WAIT_S)}
         return PlainTextResponse(f"{error}\n", HTTPStatus.SERVICE_UNAVAILABLE, again)
@@ -152,7 +151,7 @@ def application(feed: Feed, secret: Secret) -> ASGIApp:
 
 
 class Gate:
-    """Lets through what a browser on this machine asks for in its own name, and nothing else."""
+    """Lets through only what a browser on this machine requests on its own behalf."""
 
     def __init__(self, inside: ASGIApp, secret: Secret) -> None:
         self._inside = inside
@@ -160,10 +159,10 @@ class Gate:
         self._answering = 0  # requests that were let through
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Answers one request."""
 
         async def send_closed(message: Message) -> None:
-            """Every answer says that it is for this page alone."""
+            """Adds the headers that keep other pages from using an answer."""
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
@@ -185,7 +184,7 @@ class Gate:
             self._answering -= 1
 
     def _refusal(self, request: Request) -> tuple[str, HTTPStatus] | None:
-        """What to answer instead, and the status; None for a request that may be answered."""
+        """Text and status of a refusal; None for a request that may be answered."""
         if request.method != "GET":
             return "this server only shows: GET\n", HTTPStatus.METHOD_NOT_ALLOWED
         host = request.headers.get("host", "")
@@ -203,8 +202,8 @@ class Gate:
 
 
 def _is_local(host: str) -> bool:
-    """Any port: a tunnel's end may have another one. A name that somebody has pointed at this machine is none
-    of ours.
+    """Whether a Host header names this machine, at any port: the end of a tunnel may have another one. A name
+    that others have pointed at this machine does not count.
     """
     try:
         parts = urlsplit(f"//{host}")
@@ -219,7 +218,7 @@ def _is_local(host: str) -> bool:
 
 
 def _is_own(headers: Headers, host: str) -> bool:
-    """Not what another page had the browser ask for."""
+    """Whether no other page made the browser ask."""
     origin = headers.get("origin")
     site = headers.get("sec-fetch-site", "none")
     return origin in (None, f"http://{host}") and site in ("none", "same-origin")

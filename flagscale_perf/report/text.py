@@ -1,4 +1,4 @@
-"""A report as aligned text for a terminal: what holds the run back first."""
+"""A report as aligned text for a terminal; findings come first."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ from flagscale_perf.spine.units import UNKNOWN, aligned, printable
 
 _LABEL_WIDTH, _DETAIL_WIDTH = 16, 15
 _WIDTH, _NOTE_WIDTH = 120, 80
-_BRIEF_FINDINGS = 3
+SCREEN_LINES, SCREEN_WIDTH = 40, 100
+_SCREEN_FINDINGS, _HEAD_LINES, _TILES = 3, 6, 6
+_FEWEST_LINES = 4  # of a section that is shown at all
+_TEXT_LINES = SCREEN_LINES - 3  # what was found, the page and the next command come below
 NOTHING_FOUND = "nothing broke a limit"
 
 
 def render(report: Report) -> str:
-    """The whole text, newline at the end; no character in it can move a terminal's cursor."""
+    """The whole text, newline at the end. No character in it moves the cursor of a terminal."""
     parts = [[printable(shown(report.title)), *_blocks(report.facts)]]
     if report.findings is not None:
         parts.append(_findings(report.findings))
@@ -42,21 +45,38 @@ def render(report: Report) -> str:
     return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
 
 
-def brief(report: Report) -> str:
-    """The costliest findings in short, the key figures that are known, and what was found in a line."""
-    parts = []
+def screen(report: Report) -> str:
+    """One screen: the head, the costliest findings, key figures and where the time goes. The last line says
+    what was found.
+    """
+    head = [printable(shown(report.title)), *_first(_blocks(report.facts), _HEAD_LINES)]
+    parts, last = [[_fitted(line) for line in head]], []
     if report.findings is not None:
-        parts.append(_findings(report.findings, most=_BRIEF_FINDINGS))
-    tiles = [tile for tile in report.tiles if shown(tile.value) != UNKNOWN]
-    if rows := _tiles(tiles):
-        parts.append(["Key figures", *_labelled(rows)])
-    if report.findings is not None:
-        parts.append([f"found  {_found(report.findings)}"])
-    return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
+        parts.append(_short_findings(report.findings))
+        last = [f"found  {_found(report.findings)}"]
+    if tiles := _tiles([tile for tile in report.tiles if shown(tile.value) != UNKNOWN]):
+        parts.append(["Key figures", *map(_fitted, _first(_labelled(tiles), _TILES))])
+    for section in [each for place, each in enumerate(report.sections) if each.on_screen or not place]:
+        left = _TEXT_LINES - 1 - sum(len(part) + 1 for part in parts)
+        lines = [*([printable(section.title)] if section.title else []), *_blocks(section.blocks)]
+        if left >= _FEWEST_LINES:
+            parts.append([_fitted(line) for line in _first(lines, left)])
+    return "\n\n".join("\n".join(lines) for lines in [*parts, *([last] if last else [])]) + "\n"
+
+
+def _first(lines: Iterable[str], most: int) -> list[str]:
+    """The first lines that are not empty; the last one counts those that are left out."""
+    all_of_them = [line for line in lines if line]
+    left = len(all_of_them) - most
+    return all_of_them if left <= 0 else [*all_of_them[: most - 1], f"  and {left + 1} more lines"]
+
+
+def _fitted(line: str) -> str:
+    return line if len(line) <= SCREEN_WIDTH else line[: SCREEN_WIDTH - 3] + "..."
 
 
 def _blocks(blocks: Sequence[Block]) -> Iterator[str]:
-    """The lines of all blocks that are made of text."""
+    """The lines of all blocks that have text."""
     for place, block in enumerate(blocks):
         match block:
             case Pairs():
@@ -97,31 +117,43 @@ def _tiles(tiles: Sequence[Tile]) -> list[tuple[str, str]]:
     return [(tile.label, shown(tile.value) + note) for tile, note in zip(tiles, notes, strict=True)]
 
 
-def _findings(all_of_them: Findings, most: int | None = None) -> list[str]:
-    """All of them in full, or `most` of them in short."""
+def _findings(all_of_them: Findings) -> list[str]:
     unjudged = list(_labelled([("not judged", phrase) for phrase in all_of_them.unjudged]))
     if not all_of_them.found:
         return ["Findings", *_labelled([("none", NOTHING_FOUND)]), *unjudged]
     lines = [f"Findings: {len(all_of_them.found)}"]
-    for place, finding in enumerate(all_of_them.found[:most], 1):
+    for place, finding in enumerate(all_of_them.found, 1):
         lines += [""] * (place > 1) + [f"  {place}. {printable(finding.title)}"]
-        lines += _details(findings.rows(finding) if most is None else findings.short(finding))
-    left = len(all_of_them.found[most:]) if most is not None else 0
-    lines += ["", f"  and {left} more"] if left else []
+        lines += _details(findings.rows(finding))
     return lines + ([""] + unjudged if unjudged else [])
 
 
+def _short_findings(all_of_them: Findings) -> list[str]:
+    """The costliest findings with cost and best change; how many others; what could not be judged."""
+    lines = [f"Findings: {len(all_of_them.found)}"]
+    for place, finding in enumerate(all_of_them.found[:_SCREEN_FINDINGS], 1):
+        lines += _wrapped(printable(finding.title), f"  {place}. ", SCREEN_WIDTH)
+        lines += _details(findings.short(finding), SCREEN_WIDTH)
+    if left := len(all_of_them.found[_SCREEN_FINDINGS:]):
+        lines.append(f"  and {left} more")
+    elif not all_of_them.found:
+        lines = ["Findings", *_labelled([("none", NOTHING_FOUND)])]
+    if unjudged := all_of_them.unjudged:
+        more = f" (and {len(unjudged) - 1} more)" if len(unjudged) > 1 else ""
+        lines += _wrapped(printable(unjudged[0]) + more, f"  {'not judged':<{_LABEL_WIDTH}}", SCREEN_WIDTH)
+    return lines
+
+
 def _found(all_of_them: Findings) -> str:
-    """In a line."""
     if not all_of_them.found:
         return NOTHING_FOUND
     count, first = len(all_of_them.found), printable(all_of_them.found[0].title)
     return first if count == 1 else f"{count} findings, first of all: {first}"
 
 
-def _details(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+def _details(rows: Iterable[tuple[str, str]], width: int = _WIDTH) -> Iterator[str]:
     for label, value in rows:
-        yield from _wrapped(printable(value), f"     {printable(label):<{_DETAIL_WIDTH}}")
+        yield from _wrapped(printable(value), f"     {printable(label):<{_DETAIL_WIDTH}}", width)
 
 
 def _wrapped(text: str, first: str, width: int = _WIDTH) -> list[str]:

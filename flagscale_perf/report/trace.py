@@ -22,7 +22,7 @@ Event = dict[str, Any]
 
 
 def trace_lines(header: RunHeader, items: Iterable[Item]) -> Iterator[str]:
-    """The whole file, one event a line, made while it is read."""
+    """The lines of the file, an event each, made while they are read."""
     facts = {
         "session": header.session_id,
         "script": header.facts.get("script"),

@@ -1,8 +1,8 @@
-"""One screen of a run that is watched, as something `rich` can show on a terminal of any width."""
+"""One screen of a live run, for `rich` to show on a terminal of any width."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,27 +22,33 @@ from flagscale_perf.analysis.blocks import (
     Stripe,
 )
 from flagscale_perf.report.format import shown
-from flagscale_perf.report.sparkline import sparkline, squeezed
 from flagscale_perf.spine.units import percent, printable
 
 WIDE = 100
+BARS = "▁▂▃▄▅▆▇█"
 LEAST_SPARKLINE = 8
 _GAP = 2  # between columns
 _FILLS = "█▓▒░"  # so that parts differ without colours, too
 _STYLES = {
-    "blue": "blue", "sky": "cyan", "green": "green", "orange": "magenta", "red": "red",
-    "yellow": "yellow", "grey": "white", "faint": "bright_black",
-}  # fmt: skip
+    "blue": "blue",
+    "sky": "cyan",
+    "green": "green",
+    "orange": "magenta",
+    "red": "red",
+    "yellow": "yellow",
+    "grey": "white",
+    "faint": "bright_black",
+}
 _TONES = {"good": "bold green", "bad": "bold red", "warn": "yellow", "": ""}
 _FAINT, _HEAD = "bright_black", "bold"
 
 
 @dataclass(frozen=True)
 class Frame:
-    """What is shown.
+    """One screen.
 
     Attributes:
-        report: of the session; None before its header is there.
+        report: of the session; None until it has a header.
         notes: about the file and how it is read, one line each.
     """
 
@@ -50,7 +56,7 @@ class Frame:
     notes: tuple[str, ...] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Asked by rich, which knows the width now."""
+        """Called by rich, with the current width."""
         width = options.max_width
         parts: list[RenderableType] = [Text("waiting for the first record of the run", style=_TONES["warn"])]
         if self.report is not None:
@@ -80,8 +86,8 @@ def _lines(block: Block, width: int) -> Iterator[RenderableType]:
 
 
 def _series(series: Series, width: int) -> Table:
-    """A row for each panel: the last value, the lowest and the highest, and all as a sparkline; on a narrow
-    terminal as many of these as fit.
+    """A row for each panel: last, lowest and highest value, and all of them as a sparkline; fewer on a narrow
+    terminal.
     """
     rows = [_row(panel) for panel in series.panels]
     values = [panel.lines[0].y for panel in series.panels]
@@ -102,7 +108,6 @@ def _series(series: Series, width: int) -> Table:
 
 
 def _row(panel: Panel) -> list[str]:
-    """Label, and the figures as text."""
     values = panel.lines[0].y
     known = [value for value in values if value is not None]
     figures = (values[-1], min(known), max(known))
@@ -110,7 +115,7 @@ def _row(panel: Panel) -> list[str]:
 
 
 def _bar(bar: StackedBar, width: int) -> Iterator[Text]:
-    """Its title, the bar, and its parts in percent."""
+    """The title, the bar, and its parts in percent."""
     if title := shown(bar.title):
         yield Text(printable(title))
     drawn, legend = Text(), [Text()]
@@ -128,7 +133,7 @@ def _bar(bar: StackedBar, width: int) -> Iterator[Text]:
 
 
 def _cells(share: float | None, width: int) -> int:
-    """Of a bar so wide; whatever a damaged file makes of a share, no more than all of them."""
+    """Parts of a bar of this width. A damaged file cannot make it longer."""
     if share is None or not share > 0:  # not a number is neither
         return 0
     return width if share >= 1 else round(share * width)
@@ -139,7 +144,7 @@ def _fill(place: int, part: Stripe) -> str:
 
 
 def _map(heat: HeatMap, width: int) -> Iterator[Text]:
-    """The last column of the first layer as a sparkline over the rows, where there is room for one."""
+    """The last column of the first layer as a sparkline over the rows, where it fits."""
     layer = heat.layers[0]
     values = [row[-1] for row in layer.values]
     known = [value for value in values if value is not None]
@@ -153,7 +158,7 @@ def _map(heat: HeatMap, width: int) -> Iterator[Text]:
 
 
 def as_text(frame: Frame, width: int) -> str:
-    """The frame without colours, as a file gets it."""
+    """The frame without colours, for a file."""
     console: Any = Console(
         width=width, color_system=None, force_terminal=False, legacy_windows=False, highlight=False
     )
@@ -161,3 +166,28 @@ def as_text(frame: Frame, width: int) -> str:
         console.print(frame)
     text: str = captured.get()
     return "".join(line.rstrip() + "\n" for line in text.splitlines())
+
+
+def sparkline(values: Sequence[float | None], width: int) -> str:
+    """The last values as at most `width` characters, from the lowest bar to the highest; unknown values are
+    spaces. Equal values stand at half height.
+    """
+    shown = values[-width:] if width > 0 else ()
+    known = [value for value in shown if value is not None]
+    if not known:
+        return " " * len(shown)
+    low, high = min(known), max(known)
+    return "".join(" " if value is None else _height(value, low, high) for value in shown)
+
+
+def squeezed(values: Sequence[float | None], width: int) -> list[float | None]:
+    """At most `width` values: the highest of each group of neighbours, so that no high one is lost."""
+    per_cell = -(-len(values) // max(1, width))
+    cells = (values[start : start + per_cell] for start in range(0, len(values), max(1, per_cell)))
+    return [max((value for value in cell if value is not None), default=None) for cell in cells]
+
+
+def _height(value: float, low: float, high: float) -> str:
+    if high == low:
+        return BARS[3]
+    return BARS[min(len(BARS) - 1, int((value - low) / (high - low) * len(BARS)))]

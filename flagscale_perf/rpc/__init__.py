@@ -1,5 +1,1 @@
-"""The second instrument: calls between two processes, carried, measured and explained.
-
-`transport` carries arrays over ZeroMQ, a unix socket and sealed shared memory; every call leaves one
-record (`records`), whoever carried it.
-"""
+"""The second instrument: calls between two processes. Every call leaves one record, whoever carried it."""

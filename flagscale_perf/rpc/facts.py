@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.facts import facts_of
-
-if TYPE_CHECKING:
-    from flagscale_perf.rpc.options import Hello
 
 _COPY_BYTES, _COPIES = 16 << 20, 4  # more than a cache holds
 CLIENT, SERVER, PROBE = "client", "server", "probe"  # who records
@@ -26,7 +22,7 @@ class RpcFacts:
         transport: "IPC", "TCP" or "INPROC", of the endpoint that is really connected.
         endpoint: that endpoint.
         payload: how arrays travel: "shared", "frames" or "msgpack".
-        control: how messages travel: "zeromq" or "unix".
+        control: how messages travel: "zeromq", or "unix" in earlier files.
         device, dtype: of the server.
         latency_ns: of an empty call, measured in the handshake.
         epoch: of the server: another one for each of its starts.
@@ -58,26 +54,8 @@ class RpcFacts:
         found = facts_of(cls, facts)
         return replace(found, role=found.role or CLIENT)
 
-    @classmethod
-    def of_hello(cls, hello: Hello) -> RpcFacts:
-        """What a client knows of its server after the handshake."""
-        return cls(
-            transport=hello.transport,
-            endpoint=hello.endpoint,
-            payload=hello.payload,
-            control=hello.control,
-            device=hello.device,
-            dtype=hello.dtype,
-            latency_ns=hello.latency_ns,
-            epoch=hello.epoch,
-            client=hello.client,
-            server_pid=hello.process,
-            copy_bytes_per_s=copy_speed(),
-            model=_object(hello.description),
-        )
-
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Its content as JSON-ready data."""
         return asdict(self)
 
 
@@ -92,15 +70,6 @@ def _copied_ns(source: bytes, target: memoryview) -> int:
     begin_ns = monotonic_ns()
     target[:] = source
     return max(1, monotonic_ns() - begin_ns)
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    """What a server says about its model, if it is a JSON object."""
-    try:
-        content = json.loads(text)
-    except ValueError:
-        return None
-    return content if isinstance(content, dict) else None
 
 
 def transport_of(endpoint: str) -> str:

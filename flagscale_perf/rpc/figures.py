@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from flagscale_perf.rpc.arrays import DType
+from flagscale_perf.rpc.dtypes import DType
 from flagscale_perf.rpc.records import CallRecord, Status
 from flagscale_perf.rpc.stages import stage_times
 from flagscale_perf.spine.clock import NS_PER_S
@@ -16,11 +16,11 @@ from flagscale_perf.spine.figures import PLAIN, Column, Figure, Table, Unit, Val
 from flagscale_perf.spine.session import Starts
 from flagscale_perf.spine.units import UNKNOWN, printable
 
-KB, MB = 1024, 1 << 20  # units of the log
+KIB, MIB = 1024, 1 << 20  # what the log calls KB and MB
 
 _MS = Unit("ms", 1e6, 3, base=1e9)
-_KB = Unit("KB", KB, 2)
-_MB_PER_S = Unit("MB/s", MB, 2)
+_KIB = Unit("KiB", KIB, 2)
+_MIB_PER_S = Unit("MiB/s", MIB, 2)
 _STATUS = {each.value: each.name for each in Status}
 _DTYPES = {each.value: each.name.lower() for each in DType}
 
@@ -57,7 +57,7 @@ def _ms(key: str, label: str, width: int, value: Callable[[CallRecord], int | No
 
 def _kb(key: str, label: str, value: Callable[[CallRecord], int], meaning: str) -> Call:
     title = f"{key.removesuffix('_KB')}(KB)"
-    return Figure(key, label, _KB, lambda call, _: value(call), meaning, Column(title, 13))
+    return Figure(key, label, _KIB, lambda call, _: value(call), meaning, Column(title, 13))
 
 
 def _plain(key: str, label: str, column: Column, value: Callable[[CallRecord], Value], meaning: str) -> Call:
@@ -78,7 +78,7 @@ _REQUIRED: tuple[Call, ...] = (
     _ms("Total_ms", "total", 13, lambda call: call.total_ns, "the whole call: all stages and Other"),
     _kb("Sent_KB", "sent", lambda call: call.sent_bytes, "bytes of arrays sent / 1024"),
     _kb("Recv_KB", "received", lambda call: call.received_bytes, "bytes of arrays received / 1024"),
-    Figure("Throughput_MBps", "throughput", _MB_PER_S, lambda call, _: throughput(call),
+    Figure("Throughput_MBps", "throughput", _MIB_PER_S, lambda call, _: throughput(call),
            "(sent + received) / 1024² / total", Column("Throughput(MB/s)", 18)),
 )  # fmt: skip
 _MORE: tuple[Call, ...] = (

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from flagscale_perf.rpc.facts import RpcFacts
-from flagscale_perf.rpc.figures import MB, TABLE
+from flagscale_perf.rpc.figures import MIB, TABLE
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.rpc.stages import ALL_STAGES
 from flagscale_perf.rpc.totals import Totals, tenths
@@ -77,13 +77,13 @@ class LogFormat:
     def footer(self, totals: Totals, end: RunEnd) -> str:
         """The lines at the end of a session."""
         moved = totals.sent_bytes + totals.received_bytes
-        speed = f"{moved / MB * NS_PER_S / totals.total_ns:.2f} MB/s" if totals.total_ns else UNKNOWN
+        speed = f"{moved / MIB * NS_PER_S / totals.total_ns:.2f} MB/s" if totals.total_ns else UNKNOWN
         shares = zip(ALL_STAGES, tenths(totals.stages_ns), strict=True)
         lines = [
             RULER,
             f"Calls: {totals.calls}, failed: {totals.failed}, records lost: {end.dropped}",
             f"Time: {totals.total_ns / NS_PER_MS:.3f} ms",
-            f"Sent: {totals.sent_bytes / MB:.2f} MB, received: {totals.received_bytes / MB:.2f} MB,"
+            f"Sent: {totals.sent_bytes / MIB:.2f} MB, received: {totals.received_bytes / MIB:.2f} MB,"
             f" throughput: {speed}",
             "Stages: " + ", ".join(f"{stage.title} {100 * share:.1f} %" for stage, share in shares),
             f"Ended: {printable(end.reason)}",

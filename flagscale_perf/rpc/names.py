@@ -23,8 +23,8 @@ def recorded_name(name: object) -> str:
 
 
 def methods_of(given: Sequence[str] | str) -> list[str]:
-    """Names from `BatchLinear,Matmul` or from a list, as recorded. Raises PerfError for one that is empty."""
+    """Names from `Lookup,Matmul` or from a list, as recorded. Raises PerfError for one that is empty."""
     names = [each.strip() for each in given.split(",")] if isinstance(given, str) and given else list(given)
     if "" in names:
-        raise PerfError(f"methods {given!r} has an empty name; write names, such as BatchLinear,Matmul")
+        raise PerfError(f"methods {given!r} has an empty name; write names, such as Lookup,Matmul")
     return [recorded_name(name) for name in dict.fromkeys(names)]

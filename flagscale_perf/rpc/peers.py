@@ -1,6 +1,5 @@
-"""Carries the server's records into its client's session: the server keeps a ring for each client, and the
-client's writer, of the same user on the same machine, finds its own among them and drains it. This needs no
-socket, no file, and nothing in the calls.
+"""Carries the server's records into its client's session: the server keeps a ring for each client and hands
+it to that client's writer, of the same user on the same machine. Nothing of this is in the calls.
 """
 
 from __future__ import annotations
@@ -11,11 +10,10 @@ from typing import Any, NamedTuple
 
 from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.records import ServedRecord
+from flagscale_perf.spine.peers.handover import job_key
 from flagscale_perf.spine.peers.kind import PeerKind
-from flagscale_perf.spine.peers.member import Member, job_key
 from flagscale_perf.spine.peers.node import Node
-from flagscale_perf.spine.peers.own import OwnRing, new_ring
-from flagscale_perf.spine.peers.search import Search
+from flagscale_perf.spine.peers.own import OwnRing
 
 MAX_RINGS = 16  # of 1 MiB each; the least recently served client loses its ring
 _NAME = "server"
@@ -83,12 +81,12 @@ SERVED = PeerKind(
     encode_item=list,
     decode_item=_record_of,
     name_of=lambda subject: _NAME,
-    fold=ServedFold,
+    folds=lambda: ServedFold,
 )
 
 
-def _member(serving: Serving) -> Member:
-    return Member(job_key("rpc", str(serving.pid), str(serving.client)), _NAME)
+def _key(serving: Serving) -> str:
+    return job_key("rpc", str(serving.pid), str(serving.client))
 
 
 class ServedRings:
@@ -107,7 +105,7 @@ class ServedRings:
         ring.put(record)
 
     def close(self) -> None:
-        """No more records follow; those stored can be read until the process ends."""
+        """No more records follow."""
         for ring in self._rings.values():
             ring.end("completed")
         self._rings.clear()
@@ -118,17 +116,16 @@ class ServedRings:
             oldest.end("completed")
         serving = Serving(self._pid, client)
         try:
-            ring = OwnRing(new_ring(_member(serving), list(serving)))
-        except OSError:  # no shared memory: the calls are served all the same
+            ring = OwnRing.begin(_key(serving), list(serving))
+        except (OSError, RuntimeError):  # no shared memory, or thread: the calls are served all the same
             ring = OwnRing(None)
         self._rings[client] = ring
         return ring
 
 
-def server_of(facts: RpcFacts, writers_pid: int, watch: Callable[[int], None]) -> Node[Serving, ServedRecord]:
+def server_of(facts: RpcFacts, watch: Callable[[int], None]) -> Node[Serving, ServedRecord]:
     """The end of the client's writer: the ring of the server that these facts name, which exists from the
     first call on.
     """
     serving = Serving(facts.server_pid or 0, facts.client or 0)
-    search = Search(SERVED, _member(serving).key, writers_pid, 1, 0)
-    return Node(SERVED, search, watch)
+    return Node(SERVED, _key(serving), expected=1, since_ns=0, watch=watch)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -45,7 +45,7 @@ class RecordingOptions:
         log_file: of the performance log, from the present directory; None for none.
         append: the log goes on behind earlier sessions; else a session empties it first. The run files of
             earlier sessions stay in either case.
-        methods: only these are recorded, a list or `BatchLinear,Matmul`; none for all.
+        methods: only these are recorded, a list or `Lookup,Matmul`; none for all.
         monitor: the options that every instrument has, such as `perf_prometheus_port`; None for those of the
             environment.
     """
@@ -58,7 +58,10 @@ class RecordingOptions:
 
     def config(self) -> PerfConfig:
         """The common options in force. Raises PerfError."""
-        return replace(self.monitor or PerfConfig.from_args({}), perf_log_dir=self.directory)
+        own = {"perf_log_dir": self.directory}
+        if self.monitor is None:
+            return PerfConfig.from_args(own)
+        return PerfConfig.from_args(self.monitor.as_dict() | own, environ={})
 
     def as_dict(self) -> dict[str, object]:
         """For the run header. Raises PerfError for invalid values."""
@@ -174,7 +177,7 @@ class RpcPipeline:
         facts = RpcFacts.of(task.facts)
         self._server: ServerSource | None = None
         if parent is not None and facts.server_pid is not None and facts.client is not None:
-            self._server = ServerSource(server_of(facts, parent.pid, parent.watch))
+            self._server = ServerSource(server_of(facts, parent.watch))
         self.begin()
 
     def begin(self) -> None:

@@ -17,14 +17,13 @@ from flagscale_perf.sinks.csv import CsvSink
 from flagscale_perf.sinks.prometheus import PrometheusPortSink, PrometheusTextfileSink
 from flagscale_perf.sinks.summary import SummarySink
 from flagscale_perf.spine.clock import NS_PER_S
-from flagscale_perf.spine.records import Record, RunEnd, RunHeader
+from flagscale_perf.spine.records import RUNNING, Record, RunEnd, RunHeader
 
 SUMMARY_VERSION = 1
-RUNNING = "running"
 
 
 class RpcSummary:
-    """`perf_summary_<session>.json`."""
+    """Content of `perf_summary_<session>.json`."""
 
     def __init__(self, header: RunHeader) -> None:
         self._header = header

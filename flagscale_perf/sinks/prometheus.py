@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
+from flagscale_perf.options.values import parse_address
 from flagscale_perf.sinks.base import Series, SinkContext
-from flagscale_perf.spine.address import parse_address
 from flagscale_perf.spine.files import replace_file
 from flagscale_perf.spine.records import Record
 

@@ -28,7 +28,7 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
     def __init__(self, host: str, port: int, app: App) -> None:
-        """Raises OSError."""
+        """Raises OSError where that is refused."""
         self.address_family = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0][0]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from flagscale_perf.sinks.base import SinkContext
-from flagscale_perf.sinks.tensorboard_layout import layout_summary
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.files import AppendFile, open_new
@@ -36,7 +37,7 @@ class TensorBoardSink:
         start_s = context.header.start_wall_ns / NS_PER_S
         for start in (
             self._event(wall_time=start_s, file_version="brain.Event:2"),
-            self._event(wall_time=start_s, summary=layout_summary(table.charts())),
+            self._event(wall_time=start_s, summary=_layout_summary(table.charts())),
         ):
             RecordWriter(self._preamble).write(start.SerializeToString())
         hosts = context.header.facts.get("tensorboard_dir")
@@ -90,3 +91,21 @@ class _Bytes:
     def write(self, data: bytes) -> None:
         """Appends the data."""
         self.content += data
+
+
+def _layout_summary(pages: Mapping[str, Mapping[str, Sequence[str]]]) -> Any:
+    """How TensorBoard's page "Custom Scalars" groups the curves: page to chart to tags."""
+    from tensorboard.compat.proto import summary_pb2, tensor_pb2, types_pb2
+    from tensorboard.plugins.custom_scalar import layout_pb2, metadata
+
+    layout = layout_pb2.Layout()
+    for page, charts in pages.items():
+        category = layout.category.add(title=page)
+        for title, tags in charts.items():
+            category.chart.add(title=title).multiline.tag.extend(f"^{re.escape(tag)}$" for tag in tags)
+    content = tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[layout.SerializeToString()])
+    content.tensor_shape.SetInParent()  # one string, not a list of them
+    value = summary_pb2.Summary.Value(
+        tag=metadata.CONFIG_SUMMARY_TAG, metadata=metadata.create_summary_metadata(), tensor=content
+    )
+    return summary_pb2.Summary(value=[value])

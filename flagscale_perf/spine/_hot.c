@@ -2,7 +2,7 @@
  *
  * Optional: `spine/hot.py` and `spine/slots.py` do the same in Python where this was not built, byte for byte
  * (tests/unit/spine/test_hot.py). It is no other way of doing things but fewer things that are touched: after a
- * step of a model no code and no data of ours is in a cache, and each line costs a trip to memory (docs/flow.md).
+ * step of a model no code and no data of ours is in a cache, and each line costs a trip to memory (docs/operations.md).
  *
  * Nothing here waits, prints or keeps a reference to the ring's memory. A value that does not fit is an
  * exception, as in Python, and then no byte of the slot has changed.

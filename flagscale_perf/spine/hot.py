@@ -18,14 +18,14 @@ from flagscale_perf import __version__
 PLAIN_VARIABLE = "FLAGSCALE_PERF_PLAIN_PYTHON"
 
 
-def load(name: str = "_hot") -> ModuleType | None:
-    """An extension of the spine; None where it was not built, or for another version, or
-    FLAGSCALE_PERF_PLAIN_PYTHON is set.
+def load() -> ModuleType | None:
+    """The extension; None where it was not built, or for another version, or FLAGSCALE_PERF_PLAIN_PYTHON is
+    set.
     """
     if os.environ.get(PLAIN_VARIABLE):
         return None
     try:
-        found = importlib.import_module(f"flagscale_perf.spine.{name}")
+        found = importlib.import_module("flagscale_perf.spine._hot")
     except ImportError:
         return None
     return found if __version__ == found.VERSION else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import importlib.util
 import re
 import shlex
@@ -43,11 +42,9 @@ class Part:
         try:
             if importlib.util.find_spec(self.module) is None:
                 return None
-            return importlib.metadata.version(self.name)
-        except importlib.metadata.PackageNotFoundError:
-            return "found"
         except ImportError:  # of the package around the module
             return None
+        return versions([self.name]).get(self.name, "found")
 
     @property
     def line(self) -> str:
@@ -66,15 +63,14 @@ PARTS = (
     Part("plotly", "plotly>=6.0", "pages with charts: --format html"),
     Part("matplotlib", "matplotlib>=3.8", "flagscale-perf report --format png"),
     Part("prometheus_client", "prometheus-client>=0.20", "--perf-prometheus-port and -textfile"),
+    Part("msgspec", "msgspec>=0.18", "reading run files: flagscale-perf report, watch, compare"),
     Part("torch", "torch", "training; flagscale-perf peak, unless with --device", MEGATRON),
     Part("megatron", "megatron-core>=0.15",
          "training loops of your own (FlagScale and Megatron-LM bring theirs along)", MEGATRON),
     Part("starlette", "starlette>=0.40", "flagscale-perf serve", SERVE),
     Part("uvicorn", "uvicorn>=0.30", "flagscale-perf serve", SERVE),
-    Part("zmq", "pyzmq>=26", "calls between processes: flagscale_perf.rpc, examples/tee_gpu", RPC),
-    Part("msgspec", "msgspec>=0.18", "the same: headers of messages", RPC),
-    Part("msgpack", "msgpack>=1.0", "the msgpack baseline that calls are compared with", RPC),
-    Part("cryptography", "cryptography>=42", "calls whose arrays are sealed: seal=True", RPC),
+    Part("zmq", "pyzmq>=26", "calls between processes: flagscale_perf.rpc.probe", RPC),
+    Part("msgpack", "msgpack>=1.0", "messages of the examples of calls", RPC),
     Part("opentelemetry", "opentelemetry-exporter-otlp-proto-http>=1.30",
          "flagscale-perf trace-export --format otlp", TRACE),
     Part("pandas", "pandas", "the tables of flagscale_perf.open_run; examples/analysis", ALL),
@@ -89,10 +85,12 @@ def install_line(package: str, *options: str) -> str:
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
     """Of those that are installed."""
+    from importlib import metadata  # a third of what a writer process would import otherwise
+
     found = {}
     for package in packages:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
     return found
 
 

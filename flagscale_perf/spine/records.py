@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
 from flagscale_perf.spine.slots import Bytes, Layout
 
 SCHEMA_VERSION = 1
+RUNNING = "running"  # as long as a process writes the run file
 KILLED = "killed"  # the reason of an end that a run did not record itself
 STOPPED = "stopped by the user"  # the reason of every end that `run.py action=stop` brought about
 GOOD_ENDS = frozenset({"completed", STOPPED})  # what nobody has to look into

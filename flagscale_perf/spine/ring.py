@@ -16,12 +16,14 @@ import mmap
 import os
 import struct
 import tempfile
+import weakref
 import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from flagscale_perf.spine import hot
-from flagscale_perf.spine.records import TYPES, Record
+from flagscale_perf.spine.clock import monotonic_ns
+from flagscale_perf.spine.records import TYPES, EventRecord, Record
 from flagscale_perf.spine.slots import CRC_BYTES, MAX_PAYLOAD, PREFIX, SLOT_BYTES, fit_utf8
 
 MAGIC = 0x33_46_52_45_50_53_46  # "FSPERF3"; the last character is the layout's version
@@ -46,7 +48,6 @@ _REASON, _SESSION, _SUMMARY, _PRODUCER, _TROUBLE = (
     _Text(5120, 2048),
     _Text(7168, 1024),
 )
-ANONYMOUS = "flagscale_perf"
 
 
 class RingEnd(NamedTuple):
@@ -99,14 +100,12 @@ class Ring:
         self._unpackers = {layout.slot: layout.unpack for layout in layouts}
 
     @classmethod
-    def create(cls, slots: int = SLOTS, name: str = ANONYMOUS) -> Ring:
-        """A new, empty ring, its memory so called in /proc/PID/fd. Raises OSError where not even private
-        memory is to be had.
-        """
+    def create(cls, slots: int = SLOTS) -> Ring:
+        """A new, empty ring. Raises OSError where not even private memory is to be had."""
         size = _HEADER_BYTES + slots * SLOT_BYTES
         fd: int | None = None
         try:
-            fd = _shared_memory(size, name)
+            fd = _shared_memory(size)
             memory = mmap.mmap(fd, size)
         except (AttributeError, OSError):  # AttributeError: no posix_fallocate on this system
             if fd is not None:
@@ -211,7 +210,7 @@ class Ring:
 
     @property
     def producer(self) -> str | None:
-        """Which process stores into the ring, for a consumer that has found it; None if it is not set."""
+        """Which process stores into the ring, for its consumer; None if it is not set."""
         return self._text(_PRODUCER)
 
     @producer.setter
@@ -287,10 +286,55 @@ class Ring:
         return body[4:].decode() if zlib.crc32(body) == int.from_bytes(held[:4], "little") else None
 
 
-def _shared_memory(size: int, name: str) -> int:
+class Producer:
+    """Stores into a ring, safe where a process forks. `put` and `event` are called on one thread only; they
+    neither wait nor raise.
+    """
+
+    def __init__(self, ring: Ring | None) -> None:
+        """Without a ring nothing is kept."""
+        self._ring = ring
+        _live.add(self)
+
+    def put(self, record: Record) -> None:
+        """Keeps the record; counts a drop if there is no room."""
+        ring = self._ring
+        if ring is not None:
+            ring.put(record)
+
+    def event(self, name: str, position: int, text: str) -> None:
+        """Keeps an `EventRecord`; its text may be cut to 200 bytes."""
+        self.put(EventRecord(name, monotonic_ns(), position, text))
+
+    def _close(self, reason: str) -> Ring | None:
+        """Stores nothing any more. Returns the ring, closed for `reason`; None the second time and in
+        a forked child.
+        """
+        ring, self._ring = self._ring, None
+        if ring is not None:
+            ring.close(reason, monotonic_ns())
+        return ring
+
+    def _abandon(self) -> None:
+        """In a forked child: the ring stays the parent's."""
+        self._ring = None
+
+
+_live: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    for producer in list(_live):
+        producer._abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)
+
+
+def _shared_memory(size: int) -> int:
     """A descriptor of `size` reserved bytes that no path leads to. Raises OSError."""
     try:
-        fd = os.memfd_create(name, os.MFD_CLOEXEC)
+        fd = os.memfd_create("flagscale_perf", os.MFD_CLOEXEC)
     except (AttributeError, OSError):  # not Linux, or forbidden
         fd, path = tempfile.mkstemp(prefix="flagscale_perf_")
         os.unlink(path)

@@ -98,7 +98,7 @@ class Starts:
         self._labels = Labels(header)
 
     def label(self, start_ns: int) -> str:
-        """`2024-01-29T10:30:00.000123`."""
+        """Text such as `2024-01-29T10:30:00.000123`."""
         wall_ns = self._anchor.wall_of(start_ns)
         return f"{self._labels.at(wall_ns).isoformat()}.{wall_ns % NS_PER_S // 1000:06d}"
 

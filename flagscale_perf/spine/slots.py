@@ -172,7 +172,6 @@ def _packer(slot: int, layout: struct.Struct, stored: _Stored) -> Pack:
     pack_crc, crc32 = _CRC.pack_into, zlib.crc32
 
     def pack(memory: memoryview, offset: int, sequence: int, record: Any) -> None:
-        """Stores the record; see `Layout.packer`."""
         values = list(record)
         for i in optional:
             if values[i] is None:
@@ -194,7 +193,6 @@ def _unpacker(layout: struct.Struct, stored: _Stored, make: _Make) -> Unpack:
     optional, wide, texts = stored
 
     def unpack(body: bytes) -> Any:
-        """The record of these bytes; see `Layout.unpack`."""
         values: list[Any] = list(layout.unpack(body)[_PREFIX_FIELDS:])
         for i in optional:
             if values[i] == _NONE:
@@ -215,7 +213,6 @@ def _with_tail(slot: int, layouts: list[struct.Struct], make: _Make) -> tuple[Pa
     pack_crc, crc32 = _CRC.pack_into, zlib.crc32
 
     def pack(memory: memoryview, offset: int, sequence: int, record: Any) -> None:
-        """Stores the record; see `Layout.packer`."""
         tail = record[-1]
         pack_all, size = packers[len(tail)]
         start = offset + CRC_BYTES
@@ -223,7 +220,6 @@ def _with_tail(slot: int, layouts: list[struct.Struct], make: _Make) -> tuple[Pa
         pack_crc(memory, offset, crc32(memory[start : start + size]))
 
     def unpack(body: bytes) -> Any:
-        """The record of these bytes; see `Layout.unpack`."""
         count = (len(body) - shortest) // _INTEGER_BYTES
         values = layouts[count].unpack(body)[_PREFIX_FIELDS:]
         end = len(values) - count

@@ -5,7 +5,7 @@ generated.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.figures import PLAIN, SHARE, Column, Figure, Table, Unit, Value
@@ -13,23 +13,42 @@ from flagscale_perf.spine.session import Starts
 from flagscale_perf.trace.records import ONE, CallRecord, Kind, OperationRecord
 
 MS = Unit("ms", 1e6, 3, base=1e9)
-MB = Unit("MB", 1 << 20, 3)  # as the logs mean it: 1024 * 1024 bytes
-MB_PER_S = Unit("MB/s", 1 << 20, 2)
+MIB = Unit("MiB", 1 << 20, 3)  # what the logs call MB
+MIB_PER_S = Unit("MiB/s", 1 << 20, 2)
 
 Operation: TypeAlias = Figure[OperationRecord, Starts]
 Call: TypeAlias = Figure[CallRecord, Starts]
 
 KINDS = {Kind.PUT.value: "put", Kind.GET.value: "get"}
-# Stages of an operation, in their order: key, what it is. What they leave of the whole is `other`.
-OPERATION_STAGES = (
-    ("select", "put: laying the fields out for the storage units"),
-    ("serialize", "put: making messages of them"),
-    ("unit", "from the first request to a storage unit until the last reply"),
-    ("notify", "put: telling the controller what is there now"),
-    ("tags", "put: storing the samples' tags there"),
-    ("decode", "get: arrays of the replies"),
-    ("pack", "get: one batch of these"),
+
+
+class Stage(NamedTuple):
+    """A stage of an operation; its time is the record's field of this name with `_ns` behind it.
+
+    Attributes:
+        key: its name.
+        kinds: of operations that have it.
+        colour: in pictures.
+        meaning: what happens in it.
+    """
+
+    key: str
+    kinds: tuple[Kind, ...]
+    colour: str
+    meaning: str
+
+
+_PUT, _GET = (Kind.PUT,), (Kind.GET,)
+STAGES = (  # in their order
+    Stage("select", _PUT, "sky", "put: laying the fields out for the storage units"),
+    Stage("serialize", _PUT, "yellow", "put: making messages of them"),
+    Stage("unit", _PUT + _GET, "blue", "from the first request to a storage unit until the last reply"),
+    Stage("notify", _PUT, "orange", "put: telling the controller what is there now"),
+    Stage("tags", _PUT, "red", "put: storing the samples' tags there"),
+    Stage("decode", _GET, "green", "get: arrays of the replies"),
+    Stage("pack", _GET, "sky", "get: one batch of these"),
 )
+OTHER = "other"  # what the stages leave of the whole
 
 
 def throughput(operation: OperationRecord) -> float | None:
@@ -41,7 +60,7 @@ def throughput(operation: OperationRecord) -> float | None:
 
 def stages_ns(operation: OperationRecord) -> dict[str, int]:
     """The stages that were measured."""
-    found = {key: getattr(operation, f"{key}_ns") for key, _ in OPERATION_STAGES}
+    found = {stage.key: getattr(operation, f"{stage.key}_ns") for stage in STAGES}
     return {key: took_ns for key, took_ns in found.items() if took_ns is not None}
 
 
@@ -81,12 +100,12 @@ OPERATIONS = Table(
         Figure("start", "start", PLAIN, lambda operation, starts: starts.label(operation.start_ns),
                "when it began, local time", Column("Start", 27)),
         Figure("total_ms", "total", MS, lambda operation, _: operation.total_ns, "until the result"),
-        *(_stage(key, meaning) for key, meaning in OPERATION_STAGES),
+        *(_stage(stage.key, stage.meaning) for stage in STAGES),
         Figure("other_ms", "other", MS, lambda operation, _: other_ns(operation),
                "the client's other work: total less all stages"),
-        Figure("size_mb", "size", MB, lambda operation, _: operation.size_bytes,
+        Figure("size_mb", "size", MIB, lambda operation, _: operation.size_bytes,
                "bytes of the samples' values alone / 1024²"),
-        Figure("throughput_mb_per_s", "throughput", MB_PER_S, lambda operation, _: throughput(operation),
+        Figure("throughput_mb_per_s", "throughput", MIB_PER_S, lambda operation, _: throughput(operation),
                "size / total"),
         _whole("rows", "rows", lambda operation: operation.rows, "samples"),
         _whole("fields", "fields", lambda operation: operation.fields, "of a sample"),
@@ -115,8 +134,14 @@ CALLS = Table(
     figures=(
         Figure("process", "process", PLAIN, lambda call, _: call.process, "number in the session"),
         Figure("number", "number", PLAIN, lambda call, _: call.number, "of the process, from 1"),
-        Figure("start", "start", PLAIN, lambda call, starts: starts.label(call.start_ns),
-               "when it began, local time", Column("Start", 27)),
+        Figure(
+            "start",
+            "start",
+            PLAIN,
+            lambda call, starts: starts.label(call.start_ns),
+            "when it began, local time",
+            Column("Start", 27),
+        ),
         _time("total_ms", "total", lambda call: call.total_ns, "the whole call"),
         _time("get_ms", "get", lambda call: call.get_ns, "until the function's own work began"),
         _time("compute_ms", "compute", lambda call: call.compute_ns, "the function's own work"),
@@ -127,10 +152,10 @@ CALLS = Table(
         _share("queue_ratio", "queue share", queue_ns, "(get + put) / total"),
         Figure("rows", "rows", PLAIN, lambda call, _: call.rows, "samples of its batch"),
         Figure("operations", "operations", PLAIN, lambda call, _: call.operations, "of the client in it"),
-        Figure("get_mb", "bytes got", MB, lambda call, _: call.get_bytes, "sum of its gets / 1024²"),
-        Figure("put_mb", "bytes put", MB, lambda call, _: call.put_bytes, "sum of its puts / 1024²"),
+        Figure("get_mb", "bytes got", MIB, lambda call, _: call.get_bytes, "sum of its gets / 1024²"),
+        Figure("put_mb", "bytes put", MIB, lambda call, _: call.put_bytes, "sum of its puts / 1024²"),
         Figure("weight", "weight", PLAIN, lambda call, _: call.weight_milli / ONE, "calls it stands for"),
         Figure("step", "step", PLAIN, lambda call, _: call.step, "of the training"),
         Figure("trace_id", "trace", PLAIN, lambda call, _: call.trace_id or None, "of the batch"),
     ),
-)  # fmt: skip
+)

@@ -1,19 +1,23 @@
-"""What is traced, set by environment variables, as these are all that workers on other machines and in other
-processes receive.
+"""What is traced and which part of it is kept: environment variables, as these are all that workers in other
+processes and on other machines receive.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.options.table import from_environment, option, to_environment
+from flagscale_perf.options.values import above_zero, parse_bool, path, whole
+from flagscale_perf.trace.records import ONE
 
 DEFAULT_DIRECTORY = "logs/trace"
+_RANGE = 1 << 64
+_HEX = frozenset("0123456789abcdef")
 LEVEL_VARIABLE, SHOWING = "VERL_LOGGING_LEVEL", ("INFO", "DEBUG")
-_ON, _OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 
 @dataclass(frozen=True)
@@ -21,29 +25,53 @@ class TraceOptions:
     """What is traced and where it goes.
 
     Attributes:
-        trace: functions (`TQ_TRACE_ENABLED`).
-        detail: operations of the client (`TQ_TRACE_DETAIL_ENABLED`).
-        directory: of the run files and logs, absolute (`TQ_TRACE_DIR`).
-        job: what the processes of one job have in common (`TQ_TRACE_JOB`); "" where nobody has said it: then
-            it is the directory.
-        to_stdout: lines go to the process's stdout, too (`TQ_TRACE_STDOUT`).
-        stamp: a put gives its samples a trace id as a tag (`TQ_TRACE_STAMP`).
-        keys: which samples have which keys is recorded (`TQ_TRACE_KEYS`).
-        every: of the operations and calls, each N-th (`TQ_SAMPLE_EVERY`).
-        ratio: of the trace ids, this share (`TQ_SAMPLE_RATIO`).
-        slow_ns: what takes longer is kept whatever the sampling says (`TQ_SAMPLE_SLOW_MS`); None: nothing is.
+        job: "" where it is not given: then the directory is.
+        directory: absolute.
     """
 
-    trace: bool
-    detail: bool
-    directory: Path
-    job: str = ""
-    to_stdout: bool = False
-    stamp: bool = False
-    keys: bool = False
-    every: int = 1
-    ratio: float = 1.0
-    slow_ns: int | None = None
+    trace: bool = option(False, parse_bool, "calls of functions", "TQ_TRACE_ENABLED")
+    detail: bool = option(False, parse_bool, "puts and gets of clients", "TQ_TRACE_DETAIL_ENABLED")
+    directory: Path = option(
+        lambda: Path(DEFAULT_DIRECTORY).absolute(),
+        lambda text: Path(path(DEFAULT_DIRECTORY)(text)).absolute(),
+        f"where everything goes; {DEFAULT_DIRECTORY} below the first process's directory without it",
+        "TQ_TRACE_DIR",
+        "PATH",
+    )
+    job: str = option("", str, "what keeps jobs that share a directory apart", "TQ_TRACE_JOB", "NAME")
+    to_stdout: bool = option(False, parse_bool, "lines on stdout, too", "TQ_TRACE_STDOUT")
+    stamp: bool = option(
+        False,
+        parse_bool,
+        "each put tags its samples with a trace id, which stays with them: extra_info does not",
+        "TQ_TRACE_STAMP",
+    )
+    keys: bool = option(
+        False,
+        parse_bool,
+        "record which sample has which key (kv_put, kv_batch_put), so that one can be asked for by it; costs"
+        " about 0.3 us a key",
+        "TQ_TRACE_KEYS",
+    )
+    every: int = option(
+        1, whole(1, 1_000_000_000, 10), "every Nth operation and call", "TQ_SAMPLE_EVERY", "N"
+    )
+    ratio: float = option(
+        1.0,
+        above_zero(1, "0.1"),
+        "this share of the batches, the same ones where they are made and where they are taken; errors are"
+        " always kept",
+        "TQ_SAMPLE_RATIO",
+        "SHARE",
+    )
+    slow_ms: float | None = option(
+        None, above_zero(1e9, "20"), "always keep what takes longer than this", "TQ_SAMPLE_SLOW_MS", "MS"
+    )
+
+    @property
+    def slow_ns(self) -> int | None:
+        """What takes longer is kept, whatever the sampling says; None: nothing is."""
+        return None if self.slow_ms is None else int(self.slow_ms * 1e6)
 
     @property
     def is_on(self) -> bool:
@@ -53,39 +81,12 @@ class TraceOptions:
     @property
     def variables(self) -> dict[str, str]:
         """Environment variables that give another process the same options."""
-        said = {
-            "TQ_TRACE_ENABLED": str(int(self.trace)),
-            "TQ_TRACE_DETAIL_ENABLED": str(int(self.detail)),
-            "TQ_TRACE_DIR": str(self.directory),
-            "TQ_TRACE_JOB": self.job,
-            "TQ_TRACE_STDOUT": str(int(self.to_stdout)),
-            "TQ_TRACE_STAMP": str(int(self.stamp)),
-            "TQ_TRACE_KEYS": str(int(self.keys)),
-            "TQ_SAMPLE_EVERY": str(self.every),
-            "TQ_SAMPLE_RATIO": repr(self.ratio),
-            "TQ_SAMPLE_SLOW_MS": "" if self.slow_ns is None else repr(self.slow_ns / 1e6),
-        }
-        return {name: value for name, value in said.items() if value}
+        return {name: text for name, text in to_environment(self).items() if text}
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> TraceOptions:
         """Raises PerfError for an invalid value."""
-        every, ratio = environment.get("TQ_SAMPLE_EVERY", "1"), environment.get("TQ_SAMPLE_RATIO", "1")
-        if not every.isdigit() or int(every) < 1:
-            raise PerfError(f"TQ_SAMPLE_EVERY={every!r} is not a whole number from 1 on")
-        slow_ms = environment.get("TQ_SAMPLE_SLOW_MS", "")
-        return cls(
-            trace=_flag(environment, "TQ_TRACE_ENABLED"),
-            detail=_flag(environment, "TQ_TRACE_DETAIL_ENABLED"),
-            directory=Path(environment.get("TQ_TRACE_DIR") or DEFAULT_DIRECTORY).absolute(),
-            job=environment.get("TQ_TRACE_JOB", ""),
-            to_stdout=_flag(environment, "TQ_TRACE_STDOUT"),
-            stamp=_flag(environment, "TQ_TRACE_STAMP"),
-            keys=_flag(environment, "TQ_TRACE_KEYS"),
-            every=int(every),
-            ratio=_number("TQ_SAMPLE_RATIO", ratio, 1.0),
-            slow_ns=None if not slow_ms else int(_number("TQ_SAMPLE_SLOW_MS", slow_ms, 1e9) * 1e6),
-        )
+        return cls(**from_environment(cls, environment))
 
 
 def hidden_by(level: str) -> str:
@@ -97,18 +98,48 @@ def hidden_by(level: str) -> str:
     return f"{LEVEL_VARIABLE}={level}" if level.strip() else f"{LEVEL_VARIABLE} is not set, and its WARN"
 
 
-def _flag(environment: Mapping[str, str], name: str) -> bool:
-    value = environment.get(name, "").strip().lower()
-    if value not in _ON + _OFF:
-        raise PerfError(f"{name}={environment[name]!r} is neither on nor off; write 1 or 0")
-    return value in _ON
+@dataclass(frozen=True)
+class Sampling:
+    """A share of the batches, spread evenly. What is kept follows from the batch alone, so that producer and
+    consumer agree without communicating.
+
+    Attributes:
+        share: of the batches that are kept; 1 keeps all.
+        weight_milli: how many a kept one stands for, in thousandths.
+        below: what `position` of a kept one is less than.
+    """
+
+    share: float
+    weight_milli: int
+    below: int
+
+    @classmethod
+    def of(cls, options: TraceOptions) -> Sampling:
+        """Combines the ratio with every N-th."""
+        share = options.ratio / options.every
+        return cls(share, round(ONE / share), int(share * _RANGE))
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether nothing is left out."""
+        return self.below >= _RANGE
+
+    def keeps(self, trace_id: str, partition: str, first_row: int | None) -> bool:
+        """Whether the batch is kept: decided by its id, otherwise by its partition and first row."""
+        text = trace_id or f"{partition}\0{first_row}"
+        return position(text) < self.below
 
 
-def _number(name: str, value: str, most: float) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = -1.0
-    if not 0 < number <= most:
-        raise PerfError(f"{name}={value!r} is not a number above 0 and up to {most:g}")
-    return number
+def position(text: str) -> int:
+    """The text's position in the sample space, as 64 bits. For a trace id as OpenTelemetry makes it: the low
+    64 bits, as in its ratio-based sampler; for a random UUID, which has a fixed bit among these: the low 62
+    of them.
+    """
+    digits = text.replace("-", "") if len(text) == 36 else text
+    if len(digits) == 32 and _HEX.issuperset(digits):
+        low = int(digits[16:], 16)
+        is_random_uuid = digits[12] == "4" and digits[16] in "89ab"
+        return (low << 2) % _RANGE if is_random_uuid else low
+    return int.from_bytes(
+        hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=8).digest(), "big"
+    )

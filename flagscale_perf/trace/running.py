@@ -8,6 +8,7 @@ import itertools
 import os
 from collections.abc import Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 from flagscale_perf.trace.batches import step_of, trace_id_of
@@ -16,50 +17,40 @@ from flagscale_perf.trace.records import Kind
 PUT, GET = int(Kind.PUT), int(Kind.GET)
 
 
+@dataclass(slots=True, eq=False)
 class Call:
     """A function call in progress. The tracer fills in what it needs.
 
-    Args:
+    Attributes:
         function: its name.
         batch: what it was called with.
         parent: the call it was made in.
         start_ns: monotonic mark.
+        identity: trace id and step.
+        number: of its records; 0 until one is taken.
+        is_kept: whether sampling keeps it; None until that is decided.
     """
 
-    __slots__ = (
-        "batch",
-        "compute_end_ns",
-        "compute_start_ns",
-        "function",
-        "get_bytes",
-        "get_ns",
-        "has_computed",
-        "identity",
-        "is_kept",
-        "number",
-        "operations",
-        "parent",
-        "put_bytes",
-        "put_ns",
-        "start_ns",
-    )
+    function: str
+    batch: Any
+    parent: Call | None
+    start_ns: int
+    compute_start_ns: int | None = None
+    compute_end_ns: int | None = None
+    has_computed: bool = False
+    identity: tuple[str, int | None] = ("", None)
+    number: int = 0
+    is_kept: bool | None = None
+    operations: int = 0
+    get_ns: int = 0
+    put_ns: int = 0
+    get_bytes: int | None = 0
+    put_bytes: int | None = 0
 
-    def __init__(self, function: str, batch: Any, parent: Call | None, start_ns: int) -> None:
-        self.function = function
-        self.batch = batch
-        self.parent = parent
-        self.start_ns = start_ns
-        self.compute_start_ns: int | None = None
-        self.compute_end_ns: int | None = None
-        self.has_computed = False
+    def __post_init__(self) -> None:
         # now: what a batch says is gone when it comes back
-        trace_id, training_step = identity_of(batch, parent)
+        trace_id, training_step = identity_of(self.batch, self.parent)
         self.identity = trace_id or new_id(), training_step
-        self.number = 0  # none taken
-        self.is_kept: bool | None = None  # not decided
-        self.operations = self.get_ns = self.put_ns = 0
-        self.get_bytes: int | None = 0
-        self.put_bytes: int | None = 0
 
     def add(self, operation: Operation) -> None:
         """Adds one of its operations to its sums."""
@@ -81,65 +72,47 @@ class Call:
         return began - self.start_ns, ended - began, put_ns
 
 
+@dataclass(slots=True, eq=False)
 class Operation:
     """A put or get in progress, with its stages measured so far.
 
-    Args:
+    Attributes:
         kind: `PUT` or `GET`.
         call: the call it is made in.
         start_ns: monotonic mark.
+        identity: trace id and step, once they are asked for.
+        known_bytes: where those of some fields are not known: of the others, and the names of these.
+        storage_start_ns: of the storage manager's work.
+        unit_start_ns: of the first request to a storage unit.
+        unit_end_ns: of the last reply so far.
+        open_units: requests without a reply.
+        waits: for each unit that was asked.
+        coded_ns: making and reading messages meanwhile.
     """
 
-    __slots__ = (
-        "call",
-        "coded_ns",
-        "decode_ns",
-        "fields",
-        "identity",
-        "kind",
-        "known_bytes",
-        "notify_ns",
-        "open_units",
-        "pack_ns",
-        "select_ns",
-        "serialize_ns",
-        "size_bytes",
-        "slowest_unit",
-        "slowest_unit_ns",
-        "start_ns",
-        "storage_start_ns",
-        "tags_ns",
-        "total_ns",
-        "unit_end_ns",
-        "unit_ns",
-        "unit_start_ns",
-        "waits",
-    )
-
-    def __init__(self, kind: int, call: Call | None, start_ns: int) -> None:
-        self.kind = kind
-        self.call = call
-        self.start_ns = start_ns
-        self.identity: tuple[str, int | None] | None = None  # trace id and step, once they are asked for
-        self.total_ns = 0
-        self.fields: tuple[str, ...] = ()
-        self.size_bytes: int | None = None
-        self.known_bytes: tuple[int, list[str]] | None = None  # and whose are not, where some are not
-        self.select_ns: int | None = None
-        self.serialize_ns: int | None = None
-        self.unit_ns: int | None = None
-        self.slowest_unit: str | None = None
-        self.slowest_unit_ns: int | None = None
-        self.notify_ns: int | None = None
-        self.tags_ns: int | None = None
-        self.decode_ns: int | None = None
-        self.pack_ns: int | None = None
-        self.storage_start_ns: int | None = None  # of the storage manager's work
-        self.unit_start_ns: int | None = None  # of the first request
-        self.unit_end_ns: int | None = None  # of the last reply so far
-        self.open_units = 0  # requests without a reply
-        self.waits: list[tuple[str, int]] = []  # for each unit that was asked
-        self.coded_ns = 0  # making and reading messages meanwhile
+    kind: int
+    call: Call | None
+    start_ns: int
+    identity: tuple[str, int | None] | None = None
+    total_ns: int = 0
+    fields: tuple[str, ...] = ()
+    size_bytes: int | None = None
+    known_bytes: tuple[int, list[str]] | None = None
+    select_ns: int | None = None
+    serialize_ns: int | None = None
+    unit_ns: int | None = None
+    slowest_unit: str | None = None
+    slowest_unit_ns: int | None = None
+    notify_ns: int | None = None
+    tags_ns: int | None = None
+    decode_ns: int | None = None
+    pack_ns: int | None = None
+    storage_start_ns: int | None = None
+    unit_start_ns: int | None = None
+    unit_end_ns: int | None = None
+    open_units: int = 0
+    waits: list[tuple[str, int]] = field(default_factory=list)
+    coded_ns: int = 0
 
 
 class Wait:
@@ -161,22 +134,21 @@ class Wait:
         self.start_ns = start_ns
 
 
+@dataclass(slots=True, eq=False)
 class Clear:
     """A clear in progress.
 
-    Args:
+    Attributes:
         partition: that is cleared; None where only some samples are.
         batch: these; None where they are not known yet.
         start_ns: monotonic mark.
+        call: the call it is made in.
     """
 
-    __slots__ = ("batch", "call", "partition", "start_ns")
-
-    def __init__(self, partition: str | None, batch: Any, start_ns: int) -> None:
-        self.partition = partition
-        self.batch = batch
-        self.call = CALL.get()
-        self.start_ns = start_ns
+    partition: str | None
+    batch: Any
+    start_ns: int
+    call: Call | None = field(default_factory=lambda: CALL.get())
 
 
 CALL: ContextVar[Call | None] = ContextVar("flagscale_perf_call", default=None)

@@ -34,7 +34,7 @@ class Side:
         self.begin()
 
     def begin(self) -> None:
-        """Restarts names."""
+        """Gives names out anew."""
         self._name_numbers = itertools.count(1)
         self._names: dict[str, int] = {}
         self._field_sets: dict[tuple[str, ...], int] = {}

@@ -14,18 +14,18 @@ from flagscale_perf.sinks.prometheus import PrometheusPortSink, PrometheusTextfi
 from flagscale_perf.sinks.summary import SummarySink
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.peers.records import ProcessRecord
-from flagscale_perf.spine.records import Record, RunEnd, RunHeader
+from flagscale_perf.spine.records import RUNNING, Record, RunEnd, RunHeader
 from flagscale_perf.trace.figures import KINDS, OPERATIONS
 from flagscale_perf.trace.logs import LinesSink
-from flagscale_perf.trace.totals import BUCKETS_S, CallTotals, Histogram, OperationTotals, TraceTotals
+from flagscale_perf.trace.sums import FunctionSums, OperationSums, TraceTotals
 
 SUMMARY_VERSION = 1
-RUNNING = "running"
 QUANTILES = (0.5, 0.95, 0.99)
+BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class TraceSummary:
-    """`perf_summary_<session>.json`."""
+    """Content of `perf_summary_<session>.json`."""
 
     def __init__(self, header: RunHeader) -> None:
         self._header = header
@@ -57,34 +57,30 @@ class TraceSummary:
         return json.dumps(content, indent=1) + "\n"
 
 
-def _operations(totals: OperationTotals) -> dict[str, Any]:
+def _operations(sums: OperationSums) -> dict[str, Any]:
+    stages = {f"{stage}_ns": took_ns for stage, took_ns, _ in sums.waterfall()}
+    return _times(sums, stages | {"size_bytes": sums.size.total, "rows": sums.rows.total})
+
+
+def _calls(sums: FunctionSums) -> dict[str, Any]:
+    return _times(sums, {f"{stage}_ns": took_ns for stage, took_ns in _stages(sums).items()})
+
+
+def _stages(sums: FunctionSums) -> dict[str, float]:
+    return {"get": sums.get.total, "compute": sums.compute.total, "put": sums.put.total}
+
+
+def _times(sums: OperationSums | FunctionSums, parts: Mapping[str, float]) -> dict[str, Any]:
+    times = sums.total
+    quantiles = {f"p{quantile * 100:.0f}_s": times.percentile(quantile) for quantile in QUANTILES}
     return {
-        "recorded": totals.recorded,
-        "count": totals.count,
-        "failed": totals.failed,
-        "total_ns": totals.total_ns,
-        **{f"{stage}_ns": took_ns for stage, took_ns in totals.stages_ns.items()},
-        "size_bytes": totals.size_bytes,
-        "rows": totals.rows,
-        **_quantiles(totals.histogram),
+        "recorded": times.count,
+        "count": times.weight,
+        "failed": sum(sums.errors.values()),
+        "total_ns": times.total,
+        **parts,
+        **{name: None if took_ns is None else took_ns / NS_PER_S for name, took_ns in quantiles.items()},
     }
-
-
-def _calls(totals: CallTotals) -> dict[str, Any]:
-    return {
-        "recorded": totals.recorded,
-        "count": totals.count,
-        "failed": totals.failed,
-        "total_ns": totals.total_ns,
-        "get_ns": totals.get_ns,
-        "compute_ns": totals.compute_ns,
-        "put_ns": totals.put_ns,
-        **_quantiles(totals.histogram),
-    }
-
-
-def _quantiles(histogram: Histogram) -> dict[str, float | None]:
-    return {f"p{quantile * 100:.0f}_s": histogram.quantile(quantile) for quantile in QUANTILES}
 
 
 # Beside TransferQueue's own `tq_controller_` and `tq_storage_`.
@@ -99,9 +95,9 @@ class TraceMetrics:
         for metric in (
             _metric("tq_client_operations_total", "Puts and gets that have ended.", ("kind", "status")),
             _metric("tq_client_operation_seconds", "How long a put or get took.", ("kind", "le")),
-            _metric("tq_client_stage_seconds_total", "Time of puts and gets by stage.", ("kind", "stage")),
-            _metric("tq_client_bytes_total", "Bytes of the samples' values.", ("kind",)),
-            _metric("tq_client_rows_total", "Samples put and got.", ("kind",)),
+            _metric("tq_client_stage_seconds_total", "Time of successful operations.", ("kind", "stage")),
+            _metric("tq_client_bytes_total", "Bytes of values in successful operations.", ("kind",)),
+            _metric("tq_client_rows_total", "Samples in successful operations.", ("kind",)),
             _metric("tq_client_calls_total", "Calls of functions that have ended.", ("function", "status")),
             _metric("tq_client_call_seconds", "How long a call took.", ("function", "le")),
             _metric("tq_client_call_stage_seconds_total", "Time of calls by stage.", ("function", "stage")),
@@ -127,46 +123,51 @@ class TraceMetrics:
 
     def values(self) -> Series:
         """The current values of all metrics."""
-        kinds = {KINDS[kind]: totals for kind, totals in self._totals.operations.items()}
+        kinds = {KINDS[kind]: sums for kind, sums in self._totals.operations.items()}
         functions = self._totals.functions
         return {
             "tq_client_operations_total": _ended(kinds),
             "tq_client_operation_seconds": _histograms(kinds),
             "tq_client_stage_seconds_total": {
                 (kind, stage): took_ns / NS_PER_S
-                for kind, totals in kinds.items()
-                for stage, took_ns in totals.stages_ns.items()
+                for kind, sums in kinds.items()
+                for stage, took_ns, _ in sums.waterfall()
             },
-            "tq_client_bytes_total": {(kind,): totals.size_bytes for kind, totals in kinds.items()},
-            "tq_client_rows_total": {(kind,): totals.rows for kind, totals in kinds.items()},
+            "tq_client_bytes_total": {(kind,): sums.size.total for kind, sums in kinds.items()},
+            "tq_client_rows_total": {(kind,): sums.rows.total for kind, sums in kinds.items()},
             "tq_client_calls_total": _ended(functions),
             "tq_client_call_seconds": _histograms(functions),
             "tq_client_call_stage_seconds_total": {
                 (name, stage): took_ns / NS_PER_S
-                for name, totals in functions.items()
-                for stage, took_ns in totals.stages().items()
+                for name, sums in functions.items()
+                for stage, took_ns in _stages(sums).items()
             },
             "tq_client_processes": {(): len(self._running)},
             "tq_client_lost_total": {(): self._lost},
         }
 
 
-def _ended(of: Mapping[str, OperationTotals] | Mapping[str, CallTotals]) -> dict[tuple[str, ...], float]:
+_Summed = Mapping[str, OperationSums] | Mapping[str, FunctionSums]
+
+
+def _ended(of: _Summed) -> dict[tuple[str, ...], float]:
     series: dict[tuple[str, ...], float] = {}
-    for name, totals in of.items():
-        series[name, "ok"], series[name, "error"] = totals.count - totals.failed, totals.failed
+    for name, sums in of.items():
+        failed = sum(sums.errors.values())
+        series[name, "ok"], series[name, "error"] = sums.total.weight - failed, failed
     return series
 
 
-def _histograms(
-    of: Mapping[str, OperationTotals] | Mapping[str, CallTotals],
-) -> dict[tuple[str, ...], float]:
+def _histograms(of: _Summed) -> dict[tuple[str, ...], float]:
+    bounds_ns = [bound_s * NS_PER_S for bound_s in BUCKETS_S]
     series: dict[tuple[str, ...], float] = {}
-    for name, totals in of.items():
-        below = totals.histogram.below(BUCKETS_S)
-        for bound_s, count in zip((*map(str, BUCKETS_S), "+Inf"), below, strict=True):
-            series[name, bound_s] = count
-        series[name, "sum"] = totals.total_ns / NS_PER_S
+    for name, sums in of.items():
+        series |= {
+            (name, str(bound_s)): count
+            for bound_s, count in zip(BUCKETS_S, sums.total.below(bounds_ns), strict=True)
+        }
+        series[name, "+Inf"] = sums.total.weight
+        series[name, "sum"] = sums.total.total / NS_PER_S
     return series
 
 

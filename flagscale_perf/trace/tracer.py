@@ -8,12 +8,13 @@ most one record is made. `active` is the tracer of this process: None while noth
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.errors import raised_by_signal
@@ -31,7 +32,7 @@ from flagscale_perf.trace.batches import (
     stamp,
     trace_id_of,
 )
-from flagscale_perf.trace.options import TraceOptions
+from flagscale_perf.trace.options import Sampling, TraceOptions
 from flagscale_perf.trace.records import (
     ONE,
     Begun,
@@ -53,12 +54,27 @@ from flagscale_perf.trace.running import (
     identity_of,
     new_id,
 )
-from flagscale_perf.trace.sampling import Sampling
 from flagscale_perf.trace.side import CLEAR_ROOM, Side, parts_of
 
 _NO_FIELDS: Mapping[str, Any] = {}
 _NO_ROWS: Sequence[int] = ()
 _NOWHERE: tuple[None, None, tuple[int, ...]] = (None, None, ())
+P = ParamSpec("P")
+Given = TypeVar("Given")
+
+
+def _guarded(method: Callable[P, Given]) -> Callable[P, Given | None]:
+    """The wall between the tracer and the program that it traces: a failure ends tracing and nothing else."""
+
+    @functools.wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Given | None:
+        try:
+            return method(*args, **kwargs)
+        except Exception as failure:  # whatever it is, the program goes on
+            fail(failure)
+            return None
+
+    return call
 
 
 class Tracer(Side):
@@ -83,34 +99,31 @@ class Tracer(Side):
         super().begin()
         self._numbers = itertools.count(1)
 
-    def begin_call(self, function: str, batch: Any) -> Call | None:
+    @_guarded
+    def begin_call(self, function: str, batch: Any) -> Call:
         """Begins a call, to which everything that follows belongs; None if tracing has just failed."""
-        try:
-            call = Call(function, batch, CALL.get(), monotonic_ns())
-        except Exception as failure:
-            fail(failure)
-            return None
+        call = Call(function, batch, CALL.get(), monotonic_ns())
         CALL.set(call)
-        if self._trace:
-            self._begun(Begun.CALL, call, call.start_ns)
+        self.begin_stage(Begun.CALL, call, call.start_ns)
         return call
 
+    @_guarded
     def begin_stage(self, begun: Begun, call: Call, at_ns: int) -> None:
-        """A later stage of a call begins."""
-        if self._trace:
-            self._begun(begun, call, at_ns)
+        """A call or a later stage of it begins. Under sampling this is not recorded: it may not be kept."""
+        if self._trace and self._keeps_all:
+            partitions = getattr(call.batch, "partition_ids", None)  # a batch of keys has none
+            names = self._name(call.function), self._name(partitions[0]) if partitions else 0
+            self._put(StartRecord(0, begun, call.start_ns, at_ns, *names, call.identity[0]))
 
     def begin_operation(self, kind: int, batch: Any, partition: str = "") -> Operation:
         """Begins a put or get of this batch, or a put of new samples of a partition."""
         operation = Operation(kind, CALL.get(), monotonic_ns())
         OPERATION.set(operation)
         if self._detail:
-            try:
-                self._begin_operation(operation, batch, partition)
-            except Exception as failure:
-                fail(failure)
+            self._begin_operation(operation, batch, partition)
         return operation
 
+    @_guarded
     def stamp(self, batch: Any) -> None:
         """Called when a put is about to store its samples' tags; adds the batch's trace id, or a new one, if
         `options.stamp` asks for it.
@@ -118,11 +131,9 @@ class Tracer(Side):
         operation = OPERATION.get()
         if not self.options.stamp or operation is None or operation.kind != PUT:
             return
-        try:
-            stamp(batch, (operation.identity or identity_of(batch, operation.call))[0] or new_id())
-        except Exception as failure:
-            fail(failure)
+        stamp(batch, (operation.identity or identity_of(batch, operation.call))[0] or new_id())
 
+    @_guarded
     def end_operation(self, operation: Operation, batch: Any, data: Any, error: BaseException | None) -> None:
         """Ends an operation.
 
@@ -133,83 +144,70 @@ class Tracer(Side):
             error: why it failed.
         """
         operation.total_ns = monotonic_ns() - operation.start_ns
-        try:
-            if operation.call is None and not self._detail:
-                return
-            fields = _NO_FIELDS if data is None else fields_of(data)
-            operation.fields = tuple(fields)
-            operation.size_bytes = None if data is None else payload_bytes(fields)
-            if operation.size_bytes is None and fields:
-                operation.known_bytes = known_bytes(fields)
-            if operation.call is not None:
-                self._count(operation, operation.call, batch)
-            if self._detail:
-                self._record(operation, batch, error)
-        except Exception as failure:
-            fail(failure)
+        call = operation.call
+        if call is None and not self._detail:
+            return
+        fields = _NO_FIELDS if data is None else fields_of(data)
+        operation.fields = tuple(fields)
+        operation.size_bytes = None if data is None else payload_bytes(fields)
+        if operation.size_bytes is None and fields:
+            operation.known_bytes = known_bytes(fields)
+        if call is not None:
+            call.add(operation)
+            if call.is_kept is None and not self._keeps_all:
+                self._is_kept(call, place_of(batch))
+        if self._detail:
+            self._record(operation, batch, error)
 
+    @_guarded
     def begin_wait(self, said: Mapping[str, Any]) -> Wait | None:
         """Begins a request for which samples to get next; None where none is recorded. `said`: see `Wait`."""
         if not self._detail:
             return None
-        try:
-            wait = Wait(said, monotonic_ns())
-            at_ns, call = wait.start_ns, wait.call
-            names = 0 if call is None else self._name(call.function), self._name(wait.partition)
-            self._put(StartRecord(0, Begun.WAIT, at_ns, at_ns, *names, wait.trace_id))
-            return wait
-        except Exception as failure:
-            fail(failure)
-            return None
+        wait = Wait(said, monotonic_ns())
+        at_ns, call = wait.start_ns, wait.call
+        names = 0 if call is None else self._name(call.function), self._name(wait.partition)
+        self._put(StartRecord(0, Begun.WAIT, at_ns, at_ns, *names, wait.trace_id))
+        return wait
 
+    @_guarded
     def end_wait(self, wait: Wait, batch: Any, error: BaseException | None) -> None:
         """Ends it, with the samples that it is told."""
         total_ns = monotonic_ns() - wait.start_ns
-        try:
-            call = wait.call if self._trace and self._keeps_all else None  # of a sample it is not known yet
-            call_number = 0 if call is None else self._take_number(call)
-            task = self._name(wait.task) if wait.task else 0
-            partition, error_name = self._name(wait.partition), self._error_name(error)
-            rows = 0 if batch is None else len(batch.global_indexes)
-            self._put(
-                WaitRecord(
-                    0, call_number, wait.start_ns, total_ns, partition, error_name, task, wait.wanted,
-                    rows, wait.trace_id,
-                )
-            )  # fmt: skip
-        except Exception as failure:
-            fail(failure)
+        call = wait.call if self._trace and self._keeps_all else None  # of a sample it is not known yet
+        call_number = 0 if call is None else self._take_number(call)
+        task = self._name(wait.task) if wait.task else 0
+        names = self._name(wait.partition), self._error_name(error)
+        rows = 0 if batch is None else len(batch.global_indexes)
+        self._put(
+            WaitRecord(
+                0, call_number, wait.start_ns, total_ns, *names, task, wait.wanted, rows, wait.trace_id
+            )
+        )
 
+    @_guarded
     def add_keys(self, keys: str | Sequence[str], batch: Any) -> None:
         """Records which sample of the batch has which of its keys."""
         held = [keys] if isinstance(keys, str) else keys
-        try:
-            pairs = zip(batch.global_indexes, map(key_number, held), strict=False)
-            self._put_keys(monotonic_ns(), pairs, batch.partition_ids[0])
-        except Exception as failure:
-            fail(failure)
+        pairs = zip(batch.global_indexes, map(key_number, held), strict=False)
+        self._put_keys(monotonic_ns(), pairs, batch.partition_ids[0])
 
+    @_guarded
     def end_clear(self, clear: Clear, error: BaseException | None) -> None:
         """Ends a clear."""
         total_ns = monotonic_ns() - clear.start_ns
-        if not self._detail:
-            return
-        try:
+        if self._detail:
             self._end_clear(clear, total_ns, error)
-        except Exception as failure:
-            fail(failure)
 
+    @_guarded
     def end_call(self, call: Call, error: BaseException | None) -> None:
         """Ends a call that returned or failed."""
         total_ns = monotonic_ns() - call.start_ns
         CALL.set(call.parent)
-        if not self._trace:
-            return
-        try:
+        if self._trace:
             self._end_call(call, total_ns, error)
-        except Exception as failure:
-            fail(failure)
 
+    @_guarded
     def _begin_operation(self, operation: Operation, batch: Any, partition: str) -> None:
         """Records that the operation has begun. Costs as little as its end may: both are made each time."""
         call = operation.call
@@ -228,25 +226,6 @@ class Tracer(Side):
                 0, operation.kind, start_ns, start_ns, function_name, partition_name, trace_id,
             ))
         )  # fmt: skip
-
-    def _begun(self, begun: Begun, call: Call, at_ns: int) -> None:
-        """Records that a stage of a call has begun. Of a sample it is only known at the end whether it is
-        kept.
-        """
-        if not self._keeps_all:
-            return
-        try:
-            partitions = getattr(call.batch, "partition_ids", None)  # a batch of keys has none
-            names = self._name(call.function), self._name(partitions[0]) if partitions else 0
-            self._put(StartRecord(0, begun, call.start_ns, at_ns, *names, call.identity[0]))
-        except Exception as failure:
-            fail(failure)
-
-    def _count(self, operation: Operation, call: Call, batch: Any) -> None:
-        """Adds the operation to the sums of its call."""
-        call.add(operation)
-        if call.is_kept is None and not self._keeps_all:
-            self._is_kept(call, place_of(batch))
 
     def _record(self, operation: Operation, batch: Any, error: BaseException | None) -> None:
         """Makes the record. Most of tracing's cost is here, so it avoids every call that it can."""

@@ -1,7 +1,7 @@
 """Training's table of figures: everything that is shown of an interval. A new figure is one row here.
 
-Sums over sums, never means of rates; None where a part is not known. docs/metrics.md has the table, too, and
-`python -m tests.contract.test_figures_page` renews it there.
+Sums over sums, never means of rates; None where a part is not known. `make pages` writes
+the table to docs/generated/figures.md.
 """
 
 from __future__ import annotations

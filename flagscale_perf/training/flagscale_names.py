@@ -1,7 +1,7 @@
 """What FlagScale's own performance monitor calls figures that have another name here.
 
 They are written under both names, so that what reads its files reads this package's, too.
-docs/from_perf_monitor.md has the table, with what differs in the figures themselves.
+docs/hosts.md has the table, with what differs in the figures themselves.
 """
 
 from __future__ import annotations

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
-from flagscale_perf.spine.samples import Reservoir
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rates import plus
 from flagscale_perf.training.records import Outcome, PhaseRecord, Record, StepRecord
+from flagscale_perf.training.samples import Reservoir
 from flagscale_perf.training.settled import Settling, is_judged
+from flagscale_perf.training.usual import UsualSteps
 from flagscale_perf.training.window import end_mono_ns
 
 MAX_AGE_NS = 10 * 365 * 24 * 3600 * NS_PER_S  # no process begins its training later
@@ -158,6 +159,26 @@ class SessionGoodput:
             loading_ns = _loading_ns(step, self._phases)
             self._data_stall_ns = plus(self._data_stall_ns, loading_ns)
             self._hold(_Judged(step.iteration_ns, False, loading_ns or 0), step)
+
+    @property
+    def takes_many(self) -> bool:
+        """Whether usual steps can be added together: the start is final."""
+        return self._has_begun and self._settling.is_final and self._kept_until is None
+
+    def add_usual(self, steps: UsualSteps) -> None:
+        """The next steps."""
+        iteration_ns = steps.columns["iteration_ns"]
+        self._trained_until_ns = max(self._trained_until_ns, max(steps.ends_ns))
+        self._end_ns = max(self._end_ns, self._trained_until_ns)
+        self._evaluation_ns += sum(steps.columns["eval_ns"])
+        self._checkpoint_ns += sum(steps.columns["checkpoint_ns"])
+        self._productive_ns += sum(iteration_ns)
+        self._usual.add_many(iteration_ns)
+        if steps.phases is None:
+            self._data_stall_ns = None
+        elif self._data_stall_ns is not None:
+            loading = zip(steps.phases["data_loading_ns"], iteration_ns, strict=True)
+            self._data_stall_ns += sum(min(max(part_ns or 0, 0), whole_ns) for part_ns, whole_ns in loading)
 
     def _hold(self, judged: _Judged, step: StepRecord) -> None:
         """A step that may belong to the start."""

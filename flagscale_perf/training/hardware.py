@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from flagscale_perf.device.counters import POWER_MW
 from flagscale_perf.spine.clock import NS_PER_S
-from flagscale_perf.training.rates import per_second
+from flagscale_perf.training.rates import highest, per_second
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord
 from flagscale_perf.training.utilisation import Scale
 
@@ -203,8 +203,3 @@ def reasons_in(throttle: str) -> set[str]:
 def lowest(known: int | None, value: int | None) -> int | None:
     """The smaller of those that are known."""
     return value if known is None or (value is not None and value < known) else known
-
-
-def highest(known: int | None, value: int | None) -> int | None:
-    """The larger of those that are known."""
-    return value if known is None or (value is not None and value > known) else known

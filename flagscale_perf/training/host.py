@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -15,15 +16,24 @@ from flagscale_perf.spine.records import record
 
 _T = TypeVar("_T")
 PERIOD_NS = NS_PER_S
+_MOMENT_NS = NS_PER_S // 10
 PROC = Path("/proc")
 _NS_PER_US, _KIB, _SECTOR_BYTES = 1000, 1024, 512
 _MAX_WAITING = 4096  # readings kept for the iteration under way
-_COUNTERS = ("run_delay_ns", "on_cpu_ns", "cpu_stall_ns", "memory_stall_ns", "io_stall_ns")
+_GROWING = (
+    "run_delay_ns",
+    "on_cpu_ns",
+    "cpu_stall_ns",
+    "memory_stall_ns",
+    "io_stall_ns",
+    "disk_bytes",
+    "network_bytes",
+)
 
 
 @record("host", start="at_ns")
 class HostRecord(NamedTuple):
-    """A reading of rank 0's host. Counters only grow; None for what the system does not tell.
+    """A reading of rank 0 and its host. Counters only grow; None for what the system does not tell.
 
     Attributes:
         at_ns: monotonic mark.
@@ -49,12 +59,31 @@ class HostRecord(NamedTuple):
     network_bytes: int | None = None
 
 
+class MachineReader:
+    """Reads what all processes of a machine have in common, once for those that ask at one moment."""
+
+    def __init__(self) -> None:
+        self._read_ns = -_MOMENT_NS
+        self._found: tuple[int | None, ...] = ()
+
+    def read(self, now_ns: int) -> tuple[int | None, ...]:
+        """From `cpu_stall_ns` on the fields of a `HostRecord`."""
+        if now_ns - self._read_ns >= _MOMENT_NS:
+            self._read_ns = now_ns
+            stalls = [_known(partial(_stall_ns, resource)) for resource in ("cpu", "memory", "io")]
+            more = [_known(read) for read in (_available_bytes, _disk_bytes, _network_bytes)]
+            self._found = (*stalls, *more)
+        return self._found
+
+
 class HostReader:
     """Reads the host of a process, at most once in `PERIOD_NS`."""
 
-    def __init__(self, pid: int, clock: Callable[[], int] = monotonic_ns) -> None:
-        """The process's first thread is the one that trains."""
-        self._pid, self._clock = pid, clock
+    def __init__(
+        self, pid: int, clock: Callable[[], int] = monotonic_ns, machine: MachineReader | None = None
+    ) -> None:
+        """The process's first thread is the one that trains. `machine`: of other processes, too."""
+        self._pid, self._clock, self._machine = pid, clock, machine or MachineReader()
         self._due_ns = 0
 
     def take(self) -> list[HostRecord]:
@@ -67,18 +96,8 @@ class HostReader:
 
     def _read(self, now_ns: int) -> HostRecord:
         on_cpu_ns, run_delay_ns = _known(lambda: _schedule(self._pid)) or (None, None)
-        return HostRecord(
-            now_ns,
-            _known(lambda: len(os.sched_getaffinity(self._pid))),
-            run_delay_ns,
-            on_cpu_ns,
-            _known(lambda: _stall_ns("cpu")),
-            _known(lambda: _stall_ns("memory")),
-            _known(lambda: _stall_ns("io")),
-            _known(_available_bytes),
-            _known(_disk_bytes),
-            _known(_network_bytes),
-        )
+        cores = _known(lambda: len(os.sched_getaffinity(self._pid)))
+        return HostRecord._make([now_ns, cores, run_delay_ns, on_cpu_ns, *self._machine.read(now_ns)])
 
 
 def _known(read: Callable[[], _T]) -> _T | None:
@@ -119,7 +138,9 @@ def _network_bytes() -> int:
 
 
 class HostStretch(NamedTuple):
-    """What was read of a stretch of training; the fields are those of `IntervalRecord`."""
+    """What was read of a rank and its host over a stretch of training; the fields are as in
+    `IntervalRecord`.
+    """
 
     host_ns: int | None = None
     cores: int | None = None
@@ -131,6 +152,28 @@ class HostStretch(NamedTuple):
     memory_available_bytes: int | None = None
     disk_bytes: int | None = None
     network_bytes: int | None = None
+
+
+def cpu_share(host: HostStretch) -> float:
+    """Of the time, for which the training thread was ready to run and had no CPU; below 0 where that was not
+    read.
+    """
+    return -1.0 if host.run_delay_ns is None or not host.host_ns else host.run_delay_ns / host.host_ns
+
+
+def merged(stretches: Iterable[HostStretch]) -> HostStretch:
+    """Stretches of one rank, in their order, as one."""
+    known = [each for each in stretches if each.host_ns is not None]
+    if not known:
+        return HostStretch()
+
+    def values(name: str) -> list[int]:
+        """Those that were read."""
+        return [value for each in known if (value := getattr(each, name)) is not None]
+
+    sums = {name: sum(values(name)) if values(name) else None for name in ("host_ns", *_GROWING)}
+    least_bytes = min(values("memory_available_bytes"), default=None)
+    return HostStretch(cores=known[-1].cores, memory_available_bytes=least_bytes, **sums)
 
 
 class HostWindow:
@@ -164,7 +207,7 @@ class HostWindow:
         self._from, self._to, self._least_bytes = last or first, None, None
         if first is None or last is None:
             return HostStretch()
-        grown = {name: _growth(first, last, name) for name in (*_COUNTERS, "disk_bytes", "network_bytes")}
+        grown = {name: _growth(first, last, name) for name in _GROWING}
         return HostStretch(
             host_ns=last.at_ns - first.at_ns, cores=last.cores, memory_available_bytes=least_bytes, **grown
         )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 from flagscale_perf.analysis.chance import rise_of
 from flagscale_perf.training.facts import RunFacts
-from flagscale_perf.training.rates import as_gb
+from flagscale_perf.training.rates import as_gb, highest
 from flagscale_perf.training.records import StepRecord
+from flagscale_perf.training.usual import UsualSteps
 
 TREND_READINGS = 32
 MIN_READINGS = 8
@@ -56,6 +58,19 @@ class MemoryTotals:
         self._last = step
         if step.memory_reserved_bytes is not None:
             self._reserved_peak = max(self._reserved_peak or 0, step.memory_reserved_bytes)
+
+    def add_usual(self, steps: UsualSteps) -> None:
+        """The next steps."""
+        iterations, peaks = steps.columns["iteration"], steps.columns["memory_peak_bytes"]
+        known: Sequence[int] = range(len(steps))
+        if None in peaks:
+            known = [number for number in known if peaks[number] is not None]
+        if not known:
+            return
+        self._trend.extend((iterations[number], peaks[number]) for number in known[-TREND_READINGS:])
+        self._last = steps.one(known[-1])
+        reserved = [steps.columns["memory_reserved_bytes"][number] for number in known]
+        self._reserved_peak = highest(self._reserved_peak, *reserved)
 
     def steps_left(self) -> int | None:
         """In how many iterations the peak reaches the device's memory; None while it does not grow.

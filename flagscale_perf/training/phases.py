@@ -13,6 +13,7 @@ from typing import NamedTuple
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rates import plus
 from flagscale_perf.training.records import PhaseRecord, StepRecord
+from flagscale_perf.training.usual import UsualSteps
 
 # Timers of our own, for what no timer of a host names.
 ZERO_GRAD, AGREEMENT = "zero-grad", "step-agreement"
@@ -99,6 +100,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
 ONE_F_ONE_B = "1f1b"
 
 
+Waits = tuple[int | None, int | None]  # bubble and imbalance
+
+
 class StepPhases(NamedTuple):
     """A step's phases with what is derived from them; None where it is not known.
 
@@ -131,6 +135,18 @@ class PhaseJoin:
         if record is None or record.iteration != step.iteration or record.other_ns is None:
             return None
         return StepPhases(record, *split_wait(record, step.microbatches, self._stages))
+
+    def waits(self, steps: UsualSteps) -> Waits:
+        """Bubble and imbalance of many steps together; None unless every one has them."""
+        if steps.phases is None or self._stages < 2:
+            return None, None
+        records = map(PhaseRecord, *steps.phases.values())
+        both = [
+            split_wait(record, count, self._stages)
+            for record, count in zip(records, steps.columns["microbatches"], strict=True)
+        ]
+        bubbles, rests = zip(*both, strict=True)
+        return None if None in bubbles else sum(bubbles), None if None in rests else sum(rests)
 
 
 def split_wait(record: PhaseRecord, microbatches: int, stages: int) -> tuple[int | None, int | None]:
@@ -186,6 +202,20 @@ class PhaseSums:
                 self._sums[phase] = (self._sums[phase] or 0) + value
         self.bubble_ns = phases.bubble_ns if first else plus(self.bubble_ns, phases.bubble_ns)
         self.imbalance_ns = phases.imbalance_ns if first else plus(self.imbalance_ns, phases.imbalance_ns)
+
+    def add_usual(self, steps: UsualSteps, waits: Waits) -> None:
+        """Adds the phases of many steps, where they were measured."""
+        if steps.phases is None:
+            return
+        first = self.steps == 0
+        self.steps += len(steps)
+        self.iteration_ns += sum(steps.columns["iteration_ns"])
+        for phase, column in enumerate([*steps.phases.values()][1:]):
+            known = [value for value in column if value is not None]
+            if known:
+                self._sums[phase] = (self._sums[phase] or 0) + sum(known)
+        self.bubble_ns = waits[0] if first else plus(self.bubble_ns, waits[0])
+        self.imbalance_ns = waits[1] if first else plus(self.imbalance_ns, waits[1])
 
     def over(self, steps: int) -> PhaseTotals:
         """The sums if they are over all of so many steps."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flagscale_perf.spine.records import record
+from flagscale_perf.training.host import HostStretch
 
 MAX_ENTRIES, MAX_RANKS_PER_ENTRY = 256, 4096
 PHASE_BASE = 32  # above the number of phases
@@ -57,6 +58,9 @@ class RanksRecord:
         silent: ranks from which nothing came though it did from others; at most the first 64. In a run's last
             stretch only those that were silent before, never heard, or late by 5 s or more.
         silent_count: how many there are.
+        host: by the fields of `host.HostStretch`, a value for each entry: of ranks that share one, those of
+            the rank that waits for a CPU for the largest part of its time. None where nothing was read, as in
+            files of earlier versions.
     """
 
     first_iteration: int
@@ -69,15 +73,23 @@ class RanksRecord:
     memory_peak_bytes: list[int | None]
     silent: list[int]
     silent_count: int
+    host: dict[str, list[int | None]] | None = None
 
     def __post_init__(self) -> None:
-        columns = (self.iteration_ns, self.work_ns, self.wait_ns, self.data_ns, self.memory_peak_bytes)
+        times = (self.iteration_ns, self.work_ns, self.wait_ns, self.data_ns)
+        columns = (*times, self.memory_peak_bytes, *(self.host or {}).values())
         if len({len(column) for column in columns}) > 1:
             raise ValueError(
                 f"the ranks' lists differ in length: {sorted({len(column) for column in columns})}"
             )
         if len(self.work_ns) > MAX_ENTRIES or not 1 <= self.ranks_per_entry <= MAX_RANKS_PER_ENTRY:
             raise ValueError(f"{len(self.work_ns)} entries of {self.ranks_per_entry} ranks each cannot be")
+
+    def hosts(self) -> list[HostStretch]:
+        """What was read of each entry's host."""
+        known = {name: values for name, values in (self.host or {}).items() if name in HostStretch._fields}
+        entries = range(len(self.work_ns))
+        return [HostStretch(**{name: values[entry] for name, values in known.items()}) for entry in entries]
 
 
 @record("cuts")

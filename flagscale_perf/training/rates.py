@@ -12,6 +12,11 @@ def plus(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
 
 
+def highest(*values: int | None) -> int | None:
+    """The largest of those that are known."""
+    return max([value for value in values if value is not None], default=None)
+
+
 def per_second(count: int | None, elapsed_ns: int) -> float | None:
     """Samples, tokens or FLOPs a second."""
     return None if count is None or elapsed_ns <= 0 else count / (elapsed_ns / NS_PER_S)

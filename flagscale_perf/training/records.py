@@ -252,8 +252,8 @@ class IntervalRecord:
     samples: int
     tokens: int
     skipped_samples: int
-    model_flops: int | None
-    hardware_flops: int | None
+    model_flops: Wide | None
+    hardware_flops: Wide | None
     mfu: float | None
     hfu: float | None
     iteration_p50_ns: int | None

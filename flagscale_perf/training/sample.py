@@ -23,7 +23,7 @@ class Numbered(Protocol):
 
     @property
     def iteration(self) -> int:
-        """Its number."""
+        """Number of the iteration."""
 
 
 NumberedT = TypeVar("NumberedT", bound=Numbered)
@@ -63,6 +63,11 @@ class Sample(Generic[NumberedT]):
         count = len(self.steps)
         self.steps = {number: step for number, step in self.steps.items() if number >= iteration}
         return count - len(self.steps)
+
+    def keeps_none(self, first: int, last: int) -> bool:
+        """Whether no step from one number to another would be kept at present."""
+        stretches = range(first // self._stretch, last // self._stretch + 1)
+        return all(stretch % self._every for stretch in stretches)
 
     def keeps(self, iteration: int) -> bool:
         """Whether a step of that number would be kept at present."""

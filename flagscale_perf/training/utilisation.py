@@ -6,6 +6,7 @@ is wrong: such an interval is suspect, and in no average.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from flagscale_perf.spine.clock import NS_PER_S
@@ -102,6 +103,13 @@ class TrustedWork:
         self._elapsed_ns += step.iteration_ns
         self._model_flops = plus(self._model_flops, step.model_flops)
         self._hardware_flops = plus(self._hardware_flops, step.hardware_flops)
+
+    def add_steps(self, iteration_ns: Sequence[int], *flops: Sequence[int | None]) -> None:
+        """Several of them; of model and hardware."""
+        model, hardware = (None if None in column else sum(filter(None, column)) for column in flops)
+        self._elapsed_ns += sum(iteration_ns)
+        self._model_flops = plus(self._model_flops, model)
+        self._hardware_flops = plus(self._hardware_flops, hardware)
 
     def _open(self) -> Work:
         return Work(self._elapsed_ns, self._model_flops, self._hardware_flops)

@@ -6,12 +6,13 @@ from dataclasses import fields
 from typing import Any
 
 from flagscale_perf.spine.clock import Anchor
-from flagscale_perf.spine.samples import Reservoir
 from flagscale_perf.training.hardware import HardwareWindow
 from flagscale_perf.training.host import HostRecord, HostWindow
-from flagscale_perf.training.phases import PhaseSums, StepPhases
+from flagscale_perf.training.phases import PhaseSums, StepPhases, Waits
 from flagscale_perf.training.rates import plus
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord, Outcome, StepRecord
+from flagscale_perf.training.samples import Reservoir
+from flagscale_perf.training.usual import UsualSteps
 from flagscale_perf.training.utilisation import Scale, Work
 
 # What a step and an interval call alike: summed, or for memory the last that is known.
@@ -29,7 +30,8 @@ _DATA_SKIPPED = int(Outcome.DATA_SKIPPED)
 
 
 class StepSums:
-    """Running sums over train steps: of every field that `StepRecord` and `IntervalRecord` call alike.
+    """Running sums over train steps: of every field that `StepRecord` and `IntervalRecord` call alike, memory
+    aside.
 
     Attributes:
         phases: of the steps whose phases were measured.
@@ -71,6 +73,18 @@ class StepSums:
         if phases is not None:
             self.phases.add(step, phases)
         self.durations.add(step.iteration_ns)
+
+    def add_usual(self, steps: UsualSteps, waits: Waits) -> None:
+        """Adds steps with their phases."""
+        sums, columns = vars(self), steps.columns
+        for name in _KNOWN:
+            sums[name] += sum(columns[name])
+        for name in _UNKNOWN:
+            total = None if None in columns[name] else sum(columns[name])
+            sums[name] = plus(sums[name], total) if self.steps else total
+        self.steps += len(steps)
+        self.phases.add_usual(steps, waits)
+        self.durations.add_many(columns["iteration_ns"])
 
     def with_steps_of(self, other: StepSums) -> StepSums:
         """The sums of both; phases and durations aside."""

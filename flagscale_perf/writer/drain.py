@@ -19,15 +19,13 @@ from flagscale_perf.spine.peers.rings import AnyRing
 from flagscale_perf.spine.records import KILLED, STOPPED, Record, RunEnd
 from flagscale_perf.spine.ring import RingEnd
 from flagscale_perf.spine.session import new_session_id
-from flagscale_perf.writer.fanout import describe
+from flagscale_perf.writer.fanout import FanOut, describe
 from flagscale_perf.writer.instrument import Instrument
-from flagscale_perf.writer.journal import Journal
+from flagscale_perf.writer.journal import Journal, Notices
 from flagscale_perf.writer.losses import described
 from flagscale_perf.writer.messages import Line, Send
-from flagscale_perf.writer.notices import Notices
-from flagscale_perf.writer.replay import NOTHING, recover
 from flagscale_perf.writer.retention import prune
-from flagscale_perf.writer.session import Session, header_of
+from flagscale_perf.writer.session import NOTHING, Session, header_of, recover
 from flagscale_perf.writer.task import WriterTask
 
 FINISH_LIMIT_S = 4.0  # at the end, for views that cannot be written
@@ -68,7 +66,7 @@ class Drain:
         self._ring = ring
         self._task = task
         self._instrument = instrument
-        self._send, self._on_begun = send, on_begun
+        self._on_begun = on_begun
         self._journal = Journal(send, lambda: instrument.position, task.options.perf_debug)
         self._notices = Notices(ring, task.anchor, self._journal)
         self._session: Session | None = None
@@ -77,11 +75,8 @@ class Drain:
         self._earlier = NOTHING
         self._batch: _Batch | None = None
         self._batches = 0  # that are in the run file
-        self._has_pruned = self._is_run_file_failing = False
-        self._run_file_error: OSError | None = None  # of the last try
-        self._trouble: str | None = None  # as the ring has it
-        self._run_file_troubles: set[str] = set()
-        self._reported_of_views: set[str] = set()
+        self._has_pruned = False
+        self._troubles = _Troubles(ring, self._journal)
 
     def run(self, wait: Callable[[float], None], is_orphan: Callable[[], bool]) -> None:
         """Until the end of the session. `wait` sleeps so many seconds or less; `is_orphan` says that the
@@ -103,7 +98,7 @@ class Drain:
         self._notices.look()
         is_safe = self._save()
         is_shown = self._session is None or self._session.views.flush()
-        self._note_trouble()
+        self._troubles.note(self._views)
         self._notices.beat()
         return is_shown and is_safe and not self._journal.waiting
 
@@ -117,39 +112,22 @@ class Drain:
                 self._hand_on(session)
                 self._notices.look()
         except OSError as error:
-            self._run_file_fails(error)
+            self._troubles.run_file_fails(error, self._views)
             return False
-        self._run_file_error = None
-        if self._is_run_file_failing:
-            self._is_run_file_failing = False
-            self._journal.report("note", f"{RecordsSink.name} works again")
+        self._troubles.run_file_works()
         if not self._has_pruned:
             self._prune()
         return True
 
-    def _run_file_fails(self, error: OSError) -> None:
-        """Reports it unless the same has been reported: a disk that comes and goes must not flood the
-        console.
-        """
-        self._run_file_error = error
-        self._note_trouble()
-        trouble = f"{type(error).__name__} {error.errno}"
-        if trouble not in self._run_file_troubles:
-            self._run_file_troubles.add(trouble)
-            self._is_run_file_failing = True
-            self._journal.report("failure", describe(RecordsSink, error))
-
-    def _note_trouble(self) -> None:
-        """Leaves in the ring what is not written as things stand: it outlives this writer."""
-        troubles: dict[str, Exception] = {} if self._session is None else self._session.views.troubles()
-        if self._run_file_error is not None:
-            troubles = {RecordsSink.name: self._run_file_error} | troubles
-        if (trouble := described(troubles)) != self._trouble:
-            self._ring.trouble = self._trouble = trouble
+    @property
+    def _views(self) -> FanOut | None:
+        return None if self._session is None else self._session.views
 
     def _begin(self) -> Session:
         """Claims a session, or goes on with the one of a writer that died. Raises OSError."""
-        session = Session.begin(self._ring, self._task, self._instrument, self._send, self._report_view)
+        session = Session.begin(
+            self._ring, self._task, self._instrument, self._journal.send, self._troubles.report_view
+        )
         self._instrument.begin()
         if session.is_resumed:
             try:
@@ -182,7 +160,7 @@ class Drain:
             which = removed[0] if len(removed) == 1 else f"{len(removed)} from {removed[-1]} to {removed[0]}"
             text = f"--perf-max-log-files {keep}: old sessions removed from {self._task.directory}: {which}"
             self._journal.report("note", text)
-            self._send(Line(f"flagscale_perf: {text}"))
+            self._journal.send(Line(f"flagscale_perf: {text}"))
 
     def _fill(self, session: Session) -> bool:
         """Makes the next batch unless one is waiting; False if there is nothing to do."""
@@ -265,15 +243,15 @@ class Drain:
     def _close(self) -> None:
         """Closes every file and gives the trainer the summary's path."""
         if self._session is None:
-            self._note_trouble()
+            self._troubles.note(self._views)
             self._ring.summary = ""
             return
         try:
             self._session.close()
         except OSError as error:
-            self._run_file_error = error
+            self._troubles.run_file_error = error
             self._journal.complain(describe(RecordsSink, error))
-        self._note_trouble()
+        self._troubles.note(self._views)
         self._ring.summary = self._session.summary()
 
     def _insist(self, attempt: Callable[[], bool], wait: Callable[[float], None], limit_s: float) -> bool:
@@ -287,12 +265,54 @@ class Drain:
             wait(RETRY_S)
         return worked
 
-    def _report_view(self, name: str, text: str) -> None:
+
+class _Troubles:
+    """What cannot be written as things stand: reported once, and left in the ring, which outlives the writer.
+
+    Attributes:
+        run_file_error: of the last try.
+    """
+
+    def __init__(self, ring: AnyRing, journal: Journal) -> None:
+        self._ring, self._journal = ring, journal
+        self.run_file_error: OSError | None = None
+        self._in_ring: str | None = None
+        self._is_reported = False
+        self._seen: set[str] = set()
+
+    def run_file_fails(self, error: OSError, views: FanOut | None) -> None:
+        """Reports it unless the same has been reported: a disk that comes and goes must not flood the
+        console.
+        """
+        self.run_file_error = error
+        self.note(views)
+        trouble = f"{type(error).__name__} {error.errno}"
+        if trouble not in self._seen:
+            self._seen.add(trouble)
+            self._is_reported = True
+            self._journal.report("failure", describe(RecordsSink, error))
+
+    def run_file_works(self) -> None:
+        """Reports that it works again if its failure was reported."""
+        self.run_file_error = None
+        if self._is_reported:
+            self._is_reported = False
+            self._journal.report("note", f"{RecordsSink.name} works again")
+
+    def note(self, views: FanOut | None) -> None:
+        """Leaves in the ring what is not written now."""
+        troubles: dict[str, Exception] = {} if views is None else views.troubles()
+        if self.run_file_error is not None:
+            troubles = {RecordsSink.name: self.run_file_error} | troubles
+        if (trouble := described(troubles)) != self._in_ring:
+            self._ring.trouble = self._in_ring = trouble
+
+    def report_view(self, name: str, text: str) -> None:
         """Reports a failure once: where the run file refuses, the session is begun again and again, and every
         view opened.
         """
-        if name != "failure" or text not in self._reported_of_views:
-            self._reported_of_views.add(text)
+        if name != "failure" or text not in self._seen:
+            self._seen.add(text)
             self._journal.report(name, text)
 
 

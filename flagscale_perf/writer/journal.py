@@ -1,14 +1,21 @@
-"""Events that the writer makes itself, until they go into the run file."""
+"""Events that the writer makes itself, and what it notices: records lost, a clock that was set, that it stood
+still.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from flagscale_perf.spine.clock import monotonic_ns
+from flagscale_perf.spine.clock import NS_PER_S, Anchor, monotonic_ns
 from flagscale_perf.spine.errors import traceback_lines
-from flagscale_perf.spine.records import EventRecord, Record
+from flagscale_perf.spine.peers.rings import AnyRing
+from flagscale_perf.spine.records import ClockRecord, EventRecord, Record
 from flagscale_perf.writer.instrument import Entry, Remark
 from flagscale_perf.writer.messages import Send, Trouble
+
+CLOCK_STEP_NS = 2 * NS_PER_S
+ANCHOR_PERIOD_NS = 60 * NS_PER_S
+STILL_S = 10  # without a beat of the drain in the ring: worth a line
 
 
 class Journal:
@@ -16,12 +23,13 @@ class Journal:
 
     Attributes:
         waiting: records for the next batch that are in no ring.
+        send: takes lines for the console and stderr.
     """
 
     def __init__(self, send: Send, position: Callable[[], int], with_tracebacks: bool) -> None:
         """`position`: the last finished iteration."""
         self.waiting: list[Record] = []
-        self._send = send
+        self.send = send
         self._position = position
         self._with_tracebacks = with_tracebacks
 
@@ -34,7 +42,7 @@ class Journal:
     def complain(self, text: str, *more: str) -> None:
         """Prints lines on stderr."""
         for line in (f"flagscale_perf: {text}", *more):
-            self._send(Trouble(line))
+            self.send(Trouble(line))
 
     def event(self, name: str, text: str) -> EventRecord:
         """An event of now."""
@@ -53,3 +61,90 @@ class Journal:
         if remark.is_urgent:
             self.complain(remark.text)
         return self.event(remark.name, remark.text)
+
+
+class Notices:
+    """Looks once a cycle, and puts what it sees into the journal."""
+
+    def __init__(self, ring: AnyRing, anchor: Anchor, journal: Journal) -> None:
+        self._ring = ring
+        self._anchor = anchor
+        self._journal = journal
+        self._pulse = Pulse(ring)
+        self._has_complained_of_drops = False
+        self._next_drop_notice = 1
+        self._clock_offset_ns = 0
+        self._anchored_ns = anchor.mono_ns
+
+    def look(self) -> None:
+        """Checks everything that is worth a notice."""
+        self.beat()
+        self._clock()
+        self._drops()
+
+    def beat(self) -> None:
+        """Says that the writer gets on; records it if it had not for long. The trainer has warned the user
+        meanwhile.
+        """
+        if (stood_s := self._pulse.beat()) is not None:
+            text = f"the writer stood still for {stood_s:.0f} s: its disk did not answer, or it was stopped"
+            self._journal.waiting.append(self._journal.event("failure", text))
+
+    def go_on(self) -> None:
+        """A beat in the middle of work that takes its time."""
+        self._pulse.go_on()
+
+    def anchor(self) -> None:
+        """Records both clocks as they are now."""
+        now = Anchor.now()
+        self._anchored_ns = now.mono_ns
+        self._journal.waiting.append(ClockRecord(now.wall_ns, now.mono_ns))
+
+    def _clock(self) -> None:
+        """Labels keep the start's clock; a clock that was set since is worth a line."""
+        now = Anchor.now()
+        offset_ns = now.wall_ns - self._anchor.wall_of(now.mono_ns)
+        if now.mono_ns - self._anchored_ns >= ANCHOR_PERIOD_NS:
+            self.anchor()
+        if abs(offset_ns - self._clock_offset_ns) > CLOCK_STEP_NS:
+            moved_s = (offset_ns - self._clock_offset_ns) / NS_PER_S
+            self._clock_offset_ns = offset_ns
+            self.anchor()
+            self._journal.report(
+                "clock", f"the wall clock was set by {moved_s:+.1f} s; times here go on as before"
+            )
+
+    def _drops(self) -> None:
+        dropped = self._ring.dropped
+        if dropped >= self._next_drop_notice:
+            self._next_drop_notice = 2 * dropped
+            text = f"{dropped} records lost so far: more came than the disk took"
+            self._journal.report("drop", text)
+            if not self._has_complained_of_drops:
+                self._has_complained_of_drops = True
+                self._journal.complain(text)
+
+
+class Pulse:
+    """The drain's side of the heartbeat that the trainer watches."""
+
+    def __init__(self, ring: AnyRing) -> None:
+        self._ring = ring
+        self._last_ns = monotonic_ns()
+        self._least_ns = STILL_S * NS_PER_S
+
+    def go_on(self) -> None:
+        """A beat in the middle of work that takes its time."""
+        self._ring.beat()
+        self._last_ns = monotonic_ns()
+
+    def beat(self) -> float | None:
+        """A beat; the seconds since the last one if that was long ago, at least twice as long as what was
+        returned last.
+        """
+        stood_ns = monotonic_ns() - self._last_ns
+        self.go_on()
+        if stood_ns < self._least_ns:
+            return None
+        self._least_ns = 2 * stood_ns
+        return stood_ns / NS_PER_S

@@ -13,7 +13,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -28,9 +27,7 @@ from pathlib import Path
 from flagscale_perf.spine import companion
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.jsonl import dump
-from flagscale_perf.spine.peers import handover
-from flagscale_perf.spine.peers.handover import Door
-from flagscale_perf.spine.peers.member import Member, job_key
+from flagscale_perf.spine.peers.handover import Door, Visit, job_key
 from flagscale_perf.spine.records import Record
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.writer.console import Console, complain
@@ -42,7 +39,7 @@ SLOTS = 8192  # 2 MiB: more than a second of what one interpreter can do
 MAX_WRITERS = 3  # that one process starts
 START_WAIT_S = 5.0  # how long the first process waits at its end until the writer's program runs
 END_WAIT_S = 5.0  # how long an orderly end waits for the ring to be in other hands
-STDOUT_WAIT_S = 2.0
+STDOUT_WAIT_S = 10.0  # how long it then waits for its lines, where they go to its stdout
 MEET_TRIES, RETRY_S = 10, 0.02
 ROOM_WAIT_S, ROOM_RETRY_S = 30.0, 0.005  # how long a writer may take nothing, for who waits for room
 MAX_MEETINGS = 10  # of one process with writers: one that lets go of every ring would be met without end
@@ -80,24 +77,12 @@ class Membership:
     """Use `join`. Nothing here raises."""
 
     def __init__(self, job: Job, title: str) -> None:
-        """Use `join`."""
+        """Use `join` instead."""
         self._job = job
         self._title = title
-        self._key = job.key
-        self._pid = os.getpid()
-        self._start_ns = monotonic_ns()
-        self._pending: deque[Record] = deque()
-        self._storing = threading.Lock()
-        self._ring: Ring | None = None  # where `put` puts
-        self._memory: Ring | None = None  # the same from the beginning on
-        self._lost = _Lost()
-        self._put: Callable[[Record], None] = self._put_in_turn
-        self._has_entered = self._is_over = False
-        self._connection: socket.socket | None = None
-        self._door: Door | None = None
-        self._is_met, self._is_started = threading.Event(), threading.Event()
-        self._thread: threading.Thread | None = None
-        self._writers = self._meetings = 0
+        self._is_over = False
+        self._visit: _WriterVisit | None = None
+        self._store = _Store(self._ring)
 
     @classmethod
     def join(cls, job: Job, title: str) -> Membership:
@@ -115,23 +100,7 @@ class Membership:
         """Keeps the record; counts a drop if there is no room. On any thread, also within a signal handler or
         a finaliser: it waits for nobody.
         """
-        self._put(record)
-
-    def _put_in_turn(self, record: Record) -> None:
-        """Whoever finds the ring free stores for all: a lock that is waited for could be held by the very
-        thread that is interrupted here.
-        """
-        pending = self._pending
-        pending.append(record)
-        while pending and self._storing.acquire(False):
-            try:
-                ring = self._ring or self._arm()
-                while pending:
-                    ring.put(pending.popleft())
-                if ring.is_atomic:
-                    self._put = ring.put
-            finally:
-                self._storing.release()
+        self._store.put(record)
 
     def put_all(self, records: Iterable[Record], wait_s: float = ROOM_WAIT_S) -> int:
         """Keeps more records than may have room at once: where there is none, it waits for the writer. For a
@@ -149,10 +118,10 @@ class Membership:
 
     def _room(self, wait_s: float) -> int:
         """Free slots, waited for; 0 where none comes."""
-        memory = self._memory
         deadline = time.monotonic() + wait_s
-        while memory is not None and not self._is_over:
-            room = memory.slots - (memory.stored - memory.saved)
+        while self._visit is not None and not self._is_over:
+            ring = self._visit.ring
+            room = ring.slots - (ring.stored - ring.saved)
             if room or time.monotonic() >= deadline:
                 return room
             time.sleep(ROOM_RETRY_S)
@@ -161,78 +130,150 @@ class Membership:
     @property
     def dropped(self) -> int:
         """Records that are lost, as there was no room, or no ring."""
-        return self._lost.count + (0 if self._memory is None else self._memory.dropped)
+        return self._store.lost + (0 if self._visit is None else self._visit.ring.dropped)
 
     def end(self, reason: str) -> None:
         """No more records follow; what was put is in the writer's hands when this returns."""
-        memory, is_over = self._memory, self._is_over
+        visit, is_over = self._visit, self._is_over
         self._is_over = True
         atexit.unregister(self.end)
-        if memory is None or is_over:
-            return
-        if self._storing.acquire(timeout=END_WAIT_S):
-            self._ring, self._put = None, self._lost.put
-            while self._pending:
-                memory.put(self._pending.popleft())
-            memory.close(reason, monotonic_ns())
-            self._storing.release()
-        if not self._is_met.wait(END_WAIT_S):
-            complain(
-                f"flagscale_perf: {memory.stored} records of process {self._pid} are lost: no writer came"
-            )
-        elif self._door is not None and not self._is_started.wait(START_WAIT_S):
-            complain(f"flagscale_perf: records of process {self._pid} may be lost: its writer has not begun")
-        elif self._job.to_stdout and self._thread is not None:
-            self._thread.join(STDOUT_WAIT_S)
-        if memory.trouble:  # there may be nobody left to say it once there is room, or never will be
-            missing = Outcome.of(memory).losses(self._job.directory, "")
-            complain(f"flagscale_perf: process {self._pid}: {missing}")
-
-    def _abandon(self) -> None:
-        """In a forked child: ring and connection stay the parent's; the first `put` joins anew."""
-        for held in (self._connection, self._door):
-            if held is not None:
-                held.close()
-        was_over = self._is_over
-        self.__init__(self._job, self._title)  # type: ignore[misc]
-        self._is_over = was_over
+        if visit is not None and not is_over:
+            self._store.close(visit.ring, reason)
+            visit.wait()
 
     def _enter(self) -> None:
         """A ring, and a writer that has it."""
-        self._has_entered = True
         try:
-            self._memory = Ring.create(
-                self._job.slots, Member(self._key, f"{self._pid}-{self._start_ns}").ring_name
-            )
-            if self._memory.fd is None:
-                raise OSError("there is no shared memory")
-            self._name(self._title)
-            self._meet()
-            self._thread = threading.Thread(
-                target=self._run, name=f"flagscale_perf {self._job.instrument}", daemon=True
-            )
-            self._thread.start()
+            self._visit = _WriterVisit(self._job, self._title)
         except Exception as error:  # whatever it is: nothing is kept, and the program goes on
-            self._memory = None
-            self._complain(f"nothing is recorded: {_words(error)}")
+            self._store.put = self._store.lose
+            _complain(self._job, "nothing is recorded", error)
 
-    def _arm(self) -> Ring | _Lost:
-        """Before the first record: by now a Ray worker knows which actor it is."""
-        if not self._has_entered and not self._is_over:
-            self._enter()
-        if self._memory is None or self._is_over:
-            return self._lost
-        self._name(ray_actor() or self._title)
-        self._ring = self._memory
-        return self._ring
+    def _ring(self) -> Ring | None:
+        """For the first record: by now a Ray worker knows which actor it is. None where nothing is kept."""
+        if self._visit is None and not self._is_over:
+            self._enter()  # a forked child, which has not joined yet
+        if self._visit is None or self._is_over:
+            return None
+        self._visit.name(ray_actor() or self._title)
+        return self._visit.ring
 
-    def _name(self, title: str) -> None:
-        if self._memory is not None:
-            self._memory.producer = dump([title, self._start_ns])
+    def _abandon(self) -> None:
+        """In a forked child: ring and connection stay the parent's; the first `put` joins anew."""
+        if self._visit is not None:
+            self._visit.leave()
+        self._visit = None
+        self._store = _Store(self._ring)
 
-    def _meet(self) -> None:
+
+class _Store:
+    """Puts records into a ring, on any thread.
+
+    Attributes:
+        put: keeps a record.
+        lost: records that there was no ring for.
+    """
+
+    def __init__(self, ring: Callable[[], Ring | None]) -> None:
+        """`ring`: asked before the first record; None where nothing is kept."""
+        self.put: Callable[[Record], None] = self._put_in_turn
+        self.lost = 0
+        self._ring = ring
+        self._into: Callable[[Record], None] | None = None  # from the first record on
+        self._is_free = False  # any thread may store without a turn
+        self._pending: deque[Record] = deque()
+        self._storing = threading.Lock()
+
+    def lose(self, record: Record) -> None:
+        """Counts it as dropped."""
+        self.lost += 1
+
+    def close(self, ring: Ring, reason: str) -> None:
+        """Puts what is pending into the ring, and closes that."""
+        if self._storing.acquire(timeout=END_WAIT_S):
+            self.put = self._into = self.lose
+            while self._pending:
+                ring.put(self._pending.popleft())
+            ring.close(reason, monotonic_ns())
+            self._storing.release()
+
+    def _put_in_turn(self, record: Record) -> None:
+        """Whoever finds the ring free stores for all: a lock that is waited for could be held by the very
+        thread that is interrupted here.
+        """
+        pending = self._pending
+        pending.append(record)
+        while pending and self._storing.acquire(False):
+            try:
+                put = self._into or self._first()
+                while pending:
+                    put(pending.popleft())
+                if self._is_free:
+                    self.put = put
+            finally:
+                self._storing.release()
+
+    def _first(self) -> Callable[[Record], None]:
+        ring = self._ring()
+        self._is_free = ring is None or ring.is_atomic
+        self._into = self.lose if ring is None else ring.put
+        return self._into
+
+
+class _WriterVisit(Visit):
+    """The ring in the hands of the job's writer, which this starts where there is none."""
+
+    def __init__(self, job: Job, title: str) -> None:
+        """Raises OSError, RuntimeError without a thread."""
+        super().__init__(job.key, Ring.create(job.slots))
+        if self.ring.fd is None:
+            raise OSError("there is no shared memory")
+        self._job = job
+        self._start_ns = monotonic_ns()
+        self._door: Door | None = None
+        self._is_started = threading.Event()
+        self._writers = self._meetings = 0
+        self.name(title)
+        self._find()
+        self._thread = threading.Thread(
+            target=self._run, name=f"flagscale_perf {job.instrument}", daemon=True
+        )
+        self._thread.start()
+
+    def name(self, title: str) -> None:
+        """What this process is."""
+        self.ring.producer = dump([title, self._start_ns])
+
+    def leave(self) -> None:
+        """The door, too."""
+        super().leave()
+        if self._door is not None:
+            self._door.close()
+
+    def wait(self) -> None:
+        """After the ring's end: until it is in other hands; prints what is lost."""
+        ring = self.ring
+        if not self.is_met.wait(END_WAIT_S):
+            complain(
+                f"flagscale_perf: {ring.stored} records of process {os.getpid()} are lost: no writer came"
+            )
+        elif self._door is not None and not self._is_started.wait(START_WAIT_S):
+            complain(
+                f"flagscale_perf: records of process {os.getpid()} may be lost: its writer has not begun"
+            )
+        elif self._job.to_stdout:
+            self._thread.join(STDOUT_WAIT_S)
+            if self._thread.is_alive():
+                complain(
+                    f"flagscale_perf: not all lines of process {os.getpid()} are shown: its writer is slow;"
+                    " its log has them"
+                )
+        if ring.trouble:  # there may be nobody left to say it once there is room, or never will be
+            missing = Outcome.of(ring).losses(self._job.directory, "")
+            complain(f"flagscale_perf: process {os.getpid()}: {missing}")
+
+    def _find(self) -> None:
         """Gives the ring to the writer, or to one that is to be started. Raises OSError."""
-        assert self._memory is not None and self._memory.fd is not None
         self._meetings += 1
         if self._meetings > MAX_MEETINGS:
             raise OSError(
@@ -240,35 +281,29 @@ class Membership:
                 " writing for this job?"
             )
         for _ in range(MEET_TRIES):
-            connection = handover.connect(self._key)
-            if connection is None and self._door is None and self._writers < MAX_WRITERS:
-                self._door = Door.open(self._key)
-                connection = None if self._door is None else handover.connect(self._key)
-            if connection is not None:
-                handover.give(connection, self._memory.fd, [self._pid])
-                connection.setblocking(True)
-                self._connection = connection
-                self._is_met.set()
+            if self.meet():
                 return
+            if self._door is None and self._writers < MAX_WRITERS:
+                self._door = Door.open(self._job.key)
+                if self._door is not None and self.meet():
+                    return
             time.sleep(RETRY_S)  # another process is about to open the door
         raise OSError(f"no writer is to be found for {self._job.directory}")
 
     def _run(self) -> None:
-        """The side thread: asleep unless the writer says something or is gone."""
+        """The side thread: asleep unless the writer sends something or is gone."""
         try:
             while True:
                 if self._door is not None:
                     self._start_writer(self._door)
-                if self._connection is None or self._listen(self._connection):
+                if self._listen():
                     break
-                self._connection.close()
-                self._meet()
+                self._find()
         except Exception as error:  # whatever it is, it must not reach the program as a traceback
-            self._complain(f"nothing more is recorded: {_words(error)}")
+            _complain(self._job, "nothing more is recorded", error)
         finally:
             self._is_started.set()
-            if self._connection is not None:
-                self._connection.close()
+            self.leave()
 
     def _start_writer(self, door: Door) -> None:
         """Raises OSError and subprocess.SubprocessError."""
@@ -284,36 +319,14 @@ class Membership:
             self._door = None
             door.close()
 
-    def _listen(self, connection: socket.socket) -> bool:
+    def _listen(self) -> bool:
         """Prints what the writer sends; whether it is through with this process."""
-        with contextlib.suppress(OSError), connection.makefile("rb") as lines:
-            for line in lines:
-                message = decode(line.rstrip(b"\n"))
-                if isinstance(message, Finished):
-                    return True
-                _console.show(message)
+        for line in self.lines():
+            message = decode(line.rstrip(b"\n"))
+            if isinstance(message, Finished):
+                return True
+            _console.show(message)
         return False
-
-    def _complain(self, text: str) -> None:
-        complain(f"flagscale_perf {self._job.instrument}: {text} in process {self._pid}")
-
-
-class _Lost:
-    """Stands for a ring where there is none.
-
-    Attributes:
-        count: of records.
-        is_atomic: as of a ring.
-    """
-
-    is_atomic = True
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def put(self, record: Record) -> None:
-        """Counts it."""
-        self.count += 1
 
 
 def ray_actor() -> str | None:
@@ -327,8 +340,9 @@ def ray_actor() -> str | None:
     return None
 
 
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+def _complain(job: Job, what: str, error: Exception) -> None:
+    why = f"{type(error).__name__}: {error}"
+    complain(f"flagscale_perf {job.instrument}: {what}: {why} in process {os.getpid()}")
 
 
 _console = Console(partial(print, flush=True), debug=False)

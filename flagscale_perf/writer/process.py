@@ -11,13 +11,12 @@ from dataclasses import replace
 
 from flagscale_perf.spine import companion
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
-from flagscale_perf.spine.peers.handover import Door
-from flagscale_perf.spine.peers.rings import AnyRing, Rings, Source
+from flagscale_perf.spine.peers.handover import Door, Source
+from flagscale_perf.spine.peers.rings import AnyRing, Rings
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.writer.drain import RETRY_S, Drain
 from flagscale_perf.writer.instrument import MakeInstrument
-from flagscale_perf.writer.messages import Line, Message
-from flagscale_perf.writer.outlet import Outlet
+from flagscale_perf.writer.messages import Line, Message, Outlet
 from flagscale_perf.writer.task import Parent, decode
 
 VAIN_NS = 30 * NS_PER_S  # without anybody: whoever started this one is gone
@@ -33,7 +32,6 @@ def serve(make_instrument: MakeInstrument) -> None:
         task, ring_fd = decode(file.readline())
 
     def is_orphan() -> bool:
-        """Whether the measured process is gone."""
         return os.getppid() != task.pid
 
     ring = Ring.attach(ring_fd)
@@ -41,7 +39,6 @@ def serve(make_instrument: MakeInstrument) -> None:
     instrument = make_instrument(task, Parent(task.pid, lambda: not is_orphan(), alarm.watch))
 
     def wait(seconds: float) -> None:
-        """Waits for the next cycle; lines that are due are sent first."""
         outlet.push()
         alarm.wait(seconds)
 
@@ -105,7 +102,6 @@ def serve_job(make_instrument: MakeInstrument) -> None:
     rings.receive()
 
     def wait(seconds: float) -> None:
-        """Waits for the next cycle; lines that are due are sent first."""
         consoles.push()
         time.sleep(seconds)
 

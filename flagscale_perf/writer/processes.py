@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from flagscale_perf.sinks.base import Presentation
+from flagscale_perf.spine.peers.handover import Source
 from flagscale_perf.spine.peers.records import ProcessRecord
-from flagscale_perf.spine.peers.rings import Slot, Source
+from flagscale_perf.spine.peers.rings import Slot
 from flagscale_perf.spine.records import EventRecord, Record, tuple_of
 from flagscale_perf.writer.instrument import Entry, Joined, Remark
 from flagscale_perf.writer.task import Parent, WriterTask

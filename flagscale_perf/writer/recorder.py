@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Self
 
 from flagscale_perf.spine.errors import traceback_lines
-from flagscale_perf.spine.producer import Producer
-from flagscale_perf.spine.ring import Ring
+from flagscale_perf.spine.ring import Producer, Ring
 from flagscale_perf.writer.console import Console, complain
 from flagscale_perf.writer.instrument import MakeInstrument
 from flagscale_perf.writer.losses import say_at_exit
@@ -36,7 +35,7 @@ class Recorder(Producer):
     """One session, in the process that is measured; nothing here raises."""
 
     def __init__(self, ring: Ring | None, supervisor: Supervisor | None) -> None:
-        """Use `begin`."""
+        """Use `begin` instead."""
         super().__init__(ring)
         self._supervisor = supervisor
         self._summary: str | None = None

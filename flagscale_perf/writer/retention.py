@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flagscale_perf.spine.files import lock, open_regular
-from flagscale_perf.spine.reading import read_records
+from flagscale_perf.spine.jsonl import read_records, recall
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.session import (
     COLUMNS_PREFIX,
@@ -43,7 +43,7 @@ def _is_ours(directory: Path, session_id: str) -> bool:
     if fd is None:
         return False
     with os.fdopen(fd, "rb") as file:
-        first = next(read_records(file), None)
+        first = next(read_records(file, recall), None)
     return isinstance(first, RunHeader) and first.session_id == session_id
 
 

@@ -1,18 +1,22 @@
-"""One session's files: claimed, opened, closed."""
+"""One session's files: claimed, opened, gone on with after a writer that died, closed."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+from collections import deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.registry import VIEWS
 from flagscale_perf.sinks.run_file import RecordsSink
 from flagscale_perf.spine.clock import boot_id, local_time
-from flagscale_perf.spine.files import make_directory, open_new
+from flagscale_perf.spine.files import make_directory, open_new, open_regular
+from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, BadLine, encode, read_records, recall
 from flagscale_perf.spine.peers.rings import AnyRing
-from flagscale_perf.spine.records import SCHEMA_VERSION, RunHeader
+from flagscale_perf.spine.records import SCHEMA_VERSION, EventRecord, Record, RunEnd, RunHeader
 from flagscale_perf.spine.session import file_names, new_session_id
 from flagscale_perf.writer.fanout import FanOut, Report
 from flagscale_perf.writer.instrument import Instrument
@@ -30,7 +34,7 @@ class Session:
     """
 
     def __init__(self, context: SinkContext, report: Report) -> None:
-        """Use `begin`."""
+        """Use `begin` instead."""
         self.run_file = RecordsSink.open(context)
         # The views may take seconds to open: until then the file would be no run file. What is refused now is
         # reported when the first records are saved.
@@ -105,3 +109,62 @@ def claim(task: WriterTask) -> str:
             attempt += 1
             continue
         return session_id
+
+
+class Recovered(NamedTuple):
+    """What there is of the earlier writer.
+
+    Attributes:
+        known: records, as they are written, that may be both in the ring and in the run file.
+        texts: of its events.
+        has_ended: the session's end is in the run file.
+    """
+
+    known: frozenset[bytes]
+    texts: set[str]
+    has_ended: bool
+
+
+NOTHING = Recovered(frozenset(), set(), False)
+
+
+def recover(
+    session: Session, instrument: Instrument, ring: AnyRing, go_on: Callable[[], None], most: int
+) -> Recovered:
+    """Gives views and instrument what the earlier writer knew. `most` records at the end may be in the ring,
+    too; `go_on` is called after each record. Raises OSError.
+    """
+    known: deque[bytes] = deque(maxlen=most)
+    texts: set[str] = set()
+    has_ended = False
+    try:
+        for record in replay(session.path("records")):
+            go_on()
+            session.views.rebuild(record)
+            instrument.replay(record, ring.dropped)
+            has_ended |= isinstance(record, RunEnd)
+            if isinstance(record, instrument.joined):
+                known.append(encode(record))
+            if isinstance(record, EventRecord):
+                texts.add(record.text)
+    except FileNotFoundError:
+        return Recovered(frozenset(), texts, has_ended)  # removed meanwhile: the session goes on
+    return Recovered(frozenset(known), texts, has_ended)
+
+
+def replay(path: Path) -> Iterator[Record]:
+    """Every record in the file; a last line without an end is cut off. Raises OSError."""
+    fd = open_regular(path, os.O_RDWR | os.O_NOFOLLOW)
+    with os.fdopen(fd, "rb") as file:
+        for record in read_records(file, recall):
+            if not isinstance(record, BadLine):
+                yield record
+            elif record.torn:
+                _cut_torn_line(fd)
+
+
+def _cut_torn_line(fd: int) -> None:
+    size = os.fstat(fd).st_size
+    start = max(0, size - MAX_LINE_BYTES)
+    end = os.pread(fd, size - start, start).rfind(b"\n") + 1
+    os.ftruncate(fd, start + end)

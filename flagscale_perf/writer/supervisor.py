@@ -20,10 +20,9 @@ from flagscale_perf.spine.ring import Ring
 from flagscale_perf.writer.console import Console, complain
 from flagscale_perf.writer.drain import FINISH_LIMIT_S, RESCUED, Drain
 from flagscale_perf.writer.instrument import MakeInstrument
+from flagscale_perf.writer.journal import STILL_S
 from flagscale_perf.writer.losses import Outcome
-from flagscale_perf.writer.messages import Stray
-from flagscale_perf.writer.outlet import messages_of
-from flagscale_perf.writer.pulse import Watcher
+from flagscale_perf.writer.messages import Stray, messages_of
 from flagscale_perf.writer.task import WriterTask
 
 MAX_WRITERS = 3  # processes one run may use up
@@ -154,7 +153,6 @@ class Supervisor:
         watcher, last_words = Watcher(self._ring), ""
 
         def look() -> None:
-            """Reports a writer that stands still."""
             if watcher.stands_still():
                 self._report_hang(
                     f"training goes on; {self._ring.slots} records have room in memory, what comes "
@@ -194,3 +192,20 @@ class Supervisor:
             time.sleep(seconds)
         else:
             self._ending.wait(seconds)
+
+
+class Watcher:
+    """The trainer's side, of one writer from its start on; looks once a second."""
+
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
+        self._first = self._beats = ring.beats
+        self._still = 0
+
+    def stands_still(self) -> bool:
+        """Whether it has begun and had no beat for so long. Looks are counted and not the time, as the
+        trainer may be stopped, too.
+        """
+        before, self._beats = self._beats, self._ring.beats
+        self._still = self._still + 1 if self._beats == before != self._first else 0
+        return self._still >= STILL_S

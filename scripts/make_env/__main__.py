@@ -37,16 +37,12 @@ class Kind:
 
     Attributes:
         locks: files of requirements/lock, which name all that is needed, except torch.
-        has_torch: whether torch comes, too.
         has_host: whether FlagScale comes, with its extension.
-        has_package: whether this package comes, editable.
         apart: directory below share/ -> the lock of what is put there, out of every import path.
     """
 
     locks: tuple[str, ...]
-    has_torch: bool = True
     has_host: bool = False
-    has_package: bool = True
     apart: dict[str, str] = field(default_factory=dict)
 
 
@@ -59,7 +55,6 @@ KINDS = {
     ),
     "trace": Kind(("trace", "verl")),
     "vllm": Kind(("vllm",)),
-    "rpc-peers": Kind(("rpc_peers",), has_torch=False, has_package=False),
 }
 
 
@@ -132,7 +127,7 @@ class Environment:
         host = [lock_of("flagscale")] if kind.has_host else []
         self._install("build tools", self._lock_tools(kind), *host)
         with concurrent.futures.ThreadPoolExecutor() as beside:
-            builds = [beside.submit(self._build_package)] if kind.has_package else []
+            builds = [beside.submit(self._build_package)]
             builds += [beside.submit(self._build_helpers)] if kind.has_host else []
             try:
                 self._install_rest(kind)
@@ -145,8 +140,7 @@ class Environment:
 
     def _install_rest(self, kind: Kind) -> None:
         self._install("packages", *map(lock_of, kind.locks))
-        if kind.has_torch:
-            self._install_torch(may_be_base=kind.has_host)
+        self._install_torch(may_be_base=kind.has_host)
         for name, lock in kind.apart.items():
             self._install(name, lock_of(lock), target=self.directory / "share" / name)
 

@@ -29,7 +29,6 @@ WHOLE = {
     "run": ["host", "run", "torch"],  # at the versions of `test`
     "trace": ["trace", "torch"],
     "vllm": ["vllm", "torch"],
-    "rpc_peers": ["rpc_peers"],
 }
 ALONE = ("flagscale", "accelerate", "oracle", "bridge", "verl")  # installed without what they say they need
 # Which file of torch is the right one depends on the machine (requirements/torch.txt): its dependencies are

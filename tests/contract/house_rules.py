@@ -8,6 +8,7 @@ import ast
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -16,15 +17,19 @@ from pathlib import Path
 PACKAGE = "flagscale_perf"
 ROOT = "__init__"  # the row of the package's own file
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 440, 60, 5
+CODE = (".py", ".c", ".js", ".css")
 MAX_UNTESTED = 40  # statements of a module without a file of unit tests
 MAY_PRINT = {"cli", "report", "hosts", "launch", "launcher"}
 MAY_SYNCHRONISE = {
     f"{PACKAGE}/{name}.py"
     for name in (
-        "hosts/rehearsal", "device/roofs", "hosts/profiling/own_ranks", "hosts/profiling/split_model",
-        "bench/bandwidth/loops", "bench/bandwidth/operations",
+        "hosts/rehearsal",
+        "device/roofs",
+        "profile/standalone/run",
+        "bench/bandwidth/loops",
+        "bench/bandwidth/operations",
     )
-}  # fmt: skip
+}
 SYNCHRONISING = re.compile(
     r".*\.(synchronize|item|barrier|all_(reduce|gather|to_all)\w*|reduce_scatter\w*|broadcast_object_list)"
     r"|(.*\.)?dist(ributed)?\.(broadcast|reduce|gather|scatter|send|recv)\w*"
@@ -109,11 +114,11 @@ def read_texts(root: Path) -> list[tuple[str, str]]:
 
 
 def read_house(page: str) -> dict[str, Rights]:
-    """The table of docs/house.md that has three columns: room -> what it may import."""
+    """The table of docs/house.md that has four columns: room -> what it may import."""
     rows = [
         [set(re.findall(r"`([\w.]+)`", cell)) or cell.strip() for cell in line.split("|")[1:-1]]
         for line in page.splitlines()
-        if line.count("|") == 4
+        if line.count("|") == 5
     ]
     every = {next(iter(row[0])) for row in rows if isinstance(row[0], set)}
     return {
@@ -125,6 +130,26 @@ def read_house(page: str) -> dict[str, Rights]:
 
 def _rooms(cell: set[str] | str, every: set[str]) -> set[str]:
     return every - {"__main__"} if cell == "everything" else set(cell)
+
+
+def read_budgets(page: str) -> dict[str, int]:
+    """The same table: room -> lines that it may have, with the rooms inside."""
+    found = re.findall(r"(?m)^\| `([\w.]+)` \|.*\| ([\d,]+) \|$", page)
+    return {room: int(lines.replace(",", "")) for room, lines in found}
+
+
+def check_budgets(texts: list[tuple[str, str]], budgets: dict[str, int]) -> list[str]:
+    """Folders of the package that have more lines of code than their budget, or none."""
+    lines = Counter[str]()
+    for name, text in texts:
+        parts = Path(name).parts
+        if len(parts) > 2 and parts[0] == PACKAGE and name.endswith(CODE):
+            lines[parts[1]] += len(text.splitlines())
+    return [
+        f"{PACKAGE}/{room}: {count:,} lines, its budget in docs/house.md is {budgets.get(room, 0):,}"
+        for room, count in lines.items()
+        if count > budgets.get(room, 0)
+    ]
 
 
 def check_imports(sources: list[Source], house: dict[str, Rights]) -> list[str]:

@@ -1,4 +1,4 @@
-"""docs/api.md: the public names, and every example of the page with what it prints.
+"""docs/reading.md, "In Python": the public names, and every example of the page with what it prints.
 
 `python -m tests.contract.test_api_page` renews what they print.
 """
@@ -18,7 +18,7 @@ import flagscale_perf
 from tests.golden import golden
 
 REPO = Path(__file__).parents[2]
-PAGE = REPO / "docs/api.md"
+PAGE = REPO / "docs/reading.md"
 EXAMPLE = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```\n)?", re.DOTALL)
 LOOP = "PerfMonitor("  # in the one example without an output of its own
 # What the page leaves to its reader, for the example that has a loop.
@@ -48,9 +48,13 @@ def run(code: str, directory: Path) -> str:
     """What it prints; it must end well."""
     environment = os.environ | {"PYTHONPATH": str(REPO), "FLAGSCALE_PERF_ENABLE_MONITOR": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=directory, env=environment, capture_output=True, text=True,
+        [sys.executable, "-c", code],
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
         timeout=DEADLINE_S,
-    )  # fmt: skip
+    )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -74,7 +78,12 @@ def test_the_loop_s_example_records_a_run(tmp_path: Path) -> None:
 
 
 def test_every_public_name_is_on_the_page_and_in_an_example() -> None:
-    table = PAGE.read_text(encoding="utf-8").split("| --- | --- |\n", 1)[1].split("\n\n", 1)[0]
+    table = (
+        PAGE.read_text(encoding="utf-8")
+        .partition("## In Python")[2]
+        .split("| --- | --- |\n", 1)[1]
+        .split("\n\n", 1)[0]
+    )
     names = sorted(re.findall(r"`(\w+)`", re.sub(r"\| [^|]* \|$", "", table, flags=re.MULTILINE)))
     assert names == sorted(flagscale_perf.__all__) == sorted(flagscale_perf._PUBLIC)
     imported = {
@@ -89,8 +98,8 @@ def test_every_public_name_is_on_the_page_and_in_an_example() -> None:
 def test_each_name_is_what_its_module_calls_so() -> None:
     from flagscale_perf.flops_calculator import ModelShape, step_flops
     from flagscale_perf.hosts.manual import PerfMonitor
+    from flagscale_perf.opened import open_run
     from flagscale_perf.spine.errors import PerfError
-    from flagscale_perf.training.analysis.opened import open_run
 
     assert flagscale_perf.PerfMonitor is PerfMonitor is flagscale_perf.monitor.PerfMonitor
     assert (flagscale_perf.ModelShape, flagscale_perf.step_flops) == (ModelShape, step_flops)

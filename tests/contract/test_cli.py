@@ -16,8 +16,15 @@ from flagscale_perf.cli.base import Command
 
 REPO = Path(__file__).parents[2]
 FRAME = {
-    "--init--", "base", "profile-watch", "instruments", "output", "parser", "stopping", "training-yaml",
-}  # fmt: skip
+    "--init--",
+    "base",
+    "profile-watch",
+    "instruments",
+    "output",
+    "parser",
+    "stopping",
+    "training-yaml",
+}
 
 # A command that is not in the package, registered as a real one would be.
 STAND_IN = """
@@ -97,9 +104,11 @@ def test_help_lists_every_command_and_imports_none(run_python) -> None:
         line.split("|")[-1].strip() for line in result.stderr.splitlines() if line.startswith("import time:")
     }
     assert {name for name in imported if name.startswith("flagscale_perf.")} == {
-        "flagscale_perf.cli", "flagscale_perf.cli.base", "flagscale_perf.cli.parser",
-        "flagscale_perf.spine", "flagscale_perf.spine.errors",
-    }  # fmt: skip
+        "flagscale_perf.cli",
+        "flagscale_perf.cli.base",
+        "flagscale_perf.spine",
+        "flagscale_perf.spine.errors",
+    }
 
 
 def test_version(run_python) -> None:

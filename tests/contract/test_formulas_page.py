@@ -1,4 +1,4 @@
-"""docs/formulas.md: every worked example computes what it says, by hand and by the calculator."""
+"""Every worked example of worked_flops.md computes what it says, by hand and by the calculator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from flagscale_perf.flops_calculator import FAMILIES, ModelShape, count
 
 REPO = Path(__file__).parents[2]
-PAGE = (REPO / "docs" / "formulas.md").read_text(encoding="utf-8")
+PAGE = Path(__file__).with_name("worked_flops.md").read_text(encoding="utf-8")
 EXAMPLES = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##)", PAGE, re.MULTILINE | re.DOTALL))
 
 

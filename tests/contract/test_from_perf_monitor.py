@@ -1,4 +1,4 @@
-"""What the documentation of FlagScale's own monitor names is here, or docs/from_perf_monitor.md says what is
+"""What the documentation of FlagScale's own monitor names is here, or docs/hosts.md says what is
 instead; and each row is tested.
 """
 
@@ -20,8 +20,8 @@ from tests.fakes import make_header, make_interval
 from tests.golden import golden
 
 REPO = Path(__file__).parents[2]
-PAGE = (REPO / "docs/from_perf_monitor.md").read_text(encoding="utf-8")
-ROWS = dict(re.findall(r"^\| (.+?) \| (.+) \|$", PAGE.partition("\n## ")[0], re.MULTILINE)[2:])
+PAGE = (REPO / "docs/hosts.md").read_text(encoding="utf-8").partition("## From FlagScale's perf_monitor")[2]
+ROWS = dict(re.findall(r"^\| (.+?) \| (.+) \|$", PAGE.partition("\n### ")[0], re.MULTILINE)[2:])
 # (where, name of theirs) -> the figure here.
 FILES = {
     (where, name): here
@@ -105,9 +105,13 @@ DOCUMENTED = {
 def test_the_curves_have_the_documented_tags() -> None:
     tags = {tag for page in TABLE.charts().values() for chart in page.values() for tag in chart}
     assert tags >= {
-        "performance/tflops_per_gpu", "performance/tflops_total", "performance/samples_per_second",
-        "performance/tokens_per_second", "memory/current_gb", "memory/peak_gb",
-    }  # fmt: skip
+        "performance/tflops_per_gpu",
+        "performance/tflops_total",
+        "performance/samples_per_second",
+        "performance/tokens_per_second",
+        "memory/current_gb",
+        "memory/peak_gb",
+    }
 
 
 def test_each_name_of_the_files_is_written_with_the_figure_that_the_page_says() -> None:

@@ -1,6 +1,6 @@
 """Every option of every host is counted in FLOPs, has no influence on them, or is refused.
 
-`host_options.toml` has the first two lists, `flops/uncounted.py` the third. What a host takes from a
+`host_options.toml` has the first two lists, `flops/sources.py` the third. What a host takes from a
 configuration's dataclass is an option, too. Read are FlagScale 0.8.0 and the trees of `tests/hosts`.
 """
 
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from flagscale_perf.flops.uncounted import UNCOUNTED
+from flagscale_perf.flops.sources import UNCOUNTED
 from tests.hosts.trees import MISSING, source_trees
 from tests.processes import flagscale as fs
 

@@ -22,7 +22,6 @@ SOURCES = {
     "trace": ("trace",),
     "verl": ("verl",),
     "vllm": ("vllm",),
-    "rpc_peers": ("rpc_peers",),
 }
 PIN = re.compile(r"([A-Za-z0-9._-]+)==(\S+)")
 HASH = re.compile(r" +--hash=sha256:[0-9a-f]{64}")

@@ -36,18 +36,20 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
 
 
 def test_pips_configuration_as_uv_has_to_read_it(parts: SimpleNamespace, tmp_path: Path) -> None:
-    listed = "\n".join((
-        "global.index-url='https://user:secret@index.example/root'",
-        "global.extra-index-url='https://one.example/\\nhttps://two.example/'",
-        "global.timeout='15'",
-        "install.timeout='30'",
-        ":env:.default-timeout='60'",
-        f":env:.find-links='{tmp_path} {tmp_path}/none file://{tmp_path}/none https://links.example/'",
-        "global.cert='ca.pem'",
-        "global.trusted-host='one.example'",
-        "global.no-index='no'",
-        "freeze.timeout='5'",
-    ))  # fmt: skip
+    listed = "\n".join(
+        (
+            "global.index-url='https://user:secret@index.example/root'",
+            "global.extra-index-url='https://one.example/\\nhttps://two.example/'",
+            "global.timeout='15'",
+            "install.timeout='30'",
+            ":env:.default-timeout='60'",
+            f":env:.find-links='{tmp_path} {tmp_path}/none file://{tmp_path}/none https://links.example/'",
+            "global.cert='ca.pem'",
+            "global.trusted-host='one.example'",
+            "global.no-index='no'",
+            "freeze.timeout='5'",
+        )
+    )
     variables, options = parts.installer.uv_settings(parts.installer.pip_settings(listed))
     assert variables == {
         "UV_DEFAULT_INDEX": "https://user:secret@index.example/root",
@@ -62,10 +64,13 @@ def test_pips_configuration_as_uv_has_to_read_it(parts: SimpleNamespace, tmp_pat
 
 def test_no_index_at_all(parts: SimpleNamespace) -> None:
     settings = parts.installer.pip_settings(":env:.no-index='1'\n:env:.cert='ca.pem'")
-    assert parts.installer.uv_settings(settings) == ({
-        "SSL_CERT_FILE": "ca.pem",
-        "UV_INDEX_STRATEGY": "unsafe-best-match",
-    }, ["--no-index"])  # fmt: skip
+    assert parts.installer.uv_settings(settings) == (
+        {
+            "SSL_CERT_FILE": "ca.pem",
+            "UV_INDEX_STRATEGY": "unsafe-best-match",
+        },
+        ["--no-index"],
+    )
 
 
 def test_a_cache_that_cannot_be_written(parts: SimpleNamespace, tmp_path: Path) -> None:
@@ -149,8 +154,10 @@ def test_build_tools_are_not_replaced_while_they_build(
     pip = parts.installer.Installer("pip", words, [], offline)
     monkeypatch.setattr(parts.main, "get_installer", lambda *_: pip)
     made = parts.main.Environment(directory, parts.steps.Steps(directory / "log", tmp_path))
+    monkeypatch.setattr(made, "_build_package", lambda: None)
+    monkeypatch.setattr(made, "_install_torch", lambda may_be_base: None)
     for _ in ("new", "completed"):
-        made.make(parts.main.Kind(("own",), has_torch=False, has_package=False))
+        made.make(parts.main.Kind(("own",)))
         assert [info.name for info in made.site.glob("tool-*")] == ["tool-1.dist-info"]
         assert "already satisfied: tool==1" in (directory / "log/packages.txt").read_text()
 
@@ -170,4 +177,4 @@ def test_a_kind_that_is_not_there(tmp_path: Path) -> None:
     words = [sys.executable, str(ROOM), str(tmp_path), "demo"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr.endswith("KIND one of: run, test, trace, vllm, rpc-peers\n")
+    assert done.stderr.endswith("KIND one of: run, test, trace, vllm\n")

@@ -9,9 +9,10 @@ import pytest
 
 from flagscale_perf import flops_calculator
 from flagscale_perf.spine.errors import PerfError
-from tests.contract.test_formulas_page import PAGE, by_hand
+from tests.contract.test_formulas_page import REPO, by_hand
 from tests.package_copy import PackageCopy
 
+PAGE = (REPO / "docs/formulas.md").read_text(encoding="utf-8")
 SECTION = PAGE[PAGE.index("## Adding a model family") :]
 FAMILY, BLOCK, ROW = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
 CONFIG, ARGS = map(json.loads, re.findall(r"```json\n(.*?)```", SECTION, re.DOTALL))

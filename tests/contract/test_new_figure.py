@@ -46,7 +46,8 @@ from flagscale_perf.device.probe import NoDevice
 from flagscale_perf.perf_metrics import StepMeter
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.figures import Rows
-from flagscale_perf.spine.jsonl import decode, encode
+from flagscale_perf.analysis.decoder import decode
+from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.recording.loop import StepNumbers
@@ -111,7 +112,7 @@ def test_and_in_what_is_made_of_its_run_file(changed: PackageCopy) -> None:
     assert float(row[KEY]) == VALUE
     assert f'"{KEY}": {VALUE}' in main("report", RUN, "--format", "json")
     assert "tokens/s/GPU" in main("watch", "--once", RUN)
-    show = "from tests.contract.test_figures_page import table; print(table())"
+    show = "from tests.pages import figures; print(figures())"
     assert f"| `{KEY}` | tokens/s | tokens_per_s / world size | Tokens/s/GPU |" in changed.python("-c", show)
 
 

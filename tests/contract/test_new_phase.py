@@ -44,11 +44,15 @@ assert logger.close("completed", 60)
 
 WORK = """
 from flagscale_perf.training.phases import PHASES
-from flagscale_perf.training.ranks.blocks import Block
-from flagscale_perf.training.ranks.work import work_of
+from flagscale_perf.training.ranks.blocks import BlockBuilder
 times = {"forward": 15, "loss": 5, "other": 30}
-block = Block(0, 5, 9, 5, 1, 100, tuple(map(times.get, PHASES)), None, None, None, None, None)
-print(work_of(block))
+from flagscale_perf.training.phases import StepPhases
+from flagscale_perf.training.records import PhaseRecord
+from tests.fakes import make_step
+builder = BlockBuilder(0)
+builder.add(make_step(5), StepPhases(PhaseRecord(5, *map(times.get, PHASES)), None, None))
+block = builder.close()
+print([block.work_ns], [block.wait_ns], [block.data_ns])
 """
 
 
@@ -86,7 +90,7 @@ def test_its_time_is_in_every_output_of_a_run(changed: PackageCopy, tmp_path: Pa
     report = json.loads(changed.command("report", run, "--format", "json"))
     rows = {row["name"]: row for row in report["phases"]["rows"]}
     assert (rows["loss"]["step_ms"], rows["loss"]["share"]) == (5, 0.05)
-    assert "  loss              5.0 ms   5.0 %  0.0950 s\n" in changed.command("report", run)
+    assert "  loss              5.0 ms   5.0 %  0.0950 s\n" in changed.command("report", run, "--full")
     trace = tmp_path / "trace.json"
     changed.command("trace-export", run, "-o", trace)
     drawn = [event for event in json.loads(trace.read_text())["traceEvents"] if event["name"] == "loss"]
@@ -94,7 +98,7 @@ def test_its_time_is_in_every_output_of_a_run(changed: PackageCopy, tmp_path: Pa
 
 
 def test_it_is_in_the_ranks_work(changed: PackageCopy) -> None:
-    assert changed.python("-c", WORK) == "Work(own_ns=20, mixed_ns=30, wait_ns=0, data_ns=None)\n"
+    assert changed.python("-c", WORK) == "[50] [0] [None]\n"
 
 
 def test_a_run_file_from_before_is_read(changed: PackageCopy, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """One set of options: the fields of PerfConfig are the flags and the keys of the shipped configuration."""
 
 import argparse
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -9,9 +8,10 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from flagscale_perf.arguments import PerfConfig, add_perf_arguments
+from flagscale_perf.options.table import rows_of
 
 REPO = Path(__file__).parents[2]
-OPTIONS = {option.name: option.default for option in fields(PerfConfig)}
+OPTIONS = {row.name: row.default for row in rows_of(PerfConfig).values()}
 TASKS = sorted(path.stem for path in (REPO / "conf/train").glob("*.yaml"))
 MONITOR_ON = {"enable_perf_monitor": True}
 ACCEPTED_AND_IGNORED = (
@@ -30,7 +30,9 @@ def test_every_option_has_its_key_in_every_task(task) -> None:
     system = system_of(f"train={task}")
     given = {name: value for name, value in system.items() if name in OPTIONS}
     assert set(given) == set(OPTIONS)
-    assert PerfConfig(**given).as_dict() == given  # every value is one that the command line would take
+    assert (
+        PerfConfig.from_args(given, {}).as_dict() == given
+    )  # every value is one that the command line would take
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -11,6 +11,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from flagscale_perf.arguments import PerfConfig, add_perf_arguments, env_of, flag_of
+from flagscale_perf.options.table import rows_of
+from flagscale_perf.trace.options import TraceOptions
 
 REPO = Path(__file__).parents[2]
 
@@ -20,25 +22,22 @@ SPECIAL = {
     "perf_columns": ("MFU, hfu", "mfu,hfu"),
     "perf_profile_steps": ("20-22/100", "20-22/100"),
     "perf_profile_ranks": ("0,2-3", "0,2-3"),
-    "perf_profile_causal": ("1:a.b,ms=5/10", "1:a.b,ms=5/10,rounds=10"),
     "perf_prometheus_port": ("9400", "9400"),
     "perf_prometheus_textfile": ("/x/y.prom", "/x/y.prom"),
 }
 
 
-def row_of(option) -> str:
-    metavar = option.metadata["metavar"]
-    flag = f"{flag_of(option.name)} {metavar}".strip()
+def row_of(row) -> str:
+    flag = f"{row.flag} {row.metavar}".strip()
     return (
-        f"| `{option.name}` | `{flag}` | `{env_of(option.name)}` | `{json.dumps(option.default)}` | "
-        f"{option.metadata['help']} |"
+        f"| `{row.name}` | `{flag}` | `{row.variable}` | `{json.dumps(row.default)}` | {row.help} |"
     ).replace('"', "")
 
 
 def test_the_table_is_the_code() -> None:
     page = (REPO / "docs/options.md").read_text()
     table = page[page.index("| yaml key") : page.index("A flag that is true or false")]
-    assert table.splitlines()[2:-1] == [row_of(option) for option in fields(PerfConfig)]
+    assert table.splitlines()[2:-1] == [row_of(row) for row in rows_of(PerfConfig).values()]
 
 
 @pytest.mark.parametrize("option", fields(PerfConfig), ids=lambda option: option.name)
@@ -54,12 +53,14 @@ def test_flag_and_variable_reach_the_field(option) -> None:
             "str | None": ("2.5", "2.5"),
         }[option.type]
     )
+    # what is profiled is of a monitor that is on, and of steps that are named
+    needed = {"enable_perf_monitor": True, "perf_profile_steps": "20-22/100"}
+    is_of_profiles = option.name.startswith("perf_profile")
+    environment = {env_of(name): str(each) for name, each in needed.items() if is_of_profiles}
     parser = add_perf_arguments(argparse.ArgumentParser())
-    assert (
-        getattr(PerfConfig.from_args(parser.parse_args([flag_of(option.name), text]), {}), option.name)
-        == value
-    )
-    assert getattr(PerfConfig.from_args({}, {env_of(option.name): text}), option.name) == value
+    typed = parser.parse_args([flag_of(option.name), text])
+    assert getattr(PerfConfig.from_args(typed, environment), option.name) == value
+    assert getattr(PerfConfig.from_args({}, environment | {env_of(option.name): text}), option.name) == value
 
 
 def train_of(directory: str, *overrides: str):
@@ -74,3 +75,12 @@ def test_the_example_of_the_requirement_trains_what_conf_describes(task) -> None
 
 def test_the_example_of_the_requirement_trains_the_7b_model_by_default() -> None:
     assert train_of("examples/aquila/conf") == train_of("conf", "train=7b")
+
+
+def test_the_table_of_traces_is_the_code() -> None:
+    page = (REPO / "docs/trace.md").read_text()
+    rows = [
+        f"| `{row.variable}={'1' if row.is_switch else row.metavar}` | {row.help} |"
+        for row in rows_of(TraceOptions).values()
+    ]
+    assert "\n".join(["| variable | |", "| --- | --- |", *rows, ""]) in page

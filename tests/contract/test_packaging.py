@@ -14,7 +14,7 @@ from tests.wheel import build_wheel
 
 REPO = Path(__file__).parents[2]
 # Of environments of their own, which may have other versions of what the others have, too.
-APART = {"trace", "verl", "vllm", "rpc_peers"}
+APART = {"trace", "verl", "vllm"}
 NOT_PINNED = {
     "wandb",  # only ever used through the host's own run; a test stands in for it
     "opentelemetry-exporter-otlp-proto-http",  # in requirements/trace.txt
@@ -41,9 +41,7 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-EXTENSIONS = {
-    f"flagscale_perf/spine/{name}{sysconfig.get_config_var('EXT_SUFFIX')}" for name in ("_hot", "_reading")
-}
+EXTENSIONS = {f"flagscale_perf/spine/_hot{sysconfig.get_config_var('EXT_SUFFIX')}"}
 
 
 @pytest.mark.parametrize(("compiler", "built"), [(None, EXTENSIONS), ("false", set())])

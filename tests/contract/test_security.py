@@ -26,11 +26,7 @@ SERVERS = (
     "flagscale_perf/cli/serve.py",
     "flagscale_perf/report/connections.py",
     "flagscale_perf/report/server.py",
-    "flagscale_perf/rpc/transport/endpoint.py",
     "flagscale_perf/spine/peers/handover.py",
-    "flagscale_perf/writer/membership.py",
-    "flagscale_perf/rpc/transport/link_unix.py",
-    "flagscale_perf/rpc/transport/server.py",
     "flagscale_perf/bench/ports.py",
     "flagscale_perf/bench/serving/server.py",
 )
@@ -50,7 +46,7 @@ print(logger.close("completed", 60))
 
 def test_the_package_opens_no_connection() -> None:
     """But the servers that a user asks for: --perf-prometheus-port, `flagscale-perf serve`, and calls; the
-    local socket by which the traced processes of a job give their rings to the one that drains them; and, on
+    local socket by which the processes of a job give their rings to the one that drains them; and, on
     loopback, where the ranks and servers that `flagscale-perf bench` starts meet it.
     """
     sources = [s for s in rules.read_sources(REPO, "flagscale_perf/") if s.name not in SERVERS]

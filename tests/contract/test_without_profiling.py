@@ -61,5 +61,5 @@ def test_doctor_and_a_report_do_without_it(copy: Path) -> None:
     assert "\nprofile " not in done.stdout
     run = copy / "perf_records_20240129_103000.jsonl"
     shutil.copy(REPO / "tests/golden/perf_records.jsonl", run)
-    done = in_copy(copy, "-m", "flagscale_perf", "report", str(run))
+    done = in_copy(copy, "-m", "flagscale_perf", "report", str(run), "--full")
     assert done.stdout == (REPO / "tests/golden/report.txt").read_text(encoding="utf-8")

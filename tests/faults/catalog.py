@@ -54,7 +54,7 @@ DIRECTORY = (
         act=do.replace_logs_by_file, loses=LATER, kept_in="moved", says="NotADirectoryError", lines=6,
     ),
     Fault(
-        "run file replaced by a link", "moved away, a symbolic link to somebody's file in its place", LOOP,
+        "run file replaced by a link", "moved away, a symbolic link to another file in its place", LOOP,
         at=100, act=do.replace_run_file_by_link, loses=LATER, kept_in="moved", says="symbolic link", lines=2,
     ),
     Fault("directory is a link", "a symbolic link to a directory, given as the log directory", LOOP,
@@ -71,7 +71,7 @@ DIRECTORY = (
           lines=6),
     Fault("two jobs in one directory", "the same job twice, in the same second by the clock", LOOP,
           prepare=do.fails(frozen_s=around.SECOND), at=1, act=around.two_jobs, jobs=2, short=True),
-    Fault("live log is a link", "a symbolic link to somebody's file, planted before the start", LOOP,
+    Fault("live log is a link", "a symbolic link to another file, planted before the start", LOOP,
           prepare=do.planted_link, says="live log: ", lines=2),
 )  # fmt: skip
 
@@ -145,7 +145,7 @@ SYSTEM = (
           prepare=do.driver("crash"), says="ended with code -6", lines=1),
     Fault("NVML missing", "a device that no driver's library is there for", LOOP,
           options=('facts={"device_uuid": "1"}',), says="no hardware counters"),
-    Fault("Prometheus port taken", "somebody else listens there", LOOP, options=SCRAPED,
+    Fault("Prometheus port taken", "another program listens there", LOOP, options=SCRAPED,
           around=around.port_taken, says="Prometheus port: ", lines=2),
     Fault("clients that hang", "20 connect to the Prometheus port, ask, and never read, until after the end",
           LOOP, options=SCRAPED, at=20, act=around.clients(20, GET)),
@@ -158,7 +158,7 @@ SYSTEM = (
     Fault("Prometheus textfile's disk full", "its directory is a full file system", LOOP,
           options=('perf_prometheus_textfile="{DIRECTORY}/full/metrics.prom"',), around=around.full_mount,
           says="Prometheus textfile: OSError", lines=2),
-    Fault("Prometheus textfile is a link", "a symbolic link to somebody's file lies in its place", LOOP,
+    Fault("Prometheus textfile is a link", "a symbolic link to another file lies in its place", LOOP,
           options=('perf_prometheus_textfile="{DIRECTORY}/metrics.prom"',),
           prepare=around.lies_there("metrics.prom", around.link_to_victim)),
     Fault("NaN and infinity", "the host tells NaN and infinity as its peak and batch", LOOP,

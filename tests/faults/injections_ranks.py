@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from flagscale_perf.spine.peers.exchange import BEACON, directory_of
-from flagscale_perf.spine.peers.own import COLLECTOR
+from flagscale_perf.training.ranks.collector import COLLECTOR
+from flagscale_perf.training.ranks.exchange import BEACON, directory_of
 from flagscale_perf.training.ranks.kind import RANKS
 from flagscale_perf.training.ranks.place import Place
 from tests.faults.injections import VICTIM, Act, Prepare

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs/operations.md"
+PAGE = Path(__file__).parents[2] / "docs/generated/faults.md"
 END = "<!-- end of the table -->"
 # what may be missing after a fault
 NOTHING, REMOVED, LATER, ALL = "nothing", "what was removed", "what comes after it", "every record"

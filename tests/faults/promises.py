@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.cli import main
 from flagscale_perf.spine.clock import Anchor
-from flagscale_perf.spine.jsonl import decode
 from flagscale_perf.spine.records import EventRecord, RunEnd
 from flagscale_perf.spine.session import REALTIME_FILE
 from flagscale_perf.training.analysis.fold import read_summary
@@ -121,10 +121,14 @@ class Figures:
     def joined(self, other: Figures) -> Figures:
         """Of both runs."""
         return Figures(
-            self.done + other.done, self.kept + other.kept, max(self.stall_ms, other.stall_ms),
-            max(self.exit_ms, other.exit_ms), max(self.lines, other.lines),
-            self.on_training + other.on_training, self.times + other.times,
-        )  # fmt: skip
+            self.done + other.done,
+            self.kept + other.kept,
+            max(self.stall_ms, other.stall_ms),
+            max(self.exit_ms, other.exit_ms),
+            max(self.lines, other.lines),
+            self.on_training + other.on_training,
+            self.times + other.times,
+        )
 
 
 @dataclass(frozen=True)

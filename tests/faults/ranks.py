@@ -34,6 +34,7 @@ def environment_of(rank: int, end: str, directory: Path) -> dict[str, str]:
         "WORLD_SIZE": 2,
         "LOCAL_RANK": rank if beside else 0,
         "LOCAL_WORLD_SIZE": 2 if beside else 1,
+        "GROUP_RANK": 0 if beside else rank,
     }
     return {name: str(value) for name, value in place.items()} | {"TORCHELASTIC_RUN_ID": str(directory)}
 
@@ -90,8 +91,8 @@ def main() -> None:
         logger.step(make_step(iteration))
     logger.end("completed")
     for thread in threading.enumerate():
-        if thread is not threading.current_thread():
-            thread.join(2)  # its collector has written everything
+        if thread.name == "flagscale_perf collector":
+            thread.join(2)  # it has written everything
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The figures of the last whole run, and the table that docs/operations.md shows of them."""
+"""The figures of the last whole run, and the table that docs/generated/faults.md shows of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,13 @@ def table() -> str:
 def _row(fault: Fault, figures: page.Figures) -> list[object]:
     missing = "the last step" if fault.ends_early and fault.loses == NOTHING else fault.loses
     return [
-        fault.name, fault.injected + page.times(figures), fault.host, missing, figures["done"],
-        figures["kept"], figures["stall_ms"], "-" if fault.ends_early else figures["exit_ms"],
+        fault.name,
+        fault.injected + page.times(figures),
+        fault.host,
+        missing,
+        figures["done"],
+        figures["kept"],
+        figures["stall_ms"],
+        "-" if fault.ends_early else figures["exit_ms"],
         figures["lines"],
-    ]  # fmt: skip
+    ]

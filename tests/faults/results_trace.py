@@ -27,6 +27,12 @@ def table() -> str:
 
 def _row(fault: TraceFault, figures: page.Figures) -> list[object]:
     return [
-        fault.name, fault.injected + page.times(figures), f"{fault.actors} x {fault.calls}", fault.loses,
-        figures["done"], figures["kept"], figures["lost"], figures["lines"],
-    ]  # fmt: skip
+        fault.name,
+        fault.injected + page.times(figures),
+        f"{fault.actors} x {fault.calls}",
+        fault.loses,
+        figures["done"],
+        figures["kept"],
+        figures["lost"],
+        figures["lines"],
+    ]

@@ -11,9 +11,18 @@ import subprocess
 from pathlib import Path
 
 FIELDS = (
-    "error", "every", "block_ms", "byte", "shift_s", "frozen_s", "hostname", "threads", "poll", "calls",
+    "error",
+    "every",
+    "block_ms",
+    "byte",
+    "shift_s",
+    "frozen_s",
+    "hostname",
+    "threads",
+    "poll",
+    "calls",
     "on_training",
-)  # fmt: skip
+)
 _SOURCE = Path(__file__).with_name("shim.c")
 
 

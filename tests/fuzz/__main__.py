@@ -1,5 +1,5 @@
-"""Damages files of runs and of their nodes until the time is over: `python -m tests.fuzz [--seconds 300]
-[--first-seed N]`.
+"""Damages files of runs, of their nodes and beside them until the time is over:
+`python -m tests.fuzz [--seconds 300] [--first-seed N]`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from pathlib import Path
 from flagscale_perf.cli import COMMANDS, load_command
 from tests.fuzz.exchange import exchange_findings, whole
 from tests.fuzz.mutations import corpus, mutated
+from tests.fuzz.side_files import damaged, side_findings
+from tests.fuzz.side_files import whole as whole_side
 from tests.fuzz.target import findings, limit_memory
 
 MEMORY_BYTES = 256 << 20
 MAX_FINDINGS = 20
+SIDE_EVERY = 5  # files, one of operators' runs
 
 
 def main() -> int:
@@ -34,9 +37,11 @@ def main() -> int:
     seeds, exchanged, seed, found = corpus(), [whole()], given.first_seed, 0
     until = time.monotonic() + given.seconds
     with tempfile.TemporaryDirectory() as scratch:
+        side = whole_side(Path(scratch))
         while time.monotonic() < until and seed - given.first_seed < given.files and found < MAX_FINDINGS:
             in_exchange = exchange_findings(mutated(seed, exchanged), Path(scratch))
-            for finding in [*findings(mutated(seed, seeds), Path(scratch)), *in_exchange]:
+            beside = side_findings(damaged(seed, side), Path(scratch)) if seed % SIDE_EVERY == 0 else []
+            for finding in [*findings(mutated(seed, seeds), Path(scratch)), *in_exchange, *beside]:
                 found += 1
                 print(f"seed {seed}: {' '.join(finding.words)}: {finding.what}\n{finding.detail[-3000:]}")
             seed += 1

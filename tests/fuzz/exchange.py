@@ -5,13 +5,13 @@ from __future__ import annotations
 import traceback
 from pathlib import Path
 
-from flagscale_perf.spine.jsonl import decode, dump, encode
-from flagscale_perf.spine.peers.exchange import NodeReport, Outbox, directory_of
+from flagscale_perf.analysis.decoder import decode
+from flagscale_perf.spine.jsonl import dump, encode
 from flagscale_perf.spine.peers.node import Gone, News
 from flagscale_perf.training.facts import RunFacts
-from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import NodeRecord
 from flagscale_perf.training.ranks.blocks import Block, RankIdentity, encode_block
+from flagscale_perf.training.ranks.exchange import NodeReport, Outbox, directory_of
 from flagscale_perf.training.ranks.gather import Gathering, Job
 from flagscale_perf.training.ranks.kind import RANKS
 from flagscale_perf.training.ranks.place import Place
@@ -38,9 +38,8 @@ class _NobodyBeside:
 
 def whole() -> bytes:
     """A node's file with everything in it."""
-    phases = tuple(range(100, 100 + len(PHASES)))
     blocks = [
-        Block(rank, 5 * n, 5 * n + 4, 5, 2, 100, phases, 1, 1500, "power", 0, 0)
+        Block(rank, 5 * n, 5 * n + 4, 5, 100, 90, 10, 1, 1, 1500, "power", 0, 0)
         for n in range(1, 8)
         for rank in (1, 2)
     ]

@@ -174,13 +174,20 @@ def insert_line(chance: random.Random, content: bytes) -> bytes:
     """A line of another kind is put in: too long, too deep, of NULs, of another encoding, with a key
     twice.
     """
-    line = chance.choice([
-        b"x" * (MAX_LINE_BYTES + 5), b"[" * 500_000, b"\0" * 4096, '{"kind":"step"}'.encode("utf-16"),
-        b"\xef\xbb\xbf{}", b"\xff\xfe", b"",
-        b'{"kind":"end","kind":"step","reason":"x","reason":"completed","end_wall_ns":1,"last_iteration":1,"dropped":0}',
-        json.dumps({"kind": chance.choice([*KINDS])}).encode(),
-        b'{"kind":"step","iteration":' + b"9" * 6000 + b"}",
-    ])  # fmt: skip
+    line = chance.choice(
+        [
+            b"x" * (MAX_LINE_BYTES + 5),
+            b"[" * 500_000,
+            b"\0" * 4096,
+            '{"kind":"step"}'.encode("utf-16"),
+            b"\xef\xbb\xbf{}",
+            b"\xff\xfe",
+            b"",
+            b'{"kind":"end","kind":"step","reason":"x","reason":"completed","end_wall_ns":1,"last_iteration":1,"dropped":0}',
+            json.dumps({"kind": chance.choice([*KINDS])}).encode(),
+            b'{"kind":"step","iteration":' + b"9" * 6000 + b"}",
+        ]
+    )
     lines = content.splitlines(keepends=True)
     lines.insert(chance.randint(0, len(lines)), line + b"\n")
     return b"".join(lines)

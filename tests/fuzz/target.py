@@ -59,7 +59,12 @@ def findings(content: bytes, directory: Path) -> list[Finding]:
     """Of the content as a run file; the directory is used again and again."""
     path = directory / NAME
     path.write_bytes(content)
-    return [found for words in commands(path) if (found := _finding(words, len(content))) is not None]
+    return findings_of(path, len(content))
+
+
+def findings_of(path: Path, size_bytes: int) -> list[Finding]:
+    """Of a run file with what is beside it, of so many bytes."""
+    return [found for words in commands(path) if (found := _finding(words, size_bytes)) is not None]
 
 
 def _finding(words: list[str], size_bytes: int) -> Finding | None:

@@ -115,7 +115,7 @@ def as_much_as_is_read() -> Lines:
 CASES: dict[str, Callable[[], Iterable[bytes]]] = {
     case.__name__: case for case in (many_names, many_stragglers, long_texts, long_lists, as_much_as_is_read)
 }
-READERS = [("report", "--format", "text"), ("watch", "--once"), ("trace-export",)]
+READERS = [("report", "--full"), ("watch", "--once"), ("trace-export",)]
 FORMATS = [
     *(("report", "--format", name) for name in ("markdown", "json", "csv", "html", "png")),
     ("report", "--all-sessions"),

@@ -13,11 +13,12 @@ from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.training.rank_records import NodeRecord
 from tests.conftest import RunPython
 from tests.fakes import make_facts, make_header, sample_run
+from tests.fuzz import side_files
 from tests.fuzz.exchange import exchange_findings, heard, whole
 from tests.fuzz.mutations import MUTATIONS, TEXTS, corpus, mutated
 from tests.fuzz.target import NAME, UNSAFE, commands, findings
 
-FILES = 300
+FILES = 150
 MEMORY_BYTES = 256 << 20
 GOOD = corpus()[0]
 
@@ -89,6 +90,28 @@ def test_a_whole_exchange_file_is_heard_and_a_harmful_reader_is_found(
     )
 
 
+def test_a_whole_file_of_operators_runs_is_harmless_and_a_harmful_reader_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    side = side_files.whole(tmp_path)
+    assert side_files.side_findings(side, tmp_path) == []
+    monkeypatch.setattr("flagscale_perf.profile.calls._column", lambda *_: 1 / 0)
+    found = {each.what for each in side_files.side_findings(side, tmp_path)}
+    assert found == {"ZeroDivisionError: division by zero"}
+
+
+@pytest.mark.parametrize("kind", side_files.SPECIAL)
+def test_special_files_of_operators_runs_are_left_out_in_bounded_memory(
+    run_python: RunPython, tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / NAME
+    path.write_bytes(side_files.run_file())
+    side_files.SPECIAL[kind](tmp_path / side_files.SIDE)
+    lines = [words for words in commands(path) if "--all-sessions" not in words and "watch" not in words]
+    for words, (code, out, err) in zip(lines, outcomes(run_python, lines), strict=True):
+        assert (code, "Traceback" in err, bool(out)) == (0, False, True), (words, err)
+
+
 def sparse(size_bytes: int, head: bytes = b"") -> Callable[[Path], None]:
     def make(path: Path) -> None:
         path.write_bytes(head)
@@ -123,7 +146,7 @@ def test_a_special_file_is_read_in_bounded_memory_or_refused(
     make, code = SPECIAL[kind]
     path = tmp_path / NAME
     make(path)
-    lines = [words for words in commands(path) if "--all-sessions" not in words]
+    lines = [words for words in commands(path) if "--all-sessions" not in words and "watch" not in words]
     for words, (given, out, err) in zip(lines, outcomes(run_python, lines), strict=True):
         assert (given, "Traceback" in err) == (code, False), (words, err)
         assert bool(out) == (code == SHOWN), words

@@ -11,6 +11,7 @@ import pytest
 from tests.golden import GIVEN, Golden, difference, files
 
 TESTS = Path(__file__).parents[1]
+EVERY = "rpc or not rpc"
 MOST_LINES = 40  # of one file's difference; the rest is left to git diff
 
 
@@ -18,12 +19,18 @@ def main() -> int:
     """Runs the tests of golden files twice, to renew them and to prove it. Returns the exit code."""
     before = files()
     users = [
-        str(path) for path in sorted((TESTS / "unit").rglob("test_*.py")) if "golden(" in path.read_text()
+        str(path)
+        for room in ("unit", "tee_gpu")
+        for path in sorted((TESTS / room).rglob("test_*.py"))
+        if "golden(" in path.read_text()
     ]
     Golden.renewed = renewed = set()
-    pytest.main(["-q", "--no-header", "--no-summary", *users])
+    pytest.main(["-q", "--no-header", "--no-summary", "-m", EVERY, *users])
     # In a process of its own: a test module may keep a part of a file that it read when it was imported.
-    passed = subprocess.run([sys.executable, "-m", "pytest", "-q", "--no-header", *users]).returncode == 0
+    passed = (
+        subprocess.run([sys.executable, "-m", "pytest", "-q", "--no-header", "-m", EVERY, *users]).returncode
+        == 0
+    )
     after = files()
     print(summary(before, after))
     unused = sorted(after.keys() - renewed - GIVEN)

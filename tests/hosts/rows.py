@@ -159,10 +159,13 @@ def our_run_py(host: Host, directory: Path) -> None:
         pytest.skip(NO_RUNNER)
     directory.mkdir(parents=True)
     job = [
-        f"experiment.task.flagscale_root={host.root}", "+train.model.eval_interval=1000",
-        f"train.model.train_iters={ITERATIONS}", "+experiment.runner.enable_gpu_health_check=true",
-        "+experiment.runner.heartbeat={interval: 3}", "train.system.enable_perf_monitor=true",
-    ]  # fmt: skip
+        f"experiment.task.flagscale_root={host.root}",
+        "+train.model.eval_interval=1000",
+        f"train.model.train_iters={ITERATIONS}",
+        "+experiment.runner.enable_gpu_health_check=true",
+        "+experiment.runner.heartbeat={interval: 3}",
+        "train.system.enable_perf_monitor=true",
+    ]
     companions = os.pathsep.join(map(str, host.path[2:]))
     done = fs.run([sys.executable, str(REPO / "run.py"), *job], directory, PYTHONPATH=companions)
     assert done.returncode == 0, done.output[-3000:]

@@ -1,5 +1,5 @@
 """What FlagScale's own monitor writes and counts, asked of its own code: every name in its files is in this
-package's, too, and it counts as docs/from_perf_monitor.md says.
+package's, too, and it counts as docs/hosts.md says.
 """
 
 from __future__ import annotations
@@ -46,30 +46,64 @@ print(json.dumps({"tags": tags, "W&B": sorted(shown), "flops": flops, "samples":
 """
 BATCH = {"micro_batch_size": 1, "num_micro_batches": 1}
 GPT = BATCH | {
-    "num_layers": 24, "hidden_size": 2048, "num_attention_heads": 16, "ffn_hidden_size": 8192,
-    "seq_length": 2048, "max_position_embeddings": 2048, "vocab_size": 50257, "padded_vocab_size": 50304,
-}  # fmt: skip
+    "num_layers": 24,
+    "hidden_size": 2048,
+    "num_attention_heads": 16,
+    "ffn_hidden_size": 8192,
+    "seq_length": 2048,
+    "max_position_embeddings": 2048,
+    "vocab_size": 50257,
+    "padded_vocab_size": 50304,
+}
 LLAMA = BATCH | {
-    "num_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_query_groups": 8,
-    "group_query_attention": True, "ffn_hidden_size": 14336, "seq_length": 8192, "vocab_size": 128256,
-    "padded_vocab_size": 128256, "swiglu": True, "normalization": "RMSNorm", "add_bias_linear": False,
-    "untie_embeddings_and_output_weights": True, "position_embedding_type": "rope",
-}  # fmt: skip
+    "num_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_query_groups": 8,
+    "group_query_attention": True,
+    "ffn_hidden_size": 14336,
+    "seq_length": 8192,
+    "vocab_size": 128256,
+    "padded_vocab_size": 128256,
+    "swiglu": True,
+    "normalization": "RMSNorm",
+    "add_bias_linear": False,
+    "untie_embeddings_and_output_weights": True,
+    "position_embedding_type": "rope",
+}
 MIXTRAL = LLAMA | {
-    "group_query_attention": False, "num_query_groups": 32, "num_experts": 8, "moe_router_topk": 2,
-    "seq_length": 4096, "vocab_size": 32000, "padded_vocab_size": 32000,
-}  # fmt: skip
+    "group_query_attention": False,
+    "num_query_groups": 32,
+    "num_experts": 8,
+    "moe_router_topk": 2,
+    "seq_length": 4096,
+    "vocab_size": 32000,
+    "padded_vocab_size": 32000,
+}
 QWEN = LLAMA | {
-    "num_layers": 48, "hidden_size": 2048, "kv_channels": 128, "num_query_groups": 4, "qk_layernorm": True,
-    "ffn_hidden_size": 6144, "moe_ffn_hidden_size": 768, "num_experts": 128, "moe_router_topk": 8,
-    "seq_length": 4096, "vocab_size": 151936, "padded_vocab_size": 151936,
-}  # fmt: skip
+    "num_layers": 48,
+    "hidden_size": 2048,
+    "kv_channels": 128,
+    "num_query_groups": 4,
+    "qk_layernorm": True,
+    "ffn_hidden_size": 6144,
+    "moe_ffn_hidden_size": 768,
+    "num_experts": 128,
+    "moe_router_topk": 8,
+    "seq_length": 4096,
+    "vocab_size": 151936,
+    "padded_vocab_size": 151936,
+}
 AS_LLAMA = {"perf_model_type": "llama"}
 MODELS = {
-    "GPT": GPT, "Mixtral": MIXTRAL, "Llama": LLAMA | AS_LLAMA, "Llama, auto": LLAMA,
-    "Llama 4096": LLAMA | AS_LLAMA | {"seq_length": 4096}, "Llama 4096, auto": LLAMA | {"seq_length": 4096},
+    "GPT": GPT,
+    "Mixtral": MIXTRAL,
+    "Llama": LLAMA | AS_LLAMA,
+    "Llama, auto": LLAMA,
+    "Llama 4096": LLAMA | AS_LLAMA | {"seq_length": 4096},
+    "Llama 4096, auto": LLAMA | {"seq_length": 4096},
     "Qwen": QWEN,
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -139,8 +173,10 @@ def test_it_counts_as_the_page_says(said: dict[str, Any]) -> None:
         f"{half[n]:.3f}" for n in ("GPT", "Mixtral", "Llama")
     ]
     assert said_there["GQA"] == [
-        f"{half['Llama, auto']:.3f}", f"{half['Llama']:.3f}", f"{full['Llama 4096, auto']:.3f}"
-    ]  # fmt: skip
+        f"{half['Llama, auto']:.3f}",
+        f"{half['Llama']:.3f}",
+        f"{full['Llama 4096, auto']:.3f}",
+    ]
     assert said_there["experts"] == [f"{half['Qwen']:.3f}"]
 
 

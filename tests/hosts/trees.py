@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from flagscale_perf.hosts.host_names import commit_of
+from flagscale_perf.hosts.core_loop import commit_of
 from tests.processes import flagscale as fs
 
 REPO = Path(__file__).parents[2]

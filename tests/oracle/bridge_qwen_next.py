@@ -15,22 +15,49 @@ from typing import Any
 from tests.oracle import counted_components, reference_kernels
 
 SIZES = {
-    "num_layers": 3, "hidden_size": 64, "num_attention_heads": 4, "num_query_groups": 2, "kv_channels": 24,
-    "ffn_hidden_size": 96, "moe_ffn_hidden_size": 48, "num_moe_experts": 4, "moe_router_topk": 2,
-    "moe_shared_expert_intermediate_size": 32, "moe_layer_freq": [1, 0, 1], "linear_attention_freq": 3,
-    "linear_key_head_dim": 8, "linear_value_head_dim": 12, "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4, "seq_length": 80, "vocab_size": 8064, "experimental_attention_variant":
-    "gated_delta_net", "qk_layernorm": True, "layernorm_zero_centered_gamma": False,
-}  # fmt: skip
+    "num_layers": 3,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_query_groups": 2,
+    "kv_channels": 24,
+    "ffn_hidden_size": 96,
+    "moe_ffn_hidden_size": 48,
+    "num_moe_experts": 4,
+    "moe_router_topk": 2,
+    "moe_shared_expert_intermediate_size": 32,
+    "moe_layer_freq": [1, 0, 1],
+    "linear_attention_freq": 3,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 12,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "seq_length": 80,
+    "vocab_size": 8064,
+    "experimental_attention_variant": "gated_delta_net",
+    "qk_layernorm": True,
+    "layernorm_zero_centered_gamma": False,
+}
 ON_CPU = {
-    "bf16": False, "autocast_dtype": None, "use_cpu_initialization": True, "transformer_impl": "local",
-    "persist_layer_norm": False, "moe_token_dispatcher_type": "alltoall",
+    "bf16": False,
+    "autocast_dtype": None,
+    "use_cpu_initialization": True,
+    "transformer_impl": "local",
+    "persist_layer_norm": False,
+    "moe_token_dispatcher_type": "alltoall",
     "moe_router_load_balancing_type": "aux_loss",
 } | dict.fromkeys(
-    ["gradient_accumulation_fusion", "masked_softmax_fusion", "bias_activation_fusion",
-     "bias_dropout_fusion", "cross_entropy_loss_fusion", "moe_grouped_gemm", "moe_permute_fusion",
-     "apply_rope_fusion"], False,
-)  # fmt: skip
+    [
+        "gradient_accumulation_fusion",
+        "masked_softmax_fusion",
+        "bias_activation_fusion",
+        "bias_dropout_fusion",
+        "cross_entropy_loss_fusion",
+        "moe_grouped_gemm",
+        "moe_permute_fusion",
+        "apply_rope_fusion",
+    ],
+    False,
+)
 
 
 def layers(config: Any) -> Any:

@@ -188,11 +188,17 @@ def transformer_config(args: dict):
     known = {field.name for field in dataclasses.fields(cls)}
     values = {name: value for name, value in args.items() if name in known and name != "num_query_groups"}
     values |= {
-        "hidden_dropout": 0.0, "attention_dropout": 0.0, "perform_initialization": False,
+        "hidden_dropout": 0.0,
+        "attention_dropout": 0.0,
+        "perform_initialization": False,
         "use_cpu_initialization": not args.get("meta"),
-        "gradient_accumulation_fusion": False, "persist_layer_norm": False, "bias_activation_fusion": False,
-        "bias_dropout_fusion": False, "masked_softmax_fusion": False, "apply_rope_fusion": False,
-    }  # fmt: skip
+        "gradient_accumulation_fusion": False,
+        "persist_layer_norm": False,
+        "bias_activation_fusion": False,
+        "bias_dropout_fusion": False,
+        "masked_softmax_fusion": False,
+        "apply_rope_fusion": False,
+    }
     if args.get("window_size"):
         values["window_size"] = tuple(args["window_size"])
     if args.get("group_query_attention"):
@@ -250,10 +256,14 @@ def build_model(args: dict):
         else None
     )
     model = GPTModel(
-        config, spec, args["padded_vocab_size"], args["max_position_embeddings"],
+        config,
+        spec,
+        args["padded_vocab_size"],
+        args["max_position_embeddings"],
         share_embeddings_and_output_weights=not args.get("untie_embeddings_and_output_weights"),
-        position_embedding_type=args["position_embedding_type"], mtp_block_spec=further,
-    )  # fmt: skip
+        position_embedding_type=args["position_embedding_type"],
+        mtp_block_spec=further,
+    )
     return prepared(model, args)
 
 

@@ -40,11 +40,17 @@ _QWEN = [*_GDN, *_ATTENTION, *_MIXTURE, *_CORE]
 _ROWS: dict[str, list[tuple[str, str]]] = {
     "mamba2": [*_MAMBA, *_MIXTURE],
     "nemotron_h": [
-        *_MAMBA, *_ATTENTION, *_MIXTURE, (r"mixer\.(up|down)_proj$", "mlp"), (r"mixer$", "core_attention"),
+        *_MAMBA,
+        *_ATTENTION,
+        *_MIXTURE,
+        (r"mixer\.(up|down)_proj$", "mlp"),
+        (r"mixer$", "core_attention"),
     ],
     "bamba": [*_MAMBA, *_ATTENTION, *_MIXTURE, *_CORE],
     "granitemoehybrid": [
-        *_MAMBA, *_ATTENTION, *_CORE,
+        *_MAMBA,
+        *_ATTENTION,
+        *_CORE,
         (r"block_sparse_moe\.router$", "moe_router"),
         (r"shared_mlp$", "moe_shared_experts"),
         (r"block_sparse_moe\.experts$", "moe_routed_experts"),
@@ -54,19 +60,23 @@ _ROWS: dict[str, list[tuple[str, str]]] = {
     "qwen3_5_text": _QWEN,
     "qwen3_5_moe_text": _QWEN,
     "kimi_linear": [
-        *_LATENT, *_MIXTURE, *_CORE,
+        *_LATENT,
+        *_MIXTURE,
+        *_CORE,
     ],
     "deepseek_v32": [
         *((rf"indexer\.{name}$", f"indexer.{name}") for name in ("wq_b", "wk", "weights_proj")),
         (r"indexer$", "indexer.scores"),
-        *_LATENT, *_MIXTURE, *_CORE,
+        *_LATENT,
+        *_MIXTURE,
+        *_CORE,
     ],
     "rwkv": [
         (r"attention$", "rwkv_time_mix"),
         (r"feed_forward$", "rwkv_channel_mix"),
         (r"^head$", "logits"),
     ],
-}  # fmt: skip
+}
 
 
 def rows_of(config: dict[str, Any]) -> list[tuple[str, str]] | None:

@@ -11,61 +11,141 @@ Args = dict[str, Any]
 
 STEP: Args = {"batch": 2, "seq_length": 21}
 BASE: Args = {
-    "hidden_size": 32, "vocab_size": 96, "tie_word_embeddings": False, "use_cache": False, "pad_token_id": 0,
-}  # fmt: skip
+    "hidden_size": 32,
+    "vocab_size": 96,
+    "tie_word_embeddings": False,
+    "use_cache": False,
+    "pad_token_id": 0,
+}
 HEADS: Args = {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48}
 MAMBA2 = BASE | {
-    "model_type": "mamba2", "num_heads": 8, "head_dim": 8, "state_size": 12, "n_groups": 2, "conv_kernel": 4,
-    "chunk_size": 16, "num_hidden_layers": 3,
-}  # fmt: skip
-NEMOTRON = BASE | HEADS | {
-    "model_type": "nemotron_h", "head_dim": 12, "mamba_num_heads": 8, "mamba_head_dim": 8,
-    "ssm_state_size": 12, "n_groups": 2, "conv_kernel": 4, "chunk_size": 16,
-    "layers_block_type": ["linear_attention", "mlp", "full_attention", "linear_attention", "mlp"],
-}  # fmt: skip
+    "model_type": "mamba2",
+    "num_heads": 8,
+    "head_dim": 8,
+    "state_size": 12,
+    "n_groups": 2,
+    "conv_kernel": 4,
+    "chunk_size": 16,
+    "num_hidden_layers": 3,
+}
+NEMOTRON = (
+    BASE
+    | HEADS
+    | {
+        "model_type": "nemotron_h",
+        "head_dim": 12,
+        "mamba_num_heads": 8,
+        "mamba_head_dim": 8,
+        "ssm_state_size": 12,
+        "n_groups": 2,
+        "conv_kernel": 4,
+        "chunk_size": 16,
+        "layers_block_type": ["linear_attention", "mlp", "full_attention", "linear_attention", "mlp"],
+    }
+)
 EXPERTS: Args = {
-    "layers_block_type": ["linear_attention", "moe", "full_attention", "moe"], "n_routed_experts": 4,
-    "num_experts_per_tok": 2, "moe_intermediate_size": 24, "moe_shared_expert_intermediate_size": 20,
-}  # fmt: skip
-BAMBA = BASE | HEADS | {
-    "model_type": "bamba", "num_hidden_layers": 3, "attn_layer_indices": [1], "mamba_n_heads": 8,
-    "mamba_d_head": 8, "mamba_n_groups": 2, "mamba_d_state": 12, "mamba_d_conv": 4, "mamba_chunk_size": 16,
-    "mamba_expand": 2,
-}  # fmt: skip
+    "layers_block_type": ["linear_attention", "moe", "full_attention", "moe"],
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+    "moe_shared_expert_intermediate_size": 20,
+}
+BAMBA = (
+    BASE
+    | HEADS
+    | {
+        "model_type": "bamba",
+        "num_hidden_layers": 3,
+        "attn_layer_indices": [1],
+        "mamba_n_heads": 8,
+        "mamba_d_head": 8,
+        "mamba_n_groups": 2,
+        "mamba_d_state": 12,
+        "mamba_d_conv": 4,
+        "mamba_chunk_size": 16,
+        "mamba_expand": 2,
+    }
+)
 GRANITE = BAMBA | {
     "model_type": "granitemoehybrid",
     "layer_types": ["linear_attention", "full_attention", "linear_attention"],
-    "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 20, "intermediate_size": 24,
-}  # fmt: skip
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "shared_intermediate_size": 20,
+    "intermediate_size": 24,
+}
 del GRANITE["attn_layer_indices"]
 LINEAR: Args = {
-    "linear_key_head_dim": 8, "linear_value_head_dim": 12, "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4, "linear_conv_kernel_dim": 4, "head_dim": 12, "num_hidden_layers": 4,
-}  # fmt: skip
-QWEN_NEXT = BASE | HEADS | LINEAR | {
-    "model_type": "qwen3_next", "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
-    "shared_expert_intermediate_size": 20,
-}  # fmt: skip
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 12,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_conv_kernel_dim": 4,
+    "head_dim": 12,
+    "num_hidden_layers": 4,
+}
+QWEN_NEXT = (
+    BASE
+    | HEADS
+    | LINEAR
+    | {
+        "model_type": "qwen3_next",
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 24,
+        "shared_expert_intermediate_size": 20,
+    }
+)
 # Megatron's router, which the formulas follow, computes both of its gradients or none; transformers' may have
 # one, so frozen layers are counted where there are no experts.
 QWEN_DENSE = BASE | HEADS | LINEAR | {"model_type": "qwen3_5_text"}
 LATENT: Args = {
-    "kv_lora_rank": 20, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 12,
-    "num_key_value_heads": 4, "moe_intermediate_size": 24, "num_experts_per_tok": 2, "n_shared_experts": 1,
-    "n_group": 1, "topk_group": 1, "num_hidden_layers": 3,
-}  # fmt: skip
-KIMI = BASE | HEADS | LATENT | {
-    "model_type": "kimi_linear", "layer_types": ["linear_attention", "linear_attention", "full_attention"],
-    "linear_num_heads": 4, "linear_head_dim": 8, "linear_conv_kernel_dim": 4, "num_local_experts": 4,
-}  # fmt: skip
-DEEPSEEK = BASE | HEADS | LATENT | {
-    "model_type": "deepseek_v32", "q_lora_rank": 28, "n_routed_experts": 4, "first_k_dense_replace": 1,
-    "index_n_heads": 3, "index_head_dim": 8, "index_topk": 6,
-}  # fmt: skip
+    "kv_lora_rank": 20,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 12,
+    "num_key_value_heads": 4,
+    "moe_intermediate_size": 24,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 1,
+    "n_group": 1,
+    "topk_group": 1,
+    "num_hidden_layers": 3,
+}
+KIMI = (
+    BASE
+    | HEADS
+    | LATENT
+    | {
+        "model_type": "kimi_linear",
+        "layer_types": ["linear_attention", "linear_attention", "full_attention"],
+        "linear_num_heads": 4,
+        "linear_head_dim": 8,
+        "linear_conv_kernel_dim": 4,
+        "num_local_experts": 4,
+    }
+)
+DEEPSEEK = (
+    BASE
+    | HEADS
+    | LATENT
+    | {
+        "model_type": "deepseek_v32",
+        "q_lora_rank": 28,
+        "n_routed_experts": 4,
+        "first_k_dense_replace": 1,
+        "index_n_heads": 3,
+        "index_head_dim": 8,
+        "index_topk": 6,
+    }
+)
 RWKV = BASE | {
-    "model_type": "rwkv", "num_hidden_layers": 2, "attention_hidden_size": 40, "intermediate_size": 72,
+    "model_type": "rwkv",
+    "num_hidden_layers": 2,
+    "attention_hidden_size": 40,
+    "intermediate_size": 72,
     "context_length": 64,
-}  # fmt: skip
+}
 FULL: Args = {"recompute_granularity": "full", "recompute_method": "uniform"}
 
 
@@ -105,7 +185,7 @@ HYBRIDS: dict[str, Args] = {
     "nemotron_h_frozen": step(NEMOTRON, frozen=["embedding", "layers.0", "layers.1"]),
     "qwen3_5_frozen": step(QWEN_DENSE, frozen=["layers.1", "layers.3"]),
     "deepseek_v32_frozen": step(DEEPSEEK, frozen=["embedding", "layers.0"]),
-}  # fmt: skip
+}
 
 
 def random_hybrids(count: int, seed: int) -> dict[str, Args]:
@@ -139,44 +219,62 @@ def _random_mamba(source: random.Random) -> Args:
 
 def _random_nemotron(source: random.Random) -> Args:
     groups = source.choice([1, 2, 3])
-    return NEMOTRON | EXPERTS | {
-        "layers_block_type": _layers(source, "linear_attention", "mlp", "full_attention", "moe"),
-        "n_groups": groups, "mamba_num_heads": groups * source.randint(1, 3),
-        "mamba_head_dim": source.randint(4, 12), "ssm_state_size": source.randint(3, 16),
-        "conv_kernel": source.choice([2, 4]), "chunk_size": source.choice([4, 8, 16]),
-        "moe_latent_size": source.choice([None, 12]), "num_experts_per_tok": source.randint(1, 3),
-    }  # fmt: skip
+    return (
+        NEMOTRON
+        | EXPERTS
+        | {
+            "layers_block_type": _layers(source, "linear_attention", "mlp", "full_attention", "moe"),
+            "n_groups": groups,
+            "mamba_num_heads": groups * source.randint(1, 3),
+            "mamba_head_dim": source.randint(4, 12),
+            "ssm_state_size": source.randint(3, 16),
+            "conv_kernel": source.choice([2, 4]),
+            "chunk_size": source.choice([4, 8, 16]),
+            "moe_latent_size": source.choice([None, 12]),
+            "num_experts_per_tok": source.randint(1, 3),
+        }
+    )
 
 
 def _random_qwen(source: random.Random) -> Args:
     keys = source.randint(1, 3)
     return QWEN_NEXT | {
-        "model_type": source.choice(["qwen3_next", "qwen3_5_moe_text"]), "num_hidden_layers": 3,
+        "model_type": source.choice(["qwen3_next", "qwen3_5_moe_text"]),
+        "num_hidden_layers": 3,
         "layer_types": source.choices(["linear_attention", "full_attention"], k=3),
-        "linear_num_key_heads": keys, "linear_num_value_heads": keys * source.randint(1, 3),
-        "linear_key_head_dim": source.randint(4, 12), "linear_value_head_dim": source.randint(4, 12),
-        "shared_expert_intermediate_size": source.randint(8, 24), "num_experts_per_tok": source.randint(1, 4),
-    }  # fmt: skip
+        "linear_num_key_heads": keys,
+        "linear_num_value_heads": keys * source.randint(1, 3),
+        "linear_key_head_dim": source.randint(4, 12),
+        "linear_value_head_dim": source.randint(4, 12),
+        "shared_expert_intermediate_size": source.randint(8, 24),
+        "num_experts_per_tok": source.randint(1, 4),
+    }
 
 
 def _random_kimi(source: random.Random) -> Args:
     return KIMI | {
         "layer_types": ["linear_attention", *source.choices(["linear_attention", "full_attention"], k=2)],
-        "linear_num_heads": source.randint(1, 4), "linear_head_dim": source.randint(4, 12),
-        "kv_lora_rank": source.randint(8, 24), "v_head_dim": source.randint(4, 12),
-    }  # fmt: skip
+        "linear_num_heads": source.randint(1, 4),
+        "linear_head_dim": source.randint(4, 12),
+        "kv_lora_rank": source.randint(8, 24),
+        "v_head_dim": source.randint(4, 12),
+    }
 
 
 def _random_deepseek(source: random.Random) -> Args:
     return DEEPSEEK | {
-        "num_hidden_layers": source.randint(1, 3), "first_k_dense_replace": source.randint(0, 1),
-        "index_n_heads": source.randint(1, 4), "index_head_dim": 2 * source.randint(2, 6),
-        "index_topk": source.randint(2, 50), "q_lora_rank": source.randint(8, 32),
-    }  # fmt: skip
+        "num_hidden_layers": source.randint(1, 3),
+        "first_k_dense_replace": source.randint(0, 1),
+        "index_n_heads": source.randint(1, 4),
+        "index_head_dim": 2 * source.randint(2, 6),
+        "index_topk": source.randint(2, 50),
+        "q_lora_rank": source.randint(8, 32),
+    }
 
 
 def _random_rwkv(source: random.Random) -> Args:
     return RWKV | {
-        "num_hidden_layers": source.randint(2, 3), "attention_hidden_size": source.randint(16, 48),
+        "num_hidden_layers": source.randint(2, 3),
+        "attention_hidden_size": source.randint(16, 48),
         "intermediate_size": source.randint(16, 80),
-    }  # fmt: skip
+    }

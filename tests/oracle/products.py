@@ -19,8 +19,14 @@ from torch.utils.flop_counter import flop_registry
 aten = torch.ops.aten
 # The packet and where its left operand stands; the right one follows it.
 PRODUCTS = {
-    aten.mm: 0, aten.bmm: 0, aten.addmm: 1, aten.baddbmm: 1, aten.mv: 0, aten.dot: 0, aten.addmv: 1,
-}  # fmt: skip
+    aten.mm: 0,
+    aten.bmm: 0,
+    aten.addmm: 1,
+    aten.baddbmm: 1,
+    aten.mv: 0,
+    aten.dot: 0,
+    aten.addmv: 1,
+}
 PHASES = ("fwd", "bwd", "recompute")
 UNCOUNTED = ""  # the component of products that are no model's work: rotary angles
 

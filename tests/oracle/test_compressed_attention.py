@@ -14,15 +14,36 @@ from tests.oracle.comparison import counted
 from tests.oracle.configurations import Args
 
 MODEL: Args = {
-    "hidden_size": 16, "num_attention_heads": 2, "ffn_hidden_size": 24, "swiglu": True, "kv_channels": 8,
-    "normalization": "RMSNorm", "add_bias_linear": False, "padded_vocab_size": 32, "batch": 2,
-    "seq_length": 256, "max_position_embeddings": 256, "position_embedding_type": "rope",
-    "untie_embeddings_and_output_weights": True, "multi_latent_attention": True, "qk_layernorm": True,
-    "q_lora_rank": 12, "kv_lora_rank": 4, "qk_head_dim": 4, "qk_pos_emb_head_dim": 4, "v_head_dim": 8,
-    "experimental_attention_variant": "dsv4_hybrid", "csa_window_size": 16, "o_groups": 2, "o_lora_rank": 6,
-    "dsa_indexer_n_heads": 3, "dsa_indexer_head_dim": 8, "dsa_indexer_topk": 5, "dsa_indexer_loss_coeff": 0.0,
+    "hidden_size": 16,
+    "num_attention_heads": 2,
+    "ffn_hidden_size": 24,
+    "swiglu": True,
+    "kv_channels": 8,
+    "normalization": "RMSNorm",
+    "add_bias_linear": False,
+    "padded_vocab_size": 32,
+    "batch": 2,
+    "seq_length": 256,
+    "max_position_embeddings": 256,
+    "position_embedding_type": "rope",
+    "untie_embeddings_and_output_weights": True,
+    "multi_latent_attention": True,
+    "qk_layernorm": True,
+    "q_lora_rank": 12,
+    "kv_lora_rank": 4,
+    "qk_head_dim": 4,
+    "qk_pos_emb_head_dim": 4,
+    "v_head_dim": 8,
+    "experimental_attention_variant": "dsv4_hybrid",
+    "csa_window_size": 16,
+    "o_groups": 2,
+    "o_lora_rank": 6,
+    "dsa_indexer_n_heads": 3,
+    "dsa_indexer_head_dim": 8,
+    "dsa_indexer_topk": 5,
+    "dsa_indexer_loss_coeff": 0.0,
     "apply_dsa_kernel_fusion": False,
-}  # fmt: skip
+}
 KINDS: dict[str, Args] = {
     f"{ratios}{', dense' * dense}": MODEL
     | {"num_layers": len(ratios), "csa_compress_ratios": ratios, "csa_dense_mode": dense}

@@ -19,9 +19,12 @@ STEPS, BATCH, LENGTH, WORDS = 2, 4, 64, 305
 SIZES = {"hidden_size": 64, "num_attention_heads": 4, "seq_length": LENGTH}
 # Its decoder has as many layers as its encoder, whatever is said of it.
 T5 = {
-    "encoder_num_layers": 3, "decoder_num_layers": 2, "encoder_seq_length": LENGTH, "decoder_seq_length": 40,
+    "encoder_num_layers": 3,
+    "decoder_num_layers": 2,
+    "encoder_seq_length": LENGTH,
+    "decoder_seq_length": 40,
     "vocab_extra_ids": 100,
-}  # fmt: skip
+}
 SCRIPTS = {
     "pretrain_t5.py": (T5, {"num_layers": 3, "vocab_size": WORDS + 100 + 2}),
     "pretrain_bert.py": ({"num_layers": 2, "spec": "local"}, {"vocab_size": WORDS}),

@@ -26,13 +26,20 @@ pytestmark = pytest.mark.host
 
 STEPS, BATCH, LENGTH = 2, 4, 64
 MAMBA = {
-    "num_layers": 4, "hybrid_override_pattern": "M*M-", "mamba_num_heads": 5, "mamba_head_dim": 12,
-    "mamba_state_dim": 16, "mamba_num_groups": 1,
-}  # fmt: skip
+    "num_layers": 4,
+    "hybrid_override_pattern": "M*M-",
+    "mamba_num_heads": 5,
+    "mamba_head_dim": 12,
+    "mamba_state_dim": 16,
+    "mamba_num_groups": 1,
+}
 TINY = {
-    "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 8000, "tokenizer_type": "NullTokenizer",
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "vocab_size": 8000,
+    "tokenizer_type": "NullTokenizer",
     "seq_length": LENGTH,
-}  # fmt: skip
+}
 
 
 def train_mamba(directory, *monitor):
@@ -72,9 +79,13 @@ def test_gated_delta_nets_and_experts_in_megatron_bridge(tmp_path):
     counts = train(tmp_path, [script, tmp_path], bridge_path(), **monitor)
     sizes = bridge_qwen_next.SIZES
     bridge_names = {
-        "num_experts": sizes["num_moe_experts"], "padded_vocab_size": sizes["vocab_size"], "swiglu": True,
-        "group_query_attention": True, "attention_output_gate": True, "moe_shared_expert_gate": True,
-    }  # fmt: skip
+        "num_experts": sizes["num_moe_experts"],
+        "padded_vocab_size": sizes["vocab_size"],
+        "swiglu": True,
+        "group_query_attention": True,
+        "attention_output_gate": True,
+        "moe_shared_expert_gate": True,
+    }
     shape, length = ModelShape.from_args(sizes | bridge_names), sizes["seq_length"]
     assert counts == [expected(shape, BATCH, length)] * STEPS
     assert_recorded(tmp_path, shape, BATCH, length)

@@ -62,9 +62,12 @@ def test_the_scan(form: str) -> None:
     sizes = {"x": (2, LENGTH, 4, 8), "dt": (2, LENGTH, 4), "b": (2, LENGTH, 2, 12), "c": (2, LENGTH, 2, 12)}
     x, dt, b, c = (torch.randn(size) for size in sizes.values())
     more = {
-        "chunk_size": 8, "D": torch.randn(4), "dt_bias": torch.randn(4), "dt_softplus": True,
+        "chunk_size": 8,
+        "D": torch.randn(4),
+        "dt_bias": torch.randn(4),
+        "dt_softplus": True,
         "dt_limit": (0.0, float("inf")),
-    }  # fmt: skip
+    }
     decay = -torch.rand(4)
 
     def ours(*given):

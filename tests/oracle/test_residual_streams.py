@@ -12,11 +12,19 @@ from tests.oracle.comparison import counted
 from tests.oracle.configurations import Args
 
 MODEL: Args = {
-    "hidden_size": 16, "num_attention_heads": 2, "ffn_hidden_size": 24, "swiglu": True,
-    "normalization": "RMSNorm", "add_bias_linear": False, "padded_vocab_size": 32, "batch": 2,
-    "seq_length": 8, "max_position_embeddings": 8, "position_embedding_type": "rope",
+    "hidden_size": 16,
+    "num_attention_heads": 2,
+    "ffn_hidden_size": 24,
+    "swiglu": True,
+    "normalization": "RMSNorm",
+    "add_bias_linear": False,
+    "padded_vocab_size": 32,
+    "batch": 2,
+    "seq_length": 8,
+    "max_position_embeddings": 8,
+    "position_embedding_type": "rope",
     "untie_embeddings_and_output_weights": True,
-}  # fmt: skip
+}
 STREAMS: dict[str, Args] = {
     f"{streams} streams, {layers} layers": MODEL
     | {"num_layers": layers, "enable_hyper_connections": bool(streams), "num_residual_streams": streams or 4}

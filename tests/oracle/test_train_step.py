@@ -18,10 +18,17 @@ pytestmark = pytest.mark.host
 STEPS, BATCH, LENGTH = 2, 4, 64
 # What TINY and LLAMA say on the command line.
 ARGS = {
-    "num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "seq_length": LENGTH, "vocab_size": 8000,
-    "micro_batch_size": 2, "tokenizer_type": "NullTokenizer", "swiglu": True, "group_query_attention": True,
+    "num_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "seq_length": LENGTH,
+    "vocab_size": 8000,
+    "micro_batch_size": 2,
+    "tokenizer_type": "NullTokenizer",
+    "swiglu": True,
+    "group_query_attention": True,
     "num_query_groups": 2,
-}  # fmt: skip
+}
 EXPERTS = {
     "num_experts": 4,
     "moe_router_topk": 2,

@@ -9,9 +9,15 @@ Args = dict[str, Any]
 
 STEP: Args = {"batch": 2, "seq_length": 21}
 LLAMA: Args = {
-    "model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "intermediate_size": 48, "vocab_size": 96, "tie_word_embeddings": False,
-}  # fmt: skip
+    "model_type": "llama",
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "vocab_size": 96,
+    "tie_word_embeddings": False,
+}
 MOE = LLAMA | {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "head_dim": 12}
 
 
@@ -22,73 +28,142 @@ def step(config: Args, **options: Any) -> Args:
 
 # What the formulas counted before there were other models than decoders, from their config.json.
 DECODERS: dict[str, Args] = {
-    "hf_gpt2": step({"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 96,
-                     "n_positions": 32, "n_inner": 80, "tie_word_embeddings": True}),
+    "hf_gpt2": step(
+        {
+            "model_type": "gpt2",
+            "n_embd": 32,
+            "n_layer": 2,
+            "n_head": 4,
+            "vocab_size": 96,
+            "n_positions": 32,
+            "n_inner": 80,
+            "tie_word_embeddings": True,
+        }
+    ),
     "hf_llama": step(LLAMA),
     "hf_qwen2": step(LLAMA | {"model_type": "qwen2"}),
     "hf_qwen3": step(LLAMA | {"model_type": "qwen3", "head_dim": 12, "tie_word_embeddings": True}),
     "hf_qwen3_moe": step(MOE | {"model_type": "qwen3_moe", "mlp_only_layers": [0]}),
     "hf_mixtral": step(LLAMA | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 3}),
-}  # fmt: skip
+}
 
 QWEN_VL: Args = {
-    "model_type": "qwen2_5_vl", "image_token_id": 2, "video_token_id": 3, "vision_start_token_id": 1,
-    "vision_end_token_id": 4, "tie_word_embeddings": False,
+    "model_type": "qwen2_5_vl",
+    "image_token_id": 2,
+    "video_token_id": 3,
+    "vision_start_token_id": 1,
+    "vision_end_token_id": 4,
+    "tie_word_embeddings": False,
     "text_config": {
-        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-        "intermediate_size": 48, "vocab_size": 96,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 48,
+        "vocab_size": 96,
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2]},
     },
     "vision_config": {
-        "depth": 3, "hidden_size": 24, "num_heads": 3, "intermediate_size": 40, "patch_size": 2,
-        "temporal_patch_size": 2, "spatial_merge_size": 2, "in_channels": 3, "window_size": 8,
-        "fullatt_block_indexes": [1], "out_hidden_size": 32, "hidden_act": "silu",
+        "depth": 3,
+        "hidden_size": 24,
+        "num_heads": 3,
+        "intermediate_size": 40,
+        "patch_size": 2,
+        "temporal_patch_size": 2,
+        "spatial_merge_size": 2,
+        "in_channels": 3,
+        "window_size": 8,
+        "fullatt_block_indexes": [1],
+        "out_hidden_size": 32,
+        "hidden_act": "silu",
     },
-}  # fmt: skip
+}
 LLAVA: Args = {
-    "model_type": "llava", "image_token_index": 2, "tie_word_embeddings": False,
+    "model_type": "llava",
+    "image_token_index": 2,
+    "tie_word_embeddings": False,
     "text_config": LLAMA,
     "vision_config": {
-        "model_type": "clip_vision_model", "num_hidden_layers": 3, "hidden_size": 24,
-        "num_attention_heads": 3, "intermediate_size": 40, "patch_size": 2, "image_size": 8,
+        "model_type": "clip_vision_model",
+        "num_hidden_layers": 3,
+        "hidden_size": 24,
+        "num_attention_heads": 3,
+        "intermediate_size": 40,
+        "patch_size": 2,
+        "image_size": 8,
     },
-}  # fmt: skip
+}
 QWEN3_VL: Args = QWEN_VL | {
     "model_type": "qwen3_vl",
-    "text_config": QWEN_VL["text_config"] | {"num_hidden_layers": 3, "head_dim": 12,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 2, 2]}},
-    "vision_config": {
-        "depth": 4, "hidden_size": 24, "num_heads": 3, "intermediate_size": 40, "patch_size": 2,
-        "temporal_patch_size": 2, "spatial_merge_size": 2, "in_channels": 3, "out_hidden_size": 32,
-        "num_position_embeddings": 16, "deepstack_visual_indexes": [0, 2],
+    "text_config": QWEN_VL["text_config"]
+    | {
+        "num_hidden_layers": 3,
+        "head_dim": 12,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 2, 2]},
     },
-}  # fmt: skip
+    "vision_config": {
+        "depth": 4,
+        "hidden_size": 24,
+        "num_heads": 3,
+        "intermediate_size": 40,
+        "patch_size": 2,
+        "temporal_patch_size": 2,
+        "spatial_merge_size": 2,
+        "in_channels": 3,
+        "out_hidden_size": 32,
+        "num_position_embeddings": 16,
+        "deepstack_visual_indexes": [0, 2],
+    },
+}
 QWEN3_VL_MOE: Args = QWEN3_VL | {
     "model_type": "qwen3_vl_moe",
-    "text_config": QWEN3_VL["text_config"] | {
-        "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "decoder_sparse_step": 1,
+    "text_config": QWEN3_VL["text_config"]
+    | {
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 24,
+        "decoder_sparse_step": 1,
         "mlp_only_layers": [1],
     },
-}  # fmt: skip
+}
 SIGLIP: Args = LLAVA | {
     "vision_feature_select_strategy": "full",
     "vision_config": LLAVA["vision_config"] | {"model_type": "siglip_vision_model", "vision_use_head": False},
 }
 T5: Args = {
-    "model_type": "t5", "d_model": 32, "d_kv": 6, "d_ff": 40, "num_layers": 2, "num_decoder_layers": 3,
-    "num_heads": 4, "vocab_size": 96, "feed_forward_proj": "gated-gelu", "decoder_start_token_id": 0,
-}  # fmt: skip
+    "model_type": "t5",
+    "d_model": 32,
+    "d_kv": 6,
+    "d_ff": 40,
+    "num_layers": 2,
+    "num_decoder_layers": 3,
+    "num_heads": 4,
+    "vocab_size": 96,
+    "feed_forward_proj": "gated-gelu",
+    "decoder_start_token_id": 0,
+}
 BERT: Args = {
-    "model_type": "bert", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "intermediate_size": 48, "vocab_size": 96, "max_position_embeddings": 32,
-}  # fmt: skip
+    "model_type": "bert",
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "vocab_size": 96,
+    "max_position_embeddings": 32,
+}
 GRIDS = [[1, 4, 6], [2, 4, 4]]
 FIXED_GRIDS = [[1, 4, 4]] * 2
 UNIFORM = {"recompute_granularity": "full", "recompute_method": "uniform"}
 FROZEN_PARTS = (
-    ["vision"], ["projector"], ["language_model"], ["vision", "projector"], ["vision", "language_model"],
-    ["projector", "language_model"], ["embedding", "layers.0"], ["vision", "projector", "embedding"],
-)  # fmt: skip
+    ["vision"],
+    ["projector"],
+    ["language_model"],
+    ["vision", "projector"],
+    ["vision", "language_model"],
+    ["projector", "language_model"],
+    ["embedding", "layers.0"],
+    ["vision", "projector", "embedding"],
+)
 
 
 def _towers(name: str, config: Args, grids: list[list[int]]) -> dict[str, Args]:
@@ -167,16 +242,24 @@ def _random_qwen(source: random.Random) -> Args:
         source.randint(1, 4),
     )
     vision = {
-        "depth": depth, "hidden_size": 8 * heads, "num_heads": heads,
-        "intermediate_size": 4 * source.randint(2, 12), "patch_size": patch,
-        "temporal_patch_size": source.randint(1, 2), "spatial_merge_size": merge,
-        "in_channels": source.randint(1, 3), "window_size": merge * patch * source.randint(1, 3),
+        "depth": depth,
+        "hidden_size": 8 * heads,
+        "num_heads": heads,
+        "intermediate_size": 4 * source.randint(2, 12),
+        "patch_size": patch,
+        "temporal_patch_size": source.randint(1, 2),
+        "spatial_merge_size": merge,
+        "in_channels": source.randint(1, 3),
+        "window_size": merge * patch * source.randint(1, 3),
         "fullatt_block_indexes": source.sample(range(depth), source.randint(0, depth)),
-        "out_hidden_size": text["hidden_size"], "hidden_act": "silu",
-    }  # fmt: skip
+        "out_hidden_size": text["hidden_size"],
+        "hidden_act": "silu",
+    }
     text["rope_parameters"] = {
-        "rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, width // 2 - 2],
-    }  # fmt: skip
+        "rope_type": "default",
+        "rope_theta": 10000.0,
+        "mrope_section": [1, 1, width // 2 - 2],
+    }
     config = QWEN_VL | {"text_config": text, "vision_config": vision}
     grids = [
         [source.randint(1, 2), merge * source.randint(1, 3), merge * source.randint(1, 3)]
@@ -199,10 +282,12 @@ def _random_qwen3(source: random.Random) -> Args:
     if source.random() < 0.5:
         experts = source.randint(2, 5)
         text |= {
-            "num_experts": experts, "num_experts_per_tok": source.randint(1, experts),
+            "num_experts": experts,
+            "num_experts_per_tok": source.randint(1, experts),
             "moe_intermediate_size": 4 * source.randint(1, 8),
-            "decoder_sparse_step": source.randint(1, 2), "mlp_only_layers": [],
-        }  # fmt: skip
+            "decoder_sparse_step": source.randint(1, 2),
+            "mlp_only_layers": [],
+        }
     dropped = ("window_size", "fullatt_block_indexes", "hidden_act")
     tower = {name: value for name, value in vision.items() if name not in dropped} | {
         "num_position_embeddings": source.randint(2, 5) ** 2,
@@ -229,10 +314,15 @@ def _random_llava(source: random.Random) -> Args:
     text, heads, side = _random_text(source), source.choice([1, 2, 3]), source.randint(1, 4)
     patch, layers = source.randint(1, 3), source.randint(1, 4)
     vision = {
-        "model_type": "clip_vision_model", "num_hidden_layers": layers, "hidden_size": 4 * heads,
-        "num_attention_heads": heads, "intermediate_size": 4 * source.randint(2, 12), "patch_size": patch,
-        "image_size": side * patch, "num_channels": source.randint(1, 3),
-    }  # fmt: skip
+        "model_type": "clip_vision_model",
+        "num_hidden_layers": layers,
+        "hidden_size": 4 * heads,
+        "num_attention_heads": heads,
+        "intermediate_size": 4 * source.randint(2, 12),
+        "patch_size": patch,
+        "image_size": side * patch,
+        "num_channels": source.randint(1, 3),
+    }
     layer = source.choice([-2, -1, source.randint(1, layers), [-2, -1]])
     config = LLAVA | {
         "text_config": {"model_type": source.choice(["llama", "qwen2"])} | text,
@@ -248,12 +338,15 @@ def _random_llava(source: random.Random) -> Args:
 def _random_t5(source: random.Random) -> Args:
     text = _random_text(source)
     config = T5 | {
-        "d_model": text["hidden_size"], "num_heads": text["num_attention_heads"],
+        "d_model": text["hidden_size"],
+        "num_heads": text["num_attention_heads"],
         "d_kv": source.randint(2, 9),
-        "d_ff": text["intermediate_size"], "vocab_size": text["vocab_size"],
-        "num_layers": source.randint(1, 3), "num_decoder_layers": source.randint(1, 3),
+        "d_ff": text["intermediate_size"],
+        "vocab_size": text["vocab_size"],
+        "num_layers": source.randint(1, 3),
+        "num_decoder_layers": source.randint(1, 3),
         "feed_forward_proj": source.choice(["relu", "gated-gelu"]),
-    }  # fmt: skip
+    }
     parts = ["encoder", "embedding", "layers.0"]
     return _random_step(source, config, parts, decoder_seq_length=source.randint(1, 40))
 

@@ -28,10 +28,12 @@ def environment(rank: int, ranks: int, port: str) -> dict[str, str]:
 
 
 class Cold:
-    """`python WORDS...` as any process is started; the same as `warm.Process`."""
+    """`python WORDS...` as any process is started, and all that it starts; the same as `warm.Process`."""
 
     def __init__(self, words: Sequence[str], environment: Mapping[str, str]) -> None:
-        self.pid = os.posix_spawn(sys.executable, [sys.executable, "-u", *words], environment)
+        # Without the server's name: where Python has itself started by this script, it would come back here.
+        cold = {name: value for name, value in environment.items() if name != warm.SOCKET}
+        self.pid = os.posix_spawn(sys.executable, [sys.executable, "-u", *words], cold)
         self._ended = os.pidfd_open(self.pid)
 
     def fileno(self) -> int:

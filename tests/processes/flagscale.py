@@ -182,9 +182,16 @@ def start(command: list[str], cwd: Path, **env: str) -> subprocess.Popen[str]:
     if str(AGENT) in command:
         env[warm.SOCKET] = warm.address()
     return subprocess.Popen(
-        command, cwd=cwd, env=environment(**env), text=True, errors="replace", start_new_session=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        command,
+        cwd=cwd,
+        env=environment(**env),
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
 
 
 def finish(process: subprocess.Popen[str], read_so_far: str = "") -> Finished:

@@ -31,10 +31,22 @@ class Node:
     def __init__(self, directory: Path, ranks: range, world_size: int) -> None:
         """`directory` of the monitor's files; the path of its parent tells this job from others."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", MODULE, "node", str(directory), str(ranks.start), str(ranks.stop),
-             str(world_size)],
-            cwd=REPO, text=True, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                MODULE,
+                "node",
+                str(directory),
+                str(ranks.start),
+                str(ranks.stop),
+                str(world_size),
+            ],
+            cwd=REPO,
+            text=True,
+            start_new_session=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
 
     def tell(self, *words: Any) -> str:
         """Sends a command to a rank; returns its answer."""
@@ -94,6 +106,7 @@ def _pass_on(directory: str, ranks: range, world_size: int) -> None:
             "WORLD_SIZE": world_size,
             "LOCAL_RANK": rank - ranks.start,
             "LOCAL_WORLD_SIZE": len(ranks),
+            "GROUP_RANK": ranks.start,
         }
         environment = (
             os.environ
@@ -102,8 +115,11 @@ def _pass_on(directory: str, ranks: range, world_size: int) -> None:
         )
         children[rank] = subprocess.Popen(
             [sys.executable, "-m", MODULE, "rank", directory, f"node{ranks.start}"],
-            env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            env=environment,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
     for line in sys.stdin:
         number, _, command = line.partition(" ")
         child = children[int(number)]

@@ -35,9 +35,18 @@ _SECONDS = {"constant": 0.15, "periodic": 0.4, "bursts": 0.5, "growing": 0.3}
 
 
 PHASES = (
-    "data_loading", "forward", "backward", "exposed_grad_comm", "exposed_stat_comm", "zero_grad", "optimizer",
-    "optimizer_inner_step", "forward_backward_other", "other", "between_steps",
-)  # fmt: skip
+    "data_loading",
+    "forward",
+    "backward",
+    "exposed_grad_comm",
+    "exposed_stat_comm",
+    "zero_grad",
+    "optimizer",
+    "optimizer_inner_step",
+    "forward_backward_other",
+    "other",
+    "between_steps",
+)
 OF_A_RANK = ("data_loading", "forward", "backward", "zero_grad", "optimizer", "optimizer_inner_step")
 TOLERANCE = 0.2
 STEP = 3  # from a pattern's phase to the next one's: no phase twice in a run

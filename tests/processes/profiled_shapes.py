@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flagscale_perf.profile.analysis.parallel import label_of
-from flagscale_perf.spine.delays import Delays
+from flagscale_perf.profile.analysis.communication import label_of
 from tests.processes import flagscale as fs
 
 ITERATIONS, LAYERS, STEPS, MICROBATCHES = 8, 4, 2, 2  # STEPS profiled ones
@@ -52,8 +51,6 @@ class Shape:
         parts: of the step, in which each of them has rows.
         collectives: of one rank and one step; by what the group is for, and the operation.
         script: that trains.
-        delays: planted on purpose behind the profiled steps; "": none.
-        iterations: in all.
     """
 
     ranks: int = 2
@@ -62,8 +59,6 @@ class Shape:
     parts: set[str] = field(default_factory=lambda: set(BOTH))
     collectives: Mapping[tuple[str, str], int] = field(default_factory=dict)
     script: Path = field(default_factory=fs.train_gpt)
-    delays: str = ""
-    iterations: int = ITERATIONS
 
 
 # Under sequence parallelism a layer gathers twice in its forward pass and four times in its backward pass and
@@ -91,23 +86,30 @@ SHAPES = {
         BOTH | {"recompute"},
         # between four chunks three times forward, and as often back
         {("PP", "send"): 3 * MICROBATCHES, ("PP", "recv"): 3 * MICROBATCHES},
-        # four steps, three behind the window; and two without its hooks
-        delays="0,1:1.decoder.layers.3,ms=1,rounds=1", iterations=16,
     ),
     # tokens to their experts, their probabilities, and the tokens back
     "EP2, selective recompute, Megatron-LM's own script": Shape(
-        2, (*EXPERTS, *SELECTIVE), parts=BOTH | {"recompute"}, script=MEGATRON,
+        2,
+        (*EXPERTS, *SELECTIVE),
+        parts=BOTH | {"recompute"},
+        script=MEGATRON,
         collectives={("EP", "all_to_all"): 2 * 3 * LAYERS},
     ),
-}  # fmt: skip
+}
 
 
 def train(directory: Path, shape: Shape, *words: str) -> fs.Finished:
     """To the end, in a directory that is made."""
     script = [
-        shape.script, *fs.SMALL, "--num-layers", LAYERS, "--train-iters", shape.iterations,
-        "--tensorboard-dir", directory / "tb",
-    ]  # fmt: skip
+        shape.script,
+        *fs.SMALL,
+        "--num-layers",
+        LAYERS,
+        "--train-iters",
+        ITERATIONS,
+        "--tensorboard-dir",
+        directory / "tb",
+    ]
     directory.mkdir()
     return fs.run(
         fs.workers(shape.ranks, *fs.launched(*map(str, script), *shape.arguments, *words)), directory
@@ -131,7 +133,6 @@ class Profile:
         collectives: as of a `Shape`, in all profiled steps.
         steps: records, in their order.
         windows: profiled steps, clean ones, and why there is no row, as a name's number.
-        delays: iterations that may have been delayed, on which rank, and how often on this one.
     """
 
     def __init__(self) -> None:
@@ -141,7 +142,6 @@ class Profile:
         self._self_ns = 0
         self.steps: list[dict[str, Any]] = []
         self.windows: list[tuple[int, int, int]] = []
-        self.delays: list[tuple[int, int | None, int]] = []
 
     def add(self, record: dict[str, Any]) -> None:
         """The next record of the rank."""
@@ -158,8 +158,6 @@ class Profile:
             self._add_collective(record)
         elif kind == "profile_step":
             self.steps.append(record)
-        elif kind == "profile_delay":
-            self.delays.append((record["iteration"], record["delayed_rank"], record["runs"]))
         elif kind == "profile_window":
             self.windows.append((record["steps"], record["clean_steps"], record["reason"]))
 
@@ -183,15 +181,7 @@ class Profile:
         steps = [(step["iteration"], step["is_profiled"]) for step in self.steps]
         assert steps == [(3, 1), (4, 0), (5, 1), (6, 0)]
         assert {(step["samples"], step["tokens"]) for step in self.steps} == {(4, 4 * 64)}
-        self.check_delays(shape, rank)
         self.check_books()
-
-    def check_delays(self, shape: Shape, rank: int) -> None:
-        """Each step of the experiment was delayed on its rank, and on no other."""
-        length = Delays.parse(shape.delays).length if shape.delays else 0
-        assert [iteration for iteration, *_ in self.delays] == list(range(11, 11 + length))
-        for _, delayed, runs in self.delays:
-            assert (runs > 0) == (delayed == rank), self.delays
 
     def check_books(self) -> None:
         """Parts and residual make each profiled step, and the rows make them all."""
@@ -230,11 +220,10 @@ def check_profile(directory: Path, tokens: int, layers: Sequence[set[int]]) -> d
 def check(name: str, directory: Path) -> Iterator[str]:
     """Raises AssertionError for what is not as the shape has it; what was found, in words."""
     shape = SHAPES[name]
-    words = (*MONITOR, *(("--perf-profile-causal", shape.delays) if shape.delays else ()))
-    off, on = train(directory / "off", shape), train(directory / "on", shape, *words)
+    off, on = train(directory / "off", shape), train(directory / "on", shape, *MONITOR)
     assert (off.returncode, on.returncode) == (0, 0), off.output[-3000:] + on.output[-3000:]
     losses = fs.host_losses(directory / "on" / "tb")
-    assert losses == fs.host_losses(directory / "off" / "tb") and len(losses) == shape.iterations
+    assert losses == fs.host_losses(directory / "off" / "tb") and len(losses) == ITERATIONS
     assert on.lines == off.lines
     assert (
         "flagscale_perf: 2 iterations from 3 on are profiled, each beside 1 clean; they take longer"
@@ -243,7 +232,7 @@ def check(name: str, directory: Path) -> Iterator[str]:
     found = sessions(directory / "on" / "perf")
     assert set(found) == {"training", "profile"}
     trained = [record["iteration"] for record in found["training"] if record["kind"] == "step"]
-    assert trained == list(range(1, shape.iterations + 1))
+    assert trained == list(range(1, ITERATIONS + 1))
     profiled = profiles(found["profile"])
     assert sorted(profiled) == list(range(shape.ranks))
     yield f"{name}: {len(losses)} losses are the same"

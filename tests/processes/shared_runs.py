@@ -48,19 +48,27 @@ EXPERTS = ("--num-experts", 4, "--moe-router-topk", 2, "--expert-model-parallel-
 SHAPES = {
     # with as many processes that load data as the host has unasked; every interval is above this peak
     "1 rank": Shape(
-        1, (*fs.LLAMA, *SAVE, "--num-workers", 2),
+        1,
+        (*fs.LLAMA, *SAVE, "--num-workers", 2),
         ("--perf-peak-tflops", "0.00001", "--perf-columns", "tokens_per_s,mfu,hfu"),
     ),
     "TP2": Shape(
-        2, ("--tensor-model-parallel-size", 2, *RECOMPUTE),
-        ("--perf-console-output", "--perf-memory-tracking", "false", "--perf-peak-tflops", PEAK_TFLOPS,
-         "--tensorboard"),
+        2,
+        ("--tensor-model-parallel-size", 2, *RECOMPUTE),
+        (
+            "--perf-console-output",
+            "--perf-memory-tracking",
+            "false",
+            "--perf-peak-tflops",
+            PEAK_TFLOPS,
+            "--tensorboard",
+        ),
     ),
     "PP2": Shape(2, ("--pipeline-model-parallel-size", 2)),
     "DP2": Shape(2, SAVE, before=(COUNTED_CALLS,)),
     # far more steps are to be captured than it has
     "MoE EP2": Shape(2, ("--disable-bias-linear", *EXPERTS), ("--perf-capture-steps", 1000)),
-}  # fmt: skip
+}
 MONITOR = (
     *("--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", 100, "--perf-log-interval", 4),
     *("--perf-log-dir", "perf"),

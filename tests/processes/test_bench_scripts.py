@@ -7,10 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.bench_runs import GB, book_in, local
 from tests.conftest import RunPython
+from tests.typed import typed
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 NAMES = ("latency_vs_sequence_length", "parallelism_overhead", "visualize_results")
@@ -25,18 +24,13 @@ BAD = (
 )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_each_says_how_it_is_used(run_python: RunPython, name: str) -> None:
-    helped = run_python(SCRIPTS / f"{name}.py", "--help")
-    assert (helped.returncode, helped.stdout.startswith("usage: "), helped.stderr) == (0, True, "")
-
-
-@pytest.mark.parametrize(("name", "typed", "message"), BAD)
-def test_a_mistake_is_told_without_a_traceback(
-    run_python: RunPython, name: str, typed: tuple[str, ...], message: str
-) -> None:
-    done = run_python(SCRIPTS / f"{name}.py", *typed)
-    assert (done.returncode, message in done.stderr, "Traceback" in done.stderr) == (2, True, False)
+def test_each_says_how_it_is_used_and_tells_a_mistake_without_a_traceback(run_python: RunPython) -> None:
+    pages = typed(run_python, [(SCRIPTS / f"{name}.py", "--help") for name in NAMES])
+    assert [(page.code, page.stdout[:7], page.stderr) for page in pages] == [(0, "usage: ", "")] * len(NAMES)
+    refused = typed(run_python, [(SCRIPTS / f"{name}.py", *words) for name, words, _ in BAD])
+    assert [each.code for each in refused] == [2] * len(BAD)
+    for each, (_, _, message) in zip(refused, BAD, strict=True):
+        assert message in each.stderr
 
 
 def test_results_are_drawn_again(run_python: RunPython, tmp_path: Path) -> None:
@@ -51,8 +45,12 @@ def test_results_are_drawn_again(run_python: RunPython, tmp_path: Path) -> None:
 
 def test_all_experiments_end_with_the_exit_code_of_the_command(tmp_path: Path) -> None:
     done = subprocess.run(
-        [SCRIPTS / "run_all_experiments.sh", "--help"], text=True, capture_output=True, check=True,
-        env=os.environ | {"PYTHON": sys.executable, "PYTHONPATH": str(SCRIPTS.parent)}, cwd=tmp_path,
-    )  # fmt: skip
+        [SCRIPTS / "run_all_experiments.sh", "--help"],
+        text=True,
+        capture_output=True,
+        check=True,
+        env=os.environ | {"PYTHON": sys.executable, "PYTHONPATH": str(SCRIPTS.parent)},
+        cwd=tmp_path,
+    )
     assert done.stdout.startswith("usage: flagscale-perf bench all")
     assert {"--vllm-python", "--quick", "--results-dir"} <= set(done.stdout.replace(",", " ").split())

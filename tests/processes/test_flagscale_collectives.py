@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.profile.analysis import files
-from flagscale_perf.profile.analysis.parallel import label_of
-from flagscale_perf.profile.analysis.report import ProfileReport, report_of
+from flagscale_perf.profile.analysis.communication import label_of
+from flagscale_perf.profile.analysis.instrument import report_of
+from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.profile.analysis.source import Rank, read_profile
 from flagscale_perf.profile.operations import operation_of
 from flagscale_perf.spine.clock import NS_PER_S
@@ -54,9 +55,12 @@ def said(run: Path, rank: Rank) -> tuple[Counter[str], Counter[str], Counter[str
     and the number of calls.
     """
     took, delayed, calls = Counter[str](), Counter[str](), Counter[str]()
-    steps = [(begin, begin + total) for begin, total in zip(
-        rank.profiled["start_ns"].tolist(), rank.profiled["total_ns"].tolist(), strict=True
-    )]  # fmt: skip
+    steps = [
+        (begin, begin + total)
+        for begin, total in zip(
+            rank.profiled["start_ns"].tolist(), rank.profiled["total_ns"].tolist(), strict=True
+        )
+    ]
     for name, begin_ns, end_ns, delay_ns in json.loads((run / f"timed_{rank.rank}.json").read_text()):
         if any(begin <= begin_ns < end for begin, end in steps):
             group, _, operation = name.rpartition(" ")

@@ -40,7 +40,7 @@ def test_a_slower_backward_is_found_and_named_and_fails_the_build(tmp_path, caps
     runs = [
         trained(tmp_path / name, BACKWARD_S + more_s)
         for name, more_s in (("base", 0), ("new", PLANTED_S / MICROBATCHES))
-    ]  # fmt: skip
+    ]
     words = ["--noise", "1%", "--warmup", str(WARMUP), "--format", "json"]
     assert main(["compare", *runs, *words, "--fail-if-slower", "3%"]) == 1
     result = json.loads(capsys.readouterr().out)
@@ -57,6 +57,7 @@ def test_a_slower_backward_is_found_and_named_and_fails_the_build(tmp_path, caps
     assert main(["runs", str(tmp_path), "--format", "json"]) == 0
     listed = json.loads(capsys.readouterr().out)["runs"]
     assert [(one["directory"], one["iterations"]) for one in listed] == [
-        ("base/perf", ITERATIONS), ("new/perf", ITERATIONS),
-    ]  # fmt: skip
+        ("base/perf", ITERATIONS),
+        ("new/perf", ITERATIONS),
+    ]
     assert listed[0]["iteration_ms"] < listed[1]["iteration_ms"]

@@ -45,9 +45,14 @@ def test_the_curves_come_from_rank_0_beside_the_hosts_own(finished):
     events.Reload()
     tags = set(events.Tags()["scalars"])
     assert tags >= {
-        "performance/tflops_per_gpu", "performance/tflops_total", "performance/samples_per_second",
-        "performance/tokens_per_second", "performance/mfu", "performance/hfu", "time/iteration_ms",
-    }  # fmt: skip
+        "performance/tflops_per_gpu",
+        "performance/tflops_total",
+        "performance/samples_per_second",
+        "performance/tokens_per_second",
+        "performance/mfu",
+        "performance/hfu",
+        "time/iteration_ms",
+    }
     assert not tags & {"memory/current_gb", "memory/peak_gb", "time/device_ms"}, (
         "the CPU has no device to ask"
     )
@@ -175,5 +180,4 @@ def test_a_log_directory_that_stdout_cannot_encode_harms_nothing(tmp_path):
     run = fs.run(command, tmp_path)
     assert run.returncode == 0, run.output[-3000:]
     assert re.search(r"perf_log_dir \.+ \\u65e5\\u5fd7\n", run.output)
-    assert re.search(r"flagscale_perf: summary in .*\\u65e5\\u5fd7/perf_summary_\w+\.json\n", run.output)
     assert fs.summary(tmp_path / "日志")["session_info"]["end_reason"] == "completed"

@@ -48,9 +48,14 @@ def test_the_host_trains_the_same_and_the_records_are_its_own_integers(shape, tm
     rows = fs.records(perf, "phases")
     phases = assert_phases_add_up(rows, steps)
     assert phases >= {
-        "data_loading_ns", "forward_ns", "backward_ns", "exposed_grad_comm_ns", "optimizer_inner_step_ns",
-        "zero_grad_ns", "exposed_stat_comm_ns",
-    }  # fmt: skip
+        "data_loading_ns",
+        "forward_ns",
+        "backward_ns",
+        "exposed_grad_comm_ns",
+        "optimizer_inner_step_ns",
+        "zero_grad_ns",
+        "exposed_stat_comm_ns",
+    }
     assert ("pipeline_recv_wait_ns" in phases) == (shape == "PP2")
     others = [row["other_ns"] / step["iteration_ns"] for row, step in zip(rows, steps, strict=True)]
     assert statistics.median(others) <= 0.02, others
@@ -101,10 +106,24 @@ def assert_times_agree(steps, logged, ranks=1):
 
 def test_batch_rampup_and_skipped_iterations_count_what_was_trained(tmp_path):
     script = [
-        fs.train_gpt(), *fs.SMALL, "--global-batch-size", "12", "--rampup-batch-size", "4", "4", "24",
-        "--train-samples", "96", "--lr-decay-samples", "96", "--iterations-to-skip", "1",
-        "--skip-iters-range", "3", "5",
-    ]  # fmt: skip
+        fs.train_gpt(),
+        *fs.SMALL,
+        "--global-batch-size",
+        "12",
+        "--rampup-batch-size",
+        "4",
+        "4",
+        "24",
+        "--train-samples",
+        "96",
+        "--lr-decay-samples",
+        "96",
+        "--iterations-to-skip",
+        "1",
+        "--skip-iters-range",
+        "3",
+        "5",
+    ]
     on = fs.run(
         fs.workers(1, *fs.launched(*script, "--enable-perf-monitor", "--perf-log-dir", "perf")), tmp_path
     )

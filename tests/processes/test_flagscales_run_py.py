@@ -1,4 +1,4 @@
-"""FlagScale's own run.py: each command line of docs/from_perf_monitor.md, typed in FlagScale's root
+"""FlagScale's own run.py: each command line of docs/hosts.md, typed in FlagScale's root
 directory, only writing the script (a real run: test_flagscale_enable.py).
 """
 
@@ -19,7 +19,7 @@ from tests.processes import flagscale as fs
 pytestmark = pytest.mark.host
 
 REPO = Path(__file__).parents[2]
-PAGE = (REPO / "docs/from_perf_monitor.md").read_text(encoding="utf-8")
+PAGE = (REPO / "docs/hosts.md").read_text(encoding="utf-8")
 LINES = [line for line in re.findall(r"`([^`]+)`", PAGE) if line.startswith("python run.py --config-path")]
 WITH_PLUS, FROM_FILE = LINES
 CONF = Path("examples/aquila/conf")
@@ -55,9 +55,13 @@ def dryrun(root: Path, line: str) -> subprocess.CompletedProcess[str]:
     words = line.replace("action=run", "action=dryrun").replace("PREFIX", "data")
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     return subprocess.run(
-        ["bash", "-c", words], cwd=root, capture_output=True, text=True, timeout=fs.DEADLINE_S,
+        ["bash", "-c", words],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=fs.DEADLINE_S,
         env=fs.environment(PATH=path, PYTHONPATH=str(root)),
-    )  # fmt: skip
+    )
 
 
 def script(root: Path, done: subprocess.CompletedProcess[str]) -> str:
@@ -93,7 +97,7 @@ def test_without_the_plus_hydra_says_what_the_page_quotes(older) -> None:
     done = dryrun(older, WITH_PLUS.replace("+", ""))
     assert done.returncode == 1
     first, second, *_ = done.stderr.splitlines()
-    assert f"`{first} {second}`" in PAGE
+    assert f"`{first} {second}`" in " ".join(PAGE.split())
 
 
 def test_the_shape_of_flagscale_1(later) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from flagscale_perf.flops.memory import Layout, memory_need
 from flagscale_perf.flops_calculator import ModelShape, count
-from flagscale_perf.launcher.fit import TOLERANCE
+from flagscale_perf.launcher.preflight import TOLERANCE
 from tests.processes import flagscale as fs
 
 pytestmark = pytest.mark.host

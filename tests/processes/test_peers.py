@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,14 +9,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psutil
-import pytest
 
 from flagscale_perf.spine.companion import Alarm
-from flagscale_perf.spine.peers.gather import Gathered, Gatherer, Job
-from flagscale_perf.spine.peers.member import Member, job_key
-from flagscale_perf.spine.peers.node import KILLED, Gone, Node
-from flagscale_perf.spine.peers.own import COLLECTOR
-from flagscale_perf.spine.peers.search import Search
+from flagscale_perf.spine.peers.handover import UNSAID, job_key
+from flagscale_perf.spine.peers.node import Gone, Node
+from flagscale_perf.training.ranks.collector import COLLECTOR
+from flagscale_perf.training.ranks.gatherer import Gathered, Gatherer, Job
 from tests.processes.trainer import DEADLINE_S, REPO, wait_for
 from tests.toy_peers import TOYS, Toy, ToySum
 
@@ -25,16 +22,16 @@ from tests.toy_peers import TOYS, Toy, ToySum
 TOY = """
 import sys
 from pathlib import Path
-from flagscale_perf.spine.peers.exchange import directory_of
-from flagscale_perf.spine.peers.member import Member
-from flagscale_perf.spine.peers.own import CollectorTask, OwnRing, new_ring, start_collector
+from flagscale_perf.training.ranks.exchange import directory_of
+from flagscale_perf.spine.peers.own import OwnRing
+from flagscale_perf.training.ranks.collector import CollectorTask, start_collector
 from tests.toy_peers import TOYS, number
 
 key, name, host, directory, is_first = sys.argv[1:]
-own = OwnRing(new_ring(Member(key, name), [name, host]))
+own = OwnRing.begin(key + host, [name, host])
 if int(is_first):
     exchange = str(directory_of(Path(directory), TOYS.noun, key))
-    start_collector(CollectorTask(TOYS.path, key, name, 1, exchange), TOYS.noun)
+    start_collector(CollectorTask(TOYS.path, key + host, name, 1, exchange), TOYS.noun)
 print(flush=True)
 for line in sys.stdin:
     own.end("completed") if line == "end\\n" else own.put(number(int(line)))
@@ -49,8 +46,11 @@ class ToyProcess:
         """`is_first`: it starts the collector of its node."""
         self.process = subprocess.Popen(
             [sys.executable, "-c", TOY, key, toy.name, toy.host, str(directory), str(int(is_first))],
-            cwd=REPO, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            cwd=REPO,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         self._answer()
 
     def say(self, line: object) -> None:
@@ -87,8 +87,8 @@ class Everything:
 
     def __init__(self, key: str, directory: Path, alarm: Alarm, has_other_nodes: bool = False) -> None:
         expected = None if has_other_nodes else 3
-        node = Node(TOYS, Search(TOYS, key, os.getpid(), expected, 0), alarm.watch)
-        job = Job(Member(key, "gatherer"), 4, has_other_nodes, directory)
+        node = Node(TOYS, key + "here", expected, 0, alarm.watch)
+        job = Job(key, "gatherer", 4, has_other_nodes, directory)
         self.gatherer = Gatherer(TOYS, job, node, lambda: True)
         self.new: Gathered[Toy, ToySum] = Gathered([], [], [], [])
         self._alarm = alarm
@@ -125,7 +125,7 @@ def test_three_processes_of_one_node_are_drained_and_one_of_them_dies(tmp_path: 
         assert found.new.items == [ToySum("client-1", 3)]
         first.process.kill()
         found.until(lambda new: bool(new.gone))
-        assert found.new.gone == [Gone("client-1", 3, KILLED)]
+        assert found.new.gone == [Gone("client-1", 3, UNSAID)]
         assert found.new.items == [ToySum("client-1", 3), ToySum("client-1", 3)], "nothing of it is lost"
         server.say("end")
         found.until(lambda new: len(new.items) == 3)
@@ -138,14 +138,12 @@ def test_three_processes_of_one_node_are_drained_and_one_of_them_dies(tmp_path: 
 
 
 def test_a_process_of_another_node_comes_by_a_file_of_its_collector(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     key, far = job_key(str(tmp_path)), Toy("worker-7", "elsewhere")
     with running(key, far, tmp_path, is_first=True) as worker:
         (collector,) = worker.collectors()
         assert not [mapped for mapped in collector.memory_maps() if "libtorch" in mapped.path]
-        # This process looks for no rings, as if it were on a node of its own.
-        monkeypatch.setattr(Search, "look", lambda search, now_ns: [])
         found = Everything(key, tmp_path, Alarm(), has_other_nodes=True)
         worker.say(1)
         worker.say(2)

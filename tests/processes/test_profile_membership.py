@@ -10,7 +10,7 @@ from pathlib import Path
 from flagscale_perf.analysis.run_file import sessions_in
 from flagscale_perf.profile.records import RankRecord, WindowRecord
 from flagscale_perf.profile.task import SLOTS
-from flagscale_perf.spine.peers.rings import UNSAID
+from flagscale_perf.spine.peers.handover import UNSAID
 from flagscale_perf.spine.records import EventRecord, RunHeader
 from flagscale_perf.spine.session import file_names
 from tests import members
@@ -52,7 +52,8 @@ def test_two_ranks_share_one_run_file_that_says_what_was_profiled(tmp_path: Path
     assert places == [(0, 0), (1, 1)]
     (session,) = sessions_in(tmp_path)
     path = tmp_path / file_names(session)["summary"]
-    wait_for(lambda: json.loads(path.read_text())["state"] != "running")  # it follows the run file
+    # it follows the run file
+    wait_for(lambda: path.exists() and json.loads(path.read_text())["state"] != "running")
     summary = json.loads(path.read_text())
     assert summary["state"] == "completed"
     assert sorted((each["rank"], each["rows"], each["windows"]) for each in summary["ranks"]) == [
@@ -89,7 +90,7 @@ def test_a_writer_that_takes_nothing_is_not_waited_for_without_end_and_the_loss_
         missing = lost(one)
         so_far(one)
         os.kill(writer, signal.SIGCONT)
-        wait_for(lambda: counts(members.records_in(tmp_path))[pid] > 1)
+        wait_for(lambda: counts(members.records_in(tmp_path)).get(pid, 0) > 1)
         say(one)
         assert lost(one) == 0
         so_far(one)

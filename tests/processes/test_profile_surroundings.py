@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from torch import distributed
-from torch._dynamo.utils import counters
 
 from flagscale_perf.profile import profiler as profilers
 from flagscale_perf.profile.kineto import Session
@@ -109,7 +108,8 @@ def test_a_failure_inside_is_said_once_and_the_training_goes_on(
 
 @pytest.mark.parametrize("form", ["model.compile()", "torch.compile(model)", "one layer"])
 def test_a_compiled_model_has_no_break_more_and_is_as_before(tmp_path: Path, form: str) -> None:
-    torch._dynamo.reset()
+    torch._dynamo.reset()  # imported by this: it takes seconds
+    counters = torch._dynamo.utils.counters
     counters.clear()
     model = tiny_qwen3()
     run = model

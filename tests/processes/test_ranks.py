@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from flagscale_perf.perf_logger import WRITER
-from flagscale_perf.spine.peers.own import COLLECTOR
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.training.rank_records import NodeRecord, RanksRecord
+from flagscale_perf.training.ranks.collector import COLLECTOR
 from tests.fakes import MS
 from tests.processes.node import nodes
 from tests.processes.trainer import ended_summary, records_in, text_of, wait_for
@@ -92,6 +92,22 @@ def test_the_successor_of_a_killed_writer_finds_the_neighbours_again(tmp_path: P
             node.tell(rank, "close")
     assert [record.memory_peak_bytes for record in kept(tmp_path, RanksRecord)][-1] == [1 * GB, 2 * GB]
     assert [event.name for event in kept(tmp_path, EventRecord)] == ["failure"]
+
+
+def test_trainings_of_one_process_that_end_before_their_writers_have_begun_lack_no_rank(
+    tmp_path: Path,
+) -> None:
+    pids = []
+    with nodes(tmp_path, range(0, 3)) as (node,):
+        for last in (10, 20):
+            pids.append([pid_of(node.tell(rank, "begin")) for rank in (0, 1, 2)])
+            for word in (("put", last), ("close",)):
+                for rank in (1, 2, 0):
+                    node.tell(rank, *word)
+    assert pids_kept(tmp_path) == pids
+    for path in tmp_path.glob("perf_records_*.jsonl"):
+        last = [json.loads(line) for line in path.read_text().splitlines() if '"kind":"ranks"' in line][-1]
+        assert (last["silent"], last["memory_peak_bytes"]) == ([], [1 * GB, 2 * GB, 3 * GB])
 
 
 @pytest.mark.parametrize("other", ["job", "start of this job"])

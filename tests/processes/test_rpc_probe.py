@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from flagscale_perf.rpc.analysis.report import read_calls
+from flagscale_perf.rpc.analysis.instrument import read_calls
 
 REPO = Path(__file__).parents[2]
 EXAMPLE = REPO / "examples/rpc_probe"

@@ -33,9 +33,15 @@ class Client:
     def __init__(self, directory: Path, methods: str = "", script: str = RECORD) -> None:
         environment = os.environ | {"PYTHONPATH": str(REPO)}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", script, methods], cwd=directory, env=environment, text=True, bufsize=1,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            [sys.executable, "-c", script, methods],
+            cwd=directory,
+            env=environment,
+            text=True,
+            bufsize=1,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
 
     def call(self, method: str = "BatchLinear") -> int:
         assert self.process.stdin and self.process.stdout

@@ -17,6 +17,7 @@ import yaml
 
 from tests.faults.surroundings import memory_group, remove_group
 from tests.processes import flagscale as fs
+from tests.warm_ranks import make_torchrun_warm
 
 RUN_PY = Path(__file__).parents[2] / "run.py"
 DEADLINE_S = 600  # only what hangs takes so long
@@ -39,16 +40,18 @@ WAIT_FOR_HOLD = "import os, time\nwhile os.path.exists('hold'):\n    time.sleep(
 
 
 @pytest.fixture
-def run_py(run_python, tmp_path):
-    """Types `python run.py ARGS...` in tmp_path, where stand_in.py is the training script."""
+def run_py(run_python, tmp_path, tmp_path_factory, monkeypatch):
+    """Types `python run.py ARGS...` in tmp_path, where stand_in.py trains and torchrun is warm."""
     (tmp_path / "stand_in.py").write_text(STAND_IN)
+    make_torchrun_warm(tmp_path_factory.mktemp("warm"), monkeypatch)
 
     def run(*args):
         return run_python(RUN_PY, *args, timeout_s=DEADLINE_S)
 
     yield run
     (tmp_path / "hold").unlink(missing_ok=True)
-    run("action=stop")
+    if any(not pid.with_suffix(".exit").exists() for pid in tmp_path.rglob("pids/*.pid")):
+        run("action=stop")
 
 
 @pytest.fixture
@@ -169,7 +172,6 @@ def test_hostile_text_in_every_key_at_once_runs_nothing_and_arrives(run_py, star
     (tmp_path / "conf/hostile.yaml").write_text(yaml.safe_dump(conf))
     (tmp_path / "stand_in.py").rename(tmp_path / f"{HOSTILE}.py")
     typed = ["--config-path", str(tmp_path / "conf"), "--config-name", "hostile"]
-    assert run_py(*typed, "action=dryrun").returncode == 0
     result = run_py(*typed)
     assert (result.returncode, result.stderr) == (0, "")
     (start,) = starts()
@@ -189,20 +191,15 @@ def test_hostile_text_in_every_key_at_once_runs_nothing_and_arrives(run_py, star
     assert f"finished, exit status {result.returncode}" in run_py(*typed, "action=query").stdout
 
 
-def test_exit_status_is_the_jobs(run_py, tmp_path) -> None:
-    result = run_py(*STAND_IN_TASK, "+experiment.envs.EXIT_WITH=3")
-    assert result.returncode == 1  # torchrun's own for a worker that failed
-    assert result.stdout.splitlines()[-1] == "the job ended with exit status 1"
-    assert "failed (exitcode: 3)" in result.stdout
+def test_exit_status_is_the_jobs_and_each_start_shows_its_own_error_and_iteration(run_py, tmp_path) -> None:
+    first = run_py(*STAND_IN_TASK, "+experiment.envs.EXIT_WITH=3")
+    assert first.returncode == 1  # torchrun's own for a worker that failed
+    assert first.stdout.splitlines()[-1] == "the job ended with exit status 1"
+    assert "failed (exitcode: 3)" in first.stdout
     assert run_py("action=query").stdout.splitlines()[:2] == [
         f"{tmp_path}/outputs: finished, exit status 1",
         "iteration 2/2",
     ]
-
-
-def test_each_start_shows_its_own_error_and_its_own_iteration(run_py, tmp_path) -> None:
-    first = run_py(*STAND_IN_TASK, "+experiment.envs.EXIT_WITH=3")
-    assert "failed (exitcode: 3)" in first.stdout
     second = run_py(*STAND_IN_TASK, "+experiment.envs.EXIT_WITH=4")
     assert "failed (exitcode: 4)" in second.stdout and "exitcode: 3" not in second.stdout
     output = tmp_path / "outputs/logs/host_0_localhost.output"
@@ -224,7 +221,8 @@ def test_a_rank_that_is_killed_is_explained(run_py, tmp_path) -> None:
     assert re.match(r"local rank 0 \(pid \d+\) was ended by signal 9 \(SIGKILL\): ", lines[-2])
 
 
-def test_a_rank_that_the_kernel_kills_for_want_of_memory_is_explained(run_py, tmp_path) -> None:
+def test_a_rank_that_the_kernel_kills_for_want_of_memory_is_explained(run_py, tmp_path, monkeypatch) -> None:
+    monkeypatch.delenv(fs.warm.SOCKET)  # a warm torchrun's ranks are not in the control group
     (tmp_path / "stand_in.py").write_text("bytes(range(1, 256)) * (16 << 20)\n")  # 4 GiB, all of it touched
     group, limit = memory_group()
     try:
@@ -331,7 +329,7 @@ def test_a_reader_who_leaves_early_leaves_the_job_running(run_py, tmp_path) -> N
     pid = (tmp_path / "outputs/logs/pids/host_0_localhost.pid").read_text().split()[0]
     assert (done.returncode, len(done.stdout.splitlines())) == (141, 1)
     assert done.stderr.splitlines() == [
-        "nobody reads this any more:",
+        "the reader of this output has gone:",
         f"left it running (pid {pid}); output: {tmp_path}/outputs/logs/host_0_localhost.output",
         f"stop it:    python {RUN_PY} experiment.exp_dir={tmp_path}/outputs action=stop",
         f"look at it: python {RUN_PY} experiment.exp_dir={tmp_path}/outputs action=query",
@@ -390,7 +388,7 @@ def test_newcomer_types_run_py(run_py, tmp_path) -> None:
     assert page == f"page   {page_file}" and (tmp_path / page_file).is_file()
     command, _, comment = following.removeprefix("next   ").partition("  # ")
     done = subprocess.run(shlex.split(command), cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert "Options in force" in done.stdout and comment == "all figures, options and files"
+    assert "Options in force" in done.stdout and comment == "all figures"
     assert run_py("action=test").stdout.splitlines()[-1] == "test passed"
 
 
@@ -411,7 +409,7 @@ def test_stop_keeps_every_step_but_at_most_the_last(run_py, run_python, tmp_path
     summary = fs.summary(perf_logs)["session_info"]
     assert (summary["end_reason"], summary["total_iterations"]) == ("stopped by the user", len(steps))
     assert run_py("action=query").stdout.startswith(f"{tmp_path}/outputs: stopped by the user, exit status ")
-    report = run_python("-m", "flagscale_perf", "report", perf_logs)
+    report = run_python("-m", "flagscale_perf", "report", perf_logs, "--full")
     assert "stopped by the user" in report.stdout
 
 
@@ -429,6 +427,7 @@ def test_sigterm_from_elsewhere_is_no_stop_by_the_user(run_py, tmp_path) -> None
 
 
 @pytest.mark.host
+@pytest.mark.usefixtures("run_py")
 def test_the_integration_test(tmp_path) -> None:
     script = RUN_PY.parent / "test_perf_monitor.sh"
     done = subprocess.run(

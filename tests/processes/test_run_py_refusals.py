@@ -2,9 +2,8 @@
 
 import re
 
-import pytest
-
-from tests.processes.test_run_py import AQUILA, data, run_py, starts
+from tests.processes.test_run_py import AQUILA, RUN_PY, data, run_py, starts
+from tests.typed import Typed, typed
 
 __all__ = ["data", "run_py", "starts"]
 
@@ -30,66 +29,57 @@ def test_what_cannot_be_rehearsed_here_is_refused_with_figures_and_a_line_that_w
     assert (done.returncode, done.stderr, len(starts())) == (0, "", 1)
 
 
-@pytest.mark.parametrize(
-    ("typed", "message"),
-    [
-        (
-            ["action=fly"],
-            "action: 'fly' is not one of run, dryrun, test, stop, query; write for example action=run",
-        ),
-        (
-            ["action=[run]"],
-            "action: ['run'] is not one of run, dryrun, test, stop, query; write for example action=run",
-        ),
-        (
-            ["train.system.perf_log_interval=0"],
-            "train.system.perf_log_interval: 0 is not a whole number from 1 to 1000000000; write for"
-            " example 10",
-        ),
-        (
-            ["train.system.perf_log_dir=/proc/nope"],
-            "train.system.perf_log_dir: nothing can be written into '/proc/nope': /proc: No such file or"
-            " directory; give a directory that can be written, for example"
-            " train.system.perf_log_dir=./outputs/logs/perf_monitor",
-        ),
-        (
-            ["train.system.perf_log_dir="],
-            "train.system.perf_log_dir: '' is not a usable directory name; write for example"
-            " logs/perf_monitor",
-        ),
-        (
-            ["+train.system.perf_log_intervall=5"],
-            "train.system.perf_log_intervall: the monitor has no such option; did you mean"
-            " perf_log_interval?",
-        ),
-        (
-            ["experiment.runner.nproc_per_node=two"],
-            "experiment.runner.nproc_per_node: 'two' is not a whole number above 0, auto, gpu or cpu; write"
-            " for example 8",
-        ),
-        (
-            ["+experiment.envs.FLAGSCALE_PERF_INTERVAL=5"],
-            "experiment.envs.FLAGSCALE_PERF_INTERVAL: no option of the monitor has this variable; did you"
-            " mean FLAGSCALE_PERF_LOG_INTERVAL?",
-        ),
-        (
-            ["train=7b"],
-            "train.data.data_path: has no value yet; add train.data.data_path=VALUE to the command",
-        ),
-        (
-            ["experiment.runner.background=1"],
-            "experiment.runner.background: 1 is neither true nor false; write true or false",
-        ),
-        (
-            ["experiment.task.flagscale_root=none"],
-            (
-                "experiment.task.flagscale_root: 'none' is not a FlagScale tree (no flagscale/train in "
-                "it); give its root directory"
-            ),
-        ),
-    ],
-)
-def test_mistakes_are_told_without_traceback_and_nothing_is_written(run_py, tmp_path, typed, message) -> None:
-    result = run_py(*typed)
-    assert (result.returncode, result.stdout, result.stderr) == (2, "", f"run.py: {message}\n")
-    assert not (tmp_path / "outputs").exists()
+MISTAKES = [
+    (
+        ["action=fly"],
+        "action: 'fly' is not one of run, dryrun, test, stop, query; write for example action=run",
+    ),
+    (
+        ["action=[run]"],
+        "action: ['run'] is not one of run, dryrun, test, stop, query; write for example action=run",
+    ),
+    (
+        ["train.system.perf_log_interval=0"],
+        "train.system.perf_log_interval: 0 is not a whole number from 1 to 1000000000; write for example 10",
+    ),
+    (
+        ["train.system.perf_log_dir=/proc/nope"],
+        "train.system.perf_log_dir: nothing can be written into '/proc/nope': /proc: No such "
+        "file or directory; give a directory that can be written, for example "
+        "train.system.perf_log_dir=./outputs/logs/perf_monitor",
+    ),
+    (
+        ["train.system.perf_log_dir="],
+        "train.system.perf_log_dir: '' is not a usable path; write for example logs/perf_monitor",
+    ),
+    (
+        ["+train.system.perf_log_intervall=5"],
+        "train.system.perf_log_intervall: the monitor has no such option; did you mean perf_log_interval?",
+    ),
+    (
+        ["experiment.runner.nproc_per_node=two"],
+        "experiment.runner.nproc_per_node: 'two' is not a whole number above 0, auto, gpu or "
+        "cpu; write for example 8",
+    ),
+    (
+        ["+experiment.envs.FLAGSCALE_PERF_INTERVAL=5"],
+        "experiment.envs.FLAGSCALE_PERF_INTERVAL: no option of the monitor has this variable; "
+        "did you mean FLAGSCALE_PERF_LOG_INTERVAL?",
+    ),
+    (["train=7b"], "train.data.data_path: has no value yet; add train.data.data_path=VALUE to the command"),
+    (
+        ["experiment.runner.background=1"],
+        "experiment.runner.background: 1 is neither true nor false; write true or false",
+    ),
+    (
+        ["experiment.task.flagscale_root=none"],
+        "experiment.task.flagscale_root: 'none' is not a FlagScale tree (no flagscale/train "
+        "in it); give its root directory",
+    ),
+]
+
+
+def test_mistakes_are_told_without_traceback_and_nothing_is_written(run_python) -> None:
+    assert typed(run_python, [(RUN_PY, *words) for words, _ in MISTAKES]) == [
+        Typed(2, "", f"run.py: {message}\n", []) for _, message in MISTAKES
+    ]

@@ -15,8 +15,8 @@ import pytest
 
 from flagscale_perf.analysis.run_file import RunFile, find_run_file
 from flagscale_perf.spine import companion
+from flagscale_perf.spine.peers.handover import UNSAID
 from flagscale_perf.spine.peers.records import NameRecord
-from flagscale_perf.spine.peers.rings import UNSAID
 from flagscale_perf.spine.records import EventRecord, Record, RunEnd
 from flagscale_perf.trace.analysis.source import read_traces
 from flagscale_perf.trace.options import TraceOptions
@@ -96,7 +96,7 @@ def test_no_call_waits_until_the_writer_runs_but_the_end_does(tmp_path: Path, mo
     done, is_put, start = [], threading.Event(), companion.start
 
     def start_late(*args: Any, **kwargs: Any) -> Any:
-        is_put.wait(5)
+        is_put.wait(members.LIMIT_S)
         done.append("the writer")
         return start(*args, **kwargs)
 
@@ -109,8 +109,8 @@ def test_no_call_waits_until_the_writer_runs_but_the_end_does(tmp_path: Path, mo
     joined.end("completed")
     assert done == ["the records", "the writer"]
     assert counts(finished(tmp_path)) == {os.getpid(): 1}
-    assert joined._thread is not None
-    joined._thread.join()
+    assert joined._visit is not None
+    joined._visit._thread.join()
 
 
 def test_a_process_that_ends_at_once_loses_nothing(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_what_had_no_room_is_counted_and_said(tmp_path: Path) -> None:
         say(one)
         so_far(one)
         os.kill(writer, signal.SIGCONT)
-        wait_for(lambda: counts(records_in(tmp_path))[pid] > 1)
+        wait_for(lambda: counts(records_in(tmp_path)).get(pid, 0) > 1)
         say(one)
         so_far(one)
         one.communicate("\n")
@@ -204,9 +204,15 @@ def test_the_last_records_that_had_no_room_are_counted_too(tmp_path: Path) -> No
 def test_eight_processes_killed_at_random_lose_nothing(tmp_path: Path) -> None:
     chance = random.Random(15)
     with ExitStack() as stack:
-        orders = ";".join(["put 100"] * 9 + ["put 99", "call 1", "say", "wait"])
+        orders = ";".join(["put 100", "say", "wait"] + ["put 100"] * 8 + ["put 99", "call 1", "say", "wait"])
         started = [stack.enter_context(process(tmp_path, orders)) for _ in range(8)]
         pids = [so_far(each) for each in started]
+        writer_of(tmp_path)  # before it runs, nobody else has the records
+        wait_for(lambda: counts(records_in(tmp_path)).keys() == set(pids))
+        for each in started:
+            say(each)
+        for each in started:
+            so_far(each)
         for each in chance.sample(started, 5):
             each.kill()
             each.wait()

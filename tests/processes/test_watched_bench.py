@@ -32,12 +32,33 @@ def watch(directory: Path) -> subprocess.Popen[str]:
     (directory / "late/sitecustomize.py").write_text(LATE)
     path = os.pathsep.join([str(directory / "late"), str(REPO)])
     return subprocess.Popen(
-        [sys.executable, "-m", "flagscale_perf", "profile", "watch", "--every", "1s",
-         "--baseline", str(directory / "base"), "--dir", str(directory / "runs"), "--baseline-runs", "1",
-         "--", "bench", "bandwidth", "--quick", "--ranks", "1"],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=REPO,
+        [
+            sys.executable,
+            "-m",
+            "flagscale_perf",
+            "profile",
+            "watch",
+            "--every",
+            "1s",
+            "--baseline",
+            str(directory / "base"),
+            "--dir",
+            str(directory / "runs"),
+            "--baseline-runs",
+            "1",
+            "--",
+            "bench",
+            "bandwidth",
+            "--quick",
+            "--ranks",
+            "1",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=REPO,
         env=os.environ | {"PYTHONPATH": path, "LATE_AFTER": str(directory / "runs")},
-    )  # fmt: skip
+    )
 
 
 def test_a_planted_slowdown_is_named_and_an_interrupted_run_is_kept(tmp_path: Path) -> None:

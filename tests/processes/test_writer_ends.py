@@ -53,19 +53,21 @@ def test_ctrl_c_reaches_the_training_and_not_the_writer(tmp_path: Path) -> None:
     assert steps_in(tmp_path) == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT])
-def test_the_writer_does_not_react_to_signals_meant_for_the_job(tmp_path: Path, number: int) -> None:
+def test_the_writer_does_not_react_to_signals_meant_for_the_job(tmp_path: Path) -> None:
     with trainer(tmp_path) as training:
         writer = training.writer()
-        writer.send_signal(number)
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT):
+            writer.send_signal(number)
         training.tell("put", 3)
         training.end("return")
     summary = ended_summary(tmp_path)
     assert (summary["session_info"]["end_reason"], summary["failure_count"]) == ("completed", 0)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.parametrize("steps", [0, 1, 25, 5000])
+@pytest.mark.parametrize(
+    ("number", "steps"),
+    [*((signal.SIGKILL, steps) for steps in (0, 1, 25, 5000)), (signal.SIGTERM, 25)],
+)
 def test_a_killed_training_loses_no_step(tmp_path: Path, number: int, steps: int) -> None:
     with trainer(tmp_path) as training:
         writer = training.writer()
@@ -82,7 +84,7 @@ def test_a_killed_training_loses_no_step(tmp_path: Path, number: int, steps: int
     assert isinstance(records_in(tmp_path)[-1], RunEnd)
 
 
-@pytest.mark.parametrize("moment", [1, 7, 150, 1111])
+@pytest.mark.parametrize("moment", [1, 150])
 def test_killed_in_the_middle_of_a_step_the_file_ends_with_the_last_whole_one(
     tmp_path: Path, moment: int
 ) -> None:

@@ -61,10 +61,15 @@ def written(ring: Ring, directory: Path, delay_s: float, patience_s: float) -> s
     with replace(task, pid=gone.pid).handed_over(ring.fd) as task_fd:
         words = [str(task_fd), str(directory / "logs"), str(delay_s), str(patience_s)]
         return subprocess.run(
-            [sys.executable, "-c", WRITER, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, pass_fds=(ring.fd, task_fd), env=environment, check=False,
+            [sys.executable, "-c", WRITER, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=(ring.fd, task_fd),
+            env=environment,
+            check=False,
             timeout=DEADLINE_S,
-        )  # fmt: skip
+        )
 
 
 def test_a_disk_that_stalls_after_the_trainers_death_costs_no_record(ring: Ring, tmp_path: Path) -> None:

@@ -21,9 +21,12 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
 OPERATIONS = {
-    "all_reduce": "all_reduce", "all_gather_into_tensor": "all_gather", "broadcast": "broadcast",
-    "reduce_scatter_tensor": "reduce_scatter", "barrier": "barrier",
-}  # fmt: skip
+    "all_reduce": "all_reduce",
+    "all_gather_into_tensor": "all_gather",
+    "broadcast": "broadcast",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "barrier": "barrier",
+}
 COALESCED = "coalesced"  # what is waited for by a manager of torch has no name
 took: list[tuple[str, int, int, int]] = []
 asked: dict[int, tuple[str, Any]] = {}  # what is not waited for yet, by its id

@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from flagscale_perf.spine.jsonl import decode
+from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.training.records import Record, StepRecord
 
 REPO = Path(__file__).parents[2]
@@ -45,11 +45,20 @@ class Trainer:
         environment = os.environ | options.pop("env", {})
         self.directory = directory
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.processes.trainer",
-             json.dumps({"perf_log_dir": str(directory)} | options)],
-            cwd=REPO, env=environment, text=True, start_new_session=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "tests.processes.trainer",
+                json.dumps({"perf_log_dir": str(directory)} | options),
+            ],
+            cwd=REPO,
+            env=environment,
+            text=True,
+            start_new_session=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         self.answer()
 
     def tell(self, *words: Any) -> str:

@@ -29,11 +29,28 @@ from typing import Any
 SOCKET = "WARM_INTERPRETERS"  # where the server listens, in the environment of what asks it
 THREADS = "1"  # of OpenMP, which are counted when torch is imported
 IMPORTED = (
-    "numpy.core", "torch", "torch._dynamo", "torch._inductor.compiler_bisector", "torch.distributed._tensor",
-    "torch.distributed.checkpoint", "torch.profiler", "torch.utils.cpp_extension", "torch.utils.data",
-    "torch.utils.tensorboard", "transformers.models.auto.tokenization_auto", "einops", "omegaconf", "psutil",
-    "pydantic", "regex", "requests", "sentencepiece", "tiktoken", "tokenizers", "yaml",
-)  # fmt: skip
+    "numpy.core",
+    "torch",
+    "torch._dynamo",
+    "torch._inductor.compiler_bisector",
+    "torch.distributed._tensor",
+    "torch.distributed.checkpoint",
+    "torch.profiler",
+    "torch.utils.cpp_extension",
+    "torch.utils.data",
+    "torch.utils.tensorboard",
+    "transformers.models.auto.tokenization_auto",
+    "einops",
+    "omegaconf",
+    "psutil",
+    "pydantic",
+    "regex",
+    "requests",
+    "sentencepiece",
+    "tiktoken",
+    "tokenizers",
+    "yaml",
+)
 # What acts before the first line of Python does.
 BEFORE_PYTHON = ("LD_", "MALLOC_", "GLIBC_", "KMP_", "MKL_", "PYTHON")
 HARMLESS = ("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "LD_LIBRARY_PATH")
@@ -48,9 +65,13 @@ def address() -> str:
     ends, stays_open = os.pipe()  # the server ends when the other end is closed, however this process ends
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     server = subprocess.Popen(
-        [sys.executable, __file__, path, str(ends)], env=environment | {"OMP_NUM_THREADS": THREADS},
-        pass_fds=[ends], start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, __file__, path, str(ends)],
+        env=environment | {"OMP_NUM_THREADS": THREADS},
+        pass_fds=[ends],
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    )
     os.close(ends)
     assert server.stdout is not None
     with server.stdout as answer:

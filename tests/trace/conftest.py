@@ -83,9 +83,14 @@ def ray_session() -> Iterator[Path]:
     environment = dict(os.environ)
     os.environ |= VARIABLES
     ray.init(
-        address="local", num_cpus=CPUS, include_dashboard=False, log_to_driver=False,
-        logging_level="ERROR", _temp_dir=directory, runtime_env={"worker_process_setup_hook": SETUP_HOOK},
-    )  # fmt: skip
+        address="local",
+        num_cpus=CPUS,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+        _temp_dir=directory,
+        runtime_env={"worker_process_setup_hook": SETUP_HOOK},
+    )
     yield Path(directory) / "session_latest/logs"
     ray.shutdown()
     os.environ.clear()

@@ -101,9 +101,11 @@ class Client:
         """Makes so many calls in each of so many forked workers of a DataLoader. Returns their pids."""
         config = ray.get(transfer_queue.interface._TQ_CONTROLLER.get_config.remote())
         loader = DataLoader(
-            _Calls(self._directory, config, count), num_workers=workers, batch_size=None,
+            _Calls(self._directory, config, count),
+            num_workers=workers,
+            batch_size=None,
             multiprocessing_context="fork",
-        )  # fmt: skip
+        )
         return list(loader)
 
 
@@ -133,9 +135,11 @@ class Job:
         """They are there, and nothing is traced yet."""
         job = cls(directory, log, count)
         environment = {
-            "TQ_TRACE_ENABLED": "1", "TQ_TRACE_DETAIL_ENABLED": "1", "VERL_LOGGING_LEVEL": "INFO",
+            "TQ_TRACE_ENABLED": "1",
+            "TQ_TRACE_DETAIL_ENABLED": "1",
+            "VERL_LOGGING_LEVEL": "INFO",
             "TQ_TRACE_DIR": str(job.trace),
-        }  # fmt: skip
+        }
         options = {"runtime_env": {"env_vars": environment | variables}}
         job.actors = [Client.options(**options).remote(directory) for _ in range(actors)]
         job.pids = ray.get([actor.pid.remote() for actor in job.actors])

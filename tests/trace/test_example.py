@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from flagscale_perf.analysis.job import Job
 from flagscale_perf.analysis.run_file import find_run_file
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.cli.instruments import load_records
 from flagscale_perf.trace.export.formats import EXPORTS
 from flagscale_perf.trace.export.otlp import send
@@ -30,7 +30,7 @@ MADE = STEPS * (sum(CALLS.values()) + sum(PUTS.values()) + sum(GETS.values()))
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Job:
+def made(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Session:
     """The run file of the example."""
     import os
     import subprocess
@@ -39,20 +39,23 @@ def made(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
     directory = tmp_path_factory.mktemp("example")
     path = os.pathsep.join(filter(None, [str(REPO), os.environ.get("PYTHONPATH")]))
     environment = os.environ | {
-        "PYTHONPATH": path, "TQ_TRACE_ENABLED": "1", "TQ_TRACE_DETAIL_ENABLED": "1",
-        "VERL_LOGGING_LEVEL": "INFO", "TQ_TRACE_DIR": str(directory / "trace"),
-    }  # fmt: skip
+        "PYTHONPATH": path,
+        "TQ_TRACE_ENABLED": "1",
+        "TQ_TRACE_DETAIL_ENABLED": "1",
+        "VERL_LOGGING_LEVEL": "INFO",
+        "TQ_TRACE_DIR": str(directory / "trace"),
+    }
     example = REPO / "examples/transfer_queue/train.py"
     words = [sys.executable, example, "--steps", str(STEPS), "--delay", str(DELAY), "--prompts", "2"]
     done = subprocess.run(words, cwd=directory, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stdout.count("reward ") == STEPS
     load_records()
-    return Job(find_run_file(directory / "trace"))
+    return Session(find_run_file(directory / "trace"))
 
 
 @pytest.fixture(scope="module")
-def spans(made: Job) -> list[TraceSpan]:
+def spans(made: Session) -> list[TraceSpan]:
     return list(spans_of(made))
 
 
@@ -83,7 +86,7 @@ def test_a_get_is_linked_to_those_who_made_its_batch(spans: list[TraceSpan]) -> 
     assert all(span.links for span in spans if span.kind == "consumer")
 
 
-def test_every_format_has_all_of_them(made: Job, spans: list[TraceSpan], run_python: RunPython) -> None:
+def test_every_format_has_all_of_them(made: Session, spans: list[TraceSpan], run_python: RunPython) -> None:
     assert len(spans) == MADE
     zipkin = json.loads("".join(EXPORTS["zipkin"].lines(made)))
     ecs = [json.loads(line) for line in EXPORTS["ecs"].lines(made)]
@@ -95,7 +98,7 @@ def test_every_format_has_all_of_them(made: Job, spans: list[TraceSpan], run_pyt
     assert any(event["ph"] == "s" for event in events)  # arrows from puts to gets
 
 
-def test_a_receiver_decodes_what_was_recorded(made: Job, spans: list[TraceSpan]) -> None:
+def test_a_receiver_decodes_what_was_recorded(made: Session, spans: list[TraceSpan]) -> None:
     with receiver() as (address, requests):
         assert send(iter(spans), address) == MADE
     found: dict[bytes, tuple[dict[str, object], Span]] = decoded(requests)

@@ -15,7 +15,7 @@ import transfer_queue
 from tensordict import TensorDict
 
 from flagscale_perf.analysis.run_file import find_run_file
-from flagscale_perf.trace.analysis.report import read_report
+from flagscale_perf.trace.analysis.instrument import read_report
 from tests.members import wait_for
 
 ROWS, PARTITION = 6, "written"

@@ -264,7 +264,7 @@ def peak_of(logger, given, **loop):
 
 
 def test_the_users_peak_wins_over_the_table(logger):
-    assert peak_of(logger, 10.0) == (1e13, "--perf-peak-tflops")
+    assert peak_of(logger, "10") == (1e13, "--perf-peak-tflops")
     assert peak_of(logger, "cpu=10,A800=312") == (1e13, "--perf-peak-tflops")
 
 

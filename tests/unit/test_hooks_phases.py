@@ -94,8 +94,11 @@ def test_each_steps_phases_come_just_before_it_and_add_up_to_it(logger, clock):
         a_step(hooks, clock.spend)
     hooks.train_end(None)
     assert [(type(record), record.iteration) for record in file_records(logger)] == [
-        (PhaseRecord, 1), (StepRecord, 1), (PhaseRecord, 2), (StepRecord, 2),
-    ]  # fmt: skip
+        (PhaseRecord, 1),
+        (StepRecord, 1),
+        (PhaseRecord, 2),
+        (StepRecord, 2),
+    ]
     own = {"forward_ns": 20 * MS, "optimizer_ns": 5 * MS, "other_ns": 6 * MS, "between_steps_ns": 4 * MS}
     expected = PhaseRecord(**dict.fromkeys(PhaseRecord._fields) | own | {"iteration": 1})
     assert records_of(logger, PhaseRecord) == [expected, expected._replace(iteration=2)]

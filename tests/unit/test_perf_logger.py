@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.perf_logger import PerfLogger
 from flagscale_perf.spine import companion
-from flagscale_perf.spine.jsonl import decode
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.training.records import StepRecord

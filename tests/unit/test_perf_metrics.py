@@ -177,10 +177,17 @@ def test_a_skipped_update_trains_nothing_and_its_samples_are_told():
     run.monitor.finish(20)
     assert run.records == [
         record(
-            outcome=Outcome.UPDATE_SKIPPED, warmup=1, iteration_ns=20, train_step_ns=10, samples=0, tokens=0,
-            skipped_samples=4, model_flops=0, hardware_flops=0,
+            outcome=Outcome.UPDATE_SKIPPED,
+            warmup=1,
+            iteration_ns=20,
+            train_step_ns=10,
+            samples=0,
+            tokens=0,
+            skipped_samples=4,
+            model_flops=0,
+            hardware_flops=0,
         )
-    ]  # fmt: skip
+    ]
 
 
 SKIP = record(

@@ -137,9 +137,14 @@ def generate(model: Path, plugin_path: Path, tmp_path_factory: pytest.TempPathFa
         environment = environment_of(plugin_path, tensor_parallel)
         ended = subprocess.run(
             [sys.executable, "-m", "tests.vllm.generate", str(model), str(tensor_parallel), mode],
-            cwd=tmp_path_factory.mktemp("cwd"), env=environment | dict(variables), text=True,
-            stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False,
-        )  # fmt: skip
+            cwd=tmp_path_factory.mktemp("cwd"),
+            env=environment | dict(variables),
+            text=True,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
         assert ended.returncode == 0, ended.stdout + ended.stderr
         tokens = next(line for line in ended.stdout.splitlines() if line.startswith(BEGIN))
         return Generated(json.loads(tokens.removeprefix(BEGIN)), ended.stderr)

@@ -15,12 +15,25 @@ LAYERS = 3
 PROMPTS, PROMPT_TOKENS, NEW_TOKENS = 1, 48, 24
 ROUNDS = 7
 CONFIG = {
-    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 256,
-    "intermediate_size": 512, "num_hidden_layers": LAYERS, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 1024, "max_position_embeddings": 512,
-    "rms_norm_eps": 1e-6, "rope_theta": 1000000, "hidden_act": "silu", "tie_word_embeddings": True,
-    "torch_dtype": "bfloat16", "attention_bias": False, "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "vocab_size": 1024,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1000000,
+    "hidden_act": "silu",
+    "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16",
+    "attention_bias": False,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 BEGIN = "tokens "
 
 
@@ -46,11 +59,19 @@ def main() -> None:
     directory, tensor_parallel, mode, *words = sys.argv[1:]
     given = {name: int(value) for name, value in (word.split("=") for word in words)}
     llm = LLM(
-        model=directory, load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", seed=0,
-        tensor_parallel_size=int(tensor_parallel), pipeline_parallel_size=given.get("pipeline", 1),
-        enforce_eager=mode == "eager", max_model_len=128,
-        max_num_seqs=4, enable_prefix_caching=False, async_scheduling=False,
-    )  # fmt: skip
+        model=directory,
+        load_format="dummy",
+        skip_tokenizer_init=True,
+        dtype="bfloat16",
+        seed=0,
+        tensor_parallel_size=int(tensor_parallel),
+        pipeline_parallel_size=given.get("pipeline", 1),
+        enforce_eager=mode == "eager",
+        max_model_len=128,
+        max_num_seqs=4,
+        enable_prefix_caching=False,
+        async_scheduling=False,
+    )
     sampling = SamplingParams(max_tokens=NEW_TOKENS, temperature=0.0, ignore_eos=True, detokenize=False)
     made = []
     for _ in range(given.get("rounds", ROUNDS)):

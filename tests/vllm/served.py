@@ -78,9 +78,14 @@ class Server:
         for _ in range(requests):
             prompt = [self._dice.randrange(3, 1000) for _ in range(PROMPT_TOKENS)]
             self.post(
-                "/v1/completions", model=self.model, prompt=prompt, max_tokens=tokens, temperature=0,
-                ignore_eos=True, detokenize=False,
-            )  # fmt: skip
+                "/v1/completions",
+                model=self.model,
+                prompt=prompt,
+                max_tokens=tokens,
+                temperature=0,
+                ignore_eos=True,
+                detokenize=False,
+            )
 
     def end(self) -> None:
         """Asks it to, as an operator does."""

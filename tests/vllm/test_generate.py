@@ -101,8 +101,10 @@ def test_eager_layers_have_their_operators_in_prefill_and_decode(
     ((process, rank),) = found.ranks.items()
     assert (rank.rank, rank.world_size, rank.tensor_size) == (0, 1, 1)
     assert [found.text(process, name) for name in (rank.host, rank.model, rank.mode)] == [
-        "vllm", "Qwen3ForCausalLM", "eager",
-    ]  # fmt: skip
+        "vllm",
+        "Qwen3ForCausalLM",
+        "eager",
+    ]
     assert sorted(set(phases(found, process))) == ["decode", "prefill"]
     prefills = [step for phase, step in found.steps[process] if phase == "prefill"]
     assert {(step.samples, step.tokens) for step in prefills} == {(PROMPTS, PROMPTS * PROMPT_TOKENS)}
@@ -129,8 +131,9 @@ def test_two_tensor_parallel_ranks_are_in_one_run_file(generate: Generate, tmp_p
     assert generate(2, "eager", variables(tmp_path)).tokens == plain.tokens
     found = Profiled.read(tmp_path)
     assert sorted((rank.rank, rank.tensor, rank.tensor_size) for rank in found.ranks.values()) == [
-        (0, 0, 2), (1, 1, 2),
-    ]  # fmt: skip
+        (0, 0, 2),
+        (1, 1, 2),
+    ]
     for process in found.ranks:
         reduced = {f"model.layers.{n}.{part}": 2 for n in range(LAYERS) for part in PROJECTIONS[1::2]}
         for phase in ("prefill", "decode"):

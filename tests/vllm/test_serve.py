@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.profile.analysis.report import read_report
+from flagscale_perf.profile.analysis.instrument import read_report
 from flagscale_perf.profile.profiler import BUSY
 from flagscale_perf.profile.records import Sort
 from tests.vllm.conftest import Serve

@@ -57,10 +57,16 @@ class Terminal:
 
     def _finish(self, words: str) -> Shown:
         process = subprocess.Popen(
-            ["bash", "-c", words], cwd=self.directory, env=self.environment, start_new_session=True,
-            text=True, errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            ["bash", "-c", words],
+            cwd=self.directory,
+            env=self.environment,
+            start_new_session=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        )
         try:
             text, _ = process.communicate(timeout=DEADLINE_S)
         except subprocess.TimeoutExpired:
@@ -71,9 +77,11 @@ class Terminal:
     def _leave(self, typed: Typed) -> Shown:
         ours, its = os.openpty()
         process = subprocess.Popen(
-            ["bash", "-c", typed.words], cwd=self.directory, env=self.environment,
+            ["bash", "-c", typed.words],
+            cwd=self.directory,
+            env=self.environment,
             preexec_fn=lambda: os.login_tty(its),  # Ctrl-C reaches what has a terminal of its own
-        )  # fmt: skip
+        )
         os.close(its)
         try:
             text = _read(ours, typed.shows)
@@ -127,8 +135,10 @@ def _run_pip(binaries: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run(
         [binaries / "python", "-m", "pip", *words, "--disable-pip-version-check", "--progress-bar", "off"],
-        env=environment, capture_output=True, text=True,
-    )  # fmt: skip
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
 
 
 def ask_index(binaries: Path, home: Path) -> None:

@@ -174,7 +174,7 @@ OTHER_STEPS = (
         Place.BARE,
         (
             Typed("flagscale-perf doctor", "MISSING", codes=(1,)),
-            Typed(f"flagscale-perf report {RUN}", "Key figures"),
+            Typed(f"flagscale-perf report {RUN}", "reading a run file needs msgspec", codes=(2,)),
             Typed("python run.py", "run.py needs hydra-core, which is not installed", codes=(2,)),
         ),
     ),

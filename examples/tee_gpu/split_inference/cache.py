@@ -7,7 +7,7 @@ from itertools import count
 import torch
 from torch import Tensor
 
-from flagscale_perf.rpc.traffic import ModelSizes
+from split_inference.traffic import ModelSizes
 
 _sequences = count()
 

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
+from tensor_rpc.client import Client
+from tensor_rpc.facts import facts_of
+from tensor_rpc.options import ClientOptions, Hello, Payload
+from tensor_rpc.tensors import array_of, dtype_of, tensor_of
 from torch import Tensor
 
-from flagscale_perf.rpc.facts import RpcFacts
-from flagscale_perf.rpc.options import ClientOptions, Control, Hello, Payload
 from flagscale_perf.rpc.recording import RecordingOptions, RpcRecorder
 from flagscale_perf.rpc.records import CallRecord
-from flagscale_perf.rpc.transport.client import Client
-from flagscale_perf.rpc.transport.tensors import array_of, dtype_of, tensor_of
 
-from .baseline_link import BaselineLink
 from .gpu import Ask
 from .statistics import Statistics
 
@@ -37,7 +36,6 @@ class GPUClientOptions:
     """
 
     payload: Payload = "auto"
-    control: Control = "auto"
     wait_s: float = 60.0
     timeout_s: float = 300.0
     record: bool = True
@@ -46,10 +44,7 @@ class GPUClientOptions:
 
     def connection(self, endpoint: str) -> ClientOptions:
         """What the transport is told."""
-        return ClientOptions(
-            endpoint=endpoint, payload=self.payload, control=self.control, connect_timeout_s=self.wait_s,
-            timeout_s=self.timeout_s,
-        )  # fmt: skip
+        return ClientOptions(endpoint, self.payload, connect_timeout_s=self.wait_s, timeout_s=self.timeout_s)
 
 
 class GPUClient:
@@ -71,12 +66,12 @@ class GPUClient:
         options = options or GPUClientOptions()
         self.statistics = Statistics()
         self._recorder: RpcRecorder | None = None
-        self._client = _connect(options.connection(ipc_path), self._observe)
+        self._client = Client.connect(options.connection(ipc_path), self._observe)
         self.hello = self._client.hello
         self.description = self.hello.description
         if options.record:
             recording = RecordingOptions(options.directory, log_file, methods=options.methods)
-            self._recorder = RpcRecorder.start(RpcFacts.of_hello(self.hello), recording, say)
+            self._recorder = RpcRecorder.start(facts_of(self.hello), recording, say)
         say(connected(self.hello))
 
     def buffer(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -150,12 +145,6 @@ class _Pending:
         """The next call does it."""
 
 
-def _connect(options: ClientOptions, observe: Callable[[CallRecord], None]) -> Client | BaselineLink:
-    if options.payload == "msgpack":
-        return BaselineLink(options, observe)
-    return Client.connect(options, observe)
-
-
 def connected(hello: Hello) -> str:
     """What was connected to; the latency is a bound above the one measured in the handshake."""
     latency_ms = hello.latency_ns / _NS_PER_MS
@@ -164,7 +153,7 @@ def connected(hello: Hello) -> str:
             f"✓ Connected to GPU server at {hello.endpoint}",
             f"  Transport type: {hello.transport}",
             f"  Expected latency: <{_above(hello.latency_ns)} (measured: {latency_ms:.3f} ms)",
-            f"  Payload: {hello.payload}, control: {hello.control}",
+            f"  Payload: {hello.payload}",
             f"  Device: {hello.device}, Dtype: {hello.dtype}",
         ]
     )

@@ -11,21 +11,17 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from flagscale_perf.rpc.traffic import ModelSizes, Pass, Stage, pass_traffic
 from flagscale_perf.spine.errors import PerfError
+from split_inference.traffic import ModelSizes, Pass, Stage, pass_traffic
 
 from .arithmetic import causal_mask, gated, masked_softmax, rms_norm, rotate_into
 from .cache import KvCache
 from .gpu import Ask, Gpu, Pending
-
-if TYPE_CHECKING:
-    from .verify import Verifier  # which needs the weights, and so transformers
 
 Steps = Generator[Ask, list[Tensor], list[Tensor]]
 
@@ -62,11 +58,7 @@ class ProtectedModel:
         in_calls_ns: how long this side was in calls, since it was made.
     """
 
-    def __init__(
-        self, gpu: Gpu, options: SplitOptions | None = None, verifier: Verifier | None = None
-    ) -> None:
-        """`verifier` checks what comes back; without one it is believed."""
-        self._verifier = verifier
+    def __init__(self, gpu: Gpu, options: SplitOptions | None = None) -> None:
         self.options = options or SplitOptions()
         facts = json.loads(gpu.description)
         self.facts = SimpleNamespace(**facts)
@@ -123,9 +115,6 @@ class ProtectedModel:
             begun = perf_counter_ns()
             results = pending.result()
             self.in_calls_ns += perf_counter_ns() - begun
-            if self._verifier is not None:
-                results = [result.clone() for result in results]  # the GPU side could change what was checked
-                self._verifier.check(ask, results)
             try:
                 ask = passes[number].send(results)
                 under_way.append((number, ask, self._submit(ask)))
@@ -231,11 +220,7 @@ class ProtectedModel:
         return self._copied(grouped).flatten(1, 2)
 
     def _memory(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """For an argument of the next call: where the call takes it from, unless it is to be checked. The GPU
-        side could change it there.
-        """
-        if self._verifier is not None:
-            return torch.empty(shape, dtype=dtype)
+        """For an argument of the next call: where the call takes it from."""
         return self._gpu.buffer(shape, dtype)
 
     def _copied(self, tensor: Tensor) -> Tensor:

@@ -21,8 +21,8 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from flagscale_perf.rpc.traffic import ModelSizes
 from flagscale_perf.spine.errors import PerfError
+from split_inference.traffic import ModelSizes
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 DTYPE_VARIABLE = "LLAMA_DTYPE"

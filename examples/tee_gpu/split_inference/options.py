@@ -7,8 +7,9 @@ from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, BooleanOptio
 from pathlib import Path
 from typing import get_args
 
-from flagscale_perf.rpc.options import Control, Payload
-from flagscale_perf.rpc.traffic import Stage
+from tensor_rpc.options import Payload
+
+from split_inference.traffic import Stage
 
 from .client import DEFAULT_IPC_PATH, DEFAULT_LOG_FILE, GPUClientOptions
 from .forward import SplitOptions
@@ -65,9 +66,6 @@ def add_stage(made: ArgumentParser) -> None:
 def add_client(made: ArgumentParser) -> None:
     """How the server is called, and what is recorded."""
     made.add_argument("--payload", choices=get_args(Payload), default="auto", help="how arrays travel")
-    made.add_argument(
-        "--control", choices=get_args(Control), default="auto", help="what carries the messages"
-    )
     made.add_argument("--methods", default="", metavar="A,B", help="record only calls of these")
     made.add_argument("--log-file", default=DEFAULT_LOG_FILE, help="a line a call, as it happens")
     made.add_argument("--perf-log-dir", default="logs/rpc", help="of the run file, for flagscale-perf report")
@@ -84,6 +82,5 @@ def split_options(args: Namespace) -> SplitOptions:
 def client_options(args: Namespace) -> GPUClientOptions:
     """What `add_client` has read."""
     return GPUClientOptions(
-        payload=args.payload, control=args.control, wait_s=args.wait, methods=args.methods,
-        directory=args.perf_log_dir,
-    )  # fmt: skip
+        payload=args.payload, wait_s=args.wait, methods=args.methods, directory=args.perf_log_dir
+    )

@@ -9,20 +9,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from tensor_rpc.arrays import Array
+from tensor_rpc.options import ServerOptions
+from tensor_rpc.server import Handler, Request
+from tensor_rpc.tensors import dtype_of, tensor_of
 from torch import Tensor
 
-from flagscale_perf.rpc.arrays import Array
-from flagscale_perf.rpc.costs.baseline import BaselineServer
 from flagscale_perf.rpc.facts import SERVER, RpcFacts, transport_of
-from flagscale_perf.rpc.options import ServerOptions
 from flagscale_perf.rpc.peers import ServedRings
 from flagscale_perf.rpc.recording import RecordingOptions, RpcRecorder
 from flagscale_perf.rpc.records import ServedRecord
-from flagscale_perf.rpc.traffic import ModelSizes, Pass, Stage, pass_traffic
-from flagscale_perf.rpc.transport.server import Handler, Request, Server
-from flagscale_perf.rpc.transport.tensors import dtype_of, tensor_of
+from split_inference.traffic import ModelSizes, Pass, Stage, pass_traffic
 
-from .baseline_link import describing
 from .gpu_side import GpuSide, Work
 from .methods import METHODS
 from .model import model_sizes
@@ -61,16 +59,6 @@ def server_options(side: GpuSide, capacity: Capacity, endpoint: str | None) -> S
         arena_bytes=most * capacity.slots, slots=capacity.slots, max_clients=capacity.clients,
         device=str(side.device), dtype=str(side.dtype), description=side.describe(),
     )  # fmt: skip
-
-
-def make_server(
-    side: GpuSide, options: ServerOptions, payload: str, observe: Observe | None
-) -> Server | BaselineServer:
-    """One that listens. The baseline's observes nothing."""
-    methods = handlers(side)
-    if payload != "msgpack":
-        return Server(methods, options, observe)
-    return BaselineServer(describing(methods, options), options)
 
 
 @contextmanager

@@ -31,15 +31,12 @@ _JUDGED = {
     MEDIAN: "the median time of {}: what a usual one takes",
     MEAN: "the mean time of {}: every slow one counts, as in tokens/s",
 }
-Noun = tuple[str, str]  # what is compared, and the same with its article
+Noun = tuple[str, str]  # what is compared, without and with its article
 _ITERATION = ("iteration", "an iteration")
 
 
 def report_of(
-    result: Comparison,
-    labels: Mapping[str, tuple[str, int]],
-    remarks: Iterable[str],
-    noun: Noun = _ITERATION,
+    result: Comparison, labels: Mapping[str, tuple[str, int]], remarks: Iterable[str], noun: Noun = _ITERATION
 ) -> Report:
     """What every format shows. `labels` names the figures and says how many decimals they have; `remarks`
     are sentences that the instrument adds; `noun` is what is compared.
@@ -64,7 +61,6 @@ def report_of(
 
 
 def _title(result: Comparison) -> Cell:
-    """The answer in one line."""
     whole = result.whole
     if result.same_run is not None:
         return f"A run is compared with itself: {result.same_run} is BASE and NEW"
@@ -79,7 +75,6 @@ def _title(result: Comparison) -> Cell:
 
 
 def _sentences(result: Comparison, noun: Noun) -> list[Cell]:
-    """What the answer rests on."""
     whole = result.whole
     one, an_one = noun
     aligned = f"the same {one}s" if result.is_by_iteration else f"the last {one}s (none in common)"
@@ -92,7 +87,7 @@ def _sentences(result: Comparison, noun: Noun) -> list[Cell]:
         f"{result.iterations} {one}s of each run, {aligned}, {result.first_iteration} to"
         f" {result.last_iteration} in BASE; bootstrap in blocks of {result.block_length}",
         ("noise between runs ", Quantity(result.noise, "share", 2), f" ({result.noise_source})"),
-    ]  # fmt: skip
+    ]
 
 
 def _undecided(result: Comparison, noun: Noun) -> list[Cell]:
@@ -111,18 +106,21 @@ def _undecided(result: Comparison, noun: Noun) -> list[Cell]:
 
 
 def _shifts(result: Comparison, noun: Noun) -> list[Cell]:
-    """Where a run changed within itself."""
     return [
-        (f"{side} changed within itself: {result.judged} ", _time(run.shift.before), " up to"
-         f" {noun[0]} {run.shift.last_before}, ", _time(run.shift.after), f" after it ({run.session_id})")
+        (
+            f"{side} changed within itself: {result.judged} ",
+            _time(run.shift.before),
+            f" up to {noun[0]} {run.shift.last_before}, ",
+            _time(run.shift.after),
+            f" after it ({run.session_id})",
+        )
         for side, runs in (("BASE", result.base_runs), ("NEW", result.new_runs))
         for run in runs
         if run.shift is not None
-    ]  # fmt: skip
+    ]
 
 
 def _gate(result: Comparison, noun: Noun) -> list[Note]:
-    """The answer to `--fail-if-slower`."""
     gate = result.gate
     if gate is None:
         return []
@@ -152,7 +150,7 @@ def _needed(needed: Needed | None, result: Comparison, noun: Noun) -> str:
 
 
 def _slow_steps(result: Comparison, gate: Gate, noun: Noun) -> list[Note]:
-    """Where slow steps make of the mean what the median does not show."""
+    """Warns where a few slow steps make the mean slower than the median suggests."""
     mean = next((one for one in result.figures if one.name == MEAN), None)
     if result.judged == MEAN or mean is None or (mean.change or 0.0) <= gate.limit:
         return []
@@ -165,8 +163,16 @@ def _times(result: Comparison, noun: Noun) -> Table:
     rows = (result.whole, *result.phases)
     ends = [abs(end) for row in rows for end in (row.share_low, row.share_high) if end is not None]
     scale = (max(ends, default=0.0), None if result.gate is None else result.gate.limit)
-    head = (f"{result.judged}, {result.unit}", "BASE", "95 %", "NEW", "95 %", "change",
-            f"of BASE's {noun[0]}", "verdict")  # fmt: skip
+    head = (
+        f"{result.judged}, {result.unit}",
+        "BASE",
+        "95 %",
+        "NEW",
+        "95 %",
+        "change",
+        f"of BASE's {noun[0]}",
+        "verdict",
+    )
     return Table(
         head, [_time_row(row, *scale, noun) for row in rows], tones=[_tone(row.verdict) for row in rows]
     )
@@ -176,12 +182,14 @@ def _time_row(row: Row, reach: float, limit: float | None, noun: Noun) -> Sequen
     ends = _change(row.share), _change(row.share_low), _change(row.share_high)
     return (
         f"whole {noun[0]}" if row.name == WHOLE else row.name,
-        _time(row.base), (_time(row.base_low), " to ", _time(row.base_high)),
-        _time(row.new), (_time(row.new_low), " to ", _time(row.new_high)),
+        _time(row.base),
+        (_time(row.base_low), " to ", _time(row.base_high)),
+        _time(row.new),
+        (_time(row.new_low), " to ", _time(row.new_high)),
         Quantity(row.change, "", 2, is_change=True),
         None if row.share is None else Interval(*ends, reach, limit if row.name == WHOLE else None),
         None if row.verdict in (UNDECIDED, UNKNOWN) else row.verdict,
-    )  # fmt: skip
+    )
 
 
 def _figure(one: Figure, label: str, decimals: int, unit: str) -> Sequence[Cell]:

@@ -19,14 +19,14 @@ _LARGEST_LAG_SHARE = 4  # autocorrelations are looked at up to this part of the 
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle one, or the mean of the two in the middle."""
+    """The middle value, or the mean of the middle two."""
     ordered = sorted(values)
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def mean(values: Sequence[float]) -> float:
-    """Of at least one value."""
+    """The mean of at least one value."""
     return sum(values) / len(values)
 
 

@@ -1,7 +1,7 @@
 """Two configurations side by side: is one slower than the other, by how much, in which phase, and is that
 more than noise?
 
-The method is in docs/comparing.md. Frozen data, JSON-ready by `as_dict`; None means "not known". Shares are
+The method is in docs/reading.md. Frozen data, JSON-ready by `as_dict`; None means "not known". Shares are
 parts of 1.
 """
 
@@ -17,8 +17,9 @@ from flagscale_perf.analysis.compare.judge import SLOWER, UNDECIDED, Needed, Row
 from flagscale_perf.analysis.compare.shift import Shift
 from flagscale_perf.spine.jsonl import finite
 
-COMPARISON_VERSION = 3
+COMPARISON_VERSION = 4
 DEFAULT_WARMUP = 10
+NOISE = 0.04  # between two sessions on a machine that others use, too; --noise says another
 NOT_SLOWER = "not slower"  # beside SLOWER and UNDECIDED what a gate can say
 MEDIAN, MEAN = "median", "mean"
 STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {MEDIAN: bootstrap.median, MEAN: bootstrap.mean}
@@ -147,7 +148,7 @@ class Comparison:
     charts: Sequence[Section] = field(default=())
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready; `comparison_version` first."""
+        """As data ready for JSON, `comparison_version` first."""
         content = asdict(replace(self, charts=()))
         del content["charts"]
         return {"comparison_version": COMPARISON_VERSION} | dict(finite(content))

@@ -1,5 +1,5 @@
 """Typical times side by side: their intervals, whether they differ by more than noise, and what it would take
-to know more. The method is in docs/comparing.md.
+to know more. The method is in docs/reading.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from flagscale_perf.analysis.compare.bootstrap import deviation
 CONFIDENCE = 0.95
 PARTS = 5  # of a run, whose medians show how it drifts
 MIN_RUNS = 3  # of each side, from which on the runs themselves show the noise between them
-MAX_RUNS = 100  # of each side; nobody makes more of them for one answer
+MAX_RUNS = 100  # of each side; more are not worth one answer
 POWER = 0.8  # how often what `Judge.needed` says is enough
 WHOLE = "iteration"
 SLOWER, FASTER, UNDECIDED, UNKNOWN = "slower", "faster", "undecided", "unknown"
@@ -66,7 +66,7 @@ class Needed:
 
 
 class _Within(NamedTuple):
-    """What one run is judged by, and between what it lies with `CONFIDENCE`, as far as the run itself shows.
+    """What one run is judged by, and its interval with `CONFIDENCE`, as far as the run itself shows it.
 
     Attributes:
         value: the median of its steps, or another statistic.
@@ -82,7 +82,7 @@ class _Within(NamedTuple):
 
 
 class _Variance(NamedTuple):
-    """Of the median of one run.
+    """The variance of one run's median.
 
     Attributes:
         total: all of it.
@@ -140,8 +140,8 @@ class Judge:
         return self._row(WHOLE, self._whole, 1 - CONFIDENCE)
 
     def parts(self, parts: Mapping[str, Sequence[Sequence[float | None]]]) -> list[Row]:
-        """Of each part that a side measured, from its time in every step of each run; the chance of an error
-        is shared among them. What is None in one step only took no time of its own there.
+        """A row for each part that a side measured, from its time in every step of each run; the chance of an
+        error is divided among them. A part that is None in single steps took no time of its own there.
         """
         measured = {
             name: (_is_known(runs[: self._bases]), _is_known(runs[self._bases :]))
@@ -210,7 +210,7 @@ class Judge:
         return bootstrap.mean(values[: self._bases]), bootstrap.mean(values[self._bases :])
 
     def _intervals(self, series: Sequence[_Within]) -> list[tuple[float, float]]:
-        """Of the mean of each side's runs, as far as the runs themselves show."""
+        """The interval of each side's mean, as far as the runs themselves show it."""
         found = []
         for side in (series[: self._bases], series[self._bases :]):
             middle = bootstrap.mean([run.value for run in side])

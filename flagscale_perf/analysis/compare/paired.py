@@ -30,7 +30,7 @@ class Run(sides.Run, Protocol):
 
     @property
     def skipped_lines(self) -> int:
-        """See above."""
+        """Lines of the run that were left out."""
 
 
 @dataclass(frozen=True)
@@ -120,15 +120,27 @@ class Judged:
         ]
         is_open = self.whole.verdict == UNDECIDED and paired.same_run is None
         return Comparison(
-            judged=self.options.judge, basis=paired.noun, unit=paired.unit,
-            iterations=count, first_iteration=numbers[0][0], last_iteration=numbers[0][-1],
+            judged=self.options.judge,
+            basis=paired.noun,
+            unit=paired.unit,
+            iterations=count,
+            first_iteration=numbers[0][0],
+            last_iteration=numbers[0][-1],
             is_by_iteration=True,
-            base_runs=entries[: paired.cut], new_runs=entries[paired.cut :],
+            base_runs=entries[: paired.cut],
+            new_runs=entries[paired.cut :],
             figures=sides.figures(*figures),
-            whole=self.whole, phases=[*self.parts, *others], culprits=culprits(self.whole, self.parts),
-            noise=judge.noise, noise_source=sides.noise_source(judge, self.options, paired.assumed),
-            block_length=judge.block_length, smallest_visible=judge.smallest_visible,
+            whole=self.whole,
+            phases=[*self.parts, *others],
+            culprits=culprits(self.whole, self.parts),
+            noise=judge.noise,
+            noise_source=sides.noise_source(judge, self.options, paired.assumed),
+            block_length=judge.block_length,
+            smallest_visible=judge.smallest_visible,
             is_apart=judge.is_apart,
             needed=judge.needed(abs(self.whole.share or 0.0), paired.most) if is_open else None,
-            differences=differences, same_run=paired.same_run, gate=self.gate, charts=charts,
-        )  # fmt: skip
+            differences=differences,
+            same_run=paired.same_run,
+            gate=self.gate,
+            charts=charts,
+        )

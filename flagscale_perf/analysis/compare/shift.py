@@ -42,7 +42,7 @@ def shift_of(values: Sequence[float], numbers: Sequence[int]) -> Shift | None:
 
 
 def _steepest(values: Sequence[float]) -> tuple[float, int]:
-    """By how much the ranks before a place are off their mean, twice; at the place where it is most."""
+    """The place before which ranks are farthest off their mean: twice how far, and the place."""
     count, off = len(values), 0.0
     best, place = -1.0, _EDGE
     for before, rank in enumerate(_ranks(values), start=1):
@@ -53,7 +53,7 @@ def _steepest(values: Sequence[float]) -> tuple[float, int]:
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """From 1 on; those that are alike share theirs."""
+    """Ranks of the values from 1 on; equal values share theirs."""
     first: dict[float, int] = {}
     last: dict[float, int] = {}
     for rank, value in enumerate(sorted(values), start=1):

@@ -9,14 +9,7 @@ from typing import Protocol
 
 from flagscale_perf.analysis.blocks import Line, Panel, Section, Series
 from flagscale_perf.analysis.compare import bootstrap
-from flagscale_perf.analysis.compare.compare import (
-    CompareOptions,
-    Difference,
-    Figure,
-    Gate,
-    gate,
-    relative,
-)
+from flagscale_perf.analysis.compare.compare import CompareOptions, Difference, Figure, Gate, gate, relative
 from flagscale_perf.analysis.compare.judge import UNDECIDED, Judge, Row
 from flagscale_perf.spine.errors import PerfError
 
@@ -31,11 +24,11 @@ class Run(Protocol):
 
     @property
     def path(self) -> Path:
-        """See above."""
+        """Where the run is."""
 
     @property
     def title(self) -> str:
-        """See above."""
+        """What the run is called."""
 
 
 def typical(times: Sequence[float]) -> dict[str, float | None]:
@@ -59,7 +52,7 @@ def differences(base: Mapping[str, object], new: Mapping[str, object]) -> list[D
 
 
 def left_out(by_reason: Mapping[str, int], unpaired: int) -> dict[str, int]:
-    """The same with those that not every run has."""
+    """Units that are not compared, by reason, with those that not every run has."""
     return dict(by_reason) | ({"not in every run": unpaired} if unpaired else {})
 
 
@@ -74,7 +67,7 @@ def on_both_sides(base: Sequence[Run], new: Sequence[Run]) -> str | None:
 
 
 def noise_source(judge: Judge, options: CompareOptions, assumed: str = "assumed") -> str:
-    """Where the noise between runs is known from."""
+    """Where the noise between runs was taken from."""
     if judge.is_noise_seen:
         return "seen between the runs of each side"
     return assumed if options.noise is None else "--noise"

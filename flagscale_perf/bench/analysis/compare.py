@@ -13,7 +13,7 @@ from pathlib import Path
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.compare import blocks as comparison
 from flagscale_perf.analysis.compare import bootstrap, sides
-from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison
+from flagscale_perf.analysis.compare.compare import NOISE, CompareOptions, Comparison
 from flagscale_perf.analysis.compare.paired import Paired
 from flagscale_perf.analysis.run_file import check_instrument
 from flagscale_perf.bench.analysis.source import Bench, case_text, read_bench, spread
@@ -21,7 +21,6 @@ from flagscale_perf.bench.recording import INSTRUMENT_NAME
 from flagscale_perf.bench.records import BenchPoint
 from flagscale_perf.spine.errors import PerfError
 
-NOISE = 0.04  # between two runs on a machine that others use, too; --noise says another
 MIN_ROUNDS, MAX_ROUNDS = 2, 1024
 NOUN = "round"
 PERCENT = 100.0

@@ -1,28 +1,27 @@
-"""What several devices gain over one, and what they lose, computed from the points of an experiment."""
+"""What several devices gain over one, and the profiled steps of each arm, from an experiment's points."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
-from flagscale_perf.bench.analysis.served import Group, Groups, Setting, beside, groups_of
+from flagscale_perf.bench.analysis.served import Group, Groups, Setting, groups_of, on_one_device
 from flagscale_perf.bench.analysis.source import Part
-from flagscale_perf.bench.losses import TRANSFER, UNSPLIT, WAIT, Loss, Step, losses
 from flagscale_perf.bench.names import (
     DECODE,
-    DURATION,
     JOB,
     PREFILL,
-    SINGLE,
     STEP,
     STEP_CLEAN,
     STEP_PART,
     TPOT,
+    TRANSFER,
     TTFT,
+    UNSPLIT,
+    WAIT,
 )  # fmt: skip
 
-WHOLE = {PREFILL: TTFT, DECODE: TPOT}  # what the client sees of a phase
+SEEN = {PREFILL: TTFT, DECODE: TPOT}  # what the client sees of a phase
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,7 @@ class Gain:
     Attributes:
         setting: of the arm.
         one, here: of the figure: seconds, or tokens a second.
+        lost: seconds beyond its share of `one`; None for a rate.
         speedup: by so much it is faster; efficiency: of it, a device's.
         noise: of both sides' repetitions together, as a share; None where one has a single repetition.
         bound: of the efficiency, by the pipeline's filling; None without one.
@@ -40,6 +40,7 @@ class Gain:
     setting: Setting
     one: float
     here: float
+    lost: float | None
     speedup: float
     noise: float | None
     bound: float | None = None
@@ -61,14 +62,13 @@ def gains_of(groups: Groups, job: str, is_rate: bool) -> list[Gain]:
     """Each setting of every arm against those of a single device."""
     made = []
     for setting, group in groups.items():
-        if setting.job != job or setting.arm == SINGLE:
-            continue
-        base = beside(groups, setting, SINGLE)
-        if base is None or not base.value or not group.value:
+        base = on_one_device(groups, setting)
+        if setting.job != job or base is None or base is group or not base.value or not group.value:
             continue
         speedup = group.value / base.value if is_rate else base.value / group.value
+        lost = None if is_rate else group.value - base.value / setting.devices
         bound = filled(setting.in_flight, setting.pp) if setting.pp > 1 else None
-        made.append(Gain(setting, base.value, group.value, speedup, _noise(base, group), bound))
+        made.append(Gain(setting, base.value, group.value, lost, speedup, _noise(base, group), bound))
     return made
 
 
@@ -77,80 +77,59 @@ def _noise(*groups: Group) -> float | None:
     return None if None in known else sum(one or 0.0 for one in known)
 
 
-def steps_of(part: Part) -> dict[tuple[str, str], Step]:
-    """By arm and phase: the parts of a profiled step, and what the client sees."""
-    made = {}
+class Step(NamedTuple):
+    """A profiled step of one arm and phase, in seconds.
+
+    Attributes:
+        seen: what a token, or a prompt, takes as the client of a server sees it; None where that was not
+            measured.
+        clean: of a step that is not profiled; None without one.
+        total: of the profiled one.
+        waiting, transfer: of that, in collectives; None where they are not told apart.
+        unsplit: in collectives that are not split.
+    """
+
+    arm: str
+    phase: str
+    seen: float | None
+    clean: float | None
+    total: float
+    waiting: float | None
+    transfer: float | None
+    unsplit: float
+
+    @property
+    def communication(self) -> float:
+        """Seconds in collectives."""
+        return (self.waiting or 0.0) + (self.transfer or 0.0) + self.unsplit
+
+    @property
+    def share(self) -> float | None:
+        """Of the profiled step, in collectives."""
+        return self.communication / self.total if self.total else None
+
+
+def steps_of(part: Part) -> list[Step]:
+    """The profiled steps by phase, each arm's under those of one device."""
+    made = []
     for one in part.values(STEP):
         arm, phase = str(one.case.get("arm")), str(one.case.get("phase"))
-        if one.value is None or phase not in WHOLE:
+        if one.value is None or phase not in SEEN:
             continue
         at = {"arm": arm, "phase": phase}
-        parts = {str(each.case["part"]): each.value or 0.0 for each in part.values(STEP_PART, **at)}
+        parts = {str(each.case.get("part")): each.value for each in part.values(STEP_PART, **at)}
         clean = next((each.value for each in part.values(STEP_CLEAN, **at)), None)
-        made[arm, phase] = Step(parts, one.value, clean, _whole(part, phase, one.case))
-    return made
+        seen = _seen(part, phase, arm, one.case.get("seq"))
+        split = parts.get(WAIT), parts.get(TRANSFER)
+        made.append(Step(arm, phase, seen, clean, one.value, *split, parts.get(UNSPLIT) or 0.0))
+    return sorted(made, key=lambda step: step.phase, reverse=True)
 
 
-def _noise_of(part: Part, phase: str, arm: str, devices: int) -> float | None:
-    spans = [
-        None if group.noise is None else group.noise * group.value / share
-        for name, share in ((SINGLE, devices), (arm, 1))
-        for setting, group in groups_of(part, WHOLE[phase]).items()
-        if (setting.arm, setting.batch, setting.in_flight, setting.job) == (name, 1, 1, JOB)
-    ]
-    known = [span for span in spans if span is not None]
-    return sum(known) if known and len(known) == len(spans) else None
-
-
-def _whole(part: Part, phase: str, case: Mapping[str, Any]) -> float | None:
+def _seen(part: Part, phase: str, arm: str, seq: object) -> float | None:
     """What the client saw for the same size and arm, with one request at a time."""
     found = [
         group.value
-        for setting, group in groups_of(part, WHOLE[phase]).items()
-        if (setting.arm, setting.seq, setting.batch, setting.in_flight, setting.job)
-        == (case.get("arm"), case.get("seq"), 1, 1, JOB)
+        for setting, group in groups_of(part, SEEN[phase]).items()
+        if (setting.arm, setting.seq, setting.batch, setting.job) == (arm, seq, 1, JOB)
     ]
     return found[0] if found else None
-
-
-@dataclass(frozen=True)
-class Lost:
-    """What a phase of one arm loses.
-
-    Attributes:
-        devices: of the arm.
-        parts: that add up to the loss.
-        one, several: the step on one device, and on these.
-        noise: that the loss has from the repetitions of what the client sees, in seconds; None where that is
-            not known.
-    """
-
-    devices: int
-    parts: Sequence[Loss]
-    one: Step
-    several: Step
-    noise: float | None = None
-
-    @property
-    def total(self) -> float:
-        """The loss in seconds."""
-        return sum(each.lost for each in self.parts)
-
-    @property
-    def communication(self) -> float | None:
-        """The share of communication in the profiled step."""
-        spent = sum(self.several.parts.get(name, 0.0) for name in (WAIT, TRANSFER, UNSPLIT))
-        return spent / self.several.total if self.several.total else None
-
-
-def lost_of(part: Part) -> dict[tuple[str, str], Lost]:
-    """The losses by arm and phase."""
-    steps = steps_of(part)
-    devices = {setting.arm: setting.devices for setting in groups_of(part, DURATION)}
-    made = {}
-    for (arm, phase), several in steps.items():
-        one = steps.get((SINGLE, phase))
-        if arm != SINGLE and one is not None and arm in devices:
-            noise = _noise_of(part, phase, arm, devices[arm])
-            made[arm, phase] = Lost(devices[arm], losses(one, several, devices[arm]), one, several, noise)
-    return made

@@ -16,5 +16,8 @@ def _report(path: Path) -> Report:
 
 
 INSTRUMENT = Instrument(
-    report=_report, timeline=Timeline, compare=compare.compare, comparison=compare.report_of
+    report=_report,
+    timeline=lambda session: Timeline(session.header),
+    compare=compare.compare,
+    comparison=compare.report_of,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flagscale_perf.analysis.blocks import Block, Cell, Line, Note, Panel, Quantity, Section, Series, Table
+from flagscale_perf.analysis.blocks import Block, Cell, Line, Panel, Quantity, Section, Series, Table
 from flagscale_perf.analysis.verdicts import Verdict
 from flagscale_perf.bench.analysis.served import (
     MS,
@@ -15,12 +15,10 @@ from flagscale_perf.bench.analysis.served import (
     groups_of,
     memory_of,
     remarks_of,
-    same_of,
-    same_words,
 )
 from flagscale_perf.bench.analysis.shown import Remark, Shown
 from flagscale_perf.bench.analysis.source import Part
-from flagscale_perf.bench.names import AGAIN, LATENCY, SINGLE, THROUGHPUT, TPOT, TTFT
+from flagscale_perf.bench.names import LATENCY, SINGLE, THROUGHPUT, TPOT, TTFT
 
 COLOURS = ("blue", "orange", "green", "red", "sky", "yellow", "grey")
 PERCENTILES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
@@ -36,12 +34,10 @@ def _figures(part: Part) -> dict[str, Groups]:
 
 def _sections(part: Part) -> Sequence[Section]:
     found = _figures(part)
-    rows = [_row(found, setting, group) for setting, group in found[LATENCY].items() if setting.arm != AGAIN]
-    same = same_of(part, (TTFT, TPOT, LATENCY))
-    notes = [Note(same_words(same))] if same else []
+    rows = [_row(found, setting, group) for setting, group in found[LATENCY].items()]
     if not rows:
         return []
-    return [Section("latency", "Latency", "Latency", [*_drawn(part), Table(HEAD, rows, 11), *notes])]
+    return [Section("latency", "Latency", "Latency", [*_drawn(part), Table(HEAD, rows, 11)])]
 
 
 def _row(found: Mapping[str, Groups], setting: Setting, whole: Group) -> Sequence[Cell]:
@@ -83,7 +79,7 @@ def _drawn(part: Part) -> Sequence[Block]:
 def _lines(groups: Groups, output: int, scale: float) -> list[Line]:
     made: dict[tuple[str, int], list[tuple[int, float]]] = {}
     for setting, group in groups.items():
-        if setting.arm != AGAIN and setting.output == output:
+        if setting.output == output:
             made.setdefault((setting.arm, setting.batch), []).append((setting.seq, scale * group.value))
     batches = sorted({batch for _, batch in made})
     return [
@@ -114,11 +110,7 @@ def _content(part: Part) -> Mapping[str, Any]:
         entry["tokens_per_second"] = None if speed is None else speed.value
         entry["memory_gb"] = memory.get(setting.arm)
         results.append(entry)
-    return {"results": results, "same_arm_again": {one.figure: list(one.ratios) for one in _same(part)}}
-
-
-def _same(part: Part) -> Any:
-    return same_of(part, (TTFT, TPOT, LATENCY))
+    return {"results": results}
 
 
 def _verdicts(part: Part) -> Sequence[Verdict]:

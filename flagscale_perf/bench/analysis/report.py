@@ -7,15 +7,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from flagscale_perf.analysis.blocks import Cell, Note, Pairs, Quantity, Report, Section, Table, Tile
+from flagscale_perf.analysis.blocks import (
+    REPORT_VERSION,
+    Cell,
+    Note,
+    Pairs,
+    Quantity,
+    Report,
+    Section,
+    Table,
+    Tile,
+)
+from flagscale_perf.analysis.session import tone_of
 from flagscale_perf.analysis.verdicts import Verdict, blocks_of
 from flagscale_perf.bench.analysis.experiments import SHOWN
 from flagscale_perf.bench.analysis.shown import Remark
 from flagscale_perf.bench.analysis.source import COMPLETE, Bench, Part, case_text, read_bench, spread
 from flagscale_perf.spine.jsonl import finite
-from flagscale_perf.spine.session import labels_of
 
-REPORT_VERSION = 1
 ROW_HEAD = ("experiment", "figure", "unit", "case", "median", "min", "p95", "repetitions", "why")
 NOTHING = "no experiment has measured anything"
 
@@ -34,7 +43,7 @@ class BenchReport:
     remarks: Mapping[str, Sequence[Remark]]
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Its content as JSON-ready data."""
         bench = self.bench
         content = {
             "report_version": REPORT_VERSION,
@@ -86,15 +95,14 @@ def report_of(found: BenchReport) -> Report:
     """The report as blocks, the same for every output format."""
     bench = found.bench
     header = bench.header
-    begun = labels_of(header).at(header.start_wall_ns).isoformat(sep=" ")
     parts = list(bench.parts.values())
     measured = any(part.points or part.figures for part in parts)
     return Report(
         title=f"Experiments of session {header.session_id}",
-        subject=", ".join(f"{part.name} ({part.count})" for part in parts),
+        subject=_subject(parts, header.facts.get("machine")),
         state=bench.state,
-        tone="good" if bench.state == "completed" else "" if bench.state == "running" else "bad",
-        facts=[Pairs(_facts(header.facts, begun)), *_notes(found)],
+        tone=tone_of(bench.state),
+        facts=[Pairs(_facts(header.facts, bench.begun)), *_notes(found)],
         tiles=_tiles(found),
         sections=_sections(found),
         content=found,
@@ -102,6 +110,14 @@ def report_of(found: BenchReport) -> Report:
         reading=bench.reading,
         complaint="" if measured else f"{bench.path}: {NOTHING}",
     )
+
+
+def _subject(parts: Sequence[Part], machine: object) -> str:
+    served = [
+        str(part.settings[key]) for part in parts for key in ("model", "engine") if key in part.settings
+    ]
+    what = [*(f"{part.name} ({part.count})" for part in parts), *dict.fromkeys(served)]
+    return ", ".join(what) + (f" on {machine}" if machine else "")
 
 
 def _facts(facts: Mapping[str, Any], begun: str) -> list[tuple[str, str | None]]:

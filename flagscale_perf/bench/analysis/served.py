@@ -1,17 +1,17 @@
-"""Points of a serving model, grouped: repetitions of one setting, and the A/A difference."""
+"""Points of a serving model, grouped by setting."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flagscale_perf.bench.analysis.shown import Remark
 from flagscale_perf.bench.analysis.source import Part
-from flagscale_perf.bench.names import AGAIN, FEW_PIECES, JOB, MEMORY, PREEMPTIONS, SINGLE
+from flagscale_perf.bench.names import FEW_PIECES, JOB, MEMORY, PREEMPTIONS, SINGLE
 
 MS = 1e3
 
@@ -37,10 +37,6 @@ class Setting(NamedTuple):
     def case(self) -> str:
         """The sizes as text, without the arm."""
         return f"batch {self.batch}, {self.seq} + {self.output} tokens"
-
-    def of(self, arm: str) -> tuple[Any, ...]:
-        """What this setting shares with those of other arms."""
-        return arm, self.batch, self.seq, self.output, self.in_flight, self.job
 
 
 @dataclass
@@ -97,44 +93,9 @@ def groups_of(part: Part, figure: str) -> Groups:
     return dict(sorted(made.items(), key=lambda item: item[0][3:]))
 
 
-def beside(groups: Groups, setting: Setting, arm: str) -> Group | None:
-    """The same setting of another arm."""
-    wanted = setting.of(arm)
-    return next((group for other, group in groups.items() if other.of(other.arm) == wanted), None)
-
-
-@dataclass(frozen=True)
-class Same:
-    """The same arm measured twice (A/A): how much measurements differ without a cause.
-
-    Attributes:
-        figure: of which.
-        ratios: of the second to the first, for each setting.
-    """
-
-    figure: str
-    ratios: Sequence[float]
-
-    @property
-    def most(self) -> float:
-        """The largest distance from 1, as a share."""
-        return max(abs(ratio - 1) for ratio in self.ratios)
-
-
-def same_of(part: Part, figures: Iterable[str]) -> list[Same]:
-    """The A/A comparison of each figure that has one."""
-    made = []
-    for figure in figures:
-        groups = groups_of(part, figure)
-        ratios = [
-            again.value / group.value
-            for setting, group in groups.items()
-            if setting.arm == SINGLE and group.value
-            and (again := beside(groups, setting, AGAIN)) is not None
-        ]  # fmt: skip
-        if ratios:
-            made.append(Same(figure, ratios))
-    return made
+def on_one_device(groups: Groups, setting: Setting) -> Group | None:
+    """The same sizes and load on a single device."""
+    return groups.get(setting._replace(arm=SINGLE, tp=1, pp=1))
 
 
 def memory_of(part: Part) -> dict[str, float]:
@@ -169,12 +130,3 @@ def remarks_of(part: Part) -> list[Remark]:
             "warn",
         ))  # fmt: skip
     return said
-
-
-def same_words(found: Sequence[Same]) -> str:
-    """For example `The same arm again: first token x0.98 to x1.03 ...`."""
-    parts = [
-        f"{one.figure} x{min(one.ratios):.3f} to x{max(one.ratios):.3f} ({len(one.ratios)} settings)"
-        for one in found
-    ]
-    return "The same arm measured again, without any change: " + "; ".join(parts)

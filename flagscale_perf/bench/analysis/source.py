@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine
+from flagscale_perf.analysis.run_file import Reading
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.bench.records import BenchBegun, BenchEnded, BenchFigure, BenchPoint
-from flagscale_perf.spine.records import KILLED, RunEnd, RunHeader
+from flagscale_perf.spine.records import KILLED, RUNNING, RunHeader
 
-RUNNING = "running"
 COMPLETE = "complete"
 
 
@@ -98,6 +97,7 @@ class Bench:
     Attributes:
         path, header: of it.
         parts: the experiments, by name; of one that was run twice the last.
+        begun: when.
         state: how the run ended.
         reading: what was read.
     """
@@ -105,6 +105,7 @@ class Bench:
     path: Path
     header: RunHeader
     parts: Mapping[str, Part]
+    begun: str
     state: str
     reading: Reading
 
@@ -113,12 +114,8 @@ def read_bench(path: Path) -> Bench:
     """Raises PerfError if it is not a run file. Points without a sample are left out, like lines that are no
     records.
     """
-    run = RunFile(path)
-    parts: dict[str, Part] = {}
-    kinds: Counter[str] = Counter()
-    state = ""
-    for record in run:
-        kinds[type(record).__name__] += 1
+    session, parts = Session(path), dict[str, Part]()
+    for record in session:
         match record:
             case BenchBegun():
                 parts[record.experiment] = Part(record.experiment, record.planned, record.settings)
@@ -128,14 +125,9 @@ def read_bench(path: Path) -> Bench:
                 _part(parts, record.experiment).figures.append(record)
             case BenchEnded():
                 _part(parts, record.experiment).ended = record
-            case RunEnd():
-                state = record.reason
-    is_live = not state and run.is_live()
     for part in parts.values():
-        part.is_live = is_live
-    bad = [SkippedLine(line.number, line.reason) for line in run.bad_lines]
-    reading = Reading(str(path), dict(kinds), run.skipped, bad)
-    return Bench(path, run.header, parts, state or (RUNNING if is_live else KILLED), reading)
+        part.is_live = session.state == RUNNING
+    return Bench(path, session.header, parts, session.begun, session.state, session.reading)
 
 
 def _part(parts: dict[str, Part], name: str) -> Part:

@@ -60,7 +60,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def prepare(args: Namespace) -> Plan:
-    """Raises PerfError."""
+    """Raises PerfError for settings that cannot be measured."""
     job, settings = job_of(args)
     topology = read_topology()
     if job.device == "cuda" and (busy := topology.busy(visible())) and not args.even_if_busy:

@@ -50,7 +50,9 @@ def run(job: Job, port: int, module: str = MODULE) -> Iterator[Measured]:
                 raise PerfError(_failed(content["rank"], content["error"]))
             yield Measured(**content)
         for rank, process in enumerate(processes):
-            if process.wait(END_S):
+            with contextlib.suppress(subprocess.TimeoutExpired):  # every point has arrived; `_end` stops it
+                process.wait(END_S)
+            if process.returncode:
                 raise PerfError(_failed(rank, _tail(logs[rank], process.returncode)))
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from flagscale_perf.bench.names import AGAIN, SINGLE
+from flagscale_perf.bench.names import SINGLE
 from flagscale_perf.bench.serving.model import Model
 from flagscale_perf.spine.errors import PerfError
 
@@ -33,7 +33,7 @@ class Arm:
     """A way to run the model.
 
     Attributes:
-        name: `SINGLE`, `AGAIN` (the same once more, to see what differs without a difference), "TP 2" ...
+        name: `SINGLE`, "TP 2", "PP 2" ...
         tensor, pipeline: over how many devices.
     """
 
@@ -47,9 +47,9 @@ class Arm:
         return self.tensor * self.pipeline
 
     @property
-    def key(self) -> tuple[int, int]:
-        """Arms with the same key share a server."""
-        return self.tensor, self.pipeline
+    def file(self) -> str:
+        """The name as part of a file's."""
+        return self.name.replace(" ", "_").lower()
 
     @property
     def case(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class Arm:
 
 
 class Turn(NamedTuple):
-    """One measurement."""
+    """One measurement of an arm."""
 
     arm: Arm
     case: Case
@@ -66,14 +66,14 @@ class Turn(NamedTuple):
 
 
 def arms_of(tensor: Iterable[int], pipeline: Iterable[int]) -> list[Arm]:
-    """A single device, the same again, and the arms asked for."""
+    """A single device, and the arms asked for."""
     asked = [Arm(f"TP {size}", tensor=size) for size in dict.fromkeys(tensor) if size > 1]
     asked += [Arm(f"PP {size}", pipeline=size) for size in dict.fromkeys(pipeline) if size > 1]
-    return [Arm(SINGLE), Arm(AGAIN), *asked]
+    return [Arm(SINGLE), *asked]
 
 
 def grid(batches: Iterable[int], seqs: Iterable[int], outputs: Iterable[int]) -> list[Case]:
-    """Every combination."""
+    """Every combination of the settings."""
     return [Case(batch, seq, output) for output in outputs for seq in seqs for batch in batches]
 
 
@@ -124,19 +124,12 @@ def check_devices(arms: Iterable[Arm], count: int, what: str) -> None:
             )
 
 
-def numbers(least: int = 1) -> Callable[[str], list[int]]:
-    """A parser of lists such as `128,512`, of whole numbers from `least` on."""
-
-    def read(text: str) -> list[int]:
-        """Raises ArgumentTypeError."""
-        parts = [part for part in text.replace(",", " ").split() if part]
-        if not parts or not all(part.isdecimal() and int(part) >= least for part in parts):
-            raise ArgumentTypeError(
-                f"{text!r} is not a list of whole numbers from {least} on, such as 128,512"
-            )
-        return [int(part) for part in parts]
-
-    return read
+def numbers(text: str) -> list[int]:
+    """Parses `128,512`. Raises ArgumentTypeError."""
+    parts = text.replace(",", " ").split()
+    if not parts or not all(part.isdecimal() and int(part) for part in parts):
+        raise ArgumentTypeError(f"{text!r} is not a list of whole numbers from 1 on, such as 128,512")
+    return [int(part) for part in parts]
 
 
 def case_of(turn: Turn, engine: str) -> Mapping[str, Any]:

@@ -1,13 +1,9 @@
-"""Latency without vLLM: transformers' `generate` in this process, with a streamer noting when each token
-comes.
-
-A streamer is given the tokens on the host, so that each of its times is after the device's work, and nothing
-has to be synchronised here.
+"""Latency without vLLM: transformers' `generate` in this process, with a streamer that notes when each token
+comes. It is given the tokens on the host, so that each of its times is after the device's work.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,10 +12,9 @@ from flagscale_perf.bench.names import DURATION, LATENCY, MEMORY, THROUGHPUT, TO
 from flagscale_perf.bench.recording import Part
 from flagscale_perf.bench.serving.cases import SEED, Case, Turn, case_of
 from flagscale_perf.bench.serving.measure import GB, WARM_OUTPUT
-from flagscale_perf.bench.serving.model import SMALL_NAME
 from flagscale_perf.bench.serving.options import Chosen
+from flagscale_perf.profile.standalone.model import made_model
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
-from flagscale_perf.spine.errors import PerfError
 
 ENGINE = "torch"
 
@@ -39,86 +34,45 @@ class Streamer:
 
 
 def measure(part: Part, chosen: Chosen, order: Sequence[Turn]) -> None:
-    """Measures every turn. Raises PerfError if the model cannot be built here."""
+    """Measures every turn; weights are random. A batch counts as one request, as all its sequences begin and
+    end together. Raises PerfError if the model cannot be built here.
+    """
     import torch
 
     torch.manual_seed(SEED)
-    model = _model(torch, chosen)
+    longest = chosen.model.longest or max(case.tokens for case in chosen.cases)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = made_model(chosen.model.directory, longest).to(device).eval()
     for case in {(turn.case.batch, turn.case.seq): turn.case for turn in order}.values():
-        _generate(torch, model, Case(case.batch, case.seq, min(WARM_OUTPUT, case.output)))
+        _generate(torch, model, case._replace(output=min(WARM_OUTPUT, case.output)))
     for number, turn in enumerate(order, 1):
         with part.timing() as clock:
-            marks = _generate(torch, model, turn.case)
-        _keep(part, turn, marks, clock)
+            begun, first, *others = _generate(torch, model, turn.case)
+        first_s, last_s = ((mark - begun) / NS_PER_S for mark in (first, [first, *others][-1]))
+        at = {**case_of(turn, ENGINE), "in_flight": turn.case.batch}
+        if others:
+            part.point(TPOT, "s", at, [(last_s - first_s) / len(others)], clock)
+        for figure, seconds in ((TTFT, first_s), (LATENCY, last_s), (DURATION, last_s)):
+            part.point(figure, "s", at, [seconds], clock)
+        for figure, tokens in ((THROUGHPUT, turn.case.output), (TOKENS, turn.case.tokens)):
+            part.point(figure, "tokens/s", at, [turn.case.batch * tokens / last_s], clock)
         say(
-            f"[{number}/{len(order)}] {turn.arm.name}: batch {turn.case.batch}, {turn.case.seq} +"
-            f" {turn.case.output} tokens: {(marks[-1] - marks[0]) / 1e6:.1f} ms"
+            f"[{number}/{len(order)}] batch {turn.case.batch}, {turn.case.seq} + {turn.case.output} tokens:"
+            f" {1e3 * last_s:.1f} ms"
         )
-    peak = torch.cuda.max_memory_allocated() / GB if model.device.type == "cuda" else None
-    why = "" if peak is not None else "the process has other things in its memory: not known without a device"
-    part.value(MEMORY, "GB", {"engine": ENGINE, "arm": "single", "tp": 1, "pp": 1}, peak,
-               why or "torch's peak")  # fmt: skip
-
-
-def _keep(part: Part, turn: Turn, marks: Sequence[int], clock: Any) -> None:
-    """Writes the result; a batch counts as one request, as all its sequences begin and end together."""
-    case, output, batch = (
-        {**case_of(turn, ENGINE), "in_flight": turn.case.batch},
-        turn.case.output,
-        turn.case.batch,
-    )
-    first_s, last_s = ((mark - marks[0]) / NS_PER_S for mark in (marks[1], marks[-1]))
-    part.point(TTFT, "s", case, [first_s], clock)
-    if output > 1:
-        part.point(TPOT, "s", case, [(last_s - first_s) / (output - 1)], clock)
-    part.point(LATENCY, "s", case, [last_s], clock)
-    part.point(DURATION, "s", case, [last_s], clock)
-    part.point(THROUGHPUT, "tokens/s", case, [batch * output / last_s], clock)
-    part.point(TOKENS, "tokens/s", case, [batch * turn.case.tokens / last_s], clock)
+    if device == "cuda":
+        peak = torch.cuda.max_memory_allocated() / GB
+        part.value(MEMORY, "GB", {**chosen.arms[0].case, "engine": ENGINE}, peak, "torch's peak")
 
 
 def _generate(torch: Any, model: Any, case: Case) -> list[int]:
-    """Times of the start and of each token. Raises PerfError if the model stops early."""
+    """Times of the start and of each token."""
     ids = torch.randint(0, model.config.vocab_size, (case.batch, case.seq), device=model.device)
     streamer = Streamer()
-    start_ns = monotonic_ns()
+    begun_ns = monotonic_ns()
     with torch.no_grad():
         model.generate(
             input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, streamer=streamer,
             max_new_tokens=case.output, min_new_tokens=case.output, eos_token_id=None, pad_token_id=0,
         )  # fmt: skip
-    marks = streamer.marks_ns[1:]  # the first is the prompt
-    if len(marks) != case.output:
-        raise PerfError(f"generate made {len(marks)} tokens where {case.output} were asked for")
-    return [start_ns, *marks]
-
-
-def _model(torch: Any, chosen: Chosen) -> Any:
-    try:
-        transformers: Any = importlib.import_module("transformers")
-    except ImportError as error:
-        raise PerfError(
-            f"transformers cannot be imported ({error}): pip install transformers, or give --vllm-python"
-        ) from None
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    directory = chosen.model.directory
-    try:
-        if chosen.model.has_weights:
-            made = transformers.AutoModelForCausalLM.from_pretrained(str(directory), local_files_only=True)
-        else:
-            made = transformers.AutoModelForCausalLM.from_config(_config(transformers, chosen))
-    except (OSError, ValueError, KeyError) as error:
-        first = str(error).strip().split("\n")[0]
-        raise PerfError(f"--model {chosen.model.name}: no model can be made of it ({first})") from None
-    return made.to(device).eval()
-
-
-def _config(transformers: Any, chosen: Chosen) -> Any:
-    if chosen.model.name == SMALL_NAME:
-        known = {
-            name: value
-            for name, value in chosen.model.config.items()
-            if name not in ("architectures", "model_type", "torch_dtype")
-        }
-        return transformers.Qwen3Config(**known, dtype="bfloat16")
-    return transformers.AutoConfig.from_pretrained(str(chosen.model.directory), local_files_only=True)
+    return [begun_ns, *streamer.marks_ns[1:]]  # the first is of the prompt

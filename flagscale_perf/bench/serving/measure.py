@@ -1,15 +1,14 @@
-"""Runs the measurements one after another and writes each as it comes."""
+"""Measures the arms by vLLM's bench, one run after another, and writes each as it comes."""
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 from flagscale_perf.bench.experiment import say
 from flagscale_perf.bench.names import (
-    AGAIN,
-    CACHE,
     DURATION,
     FEW_PIECES,
     LATENCY,
@@ -21,7 +20,7 @@ from flagscale_perf.bench.names import (
     TTFT,
 )  # fmt: skip
 from flagscale_perf.bench.recording import Clock, Part
-from flagscale_perf.bench.serving.cases import Arm, Case, Turn, case_of
+from flagscale_perf.bench.serving.cases import SEED, Arm, Case, Turn, case_of, turns
 from flagscale_perf.bench.serving.driver import Driver, Load, Setup
 from flagscale_perf.bench.serving.options import Chosen
 from flagscale_perf.bench.serving.results import Result
@@ -30,23 +29,67 @@ from flagscale_perf.spine.errors import PerfError
 VLLM = "vllm"
 GB = 1e9
 WARM_OUTPUT = 8
+Loads = Mapping[str, Callable[[Turn], Load]]
 
 
-def setup_of(chosen: Chosen, in_flight: int, args: Any, profiled: dict[str, dict[str, str]]) -> Setup:
-    """Settings for servers that can run every case."""
-    return Setup(
-        python=chosen.python or "", model=chosen.model, devices=chosen.devices,
-        longest=chosen.model.longest or max(case.tokens for case in chosen.cases) + 1, in_flight=in_flight,
-        directory=chosen.directory, is_eager=chosen.is_eager,
-        start_s=float(args.start_timeout), port=args.vllm_port, profiled=profiled, blocks=args.kv_blocks,
+def job(turn: Turn) -> Load:
+    """A fixed job: one batch, from its first request sent to its last token."""
+    return Load(turn.case, turn.case.batch, turn.case.batch, SEED + turn.repetition)
+
+
+def measure(part: Part, chosen: Chosen, args: Namespace, in_flight: int, loads: Loads) -> set[str]:
+    """Starts servers that take so many requests at a time, measures every case of every arm under each of the
+    loads, whose name is in the points unless it is "", and returns the names of the arms that failed. Raises
+    PerfError if the single device fails.
+    """
+    longest = chosen.model.longest or max(case.tokens for case in chosen.cases) + 1
+    setup = Setup(
+        chosen.python or "", chosen.model, chosen.devices, longest, in_flight, chosen.directory,
+        chosen.is_eager, float(args.start_timeout), args.vllm_port,
     )  # fmt: skip
+    say(f"starting vLLM for {', '.join(arm.name for arm in chosen.arms)} ...")
+    with Driver(setup, chosen.arms) as driver:
+        for arm in chosen.arms:
+            if arm.name in driver.failed:
+                _fail(part, driver, arm, driver.failed[arm.name])
+            else:
+                _warm(part, driver, arm, chosen.cases)
+        order = turns(chosen.arms, chosen.cases, chosen.repeats)
+        for name, load in loads.items():
+            for number, turn in enumerate(order, 1):
+                if turn.arm.name not in driver.failed:
+                    said = _run(part, driver, turn, load(turn), {"job": name} if name else {})
+                    say(f"[{number}/{len(order)}] {turn.arm.name}: {said}")
+        for arm in chosen.arms:
+            if arm.name not in driver.failed:
+                _keep_memory(part, driver, arm)
+    return set(driver.failed)
 
 
-def warm(driver: Driver, arm: Arm, cases: Sequence[Case]) -> None:
-    """Runs each size once unmeasured: its first step compiles and allocates. Raises PerfError."""
-    for case in {(case.batch, case.seq): case for case in cases}.values():
-        short = Case(case.batch, case.seq, min(WARM_OUTPUT, case.output))
-        driver.run(arm, Load(short, case.batch, case.batch, 0, 1))
+def _warm(part: Part, driver: Driver, arm: Arm, cases: Sequence[Case]) -> None:
+    """Runs each size once unmeasured: its first step compiles and allocates."""
+    try:
+        for case in {(case.batch, case.seq): case for case in cases}.values():
+            short = case._replace(output=min(WARM_OUTPUT, case.output))
+            driver.run(arm, Load(short, case.batch, case.batch, 1))
+    except PerfError as error:
+        _fail(part, driver, arm, str(error))
+
+
+def _run(part: Part, driver: Driver, turn: Turn, load: Load, more: Mapping[str, str]) -> str:
+    """Measures, writes the points, and says what came out."""
+    case = {**case_of(turn, VLLM), "in_flight": load.in_flight, **more}
+    try:
+        with part.timing() as clock:
+            result = driver.run(turn.arm, load)
+    except PerfError as error:
+        _fail(part, driver, turn.arm, str(error))
+        return "failed"
+    keep(part, case, result, clock)
+    return (
+        f"batch {turn.case.batch}, {turn.case.seq} + {turn.case.output} tokens, {load.in_flight} in flight:"
+        f" first token {_ms(result.ttft)}, then {_ms(result.tpot)}"
+    )
 
 
 def keep(part: Part, case: Mapping[str, Any], result: Result, clock: Clock) -> None:
@@ -58,64 +101,34 @@ def keep(part: Part, case: Mapping[str, Any], result: Result, clock: Clock) -> N
     ):  # fmt: skip
         if samples:
             part.point(figure, unit, case, samples, clock)
-    if result.in_few_pieces:
-        part.value(
-            FEW_PIECES, "", case, float(result.in_few_pieces), "requests whose tokens came several at once"
-        )
+    if few := result.in_few_pieces:
+        part.value(FEW_PIECES, "", case, float(few), "requests whose tokens came several at once")
 
 
-def run_turns(
-    part: Part, driver: Driver, turns: Sequence[Turn], load: Callable[[Turn], Load], more: Mapping[str, Any]
-) -> None:
-    """Runs every turn. An arm that fails is reported once and left out from then on. Raises PerfError if the
-    single device fails.
-    """
-    for number, turn in enumerate(turns, 1):
-        arm = turn.arm
-        if arm.name in driver.failed:
-            continue
-        wanted = load(turn)
-        case = {**case_of(turn, VLLM), "in_flight": wanted.in_flight, **more}
-        try:
-            with part.timing() as clock:
-                result = driver.run(arm, wanted)
-        except PerfError as error:
-            if arm.devices == 1:
-                raise
-            fail(part, driver, arm, str(error))
-            continue
-        keep(part, case, result, clock)
-        say(
-            f"[{number}/{len(turns)}] {arm.name}: batch {turn.case.batch}, {turn.case.seq} +"
-            f" {turn.case.output} tokens, {wanted.in_flight} in flight: first token"
-            f" {_ms(result.ttft)}, then {_ms(result.tpot)}"
-        )
-
-
-def fail(part: Part, driver: Driver, arm: Arm, why: str) -> None:
-    """Records that an arm was not measured, or not to the end."""
+def _fail(part: Part, driver: Driver, arm: Arm, why: str) -> None:
+    """Records that an arm was not measured, or not to the end. Raises PerfError for the single device."""
+    if arm.devices == 1:
+        raise PerfError(why)
     driver.failed[arm.name] = why
+    not_measured(part, arm, why)
+
+
+def not_measured(part: Part, arm: Arm, why: str) -> None:
+    """Says why an arm has no figures."""
     part.value(DURATION, "s", {**arm.case, "engine": VLLM}, None, why)
     say(f"{arm.name} is not measured: {why}")
 
 
-def keep_memory(part: Part, driver: Driver, arms: Sequence[Arm]) -> None:
-    """Writes how much memory each arm's server holds, and whether its cache was large enough."""
-    for arm in arms:
-        if arm.name in driver.failed or arm.name == AGAIN:
-            continue
-        server, case = driver.server(arm), {**arm.case, "engine": VLLM}
-        part.value(MEMORY, "GB", case, server.memory_bytes() / GB, "resident in all processes of the server")
-        cache = server.gauge("kv_cache_size_tokens")
-        why = "" if cache is not None else "vLLM's metrics have no kv_cache_size_tokens"
-        part.value(CACHE, "tokens", case, cache, why or "vLLM's metrics")
-        preempted = server.gauge("num_preemptions_total")
-        part.value(PREEMPTIONS, "", case, preempted, "vLLM's metrics")
+def _keep_memory(part: Part, driver: Driver, arm: Arm) -> None:
+    """Writes how much memory an arm's server holds, and whether its cache was large enough."""
+    server, case = driver.server(arm), {**arm.case, "engine": VLLM}
+    part.value(MEMORY, "GB", case, server.memory_bytes() / GB, "resident in all processes of the server")
+    part.value(PREEMPTIONS, "", case, server.preemptions(), "vLLM's metrics")
 
 
-def points_of(turns: Sequence[Turn]) -> int:
+def points_of(order: Sequence[Turn]) -> int:
     """Number of points that the turns make."""
-    return sum(6 if turn.case.output > 1 else 5 for turn in turns)
+    return sum(6 if turn.case.output > 1 else 5 for turn in order)
 
 
 def _ms(samples: Sequence[float]) -> str:

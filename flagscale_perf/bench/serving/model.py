@@ -15,8 +15,9 @@ from typing import Any
 from flagscale_perf.spine.errors import PerfError
 
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
+# `vllm bench latency` draws tokens below 10,000.
 SMALL_QWEN3: dict[str, Any] = {
-    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 4096, "hidden_size": 256,
+    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 16_384, "hidden_size": 256,
     "intermediate_size": 768, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
     "head_dim": 64, "rms_norm_eps": 1e-6, "rope_theta": 1000000, "hidden_act": "silu",
     "tie_word_embeddings": False, "attention_bias": False, "torch_dtype": "bfloat16", "bos_token_id": 0,
@@ -24,7 +25,6 @@ SMALL_QWEN3: dict[str, Any] = {
 }  # fmt: skip
 SMALL_NAME = "a small Qwen3 (built in)"
 _LONGEST = ("max_position_embeddings", "n_positions", "max_sequence_length")
-OTHER_CACHES = ("kv_lora_rank", "mamba_", "ssm_", "state_size", "linear_", "conv_kernel", "hybrid_")
 CACHE_BYTES = 2  # per element of a key or value
 
 
@@ -67,15 +67,6 @@ class Model:
         """The text part of the configuration, if it has several parts."""
         part = self.config.get("text_config")
         return part if isinstance(part, dict) else self.config
-
-    @property
-    def has_plain_cache(self) -> bool:
-        """Whether every layer keeps keys and values of each token, so that vLLM's blocks are of its usual
-        size. Latent attention and layers with a state have others.
-        """
-        layers = self.text.get("layer_types") or ()
-        plain = all("attention" in str(layer) and "linear" not in str(layer) for layer in layers)
-        return plain and not any(name.startswith(OTHER_CACHES) for name in self.text)
 
     def cache_bytes(self, tokens: int) -> int | None:
         """Size of the KV cache for so many tokens; None if the configuration does not tell."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from flagscale_perf.bench.serving.cases import Arm, Case, arms_of, check_devices, fitting, grid, numbers
+from flagscale_perf.bench.serving.cases import SEED, Arm, Case, arms_of, check_devices, fitting, grid, numbers
 from flagscale_perf.bench.serving.model import Model, read_model
-from flagscale_perf.bench.serving.vllm_python import GPU, Devices, devices, find_python
+from flagscale_perf.bench.serving.vllm_python import GPU, Devices, devices, find_python, version_of
 
 START_S = 600.0
 RAW = "vllm"  # folder for the files of vLLM's bench, beside the run file
@@ -48,6 +49,16 @@ class Chosen:
     directory: Path
     is_eager: bool
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """As the run file has them."""
+        return {
+            "model": self.model.name, "weights": self.model.weights, "device": self.devices.what,
+            "devices": self.devices.count, "eager": self.is_eager, "repeats": self.repeats,
+            "arms": [arm.name for arm in self.arms], "seed": SEED,
+            "vllm": None if self.python is None else version_of(self.python),
+        }  # fmt: skip
+
 
 def add_model(parser: ArgumentParser) -> None:
     """Adds the options for model and vLLM."""
@@ -70,23 +81,18 @@ def add_model(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--vllm-port", type=whole, metavar="N", help="of vLLM's first server (default: any)")
     parser.add_argument(
-        "--kv-blocks", type=numbers_from_zero, metavar="N",
-        help="blocks of the KV cache, the same in every arm (default: enough for all requests in flight; 0:"
-             " as vLLM likes, which differs)",
-    )  # fmt: skip
-    parser.add_argument(
         "--start-timeout", type=whole, default=int(START_S), metavar="S",
         help="seconds that vLLM may take to start (default: %(default)s)",
     )  # fmt: skip
 
 
 def add_arms(parser: ArgumentParser) -> None:
-    """Adds the options for repetitions and for the arms besides the single device."""
+    """Adds the options for repetitions and for the arms beside the single device."""
     parser.add_argument("--repeats", type=whole, metavar="N", help="how often each is measured (default: 3)")
     for name, what in (("--tp", "tensor-parallel sizes"), ("--pp", "pipeline sizes")):
         parser.add_argument(
             name,
-            type=numbers(),
+            type=numbers,
             metavar="N,...",
             help=f"{what} beside one device (default: 2 where measured)",
         )
@@ -94,9 +100,9 @@ def add_arms(parser: ArgumentParser) -> None:
 
 def add_sizes(parser: ArgumentParser) -> None:
     """Adds the options for sizes; lists are written as 128,512."""
-    parser.add_argument("--batch-sizes", type=numbers(), metavar="N,...", help="requests at a time")
-    parser.add_argument("--seq-lens", type=numbers(), metavar="N,...", help="tokens of a prompt")
-    parser.add_argument("--output-lens", type=numbers(), metavar="N,...", help="tokens that a request makes")
+    parser.add_argument("--batch-sizes", type=numbers, metavar="N,...", help="requests at a time")
+    parser.add_argument("--seq-lens", type=numbers, metavar="N,...", help="tokens of a prompt")
+    parser.add_argument("--output-lens", type=numbers, metavar="N,...", help="tokens that a request makes")
 
 
 def cases_of(args: Namespace, usual: Sizes) -> list[Case]:
@@ -128,13 +134,6 @@ def chosen(args: Namespace, cases: list[Case], is_given: bool, parallel: list[in
 def is_cpu(found: Devices) -> bool:
     """Whether each rank runs on a core rather than a GPU."""
     return found.what != GPU
-
-
-def numbers_from_zero(text: str) -> int:
-    """A whole number, 0 or more. Raises ArgumentTypeError."""
-    if not text.isdecimal():
-        raise ArgumentTypeError(f"{text!r} is not a whole number, 0 or more")
-    return int(text)
 
 
 def whole(text: str) -> int:

@@ -12,8 +12,6 @@ from flagscale_perf.flops.tape import Tape, Weight
 def decoder(tape: Tape, seen: bool = False) -> None:
     """A decoder-only model, such as `GPTModel` and `MambaModel`: every layer by the names of its blocks.
     `seen`: whether a gradient flows through inputs other than the embedded tokens, such as images.
-
-    `seen`: whether a gradient flows through what stands beside the embedded tokens, such as images.
     """
     shape = tape.shape
     tape.parameters += shape.hidden * (shape.vocab + shape.learned_positions)

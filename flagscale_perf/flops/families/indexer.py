@@ -65,8 +65,10 @@ def index(tape: Tape, sizes: Indexer, rank: int | None, keys: Iterable[Weight], 
     trained = sizes.trained and tape.trained
     # wq_b: r_q -> n_i d_i; weights_proj: h -> n_i
     for weight in (
-        Weight("indexer.wq_b", rank or h, queries), *keys, Weight("indexer.weights_proj", h, sizes.heads),
-    ):  # fmt: skip
+        Weight("indexer.wq_b", rank or h, queries),
+        *keys,
+        Weight("indexer.weights_proj", h, sizes.heads),
+    ):
         tape.detached(weight, trained)
     # q K^T of each head, and the sum over heads, weighted, which is a product, too
     flops = 2 * queries + 2 * sizes.heads

@@ -97,7 +97,6 @@ def _stepping(kind: type[nn.Module], profiler: Profiler) -> type[nn.Module]:
     last: list[tuple[int | None, int | None]] = []
 
     def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        """The model's pass, as a step."""
         samples, length = _shape(args, kwargs)
         profiler.end_step(*(last.pop() if last else (None, None)))
         profiler.begin_step(phase=_phase(self, length))

@@ -42,13 +42,6 @@ def check(config: PerfConfig) -> None:
     Schedule.of(options_of(config))
 
 
-def warning(config: PerfConfig) -> str:
-    """What must be said before the training: that it is slowed down on purpose; "" where it is not."""
-    options = options_of(config)
-    schedule = Schedule.of(options)
-    return "" if schedule is None or options.causal is None else schedule.warning(options.causal)
-
-
 def begin(models: Any, config: PerfConfig, job: str) -> TrainingProfile | None:
     """The profile of a training, in the monitor's directory; None for a rank that is not profiled.
 

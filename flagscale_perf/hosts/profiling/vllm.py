@@ -13,14 +13,15 @@ up, is number 0: steps 1-3 are the second to the fourth decode, and the second t
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from flagscale_perf.hosts.import_hook import ImportHook
 from flagscale_perf.hosts.patching import Patches
-from flagscale_perf.hosts.profiling.vllm_step import Work
 from flagscale_perf.profile.options import ProfileOptions
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.writer.console import complain
@@ -30,10 +31,65 @@ if TYPE_CHECKING:
     from flagscale_perf.profile.rank import Rank
 
 WORKER_MODULE = "vllm.v1.worker.worker_base"
+GROUPS_MODULE = "vllm.distributed.parallel_state"
 RUNNER_MODULE = "vllm.v1.worker.gpu_model_runner"
 SCOPE = "record_function_or_nullcontext"  # vLLM's ranges of its runner's parts, which do nothing by default
 WAIT = "vllm: from execute_model to sample_tokens"
 _STEPS = "_flagscale_perf_steps"
+PREFILL, DECODE, MIXED = "prefill", "decode", "mixed"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a step of vLLM works on, as its scheduler says.
+
+    Attributes:
+        phase: "prefill" where all requests read their prompts, "decode" where all of them make tokens,
+            otherwise "mixed".
+        requests: that have a part in it.
+        tokens: of all of them.
+        attended: pairs of a token of the step and one that its request has by the end of it, which is how
+            torch counts attention; those that a mask or a window leaves out are among them.
+    """
+
+    phase: str
+    requests: int
+    tokens: int
+    attended: int
+
+    @classmethod
+    def of(cls, scheduled: Any) -> Work | None:
+        """None for a step without a token: vLLM has them to tell its workers what has ended."""
+        tokens = int(scheduled.total_num_scheduled_tokens)
+        if not tokens:
+            return None
+        prefills, requests = _prefills(scheduled), len(scheduled.num_scheduled_tokens)
+        phase = MIXED if 0 < prefills < requests else PREFILL if prefills else DECODE
+        return cls(phase, requests, tokens, _attended(scheduled))
+
+
+def _attended(scheduled: Any) -> int:
+    tokens, cached = scheduled.num_scheduled_tokens, scheduled.scheduled_cached_reqs
+    before = {new.req_id: new.num_computed_tokens for new in scheduled.scheduled_new_reqs}
+    before |= dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+    return sum(count * (before[name] + count) for name, count in tokens.items())
+
+
+def _prefills(scheduled: Any) -> int:
+    """How many requests read their prompt, or a part of it. One whose cache comes from elsewhere, up to its
+    last token, decodes from its first step on; one that was preempted reads again what it has written.
+    """
+    cached, tokens = scheduled.scheduled_cached_reqs, scheduled.num_scheduled_tokens
+    count = sum(
+        not (new.num_computed_tokens and tokens[new.req_id] == 1) for new in scheduled.scheduled_new_reqs
+    )
+    made: list[int] = cached.num_output_tokens
+    count += made.count(0)
+    if cached.resumed_req_ids:
+        count += sum(
+            name in cached.resumed_req_ids and made[place] > 0 for place, name in enumerate(cached.req_ids)
+        )
+    return count
 
 
 class Steps:
@@ -52,10 +108,11 @@ class Steps:
         self._counts: Counter[str] = Counter()
         self._work: Work | None = None
         self._wait: Any = None
+        self._described: list[Any] = []  # process groups
         self._is_on = True
 
     def begin(self, scheduled: Any) -> None:
-        """`execute_model` begins."""
+        """Called when `execute_model` begins."""
         if not self._is_on:
             return
         try:
@@ -73,7 +130,7 @@ class Steps:
             self._fail(error)
 
     def resume(self) -> None:
-        """`sample_tokens` begins."""
+        """Called when `sample_tokens` begins."""
         wait, self._wait = self._wait, None
         if wait is None:
             return
@@ -95,6 +152,7 @@ class Steps:
         profiler, self._profiler = self._profiler, None
         if profiler is not None:
             profiler.close()
+            _forget_groups(self._described)
 
     def _begin(self, scheduled: Any) -> None:
         self.resume()
@@ -111,6 +169,7 @@ class Steps:
             self._is_on = self._options.wants(rank.rank or 0)
             if not self._is_on:
                 return
+            self._described = _described_groups()
             self._profiler = _profiler(self._wrapper, self._options, rank)
         self._work = work
         self._profiler.begin_step(number, work.phase)
@@ -124,6 +183,30 @@ def _profiler(wrapper: Any, options: ProfileOptions, rank: Rank) -> Profiler:
     from flagscale_perf.profile.profiler import Profiler  # loads torch, which a worker has by now
 
     return Profiler(wrapper.get_model(), options, rank=rank)
+
+
+def _described_groups() -> list[Any]:
+    """Gives torch's process groups the names that vLLM has for them: "tp", and "tp cpu" for the one beside it
+    that works on the host. Those that had no name.
+    """
+    from flagscale_perf.profile.flight import describe
+
+    found = []
+    for reference in list(getattr(sys.modules.get(GROUPS_MODULE), "_groups", {}).values()):
+        coordinator = reference()
+        name = str(getattr(coordinator, "unique_name", "")).partition(":")[0]
+        for attribute, text in (("device_group", name), ("cpu_group", f"{name} cpu")):
+            group = getattr(coordinator, attribute, None)
+            if name and group is not None and describe(group, text):
+                found.append(group)
+    return found
+
+
+def _forget_groups(groups: list[Any]) -> None:
+    from flagscale_perf.profile.flight import forget
+
+    while groups:
+        forget(groups.pop())
 
 
 def rank_of(wrapper: Any) -> Rank:

@@ -39,7 +39,6 @@ def patch_bridge(module: ModuleType, patches: Patches) -> None:
         return
 
     def tqbridge(*args: Any, **kwargs: Any) -> Callable[[_Function], _Function]:
-        """Decorates as before."""
         decorate = bridge(*args, **kwargs)
         return lambda function: traced(function, decorate)
 
@@ -53,28 +52,24 @@ def traced(function: _Function, decorate: Callable[[_Function], _Function]) -> _
 
         @functools.wraps(function)
         async def compute_async(*args: Any, **kwargs: Any) -> Any:
-            """The function's own work."""
             return await awaited_work(function, args, kwargs)
 
         bridged = decorate(compute_async)
 
         @functools.wraps(bridged)
         async def call_async(*args: Any, **kwargs: Any) -> Any:
-            """Calls as before."""
             return await awaited_call(bridged, args, kwargs)
 
         return call_async
 
     @functools.wraps(function)
     def compute(*args: Any, **kwargs: Any) -> Any:
-        """The function's own work."""
         return work(function, args, kwargs)
 
     bridged = decorate(compute)
 
     @functools.wraps(bridged)
     def call(*args: Any, **kwargs: Any) -> Any:
-        """Calls as before."""
         return called(bridged, args, kwargs)
 
     return call
@@ -82,82 +77,64 @@ def traced(function: _Function, decorate: Callable[[_Function], _Function]) -> _
 
 def called(bridged: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The bridged function's result."""
-    tracer = tracing.active
-    call = None if tracer is None else _begin(tracer, bridged.__name__, (*args, *kwargs.values()))
-    if tracer is None or call is None:
+    with _Call(bridged.__name__, (*args, *kwargs.values())):
         return bridged(*args, **kwargs)
-    error: BaseException | None = None
-    try:
-        return bridged(*args, **kwargs)
-    except BaseException as raised:
-        error = raised
-        raise
-    finally:
-        tracer.end_call(call, error)
 
 
 async def awaited_call(bridged: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The same for a coroutine."""
-    tracer = tracing.active
-    call = None if tracer is None else _begin(tracer, bridged.__name__, (*args, *kwargs.values()))
-    if tracer is None or call is None:
+    with _Call(bridged.__name__, (*args, *kwargs.values())):
         return await bridged(*args, **kwargs)
-    error: BaseException | None = None
-    try:
-        return await bridged(*args, **kwargs)
-    except BaseException as raised:
-        error = raised
-        raise
-    finally:
-        tracer.end_call(call, error)
 
 
 def work(function: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The function's own result, between get and put."""
-    call = _begin_work()
-    if call is None:
+    with _Work():
         return function(*args, **kwargs)
-    try:
-        result = function(*args, **kwargs)
-        call.has_computed = True
-        return result
-    finally:
-        _end_work(call)
 
 
 async def awaited_work(function: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The same for a coroutine."""
-    call = _begin_work()
-    if call is None:
+    with _Work():
         return await function(*args, **kwargs)
-    try:
-        result = await function(*args, **kwargs)
-        call.has_computed = True
-        return result
-    finally:
-        _end_work(call)
 
 
-def _begin(tracer: tracing.Tracer, function: str, values: tuple[Any, ...]) -> Call | None:
-    """The call, if it is one on a batch of the queue: others are left alone by the bridge, too."""
-    for value in values:
-        if isinstance(value, _kinds_of_batches):
-            return tracer.begin_call(function, value)
-    return None
+class _Call:
+    """Around a call, if it is one on a batch of the queue: others are left alone by the bridge, too."""
+
+    def __init__(self, function: str, values: tuple[Any, ...]) -> None:
+        self._function, self._values = function, values
+        self._tracer = tracing.active
+        self._call: Call | None = None
+
+    def __enter__(self) -> None:
+        batch = next((value for value in self._values if isinstance(value, _kinds_of_batches)), None)
+        if self._tracer is not None and batch is not None:
+            self._call = self._tracer.begin_call(self._function, batch)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._tracer is not None and self._call is not None:
+            self._tracer.end_call(self._call, error)
 
 
-def _begin_work() -> Call | None:
-    """The call that this is the work of; None for a function without a batch, in the work of another."""
-    call = CALL.get()
-    if call is None or call.compute_start_ns is not None:
-        return None
-    call.compute_start_ns = monotonic_ns()
+class _Work:
+    """Around the work of a call; nothing for a function without a batch, in the work of another."""
+
+    def __enter__(self) -> None:
+        call = CALL.get()
+        self._call = None if call is None or call.compute_start_ns is not None else call
+        if self._call is not None:
+            self._call.compute_start_ns = monotonic_ns()
+            _begin_stage(Begun.COMPUTE, self._call, self._call.compute_start_ns)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._call is not None:
+            self._call.has_computed = error is None
+            self._call.compute_end_ns = monotonic_ns()
+            if error is None:
+                _begin_stage(Begun.CALL_PUT, self._call, self._call.compute_end_ns)
+
+
+def _begin_stage(begun: Begun, call: Call, at_ns: int) -> None:
     if tracing.active is not None:
-        tracing.active.begin_stage(Begun.COMPUTE, call, call.compute_start_ns)
-    return call
-
-
-def _end_work(call: Call) -> None:
-    call.compute_end_ns = monotonic_ns()
-    if tracing.active is not None and call.has_computed:
-        tracing.active.begin_stage(Begun.CALL_PUT, call, call.compute_end_ns)
+        tracing.active.begin_stage(begun, call, at_ns)

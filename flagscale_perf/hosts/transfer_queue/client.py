@@ -7,9 +7,9 @@ import functools
 import gc
 import inspect
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.spine.clock import monotonic_ns
@@ -19,9 +19,6 @@ from flagscale_perf.trace import tracer as tracing
 MODULE = "transfer_queue.client"
 CLIENT = "AsyncTransferQueueClient"
 PUT, GET, TAGS = "async_put", "async_get_data", "async_set_custom_meta"
-WAIT, KEYS = "async_get_meta", "async_kv_retrieve_meta"
-CLEAR, CLEAR_PARTITION = "async_clear_samples", "async_clear_partition"
-MARK = "_mark_clearing_in_controller"  # is given the samples of a partition that is cleared
 _FETCH = "fetch"
 _Method = Callable[..., Awaitable[Any]]
 
@@ -37,38 +34,34 @@ def patch_client(module: ModuleType, patches: Patches) -> None:
     bind_again(client)
 
 
-def patch_clears(module: ModuleType, patches: Patches) -> None:
-    """Wraps what takes samples out of the queue. What is gone of it is said, and costs what it would show."""
-    client = getattr(module, CLIENT)
-    for name, wrap in ((CLEAR, _traced_clear), (CLEAR_PARTITION, _traced_clear_partition), (MARK, _marked)):
-        if hasattr(client, name):
-            patches.set(client, name, wrap(getattr(client, name)))
-        else:
-            tracing.note(f"{MODULE}.{CLIENT}.{name} is gone: not all that is cleared is known")
-
-
-def patch_waits(module: ModuleType, patches: Patches) -> None:
-    """Wraps what a consumer asks by for the samples it gets next. What is gone of it is said."""
-    client = getattr(module, CLIENT)
-    if hasattr(client, WAIT):
-        patches.set(client, WAIT, _traced_wait(getattr(client, WAIT)))
-    else:
-        tracing.note(f"{MODULE}.{CLIENT}.{WAIT} is gone: how long consumers wait is not known")
-
-
-def patch_keys(module: ModuleType, patches: Patches) -> None:
-    """Wraps what gives samples their keys."""
-    client = getattr(module, CLIENT)
-    if hasattr(client, KEYS):
-        patches.set(client, KEYS, _keyed(getattr(client, KEYS)))
-    else:
-        tracing.note(f"{MODULE}.{CLIENT}.{KEYS} is gone: no sample can be asked for by its key")
-
-
 def patch_tags(module: ModuleType, patches: Patches) -> None:
     """Wraps what every put stores its samples' tags by: they are the one thing that stays with a sample."""
     client = getattr(module, CLIENT)
     patches.set(client, TAGS, _stamped(getattr(client, TAGS)))
+
+
+class Part(NamedTuple):
+    """A method of the client beside put and get.
+
+    Attributes:
+        name: of it.
+        wrap: what makes the traced one of it.
+        cost: what is not known without it.
+    """
+
+    name: str
+    wrap: Callable[[_Method], _Method]
+    cost: str
+
+
+def patch_parts(module: ModuleType, patches: Patches, parts: Sequence[Part]) -> None:
+    """Wraps these methods. One that is gone is said, and costs what it would show."""
+    client = getattr(module, CLIENT)
+    for part in parts:
+        if hasattr(client, part.name):
+            patches.set(client, part.name, part.wrap(getattr(client, part.name)))
+        else:
+            tracing.note(f"{MODULE}.{CLIENT}.{part.name} is gone; not known without it: {part.cost}")
 
 
 def bind_again(client: type) -> None:
@@ -89,7 +82,6 @@ def bind_again_after_undo() -> None:
 def _traced_put(put: _Method) -> _Method:
     @functools.wraps(put)
     async def async_put(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Puts as before."""
         tracer = tracing.active
         if tracer is None:
             return await put(self, *args, **kwargs)
@@ -112,7 +104,6 @@ def _traced_put(put: _Method) -> _Method:
 def _traced_get(get: _Method) -> _Method:
     @functools.wraps(get)
     async def async_get_data(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Gets as before."""
         tracer = tracing.active
         if tracer is None:
             return await get(self, *args, **kwargs)
@@ -136,11 +127,10 @@ def _traced_wait(get_meta: _Method) -> _Method:
 
     @functools.wraps(get_meta)
     async def async_get_meta(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Asks as before. Puts ask, too: for room for new samples."""
         tracer = tracing.active
         said = dict(zip(parameters, args, strict=False)) | kwargs
         wait = None
-        if tracer is not None and said.get("mode", _FETCH) == _FETCH:
+        if tracer is not None and said.get("mode", _FETCH) == _FETCH:  # puts ask, too: for room
             wait = tracer.begin_wait(said)
         if tracer is None or wait is None:
             return await get_meta(self, *args, **kwargs)
@@ -158,7 +148,6 @@ def _traced_wait(get_meta: _Method) -> _Method:
 def _traced_clear(clear: _Method) -> _Method:
     @functools.wraps(clear)
     async def async_clear_samples(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Clears as before."""
         batch = args[0] if args else kwargs.get("metadata")
         return await _cleared(clear, (self, *args), kwargs, (None, batch))
 
@@ -168,7 +157,6 @@ def _traced_clear(clear: _Method) -> _Method:
 def _traced_clear_partition(clear: _Method) -> _Method:
     @functools.wraps(clear)
     async def async_clear_partition(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Clears as before."""
         partition = args[0] if args else kwargs.get("partition_id")
         return await _cleared(clear, (self, *args), kwargs, (str(partition), None))
 
@@ -197,7 +185,6 @@ async def _cleared(
 def _marked(mark: _Method) -> _Method:
     @functools.wraps(mark)
     async def mark_clearing(self: Any, metadata: Any, *args: Any, **kwargs: Any) -> Any:
-        """Marks as before."""
         clearing = running.CLEAR.get()
         if clearing is not None:
             clearing.batch = metadata
@@ -211,7 +198,6 @@ def _keyed(retrieve: _Method) -> _Method:
 
     @functools.wraps(retrieve)
     async def async_kv_retrieve_meta(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Retrieves as before."""
         batch = await retrieve(self, *args, **kwargs)
         said = dict(zip(parameters, args, strict=False)) | kwargs
         if tracing.active is not None and said.get("create") and batch.global_indexes:
@@ -224,9 +210,19 @@ def _keyed(retrieve: _Method) -> _Method:
 def _stamped(set_tags: _Method) -> _Method:
     @functools.wraps(set_tags)
     async def async_set_custom_meta(self: Any, metadata: Any, *args: Any, **kwargs: Any) -> Any:
-        """Stores the tags as before, and the trace id with them."""
         if tracing.active is not None:
             tracing.active.stamp(metadata)
         return await set_tags(self, metadata, *args, **kwargs)
 
     return async_set_custom_meta
+
+
+_CLEARED = "which samples are cleared"
+PARTS = (
+    Part("async_clear_samples", _traced_clear, _CLEARED),
+    Part("async_clear_partition", _traced_clear_partition, _CLEARED),
+    # Is given the samples of a partition that is cleared:
+    Part("_mark_clearing_in_controller", _marked, _CLEARED),
+    Part("async_get_meta", _traced_wait, "how long consumers wait"),
+)
+KEYS = Part("async_kv_retrieve_meta", _keyed, "keys of samples")

@@ -77,12 +77,9 @@ def _hooks() -> Iterator[Hook]:
     for name in (client.PUT, client.GET):
         path = f"{client.CLIENT}.{name}"
         yield Hook(f"{client.MODULE}.{path}", path in members, OPERATIONS)
-    for name in (client.CLEAR, client.CLEAR_PARTITION, client.MARK):
-        path = f"{client.CLIENT}.{name}"
-        yield Hook(f"{client.MODULE}.{path}", path in members, "which samples are cleared")
-    for name, cost in ((client.WAIT, "how long consumers wait"), (client.KEYS, "keys of samples")):
-        path = f"{client.CLIENT}.{name}"
-        yield Hook(f"{client.MODULE}.{path}", path in members, cost)
+    for part in (*client.PARTS, client.KEYS):
+        path = f"{client.CLIENT}.{part.name}"
+        yield Hook(f"{client.MODULE}.{path}", path in members, part.cost)
     for point in POINTS:
         path = f"{point.owner}.{point.name}"
         yield Hook(f"{point.module}.{path}", path in _members(point.module), f"time for {point.stages}")

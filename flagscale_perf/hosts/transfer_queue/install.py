@@ -64,10 +64,8 @@ class Installation:
             if self.options.stamp:
                 client.patch_tags(module, self._patches)
             if self.options.detail:
-                client.patch_clears(module, self._patches)
-                client.patch_waits(module, self._patches)
-                if self.options.keys:
-                    client.patch_keys(module, self._patches)
+                parts = (*client.PARTS, client.KEYS) if self.options.keys else client.PARTS
+                client.patch_parts(module, self._patches, parts)
             client.patch_client(module, self._patches)
 
     def undo(self) -> None:

@@ -27,7 +27,6 @@ _SIMPLE, _MESSAGES = f"{_ROOT}.storage.managers.simple_storage_manager", f"{_ROO
 def _selecting(put_data: _Coroutine) -> _Coroutine:
     @functools.wraps(put_data)
     async def traced_put_data(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Puts as before."""
         operation = OPERATION.get()
         if operation is not None:
             operation.storage_start_ns = monotonic_ns()
@@ -39,7 +38,6 @@ def _selecting(put_data: _Coroutine) -> _Coroutine:
 def _requesting(request: _Coroutine) -> _Coroutine:
     @functools.wraps(request)
     async def traced_request(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Asks the storage unit as before."""
         operation = OPERATION.get()
         if operation is None:
             return await request(self, *args, **kwargs)
@@ -68,7 +66,6 @@ def _requesting(request: _Coroutine) -> _Coroutine:
 def _serializing(serialize: _Method) -> _Method:
     @functools.wraps(serialize)
     def traced_serialize(self: Any) -> Any:
-        """Makes the message as before."""
         operation = OPERATION.get()
         if operation is None or not operation.open_units:
             return serialize(self)
@@ -88,7 +85,6 @@ def _decoding(deserialize: Any) -> Any:
 
     @functools.wraps(read)
     def traced_deserialize(cls: Any, frames: Any) -> Any:
-        """Reads the message as before."""
         operation = OPERATION.get()
         if operation is None or not operation.open_units:
             return read(cls, frames)
@@ -106,7 +102,6 @@ def _decoding(deserialize: Any) -> Any:
 def _packing(get_data: _Coroutine) -> _Coroutine:
     @functools.wraps(get_data)
     async def traced_get_data(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Gets as before."""
         data = await get_data(self, *args, **kwargs)
         operation = OPERATION.get()
         if operation is not None and operation.unit_end_ns is not None:
@@ -119,7 +114,6 @@ def _packing(get_data: _Coroutine) -> _Coroutine:
 def _merging(merge: _Method) -> _Method:
     @functools.wraps(merge)
     def traced_merge(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Makes one batch as before."""
         operation = OPERATION.get()
         start_ns = monotonic_ns()
         data = merge(self, *args, **kwargs)
@@ -130,30 +124,19 @@ def _merging(merge: _Method) -> _Method:
     return traced_merge
 
 
-def _notifying(notify: _Coroutine) -> _Coroutine:
-    @functools.wraps(notify)
-    async def traced_notify(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Tells the controller as before."""
-        start_ns = monotonic_ns()
-        await notify(self, *args, **kwargs)
-        operation = OPERATION.get()
-        if operation is not None:
-            operation.notify_ns = monotonic_ns() - start_ns
+def _timing(field: str) -> Callable[[_Coroutine], _Coroutine]:
+    def wrap(method: _Coroutine) -> _Coroutine:
+        @functools.wraps(method)
+        async def timed(self: Any, *args: Any, **kwargs: Any) -> None:
+            start_ns = monotonic_ns()
+            await method(self, *args, **kwargs)
+            operation = OPERATION.get()
+            if operation is not None:
+                setattr(operation, field, monotonic_ns() - start_ns)
 
-    return traced_notify
+        return timed
 
-
-def _tagging(set_tags: _Coroutine) -> _Coroutine:
-    @functools.wraps(set_tags)
-    async def traced_tags(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Stores the tags as before."""
-        start_ns = monotonic_ns()
-        await set_tags(self, *args, **kwargs)
-        operation = OPERATION.get()
-        if operation is not None:
-            operation.tags_ns = monotonic_ns() - start_ns
-
-    return traced_tags
+    return wrap
 
 
 @dataclass(frozen=True)
@@ -182,9 +165,9 @@ POINTS = (
     ),
     Point(_MESSAGES, "ZMQMessage", "serialize", "serialize", _serializing),
     Point(_MESSAGES, "ZMQMessage", "deserialize", "decode", _decoding),
-    Point(_BASE, "StorageManager", "notify_data_update", "notify", _notifying),
+    Point(_BASE, "StorageManager", "notify_data_update", "notify", _timing("notify_ns")),
     Point(_BASE, "KVStorageManager", "_merge_tensors_to_tensordict", "pack, of other storages", _merging),
-    Point(_CLIENT, "AsyncTransferQueueClient", "async_set_custom_meta", "tags", _tagging),
+    Point(_CLIENT, "AsyncTransferQueueClient", "async_set_custom_meta", "tags", _timing("tags_ns")),
 )
 MODULES = tuple(dict.fromkeys(point.module for point in POINTS))
 

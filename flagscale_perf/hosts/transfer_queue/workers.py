@@ -34,7 +34,6 @@ def patch_ray(module: ModuleType, options: TraceOptions, patches: Patches) -> No
 
     @functools.wraps(init)
     def traced_init(*args: Any, **kwargs: Any) -> Any:
-        """Begins as before."""
         given = kwargs.get("runtime_env")
         if SUBMITTED not in os.environ and (given is None or isinstance(given, Mapping)):
             kwargs["runtime_env"] = with_tracing(given or {}, options, os.environ)
@@ -58,7 +57,6 @@ def _hook() -> Callable[[], None]:
     """
 
     def trace_this_worker() -> None:
-        """Traces the worker, if it can be."""
         try:
             from flagscale_perf.hosts.transfer_queue.install import from_environment
         except ImportError:

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from flagscale_perf.analysis.blocks import (
     Block,
+    Cell,
     Findings,
+    Lane,
     Note,
     Pairs,
     Quantity,
     Report,
     Section,
+    Stripe,
+    Table,
     Tile,
+    Waterfall,
+    ms,
 )
-from flagscale_perf.profile.analysis import collectives_shown, drawn, tables
+from flagscale_perf.analysis.session import tone_of
+from flagscale_perf.profile.analysis import drawn, tables
 from flagscale_perf.profile.analysis.extend import charts
-from flagscale_perf.profile.analysis.remarks import remarks_of
 from flagscale_perf.profile.analysis.report import ProfileReport
+from flagscale_perf.profile.analysis.source import Rank
+from flagscale_perf.profile.analysis.waits import Waits
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.facts import words_of
-from flagscale_perf.spine.session import labels_of
+from flagscale_perf.spine.records import RUNNING
 
 ROW_HEAD = (
     "rank", "step_phase", "phase", "layer", "module", "kind", "op", "runs_per_step", "self_ns_per_step",
@@ -31,17 +40,16 @@ ROW_HEAD = (
 def report_of(found: ProfileReport) -> Report:
     """The report as blocks, the same for every output format."""
     profile = found.profile
-    header = profile.header
-    begun = labels_of(header).at(header.start_wall_ns).isoformat(sep=" ")
+    header, count = profile.header, len(profile.ranks)
     hosts = {
         str(rank.place[name]) for rank in profile.ranks for name in ("host", "model") if rank.place.get(name)
     }
     return Report(
         title=f"Profile of session {header.session_id}",
-        subject=", ".join([*sorted(hosts), f"{len(profile.ranks)} ranks", *_steps(found)]),
+        subject=", ".join([*sorted(hosts), f"{count} rank{'s' * (count != 1)}", *_steps(found)]),
         state=profile.state,
-        tone="good" if profile.state == "completed" else "" if profile.state == "running" else "bad",
-        facts=[Pairs(_facts(found, begun)), *(Note(line, "warn") for line in remarks_of(found))],
+        tone=tone_of(profile.state),
+        facts=[Pairs(_facts(found, profile.begun)), *(Note(line, "warn") for line in remarks_of(found))],
         tiles=_tiles(found),
         findings=Findings(found.findings, found.unjudged),
         sections=[section for section in _sections(found) if section.blocks] if found.has_rows else [],
@@ -90,13 +98,17 @@ def _tiles(found: ProfileReport) -> list[Tile]:
     if sums is None:
         return []
     books, observer = sums.mean, found.observers[sums.phase]
-    spread = "" if observer.spread is None else f"+- {observer.spread:.3f}"
+    within = [] if observer.ratio is None else [f"x{observer.ratio:.3f}"]
+    within += [] if observer.spread is None else [f"+- {observer.spread:.3f}"]
+    if observer.lost is not None:
+        within.append("without start and stop")
+    cost = observer.ratio if observer.lost is None else observer.lost
     return [
         Tile(f"a {sums.phase} step", Quantity(books.total / NS_PER_MS, "ms", 3)),
         Tile("rows account for", _share(books.coverage)),
         Tile("in collectives", _share(books.communication / books.total if books.total else None)),
         Tile("host and engine", _share((books.host + books.engine) / books.total if books.total else None)),
-        Tile("profiling", None if observer.ratio is None else f"x{observer.ratio:.3f}", spread or None),
+        Tile("profiling", None if cost is None else f"x{cost:.3f}", " ".join(within) or None),
     ]
 
 
@@ -113,11 +125,10 @@ def _sections(found: ProfileReport) -> list[Section]:
                 _each(found, drawn.operators, tables.operators)),
         Section("modules", "Modules", "Time by module", _each(found, tables.modules)),
         Section("communication", "Communication", "Waiting and transfer in collectives",
-                collectives_shown.blocks(found)),
-        Section("causal", "Causal", "How much of a planted delay the step feels", tables.causal(found)),
+                communication(found)),
         Section("roofline", "Roofline", "Against what the device can do",
                 _each(found, drawn.roofline, tables.roofline)),
-        Section("memory", "Memory", "Memory by layer", [*drawn.memory(found), *tables.memory(found)]),
+        Section("memory", "Memory", "Memory by module", [*drawn.memory(found), *tables.memory(found)]),
         Section("observer", "Observer", "What profiling itself costs", tables.observer(found)),
         Section("thresholds", "Thresholds", "By the requirement's thresholds", tables.verdicts(found)),
         Section("added", "Added", "Added figures and charts", _added(found)),
@@ -142,3 +153,172 @@ def _added(found: ProfileReport) -> list[Block]:
 
 def _cell(value: object) -> Quantity | str:
     return Quantity(value) if isinstance(value, (int, float)) else str(value)
+
+
+CURE = "`flagscale-perf doctor` says what can be profiled here"
+_CURES = (
+    ("another profiler", "end the other one (torch.profiler, vLLM's) before the window begins"),
+    ("compiled", "profile without torch.compile once, or read the compiled regions as they are"),
+    ("graph", "profile without CUDA graphs once (vLLM: enforce_eager=True)"),
+    ("no module", "attach the profiler to the model that runs: in vLLM that lives in the worker processes"),
+)  # fmt: skip
+
+
+def remarks_of(found: ProfileReport) -> list[str]:
+    """One sentence per remark, the one about an empty profile first."""
+    profile = found.profile
+    said = [] if found.has_rows else [_nothing(found)]
+    world = max((rank.place.get("world_size") or 0 for rank in profile.ranks), default=0)
+    if 0 < len(profile.ranks) < world:
+        said.append(
+            f"{len(profile.ranks)} of {world} ranks were profiled: waiting for the others is not explained"
+        )
+    dropped = sum(rank.windows.total("dropped_events") or 0 for rank in profile.ranks)
+    if dropped:
+        said.append(f"{dropped:,} events were more than a window may keep and are missing from the rows")
+    if profile.lost:
+        said.append(f"{profile.lost:,} records did not reach the run file: rows are missing")
+    said += [] if profile.state == RUNNING else map(_cut_off, filter(_lost_windows, profile.ranks))
+    compiled = [rank.title for rank in profile.ranks if rank.place.get("mode") in ("compiled", "graphs")]
+    if compiled:
+        said.append(
+            f"{', '.join(compiled)}: compiled code has no modules inside; its regions are rows of their own"
+        )
+    return said
+
+
+def _lost_windows(rank: Rank) -> int:
+    """Files of earlier versions do not have when a window begins."""
+    return max(0, len(rank.begins) - len(rank.windows))
+
+
+def _cut_off(rank: Rank) -> str:
+    """A window is written at its end. Each kind of step has one of its own."""
+    begun = list(rank.begins.records())[-_lost_windows(rank) :]
+    steps = " and ".join(str(each["iteration"]) for each in begun if each["iteration"] is not None)
+    where = f" from step {steps} on" if steps else ""
+    return f"{rank.title}: the window{where} is lost: it was never written"
+
+
+def _nothing(found: ProfileReport) -> str:
+    reasons = list(
+        dict.fromkeys(
+            str(reason) for rank in found.profile.ranks for reason in rank.windows["reason"] if reason
+        )
+    )
+    if not found.profile.ranks:
+        return f"0 rows: no process has joined the job; was the profiler on in it? {CURE}"
+    if not any(len(rank.windows) for rank in found.profile.ranks):
+        return (
+            "0 rows: no window has ended; the run is not yet at the last step of --perf-profile-steps or"
+            " ended before it; choose earlier steps"
+        )
+    said = "; ".join(reasons) or "the profiler saw no event"
+    cure = next((cure for part, cure in _CURES if part in said), CURE)
+    return f"0 rows: {said}; {cure}"
+
+
+MOST = 20
+PARTS = (
+    ("waiting", "exposed_waiting_ns", "red"),
+    ("transfer", "exposed_transfer_ns", "blue"),
+    ("hidden by other work", "hidden_ns", "faint"),
+)
+MB = 1e6
+
+
+def communication(found: ProfileReport) -> list[Block]:
+    """Who waits, for which rank, and how fast the links are; empty without collectives."""
+    communication = found.communication
+    if not communication.operations:
+        return []
+    made: list[Block] = [*_pictures(found), _waits(found.communication.waits)]
+    if communication.lates:
+        made.append(_lates(found))
+    if communication.bubbles:
+        made.append(_bubbles(found))
+    if communication.unsplit:
+        count = len(communication.operations)
+        made.append(Note(
+            f"{communication.unsplit} of {count} operations are not split: not all their ranks were recorded"
+        ))  # fmt: skip
+    if communication.clocks > 1:
+        made.append(Note(
+            f"{communication.clocks} clocks: an operation's time beyond its shortest on any rank"
+            " counts as waiting"
+        ))  # fmt: skip
+    return made
+
+
+def _pictures(found: ProfileReport) -> list[Block]:
+    steps = max(1, max(len(rank.profiled) for rank in found.profile.ranks))
+    ranks: dict[int, list[Waits]] = defaultdict(list)
+    speeds: dict[str, float] = {}
+    for one in found.communication.waits:
+        ranks[one.rank].append(one)
+        if one.busbw_gb_per_s:
+            name = f"{one.label} {one.operation}"
+            speeds[name] = max(speeds.get(name, 0.0), one.busbw_gb_per_s)
+    lanes = [
+        Lane(f"rank {rank}", 0.0, [
+            Stripe(name, sum(getattr(one, part) for one in own) / steps / NS_PER_MS, None, colour)
+            for name, part, colour in PARTS
+        ])
+        for rank, own in sorted(ranks.items())
+    ]  # fmt: skip
+    made: list[Block] = [Waterfall("waits", "Collectives by rank", "ms a step", lanes, _longest(lanes))]
+    if speeds:
+        bars = [
+            Lane(name, 0.0, [Stripe("bus bandwidth", value, None, "blue")]) for name, value in speeds.items()
+        ]
+        made.append(Waterfall("bandwidth", "Bus bandwidth of the transfers", "GB/s", bars, _longest(bars)))
+    return made
+
+
+def _longest(lanes: list[Lane]) -> float:
+    return 1.05 * max(sum(part.value or 0.0 for part in lane.parts) for lane in lanes) or 1.0
+
+
+def _waits(waits: Sequence[Waits]) -> Table:
+    rows: list[Sequence[Cell]] = [
+        (
+            f"rank {one.rank}", one.label, one.op, Quantity(one.runs),
+            ms(one.exposed_waiting_ns + one.exposed_transfer_ns), ms(one.exposed_waiting_ns),
+            ms(one.exposed_transfer_ns), ms(one.hidden_ns), Quantity(one.lasts),
+            _speed(one.naive_gb_per_s), _speed(one.busbw_gb_per_s),
+        )
+        for one in waits
+    ]  # fmt: skip
+    head = ("", "group", "operation", "runs", "exposed ms", "waiting", "transfer", "hidden ms", "came last",
+            "GB/s with waiting", "bus GB/s")  # fmt: skip
+    return Table(head, rows, 8, "Of all profiled steps", most=MOST)
+
+
+def _lates(found: ProfileReport) -> Table:
+    rows = [
+        (
+            f"rank {one.rank}", f"{one.module or 'outside'}, {one.phase}",
+            f"{one.lasts} of {one.operations}", ms(one.late_ns), ms(one.waits_ns),
+        )
+        for one in found.communication.lates
+    ]  # fmt: skip
+    head = ("", "before", "came last", "later by ms", "others waited ms")
+    return Table(head, rows, 2, "Who comes last", most=MOST)
+
+
+def _bubbles(found: ProfileReport) -> Table:
+    rows = [
+        (
+            f"rank {one.rank}", Quantity(one.stage), Quantity(one.steps), ms(one.bubble_ns),
+            ms(one.back_pressure_ns), ms(one.transfer_ns), Quantity(one.share, "share", 1),
+            Quantity(one.waiting_share, "share", 1), Quantity(one.ideal_share, "share", 1),
+        )
+        for one in found.communication.bubbles
+    ]  # fmt: skip
+    head = ("", "stage", "steps", "bubble ms", "back-pressure ms", "transfer ms", "bubble", "both",
+            "(p-1)/(m+p-1)")  # fmt: skip
+    return Table(head, rows, 8, "The pipeline's bubble")
+
+
+def _speed(value: float | None) -> Cell:
+    return None if value is None else Quantity(value, "", 3)

@@ -6,14 +6,14 @@ if all its ranks were recorded. Pure functions over the records of a run file; n
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from flagscale_perf.profile.analysis.parallel import Members, label_of
 from flagscale_perf.profile.groups import Group
-from flagscale_perf.profile.operations import POINT_TO_POINT, bus_factor, operation_of
+from flagscale_perf.profile.operations import POINT_TO_POINT, operation_of
 
 CLOCK, SHORTEST = "clock", "shortest"
 
@@ -94,19 +94,6 @@ class Operation:
     split_by: str = ""
     late_ns: int | None = None
 
-    @property
-    def algbw_gb_per_s(self) -> float | None:
-        """Algorithm bandwidth: bytes by transfer time, in 10^9 bytes per second."""
-        if not self.transfer_ns or not self.size_bytes:
-            return None
-        return self.size_bytes / self.transfer_ns
-
-    @property
-    def busbw_gb_per_s(self) -> float | None:
-        """Bus bandwidth: the load on each rank's link, by nccl-tests' factor for the executed operation."""
-        factor, algbw = bus_factor(self.operation, self.size), self.algbw_gb_per_s
-        return None if factor is None or algbw is None else factor * algbw
-
 
 class _Key(NamedTuple):
     """What all sides of an operation share; `ends`: sender and receiver of a message."""
@@ -171,10 +158,7 @@ def _operation_of(record: Mapping[str, Any]) -> str:
 
 
 def _operation(
-    key: _Key,
-    parts: Sequence[tuple[Side, Mapping[str, Any]]],
-    members: Members,
-    clocks: Mapping[int, str],
+    key: _Key, parts: Sequence[tuple[Side, Mapping[str, Any]]], members: Members, clocks: Mapping[int, str]
 ) -> Operation:
     sides, records = [side for side, _ in parts], [record for _, record in parts]
     sizes = [record["group_size"] for record in records if record["group_size"] is not None]
@@ -233,12 +217,7 @@ def _split(made: Operation, times: _Times) -> Operation:
         inside = None if side.exposed_ns is None else min(side.exposed_ns, side.total_ns)
         late = None if inside is None else max(0, inside - (side.total_ns - wait_ns))
         sides.append(
-            side._replace(
-                wait_ns=wait_ns,
-                tail_ns=tail_ns,
-                exposed_wait_ns=late,
-                is_last=place == times.last,
-            )
+            side._replace(wait_ns=wait_ns, tail_ns=tail_ns, exposed_wait_ns=late, is_last=place == times.last)
         )
     return replace(
         made,
@@ -247,3 +226,73 @@ def _split(made: Operation, times: _Times) -> Operation:
         split_by=times.split_by,
         late_ns=times.late_ns,
     )
+
+
+# What a group is for, by what is in its name; the first that fits.
+LABELS = [
+    (re.compile(pattern, re.IGNORECASE), label)
+    for pattern, label in (
+        (r"tensor_and_data", "TP+DP"),
+        (r"tensor_and_context", "TP+CP"),
+        (r"expert_tensor", "ETP"),
+        (r"expert_data|intra_expert|inter_expert", "EDP"),
+        (r"expert|^(mesh_)?ep\b", "EP"),
+        (r"tensor|^(mesh_)?tp\b", "TP"),
+        (r"pipeline|^(mesh_)?pp\b", "PP"),
+        (r"data_parallel|^(mesh_)?dp\b|distributed_optimizer", "DP"),
+        (r"context|^(mesh_)?cp\b", "CP"),
+        (r"embedding", "embedding"),
+        (r"^model_parallel", "TP+PP"),
+        (r"default_pg|world", "world"),
+    )
+]
+_PLACES = ("tensor", "pipeline", "data")
+
+
+def label_of(group: str) -> str:
+    """What a group is for: "TP" for "TENSOR_MODEL_PARALLEL_GROUP 0-1"; the group's own name if that does not
+    tell.
+    """
+    name = Group.parse(group).name
+    return next((label for pattern, label in LABELS if pattern.search(name)), name)
+
+
+class Members:
+    """The ranks of a job and their places in its parallel groups."""
+
+    def __init__(self, places: Mapping[int, Mapping[str, Any]]) -> None:
+        self._places = places
+
+    def group_of(self, rank: int, text: str, is_point_to_point: bool) -> Group:
+        """The group of a rank's operation. Where the profiler has none (vLLM's own operators, point-to-point
+        over gloo), it is the rank's tensor- or pipeline-parallel group if it has one, else all ranks.
+        """
+        if text:
+            return Group.parse(text)
+        axis, label = ("pipeline", "pp") if is_point_to_point else ("tensor", "tp")
+        place = self._places.get(rank, {})
+        if (place.get(f"{axis}_size") or 1) > 1:
+            return Group(label, self._alike(place, axis))
+        world = place.get("world_size")
+        return Group("world", tuple(range(world)) if world else None)
+
+    def _alike(self, place: Mapping[str, Any], axis: str) -> tuple[int, ...] | None:
+        """Ranks that differ in this coordinate alone; None unless all coordinates are known."""
+        others = [name for name in _PLACES if name != axis]
+        found = sorted(
+            (other[axis], rank)
+            for rank, other in self._places.items()
+            if other.get(axis) is not None and all(other.get(name) == place.get(name) for name in others)
+        )
+        whole = [at for at, _ in found] == list(range(place[f"{axis}_size"]))
+        return tuple(rank for _, rank in found) if whole else None
+
+    @staticmethod
+    def peer_of(rank: int, group: Group, peer: int | None) -> int | None:
+        """The job rank of a group's rank; in a group of two, the other one."""
+        if group.ranks is None:
+            return None
+        if peer is not None and peer < len(group.ranks):
+            return group.ranks[peer]
+        others = [each for each in group.ranks if each != rank]
+        return others[0] if len(others) == 1 else None

@@ -13,19 +13,18 @@ import numpy as np
 from flagscale_perf.analysis.blocks import Report, Section, StackedBar, Stripe
 from flagscale_perf.analysis.compare import blocks as comparison
 from flagscale_perf.analysis.compare import bootstrap, sides
-from flagscale_perf.analysis.compare.compare import STATISTICS, CompareOptions, Comparison
+from flagscale_perf.analysis.compare.compare import NOISE, STATISTICS, CompareOptions, Comparison
 from flagscale_perf.analysis.compare.judge import SLOWER, UNDECIDED, Row
 from flagscale_perf.analysis.compare.paired import Judged, Paired
 from flagscale_perf.analysis.run_file import check_instrument
 from flagscale_perf.profile.analysis.drawn import colour_of
 from flagscale_perf.profile.analysis.layers import OUTSIDE, Place
 from flagscale_perf.profile.analysis.observer import Observer, observers_of
-from flagscale_perf.profile.analysis.source import INSTRUMENT_NAME, Frame, Profile, read_profile
+from flagscale_perf.profile.analysis.source import Frame, Profile, read_profile
 from flagscale_perf.profile.analysis.sums import PhaseSums, sums_of
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
 
-NOISE = 0.04  # between two runs on a machine that others use, too; --noise says another
 MIN_STEPS, MAX_STEPS = 2, 4096  # of one step nobody knows what it differs by from the next
 ENOUGH = 5  # of a sort, so that the other sort is not looked at
 WARMUP_SHARE = 4  # at most every fourth step is left out as warm-up
@@ -141,7 +140,7 @@ def _gravity(judged: Judged) -> tuple[int, bool, float]:
 def _read(path: Path) -> Run:
     """Raises PerfError if the file is not a profile's run file or holds no rows."""
     profile = read_profile(path)
-    check_instrument(path, profile.header, INSTRUMENT_NAME, "compare a profile with a profile")
+    check_instrument(path, profile.header, "profile", "compare a profile with a profile")
     return Run(path, profile, sums_of(profile), observers_of(profile))
 
 
@@ -203,9 +202,7 @@ def _paired(
 
 
 def _parts(
-    sums: Sequence[PhaseSums],
-    times: Sequence[Sequence[float]],
-    statistic: Callable[[Sequence[float]], float],
+    sums: Sequence[PhaseSums], times: Sequence[Sequence[float]], statistic: Callable[[Sequence[float]], float]
 ) -> Mapping[str, list[list[float | None]]]:
     """Kinds of work and places of each run. Only their means are recorded, so they are given the spread of
     the steps.
@@ -222,7 +219,6 @@ def _parts(
 
 
 def _amounts(sums: PhaseSums) -> dict[str, float]:
-    """Milliseconds of a profiled step by part, in the order shown."""
     kinds, places = sums.by(lambda cell: cell.kind), sums.by_place(lambda cell: cell.place)
     made = {f"{KIND}{kind}": kinds[kind].worked_ns for kind in sums.kinds}
     made |= {_title(place): places[place].worked_ns for place in sums.places if places[place].worked_ns}
@@ -251,7 +247,6 @@ def _side(observers: Sequence[Observer], times: Sequence[Sequence[float]]) -> di
 
 
 def _configuration(run: Run, phase: str) -> dict[str, object]:
-    """Facts of the job, and of its first rank."""
     profile = run.profile
     facts = {name: fact for name, fact in profile.header.facts.items() if name not in _NO_CONFIGURATION}
     place = profile.ranks[0].place

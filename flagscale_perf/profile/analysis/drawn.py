@@ -17,7 +17,7 @@ from flagscale_perf.analysis.blocks import (
     Waterfall,
 )
 from flagscale_perf.profile.analysis import roofline as roofs
-from flagscale_perf.profile.analysis.layers import Place, Places, ordered, within
+from flagscale_perf.profile.analysis.memory import memory_of
 from flagscale_perf.profile.analysis.operators import COLOURS
 from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.profile.analysis.sums import Cell, PhaseSums
@@ -206,32 +206,14 @@ def longest(found: ProfileReport, sums: PhaseSums) -> list[Block]:
 
 
 def memory(found: ProfileReport) -> list[Block]:
-    """What each layer retains, and what it needs temporarily while it runs."""
-    made = memory_by_place(found)
+    """What each module retains, and what it needs temporarily while it runs; those in it below it."""
+    made = memory_of(found.profile)
     if not made:
         return []
     lanes = [
-        Lane(name, 0.0, [Stripe("retained", max(0.0, held) / MB, None, "blue"),
-                         Stripe("transient", moving / MB, None, "orange")])
-        for name, (held, moving, _) in made.items()
+        Lane(one.label, 0.0, [Stripe("retained", max(0.0, one.retained_bytes) / MB, None, "blue"),
+                              Stripe("transient", one.transient_bytes / MB, None, "orange")])
+        for one in made
     ]  # fmt: skip
-    longest = max(max(0.0, held) + moving for held, moving, _ in made.values()) / MB
-    return [Waterfall("memory", "Memory of the forward pass by layer", "MB", lanes, longest * 1.05 or 1.0)]
-
-
-def memory_by_place(found: ProfileReport) -> dict[str, tuple[float, float, float]]:
-    """Retained, transient and peak bytes of the forward pass, of the rank with the highest peak, by layer or
-    other module of the first level.
-    """
-    places = Places(found.profile)
-    made: dict[Place, tuple[float, float, float]] = {}
-    for rank in found.profile.ranks:
-        frame = rank.memory.where(rank.memory["op"] == "")
-        frame = frame.where((frame["phase"] == "forward") & (frame["module"] != ""))
-        for one in frame.records():
-            place = places.of(one["module"], rank.place.get("pipeline"))
-            if within(one["module"]) or place.number is None and "." in place.name:
-                continue
-            now = (float(one["retained_bytes"]), float(one["transient_bytes"]), float(one["peak_bytes"]))
-            made[place] = max(made.get(place, now), now, key=lambda each: each[2])
-    return {place.name: made[place] for place in ordered(made)}
+    longest = max(max(0.0, one.retained_bytes) + one.transient_bytes for one in made) / MB
+    return [Waterfall("memory", "Memory of the forward pass by module", "MB", lanes, longest * 1.05 or 1.0)]

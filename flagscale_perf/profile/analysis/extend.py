@@ -12,11 +12,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from flagscale_perf.analysis.blocks import Block
-from flagscale_perf.profile.analysis.operators import (
-    forget_operators,
-    register_module,
-    register_operator,
-)
+from flagscale_perf.profile.analysis.operators import forget_operators, register_module, register_operator
 from flagscale_perf.spine.errors import PerfError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 
 from flagscale_perf.analysis.blocks import Block, Note, Report, Section
 from flagscale_perf.profile.analysis import blocks, drawn
-from flagscale_perf.profile.analysis.operators import part_of
+from flagscale_perf.profile.analysis.operators import HOST, part_of
 from flagscale_perf.profile.analysis.report import BASE, ProfileReport
 from flagscale_perf.profile.analysis.sums import Cell
 from flagscale_perf.spine.clock import NS_PER_S
@@ -30,9 +30,9 @@ PICTURES = (
 
 
 def analysis_report(found: ProfileReport) -> dict[str, Any]:
-    """`analysis_report.json`."""
+    """Content of `analysis_report.json`."""
     made = _common(found) | {
-        "count_unit": "profiled steps in layer_breakdown, runs of operators in operation_breakdown",
+        "count_unit": "calls of a module in layer_breakdown, runs of operators in operation_breakdown",
         "layer_breakdown": {},
         "operation_breakdown": {},
     }
@@ -44,30 +44,34 @@ def analysis_report(found: ProfileReport) -> dict[str, Any]:
                 modules[path].append(cell)
         for path, cells in modules.items():
             entry = made["layer_breakdown"].setdefault(path, _entry())
-            _add(entry, cells, steps)
+            _add(entry, path, cells, steps)
         for kind, one in sums.by(lambda cell: cell.kind).items():
             entry = made["operation_breakdown"].setdefault(kind, {"total_time": 0.0, "count": 0.0})
             entry["total_time"] += one.self_ns * steps / NS_PER_S
             entry["count"] += one.runs * steps
     for entry in made["layer_breakdown"].values():
+        entry["count"] = round(entry["count"])
         entry["avg_time"] = entry["total_time"] / entry["count"] if entry["count"] else None
     return dict(finite(made))
 
 
 def _entry() -> dict[str, Any]:
-    return {"total_time": 0.0, "avg_time": None, "count": 0, "operations": {}}
+    return {"total_time": 0.0, "avg_time": None, "count": 0.0, "operations": {}}
 
 
 def _around(module: str) -> Sequence[str]:
-    """The module and all modules that contain it."""
     parts = module.split(".") if module else []
     return [".".join(parts[: place + 1]) for place in range(len(parts))]
 
 
-def _add(entry: dict[str, Any], cells: Sequence[Cell], steps: int) -> None:
+def _add(entry: dict[str, Any], path: str, cells: Sequence[Cell], steps: int) -> None:
+    """Adds the cells of a module and of those in it. A module's own Python runs once for each of its
+    calls.
+    """
     ranks = len({cell.rank for cell in cells})
-    entry["count"] += steps
     for cell in cells:
+        if cell.module == path and cell.kind == HOST and not cell.op:
+            entry["count"] += cell.runs * steps / ranks
         seconds = cell.self_ns * steps / ranks / NS_PER_S
         part = part_of(cell.module, cell.kind)
         entry["total_time"] += seconds
@@ -75,7 +79,7 @@ def _add(entry: dict[str, Any], cells: Sequence[Cell], steps: int) -> None:
 
 
 def comm_analysis(found: ProfileReport) -> dict[str, Any]:
-    """`comm_analysis.json`."""
+    """Content of `comm_analysis.json`."""
     ranks = found.profile.ranks
     exposed_ns = found.communication.exposed_ns
     total_s = sum(exposed_ns.values()) / max(1, len(ranks)) / NS_PER_S
@@ -143,7 +147,7 @@ def _common(found: ProfileReport) -> dict[str, Any]:
 
 
 def comprehensive_report(found: ProfileReport) -> dict[str, Any]:
-    """`comprehensive_report.json`."""
+    """Content of `comprehensive_report.json`."""
     analysis, comm = analysis_report(found), comm_analysis(found)
     return analysis | comm | {"report": found.as_dict()}
 

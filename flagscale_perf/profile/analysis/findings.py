@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from statistics import median
 
 from flagscale_perf.analysis.rules import Case, Change, Evidence, Finding, Limit, Rule, find, rule
-from flagscale_perf.profile.analysis.operators import COMMUNICATION, ENGINE, HOST
+from flagscale_perf.profile.analysis.layers import OUTSIDE, Place
+from flagscale_perf.profile.analysis.operators import COMMUNICATION, HOST
+from flagscale_perf.profile.analysis.paired import (
+    FEW_LAYERS,
+    FEW_STEPS,
+    SURE_STEPS,
+    LayerTimes,
+    Slower,
+    median_within,
+)
 from flagscale_perf.profile.analysis.report import ProfileReport
-from flagscale_perf.profile.analysis.spread import FEW_STEPS, SURE_STEPS, median_within, scatter_of, spread_of
 from flagscale_perf.profile.analysis.sums import Books, PhaseSums
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
 GAIN = "steps in the same time"
-FEW_LAYERS = 3
 RECOMPUTE = "recompute"  # the part of a step
-SCATTER = 5.0  # of which a layer is farther from the others than chance brings it
+CHANCE = 0.05  # that layers that are alike would differ as they do, so that none is named
 
 
 @dataclass(frozen=True)
 class ProfileCase(Case):
-    """What the rules examine."""
+    """What the rules examine.
+
+    Attributes:
+        slower: by kind of step, each layer beside the median one, as far as runs were recorded.
+    """
 
     report: ProfileReport
+    slower: Mapping[str, Sequence[Slower]]
 
     @property
     def steps(self) -> Sequence[PhaseSums]:
@@ -63,14 +75,11 @@ def _together(findings: Sequence[Finding], whole_s: float) -> list[Finding]:
 
 
 def _ranks(case: ProfileCase) -> int:
-    """The ranks with profiled steps."""
     return len({rank for sums in case.report.sums.values() for rank in sums.books})
 
 
 @rule(
-    limits={
-        "wait": Limit(0.02, "share", "ours: of a step, that another rank waits for this one alone"),
-    },
+    limits={"wait": Limit(0.02, "share", "ours: of a step, that another rank waits for this one alone")},
     causes=["more work on that rank, or a slower or shared processor", "its input comes later"],
     changes=[Change([], "look at this rank's rows before the collective: the network is not the cause")],
     explains=["host_bound"],
@@ -125,9 +134,7 @@ def transfers(this: ProfileRule, case: ProfileCase) -> Finding | None:
 @rule(
     limits={"waits": Limit(0.1, "share", "ours: of a step, beyond what the schedule costs even stages")},
     causes=["a stage has more to do than the others: more layers, the embedding, the output layer"],
-    changes=[
-        Change([], "give the busiest stage fewer layers (--decoder-last-pipeline-num-layers, -first-)"),
-    ],
+    changes=[Change([], "give the busiest stage fewer layers (--decoder-last-pipeline-num-layers, -first-)")],
 )
 def uneven_stages(this: ProfileRule, case: ProfileCase) -> Finding | None:
     """Pipeline stages wait for each other longer than their schedule explains."""
@@ -157,15 +164,14 @@ def uneven_stages(this: ProfileRule, case: ProfileCase) -> Finding | None:
 )
 def host_bound(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     """Much of the step is spent in Python. Not on a rank that the others wait for: what it spends there
-    beyond them is what they wait. Nor what a slow layer spends there.
+    beyond them is what they wait. Nor what one layer or module spends beyond the median layer.
     """
     late, found = {rank for one in case.explained_by for rank in one.ranks}, []
     for sums in case.steps:
         own = [one for place, one in sums.books.items() if case.report.profile.ranks[place].rank not in late]
         if not own:
             continue
-        slow = sum(one.python_ns for one in _slow_layers(case, sums))  # has a finding of its own
-        taken = sum(one.host + one.engine for one in own) / len(own) - slow
+        taken = sum(one.host + one.engine for one in own) / len(own) - sum(_more_python(sums).values())
         if sums.busy is not None:  # a device that has work waits for no Python
             taken = min(taken, max(0.0, sums.mean.total - sums.busy))
         share = taken / sums.mean.total
@@ -176,40 +182,40 @@ def host_bound(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     return found
 
 
-class _Slow(NamedTuple):
-    """A layer that takes longer than the others, for one step; `python_ns` of the difference is Python."""
-
-    name: str
-    taken_ns: float
-    usual_ns: float
-    python_ns: float
+def _layers(sums: PhaseSums) -> list[Place]:
+    """Empty if there are too few to compare."""
+    found = [place for place in sums.places if place.number is not None]
+    return found if len(found) >= FEW_LAYERS else []
 
 
-def _slow_layers(case: ProfileCase, sums: PhaseSums) -> list[_Slow]:
-    """By more than chance explains. Chance is what single steps take longer than the fastest step, as all of
-    it may have hit this layer, and how much layers that are alike differ.
+def _more_python(sums: PhaseSums) -> dict[str, float]:
+    """Python of each layer and module beyond that of the median layer; of all ranks, per step of the mean
+    rank.
     """
-    times = _by_layer(sums, lambda kind: kind not in (COMMUNICATION, ENGINE))
-    python = _by_layer(sums, lambda kind: kind == HOST)
-    spread = spread_of(case.report.profile, sums.phase)
-    if len(times) < FEW_LAYERS or spread is None:
-        return []
+    python = sums.by(lambda cell: cell.place, lambda cell: cell.kind == HOST and cell.place.name != OUTSIDE)
+    if not (layers := _layers(sums)):
+        return {}
+    usual = median(python[place].self_ns if place in python else 0.0 for place in layers)
+    return {place.name: one.self_ns - usual for place, one in python.items() if one.self_ns > usual}
+
+
+@rule(
+    limits={"python": Limit(0.1, "share", "ours: of a step, beyond what the median layer spends in Python")},
+    causes=["the module sleeps, waits, or computes outside of operators"],
+    changes=[Change([], "read its forward for what is no operator: I/O, locks, loops, copies to the host")],
+)
+def python_in_module(this: ProfileRule, case: ProfileCase) -> list[Finding]:
+    """A module that is no layer spends much of the step in Python."""
     found = []
-    usual = sorted(times.values())[len(times) // 2]
-    usual_python = sorted(python.get(name, 0.0) for name in times)[len(times) // 2]
-    for place, (name, taken) in enumerate(times.items()):
-        chance = max(spread * sums.mean.total, SCATTER * scatter_of([*times.values()], place))
-        if usual and taken - usual > chance:
-            more = min(max(0.0, python.get(name, 0.0) - usual_python), taken - usual)
-            found.append(_Slow(name, taken, usual, more))
+    for sums in case.steps:
+        layers = {place.name for place in _layers(sums)}
+        for name, taken in _more_python(sums).items():
+            share = taken / sums.mean.total
+            if name not in layers and this.exceeds(share, "python"):
+                words = f"of a {sums.phase} step, {taken / NS_PER_MS:.3f} ms"
+                title = f"Python in {name} takes {100 * share:.1f} % of a {sums.phase} step"
+                found.append(_takes(this, sums.mean, title, taken, [this.broke(words, share, "python")]))
     return found
-
-
-def _by_layer(sums: PhaseSums, is_meant: Callable[[str], bool]) -> dict[str, float]:
-    amounts = sums.by_place(
-        lambda cell: (cell.place.name, cell.place.number), lambda cell: is_meant(cell.kind)
-    )
-    return {name: one.worked_ns for (name, number), one in amounts.items() if number is not None}
 
 
 @rule(
@@ -219,25 +225,52 @@ def _by_layer(sums: PhaseSums, is_meant: Callable[[str], bool]) -> dict[str, flo
     },
     causes=[
         "the layer is another kind, its input is larger, or something else ran on the processor",
-        "where it is Python: the layer sleeps, waits or computes outside of operators",
+        "where it is Python (host): the layer sleeps, waits or computes outside of operators",
     ],
     changes=[
         Change([], "compare its rows with another layer's: the operator that differs is in the heat map")
     ],
 )
 def slow_layer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
-    """A layer takes much longer than the others, in operators or in Python."""
+    """A layer takes much longer than the median layer of the same step, in operators or in Python, and not by
+    chance. The cost is an interval.
+    """
     found = []
     for sums in case.steps:
-        for name, taken, usual, python in _slow_layers(case, sums):
-            more = taken - usual
-            if this.exceeds(taken / usual, "slower") and this.exceeds(more / sums.mean.total, "worth"):
-                part = f"; {python / NS_PER_MS:.3f} ms of the difference are Python" if python else ""
-                words = f"{name}, {taken / NS_PER_MS:.3f} ms, the median {usual / NS_PER_MS:.3f} ms{part}"
-                title = f"{name} takes {taken / usual:.1f} times as long as the other layers ({sums.phase})"
-                evidence = [this.broke(words, taken / usual, "slower")]
-                found.append(_takes(this, sums.mean, title, more, evidence))
+        for one in case.slower.get(sums.phase, ()):
+            (least, most), (low, high) = one.more_ns, one.ratios
+            is_sure = low > 1 and high - low < 2 * one.ratio and one.chance <= CHANCE
+            is_worth = this.exceeds(most / sums.mean.total, "worth")
+            if not (is_sure and is_worth and this.exceeds(one.ratio, "slower")):
+                continue
+            words = (
+                f"{one.name} to the median layer of the same step, {low:.2f} to {high:.2f} in {one.steps}"
+                f" steps: {least / NS_PER_MS:.3f} to {most / NS_PER_MS:.3f} ms more, most of it in"
+                f" {_differs(sums, one.name)}"
+            )
+            title = f"{one.name} takes {one.ratio:.1f} times as long as the other layers ({sums.phase})"
+            finding = _takes(this, sums.mean, title, most, [this.broke(words, one.ratio, "slower")])
+            found.append(replace(finding, least_s=least * sums.mean.steps / NS_PER_S))
     return found
+
+
+def _differs(sums: PhaseSums, layer: str) -> str:
+    """The module of a layer and its kind of work that differ most from the same of the other layers."""
+    times = sums.by_place(lambda cell: (cell.place, cell.part, cell.kind))
+    layers = _layers(sums)
+
+    def more(place: Place, part: str, kind: str) -> float:
+        own, *others = (
+            0.0
+            if (amount := times.get((each, part, kind))) is None
+            else max(amount.self_ns, amount.worked_ns)
+            for each in (place, *layers)
+        )
+        return own - median(others)
+
+    own = [key for key in times if key[0].name == layer and key[2] != COMMUNICATION]
+    _, part, kind = max(own, key=lambda key: more(*key))
+    return f"{part or 'the layer itself'} ({kind})"
 
 
 @rule(
@@ -297,37 +330,9 @@ def open_books(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     return found
 
 
-@rule(
-    limits={
-        "felt": Limit(0.5, "slope", "ours: more than half of a delay is felt, by its interval's lower end"),
-        "worth": Limit(0.02, "share", "ours: of a step, what the place takes and the step feels"),
-    },
-    causes=["the other ranks and concurrent work finish earlier: the step waits for this place"],
-    changes=[Change([], "make this place faster, or give it less to do: the step gains what the slope says")],
-)
-def felt_delay(this: ProfileRule, case: ProfileCase) -> list[Finding]:
-    """A planted delay made the step longer: the place is on the critical path."""
-    sums, causal, found = case.report.sums.get("train"), case.report.causal, []
-    for one in causal.effects if causal is not None and sums is not None and sums.mean.total else ():
-        if one.low is None or one.slope is None or one.felt_ns is None or sums is None:
-            continue
-        share = one.felt_ns / sums.mean.total
-        if this.exceeds(one.low, "felt") and this.exceeds(share, "worth"):
-            words = (
-                f"ms longer a step for each ms of delay there, {one.low:.2f} to {one.high or 0:.2f} by"
-                f" {one.steps} delayed steps"
-            )
-            own = f"of a step felt, {(one.own_ns or 0) / NS_PER_MS:.3f} ms there by the slope"
-            title = f"The step waits for {one.name}"
-            evidence = [this.broke(words, one.slope, "felt"), this.broke(own, share, "worth")]
-            finding = _takes(this, sums.mean, title, one.felt_ns, evidence)
-            found.append(replace(finding, ranks=[one.rank]))
-    return found
-
-
 RULES: tuple[ProfileRule, ...] = (
-    *(late_rank, uneven_stages, transfers, host_bound, slow_layer, recomputation),
-    *(costly_observer, open_books, felt_delay),
+    *(late_rank, uneven_stages, transfers, host_bound, python_in_module, slow_layer, recomputation),
+    *(costly_observer, open_books),
 )
 
 
@@ -340,11 +345,13 @@ def judge(report: ProfileReport) -> ProfileReport:
         unjudged.append("waiting in collectives of which not all ranks were profiled")
     if any(len(late.alone_ns) < SURE_STEPS for late in report.communication.lates):
         unjudged.append(f"whether the others wait for one rank: that needs {SURE_STEPS} profiled steps")
-    few = [phase for phase in report.sums if spread_of(report.profile, phase) is None]
-    if few:
+    times = {phase: LayerTimes.of(report.profile, sums) for phase, sums in report.sums.items()}
+    unknown = [phase for phase, one in times.items() if one is None and _layers(report.sums[phase])]
+    if unknown:
         unjudged.append(
-            f"whether a layer of {' and '.join(few)} steps is slow or was slowed down: fewer than {FEW_STEPS}"
-            " profiled steps show no spread"
+            f"whether a layer of {' and '.join(unknown)} steps is slow: that needs {FEW_STEPS} profiled steps"
+            " whose runs were kept"
         )
+    case = ProfileCase(report, {phase: one.slower() for phase, one in times.items() if one is not None})
     whole_s = 0.0 if report.whole is None else report.whole.total * report.whole.steps / NS_PER_S
-    return replace(report, findings=_together(find(RULES, ProfileCase(report)), whole_s), unjudged=unjudged)
+    return replace(report, findings=_together(find(RULES, case), whole_s), unjudged=unjudged)

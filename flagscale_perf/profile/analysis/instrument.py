@@ -6,10 +6,23 @@ from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import Instrument
-from flagscale_perf.profile.analysis import blocks, compare
+from flagscale_perf.profile.analysis import blocks, compare, report
 from flagscale_perf.profile.analysis.extend import load
-from flagscale_perf.profile.analysis.report import read_report
+from flagscale_perf.profile.analysis.findings import judge
+from flagscale_perf.profile.analysis.report import ProfileReport
+from flagscale_perf.profile.analysis.source import Profile, read_profile
 from flagscale_perf.profile.analysis.timeline import timeline
+from flagscale_perf.profile.records import NAMES
+
+
+def report_of(profile: Profile) -> ProfileReport:
+    """The report of a profile, with findings."""
+    return judge(report.report_of(profile))
+
+
+def read_report(path: Path) -> ProfileReport:
+    """The report of a run file. Raises PerfError if it is not a profile's."""
+    return report_of(read_profile(path))
 
 
 def _report(path: Path) -> Report:
@@ -18,5 +31,5 @@ def _report(path: Path) -> Report:
 
 
 INSTRUMENT = Instrument(
-    report=_report, timeline=timeline, compare=compare.compare, comparison=compare.report_of
+    report=_report, timeline=timeline, compare=compare.compare, comparison=compare.report_of, texts=NAMES
 )

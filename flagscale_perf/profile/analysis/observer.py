@@ -20,17 +20,26 @@ class Observer:
         clean: of each clean step to the clean one before it: what differs without any profiler.
         outside_ns: for starting and stopping the profiler, for each profiled step, outside of the steps.
         reduce_ns: for making rows, on a thread beside the training, for each profiled step.
+        clean_ns: the median clean step.
     """
 
     ratios: Sequence[float]
     clean: Sequence[float]
     outside_ns: float | None
     reduce_ns: float | None
+    clean_ns: float | None = None
 
     @property
     def ratio(self) -> float | None:
         """The median ratio; None without a clean step."""
         return median(self.ratios) if self.ratios else None
+
+    @property
+    def lost(self) -> float | None:
+        """What a profiled step costs the training, starting and stopping included, in clean steps."""
+        if self.ratio is None or self.outside_ns is None or not self.clean_ns:
+            return None
+        return self.ratio + self.outside_ns / self.clean_ns
 
     @property
     def spread(self) -> float | None:
@@ -49,16 +58,17 @@ class Observer:
 
     @property
     def words(self) -> str:
-        """For example `x1.04 +- 0.01, 12 pairs`."""
+        """For example `x1.040 +- 0.010, 12 pairs; x1.130 with starting and stopping the profiler`."""
         if self.ratio is None:
             return "not known: no clean step beside a profiled one"
         within = "" if self.spread is None else f" +- {self.spread:.3f}"
-        return f"x{self.ratio:.3f}{within}, {len(self.ratios)} pairs"
+        lost = "" if self.lost is None else f"; x{self.lost:.3f} with starting and stopping the profiler"
+        return f"x{self.ratio:.3f}{within}, {len(self.ratios)} pairs{lost}"
 
     def as_dict(self) -> dict[str, float | int | None]:
-        """JSON-ready."""
+        """Its content as JSON-ready data."""
         return {
-            "ratio": self.ratio, "spread": self.spread, "pairs": len(self.ratios),
+            "ratio": self.ratio, "spread": self.spread, "pairs": len(self.ratios), "lost": self.lost,
             "clean_ratio": self.clean_ratio, "clean_spread": self.noise, "clean_pairs": len(self.clean),
             "outside_ns_per_step": self.outside_ns, "reduce_ns_per_step": self.reduce_ns,
         }  # fmt: skip
@@ -78,10 +88,12 @@ def _of(profile: Profile, phase: str) -> Observer:
             own = steps.where(steps["window"] == window)
             own = own.where(np.argsort(own["start_ns"], kind="stable"))
             _pair(own["total_ns"].tolist(), own["is_profiled"].tolist(), ratios, clean)
+    times = np.concatenate([rank.clean["total_ns"][rank.clean["phase"] == phase] for rank in profile.ranks])
     profiled = sum(len(rank.profiled) for rank in profile.ranks)
     outside = [rank.windows["begin_ns"] + rank.windows["end_ns"] for rank in profile.ranks]
     reduce = [rank.windows["reduce_ns"] for rank in profile.ranks]
-    return Observer(ratios, clean, _mean(outside, profiled), _mean(reduce, profiled))
+    clean_ns = float(np.median(times)) if len(times) else None
+    return Observer(ratios, clean, _mean(outside, profiled), _mean(reduce, profiled), clean_ns)
 
 
 def _pair(times: Sequence[int], profiled: Sequence[int], ratios: list[float], clean: list[float]) -> None:

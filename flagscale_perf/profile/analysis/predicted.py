@@ -36,7 +36,6 @@ class _Content:
     card: Card | None
 
     def as_dict(self) -> Mapping[str, Any]:
-        """JSON-ready."""
         return self.prediction.as_dict(self.card)
 
 

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
+from flagscale_perf.analysis.blocks import REPORT_VERSION
 from flagscale_perf.analysis.rules import Finding
-from flagscale_perf.analysis.verdicts import Verdict
-from flagscale_perf.profile.analysis.causal import Causal, causal_of
+from flagscale_perf.analysis.verdicts import Verdict, verdict_of
 from flagscale_perf.profile.analysis.extend import metrics
 from flagscale_perf.profile.analysis.observer import Observer, observers_of
 from flagscale_perf.profile.analysis.roofline import Point, Roofs, operators_of, points_of, roofs_of
-from flagscale_perf.profile.analysis.source import Profile, read_profile
+from flagscale_perf.profile.analysis.source import Profile
 from flagscale_perf.profile.analysis.sums import Amount, Books, PhaseSums, sums_of
-from flagscale_perf.profile.analysis.verdicts import verdicts_of
 from flagscale_perf.profile.analysis.waits import Communication, communication_of
 from flagscale_perf.spine.facts import words_of
 from flagscale_perf.spine.jsonl import finite
 
-REPORT_VERSION = 1
 BASE = "the mean profiled step of its kind, over all ranks"
 
 
@@ -35,7 +32,6 @@ class ProfileReport:
         roofs: of the device.
         points: by kind of step, work among the roofs.
         communication: of all ranks, matched.
-        causal: what steps felt of delays that were planted on purpose; None where none were.
         verdicts: by the requirement's thresholds.
         metrics: of registered functions, by their names.
         findings: what holds the step back.
@@ -48,7 +44,6 @@ class ProfileReport:
     roofs: Roofs
     points: Mapping[str, Sequence[Point]]
     communication: Communication
-    causal: Causal | None = None
     verdicts: Sequence[Verdict] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
@@ -99,7 +94,6 @@ class ProfileReport:
                 "unsplit": self.communication.unsplit,
                 "clocks": self.communication.clocks,
             },
-            "causal": None if self.causal is None else asdict(self.causal),
             "verdicts": [asdict(one) for one in self.verdicts],
             "metrics": dict(self.metrics),
             "findings": [one.as_dict() | {"ranks": one.ranks} for one in self.findings],
@@ -152,21 +146,45 @@ def _amounts(amounts: Mapping[str, Amount]) -> dict[str, Any]:
     }
 
 
-def read_report(path: Path) -> ProfileReport:
-    """The report of a run file. Raises PerfError if it is not a profile's."""
-    return report_of(read_profile(path))
-
-
 def report_of(profile: Profile) -> ProfileReport:
-    """The report of a profile, with findings."""
-    from flagscale_perf.profile.analysis.findings import judge  # it needs the report that it completes
-
+    """The report of a profile, without findings."""
     sums, roofs = sums_of(profile), roofs_of(profile)
     found = ProfileReport(
         profile, sums, observers_of(profile), roofs,
         {phase: points_of(one, roofs) for phase, one in sums.items()}, communication_of(profile),
-        causal_of(profile, sums),
     )  # fmt: skip
     found = replace(found, verdicts=verdicts_of(found.main, roofs, found.communication))
-    found = replace(found, metrics={name: make(found) for name, make in metrics().items()})
-    return judge(found)
+    return replace(found, metrics={name: make(found) for name, make in metrics().items()})
+
+
+GB = 1e9
+
+
+def verdicts_of(sums: PhaseSums | None, roofs: Roofs, communication: Communication) -> Sequence[Verdict]:
+    """A verdict for every threshold of the requirement, whether its figure is known or not."""
+    total = sums.mean.total * sum(one.steps for one in sums.books.values()) if sums is not None else 0.0
+    tensor = sum(one.total_ns for one in communication.waits if one.label == "TP")
+    waiting = [one.waiting_share for one in communication.bubbles if one.waiting_share is not None]
+    links = [
+        one.busbw_gb_per_s
+        for one in communication.waits
+        if one.operation == "send_recv" and one.busbw_gb_per_s is not None
+    ]
+    copy = None if roofs.bytes_per_s is None else roofs.bytes_per_s / GB
+    rows = (
+        ("TP efficiency, at most", 1 - tensor / total if tensor and total else None, "share", 0.75, 0.5,
+         "what TP collectives leave of the step; smaller matmuls are not in it: compare with TP 1",
+         "no tensor-parallel collective was recorded"),
+        ("PP efficiency, at most", 1 - max(waiting) if waiting else None, "share", 0.6, 0.4,
+         "what waiting for other stages leaves of the step, on the one that waits most",
+         "no pipeline was recorded"),
+        ("P2P", max(links) if links else None, "GB/s", 200.0, 100.0,
+         "the fastest messages between two ranks", "no message between two ranks was split"),
+        ("memory bandwidth", copy, "GB/s", 1500.0, 1500.0,
+         "a copy, read and written; the requirement has one limit", "the roof of a copy was not measured"),
+        ("NVLink utilisation", None, "share", 0.5, 0.3, "", "a profile has no counters of links"),
+    )  # fmt: skip
+    return [
+        verdict_of(name, value, unit, (excellent, improve), why if value is None else remark)
+        for name, value, unit, excellent, improve, remark, why in rows
+    ]

@@ -8,30 +8,23 @@ for rank in profile.ranks:
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flagscale_perf.analysis.job import Clocks, clock_of
-from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine, mates_of
-from flagscale_perf.profile.records import (
-    NAMES,
-)
+from flagscale_perf.analysis.decoder import Block
+from flagscale_perf.analysis.run_file import Reading
+from flagscale_perf.analysis.session import Session, clock_of
+from flagscale_perf.profile.records import NAMES
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.jsonl import fields_of
-from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
-from flagscale_perf.spine.reading import Block
-from flagscale_perf.spine.records import KILLED, EventRecord, RunEnd, RunHeader, kind_of
+from flagscale_perf.spine.records import RunHeader, kind_of
 
-INSTRUMENT_NAME, RUNNING = "profile", "running"
 UNKNOWN = int(np.iinfo(np.int64).min)  # in a column of integers, where the record has None
-TIMES = ("start_ns",)  # monotonic marks; those of other machines are put on the first one's clock
-MAX_EVENTS = 20
 Column = NDArray[Any]
 
 
@@ -88,7 +81,7 @@ class Rank:
         clock: ranks with the same one have their marks from one clock: a start of a machine.
         directory: of the run file.
         offset_ns: that was added to its marks.
-        steps, rows, collectives, memory, windows, roofs, delays: its records.
+        steps, rows, collectives, memory, windows, roofs, begins: its records.
     """
 
     title: str
@@ -102,7 +95,7 @@ class Rank:
     memory: Frame
     windows: Frame
     roofs: Frame
-    delays: Frame
+    begins: Frame
 
     @property
     def rank(self) -> int:
@@ -128,6 +121,7 @@ class Profile:
         path: of the run file that was given.
         header: of that.
         ranks: by their rank.
+        begun: when.
         state: how the run ended.
         reading: of all files together.
         events: what the profiler says of itself.
@@ -138,6 +132,7 @@ class Profile:
     path: Path
     header: RunHeader
     ranks: Sequence[Rank]
+    begun: str
     state: str
     reading: Reading
     events: Sequence[str]
@@ -156,117 +151,61 @@ class Profile:
 
 def read_profile(path: Path) -> Profile:
     """Reads the run file, and those of other machines of the same job at the same time. Raises PerfError."""
-    paths = [path, *mates_of(path)]
-    readers = [_Reader(each) for each in paths]
-    for reader in readers:
-        reader.read()
-    first = readers[0].header
-    clocks = Clocks(first)
-    ranks = [rank for reader in readers for rank in reader.ranks(clocks.offset_ns(reader.header))]
-    states = [reader.state for reader in readers]
-    bad = [SkippedLine(line.number, line.reason) for reader in readers for line in reader.run.bad_lines]
-    kinds: Counter[str] = sum((reader.kinds for reader in readers), Counter())
+    session = Session(path)
+    types: Sequence[Any] = list(NAMES)
+    columns: dict[Any, list[list[Any]]] = {each: [[] for _ in each._fields] for each in types}
+    for part in session.blocks(NAMES):
+        if isinstance(part, Block):
+            for kept, column in zip(columns[part.type], part.columns, strict=True):
+                kept.extend(column)
+    frames = {each: _frames(session, each, columns[each]) for each in NAMES}
+    processes = sorted({*session.course.processes, *(process for one in frames.values() for process in one)})
+    ranks = [_rank(session, process, [frames[each].get(process) for each in NAMES]) for process in processes]
     return Profile(
         path=path,
-        header=first,
+        header=session.header,
         ranks=sorted(ranks, key=lambda rank: (rank.rank < 0, rank.rank, rank.title)),
-        state=next((state for state in states if state != "completed"), states[0]),
-        reading=Reading(str(path), dict(kinds), sum(reader.run.skipped for reader in readers), bad),
-        events=[event for reader in readers for event in reader.events][:MAX_EVENTS],
-        lost=sum(reader.lost for reader in readers),
-        machines=list(dict.fromkeys(str(reader.header.host) for reader in readers)),
+        begun=session.begun,
+        state=session.state,
+        reading=session.reading,
+        events=session.course.events,
+        lost=session.course.dropped + session.course.lost,
+        machines=session.machines,
     )
 
 
-@dataclass
-class _Reader:
-    """Collects the records of one run file."""
+def _rank(session: Session, process: int, frames: Sequence[Frame | None]) -> Rank:
+    parts = [found or _empty(each) for each, found in zip(NAMES, frames, strict=True)]
+    (file, number), known = session.origin(process), session.course.processes.get(process)
+    place = next(iter(parts[0].records()), {})
+    title = f"rank {place['rank']}" if place else known.title if known else f"process {number}"
+    clock, offset_ns = clock_of(file.header), session.offset_ns(file)
+    return Rank(title, place, clock, file.path.parent, offset_ns, *parts[1:])
 
-    path: Path
-    kinds: Counter[str] = field(default_factory=Counter)
-    events: list[str] = field(default_factory=list)
-    state: str = ""
-    lost: int = 0
 
-    def __post_init__(self) -> None:
-        self.run = RunFile(self.path)
-        self.header = self.run.header
-        self._titles: dict[int, str] = {}
-        self._lost: dict[int, int] = {}
-        self._names: dict[int, dict[int, str]] = defaultdict(lambda: {0: ""})
-        self._columns: dict[type, list[list[Any]]] = {each: [[] for _ in fields_of(each)] for each in NAMES}
-
-    def read(self) -> None:
-        """Reads the whole file."""
-        for block in self.run.blocks():
-            if isinstance(block, Block) and block.type in self._columns:
-                self.kinds[block.type.__name__] += len(block.columns[0])
-                for kept, column in zip(self._columns[block.type], block.columns, strict=True):
-                    kept.extend(column)
-            else:
-                for record in block.records() if isinstance(block, Block) else (block,):
-                    self._add(record)
-        self.state = self.state or (RUNNING if self.run.is_live() else KILLED)
-        self.lost += sum(self._lost.values())
-
-    def _add(self, record: Any) -> None:
-        self.kinds[type(record).__name__] += 1
-        columns = self._columns.get(type(record))
-        if columns is not None:
-            for kept, value in zip(columns, record, strict=True):
-                kept.append(value)
-            return
-        match record:
-            case NameRecord():
-                self._names[record.process][record.number] = record.text
-            case ProcessRecord():
-                self._titles[record.number] = record.title
-                self._lost[record.number] = record.lost or 0
-            case EventRecord() if len(self.events) < MAX_EVENTS:
-                self.events.append(f"{record.name}: {record.text}")
-            case RunEnd():
-                self.state = record.reason
-                self.lost += record.dropped
-
-    def ranks(self, offset_ns: int) -> Iterator[Rank]:
-        """Every process that recorded something."""
-        frames = {each: self._frames(each, offset_ns) for each in NAMES}
-        processes = sorted({*self._titles, *(process for one in frames.values() for process in one)})
-        for process in processes:
-            parts = [frames[each].get(process) or _empty(each) for each in NAMES]
-            place = next(iter(parts[0].records()), {})
-            title = f"rank {place['rank']}" if place else self._titles.get(process, f"process {process}")
-            yield Rank(title, place, clock_of(self.header), self.path.parent, offset_ns, *parts[1:])
-
-    def _frames(self, record_type: Any, offset_ns: int) -> dict[int, Frame]:
-        """The records as frames, by process."""
-        values = self._columns[record_type]
-        try:
-            columns = {
-                name: np.array([UNKNOWN if value is None else value for value in column], dtype=np.int64)
-                for name, column in zip(record_type._fields, values, strict=True)
-            }
-        except OverflowError:
-            kind = kind_of(record_type)
-            raise PerfError(
-                f"'{self.path}': a {kind} record has a number that no measurement makes"
-            ) from None
-        if offset_ns:
-            for name in TIMES:
-                if name in columns:
-                    columns[name] = columns[name] + offset_ns
-        whole = Frame(columns)
-        return {
-            int(process): self._named(record_type, int(process), whole.where(columns["process"] == process))
-            for process in np.unique(columns["process"])
+def _frames(session: Session, record_type: Any, values: Sequence[Sequence[Any]]) -> dict[int, Frame]:
+    try:
+        columns = {
+            name: np.array([UNKNOWN if value is None else value for value in column], dtype=np.int64)
+            for name, column in zip(record_type._fields, values, strict=True)
         }
+    except OverflowError:
+        path, kind = session.files[0].path, kind_of(record_type)
+        raise PerfError(f"'{path}': a {kind} record has a number that no measurement makes") from None
+    whole = Frame(columns)
+    return {
+        int(process): _named(session, record_type, whole.where(columns["process"] == process))
+        for process in np.unique(columns["process"])
+    }
 
-    def _named(self, record_type: Any, process: int, frame: Frame) -> Frame:
-        names = self._names[process]
-        for each in NAMES[record_type]:
-            column = frame.columns[each].tolist()
-            frame.columns[each] = _texts(names.get(number, f"name {number}") for number in column)
-        return frame
+
+def _named(session: Session, record_type: Any, frame: Frame) -> Frame:
+    process = int(frame["process"][0])
+    for each in NAMES[record_type]:
+        frame.columns[each] = _texts(
+            session.course.name(process, number) for number in frame.columns[each].tolist()
+        )
+    return frame
 
 
 def _texts(values: Iterable[str]) -> Column:

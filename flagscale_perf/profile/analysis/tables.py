@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flagscale_perf.analysis.blocks import Block, Cell, Note, Pairs, Quantity, Table
+from flagscale_perf.analysis.blocks import Block, Cell, Note, Pairs, Quantity, Table, ms
 from flagscale_perf.analysis.verdicts import blocks_of
 from flagscale_perf.profile.analysis import roofline as roofs
-from flagscale_perf.profile.analysis.drawn import memory_by_place
+from flagscale_perf.profile.analysis.memory import memory_of
 from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.profile.analysis.sums import PARTS, PhaseSums
-from flagscale_perf.spine.clock import NS_PER_MS
 
 MOST = 20
 MB = 1e6
@@ -22,8 +21,8 @@ def books(found: ProfileReport, sums: PhaseSums) -> list[Block]:
         (
             sums.titles[rank],
             Quantity(one.steps),
-            _ms(one.total),
-            *(_ms(one.parts[part]) for part in PARTS),
+            ms(one.total),
+            *(ms(one.parts[part]) for part in PARTS),
             _share(one.coverage),
         )
         for rank, one in sums.books.items()
@@ -45,11 +44,11 @@ def layers(found: ProfileReport, sums: PhaseSums) -> list[Block]:
     total = sums.mean.total if sums.busy is None else sums.busy
     for place in sums.places:
         cells = [amounts.get((place.name, kind)) for kind in kinds]
-        shown = [None if one is None else _ms(one.worked_ns) for one in cells]
+        shown = [None if one is None else ms(one.worked_ns) for one in cells]
         own = whole[place.name]
-        host = [] if sums.busy is None else [_ms(own.self_ns)]
+        host = [] if sums.busy is None else [ms(own.self_ns)]
         rows.append(
-            (place.name, _ms(own.worked_ns), _share(own.worked_ns / total if total else None), *host, *shown)
+            (place.name, ms(own.worked_ns), _share(own.worked_ns / total if total else None), *host, *shown)
         )
     if sums.busy is None:
         head: tuple[str, ...] = ("layer", "ms", "of the step", *kinds)
@@ -67,7 +66,7 @@ def operators(found: ProfileReport, sums: PhaseSums) -> list[Block]:
     for op, one in sums.by(lambda cell: cell.op or cell.kind).items():
         point = points.get(op)
         rows.append((
-            op, kinds.get(op, op), Quantity(one.runs, "", 1), _ms(one.self_ns),
+            op, kinds.get(op, op), Quantity(one.runs, "", 1), ms(one.self_ns),
             _share(one.self_ns / sums.mean.total if sums.mean.total else None),
             None if point is None or point.flop_per_s is None else Quantity(point.flop_per_s / 1e9, "", 1),
             None if point is None or point.bytes_per_s is None else Quantity(point.bytes_per_s / 1e9, "", 1),
@@ -80,7 +79,7 @@ def operators(found: ProfileReport, sums: PhaseSums) -> list[Block]:
 def modules(found: ProfileReport, sums: PhaseSums) -> list[Block]:
     """A row for each of the longest modules, counting only its own operators."""
     rows: list[Sequence[Cell]] = [
-        (module or "outside", kind, _ms(one.self_ns), _share(one.self_ns / (sums.mean.total or 1.0)))
+        (module or "outside", kind, ms(one.self_ns), _share(one.self_ns / (sums.mean.total or 1.0)))
         for (module, kind), one in sums.by_place(lambda cell: (cell.module, cell.kind)).items()
         if one.self_ns > 0
     ]
@@ -97,7 +96,7 @@ def roofline(found: ProfileReport, sums: PhaseSums) -> list[Block]:
         measured.append(("copy, read and written", Quantity(found.roofs.bytes_per_s / 1e9, "GB/s", 1)))
     rows: list[Sequence[Cell]] = [
         (
-            point.label, _ms(point.self_ns), None if point.floor_ns is None else _ms(point.floor_ns),
+            point.label, ms(point.self_ns), None if point.floor_ns is None else ms(point.floor_ns),
             None if point.intensity is None else Quantity(point.intensity, "", 1),
             None if point.flop_per_s is None else Quantity(point.flop_per_s / 1e9, "", 1),
             None if point.bytes_per_s is None else Quantity(point.bytes_per_s / 1e9, "", 1),
@@ -116,53 +115,17 @@ def roofline(found: ProfileReport, sums: PhaseSums) -> list[Block]:
 
 
 def memory(found: ProfileReport) -> list[Block]:
-    """A row for each layer."""
+    """A row for each module, those in it below it."""
     rows: list[Sequence[Cell]] = [
-        (name, *(Quantity(value / MB, "", 2) for value in values))
-        for name, values in memory_by_place(found).items()
+        (one.label, *(Quantity(value / MB, "", 2) for value in one[2:])) for one in memory_of(found.profile)
     ]
     head = ("", "retained MB", "transient MB", "peak MB")
     said = (
         "Retained: by all forward passes of the step together. Where there are several, a backward pass frees"
         " what one of them retains before the next: then the peak is lower."
     )
-    title = "The forward pass by layer, of the rank with the highest peak"
+    title = "The forward pass by module, of the rank with the highest peak"
     return [Table(head, rows, 3, title), Note(said)] if rows else []
-
-
-def causal(found: ProfileReport) -> list[Block]:
-    """A row for each place in which delays were planted."""
-    experiment = found.causal
-    if experiment is None:
-        return []
-    rows: list[Sequence[Cell]] = [
-        (
-            one.name, one.conclusion, _slope(one.slope),
-            None if one.low is None or one.high is None else f"{one.low:.2f} to {one.high:.2f}",
-            Quantity(one.steps),
-            ", ".join(f"{each / NS_PER_MS:.1f}: {felt / NS_PER_MS:+.1f}" for each, felt in one.planted_ns),
-            None if one.own_ns is None else _ms(one.own_ns),
-            None if one.felt_ns is None else _ms(one.felt_ns),
-        )
-        for one in experiment.effects
-    ]  # fmt: skip
-    head = (
-        *("delayed", "that is", "slope", "95 % interval", "steps"),
-        *("planted ms: step longer by", "own ms", "felt ms"),
-    )
-    said = (
-        "Slope: by how many ms a step is longer for each ms of delay: 1, everything waits for this place; 0,"
-        " it is hidden, and making it faster gains nothing. Felt: own time (of a module, its forward pass) by"
-        f" the slope. {experiment.untouched} of {experiment.steps} steps were left as they are."
-    )
-    if experiment.alike_ns is not None:
-        alike, low, high = (each / NS_PER_MS for each in experiment.alike_ns)
-        said += f" Two halves of these differ by {alike:.2f} ms ({low:.2f} to {high:.2f})."
-    return [Table(head, rows, 6, "Delays planted on purpose"), Note(said)]
-
-
-def _slope(value: float | None) -> Cell:
-    return None if value is None else Quantity(value, "", 2)
 
 
 def observer(found: ProfileReport) -> list[Block]:
@@ -170,15 +133,17 @@ def observer(found: ProfileReport) -> list[Block]:
     rows: list[Sequence[Cell]] = []
     for phase, one in found.observers.items():
         rows.append((
-            phase, _times(one.ratio), _times(one.spread), Quantity(len(one.ratios)), _times(one.clean_ratio),
-            _times(one.noise), None if one.outside_ns is None else _ms(one.outside_ns),
-            None if one.reduce_ns is None else _ms(one.reduce_ns),
+            phase, _times(one.ratio), _times(one.spread), Quantity(len(one.ratios)), _times(one.lost),
+            _times(one.clean_ratio), _times(one.noise),
+            None if one.outside_ns is None else ms(one.outside_ns),
+            None if one.reduce_ns is None else ms(one.reduce_ns),
         ))  # fmt: skip
     head = (
         "steps",
         "profiled / clean",
         "+-",
         "pairs",
+        "with start, stop",
         "clean / clean",
         "+-",
         "start, stop ms",
@@ -199,10 +164,6 @@ def verdicts(found: ProfileReport) -> Sequence[Block]:
 
 def _times(value: float | None) -> Cell:
     return None if value is None else Quantity(value, "", 3)
-
-
-def _ms(value: float) -> Quantity:
-    return Quantity(value / NS_PER_MS, "", 3)
 
 
 def _share(value: float | None) -> Quantity:

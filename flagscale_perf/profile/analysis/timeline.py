@@ -1,16 +1,19 @@
-"""Steps and collectives of all ranks on a timeline, with arrows between matching operations."""
+"""Steps, collectives and runs of operators of all ranks, with arrows between matching operations."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from flagscale_perf.analysis.job import clock_of
-from flagscale_perf.analysis.timeline import Arrow, Item, Name, Span, Timeline, Track
+from flagscale_perf.analysis.session import Session, clock_of
+from flagscale_perf.analysis.timeline import Arrow, Item, Moment, Name, Span, Timeline, Track
 from flagscale_perf.profile.analysis.communication import CLOCK, Operation, RankCollectives, operations_of
+from flagscale_perf.profile.calls import Calls, read_calls
 from flagscale_perf.profile.records import (
+    BeginRecord,
     CollectiveRecord,
+    DelayRecord,
     MemoryRecord,
     RankRecord,
     RoofRecord,
@@ -18,29 +21,28 @@ from flagscale_perf.profile.records import (
     StepRecord,
     WindowRecord,
 )
+from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
-from flagscale_perf.spine.records import RunHeader
 
 _FIRST = 100  # process of the trace of the first rank
 _WINDOWS, _STEPS, _COLLECTIVES = 1, 2, 10
+MODULES, OPERATORS, KERNELS = 5000, 6000, 7000  # first threads of a rank's process
 MOST_LANES = 16  # of collectives of one rank at the same time
+RUN_LANES = 32  # of operators at the same time on several threads; others are drawn apart
 MOST_MATCHED = 200_000  # collectives of all ranks; later ones have no arrows
 _TEXTS = ("phase", "module", "op", "call", "group")
 _Side = tuple[int, int, int, int | None]  # of an operation: rank, start, time, whether it sends
 PARTS = ("operators", "outside", "communication", "host", "engine", "residual")
 
 
-def timeline(header: RunHeader) -> Timeline:
-    """The timeline of the session with this header."""
-    drawn = _Drawn()
+def timeline(session: Session) -> Timeline:
+    """The timeline of a session."""
+    drawn = _Drawn(session)
     own = {
         each: drawn.items
-        for each in (
-            *(RunHeader, ProcessRecord, NameRecord),
-            *(RankRecord, StepRecord, CollectiveRecord, WindowRecord),
-        )
-    } | dict.fromkeys((RowRecord, MemoryRecord, RoofRecord), _nothing)
-    return Timeline(header, own, rest=drawn.arrows)
+        for each in (*(ProcessRecord, NameRecord), *(RankRecord, StepRecord, CollectiveRecord, WindowRecord))
+    } | dict.fromkeys((RowRecord, MemoryRecord, RoofRecord, DelayRecord, BeginRecord), _nothing)
+    return Timeline(session.header, own, rest=drawn.arrows)
 
 
 def _nothing(record: Any) -> tuple[Item, ...]:
@@ -50,28 +52,21 @@ def _nothing(record: Any) -> tuple[Item, ...]:
 class _Drawn:
     """Makes spans as records come, and the arrows at the end."""
 
-    def __init__(self) -> None:
-        self._names: dict[int, dict[int, str]] = defaultdict(lambda: {0: ""})
+    def __init__(self, session: Session) -> None:
+        self._session, self._name_of = session, session.course.name
         self._ends: dict[tuple[int, str], list[int]] = {}
         self._named: set[Track] = set()
         self._places: dict[int, Mapping[str, Any]] = {}
         self._collectives: dict[int, list[dict[str, Any]]] = defaultdict(list)
         self._tracks: dict[_Side, list[Track]] = defaultdict(list)
         self._kept = 0
-        self._clock = ""  # of the file that is being read
-        self._clocks: dict[int, str] = {}  # by process
 
     def items(self, record: Any) -> Iterator[Item]:
-        """The spans of one record."""
         match record:
-            case RunHeader():
-                self._clock = clock_of(record)
-            case NameRecord():
-                self._names[record.process][record.number] = record.text
             case ProcessRecord() if record.end is None:
                 yield Name(Track(_FIRST + record.number, 0), record.title, is_process=True)
             case RankRecord():
-                name = self._names[record.process].get(record.model, "")
+                name = self._name_of(record.process, record.model)
                 self._places[record.process] = record._asdict()
                 yield Name(Track(_FIRST + record.process, 0), f"rank {record.rank} {name}".strip(), True)
             case StepRecord():
@@ -81,8 +76,22 @@ class _Drawn:
                 yield from self._name(track, "windows")
                 yield Span(track, "window", record.start_ns, record.start_ns + record.total_ns,
                            {"events": record.events, "dropped": record.dropped_events})  # fmt: skip
+                yield from self._runs(record)
             case CollectiveRecord():
                 yield from self._collective(record)
+
+    def _runs(self, window: WindowRecord) -> Iterator[Item]:
+        """Of operators, modules and kernels, from the file beside the run file."""
+        name = self._name_of(window.process, window.calls)
+        file, _ = self._session.origin(window.process)
+        if not name:
+            return
+        try:
+            calls = read_calls(file.path.parent / name.rpartition("/")[2])
+        except PerfError as error:
+            yield Moment("runs of operators are missing", window.start_ns, {"text": str(error)})
+        else:
+            yield from items_of(calls, _FIRST + window.process, self._session.offset_ns(file))
 
     def _name(self, track: Track, text: str) -> Iterator[Item]:
         if track not in self._named:
@@ -92,14 +101,15 @@ class _Drawn:
     def _step(self, step: StepRecord) -> Iterator[Item]:
         track = Track(_FIRST + step.process, _STEPS)
         yield from self._name(track, "steps")
-        phase = self._names[step.process].get(step.phase, "")
+        phase = self._name_of(step.process, step.phase)
         title = f"{phase} {step.iteration or ''}".strip() + ("" if step.is_profiled else ", clean")
         args = {f"{part}_ms": _ms(getattr(step, f"{part}_ns")) for part in PARTS if step.is_profiled}
         yield Span(track, title, step.start_ns, step.start_ns + step.total_ns, args)
 
     def _collective(self, one: CollectiveRecord) -> Iterator[Item]:
-        names = self._names[one.process]
-        group, op = names.get(one.group, ""), names.get(one.op, "")
+        group, op, module, call = (
+            self._name_of(one.process, number) for number in (one.group, one.op, one.module, one.call)
+        )
         lanes = self._ends.setdefault((one.process, group), [])
         lane = next((place for place, end in enumerate(lanes) if end <= one.start_ns), len(lanes))
         end_ns = one.start_ns + one.total_ns
@@ -111,7 +121,7 @@ class _Drawn:
         lanes[lane] = end_ns
         yield from self._name(track, group or "collectives")
         args: Mapping[str, Any] = {
-            "module": names.get(one.module), "call": names.get(one.call), "size_bytes": one.size_bytes,
+            "module": module, "call": call, "size_bytes": one.size_bytes,
             "sequence": one.sequence, "peer": one.peer, "exposed_ms": _ms(one.exposed_ns),
         }  # fmt: skip
         yield Span(track, op, one.start_ns, end_ns, args)
@@ -121,12 +131,13 @@ class _Drawn:
         """Keeps an operation for the arrows."""
         if self._kept < MOST_MATCHED:
             self._kept += 1
-            names = self._names[one.process]
-            texts = {field: names.get(getattr(one, field), "") for field in _TEXTS}
+            texts = {field: self._name_of(one.process, getattr(one, field)) for field in _TEXTS}
             self._collectives[one.process].append(one._asdict() | texts)
-            self._clocks[one.process] = self._clock
             side = (self._rank(one.process), one.start_ns, one.total_ns, one.is_send)
             self._tracks[side].append(track)
+
+    def _clock(self, process: int) -> str:
+        return clock_of(self._session.origin(process)[0].header)
 
     def _rank(self, process: int) -> int:
         return int(self._places.get(process, {}).get("rank", -process))
@@ -136,7 +147,7 @@ class _Drawn:
         none if a rank is not in the file, as that one may have arrived later still.
         """
         operations = operations_of([
-            RankCollectives(self._rank(each), self._clocks[each], self._places.get(each, {}), collectives)
+            RankCollectives(self._rank(each), self._clock(each), self._places.get(each, {}), collectives)
             for each, collectives in self._collectives.items()
         ])  # fmt: skip
         for number, operation in enumerate(operations):
@@ -164,3 +175,107 @@ def _ends(operation: Operation) -> tuple[str, _Side, list[_Side]] | None:
 
 def _ms(value: int | None) -> float | None:
     return None if value is None else value / 1e6
+
+
+class _Run(NamedTuple):
+    part: str
+    module: str
+    op: str
+    ordinal: int
+    start_ns: int
+    end_ns: int
+    self_ns: int
+
+
+def items_of(calls: Calls, process: int, offset_ns: int) -> Iterator[Item]:
+    """All runs of one window; `offset_ns` is added to their marks."""
+    runs = _runs(calls, offset_ns)
+    yield from _operators(runs, process)
+    yield from _modules(runs, process)
+    yield from _kernels(calls, process, offset_ns)
+
+
+def _runs(calls: Calls, offset_ns: int) -> list[_Run]:
+    """In the order of their starts, the outer ones first."""
+    columns = {name: column.tolist() for name, column in calls.columns.items()}
+    texts = ([calls.names[number] for number in columns[name]] for name in ("part", "module", "op"))
+    numbers = (columns[name] for name in ("ordinal", "start_ns", "duration_ns", "self_ns"))
+    made = [
+        _Run(part, module, op, ordinal, start + offset_ns, start + offset_ns + took, self_ns)
+        for part, module, op, ordinal, start, took, self_ns in zip(*texts, *numbers, strict=True)
+    ]
+    return sorted(made, key=lambda run: (run.start_ns, -run.end_ns))
+
+
+def _operators(runs: Sequence[_Run], process: int) -> Iterator[Item]:
+    """Each in the first lane in which it lies beside or inside of the others."""
+    lanes: list[list[int]] = []  # ends of what is open in each
+    named: set[Track] = set()
+    for run in (run for run in runs if run.op):
+        for lane in lanes:
+            while lane and lane[-1] <= run.start_ns:
+                lane.pop()
+        place = next((n for n, lane in enumerate(lanes) if not lane or run.end_ns <= lane[-1]), len(lanes))
+        track = Track(process, OPERATORS + min(place, RUN_LANES))
+        if track not in named:
+            named.add(track)
+            yield Name(track, "operators")
+        if place == len(lanes) < RUN_LANES:
+            lanes.append([])
+        facts = {"module": run.module, "part": run.part, "run": run.ordinal, "self_ms": run.self_ns / 1e6}
+        if place < RUN_LANES:
+            lanes[place].append(run.end_ns)
+            yield Span(track, run.op, run.start_ns, run.end_ns, facts)
+        else:
+            key = f"{run.start_ns}/{run.module}/{run.op}/{run.ordinal}"
+            yield Span(track, run.op, run.start_ns, run.end_ns, facts, "in flight", key)
+
+
+def _modules(runs: Sequence[_Run], process: int) -> Iterator[Item]:
+    """From the first to the last run in each module in a row, by part of the step; one ends at the
+    latest where the next one begins, though another thread may still be in it.
+    """
+    tracks: dict[str, Track] = {}
+    for part in dict.fromkeys(run.part for run in runs):
+        tracks[part] = Track(process, MODULES + len(tracks))
+        yield Name(tracks[part], f"modules, {part}")
+        opened: list[list[Any]] = []  # name, start, end
+        for run in (run for run in runs if run.part == part):
+            paths = _paths(run.module)
+            same = next(
+                (n for n, (one, path) in enumerate(zip(opened, paths, strict=False)) if one[0] != path),
+                min(len(opened), len(paths)),
+            )
+            while len(opened) > same:
+                name, start_ns, end_ns = opened.pop()
+                yield Span(tracks[part], name, start_ns, min(end_ns, run.start_ns))
+            for one in opened:
+                one[2] = max(one[2], run.end_ns)
+            opened += [[path, run.start_ns, run.end_ns] for path in paths[same:]]
+        while opened:
+            yield Span(tracks[part], *opened.pop())
+
+
+def _paths(module: str) -> list[str]:
+    """The module and those around it, the outermost first; lists of modules, which never run, left out."""
+    names = module.split(".") if module else []
+    return [
+        ".".join(names[: n + 1])
+        for n in range(len(names))
+        if n + 1 == len(names) or not names[n + 1].isdigit()
+    ]
+
+
+def _kernels(calls: Calls, process: int, offset_ns: int) -> Iterator[Item]:
+    if not calls.kernels:
+        return
+    names = ("kernel_name", "kernel_stream", "kernel_start_ns", "kernel_duration_ns")
+    streams: dict[int, Track] = {}
+    for name, stream, start_ns, took_ns in zip(
+        *(calls.kernels[each].tolist() for each in names), strict=True
+    ):
+        if stream not in streams:
+            streams[stream] = Track(process, KERNELS + len(streams))
+            yield Name(streams[stream], f"kernels, stream {stream}")
+        begin_ns = start_ns + offset_ns
+        yield Span(streams[stream], calls.names[name], begin_ns, begin_ns + took_ns)

@@ -1,4 +1,4 @@
-"""Every run of every operator as CSV: the content of `detailed_timings.csv`."""
+"""Every run of every operator and module as CSV: the content of `detailed_timings.csv`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flagscale_perf.profile.analysis.operators import kind_of
+from flagscale_perf.profile.analysis.operators import HOST, kind_of
 from flagscale_perf.profile.analysis.source import UNKNOWN, Profile, Rank
 from flagscale_perf.profile.calls import Calls, Ints, read_calls
 from flagscale_perf.spine.errors import PerfError
@@ -28,7 +28,7 @@ def lines(profile: Profile) -> Iterator[bytes]:
     """The header, then one line per run, by rank and window; many lines at a time."""
     yield csv_line(HEAD).encode()
     for rank in profile.ranks:
-        for calls in _files(rank):
+        for calls in files_of(rank):
             if isinstance(calls, Calls):
                 yield from lines_of(rank, calls)
 
@@ -37,14 +37,14 @@ def missing(profile: Profile) -> Iterator[str]:
     """Why runs are missing: each reason once."""
     said: dict[str, None] = {}
     for rank in profile.ranks:
-        for calls in _files(rank):
+        for calls in files_of(rank):
             if not isinstance(calls, Calls):
                 said[f"{rank.title}: {calls}"] = None
     yield from said
 
 
-def _files(rank: Rank) -> Iterator[Calls | str]:
-    """The file of each window, or why it has none."""
+def files_of(rank: Rank) -> Iterator[Calls | str]:
+    """The runs of each window, or why there are none."""
     windows = rank.windows
     for name, steps in zip(windows["calls"].tolist(), windows["steps"].tolist(), strict=True):
         if name:
@@ -108,5 +108,5 @@ def _begin(rank: Rank, calls: Calls, steps: dict[int, tuple[Any, str]], *row: in
     part, module, op = (calls.names[number] for number in row[1:])
     iteration, phase = steps.get(step, (None, None))
     number = rank.rank if rank.rank >= 0 else None
-    kind = kind_of(op, part, module)
+    kind = kind_of(op, part, module) if op else HOST
     return csv_line((number, iteration, step, phase, part, module, op, kind)).removesuffix("\n") + ","

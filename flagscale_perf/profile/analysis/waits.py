@@ -307,9 +307,7 @@ def _late(rank: int, last: Sequence[Operation], count: int, steps: Mapping[_Step
 
 
 def bubbles_of(
-    operations: Iterable[Operation],
-    ranks: Sequence[RankCollectives],
-    steps_ns: Mapping[int, Sequence[int]],
+    operations: Iterable[Operation], ranks: Sequence[RankCollectives], steps_ns: Mapping[int, Sequence[int]]
 ) -> list[Bubble]:
     """One entry for each rank that exchanges messages.
 

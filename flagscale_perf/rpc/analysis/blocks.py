@@ -25,17 +25,17 @@ from flagscale_perf.analysis.blocks import (
     Table,
     Tile,
     Waterfall,
+    ms,
 )
+from flagscale_perf.analysis.session import tone_of
 from flagscale_perf.rpc.analysis.report import CallsReport
 from flagscale_perf.rpc.analysis.served import PARTS, Served
 from flagscale_perf.rpc.analysis.source import RunSource, Source
-from flagscale_perf.rpc.figures import MB, method_name, status_name, throughput
+from flagscale_perf.rpc.figures import MIB, method_name, status_name, throughput
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.rpc.stages import ALL_STAGES, Stage, stage_times
 from flagscale_perf.rpc.totals import Totals, tenths
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
-
-_GOOD = ("completed", "")
 
 
 class Rows:
@@ -60,14 +60,14 @@ def report_of(found: CallsReport) -> Report:
         ("connection", where or None),
         ("carried by", ", ".join(filter(None, (facts.payload, facts.control))) or None),
         ("server", ", ".join(filter(None, (facts.device, facts.dtype))) or None),
-        ("empty call", _ms(facts.latency_ns)),
+        ("empty call", ms(facts.latency_ns, "ms")),
         ("recorded", ", ".join(found.source.selected()) or None),
     ])  # fmt: skip
     return Report(
         title=found.source.title(),
         subject=f"{found.overall.calls:,} calls over {facts.transport or 'an unknown transport'}",
         state=state,
-        tone="good" if state in _GOOD else "" if state == "running" else "bad",
+        tone=tone_of(state),
         facts=[pairs, *_remarks(found)],
         tiles=_tiles(found.overall),
         findings=Findings(found.findings, found.unjudged),
@@ -124,10 +124,10 @@ def _tiles(overall: Totals) -> list[Tile]:
     return [
         Tile("calls", Quantity(overall.calls, "")),
         Tile("time in calls", Quantity(overall.total_ns / NS_PER_S, "s", 3)),
-        Tile("a call", _ms(mean), "on average"),
+        Tile("a call", ms(mean, "ms"), "on average"),
         Tile("sent", _mb(overall.sent_bytes)),
         Tile("received", _mb(overall.received_bytes)),
-        Tile("throughput", None if speed is None else Quantity(speed / MB, "MB/s", 1), "of calls' time"),
+        Tile("throughput", None if speed is None else Quantity(speed / MIB, "MiB/s", 1), "of calls' time"),
     ]
 
 
@@ -157,11 +157,11 @@ def _stages(totals: Totals) -> StackedBar:
 
 
 def _methods(found: CallsReport) -> Table:
-    head = ("method", "calls", "failed", "mean ms", "total ms", "sent KB", "received KB", "share")
+    head = ("method", "calls", "failed", "mean ms", "total ms", "sent KiB", "received KiB", "share")
     rows: list[Sequence[Cell]] = [
         (
             method_name(name), Quantity(totals.calls), Quantity(totals.failed),
-            _ms(totals.total_ns / totals.calls, ""), _ms(totals.total_ns, ""),
+            ms(totals.total_ns / totals.calls), ms(totals.total_ns),
             _kb(totals.sent_bytes / totals.calls), _kb(totals.received_bytes / totals.calls),
             Quantity(share, "share", 1),
         )
@@ -182,11 +182,11 @@ def _layer(found: CallsReport) -> list[Block]:
         moved = step.call.sent_bytes + step.call.received_bytes
         lanes.append(Lane(f"{step.call.number} {method_name(step.call.method)}", at_ns / NS_PER_MS, parts,
                           (_mb(moved),)))  # fmt: skip
-    words = f"{len(layer.steps)} calls that come {layer.repeats} times one after the other; the one whose"
+    words = f"{len(layer.steps)} calls that come {layer.repeats} times one after the other; the one of"
     how = "" if layer.starts_known else "; the log has no starts, so calls are drawn end to end"
     return [
         Waterfall("layer-time", "A layer, call by call", "ms", lanes, layer.total_ns / NS_PER_MS),
-        Note(f"{words} time is in the middle of all{how}"),
+        Note(f"{words} median time{how}"),
     ]
 
 
@@ -202,14 +202,14 @@ def _series(found: CallsReport) -> Series:
     many = f", means of {bins[0].totals.calls} calls" if bins[0].totals.calls > 1 else ""
     panels = [
         Panel(f"Stages{many}", "ms", lines, begins_at_zero=True),
-        Panel("Throughput", "MB/s", [Line("Throughput", x, speeds, "blue")], begins_at_zero=True),
+        Panel("Throughput", "MiB/s", [Line("Throughput", x, speeds, "blue")], begins_at_zero=True),
     ]
     return Series("calls", "Stages and throughput over the calls", panels, "call", (x[0], bins[-1].last))
 
 
 def _speed(totals: Totals) -> float | None:
     moved = totals.sent_bytes + totals.received_bytes
-    return moved / MB * NS_PER_S / totals.total_ns if totals.total_ns else None
+    return moved / MIB * NS_PER_S / totals.total_ns if totals.total_ns else None
 
 
 def _boxes(found: CallsReport) -> Boxes:
@@ -247,14 +247,14 @@ def _slowest(found: CallsReport) -> Table:
     rows: list[Sequence[Cell]] = []
     for call in found.slowest:
         times = dict(zip(ALL_STAGES, stage_times(call), strict=True))
-        cells = [_ms(times[stage], "") for stage in stages]
-        rows.append((Quantity(call.number), method_name(call.method), _ms(call.total_ns, ""), *cells,
+        cells = [ms(times[stage]) for stage in stages]
+        rows.append((Quantity(call.number), method_name(call.method), ms(call.total_ns), *cells,
                      status_name(call.status)))  # fmt: skip
     return Table(head, rows, len(head) - 2, "Slowest calls")
 
 
 def _largest(found: CallsReport) -> Table:
-    head = ("call", "method", "sent KB", "received KB", "both KB", "MB/s")
+    head = ("call", "method", "sent KiB", "received KiB", "both KiB", "MiB/s")
     rows = [_large(call) for call in found.largest]
     return Table(head, rows, len(head) - 2, "Largest calls")
 
@@ -264,7 +264,7 @@ def _large(call: CallRecord) -> Sequence[Cell]:
     moved = call.sent_bytes + call.received_bytes
     return (
         Quantity(call.number), method_name(call.method), _kb(call.sent_bytes), _kb(call.received_bytes),
-        _kb(moved), Quantity(None if speed is None else speed / MB, "", 2),
+        _kb(moved), Quantity(None if speed is None else speed / MIB, "", 2),
     )  # fmt: skip
 
 
@@ -273,15 +273,11 @@ def _served(served: Served) -> list[Block]:
         return []
     head = ("method", "calls", "failed", "mean ms", *PARTS, "other")
     rows: list[Sequence[Cell]] = [
-        (method_name(name), Quantity(one.calls), Quantity(one.failed), _ms(one.total_ns / one.calls, ""),
-         *(_ms(part / one.calls, "") for part in one.parts_ns))
+        (method_name(name), Quantity(one.calls), Quantity(one.failed), ms(one.total_ns / one.calls),
+         *(ms(part / one.calls) for part in one.parts_ns))
         for name, one in served.methods.items()
     ]  # fmt: skip
     return [Table(head, rows, len(head) - 1)]
-
-
-def _ms(value_ns: float | None, unit: str = "ms") -> Quantity | None:
-    return None if value_ns is None else Quantity(value_ns / NS_PER_MS, unit, 3)
 
 
 def _kb(size: float) -> Quantity:
@@ -289,4 +285,4 @@ def _kb(size: float) -> Quantity:
 
 
 def _mb(size: float) -> Quantity:
-    return Quantity(size / MB, "MB", 2)
+    return Quantity(size / MIB, "MiB", 2)

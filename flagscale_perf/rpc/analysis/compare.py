@@ -11,21 +11,20 @@ from pathlib import Path
 from flagscale_perf.analysis.blocks import Report, Section, StackedBar, Stripe
 from flagscale_perf.analysis.compare import blocks as comparison
 from flagscale_perf.analysis.compare import bootstrap, sides
-from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison
+from flagscale_perf.analysis.compare.compare import NOISE, CompareOptions, Comparison
 from flagscale_perf.analysis.compare.judge import Row
 from flagscale_perf.analysis.compare.paired import Paired
 from flagscale_perf.rpc.analysis.units import CALL, MAX_UNITS, SessionUnits, Unit, read_units
-from flagscale_perf.rpc.figures import MB, method_name
+from flagscale_perf.rpc.figures import MIB, method_name
 from flagscale_perf.rpc.stages import ALL_STAGES
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
 
-NOISE = 0.04  # between two sessions on a machine that others use, too; --noise says another
 LABELS = {  # and decimals
     "mean": ("mean, {unit}", 3),
     "p95": ("p95, {unit}", 3),
     "calls": ("calls", 1),
-    "moved_mb": ("sent and received, MB", 2),
+    "moved_mib": ("sent and received, MiB", 2),
 }
 _STAGE, _METHOD = "stage ", "method "
 
@@ -88,7 +87,7 @@ def _side(rows: Sequence[Sequence[Unit]]) -> dict[str, float | None]:
     units = [unit for row in rows for unit in row]
     return sides.typical([unit.total_ns / NS_PER_MS for unit in units]) | {
         "calls": bootstrap.mean([float(unit.calls) for unit in units]),
-        "moved_mb": bootstrap.mean([unit.moved_bytes / MB for unit in units]),
+        "moved_mib": bootstrap.mean([unit.moved_bytes / MIB for unit in units]),
     }
 
 

@@ -61,7 +61,7 @@ class Contradictions:
             self._compare(served.call, call, served)
 
     def as_dict(self) -> dict[str, object]:
-        """JSON-ready."""
+        """Its content as JSON-ready data."""
         return {
             "compared": self.compared,
             "found": self.found,

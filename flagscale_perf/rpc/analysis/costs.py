@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from flagscale_perf.rpc.analysis.fit import CallCost, Size, fit
-from flagscale_perf.rpc.arrays import DType
+from flagscale_perf.rpc.dtypes import DType
 from flagscale_perf.rpc.records import CallRecord, Status
 from flagscale_perf.spine.clock import NS_PER_MS
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SMALL_BYTES = 64 << 10  # smaller calls all cost the same: waking up the other process
 UNEXPLAINED = 0.25  # of what the calls took; beyond it costs predict nothing
 QUARTILES = (0.25, 0.5, 0.75)
-SHARED_COPIES = (1, 2)  # of a byte: docs/rpc_benchmarks.md has calls of 0.9 to 1.6 times one copy
+SHARED_COPIES = (1, 2)  # of a byte: calls through shared memory take 0.9 to 1.6 times one copy
 _WIDE = (0, DType.FLOAT32, DType.FLOAT64)  # 0: the log does not say
 
 

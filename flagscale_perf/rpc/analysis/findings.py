@@ -6,12 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import isclose
-from typing import NamedTuple
 
 from flagscale_perf.analysis.rules import (
-    Advice,
     Case,
     Change,
     Evidence,
@@ -24,15 +21,13 @@ from flagscale_perf.analysis.rules import (
 )
 from flagscale_perf.rpc.analysis.costs import Costs, Interval
 from flagscale_perf.rpc.analysis.report import CallsReport
-from flagscale_perf.rpc.facts import PROBE
-from flagscale_perf.rpc.figures import MB
+from flagscale_perf.rpc.figures import MIB
 from flagscale_perf.rpc.stages import STAGES, stage_times
-from flagscale_perf.rpc.traffic import SPLIT_METHODS
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
 GAIN = "calls in the same time"
 _REQUIREMENT = "the requirement of this log"
-_WORTH = Limit(0.01, "share", "ours: less is not worth a change")
+WORTH = Limit(0.01, "share", "ours: less is not worth a change")
 _SAME = 1e-3  # ends of an interval nearer to one another are one figure
 _WAITS = 3  # times an empty call: what calls through shared memory take beyond it is no transport
 _PLACE = {stage.name: place for place, stage in enumerate(STAGES)}
@@ -65,18 +60,6 @@ class CallsCase(Case):
         """Whether large arrays already travel in shared memory."""
         return self.report.facts.payload == "shared"
 
-    @cached_property
-    def is_split_model(self) -> bool:
-        """Whether the calls are those of a model that is split as examples/tee_gpu does, whose options can be
-        advised then.
-        """
-        is_own = self.report.facts.role != PROBE and set(self.report.totals.methods) <= SPLIT_METHODS
-        return is_own and self.has("BatchLinear", "fused_layer")
-
-    def has(self, *methods: str) -> bool:
-        """Whether one of these methods was called."""
-        return any(method in self.report.totals.methods for method in methods)
-
     def saved(self, saved_ns: float) -> float:
         """The saving as a share of the calls' time."""
         whole = self.report.overall.total_ns
@@ -86,10 +69,10 @@ class CallsCase(Case):
 CallsRule = Rule[CallsCase]
 
 
-def _gains(
+def gains(
     this: CallsRule, case: CallsCase, title: str, saved: Interval, evidence: Sequence[Evidence]
 ) -> Finding:
-    """The cost as a share, and what would be gained without it; both as intervals where it is one."""
+    """A finding with its cost as a share and what would be gained without it; intervals where `saved` is."""
     whole, wall = case.report.overall.total_ns, case.report.wall_ns
     least, most = (_gain(each, whole) for each in saved)
     known = isclose(saved.least, saved.most, rel_tol=_SAME)
@@ -111,12 +94,8 @@ def _exactly(time_ns: float) -> Interval:
     return Interval(time_ns, time_ns)
 
 
-def option(flag: str, text: str) -> Advice:
-    """A change that is an option of examples/tee_gpu where the calls are of that, and else its text alone."""
-    return Advice([flag], text, make=lambda case: Change([flag] if case.is_split_model else [], text))
-
-
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """Text such as `41.2 %`."""
     return f"{100 * share:.1f} %"
 
 
@@ -134,15 +113,15 @@ def _share_of(case: CallsCase, stage: str) -> str:
     causes=["arrays are copied into a message, byte by byte: msgpack, tobytes"],
     changes=[
         unless(
-            option("--payload shared", "put arrays into shared memory; the message holds where they are"),
+            Change([], "put arrays into shared memory; the message holds where they are"),
             lambda case: case.is_shared,
         ),
         unless(
-            option("--payload frames", "send arrays as frames of their own, not inside a message"),
+            Change([], "send arrays as frames of their own, not inside a message"),
             lambda case: case.report.facts.payload in ("shared", "frames"),
         ),
         unless(
-            option("LLAMA_DTYPE=bfloat16", "bfloat16 for float32 halves the bytes"),
+            Change([], "bfloat16 for float32 halves the bytes"),
             lambda case: not case.costs.may_be_wide,
         ),
     ],
@@ -154,8 +133,8 @@ def serialization(this: CallsRule, case: CallsCase) -> Finding | None:
         return None
     saved_ns = case.report.overall.stages_ns[_PLACE["serialize"]]
     evidence = [this.broke(_share_of(case, "serialize"), share, "serialize")]
-    title = f"Serialization takes {_percent(share)} of the time"
-    return _gains(this, case, title, _exactly(saved_ns), evidence)
+    title = f"Serialization takes {percent(share)} of the time"
+    return gains(this, case, title, _exactly(saved_ns), evidence)
 
 
 @rule(
@@ -167,15 +146,14 @@ def serialization(this: CallsRule, case: CallsCase) -> Finding | None:
     ],
     changes=[
         unless(
-            option("LLAMA_IPC_PATH=ipc:///...", "where both processes are on one machine: IPC, not TCP"),
+            Change([], "where both processes are on one machine: IPC, not TCP"),
             lambda case: case.is_local,
         ),
         unless(
-            option("--payload shared", "large arrays cost least in shared memory"),
+            Change([], "large arrays cost least in shared memory"),
             lambda case: case.is_shared,
         ),
-        option("--threads", "fewer where both sides compute on the same CPUs; see what else runs"),
-        Change([], "run diagnose_transport: it says whether the transport is the problem at all"),
+        Change([], "fewer threads where both sides compute on the same CPUs; see what else runs"),
     ],
 )
 def transport(this: CallsRule, case: CallsCase) -> Finding | None:
@@ -187,9 +165,9 @@ def transport(this: CallsRule, case: CallsCase) -> Finding | None:
     evidence = [this.broke(_share_of(case, stage), share, "transport") for share, stage in broken]
     names = " and ".join(stage for _, stage in broken)
     saved_ns = sum(case.report.overall.stages_ns[_PLACE[stage]] for _, stage in broken)
-    title = f"{names.capitalize()} takes {_percent(sum(share for share, _ in broken))} of the time"
+    title = f"{names.capitalize()} takes {percent(sum(share for share, _ in broken))} of the time"
     return replace(
-        _gains(this, case, title, _exactly(saved_ns), evidence), causes=_why_slow(this, case, saved_ns)
+        gains(this, case, title, _exactly(saved_ns), evidence), causes=_why_slow(this, case, saved_ns)
     )
 
 
@@ -210,50 +188,12 @@ def _why_slow(this: CallsRule, case: CallsCase, dur_ns: float) -> list[str]:
     return [copies, *causes] if case.is_local else [tcp, copies, *causes]
 
 
-UNPROTECTED = (
-    "one call a layer, but this gives up the protection: hidden states, norms, scores and the key-value "
-    "cache are the GPU side's; only where that side may read everything"
-)
-
-
-def _protected(flag: str, text: str, method: str) -> Advice:
-    """A stage that leaves hidden states and the cache where they are, unless it or a later one is used."""
-    return Advice(
-        [flag],
-        text,
-        make=lambda case: (
-            Change([flag], text)
-            if case.is_split_model and not case.has(method, "AttentionLinear", "fused_layer")
-            else None
-        ),
-    )
-
-
 @rule(
     limits={"calls": Limit(50, "", _REQUIREMENT)},
-    causes=["a call for each product of each layer"],
+    causes=["a call for each small operation"],
     changes=[
-        _protected(
-            "--stage fused_attention",
-            "attention in one call; scores and softmax are made on the GPU side",
-            "Attention",
-        ),
-        _protected(
-            "--stage fused_blocks",
-            "three calls a layer; norms, residuals and the cache stay protected",
-            "AttentionLinear",
-        ),
         Change([], "batch several operations into one call"),
         Change([], "keep what is computed repeatedly"),
-        Advice(
-            ["--stage fused_layer"],
-            UNPROTECTED,
-            make=lambda case: (
-                Change(["--stage fused_layer"], UNPROTECTED)
-                if case.is_split_model and not case.has("fused_layer")
-                else None
-            ),
-        ),
     ],
 )
 def many_calls(this: CallsRule, case: CallsCase) -> Finding | None:
@@ -268,7 +208,7 @@ def many_calls(this: CallsRule, case: CallsCase) -> Finding | None:
     title = f"Many calls ({calls})"
     if fixed is None:
         return this.finding(title, evidence, GAIN)
-    return _gains(this, case, title, Interval(*(each * calls for each in fixed)), evidence)
+    return gains(this, case, title, Interval(*(each * calls for each in fixed)), evidence)
 
 
 def _empty_call(case: CallsCase) -> str:
@@ -285,33 +225,33 @@ def _empty_call(case: CallsCase) -> str:
 
 @rule(
     limits={
-        "bytes_per_call": Limit(1.0, "MB", "measured: from 1 MB on, copies cost more than waking up"),
-        "half_precision": _WORTH,
+        "bytes_per_call": Limit(1.0, "MiB", "measured: from 1 MiB on, copies cost more than waking up"),
+        "half_precision": WORTH,
     },
     causes=["float32 on the way"],
-    changes=[option("LLAMA_DTYPE=bfloat16", "send half precision: half the bytes, except for token ids")],
+    changes=[Change([], "send half precision: half the bytes")],
 )
 def half_precision(this: CallsRule, case: CallsCase) -> Finding | None:
     """Large arrays that are not in half precision yet."""
     totals, costs = case.report.overall, case.costs
-    mean_mb = (totals.sent_bytes + totals.received_bytes) / max(1, totals.calls) / MB
+    mean_mb = (totals.sent_bytes + totals.received_bytes) / max(1, totals.calls) / MIB
     if not this.exceeds(mean_mb, "bytes_per_call") or not costs.may_be_wide:
         return None
     saved = costs.saved_by_halving()
     evidence = [this.broke("mean of a call, sent and received", mean_mb, "bytes_per_call")]
-    title = f"Large data ({mean_mb:.1f} MB a call) in full precision"
+    title = f"Large data ({mean_mb:.1f} MiB a call) in full precision"
     if saved is None:
         return this.finding(title, evidence, GAIN)
     evidence.append(
         this.broke("share of the time in half of the bytes", case.saved(saved.least), "half_precision")
     )
-    return _gains(this, case, title, saved, evidence)
+    return gains(this, case, title, saved, evidence)
 
 
 @rule(
-    limits={"shared_memory": _WORTH},
+    limits={"shared_memory": WORTH},
     causes=["arrays go through a socket, copied on both sides"],
-    changes=[option("--payload shared", "one copy into memory that both processes have")],
+    changes=[Change([], "one copy into memory that both processes have")],
 )
 def shared_memory(this: CallsRule, case: CallsCase) -> Finding | None:
     """Arrays go through a socket although both processes are on one machine."""
@@ -320,89 +260,41 @@ def shared_memory(this: CallsRule, case: CallsCase) -> Finding | None:
         return None
     share = case.saved(saved.least)
     evidence = [this.broke("share of the time beyond two copies of each byte", share, "shared_memory")]
-    return _gains(this, case, "Arrays go through a socket", saved, evidence)
-
-
-@rule(
-    limits={"repeated_kv": _WORTH},
-    causes=["keys and values are repeated to the number of query heads before they are sent"],
-    changes=[option("--no-repeat-kv", "send each head of keys and values once; the server repeats them")],
-)
-def repeated_kv(this: CallsRule, case: CallsCase) -> Finding | None:
-    """Keys and values are sent several times."""
-    attention = case.report.attention
-    repeats = attention.repeats or 1
-    if repeats < 2:
-        return None
-    saved_bytes = 2 * attention.keys_bytes * (1 - 1 / repeats)
-    title = f"Each head of keys and values is sent {repeats} times"
-    return _fewer_bytes(this, case, title, Saved(sent_bytes=saved_bytes))
-
-
-@rule(
-    limits={"unfused_attention": _WORTH},
-    causes=["scores come back, and probabilities go out again: they grow with the square of the tokens"],
-    changes=[option("--stage fused_attention", "one call for both products and the softmax between them")],
-)
-def unfused_attention(this: CallsRule, case: CallsCase) -> Finding | None:
-    """Attention's scores travel both ways."""
-    attention = case.report.attention
-    if not attention.pairs:
-        return None
-    scores = attention.scores_bytes
-    title = "Attention is two calls: scores travel there and back"
-    return _fewer_bytes(this, case, title, Saved(attention.pairs, scores, scores))
-
-
-class Saved(NamedTuple):
-    """Calls and bytes that a change makes unnecessary."""
-
-    calls: int = 0
-    sent_bytes: float = 0.0
-    received_bytes: float = 0.0
-
-
-def _fewer_bytes(this: CallsRule, case: CallsCase, title: str, saved: Saved) -> Finding | None:
-    """A change that saves this many bytes and calls."""
-    totals, saved_bytes = case.report.overall, saved.sent_bytes + saved.received_bytes
-    of_all = saved_bytes / max(1, totals.sent_bytes + totals.received_bytes)
-    time = case.costs.saved(*saved)
-    if time is None:
-        if not this.exceeds(of_all, this.name):
-            return None
-        return this.finding(title, [this.broke("share of the bytes", of_all, this.name)], GAIN)
-    if not this.exceeds(case.saved(time.least), this.name):
-        return None
-    figure = f"share of the time in {saved_bytes / MB:.1f} MB, {_percent(of_all)} of the bytes"
-    return _gains(this, case, title, time, [this.broke(figure, case.saved(time.least), this.name)])
+    return gains(this, case, "Arrays go through a socket", saved, evidence)
 
 
 # Findings of different time: of different stages, or of calls and of bytes.
 APART: tuple[set[str], ...] = (
     {"serialization", "transport"},
-    *({"many_calls", of_bytes} for of_bytes in ("half_precision", "shared_memory", "repeated_kv")),
+    {"many_calls", "half_precision"},
+    {"many_calls", "shared_memory"},
 )
-RULES: tuple[CallsRule, ...] = (
-    *(serialization, transport, many_calls, half_precision),
-    *(shared_memory, repeated_kv, unfused_attention),
-)
+RULES: tuple[CallsRule, ...] = (serialization, transport, many_calls, half_precision, shared_memory)
 
 
-def judge(report: CallsReport) -> CallsReport:
-    """The report with its findings, the costliest first."""
+def judge(
+    report: CallsReport, rules: Sequence[CallsRule] = RULES, apart: Sequence[set[str]] = APART
+) -> CallsReport:
+    """The report with its findings, the costliest first.
+
+    Args:
+        report: without findings, or with those of other rules.
+        rules: an application that knows more of its calls has its own.
+        apart: pairs of findings that do not count the same time.
+    """
     if not report.overall.calls:
         return report
     costs = Costs(report)
-    found = find(RULES, CallsCase(report, costs))
-    return replace(report, findings=_overlapping(found), unjudged=costs.unknown)
+    found = find(rules, CallsCase(report, costs))
+    return replace(report, findings=_overlapping(found, apart), unjudged=costs.unknown)
 
 
-def _overlapping(found: Sequence[Finding]) -> list[Finding]:
+def _overlapping(found: Sequence[Finding], apart: Sequence[set[str]]) -> list[Finding]:
     """Each with the names of the others that count time of its own."""
     counting = [one.name for one in found if one.cost_s]
     return [
         replace(
-            one, overlaps=[name for name in counting if name != one.name and {name, one.name} not in APART]
+            one, overlaps=[name for name in counting if name != one.name and {name, one.name} not in apart]
         )
         if one.cost_s
         else one

@@ -6,10 +6,16 @@ from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import Instrument
-from flagscale_perf.rpc.analysis import blocks, compare
+from flagscale_perf.rpc.analysis import blocks, compare, report
+from flagscale_perf.rpc.analysis.findings import judge
 from flagscale_perf.rpc.analysis.live import LiveCalls
-from flagscale_perf.rpc.analysis.report import read_calls
+from flagscale_perf.rpc.analysis.report import CallsReport
 from flagscale_perf.rpc.analysis.timeline import timeline
+
+
+def read_calls(path: Path) -> CallsReport:
+    """The report of a run file or a log, with findings. Raises PerfError if the file is neither."""
+    return judge(report.read_calls(path))
 
 
 def _report(path: Path) -> Report:

@@ -1,21 +1,15 @@
-"""What the sequence of calls shows of the model behind it: the pattern of calls repeated layer by layer, and
-the two products of attention.
-"""
+"""The pattern of calls that is repeated, as layer by layer in a model."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import add
 from typing import Any, NamedTuple
 
-from flagscale_perf.rpc.analysis.columns import Columns
 from flagscale_perf.rpc.records import CallRecord
 
 MAX_PERIOD = 32  # calls of a layer
 MIN_REPEATS = 3
-_SLACK_BYTES = 32  # a log rounds each size to 10 bytes
 
 
 class Step(NamedTuple):
@@ -51,7 +45,7 @@ class Layer:
         return last.start_ns + last.call.total_ns
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Its content as JSON-ready data."""
         calls = [{"start_ns": step.start_ns} | step.call._asdict() for step in self.steps]
         return {"repeats": self.repeats, "total_ns": self.total_ns, "calls": calls}
 
@@ -114,48 +108,3 @@ def _laid_out(calls: Sequence[CallRecord], starts_known: bool) -> list[Step]:
 
 def _length(steps: list[Step]) -> int:
     return steps[-1].start_ns + steps[-1].call.total_ns
-
-
-class Attention:
-    """Pairs of calls as attention's two products are: QK^T sends q and k and returns the scores, PV sends as
-    many scores and v, which is as large as k, and returns what is as large as q.
-
-    Attributes:
-        pairs: how many.
-        scores_bytes: of the scores, one way.
-        keys_bytes: of k, as it was sent.
-        repeats: how many times each head of k and v was sent, by the projection before that made q, k and v;
-            None where no pair comes behind one.
-    """
-
-    def __init__(self) -> None:
-        self.pairs = 0
-        self.scores_bytes = self.keys_bytes = 0.0
-        self._repeats: Counter[int] = Counter()
-        self._last: tuple[list[Any], ...] = ([], [], [])
-
-    @property
-    def repeats(self) -> int | None:
-        """The usual number of repeats."""
-        return self._repeats.most_common(1)[0][0] if self._repeats else None
-
-    def add(self, columns: Columns) -> None:
-        """Adds the next calls."""
-        fields = (columns[name] for name in ("method", "sent_bytes", "received_bytes"))
-        methods, sent, received = ([*held, *more] for held, more in zip(self._last, fields, strict=True))
-        moved = [*map(add, sent, received)]  # by both products alike: q, k and the scores
-        for place, both in enumerate(zip(moved[1:], moved[2:], strict=False), 1):
-            if -_SLACK_BYTES <= both[0] - both[1] <= _SLACK_BYTES and sent[place] > received[place + 1]:
-                self._look(*((methods[n], sent[n], received[n]) for n in (place - 1, place, place + 1)))
-        self._last = methods[-2:], sent[-2:], received[-2:]
-
-    def _look(self, before: Sequence[Any], first: Sequence[Any], second: Sequence[Any]) -> None:
-        if first[0] != second[0] or not first[2] or not second[2]:
-            return
-        keys = first[1] - second[2]
-        self.pairs += 1
-        self.scores_bytes += first[2]
-        self.keys_bytes += keys
-        own = (before[2] - second[2]) / 2  # of k, as the projection before it made it
-        if before[0] != first[0] and own > 0 and abs(keys / own - round(keys / own)) < 0.01:
-            self._repeats[round(keys / own)] += 1

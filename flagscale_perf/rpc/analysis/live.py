@@ -1,125 +1,80 @@
-"""Calls while they are being recorded: the last minutes second by second, for the screen of `watch`."""
+"""Calls while they are being recorded: the screen of `watch`."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
-from flagscale_perf.analysis.blocks import (
-    Block,
-    Line,
-    Note,
-    Panel,
-    Quantity,
-    Report,
-    Section,
-    Series,
-    StackedBar,
-    Stripe,
-)
+from flagscale_perf.analysis.blocks import Block, Note, Quantity, StackedBar, Stripe
+from flagscale_perf.analysis.live import Curve, LiveSession
 from flagscale_perf.rpc.facts import RpcFacts
-from flagscale_perf.rpc.figures import MB, method_name, status_name
+from flagscale_perf.rpc.figures import MIB, method_name, status_name
 from flagscale_perf.rpc.records import CallRecord, Status
 from flagscale_perf.rpc.stages import ALL_STAGES
 from flagscale_perf.rpc.totals import CallTotals, Totals, tenths
-from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S, Anchor
-from flagscale_perf.spine.records import GOOD_ENDS, KILLED, EventRecord, RunEnd, RunHeader
-from flagscale_perf.spine.session import labels_of
-from flagscale_perf.spine.units import duration
+from flagscale_perf.spine.clock import NS_PER_MS
+from flagscale_perf.spine.records import EventRecord, Record, RunHeader
 
-SECONDS = 240  # that are shown
 SHOWN_METHODS = 8
 SHOWN_EVENTS = 4
-RUNNING = "running"
+CURVES = (
+    Curve[Totals]("calls/s", "", "blue", 0, lambda one: float(one.calls)),
+    Curve[Totals]("a call", "ms", "green", 3, lambda one: one.total_ns / one.calls / NS_PER_MS),
+    Curve[Totals]("MiB/s", "", "orange", 1, lambda one: (one.sent_bytes + one.received_bytes) / MIB),
+)
 
 
-class LiveCalls:
-    """One session as far as it has been read, in bounded memory.
+class LiveCalls(LiveSession[Totals]):
+    """One session of calls.
 
     Attributes:
-        header, facts: of the session.
+        facts: of the session.
         totals: of all calls.
-        end: None as long as none was recorded.
     """
+
+    nothing = "no call"
 
     def __init__(self, header: RunHeader) -> None:
         """Raises PerfError for a header without a valid session id."""
-        self._labels = labels_of(header)
-        self.header, self.facts = header, RpcFacts.of(header.facts)
-        self.totals = CallTotals()
-        self.end: RunEnd | None = None
-        self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
-        self._seconds: deque[tuple[int, Totals]] = deque(maxlen=SECONDS)  # since the session's start
+        super().__init__(header, Totals)
+        self.facts, self.totals = RpcFacts.of(header.facts), CallTotals()
         self._events: deque[EventRecord] = deque(maxlen=SHOWN_EVENTS)
         self._slowest: CallRecord | None = None
         self._failed: CallRecord | None = None
-        self._last_ns = header.start_mono_ns
 
-    def add(self, record: Any) -> None:
-        """Adds the next record."""
+    def take(self, record: Record) -> None:
+        """Calls, and the last events."""
         if isinstance(record, CallRecord):
             self._call(record)
         elif isinstance(record, EventRecord):
             self._events.append(record)
-        elif isinstance(record, RunEnd):
-            self.end = record
 
     def _call(self, call: CallRecord) -> None:
         self.totals.add(call)
-        end_ns = call.start_ns + call.total_ns
-        self._last_ns = max(self._last_ns, end_ns)
-        second = (end_ns - self.header.start_mono_ns) // NS_PER_S
-        if not self._seconds or self._seconds[-1][0] < second:
-            self._seconds.append((second, Totals()))
-        self._seconds[-1][1].add(call)
+        self.lived(end_ns := call.start_ns + call.total_ns)
+        self.second(end_ns).add(call)
         if self._slowest is None or call.total_ns > self._slowest.total_ns:
             self._slowest = call
         if call.status != Status.OK:
             self._failed = call
 
-    def state(self, has_writer: bool) -> str:
-        """The reason of the end, or "running", or "killed"."""
-        if self.end is not None:
-            return self.end.reason
-        return RUNNING if has_writer else KILLED
+    @property
+    def counted(self) -> dict[str, int]:
+        """Calls so far."""
+        return {"calls": self.totals.overall.calls}
 
-    def report(self, has_writer: bool, now_wall_ns: int) -> Report:
-        """The content of the screen."""
-        state = self.state(has_writer)
-        return Report(
-            title=f"{self.totals.overall.calls:,} calls, {self.facts.transport} {self.facts.endpoint}",
-            facts=[Note(self._about()), *self._quiet(state, now_wall_ns)],
-            sections=[Section("calls", "", "", self._blocks())],
-            content=self,
-            state=state,
-            tone="bad" if state not in (*GOOD_ENDS, RUNNING) else "good",
-        )
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {"session": self.header.session_id, "calls": self.totals.overall.calls}
-
-    def before(self) -> str:
-        """A one-line summary, shown when a newer session follows."""
-        return f"before: session {self.header.session_id}, {self.totals.overall.calls:,} calls"
-
-    def _about(self) -> str:
+    def head(self) -> tuple[str, str]:
+        """What has been counted, where the calls go, and the session."""
         facts = self.facts
         parts = (facts.payload, facts.control, facts.device, facts.dtype)
-        return ", ".join([f"session {self.header.session_id}", *filter(None, parts)])
+        title = f"{self.totals.overall.calls:,} calls, {facts.transport} {facts.endpoint}"
+        return title, ", ".join([f"session {self.header.session_id}", *filter(None, parts)])
 
-    def _quiet(self, state: str, now_wall_ns: int) -> list[Note]:
-        """How long there has been no call, if that is long."""
-        quiet_s = (now_wall_ns - self._anchor.wall_of(self._last_ns)) / NS_PER_S
-        if state != RUNNING or quiet_s < 2:
-            return []
-        return [Note(f"no call for {duration(quiet_s)}", "warn")]
-
-    def _blocks(self) -> list[Block]:
+    def blocks(self) -> list[Block]:
+        """Curves, stages, methods, the slowest and the last failed call, events."""
         overall = self.totals.overall
         if not overall.calls:
             return [Note("no call yet")]
-        blocks: list[Block] = [self._series(), self._stages(), *self._methods()]
+        blocks: list[Block] = [self.series("calls", CURVES), self._stages(), *self._methods()]
         if self._slowest is not None:
             took_ms = self._slowest.total_ns / NS_PER_MS
             blocks.append(Note(f"slowest: call {self._slowest.number}, {method_name(self._slowest.method)},"
@@ -128,27 +83,6 @@ class LiveCalls:
             words = f"{overall.failed} failed, the last one call {self._failed.number}"
             blocks.append(Note(f"{words}: {status_name(self._failed.status)}", "bad"))
         return blocks + [Note(f"{event.name}: {event.text}", "warn") for event in self._events]
-
-    def _series(self) -> Series:
-        """Second by second; an incomplete second is only shown if it is the only one."""
-        seconds = list(self._seconds)
-        if len(seconds) > 1 and self.end is None:
-            seconds.pop()
-        x = [second for second, _ in seconds]
-        figures = {
-            ("calls/s", "", "blue", 0): [float(totals.calls) for _, totals in seconds],
-            ("a call", "ms", "green", 3): [
-                totals.total_ns / totals.calls / NS_PER_MS for _, totals in seconds
-            ],
-            ("MB/s", "", "orange", 1): [
-                (totals.sent_bytes + totals.received_bytes) / MB for _, totals in seconds
-            ],
-        }
-        panels = [
-            Panel(title, unit, [Line(title, x, values, colour)], decimals=decimals)
-            for (title, unit, colour, decimals), values in figures.items()
-        ]
-        return Series("calls", f"last {len(x)} seconds with calls", panels, "second", None)
 
     def _stages(self) -> StackedBar:
         totals = Totals()

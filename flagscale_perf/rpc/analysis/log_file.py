@@ -13,9 +13,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 from flagscale_perf.analysis.run_file import MAX_BAD_LINES, SkippedLine, open_regular
 from flagscale_perf.rpc.analysis.columns import BATCH, Columns
-from flagscale_perf.rpc.arrays import DType
+from flagscale_perf.rpc.dtypes import DType
 from flagscale_perf.rpc.facts import RpcFacts
-from flagscale_perf.rpc.figures import KB, REQUIRED, TABLE
+from flagscale_perf.rpc.figures import KIB, REQUIRED, TABLE
 from flagscale_perf.rpc.log import FORMAT, ONLY, RECEIVE_HAS_WAIT, TITLE
 from flagscale_perf.rpc.records import CallRecord, Status
 from flagscale_perf.spine.clock import NS_PER_MS
@@ -54,7 +54,7 @@ def _known_times(cells: Sequence[str]) -> list[float | None]:
 
 
 def _sizes(cells: Sequence[str]) -> list[float]:
-    return _numbers(cells, KB)
+    return _numbers(cells, KIB)
 
 
 # Column of the log -> field of CallRecord, and how its cells are read.

@@ -8,11 +8,12 @@ from operator import add
 from pathlib import Path
 from typing import Any
 
+from flagscale_perf.analysis.blocks import REPORT_VERSION
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.rpc.analysis.columns import Columns, calls_in
 from flagscale_perf.rpc.analysis.contradictions import Contradictions
-from flagscale_perf.rpc.analysis.layers import Attention, Layer, find_layer
+from flagscale_perf.rpc.analysis.layers import Layer, find_layer
 from flagscale_perf.rpc.analysis.served import Served
 from flagscale_perf.rpc.analysis.source import Source, open_source
 from flagscale_perf.rpc.analysis.sums import Bin, Bins, Sample, Tops, add_batch
@@ -21,7 +22,6 @@ from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.rpc.stages import ALL_STAGES
 from flagscale_perf.rpc.totals import CallTotals, Totals, tenths
 
-REPORT_VERSION = 1
 FIRST = 1024  # calls searched for a repeated pattern
 
 
@@ -37,7 +37,6 @@ class CallsReport:
         bins: the calls in order.
         sample: of them, all if there are few.
         layer: the pattern of calls that is repeated; None where there is none.
-        attention: what calls of the form of attention's two products carry.
         missing: calls that are not there, by the gaps in their numbers; None where only some are recorded.
         wall_ns: from the first call's start to the last one's end; None where starts are not known.
         findings: what holds the calls back.
@@ -51,7 +50,6 @@ class CallsReport:
     bins: list[Bin]
     sample: list[CallRecord]
     layer: Layer | None
-    attention: Attention
     missing: int | None
     wall_ns: int | None
     findings: list[Finding]
@@ -84,7 +82,7 @@ class CallsReport:
         return [(name, totals, share) for (name, totals), share in zip(methods, shares, strict=True)]
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Its content as JSON-ready data."""
         reading = self.reading
         return {
             "report_version": REPORT_VERSION,
@@ -135,7 +133,6 @@ class Fold:
         self.slowest, self.largest = Tops(), Tops()
         self.bins, self.sample = Bins(), Sample()
         self.first: list[CallRecord] = []
-        self.attention = Attention()
         self.lowest = self.highest = 0
         self.start_ns: int | None = None
         self.end_ns = 0
@@ -147,7 +144,6 @@ class Fold:
         self.largest.add(columns, list(map(add, columns["sent_bytes"], columns["received_bytes"])))
         self.bins.add(columns)
         self.sample.add(columns)
-        self.attention.add(columns)
         numbers = columns["number"]
         room = min(len(numbers), FIRST - len(self.first))
         self.first += calls_in(columns, 0, room)
@@ -159,16 +155,14 @@ class Fold:
 
 
 def read_calls(path: Path) -> CallsReport:
-    """The report of a run file or a log. Raises PerfError if the file is neither."""
-    from flagscale_perf.rpc.analysis.findings import judge  # it needs the report that it completes
-
+    """The report of a run file or a log, without findings. Raises PerfError if the file is neither."""
     source = open_source(path)
     fold = Fold()
     for columns in source.read(fold.begin):
         fold.add(columns)
     overall = fold.totals.overall
     gap = fold.highest - fold.lowest + 1 - overall.calls if overall.calls else 0
-    report = CallsReport(
+    return CallsReport(
         source=source,
         facts=source.facts(),
         totals=fold.totals,
@@ -177,13 +171,11 @@ def read_calls(path: Path) -> CallsReport:
         bins=fold.bins.bins,
         sample=fold.sample.calls,
         layer=find_layer(fold.first, source.starts_known),
-        attention=fold.attention,
         missing=None if source.selected() else max(0, gap),
         wall_ns=fold.end_ns - (fold.start_ns or 0) if source.starts_known and overall.calls else None,
         findings=[],
         unjudged=[],
     )
-    return judge(report)
 
 
 def rows_of(source: Source) -> Iterator[Sequence[Any]]:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine
+from flagscale_perf.analysis.decoder import Block
+from flagscale_perf.analysis.run_file import Reading, RunFile
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.rpc.analysis.columns import Columns, gathered
 from flagscale_perf.rpc.analysis.contradictions import Contradictions
 from flagscale_perf.rpc.analysis.log_file import LogFile
@@ -16,12 +18,7 @@ from flagscale_perf.rpc.figures import TABLE
 from flagscale_perf.rpc.log import METHODS, TITLE
 from flagscale_perf.rpc.records import CallRecord, ServedRecord
 from flagscale_perf.spine.figures import Rows, Value
-from flagscale_perf.spine.reading import Block
-from flagscale_perf.spine.records import KILLED, EventRecord, Record, RunEnd
 from flagscale_perf.spine.session import labels_of
-
-MAX_EVENTS = 20
-RUNNING = "running"
 
 
 class Source(Protocol):
@@ -38,8 +35,11 @@ class Source(Protocol):
     path: Path
     served: Served
     contradictions: Contradictions
-    events: list[str]
     starts_known: bool
+
+    @property
+    def events(self) -> list[str]:
+        """See the class."""
 
     def read(self, begin: Callable[[], None]) -> Iterator[Columns]:
         """The calls, a batch at a time; `begin` is called when they start over. Raises PerfError."""
@@ -57,7 +57,7 @@ class Source(Protocol):
         """When it began and in which process; None if unknown."""
 
     def state(self) -> str:
-        """How it ended; `RUNNING` while it is being written, "" if unknown."""
+        """How it ended; `running` while it is being written, "" if unknown."""
 
     def selected(self) -> list[str]:
         """The methods that were recorded; empty if all were."""
@@ -73,22 +73,19 @@ class RunSource:
 
     def __init__(self, path: Path) -> None:
         """Raises PerfError if the file is not a run file."""
-        self.path = path
-        self._run = RunFile(path)
-        labels_of(self._run.header)
-        self._clear()
+        self.path, self._session = path, Session(path)
+        labels_of(self._session.header)
+        self.served, self.contradictions = Served(), Contradictions()
 
-    def _clear(self) -> None:
-        self.served = Served()
-        self.contradictions = Contradictions()
-        self.events: list[str] = []
-        self._kinds: dict[str, int] = {}
-        self._end: RunEnd | None = None
+    @property
+    def events(self) -> list[str]:
+        """The first lines about trouble."""
+        return self._session.course.events
 
     def read(self, begin: Callable[[], None]) -> Iterator[Columns]:
-        """The calls."""
+        """The calls of the session."""
         begin()
-        self._clear()
+        self.served, self.contradictions = Served(), Contradictions()
         facts = self.facts()
         is_served = bool(facts.client) and facts.server_pid is not None
         for columns in gathered(self._calls()):
@@ -98,66 +95,45 @@ class RunSource:
 
     def _calls(self) -> Iterator[Sequence[Sequence[Any]]]:
         """The calls in columns."""
-        calls = others = 0
-        for block in self._run.blocks():
-            if isinstance(block, CallRecord):
-                block = Block(CallRecord, [[value] for value in block])
-            if isinstance(block, Block) and block.type is CallRecord:
-                calls += len(block.columns[0])
-                yield block.columns
-                continue
-            for record in block.records() if isinstance(block, Block) else [block]:
-                others += 1
-                self._add(record)
-        self._kinds = {"rpc_call": calls, "other": others}
-
-    def _add(self, record: Record) -> None:
-        """Takes a record that is not a call."""
-        if isinstance(record, ServedRecord):
-            self.served.add(record)
-            self.contradictions.add_served(record)
-        elif isinstance(record, EventRecord) and len(self.events) < MAX_EVENTS:
-            self.events.append(f"{record.name}: {record.text}")
-        elif isinstance(record, RunEnd):
-            self._end = record
+        for part in self._session.blocks((CallRecord,)):
+            if isinstance(part, Block):
+                yield part.columns
+            elif isinstance(part, ServedRecord):
+                self.served.add(part)
+                self.contradictions.add_served(part)
 
     def rows(self) -> Iterator[list[Value]]:
         """Exact values, in the units of the figures."""
-        figures = Rows(TABLE, self._run.header)
+        figures = Rows(TABLE, self._session.header)
         yield [*TABLE.csv_keys()]
-        for record in self._run:
+        for record in RunFile(self.path):
             if isinstance(record, CallRecord):
                 yield [*figures.csv(record).values()]
 
     def facts(self) -> RpcFacts:
         """From the header."""
-        return RpcFacts.of(self._run.header.facts)
+        return RpcFacts.of(self._session.header.facts)
 
     def title(self) -> str:
         """Names the session."""
-        return f"Calls of session {self._run.header.session_id}"
+        return f"Calls of session {self._session.header.session_id}"
 
     def begun(self) -> str | None:
         """From the header."""
-        header = self._run.header
-        start = labels_of(header).at(header.start_wall_ns).isoformat(sep=" ")
-        return f"{start} by process {header.pid}"
+        return f"{self._session.begun} by process {self._session.header.pid}"
 
     def state(self) -> str:
-        """From the end record."""
-        if self._end is not None:
-            return self._end.reason
-        return RUNNING if self._run.is_live() else KILLED
+        """How it ended."""
+        return self._session.state
 
     def selected(self) -> list[str]:
         """From the recorded options."""
-        chosen = self._run.header.config.get(METHODS)
+        chosen = self._session.header.config.get(METHODS)
         return [str(each) for each in chosen] if isinstance(chosen, list) else []
 
     def reading(self) -> Reading:
         """Includes the lines that are no records."""
-        bad = [SkippedLine(line.number, line.reason) for line in self._run.bad_lines]
-        return Reading(str(self.path), self._kinds, self._run.skipped, bad)
+        return self._session.reading
 
 
 class LogSource:

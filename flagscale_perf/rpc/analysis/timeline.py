@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Item, Name, Span, Timeline, Track
 from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.figures import dtype_name, method_name, status_name
 from flagscale_perf.rpc.records import CallRecord, ServedRecord
 from flagscale_perf.rpc.stages import ALL_STAGES, OTHER, stage_times
-from flagscale_perf.spine.records import RunHeader
 
 CALLER, SERVER = 1, 2  # processes of the trace
 _CALLS, _STAGES, _SERVED = Track(CALLER, 1), Track(CALLER, 2), Track(SERVER, 1)
 
 
-def timeline(header: RunHeader) -> Timeline:
-    """The timeline of the session with this header."""
-    facts = RpcFacts.of(header.facts)
+def timeline(session: Session) -> Timeline:
+    """The timeline of a session."""
+    facts = RpcFacts.of(session.header.facts)
     calls = _Calls()
     own: dict[type, Callable[[Any], Iterable[Item]]] = {CallRecord: calls.call, ServedRecord: _served}
     names = [
@@ -28,7 +28,7 @@ def timeline(header: RunHeader) -> Timeline:
         Name(Track(SERVER, 0), "server", is_process=True),
         Name(_SERVED, "served"),
     ]
-    return Timeline(header, own, names)
+    return Timeline(session.header, own, names)
 
 
 class _Calls:

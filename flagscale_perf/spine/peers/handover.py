@@ -11,19 +11,27 @@ from __future__ import annotations
 import array
 import contextlib
 import errno
-import json
+import hashlib
 import os
+import select
 import socket
 import struct
+import threading
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from flagscale_perf.spine.jsonl import dump
-from flagscale_perf.spine.peers.member import ring_prefix
+from flagscale_perf.spine.processes import process_stat
+from flagscale_perf.spine.ring import Ring
 
 MAX_WAITING = 4096  # processes that nobody has received yet
-MAX_HELLO_BYTES = 4096
+UNSAID = "its process has ended without a word"
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+
+
+def job_key(*words: str) -> str:
+    """The key of a job, of words that no other job of this user has."""
+    job = "\0".join([*words, str(os.getuid())])
+    return hashlib.sha256(os.fsencode(job)).hexdigest()[:16]
 
 
 class Visitor(NamedTuple):
@@ -31,13 +39,11 @@ class Visitor(NamedTuple):
 
     Attributes:
         pid: of it, as the kernel says.
-        hello: what it says about itself, JSON types.
         ring_fd: descriptor of its ring.
         connection: to it.
     """
 
     pid: int
-    hello: Any
     ring_fd: int
     connection: socket.socket
 
@@ -63,10 +69,114 @@ def connect(key: str) -> socket.socket | None:
     return connection
 
 
-def give(connection: socket.socket, ring_fd: int, hello: Any) -> None:
-    """The ring, and what the other side should know about this process. Raises OSError."""
+def give(connection: socket.socket, ring_fd: int) -> None:
+    """The ring. Raises OSError."""
     rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [ring_fd]))
-    connection.sendmsg([dump(hello).encode()[: MAX_HELLO_BYTES - 1] + b"\n"], [rights])
+    connection.sendmsg([b"\n"], [rights])
+
+
+class Visit:
+    """This process's ring in the hands of the one that drains the job's.
+
+    Attributes:
+        ring: this process's.
+        is_met: set once it has been given.
+    """
+
+    def __init__(self, key: str, ring: Ring) -> None:
+        self.ring = ring
+        self.is_met = threading.Event()
+        self._key = key
+        self._connection: socket.socket | None = None
+
+    def meet(self) -> bool:
+        """Gives the ring; False if nobody is there to take it. Raises OSError."""
+        connection = connect(self._key)
+        if connection is None:
+            return False
+        assert self.ring.fd is not None
+        try:
+            give(connection, self.ring.fd)
+        except BaseException:
+            connection.close()
+            raise
+        connection.setblocking(True)
+        self._connection = connection
+        self.is_met.set()
+        return True
+
+    def lines(self) -> Iterator[bytes]:
+        """What the other side sends, until it is gone."""
+        if self._connection is not None:
+            with contextlib.suppress(OSError), self._connection, self._connection.makefile("rb") as lines:
+                yield from lines
+
+    def leave(self) -> None:
+        """Closes the connection; the ring stays where it is."""
+        if self._connection is not None:
+            self._connection.close()
+
+
+class Source:
+    """A process that has given its ring, as the one that drains it sees it.
+
+    Attributes:
+        pid: of it.
+        ring: its records.
+        connection: descriptor of the way back to it.
+        end: why nothing more comes; None while it may.
+    """
+
+    def __init__(self, visitor: Visitor) -> None:
+        """Raises OSError, ValueError or struct.error for what is no ring."""
+        try:
+            self.ring = Ring.attach(visitor.ring_fd)
+        except BaseException:  # whatever it is, the descriptors must not leak
+            os.close(visitor.ring_fd)
+            visitor.connection.close()
+            raise
+        self.pid = visitor.pid
+        self.connection = visitor.connection.detach()
+        self.end: str | None = None
+        self._process: int | None = None
+        self._start: int | None = None  # where it has no descriptor
+        try:
+            self._process = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):  # an old kernel, no descriptor is left, or it has ended
+            self._start = self._started()
+
+    def why_over(self) -> str | None:
+        """None while records may come; whether it lives is taken to be true where the system does not say.
+
+        Ask before the ring is read: what is gone stores nothing any more.
+        """
+        is_running = self._is_running()
+        if end := self.ring.end:
+            return end.reason
+        return None if is_running else UNSAID
+
+    def release(self) -> None:
+        """Gives the mapping back, not the connection."""
+        self.ring.release()
+        process, self._process = self._process, None
+        if process is not None:
+            os.close(process)
+
+    def _is_running(self) -> bool:
+        if self._process is not None:  # also one that /proc hides from this process
+            poll = select.poll()
+            poll.register(self._process, select.POLLIN)
+            return not poll.poll(0)
+        now = self._started()
+        return now is None or (now > 0 and self._start in (None, now))
+
+    def _started(self) -> int | None:
+        """When the process started; 0 once it has ended, None where the system does not say."""
+        try:
+            stat = process_stat(self.pid)
+        except (OSError, ValueError):
+            return None
+        return 0 if stat is None else stat.start_ticks
 
 
 class Door:
@@ -79,7 +189,7 @@ class Door:
     def __init__(self, listener: socket.socket) -> None:
         """Use `open` or `inherit`."""
         self._listener = listener
-        self._coming: list[socket.socket] = []  # connected, and nothing said yet
+        self._coming: list[socket.socket] = []  # connected, and nothing given yet
         self.fd = listener.fileno()
 
     @classmethod
@@ -117,7 +227,7 @@ class Door:
             except BlockingIOError:
                 self._coming.append(connection)
                 continue
-            except (OSError, ValueError):  # gone before it said a word, or no process of ours
+            except OSError:  # gone before it gave anything
                 pass
             if visitor is None:
                 connection.close()
@@ -138,18 +248,14 @@ class Door:
 
 
 def _received(connection: socket.socket) -> Visitor | None:
-    """Raises BlockingIOError before it has said anything, OSError, ValueError."""
+    """Raises BlockingIOError before it has sent anything, OSError."""
     pid, uid = _peer(connection)
-    message, fds, _, _ = socket.recv_fds(connection, MAX_HELLO_BYTES, 4)
-    if uid != os.getuid() or len(fds) != 1 or not message.endswith(b"\n"):
-        for fd in fds:
-            os.close(fd)
-        return None
-    try:
-        return Visitor(pid, json.loads(message), fds[0], connection)
-    except (ValueError, RecursionError):
-        os.close(fds[0])
-        return None
+    message, fds, _, _ = socket.recv_fds(connection, 1, 4)
+    if uid == os.getuid() and len(fds) == 1 and message:
+        return Visitor(pid, fds[0], connection)
+    for fd in fds:
+        os.close(fd)
+    return None
 
 
 def _peer(connection: socket.socket) -> tuple[int, int]:
@@ -168,4 +274,4 @@ def _address(key: str) -> str:
     processes = 0
     with contextlib.suppress(OSError):
         processes = os.stat("/proc/self/ns/pid").st_ino
-    return f"\0{ring_prefix(key)}door.{processes}"
+    return f"\0flagscale_perf.{key}.door.{processes}"

@@ -46,7 +46,7 @@ class PeerKind(Generic[Owner, Item]):
         encode_owner, encode_item: to JSON types.
         decode_owner, decode_item: back; raise ValueError for what the others cannot have made.
         name_of: the member name of the process that an owner or an item is about.
-        fold: a new fold for a process.
+        folds: what makes a fold for each of the processes that are drained together.
     """
 
     path: str
@@ -56,7 +56,7 @@ class PeerKind(Generic[Owner, Item]):
     encode_item: Callable[[Item], Any]
     decode_item: Callable[[Any], Item]
     name_of: Callable[[Owner | Item], str]
-    fold: Callable[[Owner], Fold[Item]]
+    folds: Callable[[], Callable[[Owner], Fold[Item]]]
 
 
 def load_kind(path: str) -> PeerKind[Any, Any]:

@@ -1,18 +1,23 @@
-"""The processes of one node: found, drained into folds, their deaths noticed."""
+"""The processes of one node: their rings received and drained into folds, their deaths noticed."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-from collections.abc import Callable
+import struct
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple
 
-from flagscale_perf.spine.clock import monotonic_ns
+from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S, monotonic_ns
+from flagscale_perf.spine.peers.handover import Door, Source
 from flagscale_perf.spine.peers.kind import Fold, Item, Owner, PeerKind
-from flagscale_perf.spine.peers.search import Peer, Search
 
-KILLED = "its process has ended without a word"
+SILENCE_NS = 60 * NS_PER_S  # from then on an expected process that has not come is missing
+GRACE_NS = 300 * NS_PER_MS  # a process has from the opening of the door to come, where the job ends sooner
+RETRY_S = 0.01
 
 
 class Gone(NamedTuple):
@@ -49,93 +54,173 @@ class News(Generic[Owner, Item]):
 class _Member(Generic[Owner, Item]):
     """One process of the node."""
 
-    def __init__(self, peer: Peer[Owner], fold: Fold[Item]) -> None:
-        self.peer = peer
+    def __init__(self, name: str, source: Source, fold: Fold[Item]) -> None:
+        self.name = name
+        self.source = source
         self.fold = fold
         self.is_over = False
         self._has_reported_drops = False
 
+    def drain(self) -> list[Item]:
+        """What the records in the ring complete; they leave it."""
+        ring = self.source.ring
+        records = ring.take(ring.slots)
+        ring.commit(len(records))
+        return self.fold.take(records)
+
     def notes(self) -> list[tuple[str, str]]:
         """What to report about the process since the last call, by its name."""
-        notes = self.fold.notes()
-        if self.peer.dropped and not self._has_reported_drops:
+        notes, dropped = self.fold.notes(), self.source.ring.dropped
+        if dropped and not self._has_reported_drops:
             self._has_reported_drops = True
-            lost = f"{self.peer.dropped} of its records are lost, and perhaps more later"
+            lost = f"{dropped} of its records are lost, and perhaps more later"
             notes.append(f"{lost}: more came than was read")
-        return [(self.peer.name, note) for note in notes]
+        return [(self.name, note) for note in notes]
 
 
 class Node(Generic[Owner, Item]):
     """The other processes of this node, as the one that drains them knows them."""
 
     def __init__(
-        self, kind: PeerKind[Owner, Item], search: Search[Owner], watch: Callable[[int], None]
+        self,
+        kind: PeerKind[Owner, Item],
+        key: str,
+        expected: int | None,
+        since_ns: int,
+        watch: Callable[[int], None],
     ) -> None:
-        """`watch` is given descriptors that become readable when a process ends."""
-        self._kind = kind
-        self._search = search
+        """`key`: with which they hand their rings over.
+
+        `expected`: how many; None where unknown. Rings closed before the monotonic mark `since_ns` are of an
+        earlier job. `watch` is given descriptors that become readable when a process ends.
+        """
+        self._kind, self._fold = kind, kind.folds()
+        self._key = key
+        self._expected = expected
+        self._since_ns = since_ns
         self._watch = watch
-        self._members: list[_Member[Owner, Item]] = []
+        self._door: Door | None = None
+        self._opened_ns: int | None = None
+        self._members: dict[str, _Member[Owner, Item]] = {}
         self._request: Any = None
 
     def request(self, content: Any) -> None:
-        """Passes a request on to every fold, also to those of processes found later."""
+        """Passes a request on to every fold, also to those of processes that come later."""
         self._request = content
-        for member in self._members:
+        for member in self._members.values():
             member.fold.request(content)
 
     @property
     def missing(self) -> int:
-        """Expected processes that have not been found and are not looked for any more."""
-        return self._search.missing if self._search.is_over else 0
+        """Expected processes that have not come in all this time."""
+        return self._lacking if self._is_open_for(SILENCE_NS) else 0
 
     @property
     def is_over(self) -> bool:
-        """Whether every process that was found has ended or died."""
-        return all(member.is_over for member in self._members)
+        """Whether every process that has come has ended or died."""
+        return all(member.is_over for member in self._members.values())
 
     def cycle(self, counts_dead: bool) -> News[Owner, Item]:
         """What is new. `counts_dead`: a process that is gone now has died, and not ended with the job."""
         news: News[Owner, Item] = News()
-        for peer in self._search.look(monotonic_ns()):
-            news.owners.append(peer.owner)
-            fold = self._kind.fold(peer.owner)
-            if self._request is not None:
-                fold.request(self._request)
-            self._members.append(_Member(peer, fold))
-            self._watch_end(peer)
-        for member in self._members:
-            if not member.is_over:
-                self._take(member, news, counts_dead)
+        self._cycle(news, counts_dead)
         return news
 
     def close(self) -> News[Owner, Item]:
-        """What is left of every process."""
+        """What is left of every process; no other one may come."""
         news = self.cycle(counts_dead=False)
-        for member in self._members:
+        while self._lacking and not self._is_open_for(GRACE_NS):
+            time.sleep(RETRY_S)
+            self._cycle(news, counts_dead=False)
+        if self._door is not None:
+            self._door.close()
+        for member in self._members.values():
             self._end(member, news)
         return news
 
+    @property
+    def _lacking(self) -> int:
+        return max(0, (self._expected or 0) - len(self._members))
+
+    def _is_open_for(self, duration_ns: int) -> bool:
+        return self._opened_ns is not None and monotonic_ns() - self._opened_ns > duration_ns
+
+    def _cycle(self, news: News[Owner, Item], counts_dead: bool) -> None:
+        for owner, source in self._arrivals():
+            name, fold = self._kind.name_of(owner), self._fold(owner)
+            if self._request is not None:
+                fold.request(self._request)
+            news.owners.append(owner)
+            self._members[name] = _Member(name, source, fold)
+            self._watch_end(source)
+        for member in self._members.values():
+            if not member.is_over:
+                self._take(member, news, counts_dead)
+
+    def _arrivals(self) -> Iterator[tuple[Owner, Source]]:
+        """Those that have handed their rings over since the last call. While an earlier writer of the job has
+        the door, or no descriptor is left, they wait.
+        """
+        if self._opened_ns is None:
+            self._opened_ns = monotonic_ns()
+        if self._door is None:
+            with contextlib.suppress(OSError):
+                self._door = Door.open(self._key)
+        for visitor in () if self._door is None else self._door.visitors():
+            with contextlib.suppress(OSError, ValueError, struct.error):  # no ring
+                source = Source(visitor)
+                owner = self._owner_of(source)
+                if owner is not None:
+                    yield owner, source
+
+    def _owner_of(self, source: Source) -> Owner | None:
+        """None for a ring of an earlier job, which is sent away, and one with the name of another, which may
+        come again: it is perhaps the next job's.
+        """
+        end, owner = source.ring.end, None
+        with contextlib.suppress(ValueError, RecursionError):
+            owner = self._kind.decode_owner(json.loads(source.ring.producer or ""))
+        if owner is None or (end is not None and end.at_ns < self._since_ns):
+            _part(source)
+            return None
+        if self._kind.name_of(owner) in self._members:
+            _let_go(source)
+            return None
+        return owner
+
     def _take(self, member: _Member[Owner, Item], news: News[Owner, Item], counts_dead: bool) -> None:
-        # Before the ring is drained and in this order: a process that is gone stores nothing any more, and
-        # one that closes its ring meanwhile has not died.
-        is_running, has_ended = member.peer.is_running(), member.peer.has_ended
-        news.items += member.fold.take(member.peer.drain())
+        why = member.source.why_over()
+        news.items += member.drain()
         news.notes += member.notes()
-        if has_ended or (not is_running and counts_dead):
+        if why is None:
+            return
+        has_ended = member.source.ring.end is not None
+        if not has_ended and counts_dead:
+            news.gone.append(Gone(member.name, member.fold.position, why))
+        if has_ended or counts_dead:
             self._end(member, news)
-        if not has_ended and not is_running and counts_dead:
-            news.gone.append(Gone(member.peer.name, member.fold.position, KILLED))
 
     def _end(self, member: _Member[Any, Item], news: News[Any, Item]) -> None:
         if not member.is_over:
             member.is_over = True
             news.items += member.fold.close()
-            member.peer.release()
+            _part(member.source)
 
-    def _watch_end(self, peer: Peer[Owner]) -> None:
+    def _watch_end(self, source: Source) -> None:
         """So that a death is noticed at once, before the launcher ends the rest; without pidfd_open (an old
         kernel) it is noticed in the next cycle.
         """
         with contextlib.suppress(AttributeError, OSError):
-            self._watch(os.pidfd_open(peer.pid))
+            self._watch(os.pidfd_open(source.pid))
+
+
+def _part(source: Source) -> None:
+    """Lets the process know that its ring is not needed any more."""
+    with contextlib.suppress(OSError):  # it is gone
+        os.write(source.connection, b"\n")
+    _let_go(source)
+
+
+def _let_go(source: Source) -> None:
+    os.close(source.connection)
+    source.release()

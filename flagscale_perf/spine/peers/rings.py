@@ -5,39 +5,16 @@ for.
 from __future__ import annotations
 
 import contextlib
-import os
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
-from flagscale_perf.spine.peers.handover import Door, Visitor
-from flagscale_perf.spine.processes import process_stat
+from flagscale_perf.spine.peers.handover import Door, Source, Visitor
 from flagscale_perf.spine.records import KILLED
 from flagscale_perf.spine.ring import Ring, RingEnd
 
 LINGER_NS = 3 * NS_PER_S  # after the last process: the next one of the job may come
-UNSAID = "its process has ended without a word"
-
-
-@dataclass
-class Source:
-    """A process, and its ring.
-
-    Attributes:
-        pid: of it.
-        hello: what it says about itself.
-        ring: its records.
-        connection: descriptor of the way back to it.
-        end: why nothing more comes; None while it may.
-    """
-
-    pid: int
-    hello: Any
-    ring: Ring
-    connection: int
-    end: str | None = None
 
 
 class Slot(NamedTuple):
@@ -94,7 +71,7 @@ class Rings:
     def is_deserted(self) -> bool:
         """Whether every process that came is over, its records taken or not; asked on any thread."""
         with contextlib.suppress(ValueError):  # a ring has just been given back
-            return all(member.why_over() is not None for member in list(self._members))
+            return all(member.source.why_over() is not None for member in list(self._members))
         return False
 
     @property
@@ -177,30 +154,20 @@ class Rings:
 
     def _welcome(self, visitor: Visitor) -> _Member:
         """Raises OSError, ValueError or struct.error for what is no ring."""
-        try:
-            ring = Ring.attach(visitor.ring_fd)
-        except BaseException:  # whatever it is, the descriptors must not leak
-            os.close(visitor.ring_fd)
-            visitor.connection.close()
-            raise
+        source = Source(visitor)
         if self._session is not None:
-            ring.session = self._session
+            source.ring.session = self._session
         if self._trouble:
-            ring.trouble = self._trouble
-        source = Source(visitor.pid, visitor.hello, ring, visitor.connection.detach())
+            source.ring.trouble = self._trouble
         self._on_come(source)
-        with contextlib.suppress(OSError, ValueError):
-            stat = process_stat(visitor.pid)
-            return _Member(source, None if stat is None else stat.start_ticks)
-        return _Member(source, None)
+        return _Member(source)
 
     def _of(self, member: _Member, limit: int) -> Iterator[Slot]:
         """What there is of one process, in its order: that it has come, its records, that it is over."""
         if limit <= 1:
             return
         source = member.source
-        # asked before the ring is read: what is gone stores nothing any more
-        why = member.why_over()
+        why = source.why_over()
         records = source.ring.take(limit - 1)
         if not records and why is None:
             return
@@ -222,24 +189,12 @@ class Rings:
         self._gone_dropped += source.ring.dropped
         if source.ring.end is not None:
             self._reason = source.ring.end.reason
-        source.ring.release()
+        source.release()
 
 
 class _Member:
     """A source, and how far it has got."""
 
-    def __init__(self, source: Source, start_ticks: int | None) -> None:
+    def __init__(self, source: Source) -> None:
         self.source = source
         self.has_come = self.is_over = False
-        self._start_ticks = start_ticks
-
-    def why_over(self) -> str | None:
-        """None while records may come; whether it lives is taken to be true where the system does not say."""
-        if end := self.source.ring.end:
-            return end.reason
-        try:
-            now = process_stat(self.source.pid)
-        except (OSError, ValueError):
-            return None
-        is_running = now is not None and now.start_ticks == self._start_ticks
-        return None if is_running else UNSAID

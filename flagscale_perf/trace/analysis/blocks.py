@@ -17,9 +17,10 @@ from flagscale_perf.analysis.blocks import (
     Stripe,
     Table,
     Tile,
+    ms,
 )
+from flagscale_perf.analysis.session import tone_of
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
-from flagscale_perf.spine.records import GOOD_ENDS
 from flagscale_perf.trace.analysis import verdicts
 from flagscale_perf.trace.analysis.columns import MIB
 from flagscale_perf.trace.analysis.drawn import drawn
@@ -27,31 +28,30 @@ from flagscale_perf.trace.analysis.layout import NOTHING
 from flagscale_perf.trace.analysis.lineage import Lineage
 from flagscale_perf.trace.analysis.remarks import remarks_of
 from flagscale_perf.trace.analysis.report import TraceReport, bound_of, usual
-from flagscale_perf.trace.analysis.spread import Spread
-from flagscale_perf.trace.analysis.sums import OTHER, FunctionSums
+from flagscale_perf.trace.figures import OTHER, STAGES
 from flagscale_perf.trace.records import Kind
+from flagscale_perf.trace.spread import Spread
+from flagscale_perf.trace.sums import FunctionSums
 
-_GOOD = (*GOOD_ENDS, "")
-COLOURS = {
-    "select": "sky", "serialize": "yellow", "unit": "blue", "notify": "orange", "tags": "red",
-    "decode": "green", "pack": "sky", OTHER: "grey",
-}  # fmt: skip
+COLOURS = {stage.key: stage.colour for stage in STAGES} | {OTHER: "grey"}
 MOST_PROCESSES = 64
 
 
 def report_of(found: TraceReport) -> Report:
     """The report as blocks."""
     traces, sums = found.traces, found.sums
-    pairs = Pairs([
-        ("begun", traces.begun),
-        ("traces", Quantity(sums.trace_count)),
-        ("of them without an id", Quantity(sums.without_id) if sums.without_id else None),
-    ])  # fmt: skip
+    pairs = Pairs(
+        [
+            ("begun", traces.begun),
+            ("traces", Quantity(sums.trace_count)),
+            ("of them without an id", Quantity(sums.without_id) if sums.without_id else None),
+        ]
+    )
     return Report(
         title=traces.title,
         subject=", ".join(filter(None, (traces.subject, f"{sums.calls:,} calls, {sums.count:,} operations"))),
         state=traces.state,
-        tone="good" if traces.state in _GOOD else "" if traces.state == "running" else "bad",
+        tone=tone_of(traces.state),
         facts=[pairs, *_remarks(found)],
         tiles=_tiles(found),
         findings=Findings(found.findings, found.unjudged),
@@ -89,9 +89,9 @@ def _tiles(found: TraceReport) -> list[Tile]:
     ]
     for kind in (Kind.PUT, Kind.GET):
         speed = found.sums.operations[kind].speed.percentile(0.5)
-        tiles.append(Tile(f"a {kind.name.lower()}", _mb_s(speed, "MB/s"), verdicts.of_speed(speed)))
+        tiles.append(Tile(f"a {kind.name.lower()}", _mb_s(speed, "MiB/s"), verdicts.of_speed(speed)))
     if found.lineage is not None and found.lineage.joined:
-        tiles.append(Tile("a sample waits", _ms(found.lineage.residence.percentile(0.5), "ms"), "middle"))
+        tiles.append(Tile("a sample waits", ms(found.lineage.residence.percentile(0.5), "ms"), "middle"))
     return tiles
 
 
@@ -103,22 +103,30 @@ def _sections(found: TraceReport) -> list[Section]:
         Section("waits", "Waits", "Consumers that wait for samples", _waits(found)),
         Section("waterfall", "Waterfall", "Where the time of an operation goes", _waterfall(found)),
         Section("cost", "Cost", "What an operation costs by its shape", _cost(found)),
-        Section("lineage", "Lineage", "From the put that made a sample to the get that took it",
-                _lineage(found.lineage)),
-    ]  # fmt: skip
+        Section(
+            "lineage",
+            "Lineage",
+            "From the put that made a sample to the get that took it",
+            _lineage(found.lineage),
+        ),
+    ]
     return sections + drawn(found)
 
 
 def _waits(found: TraceReport) -> list[Block]:
     rows: list[Sequence[Cell]] = [
         (
-            task, process, Quantity(one.answered), Quantity(one.unanswered), Quantity(one.waited),
+            task,
+            process,
+            Quantity(one.answered),
+            Quantity(one.unanswered),
+            Quantity(one.waited),
             Quantity(one.waited_ns / NS_PER_S, "s", 3),
             Quantity(one.waited_ns / found.wall_ns, "share", 1) if found.wall_ns else None,
             Quantity(one.first_ns / NS_PER_S, "s", 3),
         )
         for (process, task), one in sorted(found.sums.waits.items(), key=lambda item: -item[1].waited_ns)
-    ]  # fmt: skip
+    ]
     if not rows:
         return []
     head = ("consumer", "process", "batches", "too few", "waited for", "waited", "of the wall", "first one")
@@ -149,11 +157,15 @@ def _function(name: str, one: FunctionSums) -> Sequence[Cell]:
     get, compute, put = one.parts()
     left = max(0.0, total - get - compute - put)
     return (
-        name, _count(one.total), Quantity(sum(one.errors.values())), _ms(one.total.mean),
-        _ms(one.total.mean_within()) if one.total.mean_within() else None,
+        name,
+        _count(one.total),
+        Quantity(sum(one.errors.values())),
+        ms(one.total.mean),
+        ms(one.total.mean_within()) if one.total.mean_within() else None,
         *(Quantity(part / total, "share", 1) for part in (get, compute, put, left, get + put)),
-        verdicts.of_queue(one.queue_share), verdicts.of_compute(one.compute_share),
-    )  # fmt: skip
+        verdicts.of_queue(one.queue_share),
+        verdicts.of_compute(one.compute_share),
+    )
 
 
 def _times(name: str, one: FunctionSums) -> list[Sequence[Cell]]:
@@ -163,7 +175,7 @@ def _times(name: str, one: FunctionSums) -> list[Sequence[Cell]]:
 
 def _spread(spread: Spread) -> Sequence[Cell]:
     figures = (spread.mean, *(spread.percentile(share) for share in (0.5, 0.95, 0.99)), spread.high)
-    return (_count(spread), *map(_ms, figures))
+    return (_count(spread), *map(ms, figures))
 
 
 def _count(spread: Spread) -> Cell:
@@ -178,8 +190,8 @@ def _processes(found: TraceReport) -> list[Block]:
     if len({process for process, _ in sums.by_process} | {process for process, _ in sums.operations_by}) < 2:
         return []
     calls: list[Sequence[Cell]] = [
-        (process, function, _count(one.total), Quantity(sum(one.errors.values())), _ms(one.total.mean),
-         _ms(one.total.percentile(0.95)), Quantity(one.queue_share, "share", 1))
+        (process, function, _count(one.total), Quantity(sum(one.errors.values())), ms(one.total.mean),
+         ms(one.total.percentile(0.95)), Quantity(one.queue_share, "share", 1))
         for (process, function), one in ordered if one.calls
     ]  # fmt: skip
     operations: list[Sequence[Cell]] = [
@@ -207,7 +219,7 @@ def _operations(found: TraceReport) -> list[Block]:
         bound = bound_of(one, found.models[kind])
         rows.append((
             kind.name.lower(), _count(one.total), Quantity(sum(one.errors.values())),
-            *map(_ms, (one.total.mean, *(one.total.percentile(share) for share in (0.5, 0.95, 0.99)))),
+            *map(ms, (one.total.mean, *(one.total.percentile(share) for share in (0.5, 0.95, 0.99)))),
             _mib(one.size.mean), _mb_s(speed), verdicts.of_speed(speed), bound,
         ))  # fmt: skip
         tones.append(
@@ -220,7 +232,7 @@ def _operations(found: TraceReport) -> list[Block]:
         )
     if not rows:
         return []
-    head = ("", "operations", "failed", "mean ms", "p50", "p95", "p99", "MB", "MB/s", "that is", "held by")
+    head = ("", "operations", "failed", "mean ms", "p50", "p95", "p99", "MiB", "MiB/s", "that is", "held by")
     return [Table(head, rows, 8, tones=tones, notes=notes)]
 
 
@@ -258,7 +270,7 @@ def _waterfall(found: TraceReport) -> list[Block]:
 def _tail(found: TraceReport, kind: Kind, stage: str) -> Sequence[Cell]:
     spread = found.sums.operations[kind].stages.get(stage)
     shares = (0.5, 0.95, 0.99)
-    return [None if spread is None else _ms(spread.percentile(share)) for share in shares]
+    return [None if spread is None else ms(spread.percentile(share)) for share in shares]
 
 
 def _cost(found: TraceReport) -> list[Block]:
@@ -271,8 +283,8 @@ def _cost(found: TraceReport) -> list[Block]:
         parts = model.parts(*shape)
         whole = sum(parts) or 1.0
         rows.append((
-            kind.name.lower(), _ms(model.fixed_ns), Quantity(model.cell_ns / 1000, "", 3),
-            _ms(model.byte_ns * MIB), Quantity(model.error, "share", 0), Quantity(model.calls),
+            kind.name.lower(), ms(model.fixed_ns), Quantity(model.cell_ns / 1000, "", 3),
+            ms(model.byte_ns * MIB), Quantity(model.error, "share", 0), Quantity(model.calls),
             Quantity(model.shapes), *(Quantity(part / whole, "share", 0) for part in parts),
         ))  # fmt: skip
     if not rows:
@@ -281,7 +293,7 @@ def _cost(found: TraceReport) -> list[Block]:
         "",
         "fixed ms",
         "us a cell",
-        "ms a MB",
+        "ms a MiB",
         "off by",
         "operations",
         "shapes",
@@ -299,34 +311,48 @@ def _lineage(lineage: Lineage | None) -> list[Block]:
     if lineage is None or not (lineage.consumed or lineage.unknown):
         return []
     unjoined = lineage.consumed - lineage.joined
-    facts = Pairs([
-        ("samples got", Quantity(lineage.consumed)),
-        ("joined to their put", Quantity(lineage.joined_share, "share", 2)),
-        ("put in no file that was read", Quantity(unjoined) if unjoined else None),
-        ("indexes not recorded", Quantity(lineage.unknown) if lineage.unknown else None),
-        ("got before their put was done", Quantity(lineage.negative) if lineage.negative else None),
-        ("by at most", _ms(-lineage.worst_ns, "ms") if lineage.negative else None),
-        ("puts a get has samples of", Quantity(lineage.puts_per_get.mean, "", 1)),
-        ("processes", Quantity(lineage.processes_per_get.mean, "", 1)),
-        ("last consumer", lineage.last_consumer or None),
-        ("samples put", Quantity(lineage.made)),
-        ("never got by it, and cleared", Quantity(lineage.cleared) if lineage.cleared else None),
-        ("never got by it, left at the end", Quantity(lineage.left) if lineage.left else None),
-        ("its samples' age, steps", Quantity(lineage.mean_age, "", 2)),
-    ])  # fmt: skip
+    facts = Pairs(
+        [
+            ("samples got", Quantity(lineage.consumed)),
+            ("joined to their put", Quantity(lineage.joined_share, "share", 2)),
+            ("put in no file that was read", Quantity(unjoined) if unjoined else None),
+            ("indexes not recorded", Quantity(lineage.unknown) if lineage.unknown else None),
+            ("got before their put was done", Quantity(lineage.negative) if lineage.negative else None),
+            ("by at most", ms(-lineage.worst_ns, "ms") if lineage.negative else None),
+            ("puts a get has samples of", Quantity(lineage.puts_per_get.mean, "", 1)),
+            ("processes", Quantity(lineage.processes_per_get.mean, "", 1)),
+            ("last consumer", lineage.last_consumer or None),
+            ("samples put", Quantity(lineage.made)),
+            ("never got by it, and cleared", Quantity(lineage.cleared) if lineage.cleared else None),
+            ("never got by it, left at the end", Quantity(lineage.left) if lineage.left else None),
+            ("its samples' age, steps", Quantity(lineage.mean_age, "", 2)),
+        ]
+    )
     flows = sorted(lineage.flows.items(), key=lambda item: item[1].residence.total)
     rows: list[Sequence[Cell]] = [
-        (source, target, Quantity(flow.samples), *_spread(flow.residence)[1:],
-         Quantity(flow.mean_steps, "", 2), Quantity(max(flow.steps, default=None), "", 0))
+        (
+            source,
+            target,
+            Quantity(flow.samples),
+            *_spread(flow.residence)[1:],
+            Quantity(flow.mean_steps, "", 2),
+            Quantity(max(flow.steps, default=None), "", 0),
+        )
         for (source, target), flow in flows
-    ]  # fmt: skip
+    ]
     head = ("put by", "got by", "samples", "mean ms", "p50", "p95", "p99", "max", "steps", "at most")
     blocks: list[Block] = [facts, Table(head, rows, 8, "How long samples stay in the queue")]
     held: list[Sequence[Cell]] = [
-        (name, Quantity(one.batches), Quantity(one.last), Quantity(one.last / one.batches, "share", 1),
-         _ms(one.held.mean), Quantity(one.held.total / NS_PER_S, "", 3))
+        (
+            name,
+            Quantity(one.batches),
+            Quantity(one.last),
+            Quantity(one.last / one.batches, "share", 1),
+            ms(one.held.mean),
+            Quantity(one.held.total / NS_PER_S, "", 3),
+        )
         for name, one in sorted(lineage.holders.items(), key=lambda item: -item[1].held.total)
-    ]  # fmt: skip
+    ]
     if held:
         names = ("process", "batches", "came last", "of them", "held each ms", "all s")
         blocks.append(Table(names, held, 5, "Whose samples a batch waited for", most=16))
@@ -344,10 +370,6 @@ def _rows(found: TraceReport) -> list[Sequence[object]]:
         seconds = ["" if time is None else time / NS_PER_S for time in [*sums, *times]]
         rows.append([process, function, one.calls, sum(one.errors.values()), *seconds])
     return rows
-
-
-def _ms(value_ns: float | None, unit: str = "") -> Quantity | None:
-    return None if value_ns is None else Quantity(value_ns / NS_PER_MS, unit, 3)
 
 
 def _mib(size: float | None) -> Quantity | None:

@@ -12,24 +12,23 @@ from pathlib import Path
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.compare import blocks as comparison
 from flagscale_perf.analysis.compare import bootstrap, sides
-from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison
+from flagscale_perf.analysis.compare.compare import NOISE, CompareOptions, Comparison
 from flagscale_perf.analysis.compare.paired import Paired
 from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.analysis.session import Course
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.trace.analysis.columns import MIB
-from flagscale_perf.trace.analysis.source import RunReader, Traces
-from flagscale_perf.trace.analysis.sums import STAGES
+from flagscale_perf.trace.figures import stages_ns
 from flagscale_perf.trace.records import KINDS, CallRecord, Kind, OperationRecord
 
-NOISE = 0.04  # between two runs on a machine that others use, too; --noise says another
 MIN_ROUNDS, MAX_ROUNDS = 8, 4096
 WARMUP_SHARE = 4  # at most every fourth round is left out as warm-up
 ROUND = "round"
 LABELS = {  # and decimals
     "mean": ("mean, {unit}", 3),
     "p95": ("p95, {unit}", 3),
-    "moved_mb": ("put and got, MB", 2),
+    "moved_mib": ("put and got, MiB", 2),
 }
 REMARK = "a round is the n-th call of every function; all intervals of its parts together hold with 95 %"
 
@@ -98,7 +97,7 @@ class _Columns:
             made = Round()
             for name in chosen:
                 columns = [column[place] for column in self.kept[name].values()]
-                for part in columns[0]:
+                for part in dict.fromkeys(part for one in columns for part in one):
                     mean = sum(one.get(part, 0.0) for one in columns) / len(columns)
                     if part == "bytes":
                         made.moved_bytes += mean
@@ -119,12 +118,16 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
     cut, count = len(base), min(len(run.rounds) for run in runs)
     rows = [run.rounds[:count] for run in runs]
     paired = Paired(
-        runs, cut, ROUND,
+        runs,
+        cut,
+        ROUND,
         times=[[one.total_ns / NS_PER_MS for one in row] for row in rows],
         parts=_parts(rows),
         left_out=[sides.left_out(run.left_out, len(run.rounds) - count) for run in runs],
-        most=MAX_ROUNDS, noise=NOISE, same_run=sides.on_both_sides(runs[:cut], runs[cut:]),
-    )  # fmt: skip
+        most=MAX_ROUNDS,
+        noise=NOISE,
+        same_run=sides.on_both_sides(runs[:cut], runs[cut:]),
+    )
     differences = sides.differences(runs[0].facts, runs[cut].facts)
     return paired.judged(options).comparison(
         (_side(rows[:cut]), _side(rows[cut:])),
@@ -135,16 +138,15 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
 
 def _read(path: Path, warmup: int) -> Rounds:
     """Raises PerfError if the file is not a run file or has too little to compare."""
-    run = RunFile(path)
-    reader = RunReader(Traces("", ""))
+    run, course = RunFile(path), Course()
     calls, operations = _Columns(), _Columns()
     for record in run:
-        reader.add(record)
+        course.add(record)
         if isinstance(record, CallRecord) and not record.error:
-            name = reader.name(record.process, record.function)
-            calls.add(name, reader.label(record.process), _stages_of_call(record))
+            name = course.name(record.process, record.function)
+            calls.add(name, course.label(record.process), _stages_of_call(record))
         elif isinstance(record, OperationRecord) and record.operation in KINDS and not record.error:
-            operations.add(Kind(record.operation).name.lower(), reader.label(record.process), _stages(record))
+            operations.add(Kind(record.operation).name.lower(), course.label(record.process), _stages(record))
     rounds = list((calls if calls.kept else operations).rounds())
     first = min(warmup, len(rounds) // WARMUP_SHARE)
     if len(rounds) - first < MIN_ROUNDS:
@@ -163,7 +165,7 @@ def _stages_of_call(call: CallRecord) -> dict[str, float]:
 
 
 def _stages(one: OperationRecord) -> dict[str, float]:
-    parts: dict[str, float] = {name: getattr(one, f"{name}_ns") or 0 for name in STAGES[Kind(one.operation)]}
+    parts: dict[str, float] = {**stages_ns(one)}
     return parts | {"other": max(0, one.total_ns - sum(parts.values())), "bytes": one.size_bytes or 0}
 
 
@@ -180,5 +182,5 @@ def _parts(rows: Sequence[Sequence[Round]]) -> Mapping[str, list[list[float | No
 def _side(rows: Sequence[Sequence[Round]]) -> dict[str, float | None]:
     rounds = [one for row in rows for one in row]
     return sides.typical([one.total_ns / NS_PER_MS for one in rounds]) | {
-        "moved_mb": bootstrap.mean([one.moved_bytes / MIB for one in rounds]),
+        "moved_mib": bootstrap.mean([one.moved_bytes / MIB for one in rounds]),
     }

@@ -15,8 +15,8 @@ from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.trace.analysis.lineage import Lineage
 from flagscale_perf.trace.analysis.moves import Moves
 from flagscale_perf.trace.analysis.report import TraceReport
-from flagscale_perf.trace.analysis.spread import Spread
 from flagscale_perf.trace.records import Kind
+from flagscale_perf.trace.spread import Spread
 
 BINS = 120
 MOST_LINES, MOST_ROWS = 6, 64
@@ -33,7 +33,7 @@ def drawn(found: TraceReport) -> list[Section]:
     return [
         Section(
             "flow", "Flow", "Producers, queue and consumers over time", _flow(axis, moves, lineage, colours)
-        ),  # fmt: skip
+        ),
         Section("processes-time", "Over time", "Processes over time", _processes(axis, moves)),
         Section(
             "residence",

@@ -15,20 +15,25 @@ from flagscale_perf.analysis.rules import (
     names_no_cause,
     rule,
 )
-from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.trace.analysis import verdicts
-from flagscale_perf.trace.analysis.advice import best_gain
-from flagscale_perf.trace.analysis.case import GAIN, MIN_OPERATIONS, TraceCase, TraceRule
+from flagscale_perf.trace.analysis.case import (
+    GAIN,
+    MIN_OPERATIONS,
+    WORTH,
+    TraceCase,
+    TraceRule,
+    best_gain,
+)
 from flagscale_perf.trace.analysis.columns import MIB
+from flagscale_perf.trace.analysis.late_samples import slow_producer, stale_samples, starvation
 from flagscale_perf.trace.analysis.remarks import remarks_of
 from flagscale_perf.trace.analysis.report import TraceReport
-from flagscale_perf.trace.analysis.spread import Spread
-from flagscale_perf.trace.analysis.starvation import starvation
 from flagscale_perf.trace.records import Kind
+from flagscale_perf.trace.spread import Spread
 
 _MIN_CALLS = 10  # ours: of a function with fewer nothing is said
 _SMALL = MIB  # bytes: what moves less takes its time by its fixed cost, as far as nothing else is known
-_WORTH = Limit(0.02, "share", "ours: less of the time is not worth a change")
 
 
 def _percent(share: float) -> str:
@@ -68,18 +73,16 @@ def slow_stage(this: TraceRule, case: TraceCase) -> Finding | None:
     one = case.report.sums.functions[name]
     middle = (one.compute.percentile(0.5) or 0.0) / NS_PER_MS
     evidence = [
-        this.broke(
-            f"{name} computes, {middle:.3f} ms a call in the middle{_within(one.compute)}", share, "share"
-        ),
+        this.broke(f"{name} computes, median {middle:.3f} ms a call{_within(one.compute)}", share, "share"),
         this.broke(f"times as long as {other}", longest / next_ns, "next"),
     ]
-    title = f"{name} is the slow stage: {_percent(share)} of what all functions work"
+    title = f"{name} is the slow stage: {_percent(share)} of all functions' compute time"
     return replace(case.takes(this.finding(title, evidence, GAIN), longest - next_ns), phase=name)
 
 
 @names_no_cause
 @rule(
-    limits={"queue": Limit(verdicts.QUEUE_BAD, "share", verdicts.REQUIREMENT), "worth": _WORTH},
+    limits={"queue": Limit(verdicts.QUEUE_BAD, "share", verdicts.REQUIREMENT), "worth": WORTH},
     causes=["small batches: each operation has its fixed cost", "many fields and rows: each cell is decoded"],
     changes=[
         Change([], "see below what an operation costs here: more rows a call, or fewer fields and rows"),
@@ -107,7 +110,7 @@ def queue_overhead(this: TraceRule, case: TraceCase) -> list[Finding]:
 @rule(
     limits={
         "part": Limit(0.5, "share", "ours: of an operation's time by the fitted model"),
-        "worth": _WORTH,
+        "worth": WORTH,
     },
     causes=[],
     changes=[],
@@ -124,7 +127,7 @@ def bound(this: TraceRule, case: TraceCase) -> list[Finding]:
         if not this.exceeds(gain.saved_ns / case.whole_ns, "worth"):
             continue
         shapes = f"{model.calls} operations of {model.shapes} shapes"
-        fitted = f"fitted to {shapes}, {_percent(model.error)} off in the middle"
+        fitted = f"fitted to {shapes}, median error {_percent(model.error)}"
         evidence = [
             this.broke(f"{gain.bound}, of a {name}'s time ({fitted})", gain.share, "part"),
             this.broke(f"saved by {gain.words}, of all time", gain.saved_ns / case.whole_ns, "worth"),
@@ -139,7 +142,7 @@ def bound(this: TraceRule, case: TraceCase) -> list[Finding]:
     limits={
         "chance": CHANCE,
         "slower": Limit(1.5, "times", "ours: as long as for any other unit, by their medians"),
-        "worth": _WORTH,
+        "worth": WORTH,
     },
     causes=["its machine is busy, its network slow, or its part of the samples larger"],
     changes=[
@@ -166,7 +169,7 @@ def straggling_unit(this: TraceRule, case: TraceCase) -> list[Finding]:
             continue
         words = f"{held.count} of {count} {name}s wait longest for it, {middle / NS_PER_MS:.3f} ms"
         evidence = [
-            this.broke(f"{words} in the middle, others {usual / NS_PER_MS:.3f} ms", factor, "slower"),
+            this.broke(f"{words} (median), others {usual / NS_PER_MS:.3f} ms", factor, "slower"),
             this.broke("chance of that many among equal units", chance, "chance"),
             this.broke("saved where it is like the others, of all time", saved / case.whole_ns, "worth"),
         ]
@@ -179,7 +182,7 @@ def straggling_unit(this: TraceRule, case: TraceCase) -> list[Finding]:
 @rule(
     limits={
         "metadata": Limit(0.4, "share", "measured: of a put of 64 KB on a healthy machine"),
-        "worth": _WORTH,
+        "worth": WORTH,
     },
     causes=["each put tells the controller of its samples and then stores their tags: two round trips"],
     changes=[
@@ -204,7 +207,7 @@ def metadata(this: TraceRule, case: TraceCase) -> Finding | None:
 
 
 @rule(
-    limits={"decode": Limit(0.4, "share", "ours: of the gets' time"), "worth": _WORTH},
+    limits={"decode": Limit(0.4, "share", "ours: of the gets' time"), "worth": WORTH},
     causes=["every row of every field is decoded separately"],
     changes=[
         Change(["select_fields"], "get only the fields that are used"),
@@ -268,7 +271,7 @@ def fluctuation(this: TraceRule, case: TraceCase) -> list[Finding]:
     ],
 )
 def low_throughput(this: TraceRule, case: TraceCase) -> list[Finding]:
-    """Most operations are below 100 MB/s and bound by their bytes or, where that is not known, large."""
+    """Most operations are below 100 MiB/s and bound by their bytes or, where that is not known, large."""
     found = []
     for kind, name, one in case.operations():
         share = one.slow / one.speed.weight if one.speed.weight else 0.0
@@ -279,7 +282,7 @@ def low_throughput(this: TraceRule, case: TraceCase) -> list[Finding]:
             continue
         middle = (one.speed.percentile(0.5) or 0.0) / MIB
         why = "" if gain is not None else "; whether bytes are the bound is not known"
-        words = f"{name}s below 100 MB/s, p50 {middle:.3g} MB/s{why}"
+        words = f"{name}s below 100 MiB/s, p50 {middle:.3g} MiB/s{why}"
         finding = this.finding(
             f"Throughput of {name}s is low for long", [this.broke(words, share, "slow")], GAIN
         )
@@ -305,70 +308,6 @@ def errors(this: TraceRule, case: TraceCase) -> Finding | None:
         for name, errors in list(failed.items())[:5]
     )
     return this.finding(f"{count} calls and operations failed", [this.broke(words, count, "failed")], GAIN)
-
-
-@rule(
-    limits={
-        "age": Limit(1.5, "", "ours: steps between a sample's first put and its use; one is asynchronous")
-    },
-    causes=[
-        "producers are ahead of the last consumer: samples wait in the queue",
-        "a slow function in between",
-    ],
-    changes=[Change([], "let producers wait: fewer samples in flight, or a limit on how old they may be")],
-)
-def stale_samples(this: TraceRule, case: TraceCase) -> Finding | None:
-    """The last consumer works on samples from many steps ago."""
-    lineage = case.report.lineage
-    age = None if lineage is None else lineage.mean_age
-    if lineage is None or age is None or not this.exceeds(age, "age"):
-        return None
-    waits = {
-        source: flow for (source, target), flow in lineage.flows.items() if target == lineage.last_consumer
-    }
-    source, flow = max(waits.items(), key=lambda item: item[1].residence.mean or 0.0)
-    stay = (flow.residence.mean or 0.0) / NS_PER_S
-    words = (
-        f"mean, at most {max(lineage.age)}; longest in the queue: what {source} puts, {stay:.3f} s on average"
-    )
-    evidence = [this.broke(words, age, "age")]
-    return this.finding(f"{lineage.last_consumer} uses samples that are {age:.1f} steps old", evidence, GAIN)
-
-
-@rule(
-    limits={
-        "last": Limit(0.5, "share", "ours: of the batches with samples of several processes"),
-        "chance": CHANCE,
-        "worth": _WORTH,
-    },
-    causes=["its samples take longer, or it has more of them"],
-    changes=[Change([], "look at this process: machine, length of its samples; spread them more evenly")],
-)
-def slow_producer(this: TraceRule, case: TraceCase) -> Finding | None:
-    """Batches wait for the samples of one particular process."""
-    lineage, wall = case.report.lineage, case.report.wall_ns
-    if lineage is None or not lineage.holders or not wall:
-        return None
-    name, one = max(lineage.holders.items(), key=lambda item: item[1].held.total)
-    processes = lineage.processes_per_get.mean or 2.0
-    chance = binomial_tail(one.last, one.batches, 1 / max(2.0, processes)) * len(lineage.holders)
-    share, held = one.last / one.batches, one.held.total
-    if not this.exceeds(share, "last") or chance > this.limits["chance"].value:
-        return None
-    if not this.exceeds(held / wall, "worth"):
-        return None
-    mean = (one.held.mean or 0.0) / NS_PER_MS
-    evidence = [
-        this.broke(
-            f"{one.last} of {one.batches} batches got its samples last, {mean:.3f} ms after the others",
-            share,
-            "last",
-        ),
-        this.broke("chance of that among equal processes", chance, "chance"),
-        this.broke("time that batches were held up, of the wall time", held / wall, "worth"),
-    ]
-    finding = this.finding(f"{name} holds up the batches", evidence, GAIN)
-    return replace(finding, cost_s=held / NS_PER_S, cost_share=held / wall)
 
 
 @rule(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from flagscale_perf.spine.units import printable
 from flagscale_perf.trace.analysis.source import Traces
-from flagscale_perf.trace.analysis.sums import NS, FunctionSums
+from flagscale_perf.trace.analysis.sums import NS
+from flagscale_perf.trace.sums import FunctionSums
 
 WIDTH = 80
 _VALUE_AT = 20
@@ -35,16 +36,20 @@ def _function(name: str, one: FunctionSums) -> list[str]:
     get, compute, put = one.parts()
     count, total = one.total.weight, one.total.total
     parts = (("平均GET耗时", get), ("平均COMPUTE耗时", compute), ("平均PUT耗时", put))
-    means = [_line(label, f"{_seconds(part / count)} ({_percent(part / total if total else 0.0)})")
-             for label, part in parts]  # fmt: skip
+    means = [
+        _line(label, f"{_seconds(part / count)} ({_percent(part / total if total else 0.0)})")
+        for label, part in parts
+    ]
     return [
-        rule, f"Function: {printable(name)}", rule,
+        rule,
+        f"Function: {printable(name)}",
+        rule,
         _line("调用次数", f"{round(count)}"),
         _line("平均总耗时", _seconds(total / count)),
         *means,
         _line("TQ总开销", _percent((get + put) / total if total else 0.0)),
         "",
-    ]  # fmt: skip
+    ]
 
 
 def _line(label: str, value: str) -> str:

@@ -12,11 +12,10 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from flagscale_perf.trace.analysis.indexes import Indexes, Piece
-from flagscale_perf.trace.analysis.lives import Nodes, cleared_exactly, in_turn
+from flagscale_perf.trace.analysis.lives import Indexes, Nodes, Piece, cleared_exactly, in_turn
 from flagscale_perf.trace.analysis.moves import Clear, Move, Moves, can_have
-from flagscale_perf.trace.analysis.spread import Spread
 from flagscale_perf.trace.records import Kind
+from flagscale_perf.trace.spread import Spread
 
 
 @dataclass
@@ -110,7 +109,7 @@ class Lineage:
         return sum(age * samples for age, samples in self.age.items()) / count if count else None
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Its content as JSON-ready data."""
         return {
             "consumed": self.consumed,
             "joined": self.joined,
@@ -123,9 +122,13 @@ class Lineage:
             "last_consumer": self.last_consumer or None,
             "age_in_steps": {str(age): samples for age, samples in sorted(self.age.items())},
             "flows": [
-                {"from": source, "to": target, "samples": flow.samples,
-                 "residence_ns": flow.residence.as_dict(),
-                 "steps": {str(steps): samples for steps, samples in sorted(flow.steps.items())}}
+                {
+                    "from": source,
+                    "to": target,
+                    "samples": flow.samples,
+                    "residence_ns": flow.residence.as_dict(),
+                    "steps": {str(steps): samples for steps, samples in sorted(flow.steps.items())},
+                }
                 for (source, target), flow in self.flows.items()
             ],
             "holders": {
@@ -135,7 +138,7 @@ class Lineage:
             "made": self.made,
             "never_consumed": {"cleared": self.cleared, "left": self.left},
             "operations_left_out": self.left_out,
-        }  # fmt: skip
+        }
 
 
 class _Steps:

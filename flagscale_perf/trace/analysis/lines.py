@@ -28,7 +28,7 @@ _STARTED = b"FUNCTION_START"
 _WAITS = {b"TQ_CLIENT_WAIT_START", b"TQ_CLIENT_WAIT_END"}  # have no figures that are summed up
 _STARTS = _WAITS | {end.removeprefix(b"stage=").replace(b"_END", b"_START") for end in _ENDS}
 _ANSI = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
-_REPEATED = re.compile(rb"\s*\[repeated (\d+)x across cluster\].*", re.DOTALL)
+_REPEATED = re.compile(rb"\s*\[repeated (\d{1,9})x across cluster\].*", re.DOTALL)
 _WORKER = re.compile(rb"pid=(\d+)(?:, ip=([^)\s]+))?")
 _FILE_PID = re.compile(r"(?:^tq_trace_|^worker-.*-)(\d+)\.")
 _MAX_WORKERS = 1 << 16

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from flagscale_perf.trace.analysis.spread import Spread
+from flagscale_perf.trace.spread import Spread
 
 MIN_CALLS, MIN_SHAPES = 30, 3
 MAX_SHAPES = 512
@@ -141,7 +141,7 @@ def fit(shapes: Shapes) -> Model:
         errors.add(abs(made - middle) / middle, shape.times.count)
     error = errors.percentile(0.5) or 0.0
     if error > MAX_ERROR:
-        return replace(empty, reason=f"times do not follow the shape: {100 * error:.0f} % off in the middle")
+        return replace(empty, reason=f"times do not follow the shape: median error {100 * error:.0f} %")
     return replace(model, error=error)
 
 

@@ -10,6 +10,7 @@ from flagscale_perf.trace.records import CallRecord, ClearRecord, KeysRecord, Ki
 
 CLOCKS_AGREE_NS = NS_PER_S  # ours: of machines whose clocks are kept by NTP or PTP
 MAX_KEPT = 1_000_000  # puts and gets, and calls: later ones are summed up but not joined
+MAX_SAMPLES = 100_000_000  # of puts, gets and clears together: likewise
 
 Ranges = tuple[tuple[int, int], ...]  # first index and count of each
 
@@ -106,7 +107,7 @@ class Moves:
         works: calls, by process and number.
         clears: of samples.
         keys: by partition and number of the key, when each index was given it.
-        left_out: puts and gets beyond `MAX_KEPT`.
+        left_out: puts and gets beyond `MAX_KEPT`, or with samples beyond `MAX_SAMPLES`.
     """
 
     def __init__(self) -> None:
@@ -114,16 +115,17 @@ class Moves:
         self.works: dict[tuple[str, int], Work] = {}
         self.clears: list[Clear] = []
         self.keys: dict[tuple[str, int], dict[int, int]] = {}
-        self.left_out = 0
+        self.left_out = self._samples = 0
 
-    def add(self, one: OperationRecord, process: str, what: What, offset_ns: int) -> None:
-        """Adds the next operation; `offset_ns` from its clock to the common one."""
+    def add(self, one: OperationRecord, process: str, what: What) -> None:
+        """Adds the next operation."""
         if one.error:
             return
-        if len(self.moves) == MAX_KEPT:
+        ranges = what.ranges if what.ranges is not None else _span(one)
+        if len(self.moves) == MAX_KEPT or not self._has_room(ranges):
             self.left_out += 1
             return
-        kind, start_ns = Kind(one.operation), one.start_ns + offset_ns
+        kind, start_ns = Kind(one.operation), one.start_ns
         end_ns = start_ns + one.total_ns
         # The controller knows of a put's samples while the put still waits for its answer, and then for tags.
         late_ns = (one.notify_ns or 0) + (one.tags_ns or 0) if kind is Kind.PUT else 0
@@ -131,31 +133,45 @@ class Moves:
             Move(
                 kind, process, one.call, start_ns, end_ns,
                 start_ns if kind is Kind.GET else end_ns - late_ns,
-                what.partition, what.ranges if what.ranges is not None else _span(one), one.rows,
-                what.fields, one.step, one.weight_milli / 1000,
+                what.partition, ranges, one.rows, what.fields, one.step, one.weight_milli / 1000,
             )
         )  # fmt: skip
 
-    def add_keys(self, record: KeysRecord, partition: str, offset_ns: int) -> None:
-        """Adds keys, the latest time for each index; `offset_ns` as of an operation."""
+    def add_keys(self, record: KeysRecord, partition: str) -> None:
+        """Adds keys, the latest time for each index."""
         for index, key in pairs_of(record.keys):
             if (partition, key) in self.keys or len(self.keys) < MAX_KEPT:
-                self.keys.setdefault((partition, key), {})[index] = record.at_ns + offset_ns
+                self.keys.setdefault((partition, key), {})[index] = record.at_ns
 
-    def add_call(self, call: CallRecord, process: str, function: str, offset_ns: int) -> None:
+    def add_call(self, call: CallRecord, process: str, function: str) -> None:
         """Adds the next call."""
         if len(self.works) < MAX_KEPT:
-            start_ns = call.start_ns + offset_ns
             self.works[process, call.number] = Work(
-                process, function, start_ns, start_ns + call.total_ns, call.get_ns, call.compute_ns,
-                call.put_ns, call.step,
-            )  # fmt: skip
+                process,
+                function,
+                call.start_ns,
+                call.start_ns + call.total_ns,
+                call.get_ns,
+                call.compute_ns,
+                call.put_ns,
+                call.step,
+            )
 
-    def add_clear(self, one: ClearRecord, partition: str, offset_ns: int) -> None:
+    def add_clear(self, one: ClearRecord, partition: str) -> None:
         """Adds the next clear, or the next part of one."""
         ranges = None if one.is_partition else pairs_of(one.ranges)
         is_known = not one.error and (bool(one.is_partition) or not one.is_cut)
-        self.clears.append(Clear(one.start_ns + offset_ns, partition, ranges, is_known))
+        if not self._has_room(ranges):
+            ranges, is_known = (), False
+        self.clears.append(Clear(one.start_ns, partition, ranges, is_known))
+
+    def _has_room(self, ranges: Ranges | None) -> bool:
+        """Whether that many samples may still be followed one by one; if so, they are counted."""
+        samples = sum(count for _, count in ranges or ())
+        if self._samples + samples > MAX_SAMPLES:
+            return False
+        self._samples += samples
+        return True
 
     def function_of(self, move: Move) -> str:
         """The function in which the move was made; outside of any, the label of its process."""

@@ -38,7 +38,7 @@ def remarks_of(traces: Traces) -> list[str]:
         fields = _some([name for name, _ in traces.unsized.most_common()])
         said.append(
             f"{traces.unsized_count:,} operations have fields whose bytes are not known ({fields}): lines and"
-            " run file have the bytes of their other fields; MB, MB/s and what an operation costs are"
+            " run file have the bytes of their other fields; MiB, MiB/s and what an operation costs are"
             " of the other operations"
         )
     if traces.unended:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from flagscale_perf.analysis.blocks import REPORT_VERSION
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.trace.analysis import verdicts
 from flagscale_perf.trace.analysis.lineage import Lineage, join
 from flagscale_perf.trace.analysis.model import Model, fit
-from flagscale_perf.trace.analysis.source import Traces, read_traces
-from flagscale_perf.trace.analysis.sums import FunctionSums, OperationSums, Sums
+from flagscale_perf.trace.analysis.source import Traces
+from flagscale_perf.trace.analysis.sums import JudgedOperations, Sums
 from flagscale_perf.trace.records import Kind
-
-REPORT_VERSION = 1
+from flagscale_perf.trace.sums import FunctionSums
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class TraceReport:
         return None if first is None else self.sums.last_ns - first
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Its content as JSON-ready data."""
         total, get, compute, put = self.sums.overall()
         reading = self.traces.reading
         return {
@@ -61,8 +60,13 @@ class TraceReport:
                 "is_exact": self.sums.traces.is_exact,
                 "calls_without_id": self.sums.without_id,
             },
-            "calls": {"count": self.sums.calls, "total_ns": total, "get_ns": get, "compute_ns": compute,
-                      "put_ns": put},
+            "calls": {
+                "count": self.sums.calls,
+                "total_ns": total,
+                "get_ns": get,
+                "compute_ns": compute,
+                "put_ns": put,
+            },
             "functions": {name: _function(one) for name, one in self.sums.functions.items()},
             "processes": [
                 {"process": process, "function": name} | _function(one)
@@ -82,7 +86,7 @@ class TraceReport:
             "not_judged": self.unjudged,
             "events": self.traces.events,
             "complete_files": self.traces.complete,
-        }  # fmt: skip
+        }
 
     def _operation(self, kind: Kind) -> dict[str, Any]:
         one, model = self.sums.operations[kind], self.models[kind]
@@ -99,13 +103,13 @@ class TraceReport:
         }
 
 
-def bound_of(one: OperationSums, model: Model) -> str | None:
+def bound_of(one: JudgedOperations, model: Model) -> str | None:
     """What most of a usual operation's time is spent on; None without a model."""
     shape = usual(one)
     return model.bound(*shape) if model and shape is not None else None
 
 
-def usual(one: OperationSums) -> tuple[float, float, float] | None:
+def usual(one: JudgedOperations) -> tuple[float, float, float] | None:
     """Rows, fields and bytes of the operations that take the most time; None if no shape is known."""
     shape = one.shapes.usual()
     return None if shape is None else (shape.rows, shape.fields, shape.size_bytes / shape.times.count)
@@ -125,13 +129,6 @@ def _function(one: FunctionSums) -> dict[str, Any]:
         "compute_share": one.compute_share,
         "verdict": verdicts.of_queue(one.queue_share),
     }
-
-
-def read_report(paths: Sequence[Path]) -> TraceReport:
-    """The report of run files, logs or directories. Raises PerfError for anything else."""
-    from flagscale_perf.trace.analysis.findings import judge  # it needs the report that it completes
-
-    return judge(report_of(read_traces(paths)))
 
 
 def report_of(traces: Traces) -> TraceReport:

@@ -47,7 +47,7 @@ class Sample:
     events: list[Event]
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Its content as JSON-ready data."""
         events = [one._asdict() for one in self.events]
         return {"partition": self.partition, "index": self.index, "events": events}
 

@@ -8,17 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flagscale_perf.analysis.job import Clocks
 from flagscale_perf.analysis.log_files import held, log_files, older_parts
-from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine, mates_of
+from flagscale_perf.analysis.run_file import Reading
+from flagscale_perf.analysis.session import Course, Session
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.facts import words_of
-from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
-from flagscale_perf.spine.records import GOOD_ENDS, KILLED, EventRecord, RunEnd, RunHeader
-from flagscale_perf.spine.session import labels_of, session_of
-from flagscale_perf.trace.analysis.log_reader import LogReader
-from flagscale_perf.trace.analysis.losses import Losses
+from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.spine.session import session_of
+from flagscale_perf.trace.analysis.log_reader import LogReader, Losses
 from flagscale_perf.trace.analysis.moves import Moves, Ranges, What, pairs_of
 from flagscale_perf.trace.analysis.sums import Sums
 from flagscale_perf.trace.records import (
@@ -37,12 +35,14 @@ from flagscale_perf.trace.records import (
 )
 from flagscale_perf.trace.unended import End, Unended
 
-RUNNING = "running"
-MAX_EVENTS = 20
 _BEGUN = {
-    Begun.PUT: "a put", Begun.GET: "a get", Begun.CALL: "the get", Begun.COMPUTE: "the compute",
-    Begun.CALL_PUT: "the put", Begun.WAIT: "a wait for samples",
-}  # fmt: skip
+    Begun.PUT: "a put",
+    Begun.GET: "a get",
+    Begun.CALL: "the get",
+    Begun.COMPUTE: "the compute",
+    Begun.CALL_PUT: "the put",
+    Begun.WAIT: "a wait for samples",
+}
 
 
 @dataclass
@@ -63,7 +63,6 @@ class Traces:
         unended: operations and calls that began and have no end, in words.
         unsized: by field whose bytes are not known, in how many operations.
         unsized_count: operations with such fields.
-        hosts: of the run files read, with the session of the first one on each.
     """
 
     title: str
@@ -79,7 +78,6 @@ class Traces:
     unended: list[str] = field(default_factory=list)
     unsized: Counter[str] = field(default_factory=Counter)
     unsized_count: int = 0
-    hosts: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_text(self) -> bool:
@@ -97,48 +95,29 @@ def read_traces(paths: Sequence[Path]) -> Traces:
     if len(runs) < len(paths):
         other = next(path for path in paths if path not in runs)
         raise PerfError(f"{str(other)!r} is a log and {str(runs[0])!r} a run file: give only one kind")
-    found = {each.resolve(): each for path in runs for each in (path, *mates_of(path))}
-    return _of_runs(list(found.values()))
+    return _of_session(Session(*runs))
 
 
 def _is_run(path: Path) -> bool:
     return path.is_file() and session_of(path.name) is not None
 
 
-def _of_runs(paths: Sequence[Path]) -> Traces:
-    headers = [RunFile(path).header for path in paths]
-    labels = labels_of(headers[0])
-    job = headers[0].facts.get("job") or ""
-    machines = f"{len(paths)} machines" if len(paths) > 1 else ""
+def _of_session(session: Session) -> Traces:
+    header, count = session.header, len(session.files)
+    job, machines = str(header.facts.get("job") or ""), f"{count} machines" if count > 1 else ""
     traces = Traces(
-        title=f"Queue traces of session {headers[0].session_id}",
-        subject=", ".join(filter(None, (str(job), _versions(headers[0]), machines))),
-        begun=labels.at(headers[0].start_wall_ns).isoformat(sep=" "),
+        title=f"Queue traces of session {header.session_id}",
+        subject=", ".join(filter(None, (job, _versions(header), machines))),
+        begun=session.begun,
         moves=Moves(),
-    )  # fmt: skip
-    clocks = Clocks(headers[0])
-    kinds: Counter[str] = Counter()
-    bad: list[SkippedLine] = []
-    states: list[str] = []
-    skipped = 0
-    for path, header in zip(paths, headers, strict=True):
-        reader = RunReader(traces, clocks.offset_ns(header), has_hosts=len(paths) > 1)
-        run = RunFile(path)
-        for record in run:
-            reader.add(record)
-        traces.unended += reader.unended()
-        kinds.update(reader.kinds)
-        skipped += run.skipped
-        bad += [SkippedLine(line.number, line.reason) for line in run.bad_lines]
-        states.append(reader.end or (RUNNING if run.is_live() else KILLED))
-    traces.state = max(states, key=_urgency)
-    traces.reading = Reading(str(paths[0]), dict(kinds), skipped, bad)
+    )
+    reader = RunReader(traces, session.course)
+    for record in session:
+        reader.add(record)
+    reader.settle()
+    traces.unended = reader.unended()
+    traces.state, traces.reading = session.state, session.reading
     return traces
-
-
-def _urgency(state: str) -> int:
-    """Of the states of several machines, the highest is the job's."""
-    return 1 if state == RUNNING else 0 if state in GOOD_ENDS else 2
 
 
 def _versions(header: RunHeader) -> str:
@@ -147,34 +126,20 @@ def _versions(header: RunHeader) -> str:
 
 
 class RunReader:
-    """Adds the records of one run file to the traces.
+    """Adds the records of run files to the traces, each once its session's course has it."""
 
-    Attributes:
-        kinds: how many records of each kind.
-        end: how the run ended; empty as long as none is recorded.
-    """
-
-    def __init__(self, traces: Traces, offset_ns: int = 0, has_hosts: bool = False) -> None:
-        """`has_hosts`: if processes of several hosts must be told apart."""
-        self._traces, self._offset_ns = traces, offset_ns
-        self._has_hosts, self._host = has_hosts, ""
-        self._names: dict[tuple[int, int], str] = {}
+    def __init__(self, traces: Traces, course: Course) -> None:
+        self._traces, self._course = traces, course
+        self.name, self.label = course.name, course.label
         self._field_sets: dict[tuple[int, int], frozenset[str]] = {}
-        self._labels: dict[int, str] = {}
         self._unended: dict[int, Unended] = {}
         self._newest_ns = 0
         self._before: dict[int, list[RowsRecord | UnitsRecord]] = {}
-        self._ended: dict[int, ProcessRecord] = {}
-        self.kinds: Counter[str] = Counter()
-        self.end = ""
 
     def add(self, record: Any) -> None:
         """Adds the next record."""
-        self.kinds[type(record).__name__] += 1
         self._follow(record)
         match record:
-            case RunHeader() if self._has_hosts and record.host:
-                self._host = self._place(record.host, record.session_id)
             case OperationRecord() if record.operation in KINDS:
                 self._operation(record)
             case CallRecord() | WaitRecord():
@@ -183,22 +148,22 @@ class RunReader:
                 self._before.setdefault(record.process, []).append(record)
             case ClearRecord() | KeysRecord() if self._traces.moves is not None:
                 self._of_partition(record, self._traces.moves)
-            case NameRecord() | FieldsRecord() | UnsizedRecord():
+            case FieldsRecord() | UnsizedRecord():
                 self._named(record)
-            case ProcessRecord():
-                self._process(record)
-            case EventRecord() if len(self._traces.events) < MAX_EVENTS:
-                self._traces.events.append(f"{record.name}: {record.text}")
-            case RunEnd():
-                self.end = record.reason
-                self._traces.losses.dropped += record.dropped
+
+    def settle(self) -> None:
+        """Takes what the session's course knows so far of losses and events."""
+        course, losses = self._course, self._traces.losses
+        losses.dropped = course.dropped + sum(each.dropped for each in course.processes.values())
+        losses.lost, losses.uncertain = course.lost, course.uncertain
+        self._traces.events = list(course.events)
 
     def _of_partition(self, record: ClearRecord | KeysRecord, moves: Moves) -> None:
         partition = self.name(record.process, record.partition)
         if isinstance(record, ClearRecord):
-            moves.add_clear(record, partition, self._offset_ns)
+            moves.add_clear(record, partition)
         else:
-            moves.add_keys(record, partition, self._offset_ns)
+            moves.add_keys(record, partition)
 
     def _follow(self, record: Any) -> None:
         if isinstance(record, StartRecord | End):
@@ -213,37 +178,21 @@ class RunReader:
 
     def _words(self, begun: StartRecord) -> str:
         age_s = (self._newest_ns - begun.at_ns) / NS_PER_S
-        ended = self._ended.get(begun.process)
+        ended = self._course.processes.get(begun.process)
         who = self.label(begun.process) + (f" ({ended.end})" if ended and ended.end else "")
         function, partition = (self.name(begun.process, name) for name in (begun.function, begun.partition))
         what = _BEGUN[Begun(begun.begun)] + (f" in partition {partition}" if partition else "")
         what += f" of {function}" if function else ""
         return f"{who}: {what}, begun {age_s:.3f} s before the newest record"
 
-    def _named(self, record: NameRecord | FieldsRecord | UnsizedRecord) -> None:
+    def _named(self, record: FieldsRecord | UnsizedRecord) -> None:
         key = record.process, record.number
-        if isinstance(record, NameRecord):
-            self._names[key] = record.text
-            return
         names = {self.name(record.process, number) for number in record.fields}
         if isinstance(record, UnsizedRecord):
             self._traces.unsized.update(names)
             self._traces.unsized_count += 1
         else:
             self._field_sets[key] = self._field_sets.get(key, frozenset()) | names
-
-    def _place(self, host: str, session_id: str) -> str:
-        """What is added to the names of a file's processes; containers of one host are told apart."""
-        is_first = self._traces.hosts.setdefault(host, session_id) == session_id
-        return f"@{host}" if is_first else f"@{host}/{session_id}"
-
-    def name(self, process: int, number: int) -> str:
-        """The name with this number."""
-        return self._names.get((process, number), f"name {number}") if number else ""
-
-    def label(self, process: int) -> str:
-        """The label of a process."""
-        return self._labels.get(process, f"process {process}{self._host}")
 
     def _operation(self, one: OperationRecord) -> None:
         process = self.label(one.process)
@@ -255,7 +204,7 @@ class RunReader:
         if self._traces.moves is not None:
             partition = self.name(one.process, one.partition)
             fields = None if one.field_set is None else self._field_sets.get((one.process, one.field_set))
-            self._traces.moves.add(one, process, What(partition, rows, fields), self._offset_ns)
+            self._traces.moves.add(one, process, What(partition, rows, fields))
 
     def _own(self, one: OperationRecord) -> tuple[Ranges | None, dict[str, int]]:
         """What was recorded just before this operation: its ranges, None if there are none, or more than are
@@ -281,16 +230,7 @@ class RunReader:
         process, function = self.label(call.process), self.name(call.process, call.function) or "(no name)"
         self._traces.sums.add_call(call, process, function, self.name(call.process, call.error))
         if self._traces.moves is not None:
-            self._traces.moves.add_call(call, process, function, self._offset_ns)
-
-    def _process(self, record: ProcessRecord) -> None:
-        self._labels[record.number] = f"{record.title} {record.pid}{self._host}"
-        losses, before = self._traces.losses, self._ended.get(record.number)
-        losses.dropped += record.dropped - (before.dropped if before else 0)
-        losses.lost += (record.lost or 0) - ((before.lost or 0) if before else 0)
-        if record.end is not None and record.lost is None:
-            losses.uncertain.append(self.label(record.number))
-        self._ended[record.number] = record
+            self._traces.moves.add_call(call, process, function)
 
 
 def _of_logs(paths: Sequence[Path]) -> Traces:

@@ -1,136 +1,114 @@
-"""Sums over calls and operations, whether they come from records or from lines of text."""
+"""What a report sums up of calls, operations and waits, from records or from lines of text."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import Any
 
+from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.trace.analysis.columns import MIB, Operations
 from flagscale_perf.trace.analysis.model import Shapes
-from flagscale_perf.trace.analysis.spread import Distinct, Spread
-from flagscale_perf.trace.analysis.waits import Waits
-from flagscale_perf.trace.records import CallRecord, Kind, OperationRecord, WaitRecord
+from flagscale_perf.trace.records import ONE, CallRecord, Kind, OperationRecord, WaitRecord
+from flagscale_perf.trace.spread import Distinct, Spread
+from flagscale_perf.trace.sums import FunctionSums, OperationSums
 
-STAGES = {
-    Kind.PUT: ("select", "serialize", "unit", "notify", "tags"),
-    Kind.GET: ("unit", "decode", "pack"),
-}
-OTHER = "other"
 NS = 1_000_000_000
 MAX_FUNCTIONS = 10_000  # over all processes; more than these are ids rather than functions
 MANY = "(more)"
+LONG_NS = 100 * NS_PER_MS  # ours: an answer takes some milliseconds; one that takes longer was waited for
 _SLOW = 100 * MIB  # bytes a second
 _NO_WAITS: Mapping[str, int] = {}
 
 
 @dataclass
-class FunctionSums:
-    """Calls of one function, in one process or in all. Times in nanoseconds.
+class JudgedOperations(OperationSums):
+    """With what a report says of them beyond a summary.
 
     Attributes:
-        errors: by name.
-        total, get, compute, put: of the calls that ended.
-        by_ratio: of the text: get, compute and put by the shares that a call's last line has, and how many.
-        rows: samples.
-    """
-
-    errors: Counter[str] = field(default_factory=Counter)
-    total: Spread = field(default_factory=Spread)
-    get: Spread = field(default_factory=Spread)
-    compute: Spread = field(default_factory=Spread)
-    put: Spread = field(default_factory=Spread)
-    by_ratio: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0, 0.0])
-    rows: int = 0
-
-    def merge(self, other: FunctionSums) -> None:
-        """Adds the other's calls."""
-        self.errors.update(other.errors)
-        for name in ("total", "get", "compute", "put"):
-            getattr(self, name).merge(getattr(other, name))
-        self.by_ratio = [own + more for own, more in zip(self.by_ratio, other.by_ratio, strict=True)]
-        self.rows += other.rows
-
-    def add_shares(self, total_ns: float, percents: Sequence[float], weight: float = 1.0) -> None:
-        """Adds the shares of stages in a call's last line."""
-        kept = self.by_ratio
-        for place, percent in enumerate(percents):
-            kept[place] += percent / 100 * total_ns * weight
-        kept[3] += 1
-
-    @property
-    def calls(self) -> int:
-        """Number of calls recorded."""
-        return self.total.count
-
-    def parts(self) -> tuple[float, float, float]:
-        """Get, compute and put over all calls: from their own lines, or from the shares if lines are
-        missing.
-        """
-        own = (self.get, self.compute, self.put)
-        if self.by_ratio[3] and any(part.count < self.by_ratio[3] for part in own):
-            return self.by_ratio[0], self.by_ratio[1], self.by_ratio[2]
-        return self.get.total, self.compute.total, self.put.total
-
-    @property
-    def queue(self) -> float:
-        """Get and put together."""
-        get, _, put = self.parts()
-        return get + put
-
-    @property
-    def queue_share(self) -> float | None:
-        """Share of get and put in the calls' time; None if there are no calls."""
-        return self.queue / self.total.total if self.total.total else None
-
-    @property
-    def compute_share(self) -> float | None:
-        """Share of the function's own work."""
-        return self.parts()[1] / self.total.total if self.total.total else None
-
-
-@dataclass
-class OperationSums:
-    """The client's operations of one kind. Times in nanoseconds.
-
-    Attributes:
-        errors: by name.
-        total: of all of them.
         speed: bytes a second of those whose bytes are known.
-        size, rows, fields: of an operation.
+        fields: of an operation.
         slow: of those with a speed, how many (by weight) lie below the limit of the requirement.
-        stages: by name; those that were measured.
-        measured: by name, time of the operations in which the stage was measured.
         units: by the storage unit that was waited for longest, how long.
         waits: by storage unit, of the operations that asked several: how long each was waited for.
         held: by the unit that was waited for longest there, how much longer than for the next.
         shapes: for the cost model.
     """
 
-    errors: Counter[str] = field(default_factory=Counter)
-    total: Spread = field(default_factory=Spread)
     speed: Spread = field(default_factory=Spread)
-    size: Spread = field(default_factory=Spread)
-    rows: Spread = field(default_factory=Spread)
     fields: Spread = field(default_factory=Spread)
     slow: float = 0.0
-    stages: dict[str, Spread] = field(default_factory=dict)
-    staged: float = 0.0
     units: dict[str, Spread] = field(default_factory=dict)
     waits: dict[str, Spread] = field(default_factory=dict)
     held: dict[str, Spread] = field(default_factory=dict)
     shapes: Shapes = field(default_factory=Shapes)
 
-    def waterfall(self) -> list[tuple[str, float, float]]:
-        """For each stage: its name, the time of all operations in which it was measured, and its share of
-        that; last, the time outside of the stages.
-        """
-        rows = [(name, spread.total, spread.total / self.staged) for name, spread in self.stages.items()]
-        if not rows or not self.staged:
-            return []
-        left = max(0.0, self.staged - sum(total for _, total, _ in rows))
-        return [*rows, (OTHER, left, left / self.staged)]
+    def add_judged(self, one: OperationRecord, unit: str, waits: Mapping[str, int]) -> None:
+        """Adds what is beyond `add` of an operation that succeeded."""
+        weight = one.weight_milli / ONE
+        self.add_speeds((one.total_ns,), (one.size_bytes,), weight)
+        self.fields.add(one.fields, weight)
+        if one.size_bytes is not None:
+            self.shapes.add(one.rows, one.fields, one.size_bytes, one.total_ns)
+        if unit and one.slowest_unit_ns is not None:
+            self.units.setdefault(unit, Spread()).add(one.slowest_unit_ns, weight)
+        for name, wait_ns in waits.items():
+            self.waits.setdefault(name, Spread()).add(wait_ns, weight)
+        if len(waits) > 1:
+            (last, longest_ns), (_, next_ns) = sorted(waits.items(), key=lambda item: -item[1])[:2]
+            self.held.setdefault(last, Spread()).add(longest_ns - next_ns, weight)
+
+    def add_speeds(self, times: Sequence[float], sizes: Sequence[float | None], weight: float) -> None:
+        """Adds the throughput of operations by the time and the bytes of each."""
+        speeds = [size * NS / took for took, size in zip(times, sizes, strict=True) if size and took > 0]
+        self.speed.extend(speeds, weight)
+        self.slow += weight * sum([speed < _SLOW for speed in speeds])
+
+
+@dataclass
+class Waits:
+    """One consumer's requests for samples in one process. It has waited from the first request that found too
+    few samples until the answer that had them, or through one request that took long. Its first samples are
+    left out, which must be made first, and so is what nothing has come of.
+
+    Attributes:
+        requests: for samples.
+        unanswered: those that found too few, or failed.
+        answered: those that got samples.
+        waited: of these, how many were waited for.
+        waited_ns: for all of them.
+        first_ns: waited for the first samples.
+    """
+
+    requests: int = 0
+    unanswered: int = 0
+    answered: int = 0
+    waited: int = 0
+    waited_ns: int = 0
+    first_ns: int = 0
+    _since: dict[str, int] = field(default_factory=dict)  # by partition: the first request that found too few
+
+    def add(self, wait: WaitRecord, partition: str) -> None:
+        """Adds the next request."""
+        self.requests += 1
+        if wait.error or not wait.rows:
+            self.unanswered += 1
+            self._since.setdefault(partition, wait.start_ns)
+            return
+        since_ns = self._since.pop(partition, None)
+        took_ns = wait.start_ns + wait.total_ns - (wait.start_ns if since_ns is None else since_ns)
+        has_waited = since_ns is not None or took_ns >= LONG_NS
+        self.answered += 1
+        if has_waited and self.answered == 1:
+            self.first_ns = took_ns
+        elif has_waited:
+            self.waited += 1
+            self.waited_ns += took_ns
+
+    def as_dict(self) -> dict[str, Any]:
+        """Its content as JSON-ready data."""
+        return {name: value for name, value in vars(self).items() if name != "_since"}
 
 
 class Sums:
@@ -148,7 +126,7 @@ class Sums:
 
     def __init__(self) -> None:
         self.by_process: dict[tuple[str, str], FunctionSums] = {}
-        self.operations = {kind: OperationSums() for kind in Kind}
+        self.operations = {kind: JudgedOperations() for kind in Kind}
         self.operations_by: dict[tuple[str, Kind], Spread] = {}
         self.waits: dict[tuple[str, str], Waits] = {}
         self.traces = Distinct()
@@ -203,17 +181,7 @@ class Sums:
 
     def add_call(self, call: CallRecord, process: str, function: str, error: str) -> None:
         """Adds a call record, with its names resolved."""
-        weight = call.weight_milli / 1000
-        one = self.of(process, function)
-        one.total.add(call.total_ns, weight)
-        one.get.add(call.get_ns, weight)
-        if call.compute_ns is not None:
-            one.compute.add(call.compute_ns, weight)
-        if call.put_ns is not None:
-            one.put.add(call.put_ns, weight)
-        if error:
-            one.errors[error] += 1
-        one.rows += call.rows or 0
+        self.of(process, function).add(call, error)
         self.trace(call.trace_id.encode("utf-8", "surrogatepass"))
         self._seen(call.start_ns, call.total_ns)
 
@@ -221,32 +189,12 @@ class Sums:
         self, one: OperationRecord, process: str, unit: str, error: str, waits: Mapping[str, int] = _NO_WAITS
     ) -> None:
         """Adds an operation record, with its names resolved; `waits` by storage unit, if it asked several."""
-        kind, weight = Kind(one.operation), one.weight_milli / 1000
-        sums = self.operations[kind]
-        self._add(sums, kind, process, (one.total_ns,), weight)
+        kind = Kind(one.operation)
+        self.operations[kind].add(one, error)
+        if not error:
+            self.operations[kind].add_judged(one, unit, waits)
+        self._of_process(process, kind).add(one.total_ns, one.weight_milli / ONE)
         self._seen(one.start_ns, one.total_ns)
-        if error:
-            sums.errors[error] += 1
-            return
-        self._sizes(sums, (one.total_ns,), (one.size_bytes,), weight)
-        sums.rows.add(one.rows, weight)
-        sums.fields.add(one.fields, weight)
-        if one.size_bytes is not None:
-            sums.shapes.add(one.rows, one.fields, one.size_bytes, one.total_ns)
-        times = [(name, getattr(one, f"{name}_ns")) for name in STAGES[kind]]
-        if all(took is None for _, took in times):
-            return
-        sums.staged += one.total_ns * weight
-        for name, took in times:
-            if took is not None:
-                sums.stages.setdefault(name, Spread()).add(took, weight)
-        if unit and one.slowest_unit_ns is not None:
-            sums.units.setdefault(unit, Spread()).add(one.slowest_unit_ns, weight)
-        for name, wait_ns in waits.items():
-            sums.waits.setdefault(name, Spread()).add(wait_ns, weight)
-        if len(waits) > 1:
-            (last, longest_ns), (_, next_ns) = sorted(waits.items(), key=lambda item: -item[1])[:2]
-            sums.held.setdefault(last, Spread()).add(longest_ns - next_ns, weight)
 
     def add_wait(self, wait: WaitRecord, process: str, task: str, partition: str) -> None:
         """Adds a request for samples, with its names resolved."""
@@ -255,30 +203,20 @@ class Sums:
         self.waits.setdefault((process, task), Waits()).add(wait, partition)
         self._seen(wait.start_ns, wait.total_ns)
 
-    def _add(
-        self, sums: OperationSums, kind: Kind, process: str, times: Sequence[float], weight: float
-    ) -> None:
-        sums.total.extend(times, weight)
-        self.operations_by.setdefault((process, kind), Spread()).extend(times, weight)
-
-    @staticmethod
-    def _sizes(
-        sums: OperationSums, times: Sequence[float], sizes: Sequence[float | None], weight: float
-    ) -> None:
-        sums.size.extend([size for size in sizes if size is not None], weight)
-        speeds = [size * NS / took for took, size in zip(times, sizes, strict=True) if size and took > 0]
-        sums.speed.extend(speeds, weight)
-        sums.slow += weight * sum([speed < _SLOW for speed in speeds])
+    def _of_process(self, process: str, kind: Kind) -> Spread:
+        return self.operations_by.setdefault((process, kind), Spread())
 
     def add_text(self, process: str, told: Operations) -> None:
         """Adds operations read from lines of text."""
         kind = Kind(told.kind)
         sums, times = self.operations[kind], [took * NS for took in told.seconds]
-        self._add(sums, kind, process, times, told.weight)
+        sums.total.extend(times, told.weight)
+        self._of_process(process, kind).extend(times, told.weight)
         if told.error:
             sums.errors[told.error] += len(times)
             return
-        self._sizes(sums, times, told.sizes, told.weight)
+        sums.size.extend([size for size in told.sizes if size is not None], told.weight)
+        sums.add_speeds(times, told.sizes, told.weight)
         shaped = [
             (rows, fields, size, took)
             for rows, fields, size, took in zip(told.rows, told.fields, told.sizes, times, strict=True)

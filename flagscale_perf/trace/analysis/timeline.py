@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Arrow, Item, Name, Span, Timeline, Track
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.trace.analysis.lineage import join
 from flagscale_perf.trace.analysis.moves import Moves
 from flagscale_perf.trace.analysis.source import RunReader, Traces
-from flagscale_perf.trace.analysis.sums import STAGES
+from flagscale_perf.trace.figures import stages_ns
 from flagscale_perf.trace.records import (
     KINDS,
     CallRecord,
@@ -35,19 +36,19 @@ _DRAWN = (
 )
 
 
-def timeline(header: RunHeader) -> Timeline:
-    """The timeline of the session with this header."""
-    drawn = _Drawn()
+def timeline(session: Session) -> Timeline:
+    """The timeline of a session."""
+    drawn = _Drawn(session)
     own = dict.fromkeys(_DRAWN, drawn.items)
-    return Timeline(header, own, rest=drawn.arrows)
+    return Timeline(session.header, own, rest=drawn.arrows)
 
 
 class _Drawn:
     """Makes spans as records come, and the arrows at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, session: Session) -> None:
         self._traces = Traces("", "", moves=Moves())
-        self._reader = RunReader(self._traces, has_hosts=True)
+        self._reader = RunReader(self._traces, session.course)
         self._ends: dict[tuple[int, int], list[int]] = {}  # of the last span in each lane
         self._tracks: list[Track] = []  # of the moves
         self._last = Track(_FIRST, 0)
@@ -76,20 +77,32 @@ class _Drawn:
     def _call(self, call: CallRecord) -> Iterator[Item]:
         name = self._reader.name(call.process, call.function)
         stages = (("get", call.get_ns), ("compute", call.compute_ns), ("put", call.put_ns))
-        args = {"number": call.number, "rows": call.rows, "trace_id": call.trace_id or None,
-                "error": self._reader.name(call.process, call.error) or None}  # fmt: skip
+        args = {
+            "number": call.number,
+            "rows": call.rows,
+            "trace_id": call.trace_id or None,
+            "error": self._reader.name(call.process, call.error) or None,
+        }
         yield from self._span(call, (_CALLS, "calls"), name, args, stages)
 
     def _operation(self, one: OperationRecord) -> Iterator[Item]:
-        kind = Kind(one.operation)
-        stages = tuple((name, getattr(one, f"{name}_ns")) for name in STAGES[kind])
         args = {
-            "number": one.number, "partition": self._reader.name(one.process, one.partition),
-            "rows": one.rows, "fields": one.fields, "size_bytes": one.size_bytes,
+            "number": one.number,
+            "partition": self._reader.name(one.process, one.partition),
+            "rows": one.rows,
+            "fields": one.fields,
+            "size_bytes": one.size_bytes,
             "slowest_unit": self._reader.name(one.process, one.slowest_unit or 0) or None,
-            "error": self._reader.name(one.process, one.error) or None, "trace_id": one.trace_id or None,
-        }  # fmt: skip
-        yield from self._span(one, (_OPERATIONS, "operations"), kind.name.lower(), args, stages)
+            "error": self._reader.name(one.process, one.error) or None,
+            "trace_id": one.trace_id or None,
+        }
+        yield from self._span(
+            one,
+            (_OPERATIONS, "operations"),
+            Kind(one.operation).name.lower(),
+            args,
+            tuple(stages_ns(one).items()),
+        )
 
     def _clear(self, one: ClearRecord) -> Iterator[Item]:
         """One span, however many records the clear has."""
@@ -105,16 +118,23 @@ class _Drawn:
     def _wait(self, one: WaitRecord) -> Iterator[Item]:
         task = self._reader.name(one.process, one.task) or None
         args = {
-            "partition": self._reader.name(one.process, one.partition), "task": task, "wanted": one.wanted,
-            "rows": one.rows, "error": self._reader.name(one.process, one.error) or None,
-        }  # fmt: skip
+            "partition": self._reader.name(one.process, one.partition),
+            "task": task,
+            "wanted": one.wanted,
+            "rows": one.rows,
+            "error": self._reader.name(one.process, one.error) or None,
+        }
         name = "samples" if one.rows else "too few samples"
         yield from self._span(one, (_OPERATIONS, "operations"), name, args, ())
 
     def _span(
-        self, record: CallRecord | OperationRecord | ClearRecord | WaitRecord, group: tuple[int, str],
-        name: str, args: Mapping[str, object], stages: tuple[tuple[str, int | None], ...],
-    ) -> Iterator[Item]:  # fmt: skip
+        self,
+        record: CallRecord | OperationRecord | ClearRecord | WaitRecord,
+        group: tuple[int, str],
+        name: str,
+        args: Mapping[str, object],
+        stages: tuple[tuple[str, int | None], ...],
+    ) -> Iterator[Item]:
         """The record's span, with its stages end to end within it."""
         first, title = group
         end_ns = record.start_ns + record.total_ns
@@ -146,7 +166,6 @@ class _Drawn:
         pairs: Counter[tuple[int, int]] = Counter()
 
         def count(get: int, put: int, samples: int) -> None:
-            """Counts one pair of a get and a put."""
             if len(pairs) < MOST_ARROWS:
                 pairs[put, get] += samples
 
@@ -154,5 +173,11 @@ class _Drawn:
         for key, ((put, get), samples) in enumerate(pairs.items()):
             made, taken = moves.moves[put], moves.moves[get]
             # inside of the spans, so that the viewer finds them
-            yield Arrow(f"{samples} samples", str(key), self._tracks[put], made.end_ns - 1, self._tracks[get],
-                        taken.start_ns + 1)  # fmt: skip
+            yield Arrow(
+                f"{samples} samples",
+                str(key),
+                self._tracks[put],
+                made.end_ns - 1,
+                self._tracks[get],
+                taken.start_ns + 1,
+            )

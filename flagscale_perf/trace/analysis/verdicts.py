@@ -10,8 +10,8 @@ QUEUE_GOOD, QUEUE_BAD = 0.20, 0.30  # less is good, more is an anomaly; both lim
 FAST, SLOW = 500 * MIB, 100 * MIB  # more is good, less is suspect; both limits themselves: fair
 RULES = (
     "the requirement's limits: compute good above 80 %; queue (get + put) good below 20 %, anomaly above 30 %"
-    ", 20 to 30 % watch; throughput good above 500 MB/s, suspect below 100, from 100 to 500 fair; 1 MB is"
-    " 2^20 bytes"
+    ", 20 to 30 % watch; throughput good above 500 MiB/s, suspect below 100, from 100 to 500 fair"
+    " (the requirement's MB is 2^20 bytes)"
 )
 TONES = {"good": "good", "suspect": "bad", "anomaly": "bad"}
 

@@ -13,7 +13,6 @@ from typing import Any
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
 from flagscale_perf.spine.peers.records import ProcessRecord
-from flagscale_perf.trace.export.ids import service_of
 from flagscale_perf.trace.export.spans import SpanId, TraceSpan
 
 BATCH = 512  # spans of a request: what OpenTelemetry's own processor sends at once
@@ -74,7 +73,7 @@ def _batches(spans: Iterable[TraceSpan]) -> Iterator[list[ReadableSpan]]:
 
 def _resource(span: TraceSpan) -> Resource:
     """The resource: a span's process."""
-    values: dict[str, str | int] = {"service.name": service_of(span), "tq.session": span.session}
+    values: dict[str, str | int] = {"service.name": span.service, "tq.session": span.session}
     if span.process is not None:
         values |= {"process.pid": span.process.pid, "service.instance.id": str(span.process.pid)}
     if span.host is not None:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from flagscale_perf.analysis.job import Job
+from flagscale_perf.analysis.session import Course, Session
 from flagscale_perf.spine.clock import Anchor
-from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
+from flagscale_perf.spine.peers.records import ProcessRecord
 from flagscale_perf.spine.records import Record
-from flagscale_perf.trace.export.links import Key, links_of
+from flagscale_perf.trace.analysis.lineage import join
+from flagscale_perf.trace.analysis.moves import Moves
+from flagscale_perf.trace.analysis.source import RunReader, Traces
 from flagscale_perf.trace.records import ONE, CallRecord, Kind, OperationRecord
 
 _HEX = re.compile(r"[0-9a-f]{1,32}", re.IGNORECASE)
@@ -23,6 +25,9 @@ _OPERATIONS = {Kind.PUT: ("put", "producer"), Kind.GET: ("get", "consumer")}
 _ELSEWHERE = {"process", "start_ns", "total_ns", "operation", "error", "trace_id", "weight_milli"}
 _NAMES = ("partition", "slowest_unit", "function")
 
+MAX_LINKS = 128  # of one get, the newest: what OpenTelemetry keeps of a span's
+
+Key = tuple[int, int]  # number of the process, and of the operation in it
 Value = str | int | float
 
 
@@ -32,6 +37,16 @@ class SpanId:
 
     trace: int
     span: int
+
+    @property
+    def trace_hex(self) -> str:
+        """The trace's in 32 hexadecimal digits, as other systems write it."""
+        return f"{self.trace:032x}"
+
+    @property
+    def span_hex(self) -> str:
+        """The span's own in 16."""
+        return f"{self.span:016x}"
 
 
 @dataclass(frozen=True)
@@ -66,30 +81,33 @@ class TraceSpan:
     error: str | None
     values: dict[str, Value] = field(default_factory=dict)
 
+    @property
+    def service(self) -> str:
+        """What other systems call its process."""
+        return self.process.title if self.process is not None and self.process.title else "transfer_queue"
 
-def spans_of(job: Job) -> Iterator[TraceSpan]:
+
+def spans_of(session: Session) -> Iterator[TraceSpan]:
     """Each call and operation of the job once, a call after what was made in it. Reads the files twice;
     memory grows with the number of operations.
     """
-    return _Spans(job, links_of(job)).all()
+    return _Spans(session, links_of(session)).all()
 
 
 class _Spans:
     """Keeps what was made in a call until the call's own record arrives, which has the trace id."""
 
-    def __init__(self, job: Job, links: dict[Key, tuple[Key, ...]]) -> None:
-        self._job = job
-        self._anchor = Anchor(job.header.start_wall_ns, job.header.start_mono_ns)
+    def __init__(self, session: Session, links: dict[Key, tuple[Key, ...]]) -> None:
+        self._session = session
+        self._anchor = Anchor(session.header.start_wall_ns, session.header.start_mono_ns)
         self._links = links
-        self._names: dict[Key, str] = {}
-        self._processes: dict[int, ProcessRecord] = {}
         self._traces: dict[Key, int] = {}  # of operations that others may link to
         self._waiting: dict[Key, list[OperationRecord | CallRecord]] = {}  # by the call they were made in
         self._linking: list[tuple[OperationRecord, SpanId | None, int]] = []
 
     def all(self) -> Iterator[TraceSpan]:
         """The spans as they become complete; those whose links are still unknown come at the end."""
-        for record in self._job:
+        for record in self._session:
             yield from self._take(record)
         for process, call in list(self._waiting):  # the call's own record never came
             for each in self._waiting.pop((process, call), ()):
@@ -98,17 +116,12 @@ class _Spans:
             yield self._span(operation, parent, trace)
 
     def _take(self, record: Record) -> Iterator[TraceSpan]:
-        match record:
-            case NameRecord():
-                self._names[record.process, record.number] = record.text
-            case ProcessRecord():
-                self._processes[record.number] = record
-            case OperationRecord() | CallRecord():
-                outer = record.call if isinstance(record, OperationRecord) else record.parent
-                if outer:
-                    self._waiting.setdefault((record.process, outer), []).append(record)
-                else:
-                    yield from self._tree(record, None, self._root_trace(record))
+        if isinstance(record, OperationRecord | CallRecord):
+            outer = record.call if isinstance(record, OperationRecord) else record.parent
+            if outer:
+                self._waiting.setdefault((record.process, outer), []).append(record)
+            else:
+                yield from self._tree(record, None, self._root_trace(record))
 
     def _tree(
         self, record: OperationRecord | CallRecord, parent: SpanId | None, trace: int
@@ -129,9 +142,9 @@ class _Spans:
         name, kind = (
             _OPERATIONS[Kind(record.operation)]
             if isinstance(record, OperationRecord)
-            else (self._names.get((record.process, record.function), "?"), "internal")
+            else (self._session.course.name(record.process, record.function) or "?", "internal")
         )
-        start_ns, (header, _) = self._anchor.wall_of(record.start_ns), self._job.origin(record.process)
+        start_ns, (file, _) = self._anchor.wall_of(record.start_ns), self._session.origin(record.process)
         return TraceSpan(
             name=name,
             kind=kind,
@@ -140,10 +153,10 @@ class _Spans:
             links=tuple(self._id(each) for each in self._links.get(key, ()) if each in self._traces),
             start_ns=start_ns,
             end_ns=start_ns + record.total_ns,
-            session=header.session_id,
-            host=header.host,
-            process=self._processes.get(record.process),
-            error=self._names.get((record.process, record.error), "?") if record.error else None,
+            session=file.header.session_id,
+            host=file.header.host,
+            process=self._session.course.processes.get(record.process),
+            error=self._session.course.name(record.process, record.error) or None,
             values=self._values(record),
         )
 
@@ -152,7 +165,7 @@ class _Spans:
         known: dict[str, Value] = {name: value for name, value in fields.items() if value is not None}
         for name in _NAMES:
             if name in known:
-                known[name] = self._names.get((record.process, int(known[name])), "?")
+                known[name] = self._session.course.name(record.process, int(known[name])) or "?"
         if record.weight_milli != ONE:
             known["weight"] = record.weight_milli / ONE
         if record.trace_id:
@@ -170,8 +183,26 @@ class _Spans:
 
     def _called(self, key: Key) -> str:
         """The same whichever files are read together."""
-        header, process = self._job.origin(key[0])
-        return f"{header.session_id} {process} {key[1]}"
+        file, process = self._session.origin(key[0])
+        return f"{file.header.session_id} {process} {key[1]}"
+
+
+def links_of(records: Iterable[Record]) -> dict[Key, tuple[Key, ...]]:
+    """For each get of samples put in this run, these puts, oldest first."""
+    moves, keys, course = Moves(), list[Key](), Course(has_hosts=True)
+    reader = RunReader(Traces("", "", moves=moves), course)
+    for record in records:
+        course.add(record)
+        reader.add(record)
+        if isinstance(record, OperationRecord) and len(moves.moves) > len(keys):
+            keys.append((record.process, record.number))
+    puts: dict[int, set[int]] = {}
+    join(moves, lambda get, put, _: puts.setdefault(get, set()).add(put))
+    found = {}
+    for get, made in puts.items():
+        ordered = sorted(made, key=lambda place: (moves.moves[place].ready_ns, keys[place]))
+        found[keys[get]] = tuple(keys[place] for place in ordered[-MAX_LINKS:])
+    return found
 
 
 def trace_number(text: str) -> int:

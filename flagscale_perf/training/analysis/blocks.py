@@ -21,27 +21,23 @@ from flagscale_perf.analysis.blocks import (
     Tile,
     span,
 )
-from flagscale_perf.spine.records import GOOD_ENDS
-from flagscale_perf.spine.units import ranges
+from flagscale_perf.analysis.session import tone_of
 from flagscale_perf.training.analysis import series, settled
-from flagscale_perf.training.analysis.ledgers import blocks_of
+from flagscale_perf.training.analysis.ledgers import WAIT_PARTS, ranks_of
 from flagscale_perf.training.analysis.report import Figures, Overview, Point, TrainingReport, Trend
 from flagscale_perf.training.analysis.tables import (
     GoodputBar,
     Memory,
     Monitor,
     Phases,
-    Ranks,
-    Straggler,
 )
-from flagscale_perf.training.analysis.why_not import no_counters, no_memory, no_phases
+from flagscale_perf.training.analysis.why_not import no_phases
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.hardware import HardwareSummary
 from flagscale_perf.training.phases import GROUPS
-from flagscale_perf.training.summary.summary import RUNNING
 
 _GROUP_OF = {phase: group for group, names in GROUPS.items() for phase in names}
-_MOST, _MOST_RANKS, _MOST_EVENTS = 10, 16, 20
+_MOST, _MOST_EVENTS = 10, 20
 _MANY_EVENTS, _SLOWEST = 12, 5
 
 
@@ -52,7 +48,7 @@ def report_of(found: TrainingReport) -> Report:
         title=f"Run {seen.session_id}",
         subject=f"{seen.model_family or 'Training'} on {_devices(seen)}",
         state=seen.end_reason,
-        tone="good" if seen.end_reason in GOOD_ENDS | {RUNNING} else "bad",
+        tone=tone_of(seen.end_reason),
         facts=[Pairs(_facts(seen))],
         tiles=_tiles(found),
         findings=Findings(found.findings, found.unjudged),
@@ -67,17 +63,18 @@ def _sections(found: TrainingReport) -> list[Section]:
     start = found.settled
     which = f"from {start.first_iteration:,} on" if start.has_slow_start else "without the first"
     phases = f"Phases of {found.phases.steps:,} iterations, {which}" if found.phases.steps else "Phases"
-    return [
+    sections = [
         Section("goodput", "Goodput", "Goodput of this session", goodput(found.goodput)),
         Section("trend", "Trend", "Iterations", _trend(found)),
-        Section("phases", "Phases", phases, _phases(found)),
-        Section("ranks", "Ranks", "Ranks", _ranks(found)),
+        Section("phases", "Phases", phases, _phases(found), on_screen=bool(found.phases.steps)),
+        Section("ranks", "Ranks", "Ranks", ranks_of(found)),
         Section("memory", "Memory", "Memory of rank 0's device", _memory(found)),
         Section("hardware", "Hardware", "Hardware of rank 0's device", _hardware(found)),
         Section("monitor", "Events", "Monitor and events", _monitor(found.monitor)),
         Section("reading", "Run file", "Run file", _reading(found)),
         Section("run", "Facts", "Facts", _run(found)),
     ]
+    return [section for section in sections if section.blocks]
 
 
 def _devices(seen: Overview) -> str:
@@ -209,15 +206,19 @@ def _phases(found: TrainingReport) -> list[Block]:
         return [_sentence(no_phases(found))]
     named = [row for row in phases.rows if row.total_s is not None]
     unnamed = ", ".join(_words(row.name) for row in phases.rows if row.total_s is None)
+    parts = WAIT_PARTS if any(row.exchange_ms is not None for row in named) else ()
     rows = [
-        (_words(row.name), _ms(row.step_ms), Quantity(row.share, "share"), Quantity(row.total_s, "s"))
+        (
+            *(_words(row.name), _ms(row.step_ms), Quantity(row.share, "share"), Quantity(row.total_s, "s")),
+            *(_known(part_ms, "ms", 1) for part_ms, _ in zip(row.parts_ms, parts, strict=False)),
+        )
         for row in named
     ]
     colours = [series.GROUP_COLOURS[_GROUP_OF[row.name]] for row in named]
     drawn = series.phases(found)
     return [
         *([drawn] if drawn.panels else []),
-        Table(("phase", "mean step", "share", "total"), rows, 3, colours=colours),
+        Table(("phase", "mean step", "share", "total", *parts), rows, 3 + len(parts), colours=colours),
         *([Note(f"Not named by the host, so in what is around them: {unnamed}.")] if unnamed else []),
         _waits(phases),
     ]
@@ -237,74 +238,10 @@ def _both(share: float | None, dur_s: float | None) -> Cell:
     return None if share is None else (Quantity(share, "share"), " (", Quantity(dur_s, "s"), ")")
 
 
-def _ranks(found: TrainingReport) -> list[Block]:
-    side_by_side = found.ranks
-    if side_by_side is None or not side_by_side.stretches:
-        return [Note("No ranks side by side: only rank 0 is in the file.")]
-    numbers = ranges(side_by_side.silent, side_by_side.silent_count)
-    events = {each.iteration: each.name for each in found.monitor.events}
-    silent = f"{side_by_side.silent_count:,} silent in the last stretch: {numbers}"
-    return [
-        series.rank_map(side_by_side, found.stragglers, found.trend.points),
-        *([Note(silent, "bad")] if side_by_side.silent_count else []),
-        *(block for one in found.ledgers for block in blocks_of(one, len(found.ledgers), events)),
-        _stragglers(found.stragglers),
-        _medians(side_by_side),
-    ]
-
-
-def _stragglers(found: Sequence[Straggler]) -> Block:
-    if not found:
-        return Note("No stragglers: no rank made the others wait.")
-    head = (
-        "ranks",
-        "node",
-        "device",
-        "stage",
-        "iterations",
-        "phase",
-        "against",
-        "cause",
-        "longer",
-        "of a step",
-    )
-    rows = [
-        (
-            ranges(one.ranks), one.hostname, one.device, str(one.stage),
-            (span(one.first_iteration, one.iteration) or "") + ("" if one.is_over else " and on"),
-            _words(one.phase), one.against, one.cause, _ms(one.excess_ms), _ms(one.iteration_ms),
-        )
-        for one in sorted(found, key=lambda each: each.excess_ms, reverse=True)
-    ]  # fmt: skip
-    return Table(head, rows, 3, f"Stragglers: {len(found)}", _MOST)
-
-
-def _medians(found: Ranks) -> Table:
-    columns = zip(
-        found.entries,
-        found.median_work_ms,
-        found.median_wait_ms,
-        found.median_data_ms,
-        found.peak_gb,
-        strict=True,
-    )
-    busiest = sorted(columns, key=lambda column: column[1] or 0.0, reverse=True)
-    rows = [
-        (
-            span(one.first_rank, one.last_rank), one.hostname, one.device,
-            None if one.stage is None else str(one.stage),
-            _ms(work), _ms(wait), _ms(data), _gb(peak),
-        )
-        for one, work, wait, data, peak in busiest
-    ]  # fmt: skip
-    head = ("ranks", "node", "device", "stage", "work", "waiting", "data", "peak memory")
-    return Table(head, rows, 4, "Medians of a step, the longest work first", _MOST_RANKS, is_folded=True)
-
-
 def _memory(found: TrainingReport) -> list[Block]:
     drawn, held = series.memory(found), found.memory
     if not drawn.panels and held.reserved_peak_gb is None:
-        return [_sentence(f"no memory: {no_memory(found)}")]
+        return []  # the findings have the reason
     return [*([drawn] if drawn.panels else []), Pairs(_memory_rows(held))]
 
 
@@ -327,7 +264,7 @@ def _memory_rows(held: Memory) -> list[tuple[str, Cell]]:
 def _hardware(found: TrainingReport) -> list[Block]:
     drawn, rows = series.hardware(found), _hardware_rows(found.hardware)
     if not drawn.panels and all(cell is None for _, cell in rows):
-        return [_sentence(f"no counters: {no_counters(found)}")]
+        return []
     return [*([drawn] if drawn.panels else []), Pairs(rows)]
 
 

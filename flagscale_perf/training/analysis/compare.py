@@ -34,7 +34,7 @@ from flagscale_perf.training.analysis.steps import (
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rates import as_gb, per_second, tflops_per_gpu
 
-NOISE, REHEARSAL_NOISE = 0.01, 0.04  # where the figures are from: docs/comparing.md
+NOISE, REHEARSAL_NOISE = 0.01, 0.04  # where the figures are from: docs/reading.md
 SIDES = ("BASE", "NEW")
 LABELS = {  # and decimals
     "mean": ("mean iteration, {unit}", 2),

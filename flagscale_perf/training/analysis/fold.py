@@ -5,14 +5,17 @@ from there.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine
+from flagscale_perf.analysis.decoder import Chunk, records_of
+from flagscale_perf.analysis.run_file import Reading
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
-from flagscale_perf.spine.records import KILLED, EventRecord, RunEnd, RunHeader, kind_of
+from flagscale_perf.spine.records import KILLED, EventRecord, RunHeader
 from flagscale_perf.spine.session import labels_of
 from flagscale_perf.spine.units import as_s
 from flagscale_perf.training.analysis.findings.anatomy import anatomy_of
@@ -27,6 +30,7 @@ from flagscale_perf.training.analysis.tables import (
     GoodputBar,
     GoodputPart,
     Happening,
+    LedgerTable,
     Memory,
     Monitor,
     Phase,
@@ -39,8 +43,9 @@ from flagscale_perf.training.ledger.fold import LedgerFold
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import CutsRecord, RanksRecord
 from flagscale_perf.training.records import IntervalRecord, PhaseRecord, Record, StepRecord
-from flagscale_perf.training.summary.summary import RUNNING, Summary
+from flagscale_perf.training.summary.summary import Summary
 from flagscale_perf.training.summary.totals import RunTotals
+from flagscale_perf.training.usual import UsualSteps
 from flagscale_perf.training.utilisation import Scale
 
 MAX_EVENTS = 50  # of a name, and names: the monitor itself has a dozen of them
@@ -57,50 +62,54 @@ _CLASSES = {
 }
 
 
+_STATISTICS = {  # how the summary calls a figure that has another name there
+    "tflops_per_gpu": "avg_tflops_per_gpu", "mfu": "avg_mfu", "hfu": "avg_hfu",
+    "tokens_per_s": "avg_throughput_tokens", "samples_per_s": "avg_throughput_samples",
+    "iteration_ms": "avg_iteration_ms", "p50_ms": "p50_iteration_ms", "p95_ms": "p95_iteration_ms",
+    "max_ms": "max_iteration_ms",
+}  # fmt: skip
+
+
 def read_report(path: Path) -> TrainingReport:
     """The report of one run file. Raises PerfError if it is none.
 
     A run that never wrote its end is "running" while a writer holds the file, else "killed".
     """
-    run, fold = _folded(path)
-    skipped = [SkippedLine(bad.number, bad.reason) for bad in run.bad_lines]
-    reading = Reading(str(path), fold.records(), run.skipped, skipped)
-    return fold.report(reading, fold.end is not None or run.is_live())
+    session, fold = _folded(path)
+    return fold.report(session.reading, session.state)
 
 
 def read_summary(path: Path) -> Summary:
     """What `perf_summary_*.json` says, of one run file; as `read_report`."""
-    run, fold = _folded(path)
-    return fold.summary(fold.end is not None or run.is_live())
+    session, fold = _folded(path)
+    return fold.summary(session.state)
 
 
-def _folded(path: Path) -> tuple[RunFile, RunFold]:
-    run = RunFile(path)
-    fold = RunFold(run.header)
-    for record in run:
-        fold.add(record)
-    return run, fold
+def _folded(path: Path) -> tuple[Session, RunFold]:
+    session = Session(path)
+    fold = RunFold(session.header)
+    for part in session.chunks({StepRecord, PhaseRecord, IntervalRecord}):
+        if isinstance(part, Chunk):
+            fold.add_many(part)
+        else:
+            fold.add(part)
+    return session, fold
 
 
 class RunFold:
-    """Folds the records of one run; a report can be had at any time.
-
-    Attributes:
-        end: the run's last record; None before it.
-    """
+    """Folds the records of one run; a report can be had at any time."""
 
     def __init__(self, header: RunHeader) -> None:
         """Raises PerfError for a header whose session id is none."""
         self._labels, self._totals = labels_of(header), RunTotals(header)
-        self.end: RunEnd | None = None
         self._header = header
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
         self._trend, self._ranks, self._signals = TrendTotals(header), RankMatrix(), Signals()
         self._ledgers = LedgerFold()
-        self._counts: Counter[type[Record]] = Counter()
         self._events: list[EventRecord] = []
         self._event_counts: Counter[str] = Counter()
         self._last_iteration: int | None = None
+        self._holds_phases = False
         self._also: dict[type[Record], Callable[[Any], None]] = {
             StepRecord: self._add_step,
             PhaseRecord: self._signals.hold,
@@ -108,45 +117,73 @@ class RunFold:
             EventRecord: self._add_event,
             RanksRecord: self._ranks.add,
             CutsRecord: self._ledgers.add,
-            RunEnd: self._add_end,
         }
 
     def add(self, record: Record) -> None:
         """The next record."""
-        kind = type(record)
-        self._counts[kind] += 1
         self._totals.add(record)
-        add_also = self._also.get(kind)
+        self._holds_phases = isinstance(record, PhaseRecord) or (
+            self._holds_phases and not isinstance(record, StepRecord)
+        )
+        add_also = self._also.get(type(record))
         if add_also is not None:
             add_also(record)
 
-    def records(self) -> dict[str, int]:
-        """How many of each kind so far."""
-        return {kind_of(kind): count for kind, count in self._counts.items()}
+    def add_many(self, chunk: Chunk) -> None:
+        """Steps, phases and intervals that follow one another: the usual ones together."""
+        types, end = chunk.types, len(chunk.types)
+        begin = int(types[0] is StepRecord and (self._holds_phases or PhaseRecord in chunk.columns))
+        behind = max(begin, end - (types[-1] is PhaseRecord))
+        self._add_one_by_one(chunk.between(0, begin))
+        whole = chunk.between(begin, behind)
+        takes_many = self._totals.takes_many and self._signals.slow_steps.takes_many
+        steps = UsualSteps.of(whole.types, whole.columns) if takes_many else None
+        if steps is None:
+            self._add_one_by_one(whole)
+        else:
+            self._add_usual(steps, [*records_of(IntervalRecord, whole.columns.get(IntervalRecord, ()))])
+        self._add_one_by_one(chunk.between(behind, end))
 
-    def summary(self, is_live: bool) -> Summary:
-        """The run so far; without an end it is "running" or, where it does not live any more, "killed"."""
+    def _add_one_by_one(self, chunk: Chunk) -> None:
+        for record in chunk.records():
+            self.add(record)
+
+    def _add_usual(self, steps: UsualSteps, intervals: Sequence[IntervalRecord]) -> None:
+        self._last_iteration = steps.columns["iteration"][-1]
+        slow = self._signals.add_usual(steps)
+        self._totals.add_usual(steps, intervals)
+        begun = 0
+        for (_, end), interval in zip(steps.stretches, intervals, strict=True):
+            if slow and any(begun <= number < end for number in slow):
+                self._trend.mark_slow()
+            self._add_interval(interval)
+            begun = end
+        if any(number >= begun for number in slow):
+            self._trend.mark_slow()
+
+    def summary(self, state: str) -> Summary:
+        """The run so far, which is in this state."""
         summary = self._totals.result()
-        was_killed = summary.session_info.end_reason == RUNNING and not is_live
-        return summary.ended(KILLED) if was_killed else summary
+        return summary.ended(KILLED) if state == KILLED else summary
 
-    def report(self, reading: Reading, is_live: bool) -> TrainingReport:
-        """The run so far, and what holds it back; `is_live` as for `summary`."""
-        summary = self.summary(is_live)
+    def report(self, reading: Reading, state: str) -> TrainingReport:
+        """The run so far, and what holds it back."""
+        summary = self.summary(state)
         rated, since = self._totals.rated, summary.settled.first_iteration or 0
         ledgers = self._ledgers.result(since)
+        tables = list(map(table_of, ledgers))
         report = TrainingReport(
             overview=overview_of(summary, self._at(self._header.start_wall_ns), self._totals.ranks.nodes()),
             findings=[],
             figures=_figures(summary),
             settled=summary.settled,
             trend=self._trend.result(self._signals.slow_steps),
-            phases=_phases(summary),
+            phases=_phases(summary, tables),
             ranks=self._ranks.result(
                 self._totals.ranks, Scale.of(RunFacts.of(self._header.facts)).world_size
             ),
             stragglers=stragglers_of(self._totals.ranks, self._last_iteration),
-            ledgers=list(map(table_of, ledgers)),
+            ledgers=tables,
             memory=_memory(summary),
             hardware=summary.hardware,
             goodput=goodput_bar(summary.goodput),
@@ -182,9 +219,6 @@ class RunFold:
         if is_known and self._event_counts[name] <= MAX_EVENTS:
             self._events.append(event)
 
-    def _add_end(self, end: RunEnd) -> None:
-        self.end = end
-
     def _at(self, wall_ns: int) -> str:
         return self._labels.at(wall_ns).isoformat(sep=" ")
 
@@ -203,45 +237,33 @@ class RunFold:
 
 
 def _figures(summary: Summary) -> Figures:
-    statistics, totals = summary.final_statistics, summary.totals
-    return Figures(
-        tflops_per_gpu=statistics.avg_tflops_per_gpu,
-        min_tflops_per_gpu=statistics.min_tflops_per_gpu,
-        max_tflops_per_gpu=statistics.max_tflops_per_gpu,
-        mfu=statistics.avg_mfu,
-        hfu=statistics.avg_hfu,
-        suspect_intervals=statistics.suspect_intervals,
-        tokens_per_s=statistics.avg_throughput_tokens,
-        samples_per_s=statistics.avg_throughput_samples,
-        iteration_ms=statistics.avg_iteration_ms,
-        p50_ms=statistics.p50_iteration_ms,
-        p95_ms=statistics.p95_iteration_ms,
-        max_ms=statistics.max_iteration_ms,
-        first_iteration_ms=statistics.first_iteration_ms,
-        train_s=totals.train_s,
-        eval_s=totals.eval_s,
-        checkpoint_s=totals.checkpoint_s,
-        samples=totals.samples,
-        skipped_samples=totals.skipped_samples,
-        tokens=totals.tokens,
-        model_flops=totals.model_flops,
-        hardware_flops=totals.hardware_flops,
-    )
+    known = vars(summary.final_statistics) | vars(summary.totals)
+    names = (each.name for each in fields(Figures))
+    return Figures(**{name: known[_STATISTICS.get(name, name)] for name in names})
 
 
-def _phases(summary: Summary) -> Phases:
+def _phases(summary: Summary, ledgers: Sequence[LedgerTable]) -> Phases:
+    """What a ledger has of rank 0, else what was summed up of it."""
     phases, steps = summary.phases, summary.phases.steps
+    for ledger in ledgers:
+        for unit in ledger.ranks:
+            if 0 in unit.ranks:
+                named = [
+                    row if row.total_s or phases.total_s[row.name] is not None else _unnamed(row.name)
+                    for row in unit.rows
+                ]
+                return Phases(ledger.steps, named, **vars(summary.bubble))
     rows = [
-        Phase(
-            name,
-            total_s,
-            phases.share[name],
-            None if total_s is None or not steps else total_s / steps * MS_PER_S,
-        )
-        for name in PHASES
-        for total_s in [phases.total_s[name]]
+        _unnamed(name)
+        if total_s is None or not steps
+        else Phase(name, total_s, phases.share[name], total_s / steps * MS_PER_S)
+        for name, total_s in ((name, phases.total_s[name]) for name in PHASES)
     ]
     return Phases(steps, rows if steps else [], **vars(summary.bubble))
+
+
+def _unnamed(name: str) -> Phase:
+    return Phase(name, None, None, None)
 
 
 def _memory(summary: Summary) -> Memory:

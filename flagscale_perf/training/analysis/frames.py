@@ -16,10 +16,11 @@ from flagscale_perf.spine.records import EventRecord, Record, RunHeader
 from flagscale_perf.spine.session import Labels
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import TABLE
-from flagscale_perf.training.phases import PhaseJoin
+from flagscale_perf.training.host import HostStretch
+from flagscale_perf.training.phases import PhaseJoin, share
 from flagscale_perf.training.rank_records import RanksRecord
 from flagscale_perf.training.ranks.totals import Place, RankTotals
-from flagscale_perf.training.rates import as_gb
+from flagscale_perf.training.rates import as_gb, per_second
 from flagscale_perf.training.records import IntervalRecord, Outcome, PhaseRecord, StepRecord
 
 if TYPE_CHECKING:
@@ -28,11 +29,14 @@ if TYPE_CHECKING:
 ROWS = 4096  # are held as Python objects before they go into the columns
 EXACT = 1 << 53  # the whole numbers up to it are exact in a column of floating point
 NAN = float("nan")
+_BYTES_PER_MB = 10**6
 TIME = "timestamp"
 _UNITS = {"_ns": ("_ms", 1 / NS_PER_MS), "_bytes": ("_gb", 1e-9)}
 _EVENT = ("event", TIME, "elapsed_s", "iteration", "text")
 _RANK = ("first_iteration", "iteration", "rank", "ranks", "hostname", "device", "stage")
 _RANK_TIMES = ("iteration_ms", "work_ms", "wait_ms", "data_ms")
+_RANK_HOST = ("run_delay_share", "cpu_stall_share", "memory_stall_share", "io_stall_share")
+_RANK_HOST_MORE = ("host_memory_available_gb", "disk_mb_per_s", "network_mb_per_s")
 
 Row = Sequence[Any]
 
@@ -84,7 +88,7 @@ def steps(records: Iterable[Record], header: RunHeader) -> DataFrame:
                 ]
 
     names = ["elapsed_s" if each.name == "start_ms" else each.name for each in _STEP]
-    return _frame(names, rows())
+    return frame_of(names, rows())
 
 
 def phases(records: Iterable[Record], facts: RunFacts) -> DataFrame:
@@ -99,14 +103,14 @@ def phases(records: Iterable[Record], facts: RunFacts) -> DataFrame:
                 own = [each.value(value) for each, value in zip(_PHASES, found.record, strict=True)]
                 yield [*own, _ms(found.bubble_ns), _ms(found.imbalance_ns)]
 
-    return _frame([*(each.name for each in _PHASES), "bubble_ms", "imbalance_ms"], rows())
+    return frame_of([*(each.name for each in _PHASES), "bubble_ms", "imbalance_ms"], rows())
 
 
 def intervals(records: Iterable[Record], header: RunHeader) -> DataFrame:
     """A row for each interval: its figures."""
     figures = Rows(TABLE, header)
     rows = (list(figures.csv(record).values()) for record in records if isinstance(record, IntervalRecord))
-    return _frame(TABLE.csv_keys(), rows)
+    return frame_of(TABLE.csv_keys(), rows)
 
 
 def ranks(records: Iterable[Record], facts: RunFacts) -> DataFrame:
@@ -119,19 +123,32 @@ def ranks(records: Iterable[Record], facts: RunFacts) -> DataFrame:
             if isinstance(record, RanksRecord):
                 yield from _stretch(record, totals.places, facts.world_size)
 
-    return _frame([*_RANK, *_RANK_TIMES, "memory_peak_gb"], rows())
+    return frame_of([*_RANK, *_RANK_TIMES, "memory_peak_gb", *_RANK_HOST, *_RANK_HOST_MORE], rows())
 
 
 def _stretch(record: RanksRecord, places: dict[int, Place], world_size: int) -> Iterator[Row]:
     times = zip(record.iteration_ns, record.work_ns, record.wait_ns, record.data_ns, strict=True)
-    for entry, (of_entry, peak_bytes) in enumerate(zip(times, record.memory_peak_bytes, strict=True)):
+    columns = zip(times, record.memory_peak_bytes, record.hosts(), strict=True)
+    for entry, (of_entry, peak_bytes, host) in enumerate(columns):
         rank = entry * record.ranks_per_entry
         sharing = max(1, min(record.ranks_per_entry, world_size - rank))
         place = places.get(rank, (None, None, None))
         yield [
             record.first_iteration, record.iteration, rank, sharing, *place, *map(_ms, of_entry),
-            as_gb(peak_bytes),
+            as_gb(peak_bytes), *_of_host(host),
         ]  # fmt: skip
+
+
+def _of_host(host: HostStretch) -> Row:
+    """As the figures of rank 0's host are called and made."""
+    whole_ns = host.host_ns or 0
+    stalls = host.run_delay_ns, host.cpu_stall_ns, host.memory_stall_ns, host.io_stall_ns
+    moved = host.disk_bytes, host.network_bytes
+    return [
+        *(share(dur_ns, whole_ns) for dur_ns in stalls),
+        as_gb(host.memory_available_bytes),
+        *(per_second(size, whole_ns * _BYTES_PER_MB) for size in moved),
+    ]
 
 
 def events(records: Iterable[Record], header: RunHeader) -> DataFrame:
@@ -148,7 +165,7 @@ def events(records: Iterable[Record], header: RunHeader) -> DataFrame:
         for event in records
         if isinstance(event, EventRecord)
     )
-    return _frame(_EVENT, rows)
+    return frame_of(_EVENT, rows)
 
 
 def _ms(dur_ns: int | None) -> float | None:
@@ -184,8 +201,8 @@ class _Column:
         return numbers.astype("int64") if self._kinds == {int} and self._is_exact else numbers.copy()
 
 
-def _frame(names: Sequence[str], rows: Iterable[Row]) -> DataFrame:
-    """Raises PerfError without pandas."""
+def frame_of(names: Sequence[str], rows: Iterable[Row]) -> DataFrame:
+    """A table with these columns. Raises PerfError without pandas."""
     try:
         import numpy
         import pandas

@@ -8,16 +8,15 @@ from typing import Any
 
 from flagscale_perf.analysis.blocks import Cell, Pairs, Quantity, Report, Section
 from flagscale_perf.analysis.run_file import RunFile, sessions_in
+from flagscale_perf.analysis.session import Course
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.records import KILLED, RunEnd
 from flagscale_perf.spine.session import file_names
 from flagscale_perf.training.analysis.blocks import goodput
 from flagscale_perf.training.analysis.fold import goodput_bar
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.goodput import Goodput, SessionGoodput
 from flagscale_perf.training.records import StepRecord
-from flagscale_perf.training.summary.summary import RUNNING
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class History:
     unreadable: list[str]
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Its content as JSON-ready data."""
         return asdict(self) | {"directory": str(self.directory)}
 
 
@@ -129,14 +128,11 @@ def _kept_until(later: list[RunFile]) -> int | None:
 def _fold(run: RunFile, folded: SessionGoodput) -> tuple[tuple[int | None, int | None], str]:
     first: int | None = None
     last: int | None = None
-    reason = RUNNING
+    course = Course()
     for record in run:
         folded.add(record)
+        course.add(record)
         if isinstance(record, StepRecord):
             first = record.iteration - record.iterations + 1 if first is None else first
             last = record.iteration
-        elif isinstance(record, RunEnd):
-            reason = record.reason
-    if reason == RUNNING and not run.is_live():
-        reason = KILLED
-    return (first, last), reason
+    return (first, last), course.state(run.is_live())

@@ -1,15 +1,28 @@
-"""Ledgers as tables of a report: as data, and as a block."""
+"""Ledgers as tables of a report, as data; the ranks of a run side by side as blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from flagscale_perf.analysis.blocks import Block, Cell, Note, Quantity, Table
-from flagscale_perf.spine.clock import NS_PER_MS
+from flagscale_perf.analysis.blocks import Block, Cell, Note, Quantity, Table, span
+from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.units import ranges
-from flagscale_perf.training.analysis.tables import LedgerRow, LedgerTable, SlowestRow
-from flagscale_perf.training.ledger.ledger import Ledger
+from flagscale_perf.training.analysis import series
+from flagscale_perf.training.analysis.report import TrainingReport
+from flagscale_perf.training.analysis.tables import (
+    LedgerRow,
+    LedgerTable,
+    Phase,
+    Ranks,
+    SlowestRow,
+    Straggler,
+    UnitPhases,
+)
+from flagscale_perf.training.ledger.ledger import Ledger, UnitTimes
+from flagscale_perf.training.phases import PHASES
 
+_MOST, _MOST_RANKS = 10, 16
+WAIT_PARTS = ("exchange", "for late ranks", "in turns", "residual")
 _LEDGER_WORDS = {
     "late": "late",
     "base": "all ranks",
@@ -38,7 +51,19 @@ def table_of(ledger: Ledger) -> LedgerTable:
             )
             for one in ledger.slowest
         ],
+        ranks=[UnitPhases(unit.ranks, _phases(ledger, unit)) for unit in ledger.ranks],
     )
+
+
+def _phases(ledger: Ledger, unit: UnitTimes) -> list[Phase]:
+    whole_ns = sum(unit.own_ns.values()) + sum(map(sum, unit.waits.values()))
+    rows = []
+    for name in PHASES:
+        wait = unit.waits.get(name)
+        ns = unit.own_ns.get(name, 0) + (0 if wait is None else sum(wait))
+        parts_ms = () if wait is None else map(ledger.step_ms, wait)
+        rows.append(Phase(name, ns / NS_PER_S, ns / max(1, whole_ns), ledger.step_ms(ns), *parts_ms))
+    return rows
 
 
 def _rows(ledger: Ledger) -> Iterator[LedgerRow]:
@@ -82,7 +107,27 @@ def blocks_of(found: LedgerTable, stages: int, events: Mapping[int, str]) -> lis
     left_out = f"{found.left_out:,} steps with other collectives than these are left out."
     head = ("", "phase", "ranks", "", "mean step", "share")
     notes = [Note(left_out)] if found.left_out else []
-    return [Table(head, rows, 2, title), *notes, *_slowest(found, of_stage, events)]
+    return [Table(head, rows, 2, title), *notes, *_by_rank(found, of_stage),
+            *_slowest(found, of_stage, events)]  # fmt: skip
+
+
+def _by_rank(found: LedgerTable, of_stage: str) -> list[Block]:
+    """The same step as each rank passed it. What a wait is made of is there once, where all have it."""
+    rows: list[Sequence[Cell]] = []
+    for phases in zip(*(unit.rows for unit in found.ranks), strict=True):
+        name = phases[0].name.replace("_", " ")
+        if any(phase.exchange_ms is not None for phase in phases):
+            parts = zip(*(phase.parts_ms for phase in phases), strict=True)
+            rows += [
+                (f"{name}: {part}", *map(_quantity_ms, values))
+                for part, values in zip(WAIT_PARTS, parts, strict=True)
+                if any(values)
+            ]
+        elif any(phase.total_s for phase in phases):
+            rows.append((name, *(_quantity_ms(phase.step_ms) for phase in phases)))
+    head = ("phase", *(ranges(unit.ranks) or "a usual rank" for unit in found.ranks))
+    title = f"A mean step{of_stage} by rank"
+    return [Table(head, rows, len(found.ranks), title, is_folded=True)] if rows else []
 
 
 def _slowest(found: LedgerTable, of_stage: str, events: Mapping[int, str]) -> list[Block]:
@@ -105,5 +150,74 @@ def _late_words(row: LedgerRow, steps: int) -> Cell:
     return (rhythm, least, " to ", most, "; alone ", alone, f"; {row.label}")
 
 
+def _ms(value_ms: float | None) -> Quantity:
+    return Quantity(value_ms, "ms")
+
+
 def _quantity_ms(value_ms: float | None) -> Quantity:
     return Quantity(value_ms, "ms", 1)
+
+
+def ranks_of(found: TrainingReport) -> list[Block]:
+    """The ranks side by side, the ledgers, and who was slow."""
+    side_by_side = found.ranks
+    if side_by_side is None or not side_by_side.stretches:
+        return [Note("No ranks side by side: only rank 0 is in the file.")]
+    numbers = ranges(side_by_side.silent, side_by_side.silent_count)
+    events = {each.iteration: each.name for each in found.monitor.events}
+    silent = f"{side_by_side.silent_count:,} silent in the last stretch: {numbers}"
+    return [
+        series.rank_map(side_by_side, found.stragglers, found.trend.points),
+        *([Note(silent, "bad")] if side_by_side.silent_count else []),
+        *(block for one in found.ledgers for block in blocks_of(one, len(found.ledgers), events)),
+        _stragglers(found.stragglers),
+        _medians(side_by_side),
+    ]
+
+
+def _stragglers(found: Sequence[Straggler]) -> Block:
+    if not found:
+        return Note("No stragglers: no rank made the others wait.")
+    head = (
+        "ranks",
+        "node",
+        "device",
+        "stage",
+        "iterations",
+        "phase",
+        "against",
+        "cause",
+        "longer",
+        "of a step",
+    )
+    rows = [
+        (
+            ranges(one.ranks), one.hostname, one.device, str(one.stage),
+            (span(one.first_iteration, one.iteration) or "") + ("" if one.is_over else " and on"),
+            one.phase.replace("_", " "), one.against, one.cause, _ms(one.excess_ms), _ms(one.iteration_ms),
+        )
+        for one in sorted(found, key=lambda each: each.excess_ms, reverse=True)
+    ]  # fmt: skip
+    return Table(head, rows, 3, f"Stragglers: {len(found)}", _MOST)
+
+
+def _medians(found: Ranks) -> Table:
+    columns = zip(
+        found.entries,
+        found.median_work_ms,
+        found.median_wait_ms,
+        found.median_data_ms,
+        found.peak_gb,
+        strict=True,
+    )
+    busiest = sorted(columns, key=lambda column: column[1] or 0.0, reverse=True)
+    rows = [
+        (
+            span(one.first_rank, one.last_rank), one.hostname, one.device,
+            None if one.stage is None else str(one.stage),
+            _ms(work), _ms(wait), _ms(data), Quantity(peak, "GB"), Quantity(one.cpu_wait_share, "share"),
+        )
+        for one, work, wait, data, peak in busiest
+    ]  # fmt: skip
+    head = ("ranks", "node", "device", "stage", "work", "waiting", "data", "peak memory", "no CPU")
+    return Table(head, rows, 5, "Medians of a step, the longest work first", _MOST_RANKS, is_folded=True)

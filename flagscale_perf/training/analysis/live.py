@@ -21,9 +21,10 @@ from flagscale_perf.analysis.blocks import (
     StackedBar,
     Stripe,
 )
+from flagscale_perf.analysis.session import Course, tone_of
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.figures import Rows
-from flagscale_perf.spine.records import GOOD_ENDS, KILLED, EventRecord, RunEnd, RunHeader
+from flagscale_perf.spine.records import KILLED, RUNNING, EventRecord, RunHeader
 from flagscale_perf.spine.session import labels_of
 from flagscale_perf.spine.units import as_ms, numbered, ranges
 from flagscale_perf.training.analysis.overview import sizes_of
@@ -34,7 +35,6 @@ from flagscale_perf.training.phases import GROUPS, share, total_of
 from flagscale_perf.training.rank_records import RanksRecord, StragglerRecord
 from flagscale_perf.training.records import IntervalRecord, Record, StepRecord
 from flagscale_perf.training.settled import Settling
-from flagscale_perf.training.summary.summary import RUNNING
 from flagscale_perf.training.window import end_mono_ns
 
 SHOWN_INTERVALS = 240
@@ -53,24 +53,24 @@ class LiveRun:
         slow: stragglers by their ranks, as long as they are slow.
         ranks: all of them, in the last stretch that is known.
         last: the last finished iteration; None before the first.
-        end: None as long as none was recorded.
+        course: how it goes.
     """
 
     def __init__(self, header: RunHeader) -> None:
         """Raises PerfError for a header whose session id is none."""
         self._labels = labels_of(header)
-        self.header, self.facts = header, RunFacts.of(header.facts)
+        self.header, self.facts, self.course = header, RunFacts.of(header.facts), Course()
         self.intervals: deque[IntervalRecord] = deque(maxlen=SHOWN_INTERVALS)
         self.events: deque[EventRecord] = deque(maxlen=SHOWN_EVENTS)
         self.slow: dict[tuple[int, ...], StragglerRecord] = {}
         self.ranks: RanksRecord | None = None
         self.last: StepRecord | None = None
-        self.end: RunEnd | None = None
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
         self._settling = Settling()
 
     def add(self, record: Record) -> None:
         """The next record."""
+        self.course.add(record)
         if isinstance(record, StepRecord):
             self.last = record
             self._settling.add(record)
@@ -85,16 +85,6 @@ class LiveRun:
             self.slow.pop(tuple(record.ranks), None)
             if not record.is_over:
                 self.slow[tuple(record.ranks)] = record
-        elif isinstance(record, RunEnd):
-            self.end = record
-
-    def state(self, has_writer: bool) -> str:
-        """The end's reason, or "running", or "killed": no end was recorded and no process writes the
-        file.
-        """
-        if self.end is not None:
-            return self.end.reason
-        return RUNNING if has_writer else KILLED
 
     def iteration(self) -> int:
         """The last finished one; 0 before the first."""
@@ -104,8 +94,8 @@ class LiveRun:
 
     def last_wall_ns(self) -> int:
         """Unix time of the last sign of life."""
-        if self.end is not None:
-            return self.end.end_wall_ns
+        if self.course.end is not None:
+            return self.course.end.end_wall_ns
         return self._anchor.wall_of(end_mono_ns(self.last)) if self.last else self.header.start_wall_ns
 
     def time_of(self, event: EventRecord) -> datetime:
@@ -126,18 +116,19 @@ class LiveRun:
 
     def before(self) -> str:
         """One line about it when a newer session follows."""
-        ended = "ended" if self.end is None else self.end.reason
+        ended = "ended" if self.course.end is None else self.course.end.reason
         return f"session {self.header.session_id} before it: {ended} after iteration {self.iteration()}"
 
     def report(self, has_writer: bool, now_wall_ns: int) -> Report:
-        """The screen."""
-        state = self.state(has_writer)
+        """The blocks of the screen."""
+        state = self.course.state(has_writer)
+        is_cut = self.course.end is None and state == KILLED
         killed = "no end was recorded and the run file is no longer written: trainer and writer were killed"
         return Report(
             title=f"session {self.header.session_id}",
             state=state,
-            tone="good" if state in GOOD_ENDS | {RUNNING} else "bad",
-            facts=[Note(killed, "bad")] * (self.end is None and state == KILLED) + [Note(self._facts())],
+            tone=tone_of(state),
+            facts=[Note(killed, "bad")] * is_cut + [Note(self._facts())],
             sections=[
                 Section("progress", "", "", [self._progress(state, now_wall_ns)]),
                 Section("figures", "", "", [self._figures()]),

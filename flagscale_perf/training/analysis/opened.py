@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any
 
+from flagscale_perf.analysis.recorded import RecordedFile
 from flagscale_perf.analysis.rules import Finding
-from flagscale_perf.analysis.run_file import RunFile, find_run_file
+from flagscale_perf.analysis.run_file import check_instrument
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.records import Record, RunHeader
-from flagscale_perf.spine.session import labels_of
+from flagscale_perf.spine.records import Record
 from flagscale_perf.training.analysis import frames
 from flagscale_perf.training.analysis.fold import read_report, read_summary
 from flagscale_perf.training.analysis.report import TrainingReport
@@ -21,64 +19,26 @@ from flagscale_perf.training.facts import RunFacts
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-Kind = TypeVar("Kind")
 
-
-def open_run(path: str | os.PathLike[str], session: str | None = None) -> RecordedRun:
-    """A finished, killed or running training, from its files alone.
-
-    Args:
-        path: the directory of --perf-log-dir, or one file of a session in it.
-        session: a session of the directory, such as "20240129_103000"; None for the newest.
-
-    Raises PerfError where there is no run, with what is there instead.
-    """
-    return RecordedRun(find_run_file(Path(path), session))
-
-
-class RecordedRun:
-    """One session of a training. Each call reads the file from the beginning, so that a running one is seen
-    as it is now; lines that are no records are left out, and `report().reading` says how many they are.
+class RecordedRun(RecordedFile):
+    """One session of a training.
 
     The tables need pandas. A column has its unit in its name (`_ms`, `_s`, `_gb`), and NaN where a value is
     not known. `first` and `last` limit a table to these iterations; the records of a run of any length can be
     gone through in constant memory.
 
     Attributes:
-        path: of the run file.
-        header: its first record.
         facts: what ran, on what, as far as it was known when the session began.
         options: of the monitor, those in force.
     """
 
     def __init__(self, path: Path) -> None:
-        """Use `open_run`."""
-        self.path = path
-        self.header: RunHeader = RunFile(path).header
-        if self.header.instrument != "training":
-            raise PerfError(
-                f"{str(path)!r} is of the instrument {self.header.instrument!r}; open_run reads trainings"
-            )
-        labels_of(self.header)  # raises for a header of another program's making
+        """Use `open_run` instead."""
+        super().__init__(path)
+        cure = f"open_run(..., instrument={self.header.instrument!r})"
+        check_instrument(path, self.header, "training", cure)
         self.facts = RunFacts.of(self.header.facts)
         self.options = PerfConfig.of(self.header.config)
-
-    def __repr__(self) -> str:
-        return f"open_run({str(self.path)!r})"
-
-    @overload
-    def records(self) -> Iterator[Record]: ...
-
-    @overload
-    def records(self, kind: type[Kind]) -> Iterator[Kind]: ...
-
-    def records(self, kind: type[Any] = object) -> Iterator[Any]:
-        """Every record in the order of the file, or those of a type of `flagscale_perf.training.records`."""
-        return (record for record in RunFile(self.path) if isinstance(record, kind))
-
-    def is_live(self) -> bool:
-        """Whether the training's writer still has the file."""
-        return RunFile(self.path).is_live()
 
     def report(self) -> TrainingReport:
         """What `flagscale-perf report` shows, as data."""

@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 from flagscale_perf.spine.clock import NS_PER_MS
-from flagscale_perf.spine.samples import ThinnedRows
 from flagscale_perf.training.analysis.tables import RankEntry, Ranks, Straggler
+from flagscale_perf.training.phases import share
 from flagscale_perf.training.rank_records import RanksRecord, StragglerRecord
 from flagscale_perf.training.ranks.totals import RankTotals, shape_of
 from flagscale_perf.training.rates import as_gb
+from flagscale_perf.training.samples import ThinnedRows
 
 MAX_STRETCHES = 200
 
@@ -48,6 +50,9 @@ class RankMatrix:
             wait_ms=wait,
             data_ms=data,
             memory_peak_gb=[[as_gb(size) for size in row.memory_peak_bytes] for row in rows],
+            cpu_wait_share=[
+                [share(host.run_delay_ns, host.host_ns or 0) for host in row.hosts()] for row in rows
+            ],
             median_iteration_ms=_medians(iteration),
             median_work_ms=_medians(work),
             median_wait_ms=_medians(wait),
@@ -66,11 +71,13 @@ def stragglers_of(totals: RankTotals, last_iteration: int | None) -> list[Stragg
 def _entries(record: RanksRecord, totals: RankTotals, world_size: int | None) -> list[RankEntry]:
     """The last entry may stand for fewer ranks than the others."""
     entries = []
-    for number in range(len(record.work_ns)):
+    for number, host in enumerate(totals.hosts()):
         first = number * record.ranks_per_entry
         end = min(first + record.ranks_per_entry, max(world_size or 0, first + 1))
-        place = totals.places.get(first)
-        entries.append(RankEntry(first, end - 1, *((None, None, None) if place is None else place)))
+        place, whole_ns = totals.places.get(first), host.host_ns or 0
+        entry = RankEntry(first, end - 1, *((None, None, None) if place is None else place))
+        waits = share(host.run_delay_ns, whole_ns), share(host.memory_stall_ns, whole_ns)
+        entries.append(replace(entry, cores=host.cores, cpu_wait_share=waits[0], memory_wait_share=waits[1]))
     return entries
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from flagscale_perf.analysis.blocks import REPORT_VERSION
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.spine.figures import Value
@@ -26,8 +27,6 @@ from flagscale_perf.training.analysis.tables import (
 )
 from flagscale_perf.training.hardware import HardwareSummary
 from flagscale_perf.training.summary.settled import NOT_SETTLED, SettledSummary
-
-REPORT_VERSION = 1
 
 
 @dataclass(frozen=True)

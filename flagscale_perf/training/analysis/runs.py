@@ -15,7 +15,7 @@ from flagscale_perf.analysis.runs import Found, Unread
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.figures import Value
 from flagscale_perf.spine.jsonl import finite
-from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.spine.records import RUNNING, RunHeader
 from flagscale_perf.spine.session import file_names
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.analysis.overlay import MAX_POINTS, Curve, trends
@@ -23,7 +23,6 @@ from flagscale_perf.training.analysis.overview import sizes_of
 from flagscale_perf.training.analysis.settled import rates_of
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import TABLE
-from flagscale_perf.training.summary.summary import RUNNING
 
 LONG_BYTES = 4 << 20  # of a run file; a longer one takes longer to read than anybody waits for in a list
 MAX_SUMMARY_BYTES = 32 << 20
@@ -88,7 +87,7 @@ class RunList:
     points: list[Points] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Its content as JSON-ready data."""
         runs, unread = ([asdict(one) for one in each] for each in (self.runs, self.unread))
         return dict(finite({"directory": self.directory, "runs": runs, "unread": unread}))
 

@@ -23,6 +23,7 @@ _LAYERS = {
     "data_ms": ("Data loading", "ms"),
     "iteration_ms": ("Iteration", "ms"),
     "memory_peak_gb": ("Peak memory", "GB"),
+    "cpu_wait_share": ("Waiting for a CPU", "share"),
 }
 _MAX_OUTLINES = 50
 _MS_PER_S = 1000

@@ -11,9 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.reading import read_records
+from flagscale_perf.spine.jsonl import read_records
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.training.analysis.report import Point
 from flagscale_perf.training.analysis.trend import TrendTotals
@@ -95,7 +96,7 @@ def _span(path: Path) -> range:
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - TAIL_BYTES))
         file.readline()  # the rest of a line
-        for record in read_records(file):
+        for record in read_records(file, decode):
             last = record.iteration if isinstance(record, StepRecord) else last
     return range(first, max(first, last) + 1)
 

@@ -14,17 +14,39 @@ from flagscale_perf.training.rank_records import SlowStretch
 class Phase:
     """A row of the table. `share` is of the iterations' time, `step_ms` of a mean step; None for what the
     host did not name.
+
+    Attributes:
+        exchange_ms, late_ms, in_turns_ms, residual_ms: of a wait that a ledger takes apart, what it is made
+            of: see `training.ledger.ledger.Wait`.
     """
 
     name: str
     total_s: float | None
     share: float | None
     step_ms: float | None
+    exchange_ms: float | None = None
+    late_ms: float | None = None
+    in_turns_ms: float | None = None
+    residual_ms: float | None = None
+
+    @property
+    def parts_ms(self) -> tuple[float | None, ...]:
+        """What a wait is made of."""
+        return self.exchange_ms, self.late_ms, self.in_turns_ms, self.residual_ms
+
+
+@dataclass(frozen=True)
+class UnitPhases:
+    """Where a mean step of these ranks goes; without ranks: of a usual one of many."""
+
+    ranks: Sequence[int]
+    rows: list[Phase]
 
 
 @dataclass(frozen=True)
 class Phases:
-    """Where rank 0's iterations went, over the steps that were measured (without the first).
+    """Where rank 0's iterations went, over the steps that were measured (without the first), or over those of
+    the ledger where there is one: then the table is what the ledger has of rank 0.
 
     Attributes:
         steps: how many; 0 without `--perf-breakdown`, and then there are no rows.
@@ -47,6 +69,11 @@ class Phases:
 class RankEntry:
     """A column of the ranks' matrix: one rank, or several in a large job. Place and device as its node
     reports them; None if it did not.
+
+    Attributes:
+        cores: that the rank may run on; None where its host was not read, like what follows.
+        cpu_wait_share: of the time, its training thread's waiting for a CPU.
+        memory_wait_share: of the time, anything's on its machine waiting for memory.
     """
 
     first_rank: int
@@ -54,6 +81,9 @@ class RankEntry:
     hostname: str | None
     device: str | None
     stage: int | None
+    cores: int | None = None
+    cpu_wait_share: float | None = None
+    memory_wait_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +95,7 @@ class Ranks:
         entries: ranks.
         stretches: first and last iteration of each; thinned like the trend, to at most some 200.
         iteration_ms, work_ms, wait_ms, data_ms, memory_peak_gb: as in `RanksRecord`.
+        cpu_wait_share: as in `RankEntry`.
         median_iteration_ms, median_work_ms, median_wait_ms, median_data_ms: of each entry over these
             stretches.
         peak_gb: of each entry, the highest.
@@ -78,6 +109,7 @@ class Ranks:
     wait_ms: list[list[float | None]]
     data_ms: list[list[float | None]]
     memory_peak_gb: list[list[float | None]]
+    cpu_wait_share: list[list[float | None]]
     median_iteration_ms: list[float | None]
     median_work_ms: list[float | None]
     median_wait_ms: list[float | None]
@@ -147,6 +179,7 @@ class LedgerTable:
         stage, units, steps, left_out, first_iteration, iteration, total_ns: as in `Ledger`.
         step_ms: a mean step.
         slowest: the longest steps, the longest first; at most ten.
+        ranks: the same step as each rank passed it.
     """
 
     stage: int
@@ -159,6 +192,7 @@ class LedgerTable:
     step_ms: float
     rows: list[LedgerRow]
     slowest: list[SlowestRow]
+    ranks: list[UnitPhases]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 from typing import Any, NamedTuple
 
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Counter, Item, Name, Span, Timeline, Track
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.units import numbered
@@ -28,9 +29,9 @@ _OUTCOMES = {
 _STEPS, _PHASES = Track(RANK_0, STEPS), Track(RANK_0, PHASES_OF_STEPS)
 
 
-def timeline(header: RunHeader) -> Timeline:
-    """Of the run with this header."""
-    tracks = _Tracks(header)
+def timeline(session: Session) -> Timeline:
+    """The timeline of a session."""
+    tracks = _Tracks(session.header)
     own: dict[type, Callable[[Any], Iterable[Item]]] = {
         PhaseRecord: tracks.hold,
         StepRecord: tracks.step,
@@ -45,7 +46,7 @@ def timeline(header: RunHeader) -> Timeline:
         Name(_PHASES, "phases, end to end"),
         Name(Track(RANKS, 0), "ranks: work and waiting per stretch, end to end", is_process=True),
     ]
-    return Timeline(header, own, names, tracks.rest)
+    return Timeline(session.header, own, names, tracks.rest)
 
 
 class _Stretch(NamedTuple):

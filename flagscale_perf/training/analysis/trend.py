@@ -5,13 +5,13 @@ from __future__ import annotations
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S, Anchor
 from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.records import RunHeader
-from flagscale_perf.spine.samples import ThinnedRows
 from flagscale_perf.training.analysis.findings.signals import Slow, SlowSteps
 from flagscale_perf.training.analysis.report import Point, SlowStep, Trend
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.phases import GROUPS, total_of
 from flagscale_perf.training.rates import mean_ms
 from flagscale_perf.training.records import IntervalRecord
+from flagscale_perf.training.samples import ThinnedRows
 
 
 class TrendTotals:

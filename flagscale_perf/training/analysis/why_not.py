@@ -9,7 +9,7 @@ NO_COUNTERS = "no hardware counters: "  # begins the remark of the writer that r
 
 
 def no_phases(found: TrainingReport) -> str:
-    """One phrase."""
+    """The reason, in one phrase."""
     if reason := _missing(found, "phases"):
         return f"no phases: {reason}"
     if not _options(found).perf_breakdown:
@@ -20,7 +20,7 @@ def no_phases(found: TrainingReport) -> str:
 
 
 def no_counters(found: TrainingReport) -> str:
-    """One phrase."""
+    """The reason, in one phrase."""
     if is_cpu(found):
         return "a CPU has none that are read"
     told = [one.text for one in found.monitor.events if one.text.startswith(NO_COUNTERS)]
@@ -32,7 +32,7 @@ def no_counters(found: TrainingReport) -> str:
 
 
 def no_memory(found: TrainingReport) -> str:
-    """One phrase."""
+    """The reason, in one phrase."""
     if not _options(found).perf_memory_tracking:
         return "--perf-memory-tracking is off"
     return "a CPU has no allocator to read" if is_cpu(found) else "the allocator was not read"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -30,19 +30,28 @@ class Way(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One step of all units.
+    """One step of all units: a row for each that was recorded, behind one for all others, if there are any.
 
     Attributes:
         iteration: its number.
-        own_ns: for each unit a value for each column.
-        wait_ns: for each unit a value for each cut.
-        beyond_ns: for each unit and column, by how much it is longer than the median of the others.
+        units: of each row, its place in `Book.units`; None for the row of the others.
+        others: how many these are.
+        own_ns: for each row a value for each column.
+        wait_ns: for each row a value for each cut.
+        beyond_ns: for each row and column, by how much it is longer than the median of the other units.
     """
 
     iteration: int
+    units: list[int | None]
+    others: int
     own_ns: list[list[int]]
     wait_ns: list[list[int]]
     beyond_ns: list[list[int]]
+
+    @property
+    def dur_ns(self) -> int:
+        """From the last cut of the step before to its own, of its first row."""
+        return sum(self.own_ns[0]) + sum(self.wait_ns[0])
 
 
 class Book(NamedTuple):
@@ -54,6 +63,7 @@ class Book(NamedTuple):
         ways: the columns, those of one cut beside one another.
         steps: by iteration.
         left_out: how many steps have other cuts.
+        is_whole: whether every unit was recorded in every step.
     """
 
     units: list[Unit]
@@ -61,6 +71,7 @@ class Book(NamedTuple):
     ways: list[Way]
     steps: list[Step]
     left_out: int
+    is_whole: bool
 
     def own_phases(self) -> list[int]:
         """Those in which a unit can be late by its own doing."""
@@ -85,13 +96,15 @@ def book_of(records: Sequence[CutsRecord]) -> Book | None:
         (record for record in known if tuple(record.waits) == waits), key=lambda each: each.iteration
     )
     units = sorted({unit for record in alike for unit, *_ in _rows(record) if unit})
+    numbers = {unit: number for number, unit in enumerate(units)}
     ways = [
         Way(*divmod(column, PHASE_BASE)) for column in sorted({c for record in alike for c in record.columns})
     ]
-    book = Book(units, list(waits), ways, [], len(records) - len(alike))
+    is_whole = all(len(record.sizes) == len(units) and 0 not in record.sizes for record in alike)
+    book = Book(units, list(waits), ways, [], len(records) - len(alike), is_whole)
     if len(units) < 2:
         return None
-    book.steps.extend(_step_of(record, book) for record in alike)
+    book.steps.extend(_step_of(record, book, numbers) for record in alike)
     return _without_false_cuts(book)
 
 
@@ -112,7 +125,7 @@ def _rows(record: CutsRecord) -> Iterator[tuple[Unit, list[int], list[int]]]:
         )
 
 
-def _step_of(record: CutsRecord, book: Book) -> Step:
+def _step_of(record: CutsRecord, book: Book, numbers: Mapping[Unit, int]) -> Step:
     """A unit that was not recorded in this step has what was usual in it, and waits for what is left."""
     place = {column: number for number, column in enumerate(record.columns)}
     at = [place.get(way.cut * PHASE_BASE + way.phase) for way in book.ways]
@@ -120,30 +133,43 @@ def _step_of(record: CutsRecord, book: Book) -> Step:
         unit: ([0 if column is None else values[column] for column in at], wait)
         for unit, values, wait in _rows(record)
     }
-    if () not in found:
-        own_ns = [found[unit][0] for unit in book.units if unit in found]
-        if len(own_ns) == len(book.units):
-            return Step(record.iteration, own_ns, [found[unit][1] for unit in book.units], _beyond(own_ns))
-    usual = found.pop((), None) or next(iter(found.values()))
-    known = next(iter(found.values()), usual)
-    left_ns = [
-        wait + sum(known[0][column] - usual[0][column] for column in columns)
-        for wait, columns in zip(known[1], book.columns(), strict=True)
-    ]
-    rows = [found.get(unit, (usual[0], left_ns)) for unit in book.units]
-    beyond = [[ns - middle for ns, middle in zip(row, usual[0], strict=True)] for row, _ in rows]
-    return Step(record.iteration, [row for row, _ in rows], [wait for _, wait in rows], beyond)
+    usual = found.pop((), None)
+    units: list[int | None] = [*sorted(numbers[unit] for unit in found)]
+    others = max(record.units, len(book.units)) - len(found)
+    rows = [found[unit] for unit in sorted(found)]
+    middle, wait_ns = usual or rows[0]
+    if others:
+        known, known_wait_ns = rows[0] if rows else (middle, wait_ns)
+        left_ns = [
+            wait + sum(known[column] - middle[column] for column in columns)
+            for wait, columns in zip(known_wait_ns, book.columns(), strict=True)
+        ]
+        units, rows = [None, *units], [(middle, left_ns), *rows]
+    own_ns = [own for own, _ in rows]
+    if usual is None and not others:
+        beyond = _beyond(own_ns, 0)
+    else:
+        beyond = [[ns - middle_ns for ns, middle_ns in zip(own, middle, strict=True)] for own in own_ns]
+    return Step(record.iteration, units, others, own_ns, [wait for _, wait in rows], beyond)
 
 
-def _beyond(rows: Sequence[Sequence[int]]) -> list[list[int]]:
-    beyond = [[0] * len(rows[0]) for _ in rows]
-    low, high = (len(rows) - 2) // 2, (len(rows) - 1) // 2  # places of the median among the others
-    for column, values in enumerate(zip(*rows, strict=True)):
+def weighed(count: int, others: int) -> list[int]:
+    """Every unit's row, of so many rows: the row of the others as often as it stands for one, but no more
+    often than makes it the median.
+    """
+    return [0] * (min(others, count + 1) - 1) + list(range(count))
+
+
+def _beyond(rows: Sequence[list[int]], others: int) -> list[list[int]]:
+    every = [rows[row] for row in weighed(len(rows), others)]
+    beyond = [[0] * len(rows[0]) for _ in every]
+    low, high = (len(every) - 2) // 2, (len(every) - 1) // 2  # places of the median among the others
+    for column, values in enumerate(zip(*every, strict=True)):
         order = sorted(range(len(values)), key=values.__getitem__)
         for place, unit in enumerate(order):
             usual = values[order[low + (place <= low)]] + values[order[high + (place <= high)]]
             beyond[unit][column] = values[unit] - usual // 2
-    return beyond
+    return beyond[len(every) - len(rows) :]
 
 
 def _without_false_cuts(book: Book) -> Book:
@@ -169,18 +195,17 @@ def _without_false_cuts(book: Book) -> Book:
 
     def merged(step: Step) -> Step:
         """The step with the false cuts' waits among its columns."""
-        own = [[0] * len(ways) for _ in book.units]
+        own = [[0] * len(ways) for _ in step.units]
         for mine, row, wait in zip(own, step.own_ns, step.wait_ns, strict=True):
             for way, value in zip(moved, row, strict=True):
                 mine[place[way]] += value
             for way, cut in zip(waited, false, strict=True):
                 mine[place[way]] += wait[cut]
         wait_ns = [[wait[cut] for cut in kept] for wait in step.wait_ns]
-        return Step(step.iteration, own, wait_ns, _beyond(own))
+        return step._replace(own_ns=own, wait_ns=wait_ns, beyond_ns=_beyond(own, step.others))
 
-    return Book(
-        book.units, [book.waits[cut] for cut in kept], ways, list(map(merged, book.steps)), book.left_out
-    )
+    waits, steps = [book.waits[cut] for cut in kept], list(map(merged, book.steps))
+    return book._replace(waits=waits, ways=ways, steps=steps)
 
 
 def _is_one_moment(book: Book, cut: int, columns: range) -> bool:
@@ -200,40 +225,53 @@ def _is_one_moment(book: Book, cut: int, columns: range) -> bool:
 
 
 class Lateness(NamedTuple):
-    """Of every unit and phase in which a unit can be late, step by step.
+    """Of every unit and phase in which a unit can be late: nanoseconds by the place of the step. A step in
+    which the unit was not recorded has none.
 
     Attributes:
         beyond_ns: what it takes longer than the others do, all cuts together.
         gain_ns: by how much sooner the step would end without that, if nothing else changed: no more than
-            its lead over the second latest.
+            its lead over the second latest. Only of steps in which it came last.
     """
 
-    beyond_ns: dict[Place, list[int]]
-    gain_ns: dict[Place, list[int]]
+    beyond_ns: dict[Place, dict[int, int]]
+    gain_ns: dict[Place, dict[int, int]]
 
 
 def lateness_of(book: Book) -> Lateness:
     """Of each unit and phase."""
-    places = [(unit, phase) for unit in range(len(book.units)) for phase in book.own_phases()]
-    beyond = {place: [0] * len(book.steps) for place in places}
-    gain = {place: [0] * len(book.steps) for place in places}
-    own = [(number, way) for number, way in enumerate(book.ways) if way.phase not in WAITING]
+    beyond: dict[Place, dict[int, int]] = {
+        (unit, phase): {} for unit in range(len(book.units)) for phase in book.own_phases()
+    }
+    gain: dict[Place, dict[int, int]] = {}
+    own = [(number, way.phase) for number, way in enumerate(book.ways) if way.phase not in WAITING]
     columns = book.columns()
     for at, step in enumerate(book.steps):
-        for unit, row in enumerate(step.beyond_ns):
-            for number, way in own:
-                beyond[unit, way.phase][at] += row[number]
+        for unit, row in zip(step.units, step.beyond_ns, strict=True):
+            if unit is not None:
+                for number, phase in own:
+                    found = beyond[unit, phase]
+                    found[at] = found.get(at, 0) + row[number]
         for ways in columns:
             last, lead_ns = last_of(step, ways)
+            if (unit := step.units[last]) is None:
+                continue
             for number in ways:
                 phase, longer_ns = book.ways[number].phase, step.beyond_ns[last][number]
                 if phase not in WAITING and longer_ns > 0:
-                    gain[last, phase][at] += min(longer_ns, lead_ns)
+                    found = gain.setdefault((unit, phase), {})
+                    found[at] = found.get(at, 0) + min(longer_ns, lead_ns)
     return Lateness(beyond, gain)
 
 
+def filled(found: Mapping[int, int], steps: int) -> list[int]:
+    """A value for each step."""
+    return [found.get(at, 0) for at in range(steps)]
+
+
 def last_of(step: Step, columns: Iterable[int]) -> tuple[int, int]:
-    """Which unit arrives last, and by how much behind the one before it."""
+    """Whose row arrives last, and by how much behind the one before it."""
     arrivals = [sum(row[column] for column in columns) for row in step.own_ns]
     last = max(range(len(arrivals)), key=arrivals.__getitem__)
-    return last, arrivals[last] - max(ns for unit, ns in enumerate(arrivals) if unit != last)
+    before = (ns for row, ns in enumerate(arrivals) if row != last)
+    return last, arrivals[last] - max(before, default=arrivals[last])

@@ -8,7 +8,7 @@ came later, by that much. docs/formulas.md, "The ledger", has the derivation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flagscale_perf.training.marks import spans
 from flagscale_perf.training.phases import GROUPS, PHASES, Kind, of_kind
@@ -101,42 +101,3 @@ class CutKeeper:
     def take(self, iteration: int) -> StepCuts | None:
         """Of that step; None where it has none."""
         return self._kept.pop(iteration, None)
-
-
-def encode(steps: Iterable[StepCuts]) -> list[Any]:
-    """As a list of JSON's types."""
-    return [
-        [step.iteration, *([cut.phase, cut.wait_ns, *_flat(cut.own_ns)] for cut in step.cuts)]
-        for step in steps
-    ]
-
-
-def _flat(own_ns: dict[int, int]) -> list[int]:
-    return [value for pair in own_ns.items() for value in pair]
-
-
-def decode(content: Any) -> tuple[StepCuts, ...]:
-    """Raises ValueError for what `encode` cannot have made: it may come from another version, or anybody."""
-    if type(content) is not list:
-        raise ValueError("cuts are not a list of steps")
-    return tuple(map(_step_of, content))
-
-
-def _step_of(content: Any) -> StepCuts:
-    match content:
-        case [int(iteration), *cuts] if 0 <= iteration < MAX_NS and 0 < len(cuts) <= MAX_CUTS:
-            return StepCuts(iteration, tuple(map(_cut_of, cuts)))
-    raise ValueError("not the cuts of a step")
-
-
-def _cut_of(content: Any) -> Cut:
-    is_flat = type(content) is list and len(content) % 2 == 0 and len(content) <= 2 + 2 * len(PHASES)
-    if not is_flat or any(type(value) is not int or abs(value) > MAX_NS for value in content):
-        raise ValueError("not the way to a cut")
-    phase, wait_ns, *own = content
-    phases = own[::2]
-    if phase not in CUTS or len(set(phases)) < len(phases) or not CUTS.isdisjoint(phases):
-        raise ValueError("the phases of a cut do not belong together")
-    if any(not 0 <= each < len(PHASES) for each in phases):
-        raise ValueError("no such phase")
-    return Cut(phase, wait_ns, dict(zip(phases, own[1::2], strict=True)))

@@ -15,7 +15,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from flagscale_perf.spine.clock import NS_PER_MS
-from flagscale_perf.training.ledger.book import Book, Lateness, Place, Step, book_of, last_of, lateness_of
+from flagscale_perf.training.ledger.book import (
+    Book,
+    Lateness,
+    Place,
+    Step,
+    book_of,
+    last_of,
+    lateness_of,
+    weighed,
+)
 from flagscale_perf.training.ledger.naming import Late, late_units
 from flagscale_perf.training.ledger.slowest import SlowestStep, slowest_of
 from flagscale_perf.training.phases import PHASES, TABLE, Kind
@@ -64,6 +73,35 @@ class LateRow:
     label: str
 
 
+class Wait(NamedTuple):
+    """What a unit's waits in a phase are made of. Their sum is the time that it waited.
+
+    Attributes:
+        exchange_ns: of all units, with nobody late; the same for each of them.
+        late_ns: for named units.
+        in_turns_ns: for whichever unit came last.
+        residual_ns: what the ends of its waits lie apart from those of the last unit's.
+    """
+
+    exchange_ns: int
+    late_ns: int
+    in_turns_ns: int
+    residual_ns: int
+
+
+class UnitTimes(NamedTuple):
+    """A unit's steps by phase: what it did by itself, and its waits.
+
+    Attributes:
+        ranks: of the unit; none for a usual one where not all of them are recorded.
+        own_ns, waits: by phase.
+    """
+
+    ranks: tuple[int, ...]
+    own_ns: Mapping[str, int]
+    waits: Mapping[str, Wait]
+
+
 @dataclass(frozen=True)
 class Ledger:
     """Of one stage. Times are sums over its steps; the rows add up to `total_ns`.
@@ -82,6 +120,8 @@ class Ledger:
         residual_ns: what units whose cuts are one moment differ by all the same.
         common: the steps without lateness: what all units have in common.
         slowest: the longest steps and why, the longest first.
+        ranks: every unit's phases, in which waits are told apart by the rows above; one usual unit's where
+            not all of them are recorded.
     """
 
     stage: int
@@ -98,6 +138,7 @@ class Ledger:
     residual_ns: int
     common: Sequence[CommonStep]
     slowest: Sequence[SlowestStep]
+    ranks: Sequence[UnitTimes]
 
     @property
     def late_ns(self) -> int:
@@ -119,7 +160,7 @@ def ledger_of(records: Sequence[CutsRecord]) -> Ledger | None:
     if book is None or not book.steps:
         return None
     lateness = lateness_of(book)
-    times_ns = list(map(dur_ns, book.steps))
+    times_ns = [step.dur_ns for step in book.steps]
     total_ns = sum(times_ns)
     late = late_units(book, lateness, statistics.median(times_ns))
     entries = _Entries(book, late)
@@ -142,12 +183,8 @@ def ledger_of(records: Sequence[CutsRecord]) -> Ledger | None:
         residual_ns=total_ns - known_ns,
         common=entries.common,
         slowest=slowest_of(book, lateness, entries.common, times_ns),
+        ranks=entries.ranks(),
     )
-
-
-def dur_ns(step: Step) -> int:
-    """Of the first unit."""
-    return sum(step.own_ns[0]) + sum(step.wait_ns[0])
 
 
 class _Entries:
@@ -166,6 +203,9 @@ class _Entries:
         self.common: list[CommonStep] = []
         self._book = book
         self._columns = book.columns()
+        self._units = book.units if book.is_whole else [()]
+        self._own_ns: list[dict[int, int]] = [defaultdict(int) for _ in self._units]
+        self._waits_ns: list[dict[int, list[int]]] = [defaultdict(lambda: [0] * 4) for _ in self._units]
         late_at: dict[int, set[Place]] = defaultdict(set)
         for one in late:
             for at in one.at:
@@ -178,12 +218,13 @@ class _Entries:
         for cut, columns in enumerate(self._columns):
             last, _ = last_of(step, columns)
             whole_ns = sum(step.own_ns[last][column] for column in columns)
-            rows = [self._without(step, unit, columns, late) for unit in range(len(self._book.units))]
+            rows = [self._without(step, row, columns, late) for row in range(len(step.units))]
             arrivals = list(map(sum, rows))
-            order = sorted(range(len(rows)), key=arrivals.__getitem__)
+            order = sorted(weighed(len(rows), step.others), key=arrivals.__getitem__)
             usual = order[(len(order) - 1) // 2]
             self.late_ns += whole_ns - arrivals[order[-1]]
             self.in_turns_ns += arrivals[order[-1]] - arrivals[usual]
+            self._project(step, cut, last, whole_ns - arrivals[order[-1]])
             for column, own_ns in zip(columns, rows[usual], strict=True):
                 phases_ns[self._book.ways[column].phase] += own_ns
                 self.base_ns[self._book.ways[column].phase] += own_ns
@@ -192,9 +233,37 @@ class _Entries:
             self.exchange_ns[phase] += wait_ns
         self.common.append(CommonStep(step.iteration, sum(phases_ns), 0, 0, None, tuple(phases_ns)))
 
-    def _without(self, step: Step, unit: int, columns: Sequence[int], late: set[Place]) -> list[int]:
+    def _project(self, step: Step, cut: int, last: int, late_ns: int) -> None:
+        """Books a cut for every unit: its own way to it, and what its wait is made of."""
+        columns, phase = self._columns[cut], self._book.waits[cut]
+        last_ns = sum(step.own_ns[last][column] for column in columns)
+        for number, (own_ns, waits_ns) in enumerate(zip(self._own_ns, self._waits_ns, strict=True)):
+            row, wait_ns = step.own_ns[number], step.wait_ns[number][cut]
+            if not self._book.is_whole:
+                beyond = step.beyond_ns[number]
+                wait_ns += sum(beyond[column] for column in columns)
+                row = [ns - longer_ns for ns, longer_ns in zip(row, beyond, strict=True)]
+            for column in columns:
+                own_ns[self._book.ways[column].phase] += row[column]
+            lead_ns = last_ns - sum(row[column] for column in columns)
+            exchange_ns, for_late_ns = step.wait_ns[last][cut], min(lead_ns, late_ns)
+            parts = (exchange_ns, for_late_ns, lead_ns - for_late_ns, wait_ns - exchange_ns - lead_ns)
+            waits_ns[phase] = [ns + part for ns, part in zip(waits_ns[phase], parts, strict=True)]
+
+    def ranks(self) -> list[UnitTimes]:
+        """As in `Ledger`."""
+        return [
+            UnitTimes(
+                ranks,
+                {PHASES[phase]: ns for phase, ns in own_ns.items()},
+                {PHASES[phase]: Wait(*parts) for phase, parts in waits_ns.items()},
+            )
+            for ranks, own_ns, waits_ns in zip(self._units, self._own_ns, self._waits_ns, strict=True)
+        ]
+
+    def _without(self, step: Step, row: int, columns: Sequence[int], late: set[Place]) -> list[int]:
         """A unit's own time without what it is named for."""
-        own, beyond = step.own_ns[unit], step.beyond_ns[unit]
+        own, beyond, unit = step.own_ns[row], step.beyond_ns[row], step.units[row]
         if not late:
             return [own[column] for column in columns]
         return [
@@ -253,20 +322,20 @@ def _gain_of(one: Late, lateness: Lateness, late: Sequence[Late]) -> _Gain:
     """In its own steps. What stands out in single steps and what is late in all of them share a step: there
     the single one has what is beyond the usual.
     """
-    gain, at = lateness.gain_ns[one.place], set(one.at)
+    gain, at = lateness.gain_ns.get(one.place, {}), sorted(set(one.at))
     beside = [other for other in late if other.place == one.place and other is not one]
-    parts = [0] * len(gain)
+    own = []
     for place in at:
-        parts[place] = gain[place]
+        part_ns = gain.get(place, 0)
         for other in beside:
             if one.pattern in ("periodic", "bursts", "single"):
-                parts[place] -= min(gain[place], max(0, other.usual_ns))
+                part_ns -= min(gain.get(place, 0), max(0, other.usual_ns))
             elif place in other.at:
-                parts[place] = min(gain[place], max(0, one.usual_ns))
-    own = [parts[place] for place in sorted(at)]
+                part_ns = min(gain.get(place, 0), max(0, one.usual_ns))
+        own.append(part_ns)
     blocks = [sum(own[start : start + BLOCK]) for start in range(0, len(own), BLOCK)]
     spread = statistics.stdev(blocks) * math.sqrt(len(blocks)) if len(blocks) > 1 else 0.0
-    return _Gain(sum(parts), spread, sum(part > 0 for part in parts))
+    return _Gain(sum(own), spread, sum(part_ns > 0 for part_ns in own))
 
 
 def _divided(

@@ -7,13 +7,13 @@ given by a sign test, corrected for the number of units and phases that are look
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from flagscale_perf.analysis.chance import CHANCE, binomial_tail, both, period_of
 from flagscale_perf.analysis.growth import growth_of
 from flagscale_perf.analysis.rules import Limit
-from flagscale_perf.training.ledger.book import Book, Lateness, Place
+from flagscale_perf.training.ledger.book import Book, Lateness, Place, filled
 
 FEWEST = Limit(20, "steps", "ours: of fewer, a sign test names nothing among a few dozen candidates")
 STEADY = Limit(0.02, "share", "ours: of a step, in the median; what is late by less is not worth a name")
@@ -26,6 +26,7 @@ EVENT_SCATTER = Limit(
 )
 STOP = Limit(5.0, "steps", "ours: what one step takes longer, from where it is told on its own")
 FEWEST_EVENTS, MOST_EVENTS = 4, 0.4  # of all steps
+OFTEN = 1 / 16  # of all steps; a unit recorded in fewer is late in single steps only
 PARTS = 4  # of the run; a steady lateness is there in each of them
 _TO_DEVIATION = 1.4826  # of a median absolute deviation, for normal noise
 
@@ -56,44 +57,66 @@ class Late(NamedTuple):
 
 def late_units(book: Book, lateness: Lateness, step_ns: float) -> list[Late]:
     """None of fewer steps than `FEWEST`. `step_ns`: of a usual step."""
-    if len(book.steps) < FEWEST.count:
+    steps = len(book.steps)
+    if steps < FEWEST.count:
         return []
-    events = {place: _events(beyond, step_ns) for place, beyond in lateness.beyond_ns.items()}
+    often = {
+        place: filled(beyond, steps)
+        for place, beyond in lateness.beyond_ns.items()
+        if len(beyond) >= OFTEN * steps
+    }
+    events = {place: _events(each, often.get(place), step_ns) for place, each in lateness.beyond_ns.items()}
     found: list[Late] = []
     for place, beyond in lateness.beyond_ns.items():
-        single = _single(book, place, events, beyond) or _stop(place, beyond, step_ns)
+        series = often.get(place)
+        usual_ns = statistics.median(series) if series else 0
+        single = _single(book, place, events, usual_ns, beyond) or _stop(place, beyond, step_ns)
         found += [] if single is None else [single]
-        lasting = _grown(place, beyond, step_ns) or _steady(
-            place, beyond, STEADY.value * step_ns, len(events)
-        )
-        found += [] if lasting is None else [lasting]
+        if series:
+            lasting = _grown(place, series, step_ns) or _steady(
+                place, series, STEADY.value * step_ns, len(events)
+            )
+            found += [] if lasting is None else [lasting]
     return found
 
 
 def steady_units(book: Book, lateness: Lateness, step_ns: float) -> list[Late]:
     """Only those that are late in most steps, of at least `FEWEST`: what a few rounds of a live run show."""
-    if len(book.steps) < FEWEST.count:
+    steps, looks = len(book.steps), len(lateness.beyond_ns)
+    if steps < FEWEST.count:
         return []
-    looks = len(lateness.beyond_ns)
     found = (
-        _steady(place, beyond, LIVE.value * step_ns, looks) for place, beyond in lateness.beyond_ns.items()
+        _steady(place, filled(beyond, steps), LIVE.value * step_ns, looks)
+        for place, beyond in lateness.beyond_ns.items()
+        if 2 * len(beyond) >= steps
     )
     return [one for one in found if one is not None]
 
 
-def _events(beyond: Sequence[int], step_ns: float) -> list[int]:
-    """Places of the steps that stand out."""
-    usual = statistics.median(beyond)
-    scatter = _TO_DEVIATION * statistics.median(abs(value - usual) for value in beyond)
+def _events(found: Mapping[int, int], series: Sequence[int] | None, step_ns: float) -> list[int]:
+    """Places of the steps that stand out. `series`: a value for each step; None where most of them are 0."""
+    usual = scatter = 0.0
+    if series is not None:
+        usual = statistics.median(series)
+        scatter = scatter_of(series)
+        found = dict(enumerate(series))
     limit = max(EVENT.value * step_ns, EVENT_SCATTER.value * scatter)
-    return [place for place, value in enumerate(beyond) if value - usual > limit]
+    return [place for place, value in found.items() if value - usual > limit]
 
 
-def _single(book: Book, place: Place, events: dict[Place, list[int]], beyond: Sequence[int]) -> Late | None:
+def scatter_of(values: Sequence[float]) -> float:
+    """A standard deviation that a few values do not move."""
+    usual = statistics.median(values)
+    return _TO_DEVIATION * statistics.median(abs(value - usual) for value in values)
+
+
+def _single(
+    book: Book, place: Place, events: dict[Place, list[int]], middle_ns: float, beyond: Mapping[int, int]
+) -> Late | None:
     at = events[place]
-    if not FEWEST_EVENTS <= len(at) < MOST_EVENTS * len(beyond):
+    if not FEWEST_EVENTS <= len(at) < MOST_EVENTS * len(book.steps):
         return None
-    usual_ns = int(statistics.median(beyond[each] for each in at) - max(0, statistics.median(beyond)))
+    usual_ns = int(statistics.median(beyond.get(each, 0) for each in at) - max(0, middle_ns))
     iterations = [book.steps[each].iteration for each in at]
     span = range(book.steps[0].iteration, book.steps[-1].iteration + 1)
     _, phase = place
@@ -107,9 +130,9 @@ def _single(book: Book, place: Place, events: dict[Place, list[int]], beyond: Se
     return Late(*place, "bursts", at, usual_ns) if on_one_unit * len(events) < CHANCE.value else None
 
 
-def _stop(place: Place, beyond: Sequence[int], step_ns: float) -> Late | None:
+def _stop(place: Place, beyond: Mapping[int, int], step_ns: float) -> Late | None:
     """Single steps so much longer that each is worth a line."""
-    at = [number for number, value in enumerate(beyond) if value > STOP.value * step_ns]
+    at = [number for number, value in beyond.items() if value > STOP.value * step_ns]
     longest = max((beyond[each] for each in at), default=0)
     return Late(*place, "single", at, longest) if 0 < len(at) < FEWEST_EVENTS else None
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from flagscale_perf.training.ledger.book import Book, Lateness, Unit
+from flagscale_perf.training.ledger.book import Book, Lateness, Unit, filled
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.sample import Step
 
@@ -47,7 +47,7 @@ def slowest_of(
     found = []
     for at in slow:
         ranks, phase, part_ns = max(
-            ((ranks, phase, column[at] - middle) for ranks, phase, column, middle in columns),
+            ((ranks, phase, column.get(at, 0) - middle) for ranks, phase, column, middle in columns),
             key=lambda one: one[2],
         )
         iteration, beyond_ns = book.steps[at].iteration, times_ns[at] - usual_ns
@@ -57,11 +57,13 @@ def slowest_of(
 
 def _columns(
     book: Book, lateness: Lateness, common: Sequence[Step]
-) -> Iterator[tuple[Unit, int, Sequence[int], float]]:
+) -> Iterator[tuple[Unit, int, Mapping[int, int], float]]:
     """Everything that a step is made of: ranks, phase, its time in each step, and the usual one."""
+    steps = len(book.steps)
     for (unit, phase), gain_ns in lateness.gain_ns.items():
-        yield book.units[unit], phase, gain_ns, statistics.median(gain_ns)
+        is_usual = 2 * len(gain_ns) >= steps
+        yield book.units[unit], phase, gain_ns, statistics.median(filled(gain_ns, steps)) if is_usual else 0
     for phase in range(len(PHASES)):
-        taken = [(step.phases_ns or ())[phase] or 0 for step in common]
-        if any(taken):
-            yield (), phase, taken, statistics.median(taken)
+        taken = {at: (step.phases_ns or ())[phase] or 0 for at, step in enumerate(common)}
+        if any(taken.values()):
+            yield (), phase, taken, statistics.median(taken.values())

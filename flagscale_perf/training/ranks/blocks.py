@@ -11,17 +11,31 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from flagscale_perf.training.hardware import REASONS, highest, lowest, reasons_in
-from flagscale_perf.training.ledger import cuts
-from flagscale_perf.training.ledger.cuts import StepCuts, is_undisturbed
-from flagscale_perf.training.phases import PHASES, StepPhases
+from flagscale_perf.training.hardware import REASONS, lowest, reasons_in
+from flagscale_perf.training.host import HostRecord, HostStretch, HostWindow
+from flagscale_perf.training.ledger import rows
+from flagscale_perf.training.ledger.cuts import is_undisturbed
+from flagscale_perf.training.ledger.rows import MachineCuts
+from flagscale_perf.training.phases import PHASES, Kind, StepPhases, of_kind
+from flagscale_perf.training.rates import highest
 from flagscale_perf.training.records import HardwareRecord, StepRecord
+from flagscale_perf.training.window import end_mono_ns
 
 BLOCK_STEPS = 5
+LARGE = 1000  # ranks; with every so many blocks are longer, and all together cost the gathering as much
 MAX_RANKS = 1 << 20
-_FORMAT = 2  # first element of an encoded block
+_FORMAT = 5  # first element of an encoded block
 _MAX = 1 << 53  # what JSON readers keep exactly; no measurement comes near it
 _MAX_REASONS = 256  # characters
+_DATA = PHASES.index("data_loading")
+_WAITING = frozenset(map(PHASES.index, of_kind(Kind.WAITING)))
+_TIMES = ("work_ns", "wait_ns", "data_ns")
+_OPTIONAL = ("iteration_ns", *_TIMES, "memory_peak_bytes", "sm_clock_mhz", "xid", "ecc_uncorrected")
+
+
+def block_steps(ranks: int) -> int:
+    """Steps of a block in a job of so many ranks."""
+    return BLOCK_STEPS * max(1, min(ranks, MAX_RANKS) // LARGE)
 
 
 class RankIdentity(NamedTuple):
@@ -48,52 +62,52 @@ class RankIdentity(NamedTuple):
 
 
 class Block(NamedTuple):
-    """What one rank reports of the iterations with one `iteration // BLOCK_STEPS`: medians over the steps
-    that show how fast the rank is.
+    """What one rank reports of the iterations with one `iteration // block_steps(ranks)`: medians over the
+    steps that show how fast the rank is.
 
     Attributes:
         rank: whose it is.
         first_iteration, iteration: the first and the last one in it.
         steps: how many the medians are over: those with a warm-up, an evaluation, a checkpoint or skipped
             data are left out.
-        microbatches: of a step; more of them are more to do.
         iteration_ns: median; None without a step.
-        phases_ns: medians in the order of `training.phases.PHASES`; None for a phase never named, or for all
-            where none was measured.
+        work_ns, wait_ns, data_ns: medians, as in `RanksRecord`; None where no phases were measured, and the
+            last of them where the host has none for it.
         memory_peak_bytes: highest; None between readings and without a device.
         sm_clock_mhz: lowest reading; None without one, like what follows.
         throttle: every reason read, as in `HardwareRecord`.
         xid: the last critical error the driver has reported; 0 for none.
         ecc_uncorrected: last reading of the counter.
-        cuts: of its steps, without those next to a disturbance.
+        host: between the readings that were made until the end of the block; none in many a short one.
+        cuts: of all ranks of its machine, in the last block of theirs that has this number. Without steps
+            next to a disturbance.
     """
 
     rank: int
     first_iteration: int
     iteration: int
     steps: int
-    microbatches: int
     iteration_ns: int | None
-    phases_ns: tuple[int | None, ...] | None
+    work_ns: int | None
+    wait_ns: int | None
+    data_ns: int | None
     memory_peak_bytes: int | None
     sm_clock_mhz: int | None
     throttle: str | None
     xid: int | None
     ecc_uncorrected: int | None
-    cuts: tuple[StepCuts, ...] = ()
-
-    @property
-    def number(self) -> int:
-        """The same for the blocks of all ranks that are put side by side."""
-        return self.iteration // BLOCK_STEPS
+    host: HostStretch = HostStretch()
+    cuts: tuple[MachineCuts, ...] = ()
 
 
 class BlockBuilder:
     """Folds one rank's records into blocks."""
 
-    def __init__(self, rank: int) -> None:
-        """`rank` whose records they are."""
+    def __init__(self, rank: int, steps: int = BLOCK_STEPS) -> None:
+        """`rank` whose records they are; `steps` of a block."""
         self._rank = rank
+        self._steps = steps
+        self._host = HostWindow()
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -101,33 +115,28 @@ class BlockBuilder:
         self._last: StepRecord | None = None
         self._is_warmup = False
         self._times_ns: list[int] = []
-        self._phases_ns: list[tuple[int | None, ...]] = []
+        self._phases_ns: list[tuple[int, int, int | None]] = []
         self._memory: int | None = None
         self._clock: int | None = None
         self._reasons: set[str] | None = None
         self._xid: int | None = None
         self._ecc: int | None = None
-        self._cuts: list[StepCuts] = []
 
-    def add(
-        self, step: StepRecord, phases: StepPhases | None, step_cuts: StepCuts | None = None
-    ) -> Block | None:
-        """Takes in a step, with its phases and cuts if measured. Returns the block that ends with it or
-        before it.
-        """
+    def add(self, step: StepRecord, phases: StepPhases | None) -> Block | None:
+        """Takes in a step, with its phases if measured. Returns the block that ends with it or before it."""
         last, finished = self._last, None
         if last is not None and (
-            step.iteration // BLOCK_STEPS != last.iteration // BLOCK_STEPS or step.iteration <= last.iteration
+            step.iteration // self._steps != last.iteration // self._steps or step.iteration <= last.iteration
         ):
             finished = self.close()
         self._take_in(step, phases)
-        self._cuts += [] if step_cuts is None else [step_cuts]
-        if finished is None and step.iteration % BLOCK_STEPS == BLOCK_STEPS - 1:
+        if finished is None and step.iteration % self._steps == self._steps - 1:
             finished = self.close()
         return finished
 
     def _take_in(self, step: StepRecord, phases: StepPhases | None) -> None:
         self._first, self._last = self._first or step, step
+        self._host.advance(end_mono_ns(step))
         self._memory = highest(self._memory, step.memory_peak_bytes)
         if step.warmup:
             # The steps behind it are not at their pace yet, either.
@@ -137,10 +146,13 @@ class BlockBuilder:
             return
         self._times_ns.append(step.iteration_ns)
         if phases is not None:
-            self._phases_ns.append(phases.record[1:])
+            self._phases_ns.append(_parts_of(phases.record[1:]))
 
-    def add_reading(self, reading: HardwareRecord) -> None:
-        """One more reading of the rank's device; it belongs to the block under way."""
+    def add_reading(self, reading: HardwareRecord | HostRecord) -> None:
+        """One more reading of the rank's device, which belongs to the block under way, or of its host."""
+        if isinstance(reading, HostRecord):
+            self._host.add(reading)
+            return
         self._clock = lowest(self._clock, reading.sm_clock_mhz)
         if reading.throttle is not None:
             self._reasons = (self._reasons or set()) | (reasons_in(reading.throttle) & set(REASONS))
@@ -153,40 +165,41 @@ class BlockBuilder:
         """The block under way, as far as it has come; None before its first step."""
         if self._first is None or self._last is None:
             return None
+        data_ns = [data_ns for _, _, data_ns in self._phases_ns]
         block = Block(
             rank=self._rank,
             first_iteration=self._first.iteration,
             iteration=self._last.iteration,
             steps=len(self._times_ns),
-            microbatches=self._last.microbatches,
-            iteration_ns=int(statistics.median(self._times_ns)) if self._times_ns else None,
-            phases_ns=tuple(_median_or_none(values) for values in zip(*self._phases_ns, strict=True))
-            if self._phases_ns
-            else None,
+            iteration_ns=_median(self._times_ns),
+            work_ns=_median([work_ns for work_ns, _, _ in self._phases_ns]),
+            wait_ns=_median([wait_ns for _, wait_ns, _ in self._phases_ns]),
+            data_ns=_median(data_ns) if any(ns is not None for ns in data_ns) else None,
             memory_peak_bytes=self._memory,
             sm_clock_mhz=self._clock,
             throttle=None if self._reasons is None else ", ".join(sorted(self._reasons)),
             xid=self._xid,
             ecc_uncorrected=self._ecc,
-            cuts=tuple(self._cuts),
+            host=self._host.close(),
         )
         self._begin_anew()
         return block
 
 
-def _median_or_none(values: Sequence[int | None]) -> int | None:
-    """None if the phase was never named; in a step in which it was not, it took no time."""
-    return (
-        None
-        if all(value is None for value in values)
-        else int(statistics.median(value or 0 for value in values))
-    )
+def _parts_of(phases_ns: Sequence[int | None]) -> tuple[int, int, int | None]:
+    """Work, waiting, and the loading of data, which is part of the work."""
+    wait_ns = sum(phases_ns[place] or 0 for place in _WAITING)
+    return sum(ns or 0 for ns in phases_ns) - wait_ns, wait_ns, phases_ns[_DATA]
+
+
+def _median(values: Sequence[int | None]) -> int | None:
+    """In a step in which a phase was not named, it took no time."""
+    return int(statistics.median(value or 0 for value in values)) if values else None
 
 
 def encode_block(block: Block) -> list[Any]:
     """As a list of JSON's types."""
-    phases = None if block.phases_ns is None else list(block.phases_ns)
-    return [_FORMAT, *block[:6], phases, *block[7:-1], cuts.encode(block.cuts)]
+    return [_FORMAT, *block[:-2], list(block.host), list(map(rows.encode, block.cuts))]
 
 
 def decode_block(content: list[Any]) -> Block:
@@ -195,46 +208,36 @@ def decode_block(content: list[Any]) -> Block:
     """
     if type(content) is not list or len(content) != 1 + len(Block._fields) or content[0] != _FORMAT:
         raise ValueError("not a block of this version")
-    block = Block(*content[1:])
-    block = block._replace(cuts=cuts.decode(block.cuts))
+    _, *values, host, found = content
+    if type(found) is not list or type(host) is not list or len(host) != len(HostStretch._fields):
+        raise ValueError("cuts are not a list, or the host's readings not a list of this version")
+    block = Block._make([*values, HostStretch._make(host), tuple(map(rows.decode, found))])
     _check_numbers(block)
-    block = block._replace(phases_ns=_decode_phases(block.phases_ns))
-    if len(block.cuts) > BLOCK_STEPS or any(
-        not block.first_iteration <= step.iteration <= block.iteration for step in block.cuts
-    ):
-        raise ValueError("cuts of steps that are not in the block")
-    has_steps, has_phases = block.steps > 0, block.phases_ns is not None
-    if has_steps != (block.iteration_ns is not None) or (has_phases and not has_steps):
+    has_steps, has_phases = block.steps > 0, block.work_ns is not None
+    has_wait, has_data = block.wait_ns is not None, block.data_ns is not None
+    of_steps = has_steps == (block.iteration_ns is not None) and has_steps >= has_phases
+    if not of_steps or has_wait != has_phases or has_data > has_phases:
         raise ValueError(f"steps ({block.steps}) and their times do not belong together")
     if block.throttle is not None and (type(block.throttle) is not str or len(block.throttle) > _MAX_REASONS):
         raise ValueError(f"throttle is not a text of at most {_MAX_REASONS} characters")
     return block
 
 
-def _decode_phases(content: Any) -> tuple[int | None, ...] | None:
-    if content is None:
-        return None
-    if type(content) is not list or len(content) != len(PHASES):
-        raise ValueError(f"phases_ns is not a list of {len(PHASES)} phases")
-    for value in content:
-        _check("phases_ns", value, -_MAX, is_optional=True)
-    return tuple(content)
-
-
 def _check_numbers(block: Block) -> None:
     _check("rank", block.rank, 0, MAX_RANKS - 1)
     _check("first_iteration", block.first_iteration, 0)
     _check("iteration", block.iteration, block.first_iteration)
-    if block.first_iteration // BLOCK_STEPS != block.number:
+    if block.iteration - block.first_iteration >= block_steps(MAX_RANKS):
         raise ValueError(f"iterations {block.first_iteration} to {block.iteration} are not of one block")
-    _check("steps", block.steps, 0, BLOCK_STEPS)
-    _check("microbatches", block.microbatches, 0)
-    for name in ("iteration_ns", "memory_peak_bytes", "sm_clock_mhz", "xid", "ecc_uncorrected"):
-        _check(name, getattr(block, name), 0, is_optional=True)
+    _check("steps", block.steps, 0, block.iteration - block.first_iteration + 1)
+    for name in _OPTIONAL:
+        if (value := getattr(block, name)) is not None:
+            _check(name, value, -_MAX if name in _TIMES else 0)
+    for name, value in block.host._asdict().items():
+        if value is not None:
+            _check(name, value, 0)
 
 
-def _check(name: str, value: Any, low: int, high: int = _MAX, is_optional: bool = False) -> None:
-    if value is None and is_optional:
-        return
+def _check(name: str, value: Any, low: int, high: int = _MAX) -> None:
     if type(value) is not int or not low <= value <= high:
         raise ValueError(f"{name} is not an integer from {low} to {high}")

@@ -7,20 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flagscale_perf.spine.peers.gather import Gathered, Gatherer
-from flagscale_perf.spine.peers.gather import Job as PeerJob
 from flagscale_perf.spine.peers.node import Node
-from flagscale_perf.spine.peers.search import Search
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ledger.cuts import StepCuts
 from flagscale_perf.training.phases import StepPhases
-from flagscale_perf.training.ranks.blocks import BlockBuilder, RankIdentity
+from flagscale_perf.training.ranks.blocks import Block, BlockBuilder, RankIdentity
+from flagscale_perf.training.ranks.gatherer import Gathered, Gatherer
+from flagscale_perf.training.ranks.gatherer import Job as PeerJob
 from flagscale_perf.training.ranks.kind import RANKS, RANKS_WITHOUT_DEVICES, RankItem
+from flagscale_perf.training.ranks.machine import Machine
 from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.ranks.view import RanksView
 from flagscale_perf.training.records import (
     CapturedRecord,
     HardwareRecord,
+    HostRecord,
     IntervalRecord,
     Record,
     StepRecord,
@@ -46,26 +47,13 @@ class Job:
     directory: Path
 
 
-@dataclass(frozen=True)
-class Trainer:
-    """Rank 0's training process, as its companion sees it.
-
-    Attributes:
-        pid: of the process.
-        start_ns: monotonic mark of this training's start; a ring closed before is of an earlier one.
-        is_alive: whether the process is there.
+def node_of(place: Place, since_ns: int, watch: Callable[[int], None], reads_devices: bool) -> RankNode:
+    """The ranks beside rank 0, whose training began at the monotonic mark `since_ns`; `watch` is given
+    descriptors that become readable when one of them ends.
     """
-
-    pid: int
-    start_ns: int
-    is_alive: Callable[[], bool]
-
-
-def node_of(place: Place, trainer: Trainer, watch: Callable[[int], None], reads_devices: bool) -> RankNode:
-    """The ranks beside rank 0; `watch` is given descriptors that become readable when one of them ends."""
     kind = RANKS if reads_devices else RANKS_WITHOUT_DEVICES
     expected = None if place.local_world_size is None else place.local_world_size - 1
-    return Node(kind, Search(kind, place.key, trainer.pid, expected, trainer.start_ns), watch)
+    return Node(kind, place.node_key, expected, since_ns, watch)
 
 
 class Gathering:
@@ -77,11 +65,13 @@ class Gathering:
     def __init__(self, job: Job, node: RankNode, is_alive: Callable[[], bool]) -> None:
         """`is_alive`: whether rank 0's training process is there."""
         place = job.place
-        peers = PeerJob(place.member, place.world_size, place.has_other_nodes, job.directory)
+        peers = PeerJob(place.key, str(place.rank), place.world_size, place.has_other_nodes, job.directory)
         self._job = job
         self._gatherer = Gatherer(RANKS, peers, node, is_alive)
         self._view = RanksView(job.facts)
-        self._builder = BlockBuilder(job.identity.rank)
+        self._machine = Machine(job.facts.world_size)
+        self._machine.join(job.identity)
+        self._builder = BlockBuilder(job.identity.rank, self._machine.steps)
         self._records: list[Record] = []
         self._notes: list[str] = []
         self._has_begun = self._is_over = False
@@ -90,8 +80,8 @@ class Gathering:
         """One more step of rank 0."""
         self._guarded(lambda: self._step(step, phases, cuts))
 
-    def reading(self, reading: HardwareRecord) -> None:
-        """One more reading of rank 0's device."""
+    def reading(self, reading: HardwareRecord | HostRecord) -> None:
+        """One more reading of rank 0's device or host."""
         self._guarded(lambda: self._builder.add_reading(reading))
 
     def interval(self, interval: IntervalRecord) -> list[Record]:
@@ -131,8 +121,12 @@ class Gathering:
         return found
 
     def _step(self, step: StepRecord, phases: StepPhases | None, cuts: StepCuts | None) -> None:
-        if (block := self._builder.add(step, phases, cuts)) is not None:
-            self._records += self._view.add(block)
+        self._machine.step(self._job.identity.rank, cuts)
+        self._add_own(self._builder.add(step, phases))
+
+    def _add_own(self, block: Block | None) -> None:
+        if block is not None:
+            self._records += self._view.add(self._machine.block(block))
 
     def _look(self) -> None:
         if not self._has_begun:
@@ -142,8 +136,7 @@ class Gathering:
 
     def _finish(self) -> None:
         self._add(self._gatherer.close())
-        if (block := self._builder.close()) is not None:
-            self._records += self._view.add(block)
+        self._add_own(self._builder.close())
         self._records += self._view.close()
 
     def _add(self, new: Gathered[RankIdentity, RankItem]) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
 from flagscale_perf.device.sampler import Sampler
-from flagscale_perf.spine.jsonl import decode, dump
+from flagscale_perf.spine.jsonl import MAX_NS, dump, recall
 from flagscale_perf.spine.peers.kind import PeerKind
 from flagscale_perf.spine.records import EventRecord, kind_of
 from flagscale_perf.training.capture import Capture, window_of
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.host import HostReader
 from flagscale_perf.training.ledger.cuts import CutKeeper
 from flagscale_perf.training.marks import MarksJoin
 from flagscale_perf.training.phases import PhaseJoin
@@ -24,25 +26,31 @@ from flagscale_perf.training.ranks.blocks import (
     encode_block,
 )
 from flagscale_perf.training.ranks.identity import content_of, identity_of
+from flagscale_perf.training.ranks.machine import Machine
+from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.records import CapturedRecord, PhaseRecord, StepRecord
 
 RankItem = Block | CapturedRecord
 
 
 class RankFold:
-    """One rank's records as blocks; its device is read in this process.
+    """One rank's records as blocks; its device and host are read in this process.
 
     Attributes:
         position: its last iteration.
     """
 
-    def __init__(self, identity: RankIdentity, reads_device: bool = True) -> None:
+    def __init__(self, identity: RankIdentity, machine: Machine, reads_device: bool = True) -> None:
+        """`machine` of the rank."""
         self.position = 0
+        self._rank, self._machine = identity.rank, machine
+        machine.join(identity)
         self._capture = Capture(identity.rank)
         self._cuts = CutKeeper()
         self._marks = MarksJoin(self._capture.add, self._cuts.add)
         self._phases = PhaseJoin(RunFacts.of({}))
-        self._builder = BlockBuilder(identity.rank)
+        self._builder = BlockBuilder(identity.rank, machine.steps)
+        self._host = HostReader(identity.pid, machine=machine.reader)
         self._notes: list[str] = []
         self._sampler: Sampler | None = None
         if identity.device_uuid is not None and reads_device:
@@ -50,7 +58,9 @@ class RankFold:
             self._sampler.start()
 
     def take(self, records: Sequence[Any]) -> list[RankItem]:
-        """Blocks that these records and the device's readings so far complete; marks of a window."""
+        """Blocks that these records and the readings so far complete; marks of a window."""
+        for host in self._host.take():
+            self._builder.add_reading(host)
         if self._sampler is not None:
             readings, remarks = self._sampler.take()
             self._notes += remarks
@@ -73,12 +83,15 @@ class RankFold:
         if self._sampler is not None:
             self._sampler.stop()
         block = self._builder.close()
-        return [] if block is None else [block]
+        found = [] if block is None else [self._machine.block(block)]
+        return [*found, *self._machine.leave(self._rank)]
 
     def _add(self, record: Any) -> Block | None:
         if isinstance(record, StepRecord):
             self.position = record.iteration
-            return self._builder.add(record, self._phases.take(record), self._cuts.take(record.iteration))
+            self._machine.step(self._rank, self._cuts.take(record.iteration))
+            block = self._builder.add(record, self._phases.take(record))
+            return None if block is None else self._machine.block(block)
         if isinstance(record, PhaseRecord):
             self._phases.hold(record)
         elif isinstance(record, EventRecord):
@@ -95,13 +108,22 @@ def _encode_item(item: RankItem) -> Any:
 
 
 def _decode_item(content: Any) -> RankItem:
-    """Raises ValueError."""
+    """Raises ValueError for damaged content."""
     if not isinstance(content, dict):
         return decode_block(content)
-    captured = decode(dump(content | {"kind": kind_of(CapturedRecord)}).encode())
-    if not isinstance(captured, CapturedRecord) or len(captured.marks) % 2:
+    if not isinstance(content.get("marks"), list) or len(content["marks"]) % 2:
         raise ValueError("no marks of a step")
+    numbers = [value for name, value in content.items() if name != "marks"] + content["marks"]
+    if any(type(number) is not int or abs(number) >= MAX_NS for number in numbers):
+        raise ValueError("marks of a step that are no numbers")
+    captured: CapturedRecord = recall(dump(content | {"kind": kind_of(CapturedRecord)}).encode())
     return captured
+
+
+def _folds(reads_devices: bool) -> Callable[[RankIdentity], RankFold]:
+    place = Place.of(os.environ)
+    machine = Machine(None if place is None else place.world_size)
+    return lambda identity: RankFold(identity, machine, reads_devices)
 
 
 RANKS = PeerKind(
@@ -112,6 +134,6 @@ RANKS = PeerKind(
     encode_item=_encode_item,
     decode_item=_decode_item,
     name_of=_name_of,
-    fold=RankFold,
+    folds=partial(_folds, True),
 )
-RANKS_WITHOUT_DEVICES = replace(RANKS, fold=partial(RankFold, reads_device=False))
+RANKS_WITHOUT_DEVICES = replace(RANKS, folds=partial(_folds, False))

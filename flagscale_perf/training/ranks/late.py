@@ -8,15 +8,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from flagscale_perf.spine.samples import Reservoir
+from flagscale_perf.spine.clock import NS_PER_MS
+from flagscale_perf.spine.units import numbered, stretch
 from flagscale_perf.training.clocks import capped_by, caps_in, is_lower
-from flagscale_perf.training.ledger.book import Unit, book_of, lateness_of
-from flagscale_perf.training.ledger.ledger import dur_ns
+from flagscale_perf.training.ledger.book import Unit, book_of, filled, lateness_of
 from flagscale_perf.training.ledger.naming import FEWEST, LIVE, Late, steady_units
-from flagscale_perf.training.ledger.rows import MAX_SHOWN, Member, records_of
+from flagscale_perf.training.ledger.rows import MAX_SHOWN, records_of
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import CutsRecord, StragglerRecord
 from flagscale_perf.training.ranks.blocks import Block, RankIdentity
+from flagscale_perf.training.samples import Reservoir
 
 SUSPECT_STEPS = 3  # among the latest in so many of the last steps: its rows are kept from now on
 OVER = 0.5  # of `naming.LIVE`: a rank at the limit does not come and go
@@ -43,23 +44,25 @@ class _Stage:
         self.window: deque[CutsRecord] = deque(maxlen=FEWEST.count)
         self.slow: dict[tuple[Unit, int], _Slow] = {}
 
-    def suspects(self) -> set[int]:
-        """First ranks of units that came last again and again."""
-        seen = Counter(rank for record in self.window for rank in _first_ranks(record))
-        return {rank for rank, steps in seen.items() if steps >= SUSPECT_STEPS}
+    def suspects(self, seen: Seen) -> set[int]:
+        """Lockstep groups that came last again and again."""
+        counts = Counter(rank for record in self.window for rank in _first_ranks(record))
+        again = [rank for rank, steps in counts.items() if steps >= SUSPECT_STEPS and rank in seen]
+        return {seen[rank][0].lockstep for rank in again}
 
     def look(self, seen: Seen) -> list[StragglerRecord]:
         """After new steps; what begins with them and what is over."""
         book = book_of(list(self.window))
         if book is None or len(book.steps) < FEWEST.count:
             return []
-        lateness, step_ns = lateness_of(book), statistics.median(map(dur_ns, book.steps))
+        lateness, step_ns = lateness_of(book), statistics.median(step.dur_ns for step in book.steps)
         found = {(book.units[one.unit], one.phase): one for one in steady_units(book, lateness, step_ns)}
         iteration, records = book.steps[-1].iteration, []
         for key, slow in list(self.slow.items()):
             if key[0] not in book.units:
                 continue
-            beyond_ns = statistics.median(lateness.beyond_ns[book.units.index(key[0]), key[1]] or [0])
+            place = book.units.index(key[0]), key[1]
+            beyond_ns = statistics.median(filled(lateness.beyond_ns.get(place, {}), len(book.steps)))
             if key not in found and beyond_ns < OVER * LIVE.value * step_ns:
                 records.append(_over(self.slow.pop(key)))
             else:
@@ -92,8 +95,9 @@ class LateRanks:
         records: list[CutsRecord | StragglerRecord] = []
         for number, seen in sorted(stages.items()):
             stage = self._stages[number]
-            members = [Member(who.rank, who.lockstep, block.cuts) for who, block in seen.values()]
-            made = records_of(number, members, stage.suspects())
+            cuts = [each for _, (_, block) in sorted(seen.items()) for each in block.cuts]
+            machines = [each for each in cuts if each.stage == number]
+            made = records_of(number, machines, _units(seen), stage.suspects(seen)) if machines else []
             stage.window.extend(made)
             records += made
             if made:
@@ -103,6 +107,13 @@ class LateRanks:
     def close(self) -> list[StragglerRecord]:
         """The run is over, and with it every stretch."""
         return [record for stage in self._stages.values() for record in stage.close()]
+
+
+def _units(seen: Seen) -> dict[int, tuple[int, ...]]:
+    units: dict[int, list[int]] = defaultdict(list)
+    for rank in sorted(seen):
+        units[seen[rank][0].lockstep].append(rank)
+    return {lockstep: tuple(ranks) for lockstep, ranks in units.items()}
 
 
 def _first_ranks(record: CutsRecord) -> Collection[int]:
@@ -158,3 +169,20 @@ def cause_of(blocks: Sequence[Block], usual_mhz: float | None) -> str | None:
     if is_lower(clock_mhz, usual_mhz):
         return f"clock at {clock_mhz:.0f} MHz instead of {usual_mhz:.0f} MHz"
     return None
+
+
+def straggler_text(straggler: StragglerRecord) -> str:
+    """What was found when it was named, in one line."""
+    steps = stretch("step", straggler.first_iteration, straggler.iteration)
+    ranks, excess, phase = numbered("rank", straggler.ranks), _ms(straggler.excess_ns), straggler.phase
+    slower = round(100 * straggler.excess_ns / max(straggler.iteration_ns - straggler.excess_ns, 1))
+    one = len(straggler.ranks) == 1
+    cause = f", {straggler.cause}" if straggler.cause else ""
+    who = f"{ranks} ({straggler.hostname}, {straggler.device})"
+    longer = f"{'takes' if one else 'take'} {excess} longer in {phase} than {'its' if one else 'their'} peers"
+    return f"{steps} {slower} % slow: {who} {longer}{cause}"
+
+
+def _ms(dur_ns: int) -> str:
+    dur_ms = dur_ns / NS_PER_MS
+    return f"{dur_ms:.0f} ms" if dur_ms >= 10 else f"{dur_ms:.1f} ms"

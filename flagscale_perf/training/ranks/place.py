@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from flagscale_perf.spine.peers.member import Member, job_key
+from flagscale_perf.spine.peers.handover import job_key
 
 # The ranks of one start of one job have these in common, and no other job of this user has them at that time.
 JOB_VARIABLES = (
@@ -26,6 +26,7 @@ class Place(NamedTuple):
         local_rank: among the ranks of its node.
         local_world_size: how many these are; None where the launcher does not say.
         key: the same for all ranks of one start of the job.
+        node: what tells the ranks of two agents on one machine apart; "" where the launcher does not say.
     """
 
     rank: int
@@ -33,6 +34,7 @@ class Place(NamedTuple):
     local_rank: int
     local_world_size: int | None
     key: str
+    node: str = ""
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Place | None:
@@ -43,7 +45,7 @@ class Place(NamedTuple):
         except (KeyError, ValueError):
             return None
         key = job_key(*(environ.get(name, "") for name in JOB_VARIABLES))
-        return cls(rank, world_size, local_rank, local, key)
+        return cls(rank, world_size, local_rank, local, key, environ.get("GROUP_RANK", ""))
 
     @property
     def has_other_nodes(self) -> bool:
@@ -51,6 +53,6 @@ class Place(NamedTuple):
         return self.local_world_size is None or self.local_world_size < self.world_size
 
     @property
-    def member(self) -> Member:
-        """This rank among the processes of its job."""
-        return Member(self.key, str(self.rank))
+    def node_key(self) -> str:
+        """The same for all ranks of its node."""
+        return job_key(self.key, self.node)

@@ -7,22 +7,23 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from flagscale_perf.training.hardware import highest
+from flagscale_perf.training.host import HostStretch, cpu_share, merged
 from flagscale_perf.training.rank_records import MAX_ENTRIES, RanksRecord
 from flagscale_perf.training.ranks.blocks import Block
-from flagscale_perf.training.ranks.work import work_of
+from flagscale_perf.training.rates import highest
 
 MAX_SILENT = 64
 MAX_ROUNDS = 8
 
 
 class _Row(NamedTuple):
-    """One rank's times per step; None where they are not known."""
+    """One rank's times per step, None where they are not known, and what was read of its host."""
 
     iteration_ns: int | None = None
     work_ns: int | None = None
     wait_ns: int | None = None
     data_ns: int | None = None
+    host: HostStretch = HostStretch()
 
 
 class _Round(NamedTuple):
@@ -66,7 +67,14 @@ class RanksTable:
         rows = self._median_rows()
         entries = [self._sharing(start) for start in range(0, self._size, self._per_entry)]
         slowest = [max((rows.get(rank, _Row()) for rank in ranks), key=_order) for ranks in entries]
-        iteration_ns, work_ns, wait_ns, data_ns = map(list, zip(*slowest, strict=True))
+        iteration_ns, work_ns, wait_ns, data_ns, _ = map(list, zip(*slowest, strict=True))
+        hosts = [
+            max(
+                (rows.get(rank, _Row()).host for rank in ranks),
+                key=lambda host: (host.host_ns is not None, cpu_share(host)),
+            )
+            for ranks in entries
+        ]
         silent = sorted(set(range(self._size)) - rows.keys() - set(on_the_way))
         record = RanksRecord(
             first_iteration=self._rounds[0].first_iteration,
@@ -79,6 +87,9 @@ class RanksTable:
             memory_peak_bytes=[self._peak(ranks) for ranks in entries],
             silent=silent[:MAX_SILENT],
             silent_count=len(silent),
+            host=dict(zip(HostStretch._fields, map(list, zip(*hosts, strict=True)), strict=True))
+            if any(host.host_ns for host in hosts)
+            else None,
         )
         self._rounds.clear()
         self._memory.clear()
@@ -103,14 +114,15 @@ class RanksTable:
 
 
 def _row(block: Block) -> _Row:
-    work = work_of(block)
-    if work is None:
-        return _Row(block.iteration_ns)
-    return _Row(block.iteration_ns, work.own_ns + work.mixed_ns, work.wait_ns, work.data_ns)
+    host = block.host if block.steps else HostStretch()
+    return _Row(block.iteration_ns, block.work_ns, block.wait_ns, block.data_ns, host)
 
 
 def _median_row(rows: Sequence[_Row]) -> _Row:
-    return rows[0] if len(rows) == 1 else _Row(*(_median(values) for values in zip(*rows, strict=True)))
+    if len(rows) == 1:
+        return rows[0]
+    *times, hosts = zip(*rows, strict=True)
+    return _Row._make([*map(_median, times), merged(hosts)])
 
 
 def _median(values: Sequence[int | None]) -> int | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from flagscale_perf.spine.clock import NS_PER_MS
-from flagscale_perf.training.hardware import highest
+from flagscale_perf.training.host import HostStretch, merged
 from flagscale_perf.training.phases import share
 from flagscale_perf.training.rank_records import (
     NodeRecord,
@@ -18,7 +18,7 @@ from flagscale_perf.training.rank_records import (
     StragglerRecord,
 )
 from flagscale_perf.training.ranks.blocks import MAX_RANKS
-from flagscale_perf.training.rates import as_gb
+from flagscale_perf.training.rates import as_gb, highest
 from flagscale_perf.training.records import Record
 
 MAX_STRAGGLERS = 200
@@ -81,6 +81,7 @@ class _Entry:
     def __init__(self) -> None:
         self.stretches = self.iteration_ns = self.work_ns = self.wait_ns = 0
         self.peak_bytes: int | None = None
+        self.host = HostStretch()
 
     def add(self, iteration_ns: int | None, work_ns: int | None, wait_ns: int | None) -> None:
         """The times of the next stretch."""
@@ -144,6 +145,8 @@ class RankTotals:
         for entry, (iteration_ns, work_ns, wait_ns, peak_bytes) in zip(self._entries, columns, strict=False):
             entry.add(iteration_ns, work_ns, wait_ns)
             entry.peak_bytes = highest(entry.peak_bytes, peak_bytes)
+        for entry, host in zip(self._entries, record.hosts(), strict=True):
+            entry.host = merged([entry.host, host])
 
     def _add_straggler(self, record: StragglerRecord) -> None:
         """Of very many the first ones are kept; all are counted."""
@@ -158,6 +161,10 @@ class RankTotals:
     def peaks_bytes(self) -> list[int | None]:
         """The highest memory peak of each entry."""
         return [entry.peak_bytes for entry in self._entries]
+
+    def hosts(self) -> list[HostStretch]:
+        """What was read of each entry's host over the run."""
+        return [entry.host for entry in self._entries]
 
     def nodes(self) -> list[tuple[str, list[int], list[str]]]:
         """Host name, ranks and names of devices, each once, of every node, in the order of its first rank."""

@@ -10,10 +10,9 @@ from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.spine.units import numbered
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rank_records import NodeRecord, StragglerRecord
-from flagscale_perf.training.ranks.blocks import MAX_RANKS, Block, RankIdentity
-from flagscale_perf.training.ranks.late import LateRanks
+from flagscale_perf.training.ranks.blocks import MAX_RANKS, Block, RankIdentity, block_steps
+from flagscale_perf.training.ranks.late import LateRanks, straggler_text
 from flagscale_perf.training.ranks.table import RanksTable
-from flagscale_perf.training.ranks.text import straggler_text
 from flagscale_perf.training.records import IntervalRecord, Record
 from flagscale_perf.training.remarks import device_errors
 
@@ -41,6 +40,7 @@ class RanksView:
     def __init__(self, facts: RunFacts, clock: Callable[[], int] = monotonic_ns) -> None:
         """`facts` of the run; `clock` for the time of events, and how long to wait for a rank."""
         self._size = facts.world_size if 0 < facts.world_size <= MAX_RANKS else 1
+        self._steps = block_steps(self._size)
         self._clock = clock
         self._table = RanksTable(self._size)
         self._late = LateRanks()
@@ -81,8 +81,8 @@ class RanksView:
         self._last[rank] = block.iteration
         if rank not in self._dead:
             self._awaited.add(rank)
-        if block.number > self._closed:
-            self._rounds.setdefault(block.number, _Round(self._clock())).blocks[rank] = block
+        if (number := self._number(block)) > self._closed:
+            self._rounds.setdefault(number, _Round(self._clock())).blocks[rank] = block
         return self._errors_of(block) + self._close_rounds()
 
     def lost(self, rank: int, iteration: int, why: str) -> list[Record]:
@@ -127,15 +127,19 @@ class RanksView:
             records.append(self._table.take(on_the_way))
         return records + list(self._late.close())
 
+    def _number(self, block: Block) -> int:
+        """The same for the blocks of all ranks that are put side by side."""
+        return block.iteration // self._steps
+
     def _notice_rewinding(self, block: Block) -> None:
         """After a restart inside the processes iterations come again. One rank may just be late with its
         blocks; once more than half of them go back, the training has.
         """
-        if block.number > self._closed:
+        if self._number(block) > self._closed:
             self._rewound.pop(block.rank, None)
             return
         if block.rank in self._rewound or block.iteration <= self._last.get(block.rank, -1):
-            self._rewound[block.rank] = block.number
+            self._rewound[block.rank] = self._number(block)
         if 2 * len(self._rewound.keys() & self._awaited) > len(self._awaited):
             # The blocks by which it was noticed are lost; from the next numbers on the ranks are together.
             self._closed = max(self._rewound.values())
@@ -222,7 +226,7 @@ class RanksView:
         if self._is_note_done or not has_steps:
             return []
         self._is_note_done = True
-        if any(block.phases_ns is not None for block in blocks.values()):
+        if any(block.work_ns is not None for block in blocks.values()):
             return []
         why = "without phases (--perf-breakdown) waiting cannot be separated from work"
         return [self._event("note", f"slow ranks are not named: {why}")]

@@ -16,7 +16,7 @@ from flagscale_perf.training.host import HostReader
 from flagscale_perf.training.ledger.cuts import CutKeeper
 from flagscale_perf.training.marks import MarksJoin
 from flagscale_perf.training.phases import PhaseJoin
-from flagscale_perf.training.ranks.gather import Gathering, Job, Trainer, node_of
+from flagscale_perf.training.ranks.gather import Gathering, Job, node_of
 from flagscale_perf.training.ranks.identity import identity_of
 from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.recording.sources import (
@@ -136,6 +136,7 @@ class TrainingPipeline:
         hosts = self._sources.host()
         for host in hosts:
             self._window.add_host(host)
+            self._sources.ranks.reading(host)
         entries: list[Entry] = [*self._capture.take(), *hosts]
         readings, notes = self._sources.readings()
         for reading in readings:
@@ -240,7 +241,6 @@ def _ranks(task: WriterTask, parent: Parent) -> RankSource:
     place = Place.of(os.environ)
     if place is None or task.owner is None:
         return OneRank()
-    trainer = Trainer(parent.pid, task.anchor.mono_ns, parent.is_alive)
-    node = node_of(place, trainer, parent.watch, reads_devices=not task.notes)
+    node = node_of(place, task.anchor.mono_ns, parent.watch, reads_devices=not task.notes)
     job = Job(place, identity_of(task.owner), RunFacts.of(task.facts), task.directory)
     return Gathering(job, node, parent.is_alive)

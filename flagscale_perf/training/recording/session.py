@@ -8,10 +8,10 @@ import os
 from dataclasses import replace
 
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.device.peak_option import PeakOption
 from flagscale_perf.device.peaks import mean_peak, peak_in_force
 from flagscale_perf.device.probe import DeviceProbe
 from flagscale_perf.flops_calculator import ModelShape, Packed, step_flops
+from flagscale_perf.options.peak import PeakOption
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import TABLE

@@ -28,8 +28,8 @@ class RankSource(Protocol):
     def step(self, step: StepRecord, phases: StepPhases | None, cuts: StepCuts | None) -> None:
         """One more step of rank 0."""
 
-    def reading(self, reading: HardwareRecord) -> None:
-        """One more reading of rank 0's device."""
+    def reading(self, reading: HardwareRecord | HostRecord) -> None:
+        """One more reading of rank 0's device or host."""
 
     def interval(self, interval: IntervalRecord) -> list[Record]:
         """What is to stand behind this interval."""
@@ -50,7 +50,7 @@ class OneRank:
     def step(self, step: StepRecord, phases: StepPhases | None, cuts: StepCuts | None) -> None:
         """Ignored: there is no other rank to compare it with."""
 
-    def reading(self, reading: HardwareRecord) -> None:
+    def reading(self, reading: HardwareRecord | HostRecord) -> None:
         """Ignored: there is no other rank to compare it with."""
 
     def interval(self, interval: IntervalRecord) -> list[Record]:

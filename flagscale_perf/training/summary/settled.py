@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flagscale_perf.spine.units import as_ms, as_s
-from flagscale_perf.training.phases import StepPhases
+from flagscale_perf.training.phases import StepPhases, Waits
 from flagscale_perf.training.rates import mean_ms, per_second, tflops_per_gpu
 from flagscale_perf.training.records import StepRecord
 from flagscale_perf.training.settled import Settling, Start, is_judged
+from flagscale_perf.training.usual import UsualSteps
 from flagscale_perf.training.utilisation import Scale, Work
 from flagscale_perf.training.window import StepSums
 
@@ -73,6 +74,16 @@ class SettledTotals:
         if self._settling.is_final:
             self._after_start()
             self._held = []
+
+    @property
+    def is_final(self) -> bool:
+        """Whether no step changes the start."""
+        return self._settling.is_final
+
+    def add_usual(self, steps: UsualSteps, waits: Waits) -> None:
+        """The next steps, once the start is final."""
+        if self._sums is not None:
+            self._sums.add_usual(steps, waits)
 
     def sums(self, all_: StepSums) -> StepSums | None:
         """Over the settled steps; None where the session has not settled. `all_`: over all but the first,

@@ -18,8 +18,6 @@ from flagscale_perf.training.memory import MemorySummary
 from flagscale_perf.training.ranks.totals import RanksSummary
 from flagscale_perf.training.summary.settled import SettledSummary
 
-RUNNING = "running"
-
 
 @dataclass(frozen=True)
 class SessionInfo:

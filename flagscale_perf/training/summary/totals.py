@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.jsonl import finite
-from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
-from flagscale_perf.spine.samples import ThinnedRows
+from flagscale_perf.spine.records import RUNNING, EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.session import Labels, file_names
 from flagscale_perf.spine.units import as_ms, as_s
 from flagscale_perf.training.facts import ONLY_IN_RUN_FILE, RunFacts
@@ -19,7 +19,7 @@ from flagscale_perf.training.hardware import HardwareTotals
 from flagscale_perf.training.memory import MemoryTotals
 from flagscale_perf.training.phases import PHASES, PhaseJoin, PhaseSums, share, total_of
 from flagscale_perf.training.ranks.totals import RankTotals
-from flagscale_perf.training.rates import as_gb, mean_ms, per_second, tflops_per_gpu
+from flagscale_perf.training.rates import as_gb, highest, mean_ms, per_second, tflops_per_gpu
 from flagscale_perf.training.records import (
     HardwareRecord,
     IntervalRecord,
@@ -28,9 +28,9 @@ from flagscale_perf.training.records import (
     Record,
     StepRecord,
 )
+from flagscale_perf.training.samples import ThinnedRows
 from flagscale_perf.training.summary.settled import SettledTotals
 from flagscale_perf.training.summary.summary import (
-    RUNNING,
     BubbleSummary,
     Failure,
     PhaseSummary,
@@ -39,6 +39,7 @@ from flagscale_perf.training.summary.summary import (
     Summary,
     Totals,
 )
+from flagscale_perf.training.usual import UsualSteps
 from flagscale_perf.training.utilisation import Scale, TrustedWork
 from flagscale_perf.training.window import StepSums, end_mono_ns, skipped_iterations
 
@@ -126,6 +127,30 @@ class RunTotals:
         if step.memory_peak_bytes is not None:
             self._peak_bytes = max(self._peak_bytes or 0, step.memory_peak_bytes)
         self._end_wall_ns = self._anchor.wall_of(end_mono_ns(step))
+
+    @property
+    def takes_many(self) -> bool:
+        """Whether usual steps can be added together: the start is final."""
+        return self._goodput.takes_many and self._settled.is_final
+
+    def add_usual(self, steps: UsualSteps, intervals: Sequence[IntervalRecord]) -> None:
+        """The next steps, and the intervals that end among them."""
+        columns = steps.columns
+        self._goodput.add_usual(steps)
+        self._memory.add_usual(steps)
+        self._last_iteration = columns["iteration"][-1]
+        self._iterations += len(steps)
+        waits = self._phases.waits(steps)
+        self._rated.add_usual(steps, waits)
+        self._settled.add_usual(steps, waits)
+        self._peak_bytes = highest(self._peak_bytes, *columns["memory_peak_bytes"])
+        self._end_wall_ns = self._anchor.wall_of(steps.ends_ns[-1])
+        work = [columns[name] for name in ("iteration_ns", "model_flops", "hardware_flops")]
+        for (begin, end), interval in zip(steps.stretches, intervals, strict=True):
+            self._trusted.add_steps(*(column[begin:end] for column in work))
+            self._add_interval(interval)
+        begun = steps.stretches[-1][1] if steps.stretches else 0
+        self._trusted.add_steps(*(column[begun:] for column in work))
 
     def _add_interval(self, interval: IntervalRecord) -> None:
         self._rows.add(interval)

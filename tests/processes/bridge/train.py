@@ -42,12 +42,21 @@ def provider(given):
         "bias_dropout_fusion",
     ]
     return GPTModelProvider(
-        num_layers=2, hidden_size=WIDTH, num_attention_heads=4, seq_length=WIDTH, vocab_size=8064,
-        use_cpu_initialization=True, tensor_model_parallel_size=given.get("tp", 1),
-        pipeline_model_parallel_size=given.get("pp", 1), pipeline_dtype=torch.float32,
-        transformer_layer_spec=local_layer_spec, transformer_impl="local", persist_layer_norm=False,
-        cross_entropy_loss_fusion=False, **dict.fromkeys(off, False),
-    )  # fmt: skip
+        num_layers=2,
+        hidden_size=WIDTH,
+        num_attention_heads=4,
+        seq_length=WIDTH,
+        vocab_size=8064,
+        use_cpu_initialization=True,
+        tensor_model_parallel_size=given.get("tp", 1),
+        pipeline_model_parallel_size=given.get("pp", 1),
+        pipeline_dtype=torch.float32,
+        transformer_layer_spec=local_layer_spec,
+        transformer_impl="local",
+        persist_layer_norm=False,
+        cross_entropy_loss_fusion=False,
+        **dict.fromkeys(off, False),
+    )
 
 
 def configuration(given):
@@ -55,30 +64,46 @@ def configuration(given):
 
     return settings.ConfigContainer(
         train=settings.TrainingConfig(
-            micro_batch_size=2, global_batch_size=4, eval_iters=1,
-            eval_interval=given.get("eval_interval", 3), train_iters=given["train_iters"],
-            exit_interval=given.get("exit_interval"), iterations_to_skip=given.get("skip", []),
+            micro_batch_size=2,
+            global_batch_size=4,
+            eval_iters=1,
+            eval_interval=given.get("eval_interval", 3),
+            train_iters=given["train_iters"],
+            exit_interval=given.get("exit_interval"),
+            iterations_to_skip=given.get("skip", []),
         ),
         model=provider(given),
-        optimizer=settings.OptimizerConfig(optimizer="adam", lr=1e-4, min_lr=1e-5,
-                                           use_distributed_optimizer=False),
+        optimizer=settings.OptimizerConfig(
+            optimizer="adam", lr=1e-4, min_lr=1e-5, use_distributed_optimizer=False
+        ),
         scheduler=settings.SchedulerConfig(
-            lr_decay_style="constant", lr_warmup_iters=0, start_weight_decay=0.01, end_weight_decay=0.01,
+            lr_decay_style="constant",
+            lr_warmup_iters=0,
+            start_weight_decay=0.01,
+            end_weight_decay=0.01,
             weight_decay_incr_style="constant",
         ),
         ddp=settings.DistributedDataParallelConfig(use_distributed_optimizer=False),
         dataset=settings.MockGPTDatasetConfig(
-            random_seed=1, seq_length=WIDTH, reset_position_ids=False, reset_attention_mask=False,
-            eod_mask_loss=False, num_dataset_builder_threads=1, num_workers=0, dataloader_type="single",
+            random_seed=1,
+            seq_length=WIDTH,
+            reset_position_ids=False,
+            reset_attention_mask=False,
+            eod_mask_loss=False,
+            num_dataset_builder_threads=1,
+            num_workers=0,
+            dataloader_type="single",
         ),
         logger=settings.LoggerConfig(log_interval=1, tensorboard_dir="tb"),
         tokenizer=settings.TokenizerConfig(tokenizer_type="NullTokenizer", vocab_size=8000),
         checkpoint=settings.CheckpointConfig(
-            save=given.get("save"), load=given.get("save"), save_interval=given.get("save_interval"),
+            save=given.get("save"),
+            load=given.get("save"),
+            save_interval=given.get("save_interval"),
             ckpt_format="torch_dist",
         ),
         dist=settings.DistributedInitConfig(distributed_backend="gloo"),
-    )  # fmt: skip
+    )
 
 
 def users_callbacks(kind):

@@ -23,10 +23,15 @@ class Nothing:
 
 def report_of(path: Path) -> Report:
     return Report(
-        "a title", [], [], Nothing(), subject="a small thing", state="completed",
+        "a title",
+        [],
+        [],
+        Nothing(),
+        subject="a small thing",
+        state="completed",
         tiles=[Tile("a step", Quantity(12.0, "ms")), Tile("share", ("about ", Quantity(0.5, "share")))],
         findings=Findings([], []),
-    )  # fmt: skip
+    )
 
 
 def found_in(directory: Path) -> Found:
@@ -46,10 +51,17 @@ def test_a_line_a_session(tmp_path: Path) -> None:
         "  20240129_103000  profile     completed         0",
         "    below: a small thing; a step 12.0 ms; share about 50.0 %",
     ]
-    assert made.content.as_dict()["sessions"] == [{
-        "directory": "below", "session_id": "20240129_103000", "instrument": "profile", "end": "completed",
-        "findings": 0, "first_finding": None, "figures": {"a step": {"value": 12.0, "unit": "ms"}},
-    }]  # fmt: skip
+    assert made.content.as_dict()["sessions"] == [
+        {
+            "directory": "below",
+            "session_id": "20240129_103000",
+            "instrument": "profile",
+            "end": "completed",
+            "findings": 0,
+            "first_finding": None,
+            "figures": {"a step": {"value": 12.0, "unit": "ms"}},
+        }
+    ]
     assert list(made.rows)[1] == ("below", "20240129_103000", "profile", "completed", 0, None)
 
 

@@ -74,10 +74,19 @@ def test_speed_is_judged_only_where_there_is_enough_of_it() -> None:
 def test_a_finding_has_everything_that_its_rule_says() -> None:
     finding = find(RULES, Calls(wait_s=5.0))[0]
     assert finding == Finding(
-        "slow", "slow: 5.0 s", 5.0, None, None, "calls/s",
+        "slow",
+        "slow: 5.0 s",
+        5.0,
+        None,
+        None,
+        "calls/s",
         [Evidence("waiting", 5.0, 3, "s", "ours: made up for this test")],
-        None, None, [], ["anything"], [Change(["--timeout"], "raise it")],
-    )  # fmt: skip
+        None,
+        None,
+        [],
+        ["anything"],
+        [Change(["--timeout"], "raise it")],
+    )
 
 
 def test_a_figure_that_is_not_known_breaks_no_limit() -> None:

@@ -16,6 +16,7 @@ from flagscale_perf.spine.session import file_names
 from tests.fakes import make_header, make_step, sample_run
 from tests.trace_runs import MS, SECOND, START_WALL_NS, Job, make_trace_header
 
+MALFORMED = "JSON is malformed: invalid character (byte 0)"
 SESSIONS = ["20240129_103000", "20240129_103000_2", "20240129_103000_10"]
 
 
@@ -74,7 +75,7 @@ def test_bad_lines_are_counted_and_the_first_ones_kept(tmp_path: Path) -> None:
     for _ in range(2):
         assert list(run) == [make_header(), make_step(1)]
         assert (run.skipped, len(run.bad_lines)) == (31, MAX_BAD_LINES)
-    assert run.bad_lines[0] == BadLine(2, "no JSON: Expecting value at character 1")
+    assert run.bad_lines[0] == BadLine(2, MALFORMED)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,10 @@ def test_bad_lines_are_counted_and_the_first_ones_kept(tmp_path: Path) -> None:
             b"",
             "1: the file is empty; this is not a run file of flagscale_perf, or its run has only just begun",
         ),
-        (b"hello\n", "1: no JSON: Expecting value at character 1; this is not a run file of flagscale_perf"),
+        (
+            b"hello\n",
+            "1: JSON is malformed: invalid character (byte 0); this is not a run file of flagscale_perf",
+        ),
         (encode(make_header())[:40], "1: cut off; this is not a run file of flagscale_perf"),
         (encode(make_step(1)), "1: a run file begins with its header, this one with another record"),
     ],
@@ -147,9 +151,11 @@ def traced(directory: Path, second: int, host: str, is_whole: bool = True, **cha
     if is_whole:
         job.records.append(RunEnd("completed", wall_ns + 10 * SECOND, 0, 0))
     header = make_trace_header(
-        f"20240129_1030{second:02d}", host=host, start_wall_ns=wall_ns,
+        f"20240129_1030{second:02d}",
+        host=host,
+        start_wall_ns=wall_ns,
         **{"boot_id": f"of {host}", "facts": {"job": ""}} | changed,
-    )  # fmt: skip
+    )
     directory.mkdir(parents=True, exist_ok=True)
     return job.write(directory, header, None)
 

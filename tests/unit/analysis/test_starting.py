@@ -95,8 +95,9 @@ def test_it_is_not_waited_for_longer_than_said(tmp_path: Path, clock: Clock, sai
         wait_for_start(tmp_path, None, said.append)
     wait_for_start(tmp_path, None, said.append)  # it was killed: nothing more will come
     assert [line.split(":")[0] for line in said] == [
-        f"'{path}' is new and empty", "session 20240129_103000 is just starting",
-    ]  # fmt: skip
+        f"'{path}' is new and empty",
+        "session 20240129_103000 is just starting",
+    ]
     assert clock.now_s == pytest.approx(2 * starting.WAIT_S, abs=1)
 
 

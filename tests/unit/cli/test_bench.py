@@ -83,8 +83,10 @@ def test_what_is_measured_is_reported(stand_in, tmp_path: Path, capsys) -> None:
     assert (tmp_path / "plots/bandwidth_analysis.png").read_bytes().startswith(b"\x89PNG")
     content = json.loads((tmp_path / f"bandwidth_test_{found.header.session_id}.json").read_text())
     assert (content["session"], content["state"], content["bandwidths"][0]["algbw_GBps"]) == (
-        found.header.session_id, "complete", 4.0,
-    )  # fmt: skip
+        found.header.session_id,
+        "complete",
+        4.0,
+    )
 
 
 def test_files_are_made_again_from_the_run_file(stand_in, tmp_path: Path, capsys) -> None:

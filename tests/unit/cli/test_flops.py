@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -11,13 +12,25 @@ from flagscale_perf.flops_calculator import ModelShape, count
 from tests.golden import golden
 from tests.oracle.tower_configurations import QWEN_VL, T5
 
+REPO = Path(__file__).parents[3]
 ARGS = {
-    "num_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "group_query_attention": True,
-    "num_query_groups": 2, "ffn_hidden_size": 224, "num_experts": 8, "moe_router_topk": 2, "swiglu": True,
-    "padded_vocab_size": 512, "normalization": "RMSNorm",
-    "add_bias_linear": False, "position_embedding_type": "rope", "untie_embeddings_and_output_weights": True,
-    "seq_length": 64, "global_batch_size": 2,
-}  # fmt: skip
+    "num_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 8,
+    "group_query_attention": True,
+    "num_query_groups": 2,
+    "ffn_hidden_size": 224,
+    "num_experts": 8,
+    "moe_router_topk": 2,
+    "swiglu": True,
+    "padded_vocab_size": 512,
+    "normalization": "RMSNorm",
+    "add_bias_linear": False,
+    "position_embedding_type": "rope",
+    "untie_embeddings_and_output_weights": True,
+    "seq_length": 64,
+    "global_batch_size": 2,
+}
 YAML = """
 system: {disable_bias_linear: true, tensor_model_parallel_size: 2}
 model:
@@ -32,9 +45,13 @@ model:
 data: {tokenizer: {vocab_size: 300, make_vocab_size_divisible_by: 64}}
 """
 HF = {
-    "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 8,
-    "intermediate_size": 96, "vocab_size": 100,
-}  # fmt: skip
+    "model_type": "llama",
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 8,
+    "intermediate_size": 96,
+    "vocab_size": 100,
+}
 
 
 @pytest.fixture
@@ -146,7 +163,7 @@ def test_numbers_are_checked_before_anything_is_read(options, capsys):
     with pytest.raises(SystemExit) as end:
         main(["flops", "--args", "nowhere.json", *options])
     assert end.value.code == 2
-    assert "is not a whole number above 0" in capsys.readouterr().err
+    assert "is not a whole number, 1 or more" in capsys.readouterr().err
 
 
 def test_unknown_recomputation_is_said(model, capsys):
@@ -212,3 +229,32 @@ def test_a_decoders_length_comes_from_the_command_line(tmp_path, capsys):
     assert printed["components"]["cross_core_attention"]["fwd"] == 3 * 2 * 20 * 9 * 4 * 24 * 2 // 2
     assert main(step) == 2
     assert "decoder_seq_length is missing" in capsys.readouterr().err
+
+
+def test_the_defaults_of_a_yaml_are_followed_as_hydra_does(capsys):
+    printed = []
+    for name in ("7b", "7b_with_perf_monitor"):
+        assert main(["flops", "--json", "--args", str(REPO / f"conf/train/{name}.yaml")]) == 0
+        printed.append(json.loads(capsys.readouterr().out))
+    assert printed[0] == printed[1]
+    assert printed[0]["parameters"] == 7_296_258_048
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"a": "defaults: [bsae]", "b": "x: 1"}, "In 'a': Could not load 'bsae'"),
+        ({"a": "defaults: [b]", "b": "defaults: [a]"}, "its defaults lead back to it; take one of them out"),
+        ({"a": "defaults: base"}, "defaults must be a list"),
+        ({"a": "defaults: ['${x}']"}, "Error resolving interpolation '${x}'"),
+        ({"a": "defaults: [b]", "b": "["}, "b.yaml"),
+        ({"a": "defaults: [b]", "b": "3"}, "Invalid loaded object type: int"),
+    ],
+)
+def test_defaults_that_hydra_cannot_follow_are_refused(tmp_path, capsys, texts, message):
+    for name, text in texts.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    assert main(["flops", "--args", str(tmp_path / "a.yaml")]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"--args {tmp_path / 'a.yaml'}: ")
+    assert message in printed

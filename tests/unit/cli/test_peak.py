@@ -75,10 +75,13 @@ def test_a_torch_that_cannot_be_imported_is_said(run_python, tmp_path):
     (tmp_path / "torch.py").write_text("raise OSError('libcudart.so: no such file')")
     done = run_python("-m", "flagscale_perf", "peak")
     assert (done.returncode, done.stderr) == (
-        2, ("measuring needs torch, which cannot be imported: libcudart.so: no such file\n"
+        2,
+        (
+            "measuring needs torch, which cannot be imported: libcudart.so: no such file\n"
             f"install it again: {sys.executable} -m pip install --force-reinstall torch, "
-            "or look a device up with --device NAME\n"),
-    )  # fmt: skip
+            "or look a device up with --device NAME\n"
+        ),
+    )
     doctor = run_python("-m", "flagscale_perf", "doctor")
     assert (
         "torch is installed but cannot be imported (libcudart.so: no such file): reading and" in doctor.stdout

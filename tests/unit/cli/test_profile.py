@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.cli import main
+from flagscale_perf.cli import profile as profile_command
 from flagscale_perf.cli.profile import add_run_options, chosen
 from flagscale_perf.profile.analysis import extend
+from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import encode
 from tests.fakes import make_header
 from tests.profile_runs import Profiled, make_profile
@@ -38,15 +40,43 @@ def test_every_file_by_the_requirements_names(
         extend.forget()
     assert code == 0
     assert sorted(path.name for path in out.iterdir()) == [
-        "README.md", "analysis_report.json", "bandwidth_analysis.png", "charts", "comm_analysis.json",
-        "comprehensive_report.json", "compute_vs_communication.png", "detailed_timings.csv",
-        "layer_performance_heatmap.png", "memory_usage_analysis.png", "mine.png",
-        "operation_time_distribution.png", "operator_sums.csv", "performance_bottlenecks.png", "report.html",
-    ]  # fmt: skip
+        "README.md",
+        "analysis_report.json",
+        "bandwidth_analysis.png",
+        "charts",
+        "comm_analysis.json",
+        "comprehensive_report.json",
+        "compute_vs_communication.png",
+        "detailed_timings.csv",
+        "layer_performance_heatmap.png",
+        "memory_usage_analysis.png",
+        "mine.png",
+        "operation_time_distribution.png",
+        "operator_sums.csv",
+        "performance_bottlenecks.png",
+        "report.html",
+    ]
     assert (out / "charts" / "mine.csv").read_text() == 'lane,part,start,"value, ms"\na,b,0.0,1.0\n'
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in out.glob("*.png"))
     assert json.loads((out / "analysis_report.json").read_text())["layer_breakdown"]
     assert "7 pictures, report.html, README.md" in capsys.readouterr().out
+
+
+def test_without_plotly_all_but_the_page_is_written_which_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_profile().write(tmp_path)
+    monkeypatch.setattr("flagscale_perf.report.html.library", lambda: _missing("plotly"))
+    monkeypatch.setattr(profile_command, "pictures_of", lambda pictures: {})
+    assert main(["profile", "report", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr()
+    assert said.err.startswith("plotly is not installed\n")
+    assert "0 pictures, README.md" in said.out and "report.html" not in said.out
+    assert (tmp_path / "out" / "README.md").exists() and not (tmp_path / "out" / "report.html").exists()
+
+
+def _missing(name: str) -> str:
+    raise PerfError(f"{name} is not installed")
 
 
 def test_0_rows_are_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,15 +96,14 @@ def test_a_place_where_no_file_can_be(tmp_path: Path, capsys: pytest.CaptureFixt
     make_profile().write(tmp_path)
     (tmp_path / "file").write_text("")
     assert main(["profile", "report", str(tmp_path), "--out", str(tmp_path / "file" / "out")]) == 2
-    assert "cannot be made (Not a directory); name another directory" in capsys.readouterr().err
+    assert "cannot be written (Not a directory); give another --out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--pp", "2", "--mode", "generate"], "--pp 2 --mode generate: stages of a pipeline have no cache"),
+        (["--pp", "2", "--mode", "train"], "--pp 2 --mode train: transformers' pipeline only generates"),
         (["--num-tokens", "3000"], "--num-tokens 3000 is more than --max-seq-len 2048; raise the latter"),
-        (["--causal", "0", "--mode", "generate"], "--causal 0,ms=5/10/20,rounds=10: only training steps are"),
         (["--model", "Qwen/Qwen3-8B"], "--model Qwen/Qwen3-8B: there is no Qwen/Qwen3-8B/config.json"),
     ],
 )
@@ -84,6 +113,43 @@ def test_what_cannot_be_profiled(
     assert main(["profile", "run", "--dir", str(tmp_path), *words]) == 2
     assert capsys.readouterr().err.startswith(said)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_that_takes_no_files_is_refused_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    for option in ("--dir", "--out"):
+        given = ["--dir", str(tmp_path / "run"), option, str(tmp_path / "file" / "below")]
+        assert main(["profile", "run", *given]) == 2
+        said = capsys.readouterr()
+        assert said.err.startswith(f"{option} {tmp_path}/file/below: takes no files (Not a directory)")
+        assert said.out == ""
+
+
+@pytest.mark.parametrize("has_vllm", [True, False])
+def test_vllm_is_profiled_where_this_python_has_it_and_the_other_engine_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], has_vllm: bool
+) -> None:
+    ran: list[object] = []
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(profile_command.importlib.util, "find_spec", lambda name: name if has_vllm else None)
+    monkeypatch.setattr(profile_command, "written", lambda directory, before: pytest.fail("nothing is run"))
+    for name in ("_vllm_run", "_transformers_run"):
+        monkeypatch.setattr(profile_command, name, lambda *_, name=name: (lambda: ran.append(name), 1))
+    with pytest.raises(pytest.fail.Exception):
+        main(["profile", "run", "--dir", str(tmp_path), "--engine", "auto"])
+    assert ran == ["_vllm_run" if has_vllm else "_transformers_run"]
+    said = "profiling vLLM" if has_vllm else "vLLM is not in this Python: profiling transformers instead"
+    assert said in capsys.readouterr().err
+
+
+def test_vllm_that_is_asked_for_and_not_there_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(profile_command.importlib.util, "find_spec", lambda name: None)
+    assert main(["profile", "run", "--dir", str(tmp_path), "--engine", "vllm"]) == 2
+    assert capsys.readouterr().err.startswith("--engine vllm: this Python has no vllm")
 
 
 def _chosen(*words: str) -> tuple[int, int, int]:
@@ -102,9 +168,6 @@ def test_no_number(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         _chosen("--tp", "0")
     assert "'0' is not a whole number, 1 or more" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        _chosen("--causal", "somewhere")
-    assert "'somewhere' is not a place RANK, RANK:MODULE or RANK:MODULE:OPERATOR" in capsys.readouterr().err
 
 
 def test_predict_says_what_a_step_needs(

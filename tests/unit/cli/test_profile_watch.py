@@ -79,8 +79,9 @@ def test_one_that_fails_is_said_and_the_next_one_runs(
 def test_only_the_newest_are_kept(watch: Watch, tmp_path: Path) -> None:
     watch([1.0] * 5, "--baseline-runs", "1", "--keep", "2", "--fail-if-slower", "90%")
     assert sorted(path.name for path in (tmp_path / "runs").glob("run_*")) == [
-        "run_20240129_103003", "run_20240129_103004",
-    ]  # fmt: skip
+        "run_20240129_103003",
+        "run_20240129_103004",
+    ]
     assert len((tmp_path / "runs/history.csv").read_text().splitlines()) == 6
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +12,7 @@ import pytest
 
 from flagscale_perf.cli import main
 from flagscale_perf.cli.output import SUFFIXES
-from flagscale_perf.report import csv, json, markdown, text
+from flagscale_perf.report import csv, html, json, markdown, text
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.training.analysis.blocks import report_of
 from flagscale_perf.training.analysis.fold import read_report
@@ -32,12 +33,12 @@ def run_dir(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("words", [[], ["--session", "20240129_103000"]])
 def test_a_directory(run_dir: Path, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
-    assert main(["report", str(run_dir), *words]) == 0
+    assert main(["report", str(run_dir), "--full", *words]) == 0
     assert capsys.readouterr() == (golden("report.txt"), "")
 
 
 def test_a_file(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(run_dir / NAME)]) == 0
+    assert main(["report", str(run_dir / NAME), "--full"]) == 0
     assert capsys.readouterr() == (golden("report.txt"), "")
 
 
@@ -49,7 +50,7 @@ def test_where_nothing_is_found_it_says_so(run_dir: Path, capsys: pytest.Capture
 def test_it_needs_no_torch(run_dir: Path, run_python: RunPython) -> None:
     heavy = "[name for name in ('torch', 'numpy', 'matplotlib') if name in sys.modules]"
     code = f"import sys; from flagscale_perf.cli import main; main(sys.argv[1:]); print({heavy})"
-    assert run_python("-c", code, "report", run_dir).stdout == golden("report.txt") + "[]\n"
+    assert run_python("-c", code, "report", run_dir, "--full").stdout == golden("report.txt") + "[]\n"
 
 
 def test_all_sessions_of_a_directory(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,14 +85,21 @@ def test_every_format_goes_to_the_terminal_or_to_a_file(
 
 @pytest.mark.parametrize(
     "name",
-    [f"perf_{view.format(SESSION)}" for view in (
-        "summary_{}.json", "metrics_{}.log", "metrics_{}.12.log", "intervals_{}.csv", "report_{}.html",
-        "realtime.log",
-    )],
-)  # fmt: skip
+    [
+        f"perf_{view.format(SESSION)}"
+        for view in (
+            "summary_{}.json",
+            "metrics_{}.log",
+            "metrics_{}.12.log",
+            "intervals_{}.csv",
+            "report_{}.html",
+            "realtime.log",
+        )
+    ],
+)
 def test_any_file_of_a_session_stands_for_it(run_dir: Path, capsys, name: str) -> None:
     (run_dir / name).write_text("not read")
-    assert main(["report", str(run_dir / name)]) == 0
+    assert main(["report", str(run_dir / name), "--full"]) == 0
     assert capsys.readouterr() == (golden("report.txt"), "")
 
 
@@ -101,32 +109,27 @@ def test_all_sessions_are_text_only(run_dir: Path, capsys: pytest.CaptureFixture
         capsys.readouterr().err
         == "--all-sessions is text only, not 'json'; leave --format out, or --all-sessions\n"
     )
+    assert main(["report", str(run_dir), "--all-sessions", "--page", "a.html"]) == 2
+    assert capsys.readouterr().err == "--page a.html: of one session; leave it out, or --all-sessions\n"
 
 
-def test_in_brief_and_the_whole_in_a_file(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_screen_the_whole_and_a_page(run_dir: Path, capsys, monkeypatch) -> None:
     whole = report_of(read_report(run_dir / NAME))
-    assert main(["report", str(run_dir), "--brief"]) == 0
-    assert capsys.readouterr() == (text.brief(whole), "")
-    page = run_dir / "a.md"
-    assert main(["report", str(run_dir), "--brief", "-o", str(page)]) == 0
-    assert capsys.readouterr().out == text.brief(whole)
-    assert page.read_text() == markdown.render(whole)
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["--all-sessions"], "--brief is about one session; leave it out, or --all-sessions\n"),
-        (
-            ["--format", "html"],
-            "--brief prints text; leave --format out, or add -o FILE for the whole report\n",
-        ),
-        (["-o", "-"], "--brief prints text; leave --format out, or add -o FILE for the whole report\n"),
-    ],
-)
-def test_what_brief_cannot_go_with(run_dir: Path, capsys, words: list[str], complaint: str) -> None:
-    assert main(["report", str(run_dir), "--brief", *words]) == 2
-    assert capsys.readouterr() == ("", complaint)
+    monkeypatch.chdir(run_dir.parent)
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable))
+    command = f"next   flagscale-perf report {run_dir.name} --full  # all figures\n"
+    assert main(["report", str(run_dir)]) == 0
+    assert capsys.readouterr() == (text.screen(whole) + command, "")
+    assert main(["report", str(run_dir), "--full"]) == 0
+    assert capsys.readouterr() == (text.render(whole), "")
+    page = run_dir / "a.html"
+    assert main(["report", str(run_dir), "--page", str(page)]) == 0
+    out = capsys.readouterr().out
+    assert out == text.screen(whole) + f"page   {run_dir.name}/a.html\n" + command
+    assert len(out.splitlines()) <= text.SCREEN_LINES
+    assert page.read_text() == html.render(whole)
+    assert main(["report", str(run_dir), "-o", str(run_dir / "a.txt")]) == 0
+    assert (run_dir / "a.txt").read_text() == text.render(whole)
 
 
 def test_lines_that_are_left_out_are_told_beside_a_table_too(
@@ -137,7 +140,7 @@ def test_lines_that_are_left_out_are_told_beside_a_table_too(
     assert main(["report", str(path), "--format", "csv"]) == 0
     assert (
         capsys.readouterr().err
-        == f"1 lines of {path} are not records; line 2: no JSON: Expecting value at character 1\n"
+        == f"1 lines of {path} are not records; line 2: JSON is malformed: invalid character (byte 0)\n"
     )
 
 
@@ -227,7 +230,7 @@ def test_a_session_of_another_instrument_in_the_directory_is_named(
     )
     (run_dir / f"perf_records_{damaged}.jsonl").write_bytes(b"{\n")
     said = f"the rpc session {earlier} is here, too; --session {earlier} shows it\n"
-    assert main(["report", str(run_dir)]) == 0
+    assert main(["report", str(run_dir), "--full"]) == 0
     assert capsys.readouterr() == (golden("report.txt"), said)
-    assert main(["report", str(run_dir), "--session", SESSION]) == 0
+    assert main(["report", str(run_dir), "--full", "--session", SESSION]) == 0
     assert capsys.readouterr() == (golden("report.txt"), "")

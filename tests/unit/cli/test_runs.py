@@ -25,9 +25,14 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("form", "begin"),
-    [("text", "2 runs in "), ("markdown", "# 2 runs in "), ("html", "<!DOCTYPE html>"), ("json", "{"),
-     ("csv", "directory,session_id,end_reason,")],
-)  # fmt: skip
+    [
+        ("text", "2 runs in "),
+        ("markdown", "# 2 runs in "),
+        ("html", "<!DOCTYPE html>"),
+        ("json", "{"),
+        ("csv", "directory,session_id,end_reason,"),
+    ],
+)
 def test_each_format_is_printed_or_written(directory, tmp_path, capsys, form, begin) -> None:
     target = tmp_path / "out"
     assert main(["runs", str(directory), "--format", form]) == 0
@@ -69,8 +74,9 @@ def test_sessions_of_other_instruments_stand_below(
     found = json.loads(capsys.readouterr().out)
     assert len(found["runs"]) == 1
     assert [(one["directory"], one["instrument"]) for one in found["sessions"]] == [
-        ("calls", "rpc"), ("profile", "profile"),
-    ]  # fmt: skip
+        ("calls", "rpc"),
+        ("profile", "profile"),
+    ]
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "html", "json", "csv"])

@@ -6,8 +6,8 @@ from dataclasses import fields
 
 import pytest
 
+from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.device.counters import HardwareRecord, plausible
-from flagscale_perf.spine import jsonl
 
 
 @pytest.mark.parametrize(
@@ -33,4 +33,4 @@ def test_a_value_is_plausible_in_its_own_unit_only(name: str, value: int, other_
 
 def test_readings_of_earlier_versions_had_counters_that_nobody_used() -> None:
     line = b'{"kind":"hardware","at_ns":7,"sm_clock_mhz":1980,"memory_clock_mhz":3201,"nvlink_tx_bytes":5}\n'
-    assert jsonl.decode(line) == HardwareRecord(7, sm_clock_mhz=1980)
+    assert decode(line) == HardwareRecord(7, sm_clock_mhz=1980)

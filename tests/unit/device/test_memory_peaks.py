@@ -47,9 +47,14 @@ def test_one_row_a_chip() -> None:
 
 @pytest.mark.parametrize(
     ("given", "whole"),
-    [("H200", "NVIDIA H200"), ("h100 pcie", "NVIDIA H100 PCIE"), ("L40S", "NVIDIA L40S"),
-     ("NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3"), ("B200", "NVIDIA B200")],
-)  # fmt: skip
+    [
+        ("H200", "NVIDIA H200"),
+        ("h100 pcie", "NVIDIA H100 PCIE"),
+        ("L40S", "NVIDIA L40S"),
+        ("NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3"),
+        ("B200", "NVIDIA B200"),
+    ],
+)
 def test_a_part_of_a_name_that_means_one_card(given: str, whole: str) -> None:
     assert whole_name(given) == whole
 

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from flagscale_perf.device import peaks
-from flagscale_perf.device.peak_option import PeakOption
 from flagscale_perf.device.peaks import HINT, ROWS, Peak, find_peak, mean_peak, peak_in_force
+from flagscale_perf.options.peak import PeakOption
 
 KNOWN = [
     ("Tesla V100-SXM2-32GB", "fp16", 125),
@@ -39,11 +39,27 @@ KNOWN = [
     ("MTT S4000", "fp16", 100),
 ]
 UNKNOWN = [
-    "CPU", "CPU (rehearsal)", "", "NVIDIA GH200 480GB", "NVIDIA H200 NVL", "NVIDIA H100 80GB HBM2e",
-    "NVIDIA H800 PCIe", "NVIDIA B300", "NVIDIA GB300", "NVIDIA L4", "NVIDIA L40", "NVIDIA GeForce RTX 4090 D",
-    "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA A10", "NVIDIA A30", "NVIDIA A100-SXM4-80GB MIG 1g.10gb",
-    "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "Tesla V100-SXM3-32GB", "NVIDIA H20-3e", "NVIDIA A800 40GB Active",
-]  # fmt: skip
+    "CPU",
+    "CPU (rehearsal)",
+    "",
+    "NVIDIA GH200 480GB",
+    "NVIDIA H200 NVL",
+    "NVIDIA H100 80GB HBM2e",
+    "NVIDIA H800 PCIe",
+    "NVIDIA B300",
+    "NVIDIA GB300",
+    "NVIDIA L4",
+    "NVIDIA L40",
+    "NVIDIA GeForce RTX 4090 D",
+    "NVIDIA GeForce RTX 4090 Laptop GPU",
+    "NVIDIA A10",
+    "NVIDIA A30",
+    "NVIDIA A100-SXM4-80GB MIG 1g.10gb",
+    "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+    "Tesla V100-SXM3-32GB",
+    "NVIDIA H20-3e",
+    "NVIDIA A800 40GB Active",
+]
 WEAK = [
     "Ascend910B3",
     "Ascend910_9392",

@@ -90,11 +90,18 @@ def run(timeline, marks, tick=lambda now: None):
 
 STEP = [
     1000,
-    (1010, AROUND), (1020, FORWARD), (1025, DATA), (1055, ~DATA), (1100, ~FORWARD),
-    (1110, BACKWARD), (1310, ~BACKWARD), (1315, ~AROUND),
-    (1320, OPTIMIZER), (1400, ~OPTIMIZER),
+    (1010, AROUND),
+    (1020, FORWARD),
+    (1025, DATA),
+    (1055, ~DATA),
+    (1100, ~FORWARD),
+    (1110, BACKWARD),
+    (1310, ~BACKWARD),
+    (1315, ~AROUND),
+    (1320, OPTIMIZER),
+    (1400, ~OPTIMIZER),
     1404,
-]  # fmt: skip
+]
 MARKS = tuple(mark_of(phase, now) for now, phase in STEP[1:-1])
 
 

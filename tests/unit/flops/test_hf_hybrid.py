@@ -13,10 +13,18 @@ from flagscale_perf.spine.errors import PerfError
 BASE = {"hidden_size": 4096, "vocab_size": 131072, "num_attention_heads": 32, "num_key_value_heads": 8}
 # Nemotron-H 8B's sizes, by the letters of its config.json
 NEMOTRON = BASE | {
-    "model_type": "nemotron_h", "hybrid_override_pattern": "M-M*-M", "num_hidden_layers": 6, "head_dim": 128,
-    "intermediate_size": 21504, "mamba_num_heads": 128, "mamba_head_dim": 64, "ssm_state_size": 128,
-    "n_groups": 8, "conv_kernel": 4, "chunk_size": 128,
-}  # fmt: skip
+    "model_type": "nemotron_h",
+    "hybrid_override_pattern": "M-M*-M",
+    "num_hidden_layers": 6,
+    "head_dim": 128,
+    "intermediate_size": 21504,
+    "mamba_num_heads": 128,
+    "mamba_head_dim": 64,
+    "ssm_state_size": 128,
+    "n_groups": 8,
+    "conv_kernel": 4,
+    "chunk_size": 128,
+}
 
 
 def test_nemotron_h_has_one_block_a_layer() -> None:
@@ -44,9 +52,13 @@ def test_depths_of_a_hybrid_have_layers_of_their_own() -> None:
 
 def test_bamba_and_granite_have_a_mixer_and_a_feed_forward_block() -> None:
     sizes = {
-        "num_hidden_layers": 3, "intermediate_size": 100, "mamba_n_heads": 128, "mamba_d_head": "auto",
-        "mamba_d_state": 64, "mamba_n_groups": 1,
-    }  # fmt: skip
+        "num_hidden_layers": 3,
+        "intermediate_size": 100,
+        "mamba_n_heads": 128,
+        "mamba_d_head": "auto",
+        "mamba_d_state": 64,
+        "mamba_n_groups": 1,
+    }
     bamba = ModelShape.from_hf(BASE | sizes | {"model_type": "bamba", "attn_layer_indices": [1]})
     assert bamba.blocks == (("mamba", "mlp"), ("attention", "mlp"), ("mamba", "mlp"))
     assert bamba.mamba == Mamba(128, 2 * 4096 // 128, 64, 1, chunk=256)
@@ -61,11 +73,21 @@ def test_bamba_and_granite_have_a_mixer_and_a_feed_forward_block() -> None:
 
 def test_qwen3_next() -> None:
     sizes = {"num_key_heads": 16, "num_value_heads": 32, "key_head_dim": 128, "value_head_dim": 128}
-    config = BASE | {f"linear_{name}": size for name, size in sizes.items()} | {
-        "model_type": "qwen3_next", "hidden_size": 2048, "num_hidden_layers": 8, "head_dim": 256,
-        "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512,
-        "shared_expert_intermediate_size": 512, "linear_conv_kernel_dim": 4,
-    }  # fmt: skip
+    config = (
+        BASE
+        | {f"linear_{name}": size for name, size in sizes.items()}
+        | {
+            "model_type": "qwen3_next",
+            "hidden_size": 2048,
+            "num_hidden_layers": 8,
+            "head_dim": 256,
+            "num_experts": 512,
+            "num_experts_per_tok": 10,
+            "moe_intermediate_size": 512,
+            "shared_expert_intermediate_size": 512,
+            "linear_conv_kernel_dim": 4,
+        }
+    )
     shape = ModelShape.from_hf(config)
     assert shape.family == "qwen_next"
     assert Counter(layer[0] for layer in shape.blocks) == {"gdn": 6, "attention": 2}
@@ -82,18 +104,29 @@ def test_qwen3_next() -> None:
 
 def test_kimi_linear_in_both_forms() -> None:
     latent = {
-        "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
-        "model_type": "kimi_linear", "num_hidden_layers": 4, "intermediate_size": 9216, "num_experts": 256,
-        "moe_intermediate_size": 1024, "num_experts_per_token": 8, "num_shared_experts": 1,
+        "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "model_type": "kimi_linear",
+        "num_hidden_layers": 4,
+        "intermediate_size": 9216,
+        "num_experts": 256,
+        "moe_intermediate_size": 1024,
+        "num_experts_per_token": 8,
+        "num_shared_experts": 1,
         "first_k_dense_replace": 1,
-    }  # fmt: skip
+    }
     own = {"num_heads": 32, "head_dim": 128, "short_conv_kernel_size": 4, "kda_layers": [1, 2, 3]}
     moonshot = ModelShape.from_hf(BASE | latent | {"linear_attn_config": own | {"full_attn_layers": [4]}})
     assert moonshot.family == "kimi_linear"
     assert moonshot.kda == KimiDelta(32, 128, conv=4)
     assert moonshot.blocks == (
-        ("kda", "mlp"), ("kda", "mixture"), ("kda", "mixture"), ("latent_attention", "mixture"),
-    )  # fmt: skip
+        ("kda", "mlp"),
+        ("kda", "mixture"),
+        ("kda", "mixture"),
+        ("latent_attention", "mixture"),
+    )
     kinds = ["linear_attention"] * 3 + ["full_attention"]
     named = {
         "layer_types": kinds,
@@ -106,11 +139,22 @@ def test_kimi_linear_in_both_forms() -> None:
 
 def test_deepseek_v32() -> None:
     config = BASE | {
-        "model_type": "deepseek_v32", "num_hidden_layers": 4, "q_lora_rank": 1536, "kv_lora_rank": 512,
-        "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "intermediate_size": 18432,
-        "n_routed_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 2048,
-        "n_shared_experts": 1, "index_n_heads": 64, "index_head_dim": 128, "index_topk": 2048,
-    }  # fmt: skip
+        "model_type": "deepseek_v32",
+        "num_hidden_layers": 4,
+        "q_lora_rank": 1536,
+        "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "intermediate_size": 18432,
+        "n_routed_experts": 256,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 2048,
+        "n_shared_experts": 1,
+        "index_n_heads": 64,
+        "index_head_dim": 128,
+        "index_topk": 2048,
+    }
     shape = ModelShape.from_hf(config)
     assert shape.indexer == Indexer(64, 128, 2048)
     assert shape.blocks == (("sparse_attention", "mlp"),) * 3 + (("sparse_attention", "mixture"),)

@@ -24,8 +24,11 @@ def test_qwen_vl_with_its_text_model_in_a_section_and_beside_it():
 def test_llava_reads_the_layer_before_the_last_unless_it_is_told_another():
     shapes = {given: ModelShape.from_hf(LLAVA | {"vision_feature_layer": given}) for given in (-1, -4, 0, 3)}
     assert {given: shape.vision and shape.vision.used for given, shape in shapes.items()} == {
-        -1: (3,), -4: (0,), 0: (0,), 3: (3,),
-    }  # fmt: skip
+        -1: (3,),
+        -4: (0,),
+        0: (0,),
+        3: (3,),
+    }
     usual = ModelShape.from_hf(LLAVA)
     assert usual.family == "llava"
     assert usual.vision is not None

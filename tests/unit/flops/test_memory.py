@@ -13,9 +13,12 @@ from flagscale_perf.spine.errors import PerfError
 
 SHAPE = Shape(layers=2, hidden=4, heads=2, kv_groups=2, head_dim=2, ffn=10, gated=False, vocab=100)
 GIVEN = {
-    "micro_batch_size": 3, "global_batch_size": 24, "seq_length": 8, "attention_dropout": 0.0,
+    "micro_batch_size": 3,
+    "global_batch_size": 24,
+    "seq_length": 8,
+    "attention_dropout": 0.0,
     "hidden_dropout": 0.0,
-}  # fmt: skip
+}
 
 
 def layout(ranks: int = 1, **changed) -> Layout:
@@ -33,11 +36,14 @@ def layout(ranks: int = 1, **changed) -> Layout:
         (8, {"bf16": True}, 2 + 4 + 12),
         (8, {"bf16": True, "use_distributed_optimizer": True}, 2 + 4 + 12 / 8),
         (8, {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2}, 16 / 4),
-        (8, {"bf16": True, "use_distributed_optimizer": True, "tensor_model_parallel_size": 2},
-         (2 + 4 + 12 / 4) / 2),
+        (
+            8,
+            {"bf16": True, "use_distributed_optimizer": True, "tensor_model_parallel_size": 2},
+            (2 + 4 + 12 / 4) / 2,
+        ),
         (8, {"context_parallel_size": 2, "use_distributed_optimizer": True}, 4 + 4 + 8 / 8),
     ],
-)  # fmt: skip
+)
 def test_weights_gradients_and_optimizer(ranks, changed, bytes_of_a_parameter) -> None:
     assert memory_need(SHAPE, 1000, layout(ranks, **changed)).state_bytes == 1000 * bytes_of_a_parameter
 

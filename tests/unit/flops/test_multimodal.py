@@ -58,9 +58,13 @@ def test_flagscales_newer_towers():
 
 def test_flagscales_tower_is_the_one_that_transformers_has_by_default():
     text = {
-        "num_hidden_layers": 36, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
-        "intermediate_size": 12288, "vocab_size": 151936,
-    }  # fmt: skip
+        "num_hidden_layers": 36,
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 12288,
+        "vocab_size": 151936,
+    }
     default = ModelShape.from_hf({"model_type": "qwen3_vl", "text_config": text, "vision_config": {}})
     assert (
         ModelShape.from_args(SIZES | {"freeze_LM": False, "mrope_section": "24 20 20"}).vision
@@ -71,10 +75,17 @@ def test_flagscales_tower_is_the_one_that_transformers_has_by_default():
 def test_a_tower_of_given_sizes_beside_gated_delta_nets():
     linear = {f"linear_{name}": 2 for name in ("num_key_heads", "num_value_heads", "key_head_dim")}
     sizes = {"num_layers": 3, "hidden_size": 8, "num_attention_heads": 2, "ffn_hidden_size": 12}
-    given = SIZES | linear | {f"vision_{name}": value for name, value in sizes.items()} | {
-        "freeze_ViT": False, "linear_value_head_dim": 2, "linear_attention_freq": [1],
-        "experimental_attention_variant": "gated_delta_net",
-    }  # fmt: skip
+    given = (
+        SIZES
+        | linear
+        | {f"vision_{name}": value for name, value in sizes.items()}
+        | {
+            "freeze_ViT": False,
+            "linear_value_head_dim": 2,
+            "linear_attention_freq": [1],
+            "experimental_attention_variant": "gated_delta_net",
+        }
+    )
     shape = ModelShape.from_args(given)
     assert shape.vision is not None
     assert (shape.family, shape.frozen, shape.vision.deepstack) == ("qwen3_5", (), ())

@@ -20,14 +20,37 @@ def fields(**more):
 
 def test_megatron_defaults_fill_what_is_not_given():
     assert fields() == {
-        "layers": 3, "hidden": 48, "heads": 4, "kv_groups": 4, "head_dim": 12, "ffn": 192, "gated": False,
-        "vocab": 16, "declared_family": "", "latent": None, "experts": None, "mtp_layers": 0,
-        "output_gate": False, "window": None,
-        "recompute": Recompute(), "lora": None, "frozen": (), "micro_batch": None, "sequence_shards": 1,
-        "norm_bias": True, "linear_bias": True, "qkv_bias": False, "qk_norm": False, "tied_embeddings": True,
-        "learned_positions": 0, "vision": None, "encoder": None, "bert": None, "streams": 0,
+        "layers": 3,
+        "hidden": 48,
+        "heads": 4,
+        "kv_groups": 4,
+        "head_dim": 12,
+        "ffn": 192,
+        "gated": False,
+        "vocab": 16,
+        "declared_family": "",
+        "latent": None,
+        "experts": None,
+        "mtp_layers": 0,
+        "output_gate": False,
+        "window": None,
+        "recompute": Recompute(),
+        "lora": None,
+        "frozen": (),
+        "micro_batch": None,
+        "sequence_shards": 1,
+        "norm_bias": True,
+        "linear_bias": True,
+        "qkv_bias": False,
+        "qk_norm": False,
+        "tied_embeddings": True,
+        "learned_positions": 0,
+        "vision": None,
+        "encoder": None,
+        "bert": None,
+        "streams": 0,
         "mtp_detached": False,
-    }  # fmt: skip
+    }
 
 
 def test_arguments_are_only_read():
@@ -220,10 +243,16 @@ def test_yaml_sections_become_arguments():
         "data": {"tokenizer": {"vocab_size": 100}},
     }
     assert args_from_yaml(config) == {
-        "tensor_model_parallel_size": 2, "disable_bias_linear": True, "bf16": True, "num_layers": 3,
-        "no_position_embedding": True, "lr": 3e-3, "vocab_size": 100, "add_bias_linear": False,
+        "tensor_model_parallel_size": 2,
+        "disable_bias_linear": True,
+        "bf16": True,
+        "num_layers": 3,
+        "no_position_embedding": True,
+        "lr": 3e-3,
+        "vocab_size": 100,
+        "add_bias_linear": False,
         "add_position_embedding": False,
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(
@@ -232,32 +261,46 @@ def test_yaml_sections_become_arguments():
         ({"num_layers": 10**9}, "num_layers is 1000000000; give at most 100000"),
         ({"num_layers": float("inf")}, "num_layers is inf; give a whole number above 0"),
         ({"hidden_size": 10**13}, "hidden_size is 10000000000000; give at most 1000000000000"),
-        ({"swiglu": True, "multiple_of": 64, "hidden_dim_multiplier": "big"},
-         "hidden_dim_multiplier is 'big'; give a number above 0"),
         (
-            {"num_experts": 4, "moe_expert_capacity_factor": "much",
-             "moe_pad_expert_input_to_capacity": True},
+            {"swiglu": True, "multiple_of": 64, "hidden_dim_multiplier": "big"},
+            "hidden_dim_multiplier is 'big'; give a number above 0",
+        ),
+        (
+            {
+                "num_experts": 4,
+                "moe_expert_capacity_factor": "much",
+                "moe_pad_expert_input_to_capacity": True,
+            },
             "moe_expert_capacity_factor is 'much'; give a number above 0",
         ),
-        ({"window_size": "4,0", "window_attn_skip_freq": []},
-         r"window_attn_skip_freq is \[\]; give a whole number above 0"),
+        (
+            {"window_size": "4,0", "window_attn_skip_freq": []},
+            r"window_attn_skip_freq is \[\]; give a whole number above 0",
+        ),
         ({"window_size": "9" * 5000 + ",0"}, "write two whole numbers"),
         ({"frozen": 5}, "frozen is 5; write a list of names"),
-        ({"recompute_granularity": "selective", "recompute_modules": 5},
-         "recompute_modules is 5; write a list of names"),
-        ({"peft_type": "lora", "lora_target_modules": [3]},
-         r"lora_target_modules is \[3\]; write a list of names"),
+        (
+            {"recompute_granularity": "selective", "recompute_modules": 5},
+            "recompute_modules is 5; write a list of names",
+        ),
+        (
+            {"peft_type": "lora", "lora_target_modules": [3]},
+            r"lora_target_modules is \[3\]; write a list of names",
+        ),
         ({"num_experts": 4, "moe_layer_freq": "[0]*9999999999"}, "write a whole number, a list of 0 and 1"),
         ({"num_experts": 4, "moe_layer_freq": "[0,1]*99999"}, "write a whole number, a list of 0 and 1"),
         (
             {
-                "recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 1,
-                "pipeline_model_parallel_size": 3, "decoder_first_pipeline_num_layers": "two",
+                "recompute_granularity": "full",
+                "recompute_method": "block",
+                "recompute_num_layers": 1,
+                "pipeline_model_parallel_size": 3,
+                "decoder_first_pipeline_num_layers": "two",
             },
             "decoder_first_pipeline_num_layers is 'two'; give a whole number above 0",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_size_factor_or_list_is_named(more, says):
     with pytest.raises(PerfError, match=says):
         fields(**more)

@@ -8,9 +8,14 @@ from flagscale_perf.flops.towers import Vision
 from flagscale_perf.spine.errors import PerfError
 
 SIZES = {
-    "layers": 3, "hidden": 8, "heads": 2, "ffn": 16, "gated": False, "patch_inputs": 12,
+    "layers": 3,
+    "hidden": 8,
+    "heads": 2,
+    "ffn": 16,
+    "gated": False,
+    "patch_inputs": 12,
     "projector_inner": 32,
-}  # fmt: skip
+}
 
 
 def test_the_projector_reads_merged_patches_of_all_outputs_that_are_used():

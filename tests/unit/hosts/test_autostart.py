@@ -96,7 +96,7 @@ HOOKED = "import sys; print([type(f).__name__ for f in sys.meta_path].count('Imp
         ({"TQ_TRACE_DETAIL_ENABLED": "true"}, 1, ""),
         ({"TQ_TRACE_ENABLED": "0"}, 0, ""),
         ({"TQ_TRACE_ENABLED": "false"}, 0, ""),
-        ({"TQ_TRACE_ENABLED": "perhaps"}, 0, "is neither on nor off; write 1 or 0"),
+        ({"TQ_TRACE_ENABLED": "perhaps"}, 0, "is neither true nor false; write true or false"),
     ],
 )
 def test_the_line_traces_a_queue_where_the_environment_says_so(tmp_path, variables, hooks, said):

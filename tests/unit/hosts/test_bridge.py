@@ -64,10 +64,12 @@ def modules(monkeypatch):
 @pytest.fixture
 def context():
     cfg = SimpleNamespace(
-        data_parallel_size=2, train=SimpleNamespace(micro_batch_size=2, global_batch_size=12, train_iters=9),
-        model=SimpleNamespace(seq_length=8), dataset=SimpleNamespace(dataloader_type="single"),
+        data_parallel_size=2,
+        train=SimpleNamespace(micro_batch_size=2, global_batch_size=12, train_iters=9),
+        model=SimpleNamespace(seq_length=8),
+        dataset=SimpleNamespace(dataloader_type="single"),
         logger=SimpleNamespace(tensorboard_dir=None),
-    )  # fmt: skip
+    )
     state = SimpleNamespace(cfg=cfg, train_state=SimpleNamespace(step=6, consumed_train_samples=72))
     return SimpleNamespace(state=state, model=[SimpleNamespace(config=None)], skipped_iter=False)
 
@@ -200,9 +202,14 @@ def test_the_other_functions_tell_their_events_in_a_training_and_are_the_hosts_o
     assert pretrain.train(1, manager=pretrain.normalize_callbacks(None)) == (1,)
     assert vars(train) == before
     assert [event[:2] for event in hooks.events[1:-2]] == [
-        ("pause", "eval"), ("resume", "eval"), ("pause", "checkpoint"), ("resume", "checkpoint"),
-        ("pause", "checkpoint"), ("resume", "checkpoint"), ("loop_left",),
-    ]  # fmt: skip
+        ("pause", "eval"),
+        ("resume", "eval"),
+        ("pause", "checkpoint"),
+        ("resume", "checkpoint"),
+        ("pause", "checkpoint"),
+        ("resume", "checkpoint"),
+        ("loop_left",),
+    ]
     assert [event[0] for event in hooks.events[-2:]] == ["data_skipped", "train_end"]
     patches.undo()
     assert pretrain.normalize_callbacks is normalize

@@ -31,14 +31,25 @@ class GPTModel:
 
     def __init__(self, **config):
         plain = {
-            "num_layers": 2, "hidden_size": 8, "num_attention_heads": 4, "num_query_groups": 4,
-            "kv_channels": 2, "ffn_hidden_size": 32,
-            "gated_linear_unit": False, "activation_func": swish, "num_moe_experts": None,
+            "num_layers": 2,
+            "hidden_size": 8,
+            "num_attention_heads": 4,
+            "num_query_groups": 4,
+            "kv_channels": 2,
+            "ffn_hidden_size": 32,
+            "gated_linear_unit": False,
+            "activation_func": swish,
+            "num_moe_experts": None,
             "num_layers_in_first_pipeline_stage": None,
-            "num_layers_in_last_pipeline_stage": None, "tensor_model_parallel_size": 1,
-            "pipeline_model_parallel_size": 1, "context_parallel_size": 1, "expert_model_parallel_size": 1,
-            "bf16": True, "fp16": False, "recompute_granularity": None,
-        }  # fmt: skip
+            "num_layers_in_last_pipeline_stage": None,
+            "tensor_model_parallel_size": 1,
+            "pipeline_model_parallel_size": 1,
+            "context_parallel_size": 1,
+            "expert_model_parallel_size": 1,
+            "bf16": True,
+            "fp16": False,
+            "recompute_granularity": None,
+        }
         self.config = SimpleNamespace(**plain | config)
         self.weights = {"decoder.weight": SimpleNamespace(requires_grad=True)}
 

@@ -33,9 +33,12 @@ def test_bridge_and_plain_core_and_what_they_offer(tree):
     found, core = doctor.find_hosts()
     assert (found.name, found.loop, found.works) == ("Megatron-Bridge 0.3.1", bridge.LOOP_MODULE, True)
     assert [point.name for point in found.points if not point.found] == [
-        "train.evaluate_and_print_results", "train.logical_and_across_model_parallel_group",
-        "train.maybe_finalize_async_save", "train._delete_cuda_graphs", "train._dummy_train_step",
-    ]  # fmt: skip
+        "train.evaluate_and_print_results",
+        "train.logical_and_across_model_parallel_group",
+        "train.maybe_finalize_async_save",
+        "train._delete_cuda_graphs",
+        "train._dummy_train_step",
+    ]
     assert (core.name, core.loop, core.works) == ("Megatron-Core ?.?.?", doctor.OWN_LOOP, True)
     assert [(point.name, point.found) for point in core.points] == [(f"{GPT_MODULE}.GPTModel", True)]
 

@@ -71,10 +71,14 @@ with PerfMonitor(model, Training(8, 2, 4, 5, iteration=3, consumed_samples=12)) 
 """)
     assert (done.returncode, done.stderr) == (0, "")
     assert (ended, completed) == ("exception ConnectionError", "completed")
-    assert [(step["iteration"], step["outcome"], step["samples"], step["tokens"],
-             step["skipped_samples"]) for step in before] == [
-        (1, 0, 4, 32, 0), (2, 1, 0, 0, 4), (3, 0, 4, 32, 0),
-    ]  # fmt: skip
+    assert [
+        (step["iteration"], step["outcome"], step["samples"], step["tokens"], step["skipped_samples"])
+        for step in before
+    ] == [
+        (1, 0, 4, 32, 0),
+        (2, 1, 0, 0, 4),
+        (3, 0, 4, 32, 0),
+    ]
     assert [(step["iteration"], step["samples"], step["tokens"], step["warmup"]) for step in after] == [
         (4, 2, 9, 1),
         (5, 2, 9, 0),

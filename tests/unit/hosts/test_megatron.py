@@ -130,12 +130,21 @@ def test_each_wrapper_tells_its_event(module):
     module.update_num_microbatches(5, consistency_check=True, verbose=True)
     result = ("train_step", (), {})
     assert hooks.events == [
-        ("step_start",), ("step_end", result), ("logged", 17, 83), ("logged", None, None),
+        ("step_start",),
+        ("step_end", result),
+        ("logged", 17, 83),
         ("logged", None, None),
-        ("pause", "eval"), ("resume", "eval"), ("pause", "eval"), ("resume", "eval"),
-        ("pause", "checkpoint"), ("resume", "checkpoint"), ("pause", "checkpoint"), ("resume", "checkpoint"),
+        ("logged", None, None),
+        ("pause", "eval"),
+        ("resume", "eval"),
+        ("pause", "eval"),
+        ("resume", "eval"),
+        ("pause", "checkpoint"),
+        ("resume", "checkpoint"),
+        ("pause", "checkpoint"),
+        ("resume", "checkpoint"),
         ("loop_top",),
-    ]  # fmt: skip
+    ]
     hooks.events.clear()
     module.dummy_train_step()
     assert [event[0] for event in hooks.events] == ["data_skipped"]
@@ -195,9 +204,14 @@ def test_a_module_without_a_loop_is_left_alone():
 @pytest.fixture
 def host_args(monkeypatch):
     args = SimpleNamespace(
-        rank=0, curr_iteration=6, consumed_train_samples=48, data_parallel_size=2, micro_batch_size=2,
-        seq_length=8, iteration=0
-    )  # fmt: skip
+        rank=0,
+        curr_iteration=6,
+        consumed_train_samples=48,
+        data_parallel_size=2,
+        micro_batch_size=2,
+        seq_length=8,
+        iteration=0,
+    )
     monkeypatch.setitem(sys.modules, "megatron.training.global_vars", SimpleNamespace(get_args=lambda: args))
     monkeypatch.setitem(
         sys.modules,
@@ -230,9 +244,15 @@ def test_a_job_of_several_device_types_says_how_many_ranks_have_each(module, hos
 
 
 COMPLETE = {
-    "world_size": 1, "tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 1, "bf16": True,
-    "fp16": False, "global_batch_size": 4, "train_iters": 3, "tensorboard_dir": None,
-}  # fmt: skip
+    "world_size": 1,
+    "tensor_model_parallel_size": 1,
+    "pipeline_model_parallel_size": 1,
+    "bf16": True,
+    "fp16": False,
+    "global_batch_size": 4,
+    "train_iters": 3,
+    "tensorboard_dir": None,
+}
 
 
 @pytest.mark.parametrize(
@@ -267,9 +287,15 @@ def test_packing_whose_lengths_nobody_may_tell_is_a_gap(module, host_args, argum
 )
 def test_the_pipelines_schedule_is_in_the_facts(module, host_args, arguments, schedule):
     vars(host_args).update(
-        world_size=4, tensor_model_parallel_size=1, bf16=True, fp16=False, global_batch_size=4, train_iters=3,
-        tensorboard_dir=None, **arguments,
-    )  # fmt: skip
+        world_size=4,
+        tensor_model_parallel_size=1,
+        bf16=True,
+        fp16=False,
+        global_batch_size=4,
+        train_iters=3,
+        tensorboard_dir=None,
+        **arguments,
+    )
     assert MegatronLoop(module, rehearsing=False).facts("CPU").pipeline_schedule == schedule
 
 

@@ -34,8 +34,8 @@ def begun(config: PerfConfig, models: Any = lambda: "models") -> Hooks:
     return hooks
 
 
-def with_profiling(monkeypatch: pytest.MonkeyPatch, begin: Any, warning: str = "") -> None:
-    module = SimpleNamespace(begin=begin, warning=lambda config: warning)
+def with_profiling(monkeypatch: pytest.MonkeyPatch, begin: Any) -> None:
+    module = SimpleNamespace(begin=begin)
     monkeypatch.setitem(sys.modules, PROFILING_MODULE, module)  # type: ignore[misc]
 
 
@@ -54,11 +54,6 @@ def test_the_models_and_the_job_are_given_to_it(monkeypatch: pytest.MonkeyPatch)
     assert hooks.said == [
         "3 iterations of ranks 0,2 from 20 on are profiled, each beside 1 clean; they take longer"
     ]
-
-
-def test_a_training_that_is_slowed_down_on_purpose_says_so_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_profiling(monkeypatch, lambda *_: "profile", "steps 29-30 are slowed down on purpose")
-    assert begun(ON).said[1:] == ["steps 29-30 are slowed down on purpose"]
 
 
 def test_a_failure_is_said_and_the_monitor_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

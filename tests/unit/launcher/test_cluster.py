@@ -1,12 +1,13 @@
 """Several machines are FlagScale's to start; what it would harm, execute or misread is refused."""
 
 import subprocess
+from dataclasses import replace
 
 import pytest
 
 from flagscale_perf.launcher import cluster, entrypoint
 from flagscale_perf.launcher.cluster import dispatch, flagscale_config
-from flagscale_perf.launcher.config import read_hostfile, read_job
+from flagscale_perf.launcher.config import read_job
 from flagscale_perf.launcher.plan import make_plan
 from flagscale_perf.spine.errors import PerfError
 
@@ -55,7 +56,7 @@ def opened():
 
 
 def dispatched(job, action, open_runner) -> int:
-    return dispatch(read_job(job | {"action": action}), read_hostfile(job), open_runner)
+    return dispatch(make_plan(read_job(job | {"action": action}), "/", {}), open_runner)
 
 
 @pytest.mark.parametrize(
@@ -77,34 +78,47 @@ def test_actions_are_flagscales(job, opened, capsys, tmp_path, action, calls) ->
 
 def test_configuration_is_in_flagscales_form(job, tmp_path) -> None:
     job["train"]["system"] |= {
-        "perf_memory_tracking": False, "fp16": False, "save": "ckpt", "load": None, "tensorboard_dir": "tb",
-    }  # fmt: skip
+        "perf_memory_tracking": False,
+        "fp16": False,
+        "save": "ckpt",
+        "load": None,
+        "tensorboard_dir": "tb",
+    }
     exp = f"{tmp_path}/exp"
     assert flagscale_config(make_plan(read_job(job), "/", {}), "/hosts") == {
         "action": "run",
         "experiment": {
             "exp_dir": exp,
             "envs": {
-                "CUDA_DEVICE_MAX_CONNECTIONS": "1", "CUDA_VISIBLE_DEVICES": "0,1",
+                "CUDA_DEVICE_MAX_CONNECTIONS": "1",
+                "CUDA_VISIBLE_DEVICES": "0,1",
                 "FLAGSCALE_PERF_ENTRYPOINT": f"{tmp_path}/FlagScale/flagscale/train/train_gpt.py",
             },
             "cmds": {},
-            "runner": {"type": "ssh", "backend": "torchrun", "nnodes": 1, "nproc_per_node": 2,
-                       "hostfile": "/hosts"},
+            "runner": {
+                "type": "ssh",
+                "backend": "torchrun",
+                "nnodes": 1,
+                "nproc_per_node": 2,
+                "hostfile": "/hosts",
+            },
             "task": {"type": "train", "backend": "megatron", "entrypoint": entrypoint.__file__},
         },
         "train": {
             "system": {
-                "enable_perf_monitor": True, "no_perf_memory_tracking": True,
+                "enable_perf_monitor": True,
+                "no_perf_memory_tracking": True,
                 "perf_log_dir": f"{exp}/logs/perf_monitor",
-                "fp16": False, "save_interval": 5, "num_layers": 2,
+                "fp16": False,
+                "save_interval": 5,
+                "num_layers": 2,
                 "checkpoint": {"save": f"{exp}/ckpt"},
                 "logging": {"log_dir": f"{exp}/logs", "tensorboard_dir": f"{exp}/tb"},
             },
             "model": {},
             "data": {},
         },
-    }  # fmt: skip
+    }
 
 
 STRICT = "use only letters, digits and ._/=:,@%+-"
@@ -204,9 +218,7 @@ def test_failure_of_flagscales_runner_is_told_without_traceback(job, error) -> N
     )
 
 
-def test_missing_interval_hostfile_devices_and_flagscale_are_refused(
-    job, opened, tmp_path, monkeypatch
-) -> None:
+def test_missing_interval_hostfile_devices_and_flagscale_are_refused(job, opened, tmp_path) -> None:
     job["train"]["system"]["save_interval"] = None
     with pytest.raises(
         PerfError,
@@ -220,12 +232,11 @@ def test_missing_interval_hostfile_devices_and_flagscale_are_refused(
         match=r"^experiment.envs: FlagScale's runner needs the devices of a machine; add for example",
     ):
         dispatched(job, "run", opened[1])
-    monkeypatch.setattr(cluster, "find_flagscale", lambda task, environ: None)
     with pytest.raises(
         PerfError,
         match="several machines need FlagScale, which is not installed; .* -m pip install --no-deps ",
     ):
-        dispatched(job, "run", opened[1])
+        dispatch(replace(make_plan(read_job(job), "/", {}), root=None), opened[1])
     job["experiment"]["runner"]["hostfile"] = str(tmp_path / "none")
     with pytest.raises(
         PerfError,

@@ -7,13 +7,10 @@ import pytest
 from flagscale_perf.launcher.config import (
     Directories,
     Job,
-    read_action,
-    read_directories,
-    read_hostfile,
+    Setting,
+    read_asked,
     read_job,
-    read_settings,
 )
-from flagscale_perf.launcher.settings import Setting
 from flagscale_perf.spine.errors import PerfError
 
 
@@ -36,6 +33,7 @@ def test_the_whole_configuration() -> None:
     }
     assert read_job(config) == Job(
         action="test",
+        hostfile=None,
         directories=Directories("./outputs", "my_logs"),
         flagscale_root="/fs",
         entrypoint="my.py",
@@ -64,21 +62,22 @@ def test_what_nobody_wrote_has_no_value() -> None:
 
 def test_an_action_that_starts_nothing_needs_the_directories_only() -> None:
     config = {"experiment": {"exp_dir": "e", "task": 3, "envs": {"A": []}}}
-    assert read_directories(config) == Directories("e", None)
+    assert read_asked(config).directories == Directories("e", None)
 
 
 @pytest.mark.parametrize("name", ["start", 3, None])
 def test_unknown_actions_are_refused(name) -> None:
     with pytest.raises(PerfError) as refusal:
-        read_action({"action": name})
+        read_asked({"action": name, "experiment": {"exp_dir": "e"}})
     assert str(refusal.value) == (
         f"action: {name!r} is not one of run, dryrun, test, stop, query; write for example action=run"
     )
 
 
 def test_a_hostfile_means_several_machines() -> None:
-    assert read_hostfile({"experiment": {"runner": {"hostfile": None}}}) is None
-    assert read_hostfile({"experiment": {"runner": {"hostfile": "hosts"}}}) == "hosts"
+    for hostfile in (None, "hosts"):
+        config = {"experiment": {"exp_dir": "e", "runner": {"hostfile": hostfile}}}
+        assert read_asked(config).hostfile == hostfile
 
 
 @pytest.mark.parametrize("exp_dir", [None, "", " ", 3, "a\0b", "a\nb", ["x"]])
@@ -90,7 +89,7 @@ def test_unusable_experiment_directory_is_refused(exp_dir) -> None:
             r"experiment.exp_dir=./outputs$"
         ),
     ):
-        read_directories({"experiment": {"exp_dir": exp_dir}})
+        read_asked({"experiment": {"exp_dir": exp_dir}})
 
 
 def test_background_is_true_or_false(config) -> None:
@@ -104,7 +103,7 @@ def test_background_is_true_or_false(config) -> None:
 def test_a_section_may_be_absent_or_null_and_nothing_else() -> None:
     for logging in ({}, None, {"log_dir": None}):
         config = {"experiment": {"exp_dir": "e"}, "train": {"system": {"logging": logging}}}
-        assert read_directories(config).log_dir is None
+        assert read_asked(config).directories.log_dir is None
     with pytest.raises(
         PerfError,
         match=(
@@ -112,7 +111,7 @@ def test_a_section_may_be_absent_or_null_and_nothing_else() -> None:
             r"form$"
         ),
     ):
-        read_directories({"experiment": {"exp_dir": "e"}, "train": {"system": 3}})
+        read_asked({"experiment": {"exp_dir": "e"}, "train": {"system": 3}})
 
 
 def test_configuration_without_a_task_is_refused() -> None:
@@ -123,11 +122,12 @@ def test_configuration_without_a_task_is_refused() -> None:
             r"train=demo_llama$"
         ),
     ):
-        read_settings({"experiment": {}})
+        read_job({"experiment": {"exp_dir": "e"}})
 
 
 def test_settings_remember_where_they_are_written() -> None:
-    assert read_settings({"train": {"system": {"checkpoint": {"save-interval": 5}}}}) == {
+    train = {"system": {"checkpoint": {"save-interval": 5}}}
+    assert read_job({"experiment": {"exp_dir": "e"}, "train": train}).settings == {
         "save_interval": Setting("train.system.checkpoint.save-interval", 5)
     }
 
@@ -135,25 +135,42 @@ def test_settings_remember_where_they_are_written() -> None:
 @pytest.mark.parametrize(
     ("where", "key", "value", "message"),
     [
-        ("runner", "nproc_per_node", 0,
-         "0 is not a whole number above 0, auto, gpu or cpu; write for example 8"),
-        ("runner", "nproc_per_node", "two",
-         "'two' is not a whole number above 0, auto, gpu or cpu; write for example 8"),
-        ("runner", "nproc_per_node", True,
-         "True is not a whole number above 0, auto, gpu or cpu; write for example 8"),
-        ("runner", "nproc_per_node", False,
-         "False is not a whole number above 0, auto, gpu or cpu; write for example 8"),
+        (
+            "runner",
+            "nproc_per_node",
+            0,
+            "0 is not a whole number above 0, auto, gpu or cpu; write for example 8",
+        ),
+        (
+            "runner",
+            "nproc_per_node",
+            "two",
+            "'two' is not a whole number above 0, auto, gpu or cpu; write for example 8",
+        ),
+        (
+            "runner",
+            "nproc_per_node",
+            True,
+            "True is not a whole number above 0, auto, gpu or cpu; write for example 8",
+        ),
+        (
+            "runner",
+            "nproc_per_node",
+            False,
+            "False is not a whole number above 0, auto, gpu or cpu; write for example 8",
+        ),
         ("runner", "nnodes", 0, "0 is not a whole number above 0, or MIN:MAX; write for example 2"),
         ("runner", "nnodes", "2-4", "'2-4' is not a whole number above 0, or MIN:MAX; write for example 2"),
         ("runner", "node_rank", -1, "-1 is not a whole number from 0 on; write for example 0"),
         ("runner", "max_restarts", 1.5, "1.5 is not a whole number from 0 on; write for example 0"),
         ("runner", "master_port", 65536, "65536 is not a port from 0 to 65535; write for example 29500"),
         ("runner", "nproc_pernode", 8, "there is no such key; did you mean nproc_per_node?"),
+        ("runner", "perf_log_intervall", 5, "there is no such key; did you mean perf_log_interval?"),
         ("runner", "hostfle", "hosts", "there is no such key; did you mean hostfile?"),
         ("runner", "check_memory", "no", "'no' is neither true nor false; write true or false"),
         ("task", "entrypont", "my.py", "there is no such key; did you mean entrypoint?"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_key_or_value_of_the_launcher_is_refused(config, where, key, value, message) -> None:
     config["experiment"][where][key] = value
     with pytest.raises(PerfError) as refusal:
@@ -164,10 +181,16 @@ def test_a_wrong_key_or_value_of_the_launcher_is_refused(config, where, key, val
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("nproc_per_node", "auto"), ("nproc_per_node", "2"), ("nproc_per_node", 16), ("nnodes", "1:4"),
-        ("node_rank", 0), ("max_restarts", 0), ("master_port", 65535), ("rdzv_timeout", 5),
+        ("nproc_per_node", "auto"),
+        ("nproc_per_node", "2"),
+        ("nproc_per_node", 16),
+        ("nnodes", "1:4"),
+        ("node_rank", 0),
+        ("max_restarts", 0),
+        ("master_port", 65535),
+        ("rdzv_timeout", 5),
     ],
-)  # fmt: skip
+)
 def test_right_values_and_unknown_options_of_torchrun_are_passed_on(config, key, value) -> None:
     config["experiment"]["runner"][key] = value
     assert read_job(config).torchrun[key] == str(value)

@@ -22,10 +22,13 @@ def test_configuration_wins_over_the_environment(tree, tmp_path) -> None:
     assert find_flagscale(None, {"FLAGSCALE_HOME": str(tree)}) == str(tree)
 
 
-@pytest.mark.parametrize(("source", "configured", "environ"), [
-    ("experiment.task.flagscale_root", "/nowhere", {}),
-    ("FLAGSCALE_HOME", None, {"FLAGSCALE_HOME": "/nowhere"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("source", "configured", "environ"),
+    [
+        ("experiment.task.flagscale_root", "/nowhere", {}),
+        ("FLAGSCALE_HOME", None, {"FLAGSCALE_HOME": "/nowhere"}),
+    ],
+)
 def test_tree_without_flagscale_is_refused(source, configured, environ) -> None:
     with pytest.raises(PerfError) as refusal:
         find_flagscale(configured, environ)
@@ -82,5 +85,7 @@ def test_what_goes_onto_the_path_is_where_megatron_is(tmp_path) -> None:
     for place in ("third_party/Megatron-LM", "flagscale/train"):
         (tmp_path / place / "megatron" / "training").mkdir(parents=True)
     assert import_paths(str(tmp_path)) == [
-        str(tmp_path), f"{tmp_path}/third_party/Megatron-LM", f"{tmp_path}/flagscale/train"
-    ]  # fmt: skip
+        str(tmp_path),
+        f"{tmp_path}/third_party/Megatron-LM",
+        f"{tmp_path}/flagscale/train",
+    ]

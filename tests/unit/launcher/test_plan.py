@@ -14,10 +14,21 @@ def test_whole_command(config, tmp_path) -> None:
     plan = make_plan(read_job(config), HERE, {})
     root = tmp_path / "FlagScale"
     assert plan.command == [
-        "/usr/bin/python3", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
-        "-m", "flagscale_perf.launch", f"{root}/flagscale/train/train_gpt.py",
-        "--enable-perf-monitor", "--num-layers", "2", "--perf-log-dir", f"{tmp_path}/exp/logs/perf_monitor",
-    ]  # fmt: skip
+        "/usr/bin/python3",
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+        "-m",
+        "flagscale_perf.launch",
+        f"{root}/flagscale/train/train_gpt.py",
+        "--enable-perf-monitor",
+        "--num-layers",
+        "2",
+        "--perf-log-dir",
+        f"{tmp_path}/exp/logs/perf_monitor",
+    ]
     assert plan.job.env == {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
     assert plan.pythonpath[:2] == [str(root), f"{root}/third_party/Megatron-LM"]
     assert plan.job.before_start == ""
@@ -37,9 +48,10 @@ def test_package_that_the_job_finds_anyway_is_not_put_on_its_path(config, monkey
 
 def test_output_paths_are_resolved_and_said(config, tmp_path) -> None:
     config["train"]["system"] |= {
-        "perf_log_dir": "p", "tensorboard_dir": "tb",
+        "perf_log_dir": "p",
+        "tensorboard_dir": "tb",
         "checkpoint": {"save": "/abs", "load": "c", "save_interval": 5},
-    }  # fmt: skip
+    }
     plan = make_plan(read_job(config), HERE, {})
     assert plan.resolved == [
         f"train.system.tensorboard_dir: tb -> {tmp_path}/exp/tb",
@@ -56,10 +68,15 @@ def test_directories_flagscale_would_give_a_job_that_names_none(config, tmp_path
     values = {key: setting.value for key, setting in make_plan(read_job(config), HERE, {}).settings.items()}
     exp = f"{tmp_path}/exp"
     assert values == {
-        "tensorboard_dir": f"{exp}/tensorboard", "wandb_save_dir": f"{exp}/wandb",
-        "save": f"{exp}/checkpoints", "load": f"{exp}/checkpoints",
-        "save_interval": 5, "wandb_project": "w", "num_layers": 2, "perf_log_dir": f"{exp}/logs/perf_monitor",
-    }  # fmt: skip
+        "tensorboard_dir": f"{exp}/tensorboard",
+        "wandb_save_dir": f"{exp}/wandb",
+        "save": f"{exp}/checkpoints",
+        "load": f"{exp}/checkpoints",
+        "save_interval": 5,
+        "wandb_project": "w",
+        "num_layers": 2,
+        "perf_log_dir": f"{exp}/logs/perf_monitor",
+    }
 
 
 def test_null_directory_stays_off(config) -> None:
@@ -119,47 +136,97 @@ def test_keys_of_the_runner_are_options_of_torchrun(config, tmp_path) -> None:
     }
     command = make_plan(read_job(config), HERE, {}).command
     assert command[3 : command.index("flagscale_perf.launch") - 1] == [
-        "--standalone", "--nproc_per_node", "2", "--max_restarts", "2", "--log_dir",
-        f"{tmp_path}/exp/details", "--tee", "3", "--no_python",
-    ]  # fmt: skip
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+        "--max_restarts",
+        "2",
+        "--log_dir",
+        f"{tmp_path}/exp/details",
+        "--tee",
+        "3",
+        "--no_python",
+    ]
 
 
 def test_own_rendezvous_is_passed_on(config) -> None:
     config["experiment"]["runner"] |= {"nnodes": 2, "rdzv_endpoint": "node0:29500", "rdzv_id": "job"}
     command = make_plan(read_job(config), HERE, {}).command
     assert command[3 : command.index("flagscale_perf.launch") - 1] == [
-        "--nnodes", "2", "--nproc_per_node", "2", "--rdzv_endpoint", "node0:29500", "--rdzv_id", "job",
-    ]  # fmt: skip
+        "--nnodes",
+        "2",
+        "--nproc_per_node",
+        "2",
+        "--rdzv_endpoint",
+        "node0:29500",
+        "--rdzv_id",
+        "job",
+    ]
 
 
 @pytest.mark.parametrize(
     ("where", "value", "message"),
     [
-        ("runner.nnodes", 2, "experiment.runner.nnodes: several machines need "
-                             "experiment.runner.hostfile=FILE, or else"
-         " experiment.runner.rdzv_endpoint=HOST:PORT and this command on each of them"),
-        ("runner.type", "cloud", "experiment.runner.type: 'cloud' is not supported by this launcher, only "
-                                 "'ssh';"
-         " use FlagScale's own run.py for it"),
-        ("task.type", "serve", "experiment.task.type: 'serve' is not supported by this launcher, only "
-                               "'train';"
-         " use FlagScale's own run.py for it"),
-        ("runner.nproc_per_node", [1], "experiment.runner.nproc_per_node: [1] is not a single value;"
-         " write a number, a text, true or false"),
-        ("envs.A", "\0", ("experiment.envs.A: '\\x00' contains a NUL character, which no program can be "
-                          "given; remove it")),
-        ("envs.A-B", "x", ("'experiment.envs.A-B': 'A-B' cannot be a variable's name; use letters, digits "
-                           "and _")),
-        ("envs.A", {"x": 1}, ("experiment.envs.A: {'x': 1} is not a single value; write a number, a text, "
-                              "true or false")),
-        ("cmds.before_start", "\0", "experiment.cmds.before_start: '\\x00' contains a NUL character,"
-         " which no program can be given; remove it"),
-        ("runner.a b", 1, ("'experiment.runner.a b': 'a b' cannot be an option of torchrun; use letters, "
-                           "digits and _")),
-        ("task", "x", ("experiment.task: task is 'x' and not a section of keys; see conf/train.yaml for the "
-                       "form")),
+        (
+            "runner.nnodes",
+            2,
+            "experiment.runner.nnodes: several machines need "
+            "experiment.runner.hostfile=FILE, or else"
+            " experiment.runner.rdzv_endpoint=HOST:PORT and this command on each of them",
+        ),
+        (
+            "runner.type",
+            "cloud",
+            "experiment.runner.type: 'cloud' is not supported by this launcher, only "
+            "'ssh';"
+            " use FlagScale's own run.py for it",
+        ),
+        (
+            "task.type",
+            "serve",
+            "experiment.task.type: 'serve' is not supported by this launcher, only "
+            "'train';"
+            " use FlagScale's own run.py for it",
+        ),
+        (
+            "runner.nproc_per_node",
+            [1],
+            "experiment.runner.nproc_per_node: [1] is not a single value;"
+            " write a number, a text, true or false",
+        ),
+        (
+            "envs.A",
+            "\0",
+            ("experiment.envs.A: '\\x00' contains a NUL character, which no program can be given; remove it"),
+        ),
+        (
+            "envs.A-B",
+            "x",
+            ("'experiment.envs.A-B': 'A-B' cannot be a variable's name; use letters, digits and _"),
+        ),
+        (
+            "envs.A",
+            {"x": 1},
+            ("experiment.envs.A: {'x': 1} is not a single value; write a number, a text, true or false"),
+        ),
+        (
+            "cmds.before_start",
+            "\0",
+            "experiment.cmds.before_start: '\\x00' contains a NUL character,"
+            " which no program can be given; remove it",
+        ),
+        (
+            "runner.a b",
+            1,
+            ("'experiment.runner.a b': 'a b' cannot be an option of torchrun; use letters, digits and _"),
+        ),
+        (
+            "task",
+            "x",
+            ("experiment.task: task is 'x' and not a section of keys; see conf/train.yaml for the form"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_work_is_refused_by_name(config, where, value, message) -> None:
     *sections, key = where.split(".", 1) if "." in where else [where]
     place = config["experiment"]
@@ -225,12 +292,12 @@ def test_an_unknown_column_of_the_log_is_refused(config) -> None:
         ("perf_log_interval", -3, "-3 is not a whole number from 1 to 1000000000; write for example 10"),
         ("perf_log_interval", 2.5, "2.5 is not a whole number from 1 to 1000000000; write for example 10"),
         ("perf_log_interval", True, "True is not a whole number from 1 to 1000000000; write for example 10"),
-        ("perf_log_dir", "", "'' is not a usable directory name; write for example logs/perf_monitor"),
+        ("perf_log_dir", "", "'' is not a usable path; write for example logs/perf_monitor"),
         ("save", " ", "' ' is not a path; write one, or null to leave it out"),
         (
             "perf_log_dir",
             "a\nb",
-            "'a\\nb' is not a usable directory name; write for example logs/perf_monitor",
+            "'a\\nb' is not a usable path; write for example logs/perf_monitor",
         ),
         ("perf_breakdown", "maybe", "'maybe' is neither true nor false; write true or false"),
         ("perf_log_dir", ["a"], "['a'] is not a single value; write a number, a text, true or false"),
@@ -252,16 +319,26 @@ def test_options_of_the_host_that_look_similar_are_left_to_it(config) -> None:
 @pytest.mark.parametrize(
     ("envs", "environ", "message"),
     [
-        ({"FLAGSCALE_PERF_INTERVAL": 5}, {},
-         "experiment.envs.FLAGSCALE_PERF_INTERVAL: no option of the monitor has this variable; did you mean"
-         " FLAGSCALE_PERF_LOG_INTERVAL?"),
-        ({}, {"FLAGSCALE_PERF_LOGDIR": "x"},
-         "environment variable FLAGSCALE_PERF_LOGDIR: no option of the monitor has this variable; did you"
-         " mean FLAGSCALE_PERF_LOG_DIR?"),
-        ({}, {"FLAGSCALE_PERF_LOG_INTERVAL": "x"},
-         "FLAGSCALE_PERF_LOG_INTERVAL: 'x' is not a whole number from 1 to 1000000000; write for example 10"),
+        (
+            {"FLAGSCALE_PERF_INTERVAL": 5},
+            {},
+            "experiment.envs.FLAGSCALE_PERF_INTERVAL: no option of the monitor has this variable;"
+            " did you mean FLAGSCALE_PERF_LOG_INTERVAL?",
+        ),
+        (
+            {},
+            {"FLAGSCALE_PERF_LOGDIR": "x"},
+            "environment variable FLAGSCALE_PERF_LOGDIR: no option of the monitor has this variable; did you"
+            " mean FLAGSCALE_PERF_LOG_DIR?",
+        ),
+        (
+            {},
+            {"FLAGSCALE_PERF_LOG_INTERVAL": "x"},
+            "FLAGSCALE_PERF_LOG_INTERVAL: 'x' is not a whole number from 1 to 1000000000;"
+            " write for example 10",
+        ),
     ],
-)  # fmt: skip
+)
 def test_unknown_and_wrong_variables_are_refused(config, envs, environ, message) -> None:
     config["experiment"]["envs"] = envs
     with pytest.raises(PerfError) as refusal:

@@ -18,10 +18,17 @@ def of_step(*runs: tuple[int, int, int]) -> StepCalls:
     columns = np.array(runs, np.int64).reshape(-1, 3)
     zeros = np.zeros(len(columns), np.int64)
     return StepCalls(
-        parts=["other", "forward"], modules=["", "m"], ops=["", "aten::mm", "aten::add"], part=zeros + 1,
-        module=zeros + 1, op=columns[:, 0], ordinal=np.arange(len(columns)), start_ns=columns[:, 1],
-        duration_ns=columns[:, 2], self_ns=columns[:, 2] - 1,
-    )  # fmt: skip
+        parts=["other", "forward"],
+        modules=["", "m"],
+        ops=["", "aten::mm", "aten::add"],
+        part=zeros + 1,
+        module=zeros + 1,
+        op=columns[:, 0],
+        ordinal=np.arange(len(columns)),
+        start_ns=columns[:, 1],
+        duration_ns=columns[:, 2],
+        self_ns=columns[:, 2] - 1,
+    )
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

@@ -120,11 +120,12 @@ def test_on_a_device_the_kernels_are_the_operation() -> None:
         ],
     )
     assert found(events, groups=Groups(0, {"2": PP})) == [
-        Collective(0, "nccl:_all_gather_base", "c10d::_allgather_base_", 180, 100, str(PP), 2, 5,
-                   size_bytes=32),
+        Collective(
+            0, "nccl:_all_gather_base", "c10d::_allgather_base_", 180, 100, str(PP), 2, 5, size_bytes=32
+        ),
         Collective(3, "nobody_knows_this_one", "vllm::all_reduce", 290, 30),
         Collective(-1, "ncclDevKernel_Broadcast_RING_LL", "", 400, 50),
-    ]  # fmt: skip
+    ]
 
 
 def test_which_operators_rows_are_communication() -> None:

@@ -23,9 +23,17 @@ REDUCE = "_C::shm_allreduce"
 # Two layers of one product before attention and two after it; what is no operator is compiled code.
 ONE_RANK = [
     Event(CALL, 10, 90),
-    Event(MM, 15, 20), Event(CACHE, 22, 24), Event(ATTENTION, 25, 30), Event(MM, 31, 34), Event(MM, 36, 40),
-    Event(MM, 45, 50), Event(CACHE, 52, 54), Event(ATTENTION, 55, 60), Event(MM, 61, 64), Event(MM, 66, 80),
-]  # fmt: skip
+    Event(MM, 15, 20),
+    Event(CACHE, 22, 24),
+    Event(ATTENTION, 25, 30),
+    Event(MM, 31, 34),
+    Event(MM, 36, 40),
+    Event(MM, 45, 50),
+    Event(CACHE, 52, 54),
+    Event(ATTENTION, 55, 60),
+    Event(MM, 61, 64),
+    Event(MM, 66, 80),
+]
 
 
 def is_collective(name: str) -> bool:
@@ -62,11 +70,21 @@ def test_a_layer_ends_with_its_last_product() -> None:
 
 def test_the_collective_behind_the_last_product_is_the_layers() -> None:
     """And what comes before one ahead of the first product is the embedding's."""
-    events = events_of([
-        step(100), Event(CALL, 0, 100), Event(REDUCE, 2, 10),
-        Event(MM, 15, 20), Event(ATTENTION, 25, 30), Event(MM, 31, 34), Event(REDUCE, 35, 50),
-        Event(MM, 55, 60), Event(ATTENTION, 65, 70), Event(MM, 71, 74), Event(REDUCE, 76, 90),
-    ])  # fmt: skip
+    events = events_of(
+        [
+            step(100),
+            Event(CALL, 0, 100),
+            Event(REDUCE, 2, 10),
+            Event(MM, 15, 20),
+            Event(ATTENTION, 25, 30),
+            Event(MM, 31, 34),
+            Event(REDUCE, 35, 50),
+            Event(MM, 55, 60),
+            Event(ATTENTION, 65, 70),
+            Event(MM, 71, 74),
+            Event(REDUCE, 76, 90),
+        ]
+    )
     found = times(layered(events, PATHS, is_collective))
     assert found["", "operator", CALL] == 2 + 10
     assert found["", "communication", REDUCE] == 8

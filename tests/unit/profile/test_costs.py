@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from flagscale_perf.flops_calculator import ModelShape, step_flops
 from flagscale_perf.profile.attribution import Attribution
-from flagscale_perf.profile.costs import Cost, costs_of
+from flagscale_perf.profile.costs import FORMULAS, Cost, costs_of
 from flagscale_perf.profile.kineto import Range, Session
 from flagscale_perf.profile.ranges import STEP, Ranges
 from flagscale_perf.profile.records import Sort
@@ -90,11 +90,39 @@ def test_the_forward_pass_is_that_of_the_flops_calculator(model: Any) -> None:
         model(input_ids=tokens)
         found = costs(lambda: model(input_ids=tokens), model)
     shape = ModelShape(
-        layers=LAYERS, hidden=HIDDEN, heads=HEADS, kv_groups=KEYS // HEAD, head_dim=HEAD, ffn=INNER,
-        gated=True, vocab=VOCABULARY,
-    )  # fmt: skip
+        layers=LAYERS,
+        hidden=HIDDEN,
+        heads=HEADS,
+        kv_groups=KEYS // HEAD,
+        head_dim=HEAD,
+        ffn=INNER,
+        gated=True,
+        vocab=VOCABULARY,
+    )
     attention = sum(cost.flops or 0 for key, cost in found.items() if "attention" in key.op)
     everything = sum(cost.flops or 0 for cost in found.values())
     assert attention == LAYERS * 2 * 2 * TOKENS * TOKENS * HEADS * HEAD
     # the calculator counts the half of attention that a causal mask leaves; backward is twice forward
     assert step_flops(shape, 1, TOKENS).model_flops == 3 * (everything - attention // 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "flops", "hidden"),
+    [
+        # 3 tokens of 5 numbers to 4: three times four sums of five products; the weight is behind a number
+        ("_C::onednn_mm", ([3, 4], [3, 5], [], []), 2 * 3 * 4 * 5, 4 * 5),
+        # the weight, packed, is an argument
+        ("_C::weight_packed_linear", ([3, 4], [3, 5], [4, 5], [], []), 2 * 3 * 4 * 5, None),
+        # one pair of a query and a key, in 4 heads of 8 numbers, with 2 heads of keys and values
+        (
+            "vllm::unified_attention_with_output",
+            ([3, 4, 8], [3, 2, 8], [3, 2, 8], [3, 4, 8], "layer"),
+            4 * (2 * 8 + 2 * 8),
+            None,
+        ),
+    ],
+)
+def test_formula(name: str, arguments: tuple[list[int], ...], flops: int, hidden: int | None) -> None:
+    formula = FORMULAS[name]
+    assert formula.flops(*arguments) == flops
+    assert (None if formula.hidden is None else formula.hidden(*arguments)) == hidden

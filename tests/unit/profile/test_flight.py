@@ -8,8 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from torch import distributed
 
-from flagscale_perf.profile.flight import Flown, Groups, bytes_of, flown, groups
+from flagscale_perf.profile.flight import Flown, Groups, bytes_of, describe, flown, forget, groups
 from flagscale_perf.profile.groups import Group
 from flagscale_perf.spine.clock import Anchor
 
@@ -100,3 +101,15 @@ def test_bytes_of_types_as_profiler_and_recorder_name_them() -> None:
     assert bytes_of([10], ["Long"]) == 80
     assert bytes_of([[]], ["double"]) == 8
     assert bytes_of([[2]], ["nobody's"]) is None
+
+
+def test_a_group_of_torchs_that_is_described_has_that_name_until_it_is_forgotten() -> None:
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        described, nameless = distributed.new_group([0], group_desc="theirs"), distributed.new_group([0])
+        assert (describe(described, "tp"), describe(nameless, "tp")) == (False, True)
+        assert [group.name for group in groups().known.values()] == ["default_pg", "theirs", "tp"]
+        forget(nameless)
+        assert groups().known[nameless.group_name].name == f"group#{nameless.group_name}"
+    finally:
+        distributed.destroy_process_group()

@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch.distributed._tools.mem_tracker import MemTracker, _ModState
 
-from flagscale_perf.hosts.profiling.predicted import made_ready
 from flagscale_perf.profile.attribution import Attribution
 from flagscale_perf.profile.events import Allocations
 from flagscale_perf.profile.kineto import Range, Session
 from flagscale_perf.profile.memory import Memory, MemoryKey, memory_of
 from flagscale_perf.profile.prediction import Setup
 from flagscale_perf.profile.ranges import STEP, Ranges
+from flagscale_perf.profile.standalone.fake_step import made_ready
 from tests.profiled_events import Event, events_of, module, node, step
 
 

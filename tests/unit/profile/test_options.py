@@ -8,14 +8,11 @@ import pytest
 
 from flagscale_perf.arguments import PerfConfig, unknown_variables
 from flagscale_perf.profile.options import ProfileOptions, Steps, options_of
-from flagscale_perf.spine.delays import Delays
 from flagscale_perf.spine.errors import PerfError
 
 
 def test_another_process_is_told_the_same_by_its_environment(tmp_path: Path) -> None:
-    options = ProfileOptions(
-        Steps(2, 4, 10), tmp_path, "job", "0,2-3", 2, False, False, causal=Delays.parse("0:a,2::aten::mm")
-    )
+    options = ProfileOptions(Steps(2, 4, 10), tmp_path, "job", "0,2-3", 2, False, False)
     assert ProfileOptions.of(options.variables) == options
     assert [options.wants(rank) for rank in range(4)] == [True, False, True, True]
 
@@ -28,10 +25,9 @@ def test_the_monitors_options_say_what_is_profiled_beside_its_files(tmp_path: Pa
         perf_profile_clean=0,
         perf_profile_shapes=False,
         perf_profile_memory=False,
-        perf_profile_causal="0:a",
     )
     assert options_of(config, "job") == ProfileOptions(
-        Steps(20, 22, 100), tmp_path, "job", "0,2-3", 0, False, False, causal=Delays.parse("0:a")
+        Steps(20, 22, 100), tmp_path, "job", "0,2-3", 0, False, False
     )
     assert not options_of(PerfConfig()).is_on
 
@@ -47,8 +43,7 @@ def test_nothing_is_profiled_unless_it_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("STEPS", "now"), ("CLEAN", "-1"), ("RANKS", "a"), ("MEMORY", "perhaps"), ("CAUSAL", "x")],
+    ("name", "value"), [("STEPS", "now"), ("CLEAN", "-1"), ("RANKS", "a"), ("MEMORY", "perhaps")]
 )
 def test_what_cannot_be_meant_is_refused(name: str, value: str) -> None:
     with pytest.raises(PerfError, match=repr(value)):

@@ -37,13 +37,19 @@ def test_sums() -> None:
 def test_json_has_each_operator_and_its_floor() -> None:
     made = FOUND.as_dict(CARD)
     assert made["memory_bytes"] == {
-        "peak": 1500, "at_peak": {"parameters": 1000, "activations": 500},
-        "parameters": 1000, "gradients": 1000, "optimizer": 2000,
-    }  # fmt: skip
+        "peak": 1500,
+        "at_peak": {"parameters": 1000, "activations": 500},
+        "parameters": 1000,
+        "gradients": 1000,
+        "optimizer": 2000,
+    }
     assert made["flops"] == {
-        "step": 6_000_000, "forward": 2_000_000, "backward": 4_000_000, "optimizer": 0,
+        "step": 6_000_000,
+        "forward": 2_000_000,
+        "backward": 4_000_000,
+        "optimizer": 0,
         "flops_calculator": 6_000_000,
-    }  # fmt: skip
+    }
     assert [row["floor_ns"] for row in made["work"]] == [2000.0, 4000.0, 3000.0]
     assert "floor_ns" not in FOUND.as_dict()["work"][0]
 
@@ -51,8 +57,11 @@ def test_json_has_each_operator_and_its_floor() -> None:
 def test_a_card_of_the_table() -> None:
     card = card_of("H200", "bf16")
     assert (card.name, card.flop_per_s, card.bytes_per_s, card.memory_bytes) == (
-        "NVIDIA H200", 989.4e12, 4.8e12, 141 * 10**9,
-    )  # fmt: skip
+        "NVIDIA H200",
+        989.4e12,
+        4.8e12,
+        141 * 10**9,
+    )
     assert card.source.endswith("memory: NVIDIA's Hopper datasheet")
 
 

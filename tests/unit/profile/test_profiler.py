@@ -12,8 +12,8 @@ import torch
 from flagscale_perf.profile import window
 from flagscale_perf.profile.kineto import Session
 from flagscale_perf.profile.profiler import Profiler
-from flagscale_perf.profile.records import DelayRecord, RankRecord, RowRecord, Sort, StepRecord, WindowRecord
-from flagscale_perf.spine.delays import Delays
+from flagscale_perf.profile.records import RankRecord, RowRecord, Sort, StepRecord, WindowRecord
+from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import NameRecord
 from tests.profiled_events import options_of, tiny_qwen3, train_step
 
@@ -51,8 +51,12 @@ def test_the_rows_of_a_step_and_its_residual_make_the_step(tmp_path: Path) -> No
     names = {0: ""} | {record.number: record.text for record in of(records, NameRecord)}
     (rank,) = of(records, RankRecord)
     assert (rank.rank, rank.world_size, names[rank.host], names[rank.model], names[rank.mode]) == (
-        0, 1, "torch", "Qwen3ForCausalLM", "eager",
-    )  # fmt: skip
+        0,
+        1,
+        "torch",
+        "Qwen3ForCausalLM",
+        "eager",
+    )
     steps = of(records, StepRecord)
     assert [(step.iteration, step.is_profiled) for step in steps] == [(n, 1 - n % 2) for n in range(2, 12)]
     rows = of(records, RowRecord)
@@ -90,6 +94,27 @@ def test_every_projection_of_every_layer_has_its_product_forward_and_two_backwar
     }
 
 
+def test_a_modules_own_python_runs_as_often_as_the_module_is_called(tmp_path: Path) -> None:
+    model, records, calls = tiny_qwen3(), [], Counter[str]()
+    for path, module in model.named_modules():
+        module.register_forward_hook(lambda *_, path=path: calls.update([path]))
+    tokens = torch.arange(16).reshape(1, 16)
+    options = options_of(tmp_path, "1-2", clean=0, shapes=False, memory=False)
+    with Profiler(model, options, put=records.append) as profiler:
+        for iteration in (1, 2):
+            with profiler.step(iteration):
+                for _ in range(1 + iteration):
+                    model(input_ids=tokens)
+    names = {0: ""} | {record.number: record.text for record in of(records, NameRecord)}
+    found = {
+        names[row.module]: row.runs
+        for row in of(records, RowRecord)
+        if row.module and row.sort == Sort.HOST and not row.op
+    }
+    calls[type(model).__name__] = calls.pop("")
+    assert found == dict(calls) and set(found.values()) == {5}
+
+
 def test_a_model_that_was_profiled_is_as_if_it_had_not_been(tmp_path: Path) -> None:
     _, model, losses = profiled(tmp_path, "2-3", 7)
     _, other, expected = profiled(tmp_path, "100", 7)
@@ -97,50 +122,6 @@ def test_a_model_that_was_profiled_is_as_if_it_had_not_been(tmp_path: Path) -> N
     assert all(torch.equal(one, two) for one, two in zip(model.parameters(), other.parameters(), strict=True))
     hooks = [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules()]
     assert sum(hooks) == 0
-
-
-def delayed(
-    directory: Path, count: int, text: str = "0:model.layers.1,ms=1,rounds=2"
-) -> tuple[list[Any], Any]:
-    """Records of an experiment behind a window of steps 1-3, of which 2 has shapes; and the losses."""
-    records, model, losses = profiled(directory, "1", count, clean=1, causal=Delays.parse(text))
-    assert not any(module._forward_pre_hooks or module._forward_hooks for module in model.modules())
-    return of(records, DelayRecord), losses
-
-
-def test_steps_behind_the_window_are_delayed_and_end_as_they_would_have(tmp_path: Path) -> None:
-    delays, losses = delayed(tmp_path, 14)
-    assert [record.iteration for record in delays] == list(range(7, 13))
-    assert [record.runs for record in delays] == [int(record.delayed_rank == 0) for record in delays]
-    assert sum(record.runs for record in delays) == 2
-    assert losses == profiled(tmp_path, "100", 14)[2]
-
-
-def test_an_experiment_that_the_training_ends_keeps_what_it_has(tmp_path: Path) -> None:
-    assert [record.iteration for record in delayed(tmp_path, 9)[0]] == [7, 8, 9]
-    assert delayed(tmp_path, 5)[0] == []
-
-
-def test_a_training_that_begins_behind_the_window_is_not_delayed(tmp_path: Path) -> None:
-    model, records = tiny_qwen3(), []
-    options = options_of(tmp_path, "1", causal=Delays.parse("0,ms=1,rounds=1"))
-    with Profiler(model, options, put=records.append) as profiler:
-        for iteration in range(5, 12):
-            with profiler.step(iteration):
-                pass
-    assert records == []
-
-
-def test_steps_that_are_no_training_are_not_delayed_which_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = options_of(tmp_path, "1", causal=Delays.parse("0,ms=1,rounds=1"))
-    with Profiler(tiny_qwen3(), options, put=lambda record: None) as profiler:
-        for iteration in range(1, 12):
-            with profiler.step(iteration, "decode"):
-                pass
-    said = "delays are planted in training steps alone: decode steps are left as they are"
-    assert capsys.readouterr().err.count(said) == 1
 
 
 def runs(records: list[Any]) -> Counter[tuple[str, str, int, str]]:
@@ -211,3 +192,8 @@ def test_a_window_that_has_been_is_nothing_to_say(
 ) -> None:
     profiled(tmp_path, steps, 8)
     assert capsys.readouterr().err == ""
+
+
+def test_a_directory_that_cannot_be_meant_is_refused_at_once() -> None:
+    with pytest.raises(PerfError, match="^--perf-log-dir: ' ' is not a usable path"):
+        Profiler(torch.nn.Linear(2, 2), options_of(Path(" "), "1-2"))

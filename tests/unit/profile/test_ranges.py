@@ -82,3 +82,8 @@ def test_layers_of_a_pipelines_stage_have_their_numbers_in_the_whole_model() -> 
 
 def test_layers_that_do_not_know_their_number_keep_that_of_their_list() -> None:
     assert list(paths_of(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))) == ["Sequential", "0", "1"]
+
+
+def test_what_another_stage_has_is_no_module_of_this_one() -> None:
+    model = nn.ModuleDict({"layers": nn.ModuleList([nn.Identity(), nn.Linear(2, 2)]), "norm": nn.Identity()})
+    assert list(paths_of(model)) == ["ModuleDict", "layers", "layers.1"]

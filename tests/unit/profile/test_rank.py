@@ -18,9 +18,7 @@ def test_what_the_host_says_stays() -> None:
     assert said.completed("Other", is_compiled=False) == said
 
 
-def test_before_torch_distributed_runs_the_launcher_says_the_rank(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_before_torch_distributed_runs_the_launcher_says_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "8")
     rank = Rank().completed("", is_compiled=False)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.profile import records
 from flagscale_perf.profile.records import Sort
-from flagscale_perf.spine.jsonl import decode, encode
+from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import TYPES, Record
 from flagscale_perf.spine.ring import Ring
 
@@ -18,6 +19,7 @@ RECORDS = [
     records.MemoryRecord(0, 5, 1, 5, 6, 7, 0, 3, 4096, -1024, 2048, 2048, 1 << 34),
     records.WindowRecord(0, 6, 10**9, 200, 3, 3, 2700, 0, 5, 6, 7, 0, 0),
     records.RoofRecord(0, 7, 12, 4 * 10**12),
+    records.BeginRecord(0, 9, 10**9, None),
     records.DelayRecord(0, 8, 31, 10**9, 200, 1, 0, 7, 8, 10**7, 3 * 10**7, 3),
 ]
 

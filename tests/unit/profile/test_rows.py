@@ -15,8 +15,11 @@ def made(events: Events) -> StepRows:
     return rows_of(events, places, Pieces.of(events, places))
 
 
-def test_a_step_of_one_module_its_backward_and_an_optimizer() -> None:
-    events = events_of(
+US = 1000
+
+
+def one_step() -> Events:
+    return events_of(
         [
             step(200),
             module("m", 10, 60),
@@ -31,47 +34,73 @@ def test_a_step_of_one_module_its_backward_and_an_optimizer() -> None:
             Event("aten::add_", 155, 175),
         ]
     )
-    found = made(events)
+
+
+def test_a_step_of_one_module_its_backward_and_an_optimizer() -> None:
+    found = made(one_step())
     operator, host, engine = int(Sort.OPERATOR), int(Sort.HOST), int(Sort.ENGINE)
-    us = 1000
     assert found.rows == {
-        Key("other", "", host, ""): Row(1, 70 * us, 200 * us),
-        Key("other", "", operator, "aten::sum"): Row(1, 20 * us, 20 * us),
-        Key("forward", "m", host, ""): Row(1, 20 * us, 50 * us),
-        Key("forward", "m", operator, "aten::mm"): Row(1, 30 * us, 30 * us),
-        Key("backward", "m", operator, "MmBackward0"): Row(1, 10 * us, 20 * us),
-        Key("backward", "m", operator, "aten::mm"): Row(1, 10 * us, 10 * us),
-        Key("backward", "m", operator, "torch::autograd::AccumulateGrad"): Row(1, 5 * us, 5 * us),
-        Key("backward", "", engine, ""): Row(1, 5 * us, 5 * us),
-        Key("optimizer", "", host, "Optimizer.step#SGD.step"): Row(1, 10 * us, 30 * us),
-        Key("optimizer", "", operator, "aten::add_"): Row(1, 20 * us, 20 * us),
+        Key("other", "", host, ""): Row(1, 70 * US, 200 * US),
+        Key("other", "", operator, "aten::sum"): Row(1, 20 * US, 20 * US),
+        Key("forward", "m", host, ""): Row(1, 20 * US, 50 * US),
+        Key("forward", "m", operator, "aten::mm"): Row(1, 30 * US, 30 * US),
+        Key("backward", "m", operator, "MmBackward0"): Row(1, 10 * US, 20 * US),
+        Key("backward", "m", operator, "aten::mm"): Row(1, 10 * US, 10 * US),
+        Key("backward", "m", operator, "torch::autograd::AccumulateGrad"): Row(1, 5 * US, 5 * US),
+        Key("backward", "", engine, ""): Row(1, 5 * US, 5 * US),
+        Key("optimizer", "", host, "Optimizer.step#SGD.step"): Row(1, 10 * US, 30 * US),
+        Key("optimizer", "", operator, "aten::add_"): Row(1, 20 * US, 20 * US),
     }
     assert (found.operators_ns, found.outside_ns, found.host_ns, found.engine_ns, found.communication_ns) == (
-        55 * us, 40 * us, 100 * us, 5 * us, 0,
-    )  # fmt: skip
-    assert found.booked_ns == 200 * us
-    calls = found.calls
+        55 * US,
+        40 * US,
+        100 * US,
+        5 * US,
+        0,
+    )
+    assert found.booked_ns == 200 * US
+
+
+def test_each_run_of_an_operator_or_module_of_a_step() -> None:
+    events = one_step()
+    calls = made(events).calls
     assert calls is not None
-    runs = zip([calls.modules[at] for at in calls.module], [calls.ops[at] for at in calls.op],
-               calls.ordinal.tolist(), calls.start_ns.tolist(), calls.duration_ns.tolist(),
-               calls.self_ns.tolist(), strict=True)  # fmt: skip
+    runs = zip(
+        [calls.modules[at] for at in calls.module],
+        [calls.ops[at] for at in calls.op],
+        calls.ordinal.tolist(),
+        calls.start_ns.tolist(),
+        calls.duration_ns.tolist(),
+        calls.self_ns.tolist(),
+        strict=True,
+    )
     begin = int(events.start_ns[0])
-    assert [(module, op, at, (start - begin) // us, took // us, own // us)
-            for module, op, at, start, took, own in runs] == [
+    assert [
+        (module, op, at, (start - begin) // US, took // US, own // US)
+        for module, op, at, start, took, own in runs
+    ] == [
+        ("m", "", 0, 10, 50, 20),  # the module
         ("m", "aten::mm", 0, 20, 30, 30),
         ("", "aten::sum", 0, 70, 20, 20),  # and the one in it
         ("m", "MmBackward0", 0, 100, 20, 10),
         ("m", "aten::mm", 0, 105, 10, 10),  # of the backward
         ("m", "torch::autograd::AccumulateGrad", 0, 125, 5, 5),
         ("", "aten::add_", 0, 155, 20, 20),
-    ]  # fmt: skip
+    ]
 
 
 def test_the_runs_of_a_row_make_the_row() -> None:
-    events = events_of([
-        step(200), module("m", 10, 100), Event("aten::mm", 20, 50), Event("aten::mm", 60, 70),
-        Event("aten::linear", 72, 95), Event("aten::t", 74, 76), Event("aten::mm", 80, 92),
-    ])  # fmt: skip
+    events = events_of(
+        [
+            step(200),
+            module("m", 10, 100),
+            Event("aten::mm", 20, 50),
+            Event("aten::mm", 60, 70),
+            Event("aten::linear", 72, 95),
+            Event("aten::t", 74, 76),
+            Event("aten::mm", 80, 92),
+        ]
+    )
     found = made(events)
     calls = found.calls
     assert calls is not None
@@ -79,8 +108,10 @@ def test_the_runs_of_a_row_make_the_row() -> None:
     row = found.rows[Key("forward", "m", int(Sort.OPERATOR), "aten::mm")]
     assert calls.ordinal[mine].tolist() == [0, 1, 2]
     assert (row.runs, row.self_ns, row.total_ns) == (
-        3, calls.self_ns[mine].sum(), calls.duration_ns[mine].sum(),
-    )  # fmt: skip
+        3,
+        calls.self_ns[mine].sum(),
+        calls.duration_ns[mine].sum(),
+    )
 
 
 def test_rows_of_two_steps_add_up() -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.profile.options import Steps
-from flagscale_perf.profile.schedule import SETTLE, Kind, Schedule
-from flagscale_perf.spine.delays import Delays
+from flagscale_perf.profile.schedule import Kind, Schedule
 from flagscale_perf.spine.errors import PerfError
 from tests.profiled_events import options_of
 
@@ -34,16 +33,3 @@ def test_a_window_that_would_run_into_the_next_is_refused(tmp_path: Path) -> Non
     with pytest.raises(PerfError, match="is 7 steps long; write /7 or more"):
         Schedule.of(options_of(tmp_path, "20-22/5"))
     assert Schedule.of(options_of(tmp_path, "20-22/7")) is not None
-
-
-def test_delays_begin_some_steps_behind_the_window_and_are_said_before(tmp_path: Path) -> None:
-    delays = Delays.parse("1:decoder.layers.0,0,ms=10/20,rounds=5")
-    schedule = Schedule.of(options_of(tmp_path, "20-22", causal=delays))
-    assert schedule is not None
-    assert schedule.causal_first == 20 + 7 + SETTLE
-    assert schedule.warning(delays) == (
-        "steps 30-59 are slowed down on purpose: 4 of every 6 wait 10/20 ms before each run of"
-        " 1:decoder.layers.0, 0; at least 0.3 s in all"
-    )
-    with pytest.raises(PerfError, match="steps 20-22/100: delays are planted after the only window"):
-        Schedule.of(options_of(tmp_path, "20-22/100", causal=delays))

@@ -21,6 +21,10 @@ def test_a_window_without_rows_says_why() -> None:
     assert isinstance(step, StepRecord) and isinstance(record, WindowRecord)
     assert (step.number, step.window, step.iteration, step.is_profiled, step.total_ns) == (2, 1, 4, 0, 50)
     assert (record.number, record.start_ns, record.total_ns, record.steps, record.clean_steps) == (
-        1, 1000, 50, 0, 1,
-    )  # fmt: skip
+        1,
+        1000,
+        50,
+        0,
+        1,
+    )
     assert record.reason == 2

@@ -37,4 +37,9 @@ def test_stacked_areas_begin_at_zero_and_end_above_the_highest_stack() -> None:
 
 
 def test_the_unit_is_in_the_title_unless_the_axis_has_it() -> None:
-    assert [title_of(panel(1, unit=unit)) for unit in ("ms", "share", "")] == ["Time, ms", "Time", "Time"]
+    assert [title_of(panel(0, 1, unit=unit)) for unit in ("ms", "share", "")] == ["Time, ms", "Time", "Time"]
+
+
+def test_an_axis_that_does_not_begin_at_0_says_so() -> None:
+    assert title_of(panel(9, 10, unit="ms")) == "Time, ms (axis not from 0)"
+    assert title_of(panel(9, 10, unit="ms"), is_log=True) == title_of(panel(4, 10, unit="ms")) == "Time, ms"

@@ -38,8 +38,8 @@ def test_lines_have_as_many_digits_as_an_eye_sees() -> None:
 def test_a_panel_of_one_line_has_its_title_and_no_legend() -> None:
     chart = chart_of(series(RATE, SHARES))
     assert [trace["showlegend"] for trace in chart["data"]] == [False, True, True]
-    assert [each["text"] for each in chart["layout"]["annotations"]] == ["<b>Rate</b>"]
-    assert chart["layout"]["legend2"]["title"]["text"] == "<b>Shares</b>"
+    assert [each["text"] for each in chart["layout"]["annotations"]] == ["<b>Rate (axis not from 0)</b>"]
+    assert chart["layout"]["legend2"]["title"]["text"] == "<b>Shares (axis not from 0)</b>"
     assert chart["layout"]["yaxis2"]["tickformat"] == ".0%"
 
 
@@ -70,6 +70,12 @@ def test_each_row_of_a_heat_map_with_named_columns_has_room_for_its_name() -> No
     layout = chart_of(heat)["layout"]
     assert layout["yaxis"]["dtick"] == 1 and "title" not in layout["yaxis"]
     assert layout["height"] > 19 * 30
+
+
+def test_cells_of_a_heat_map_show_their_values_without_exponents() -> None:
+    layers = [Layer("work", "ms", [[108.4, 0.0096, None]])]
+    heat = HeatMap("k", "Layers", "layer", ["a"], "kind", None, [0, 1], layers, columns=["x", "y", "z"])
+    assert chart_of(heat)["data"][0]["text"] == [["108", "0.0096", ""]]
 
 
 def test_a_heat_map_shows_its_first_layer_and_outlines() -> None:
@@ -103,10 +109,16 @@ def test_a_share_in_a_heat_map_is_in_percent(unit: str, title: str, pointed_at: 
 
 
 def test_a_waterfall_has_a_trace_for_each_label_and_bars_behind_each_other() -> None:
-    fall = Waterfall("k", "A layer", "ms", [
-        Lane("1 one", 0.0, [Stripe("send", 2.0, None, "blue"), Stripe("server", 1.0, None, "green")]),
-        Lane("<b>", 3.0, [Stripe("server", 4.0, None, "green")]),
-    ], 8.0)  # fmt: skip
+    fall = Waterfall(
+        "k",
+        "A layer",
+        "ms",
+        [
+            Lane("1 one", 0.0, [Stripe("send", 2.0, None, "blue"), Stripe("server", 1.0, None, "green")]),
+            Lane("<b>", 3.0, [Stripe("server", 4.0, None, "green")]),
+        ],
+        8.0,
+    )
     chart = chart_of(fall)
     assert [(trace["name"], trace["x"], trace["base"]) for trace in chart["data"]] == [
         ("send", [2.0, 0.0], [0.0, 3.0]),

@@ -66,11 +66,27 @@ def test_a_bar_in_lines() -> None:
     assert bar_rows(bar) == [("work", "30.0 s (75.0 %)"), ("rest", "-")]
 
 
+def test_parts_of_a_bar_that_took_next_to_nothing_are_left_out() -> None:
+    parts = [Stripe(f"{share}", 100 * share, share, "grey") for share in (0.0, 5e-7, 3e-4, 0.9997)]
+    assert bar_rows(StackedBar("all", "s", parts)) == [
+        ("0.0003", "0.0300 s (0.0300 %)"),
+        ("0.9997", "100.0 s (100.0 %)"),
+    ]
+
+
 def test_pictures_in_figures() -> None:
-    fall = Waterfall("k", "A layer", "ms", [
-        Lane("one", 0.0, [Stripe("send", 2.0, None, "blue"), Stripe("wait", None, None, "grey")], ("1 MB",)),
-        Lane("two", 3.0, [Stripe("server", 4.0, None, "green")], ("2 MB",)),
-    ], 8.0)  # fmt: skip
+    fall = Waterfall(
+        "k",
+        "A layer",
+        "ms",
+        [
+            Lane(
+                "one", 0.0, [Stripe("send", 2.0, None, "blue"), Stripe("wait", None, None, "grey")], ("1 MB",)
+            ),
+            Lane("two", 3.0, [Stripe("server", 4.0, None, "green")], ("2 MB",)),
+        ],
+        8.0,
+    )
     assert cells(as_table(fall)) == [
         ["", "at", "send", "server", ""],
         ["one", "0.000", "2.000", "-", "1 MB"],

@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from flagscale_perf.report.json import render
 from flagscale_perf.training.analysis.fold import read_summary
+from tests import every_instrument
 from tests.fakes import make_header, make_step, sample_run
 from tests.golden import golden
 from tests.unit.report.test_text import NAME, report_of
@@ -25,6 +28,13 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert render(report_of(tmp_path, sample_run())).replace(str(tmp_path / NAME), "RUN_FILE") == golden(
         "report.json"
     )
+
+
+@pytest.mark.parametrize("name", every_instrument.JOBS)
+def test_a_session_of_every_other_instrument(tmp_path: Path, name: str) -> None:
+    path = every_instrument.write(name, tmp_path, "completed")
+    made = render(every_instrument.report_of(name, path)).replace(str(path), "RUN_FILE")
+    assert made == golden(f"report_{name}.json")
 
 
 def test_its_figures_are_the_summary_s(tmp_path: Path) -> None:
@@ -62,7 +72,7 @@ def test_what_could_not_be_read_is_in_it(tmp_path: Path) -> None:
         "records": {"header": 1, "step": 1},
         "skipped": 2,
         "first_skipped": [
-            {"number": 3, "reason": "no JSON: Expecting value at character 1"},
+            {"number": 3, "reason": "JSON is malformed: invalid character (byte 0)"},
             {"number": 4, "reason": "cut off"},
         ],
     }

@@ -43,7 +43,9 @@ def titles(report: Report, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_every_panel_of_a_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert titles(blocks.report_of(read_report(write(TROUBLED, tmp_path))), monkeypatch) == [
+    shown = titles(blocks.report_of(read_report(write(TROUBLED, tmp_path))), monkeypatch)
+    assert "Tokens per second (axis not from 0)" in shown or "SM clock, MHz (axis not from 0)" in shown
+    assert [title.removesuffix(" (axis not from 0)") for title in shown] == [
         *("TFLOPS per GPU", "Share of the peak", "Iteration time, ms", "Tokens per second", "Pauses, s"),
         *("Mean step, ms", "Work of each rank, ms", "Memory, GB"),
         *("Power, W", "SM clock, MHz", "Temperature, °C", "Tokens per joule"),
@@ -56,7 +58,7 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert titles(report, monkeypatch) == ["Goodput: 2.0 s"]
     missing = " ".join(png._missing(report))
     assert "No phases; switch on --perf-breakdown" in missing
-    assert "1 lines of the run file are not records: line 2: no JSON" in missing
+    assert "1 lines of the run file are not records: line 2: " in missing
 
 
 def test_a_name_is_no_formula(tmp_path: Path) -> None:
@@ -110,8 +112,17 @@ def test_all_that_is_not_drawn_is_said_in_one_sentence(tmp_path: Path) -> None:
 def test_names_of_a_heat_map_are_whole_inside_the_figure_and_off_the_next_panel() -> None:
     rows = ["Qwen3ForCausalLMWithALongName", *(f"layer {number}" for number in range(30))]
     columns = [f"self_attention.post_layernorm.{number}" for number in range(8)]
-    heat = HeatMap("k", "Layers", "layer", rows, "module", None, list(range(9)), columns=columns,
-                   layers=[Layer("whole step", "ms", [[1.0] * 8 for _ in rows])])  # fmt: skip
+    heat = HeatMap(
+        "k",
+        "Layers",
+        "layer",
+        rows,
+        "module",
+        None,
+        list(range(9)),
+        columns=columns,
+        layers=[Layer("whole step", "ms", [[1.0] * 8 for _ in rows])],
+    )
     room = png._heat_room(heat)
     figure = Figure(figsize=(16, 10))
     axes = png._axes(figure, png._LEFT, 4.0, png._PANEL_WIDTH, room.height)

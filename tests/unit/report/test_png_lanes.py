@@ -11,10 +11,16 @@ from matplotlib.text import Text
 from flagscale_perf.analysis.blocks import Boxes, BoxRow, Lane, Stripe, Waterfall
 from flagscale_perf.report.png_lanes import Room, boxes, room_of, waterfall
 
-FALL = Waterfall("k", "A layer", "ms", [
-    Lane("1 one", 0.0, [Stripe("send", 2.0, None, "blue"), Stripe("wait", None, None, "grey")]),
-    Lane("2 two", 3.0, [Stripe("send", 1.0, None, "blue"), Stripe("server", 4.0, None, "green")]),
-], 8.0)  # fmt: skip
+FALL = Waterfall(
+    "k",
+    "A layer",
+    "ms",
+    [
+        Lane("1 one", 0.0, [Stripe("send", 2.0, None, "blue"), Stripe("wait", None, None, "grey")]),
+        Lane("2 two", 3.0, [Stripe("send", 1.0, None, "blue"), Stripe("server", 4.0, None, "green")]),
+    ],
+    8.0,
+)
 
 
 def test_bars_begin_where_those_before_them_end() -> None:
@@ -36,9 +42,13 @@ def test_a_box_for_each_row_the_first_on_top() -> None:
 def test_nothing_lies_on_anything_else_however_many_rows_and_however_long_a_legend() -> None:
     kinds = [f"kind of work {number}" for number in range(9)]
     names = [f"model.layers.{number}.self_attn.q_proj" for number in range(20)]
-    fall = Waterfall("k", "The 20 longest modules of a training step", "ms", [
-        Lane(name, 0.0, [Stripe(kind, 1.0, None, "blue") for kind in kinds]) for name in names
-    ], 10.0)  # fmt: skip
+    fall = Waterfall(
+        "k",
+        "The 20 longest modules of a training step",
+        "ms",
+        [Lane(name, 0.0, [Stripe(kind, 1.0, None, "blue") for kind in kinds]) for name in names],
+        10.0,
+    )
     room = room_of(fall, 7.0, 16.0, 2.15)
     figure = Figure(figsize=(16, 8))
     axes = figure.add_axes((0.05, 0.2, 7 / 16, room.height / 8))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 from flagscale_perf.analysis.blocks import Block, Report
-from flagscale_perf.report.text import brief, render
+from flagscale_perf.report.text import SCREEN_LINES, SCREEN_WIDTH, render, screen
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import RunEnd
 from flagscale_perf.training.analysis import blocks
@@ -40,15 +41,25 @@ def test_a_run_in_trouble_with_all_its_ranks(tmp_path: Path) -> None:
     assert render(blocks.report_of(read_report(write(TROUBLED, tmp_path)))) == golden("report_troubled.txt")
 
 
-def test_in_brief(tmp_path: Path) -> None:
-    """Three findings with their costs, what is known of the key figures, and the end says what was found."""
-    assert brief(blocks.report_of(read_report(write(TROUBLED, tmp_path)))) == golden("report_brief.txt")
+def test_a_run_in_trouble_fits_a_screen(tmp_path: Path) -> None:
+    shown = screen(blocks.report_of(read_report(write(TROUBLED, tmp_path))))
+    assert shown == golden("report_screen.txt")
+    assert len(shown.splitlines()) <= SCREEN_LINES - 2  # the page and the next command
+    assert max(map(len, shown.splitlines()[:-1])) <= SCREEN_WIDTH
 
 
-def test_a_run_without_a_finding_in_brief(tmp_path: Path) -> None:
-    lines = brief(report_of(tmp_path, [make_header(), *map(make_step, range(1, 6))])).splitlines()
-    assert lines[:2] == ["Findings", "  none            nothing broke a limit"]
-    assert lines[-2:] == ["", "found  nothing broke a limit"]
+def test_every_kind_of_block_fits_a_screen() -> None:
+    report = every_block()
+    marked = [replace(section, on_screen=True) for section in report.sections]
+    for each in (report, replace(report, sections=marked), replace(report, findings=None, sections=[])):
+        lines = screen(each).splitlines()
+        assert len(lines) <= SCREEN_LINES - 2 and max(map(len, lines)) <= SCREEN_WIDTH
+
+
+def test_the_screen_of_a_run_without_a_finding(tmp_path: Path) -> None:
+    text = screen(report_of(tmp_path, [make_header(), *map(make_step, range(1, 6))]))
+    assert "\nFindings\n  none            nothing broke a limit\n" in text
+    assert text.endswith("\n\nfound  nothing broke a limit\n")
 
 
 def test_the_phases_of_a_run(tmp_path: Path) -> None:

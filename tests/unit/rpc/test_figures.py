@@ -15,12 +15,26 @@ def test_the_first_ones_have_the_names_that_others_use() -> None:
 
 def test_a_call_in_figures() -> None:
     assert Rows(TABLE, make_session()).csv(make_call(3)) == {
-        "ID": 3, "Method": "BatchLinear", "Serialize_ms": 3.0, "Send_ms": 1.0, "Recv_ms": 1.0,
-        "Deserialize_ms": 1.0, "Total_ms": 10.0, "Sent_KB": 1024.0, "Recv_KB": 2048.0,
-        "Throughput_MBps": 300.0, "Wait_ms": 2.0, "Queue_ms": 0.1, "Server_ms": 1.4, "Other_ms": 0.5,
-        "Socket_KB": 3072.0, "Shared_KB": 0.0, "DType": "float32", "Status": "OK",
+        "ID": 3,
+        "Method": "BatchLinear",
+        "Serialize_ms": 3.0,
+        "Send_ms": 1.0,
+        "Recv_ms": 1.0,
+        "Deserialize_ms": 1.0,
+        "Total_ms": 10.0,
+        "Sent_KB": 1024.0,
+        "Recv_KB": 2048.0,
+        "Throughput_MBps": 300.0,
+        "Wait_ms": 2.0,
+        "Queue_ms": 0.1,
+        "Server_ms": 1.4,
+        "Other_ms": 0.5,
+        "Socket_KB": 3072.0,
+        "Shared_KB": 0.0,
+        "DType": "float32",
+        "Status": "OK",
         "Start": "2024-01-29T10:30:00.030000",
-    }  # fmt: skip
+    }
 
 
 def test_what_is_not_known_is_none() -> None:

@@ -15,7 +15,16 @@ from flagscale_perf.rpc.summary import PRESENTATION
 from flagscale_perf.rpc.totals import Totals
 from flagscale_perf.sinks.base import SinkContext
 from tests.golden import golden
-from tests.rpc_sessions import FACTS, REQUIREMENT_LOG, SMALL, ended, llama_calls, make_call, make_session
+from tests.rpc_sessions import (
+    FACTS,
+    REQUIREMENT_LOG,
+    SMALL,
+    ended,
+    llama_calls,
+    make_call,
+    make_session,
+    split,
+)
 
 
 def context(directory: Path, said: list[str], resumed: bool = False, **config) -> SinkContext:
@@ -50,7 +59,7 @@ def whole_log(calls) -> str:
 
 def test_it_looks_so() -> None:
     failed = make_call(27, method="Matmul", status=1, server_ns=None, queue_ns=None, dtype=0)
-    assert whole_log([*llama_calls(SMALL), failed]) == golden("zmq_performance.log")
+    assert whole_log([*llama_calls(split(SMALL)), failed]) == golden("zmq_performance.log")
 
 
 def test_it_begins_as_the_requirements_does() -> None:
@@ -62,9 +71,15 @@ def test_it_begins_as_the_requirements_does() -> None:
 
 def test_its_first_columns_stand_where_the_requirements_do() -> None:
     call = make_call(
-        3, serialize_ns=2_345_000, send_ns=234_000, receive_ns=567_000, deserialize_ns=345_000,
-        total_ns=3_491_000, sent_bytes=8192 * 1024, received_bytes=24576 * 1024,
-    )  # fmt: skip
+        3,
+        serialize_ns=2_345_000,
+        send_ns=234_000,
+        receive_ns=567_000,
+        deserialize_ns=345_000,
+        total_ns=3_491_000,
+        sent_bytes=8192 * 1024,
+        received_bytes=24576 * 1024,
+    )
     theirs = REQUIREMENT_LOG.splitlines()[-1]
     before_throughput = 126
     assert LogFormat(make_session()).line(call)[:before_throughput] == theirs[:before_throughput]

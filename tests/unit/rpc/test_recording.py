@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.recording import RecordingOptions, RpcPipeline, RpcRecorder, ServerSource
 from flagscale_perf.spine.clock import Anchor
@@ -38,7 +39,8 @@ def test_it_looks_often_enough_for_a_live_log(tmp_path) -> None:
     [
         ({"log_file": "."}, "is a directory; name a file in it"),
         ({"methods": "a,,b"}, "methods 'a,,b' has an empty name"),
-        ({"directory": " "}, "' ' is not a usable directory name"),
+        ({"directory": " "}, "' ' is not a usable path"),
+        ({"monitor": PerfConfig(perf_prometheus_port="x")}, "^--perf-prometheus-port: 'x' has no port"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_at_once(options, message) -> None:
@@ -50,8 +52,10 @@ def test_options_are_in_the_header(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = RecordingOptions(log_file="a.log", methods="Matmul", append=True).as_dict()
     assert (config["rpc_log_file"], config["rpc_methods"], config["rpc_append"]) == (
-        str(tmp_path / "a.log"), ["Matmul"], True,
-    )  # fmt: skip
+        str(tmp_path / "a.log"),
+        ["Matmul"],
+        True,
+    )
     assert config["perf_log_dir"] == "logs/rpc"
 
 

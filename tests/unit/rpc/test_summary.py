@@ -15,11 +15,22 @@ def test_the_summary_has_sums_and_state() -> None:
     content = json.loads(summary.text())
     assert (content["state"], content["records_lost"], content["served"]) == ("running", None, 1)
     assert content["overall"] == {
-        "calls": 2, "failed": 1, "total_ns": 20_000_000, "serialize_ns": 6_000_000, "send_ns": 2_000_000,
-        "wait_ns": 4_000_000, "queue_ns": 200_000, "server_ns": 2_800_000, "receive_ns": 2_000_000,
-        "deserialize_ns": 2_000_000, "other_ns": 1_000_000, "sent_bytes": 2 << 20,
-        "received_bytes": 4 << 20, "socket_bytes": 6 << 20, "shared_bytes": 0,
-    }  # fmt: skip
+        "calls": 2,
+        "failed": 1,
+        "total_ns": 20_000_000,
+        "serialize_ns": 6_000_000,
+        "send_ns": 2_000_000,
+        "wait_ns": 4_000_000,
+        "queue_ns": 200_000,
+        "server_ns": 2_800_000,
+        "receive_ns": 2_000_000,
+        "deserialize_ns": 2_000_000,
+        "other_ns": 1_000_000,
+        "sent_bytes": 2 << 20,
+        "received_bytes": 4 << 20,
+        "socket_bytes": 6 << 20,
+        "shared_bytes": 0,
+    }
     assert {name: each["calls"] for name, each in content["methods"].items()} == {
         "BatchLinear": 1,
         "Matmul": 1,

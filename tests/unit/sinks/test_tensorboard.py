@@ -50,10 +50,20 @@ def written(directory: Path, header, *intervals) -> Path:
 
 def test_tensorboard_reads_the_points_and_none_for_what_is_not_known(tmp_path: Path) -> None:
     nothing = [
-        "model_flops", "hardware_flops", "device_ns", "memory_bytes", "memory_peak_bytes",
-        "memory_reserved_bytes", "memory_retries", "energy_mj", "energy_ns", "power_mw", "sm_clock_mhz",
-        "temperature_c", "throttle",
-    ]  # fmt: skip
+        "model_flops",
+        "hardware_flops",
+        "device_ns",
+        "memory_bytes",
+        "memory_peak_bytes",
+        "memory_reserved_bytes",
+        "memory_retries",
+        "energy_mj",
+        "energy_ns",
+        "power_mw",
+        "sm_clock_mhz",
+        "temperature_c",
+        "throttle",
+    ]
     intervals = [make_interval(10), make_interval(20, **dict.fromkeys(nothing))]
     path = written(tmp_path, make_header(), *intervals)
     version, layout, first, second = LegacyEventFileLoader(str(path)).Load()

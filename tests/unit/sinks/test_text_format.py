@@ -52,10 +52,17 @@ def with_phases() -> list[IntervalRecord]:
     """The sample's two intervals; the first one has phases, of 2355.4 ms: every figure is a share of it."""
     first, second = sample_intervals()
     phases_ms = {
-        "data_loading": 23.554, "forward": 706.62, "backward": 1177.7, "pipeline_recv_wait": 235.54,
-        "pipeline_send": 23.554, "optimizer": 23.554, "optimizer_inner_step": 94.216,
-        "forward_backward_other": 11.777, "other": 11.777, "between_steps": 47.108,
-    }  # fmt: skip
+        "data_loading": 23.554,
+        "forward": 706.62,
+        "backward": 1177.7,
+        "pipeline_recv_wait": 235.54,
+        "pipeline_send": 23.554,
+        "optimizer": 23.554,
+        "optimizer_inner_step": 94.216,
+        "forward_backward_other": 11.777,
+        "other": 11.777,
+        "between_steps": 47.108,
+    }
     phases_ns = dict.fromkeys(PHASES) | {phase: round(value * MS) for phase, value in phases_ms.items()}
     bubble = {"bubble_ns": round(117.77 * MS), "imbalance_ns": round(117.77 * MS)}
     return [replace(first, phases_ns=phases_ns, **bubble), second]

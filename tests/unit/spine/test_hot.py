@@ -71,7 +71,7 @@ ANYTHING = st.one_of(
     st.sampled_from(EDGES),
     st.sampled_from([None, True, 1.5, float("nan"), "text", b"bytes", (), [1, 2], {}, int]),
     st.sampled_from([NoIndex(), OddIndex(), Seven()]),
-)  # fmt: skip
+)
 
 
 def _fitting(hint: Any) -> st.SearchStrategy[Any]:
@@ -243,10 +243,18 @@ def test_nothing_is_stored_outside_of_the_memory(offset: int) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), (1,), (b"read only" * 99, 0, 1, (1,)), (None, 0, 1, (1,)), (bytearray(99), None, 1, (1,)),
-     (bytearray(99), 2**99, 1, (1,)), (bytearray(99), 0, -1, (1,)), (bytearray(99), 0, 2**64, (1,)),
-     (bytearray(99), 0, 1, [1])],
-)  # fmt: skip
+    [
+        (),
+        (1,),
+        (b"read only" * 99, 0, 1, (1,)),
+        (None, 0, 1, (1,)),
+        (bytearray(99), None, 1, (1,)),
+        (bytearray(99), 2**99, 1, (1,)),
+        (bytearray(99), 0, -1, (1,)),
+        (bytearray(99), 0, 2**64, (1,)),
+        (bytearray(99), 0, 1, [1]),
+    ],
+)
 def test_wrong_arguments_of_a_packer_are_exceptions(arguments: Any) -> None:
     with pytest.raises((TypeError, OverflowError, BufferError)):
         _hot.Packer(1, [("i", 8)])(*arguments)
@@ -256,10 +264,28 @@ def test_wrong_arguments_of_a_packer_are_exceptions(arguments: Any) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), (1,), (1, None), (256, []), (-1, []), ("1", []), (1, [("i", 7)]), (1, [("x", 8)]), (1, [("", 8)]),
-     (1, [("s", -1)]), (1, [("s", 256)]), (1, [("w", 8)]), (1, [("t", 0), ("i", 8)]), (1, [("i", 8)] * 31),
-     (1, [("s", 0)] * 999), (1, ["i"]), (1, [("i",)]), (1, [(None, 8)]), (1, [("i", 2**70)])],
-)  # fmt: skip
+    [
+        (),
+        (1,),
+        (1, None),
+        (256, []),
+        (-1, []),
+        ("1", []),
+        (1, [("i", 7)]),
+        (1, [("x", 8)]),
+        (1, [("", 8)]),
+        (1, [("s", -1)]),
+        (1, [("s", 256)]),
+        (1, [("w", 8)]),
+        (1, [("t", 0), ("i", 8)]),
+        (1, [("i", 8)] * 31),
+        (1, [("s", 0)] * 999),
+        (1, ["i"]),
+        (1, [("i",)]),
+        (1, [(None, 8)]),
+        (1, [("i", 2**70)]),
+    ],
+)
 def test_wrong_fields_of_a_packer_are_exceptions(arguments: Any) -> None:
     with pytest.raises((TypeError, ValueError, OverflowError)):
         _hot.Packer(*arguments)

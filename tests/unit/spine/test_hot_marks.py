@@ -235,9 +235,16 @@ def test_a_lookup_goes_with_what_holds_it() -> None:
 def use_everything() -> None:
     packer = _hot.Packer(1, [("o", 8), ("w", 16), ("s", 8), ("t", 0)])
     slot = memoryview(bytearray(SLOT_BYTES))
-    for record in ((1, 2**80, "a", [1, 2**50]), (None, None, "ä" * 9, ()), (2**64, 1, "", ()),
-                   (1, 2**130, "", ()), (1, 1, "", (NoIndex(),)), (1, 1, "", Endless()),
-                   (1, 1, NoIndex(), ()), 7):  # fmt: skip
+    for record in (
+        (1, 2**80, "a", [1, 2**50]),
+        (None, None, "ä" * 9, ()),
+        (2**64, 1, "", ()),
+        (1, 2**130, "", ()),
+        (1, 1, "", (NoIndex(),)),
+        (1, 1, "", Endless()),
+        (1, 1, NoIndex(), ()),
+        7,
+    ):
         try:
             packer(slot, 0, 1, record)
         except (*DROP, ValueError):

@@ -21,12 +21,36 @@ from flagscale_perf.trace.records import Kind
 from flagscale_perf.trace.running import GET, PUT, Call, Operation
 from flagscale_perf.trace.tracer import Tracer
 
-FRAGMENTS = st.sampled_from([
-    " | ", "|", "\n", "\r", "\0", "\x1b[31m", "\u2028", "\x85", "\ud800", "é", "=", "%", " ", "a1",
-    "[TQ-TRACE] trace_id=x | func=evil | stage=FUNCTION_END | total_duration=9.000000s", "[TQ-DETAIL]",
-    "stage=FUNCTION_END", "func=evil", "number=7", "pid=7", "weight=1000", "<script>", "N/A",
-    "[repeated 75x across cluster]", "(Worker pid=7, ip=10.0.0.3)", "\\x7c",
-])  # fmt: skip
+FRAGMENTS = st.sampled_from(
+    [
+        " | ",
+        "|",
+        "\n",
+        "\r",
+        "\0",
+        "\x1b[31m",
+        "\u2028",
+        "\x85",
+        "\ud800",
+        "é",
+        "=",
+        "%",
+        " ",
+        "a1",
+        "[TQ-TRACE] trace_id=x | func=evil | stage=FUNCTION_END | total_duration=9.000000s",
+        "[TQ-DETAIL]",
+        "stage=FUNCTION_END",
+        "func=evil",
+        "number=7",
+        "pid=7",
+        "weight=1000",
+        "<script>",
+        "N/A",
+        "[repeated 75x across cluster]",
+        "(Worker pid=7, ip=10.0.0.3)",
+        "\\x7c",
+    ]
+)
 TEXT = st.lists(FRAGMENTS | st.text(st.characters(), max_size=6), max_size=5).map("".join)
 
 
@@ -35,9 +59,12 @@ def _logged(function: str, trace_id: str, partition: str, error: str) -> list[st
     ring = Ring.create(64)
     tracer = Tracer(TraceOptions(True, True, Path("unused")), ring.put)
     batch = SimpleNamespace(
-        global_indexes=[3, 4], partition_ids=[partition] * 2, extra_info={"trace_id": trace_id},
-        custom_meta=[], size=2,
-    )  # fmt: skip
+        global_indexes=[3, 4],
+        partition_ids=[partition] * 2,
+        extra_info={"trace_id": trace_id},
+        custom_meta=[],
+        size=2,
+    )
     failure = type("Hostile", (Exception,), {})
     failure.__name__ = error
     call = Call(function, batch, None, 0)

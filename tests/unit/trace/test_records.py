@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.spine.jsonl import decode, encode
+from flagscale_perf.analysis.decoder import decode
+from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.records import TYPES, place_of
 from flagscale_perf.spine.slots import CRC_BYTES, PREFIX, SLOT_BYTES
@@ -33,7 +34,7 @@ def test_ranges_are_read_back_as_a_list() -> None:
         RowsRecord(1, 7, 1, (0, 4, 9, 1)),
         ClearRecord(1, 2, 30, 40, 5, 0, 1, 0, (0, 4)),
         FieldsRecord(1, 3, (1, 2)),
-    ],  # fmt: skip
+    ],
     ids=lambda r: type(r).__name__,
 )
 def test_a_slot_is_read_back(record: object) -> None:

@@ -100,9 +100,10 @@ def test_what_begins_is_recorded_at_once_unless_a_sample_is_kept(clock) -> None:
     clock[0] = 7
     tracer.begin_operation(PUT, None, "other")
     assert [record for record in records if isinstance(record, StartRecord)] == [
-        StartRecord(0, Begun.CALL, 0, 0, 1, 2, "a1"), StartRecord(0, Begun.COMPUTE, 0, 5, 1, 2, "a1"),
+        StartRecord(0, Begun.CALL, 0, 0, 1, 2, "a1"),
+        StartRecord(0, Begun.COMPUTE, 0, 5, 1, 2, "a1"),
         StartRecord(0, Begun.PUT, 7, 7, 1, 3, "a1"),
-    ]  # fmt: skip
+    ]
     tracer, records = traced(every=2)
     tracer.begin_operation(GET, batch([0]))
     assert records == []
@@ -177,8 +178,11 @@ def test_an_operation_that_failed_has_its_error_and_no_bytes(clock) -> None:
     (operation,) = (record for record in records if isinstance(record, OperationRecord))
     names = {record.number: record.text for record in records if isinstance(record, NameRecord)}
     assert (names[operation.error], operation.size_bytes, operation.rows, operation.fields) == (
-        "TimeoutError", None, 2, 0,
-    )  # fmt: skip
+        "TimeoutError",
+        None,
+        2,
+        0,
+    )
 
 
 @pytest.mark.parametrize("nothing", [None, batch([])])
@@ -187,8 +191,11 @@ def test_without_rows_there_is_no_place(clock, nothing) -> None:
     tracer.end_operation(Operation(GET, None, 0), nothing, {}, None)
     operation = records[-1]
     assert (operation.rows, operation.first_row, operation.last_row, operation.size_bytes) == (
-        0, None, None, 0,
-    )  # fmt: skip
+        0,
+        None,
+        None,
+        0,
+    )
 
 
 def test_scattered_rows_come_before_their_operation_in_as_many_records_as_it_takes(clock) -> None:
@@ -203,8 +210,10 @@ def test_scattered_rows_come_before_their_operation_in_as_many_records_as_it_tak
         number for row in range(0, 64, 2) for number in (row, 1)
     )
     assert [(record.number, record.is_cut, len(record.ranges)) for record in parts] == [
-        (2, 0, RANGES_ROOM), (2, 0, RANGES_ROOM), (2, 0, 64 - 2 * RANGES_ROOM),
-    ]  # fmt: skip
+        (2, 0, RANGES_ROOM),
+        (2, 0, RANGES_ROOM),
+        (2, 0, 64 - 2 * RANGES_ROOM),
+    ]
     layout = TYPES[RowsRecord].layout
     assert layout is not None and layout.room // 2 * 2 == RANGES_ROOM
 
@@ -267,8 +276,10 @@ def test_a_call_in_a_call_keeps_its_own_id_and_names_its_parent(clock) -> None:
         ended(tracer, call, clock, 3, 4, 5)
     calls = [record for record in records if isinstance(record, CallRecord)]
     assert [(each.number, each.parent, each.trace_id, each.step) for each in calls] == [
-        (1, 2, "inner", 4), (2, 3, "inner", 4), (3, 0, "outer", 4),
-    ]  # fmt: skip
+        (1, 2, "inner", 4),
+        (2, 3, "inner", 4),
+        (3, 0, "outer", 4),
+    ]
 
 
 def test_only_what_is_switched_on_is_kept(clock) -> None:
@@ -302,7 +313,7 @@ def test_what_is_not_kept_takes_no_number_and_both_sides_decide_alike(clock) -> 
 
 
 def test_errors_and_what_is_slow_are_always_kept_and_stand_for_themselves(clock) -> None:
-    tracer, records = traced(every=1_000_000_000, slow_ns=100)
+    tracer, records = traced(every=1_000_000_000, slow_ms=0.0001)
     for duration_ns, error in ((99, None), (100, None), (1, KeyError())):
         clock[0] = duration_ns
         tracer.end_operation(Operation(GET, None, 0), batch([0]), None, error)
@@ -310,9 +321,11 @@ def test_errors_and_what_is_slow_are_always_kept_and_stand_for_themselves(clock)
         tracer.end_call(call, error)
     kept = [record for record in records if not isinstance(record, NameRecord)]
     assert [(type(each), each.number, each.total_ns, each.weight_milli) for each in kept] == [
-        (OperationRecord, 1, 100, 1000), (CallRecord, 2, 100, 1000),
-        (OperationRecord, 3, 1, 1000), (CallRecord, 4, 1, 1000),
-    ]  # fmt: skip
+        (OperationRecord, 1, 100, 1000),
+        (CallRecord, 2, 100, 1000),
+        (OperationRecord, 3, 1, 1000),
+        (CallRecord, 4, 1, 1000),
+    ]
 
 
 def test_a_call_on_keys_is_decided_on_with_what_is_got_for_it(clock) -> None:

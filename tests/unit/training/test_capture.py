@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.device.marks import END, start_of, stop_of
 from flagscale_perf.spine.clock import NS_PER_S
-from flagscale_perf.spine.jsonl import decode, encode
+from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.training.capture import (
     LATE_NS,
     MAX_STEPS,
@@ -109,9 +110,19 @@ def test_a_request_is_read_once_and_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{}", b"[]", b"\xff", b"[" * 5000, json.dumps({"steps": 0}).encode(),
-                json.dumps({"steps": MAX_STEPS + 1}).encode(), b'{"steps": "3"}', b'{"steps": true}'],
-)  # fmt: skip
+    "content",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"\xff",
+        b"[" * 5000,
+        json.dumps({"steps": 0}).encode(),
+        json.dumps({"steps": MAX_STEPS + 1}).encode(),
+        b'{"steps": "3"}',
+        b'{"steps": true}',
+    ],
+)
 def test_what_is_no_request_is_removed_and_nothing_more(tmp_path: Path, content: bytes) -> None:
     control, announced = make_control(tmp_path)
     control.step(make_step(10))

@@ -12,13 +12,35 @@ from tests.fakes import make_facts
 from tests.strategies import json_values
 
 NOTHING_KNOWN = RunFacts(
-    package_version="", host="", script="", hostname="", pid=0, world_size=0, restart_count=0,
-    tensor_parallel=None, pipeline_parallel=None, data_parallel=None, context_parallel=None,
-    expert_parallel=None, pipeline_schedule=None, device="", rehearsal=False, dtype=None,
-    peak_flop_per_s=None, peak_source="", flops_convention="", model_family=None, model=None, seq_length=None,
-    micro_batch_size=None, global_batch_size=None, train_iters=None, resume_iteration=0, tensorboard_dir=None,
+    package_version="",
+    host="",
+    script="",
+    hostname="",
+    pid=0,
+    world_size=0,
+    restart_count=0,
+    tensor_parallel=None,
+    pipeline_parallel=None,
+    data_parallel=None,
+    context_parallel=None,
+    expert_parallel=None,
+    pipeline_schedule=None,
+    device="",
+    rehearsal=False,
+    dtype=None,
+    peak_flop_per_s=None,
+    peak_source="",
+    flops_convention="",
+    model_family=None,
+    model=None,
+    seq_length=None,
+    micro_batch_size=None,
+    global_batch_size=None,
+    train_iters=None,
+    resume_iteration=0,
+    tensorboard_dir=None,
     missing=[],
-)  # fmt: skip
+)
 
 
 def test_facts_come_back_as_they_were_written() -> None:

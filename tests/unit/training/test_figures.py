@@ -12,21 +12,60 @@ from tests.fakes import MS, SECOND, make_facts, make_header, make_interval
 # 40 TFLOP (50 with recomputation), 80 samples and 10240 tokens in 10 steps of 0.1 s
 # on 8 devices of 100 TFLOP/s and 640 W
 KNOWN = {
-    "iteration": 10, "first_iteration": 1, "steps": 10, "timestamp": "2024-01-29 10:30:15", "elapsed_s": 15.0,
-    "tflops_per_gpu": 5.0, "tflops": 40.0, "samples_per_s": 80.0, "tokens_per_s": 10240.0,
-    "samples": 80, "tokens": 10240, "skipped_samples": 0,
-    "iteration_ms": 100.0, "iteration_p50_ms": 100.0, "iteration_p95_ms": 100.0, "iteration_max_ms": 100.0,
-    "memory_gb": 2.0, "memory_peak_gb": 3.0, "memory_reserved_gb": 4.0, "fragmentation": 0.5,
-    "alloc_retries": 0, "power_w": 640.0, "tokens_per_joule": 2.0, "sm_clock_mhz": 1980, "temperature_c": 60,
-    "throttle": "", "mfu": 0.05, "hfu": 0.0625, "suspect": False,
-    "skipped_iterations": 2, "train_step_ms": 90.0, "device_ms": 80.0, "eval_ms": 1500.0,
-    "checkpoint_ms": 0.0, "self_ms": 0.02, "warmup_only": False, "run_delay_share": 0.25,
-    "cpu_stall_share": 0.5, "memory_stall_share": 0.0, "io_stall_share": None,
-    "host_memory_available_gb": 8.0, "disk_mb_per_s": 3.0, "network_mb_per_s": 0.5,
-}  # fmt: skip
+    "iteration": 10,
+    "first_iteration": 1,
+    "steps": 10,
+    "timestamp": "2024-01-29 10:30:15",
+    "elapsed_s": 15.0,
+    "tflops_per_gpu": 5.0,
+    "tflops": 40.0,
+    "samples_per_s": 80.0,
+    "tokens_per_s": 10240.0,
+    "samples": 80,
+    "tokens": 10240,
+    "skipped_samples": 0,
+    "iteration_ms": 100.0,
+    "iteration_p50_ms": 100.0,
+    "iteration_p95_ms": 100.0,
+    "iteration_max_ms": 100.0,
+    "memory_gb": 2.0,
+    "memory_peak_gb": 3.0,
+    "memory_reserved_gb": 4.0,
+    "fragmentation": 0.5,
+    "alloc_retries": 0,
+    "power_w": 640.0,
+    "tokens_per_joule": 2.0,
+    "sm_clock_mhz": 1980,
+    "temperature_c": 60,
+    "throttle": "",
+    "mfu": 0.05,
+    "hfu": 0.0625,
+    "suspect": False,
+    "skipped_iterations": 2,
+    "train_step_ms": 90.0,
+    "device_ms": 80.0,
+    "eval_ms": 1500.0,
+    "checkpoint_ms": 0.0,
+    "self_ms": 0.02,
+    "warmup_only": False,
+    "run_delay_share": 0.25,
+    "cpu_stall_share": 0.5,
+    "memory_stall_share": 0.0,
+    "io_stall_share": None,
+    "host_memory_available_gb": 8.0,
+    "disk_mb_per_s": 3.0,
+    "network_mb_per_s": 0.5,
+}
 PHASES_KNOWN = {"forward_ms": 30.0, "backward_ms": 60.0, "bubble_ms": 4.0, "imbalance_ms": 1.0}
-HOST = {"host_ns": 2 * SECOND, "run_delay_ns": SECOND // 2, "cpu_stall_ns": SECOND, "memory_stall_ns": 0,
-        "memory_available_bytes": 8 * 10**9, "disk_bytes": 6 * 10**6, "network_bytes": 10**6}  # fmt: skip
+HOST = {
+    "host_ns": 2 * SECOND,
+    "run_delay_ns": SECOND // 2,
+    "cpu_stall_ns": SECOND,
+    "memory_stall_ns": 0,
+    "memory_available_bytes": 8 * 10**9,
+    "disk_bytes": 6 * 10**6,
+    "network_bytes": 10**6,
+}
 ROWS = Rows(TABLE, make_header())
 
 
@@ -73,11 +112,20 @@ def test_the_groups_of_phases_are_shares_of_the_iteration() -> None:
     interval = make_interval(10, phases_ns=phases_ns, bubble_ns=40 * MS)
     shares = {figure.key: ROWS.value(figure, interval) for figure in FIGURES if figure.key.endswith("_share")}
     assert shares == {
-        "data_share": None, "forward_share": 0.5, "backward_share": None, "pipe_share": 0.15,
+        "data_share": None,
+        "forward_share": 0.5,
+        "backward_share": None,
+        "pipe_share": 0.15,
         "comm_share": None,
-        "optim_share": None, "other_share": None, "between_share": None, "bubble_share": 0.04,
-        "run_delay_share": None, "cpu_stall_share": None, "memory_stall_share": None, "io_stall_share": None,
-    }  # fmt: skip
+        "optim_share": None,
+        "other_share": None,
+        "between_share": None,
+        "bubble_share": 0.04,
+        "run_delay_share": None,
+        "cpu_stall_share": None,
+        "memory_stall_share": None,
+        "io_stall_share": None,
+    }
 
 
 @pytest.mark.parametrize(("throttle", "value"), [(None, None), ("", False), ("idle, power", True)])
@@ -94,8 +142,10 @@ def test_names_are_given_once() -> None:
     assert all(len(names) == len(set(names)) for names in (keys, tags, gauges, summary))
     # what the requirement's own files name
     assert {"iteration", "TFLOPS_per_GPU", "tokens_per_sec"} <= set(summary)
-    performance = {f"performance/{name}" for name in (
-        "tflops_per_gpu", "tflops_total", "samples_per_second", "tokens_per_second")}  # fmt: skip
+    performance = {
+        f"performance/{name}"
+        for name in ("tflops_per_gpu", "tflops_total", "samples_per_second", "tokens_per_second")
+    }
     assert performance | {"memory/current_gb", "memory/peak_gb"} <= set(tags)
 
 

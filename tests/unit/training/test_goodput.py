@@ -70,9 +70,16 @@ def test_a_session_from_its_process_start_to_its_end() -> None:
     )
     assert goodput.ettr == 5 / 22
     assert goodput.as_dict() == {
-        "wall_s": 22.0, "startup_s": 9.0, "productive_s": 5.0, "evaluation_s": 4.0, "checkpoint_s": 2.0,
-        "data_stall_s": None, "lost_s": 1.5, "idle_s": 0.5, "ettr": 5 / 22,
-    }  # fmt: skip
+        "wall_s": 22.0,
+        "startup_s": 9.0,
+        "productive_s": 5.0,
+        "evaluation_s": 4.0,
+        "checkpoint_s": 2.0,
+        "data_stall_s": None,
+        "lost_s": 1.5,
+        "idle_s": 0.5,
+        "ettr": 5 / 22,
+    }
 
 
 def test_a_slow_start_is_start_up_as_far_as_it_takes_longer_than_usual() -> None:
@@ -85,10 +92,12 @@ def test_a_slow_start_is_start_up_as_far_as_it_takes_longer_than_usual() -> None
         records += [
             make_phases(number, data_loading_ns=2 * SECOND if is_slow else SECOND // 10),
             make_step(
-                number, start_ns=start_s * SECOND, iteration_ns=(3 if is_slow else 1) * SECOND,
+                number,
+                start_ns=start_s * SECOND,
+                iteration_ns=(3 if is_slow else 1) * SECOND,
                 outcome=int(Outcome.UPDATE_SKIPPED if number == 4 else Outcome.TRAINED),
             ),
-        ]  # fmt: skip
+        ]
     goodput = session(*records, end_at(63)).result()
     assert goodput == Goodput(
         wall_ns=65 * SECOND,

@@ -7,8 +7,16 @@ import subprocess
 import sys
 import time
 
-from flagscale_perf.spine.jsonl import decode, encode
-from flagscale_perf.training.host import PERIOD_NS, HostReader, HostRecord, HostStretch, HostWindow
+from flagscale_perf.analysis.decoder import decode
+from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.training.host import (
+    PERIOD_NS,
+    HostReader,
+    HostRecord,
+    HostStretch,
+    HostWindow,
+    MachineReader,
+)
 from tests.fakes import MS, SECOND
 
 
@@ -65,3 +73,10 @@ def test_a_stretch_has_what_its_counters_grew_by_since_the_one_before() -> None:
     window.add(HostRecord(9 * SECOND, 4, 0))  # of another process: its counters began anew
     window.advance(9 * SECOND)
     assert window.close() == HostStretch(5 * SECOND, 4)
+
+
+def test_processes_of_one_machine_that_are_read_at_one_moment_read_it_once() -> None:
+    machine = MachineReader()
+    first = machine.read(7)
+    assert machine.read(8) is first
+    assert machine.read(7 + PERIOD_NS) is not first

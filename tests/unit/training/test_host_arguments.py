@@ -20,30 +20,47 @@ class Backend(Enum):
 
 def test_values_that_json_has_stay_as_they_are() -> None:
     plain = {
-        "manual_gc": False, "num_workers": 2, "lr": 1e-4, "load": None, "data_path": ["a", "b"],
+        "manual_gc": False,
+        "num_workers": 2,
+        "lr": 1e-4,
+        "load": None,
+        "data_path": ["a", "b"],
         "sizes": {"a": 1},
-    }  # fmt: skip
+    }
     assert recorded(plain) == plain
 
 
 def test_other_values_become_texts_or_the_name_of_their_type() -> None:
     given_ = {
-        "path": Path("a/b"), "backend": Backend.FLASH, "shape": (1, 2), "space": Namespace(a=1),
+        "path": Path("a/b"),
+        "backend": Backend.FLASH,
+        "shape": (1, 2),
+        "space": Namespace(a=1),
         "big": 1 << 200,
-    }  # fmt: skip
+    }
     assert recorded(given_) == {
-        "path": "a/b", "backend": "FLASH", "shape": [1, 2], "space": "<Namespace>", "big": str(1 << 200),
-    }  # fmt: skip
+        "path": "a/b",
+        "backend": "FLASH",
+        "shape": [1, 2],
+        "space": "<Namespace>",
+        "big": str(1 << 200),
+    }
 
 
 def test_secrets_are_masked_by_their_names_and_nothing_else_is() -> None:
-    found = recorded({
-        "wandb_api_key": "abc", "hf_token": "abc", "db_password_file": "abc",
-        "nested": {"secret": "abc", "a": 1},
-        "proxy": "http://me:abc@host/x", "empty_token": "",
-        "moe_token_dispatcher_type": "allgather", "tokenizer_type": "NullTokenizer",
-        "max_tokens_to_oom": 12000,
-    })  # fmt: skip
+    found = recorded(
+        {
+            "wandb_api_key": "abc",
+            "hf_token": "abc",
+            "db_password_file": "abc",
+            "nested": {"secret": "abc", "a": 1},
+            "proxy": "http://me:abc@host/x",
+            "empty_token": "",
+            "moe_token_dispatcher_type": "allgather",
+            "tokenizer_type": "NullTokenizer",
+            "max_tokens_to_oom": 12000,
+        }
+    )
     assert "abc" not in dump(found)
     assert found["proxy"] == "http://***@host/x"
     kept = ("empty_token", "moe_token_dispatcher_type", "tokenizer_type", "max_tokens_to_oom")
@@ -73,10 +90,24 @@ def test_of_the_environment_only_what_changes_the_speed() -> None:
     assert recorded_environment(environ) == {"NCCL_DEBUG": "INFO", "PYTORCH_CUDA_ALLOC_CONF": "x"}
 
 
-@given(st.dictionaries(st.text(), st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.complex_numbers(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner) | st.tuples(inner),
-    max_leaves=10,  # a hundred by default, and a second for every six namespaces
-), max_size=5))  # fmt: skip
+@given(
+    st.dictionaries(
+        st.text(),
+        st.recursive(
+            st.none()
+            | st.booleans()
+            | st.integers()
+            | st.floats()
+            | st.text()
+            | st.binary()
+            | st.complex_numbers(),
+            lambda inner: (
+                st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner) | st.tuples(inner)
+            ),
+            max_leaves=10,  # a hundred by default, and a second for every six namespaces
+        ),
+        max_size=5,
+    )
+)
 def test_any_namespace_becomes_json(arguments) -> None:
     assert json.loads(dump(recorded(arguments))) is not None

@@ -27,10 +27,17 @@ def named(own_ns):
 
 
 STEP = marks_of(
-    (1010, AROUND), (1020, FORWARD), (1025, DATA), (1055, ~DATA), (1100, ~FORWARD),
-    (1110, BACKWARD), (1310, ~BACKWARD), (1315, ~AROUND),
-    (1320, OPTIMIZER), (1400, ~OPTIMIZER),
-)  # fmt: skip
+    (1010, AROUND),
+    (1020, FORWARD),
+    (1025, DATA),
+    (1055, ~DATA),
+    (1100, ~FORWARD),
+    (1110, BACKWARD),
+    (1310, ~BACKWARD),
+    (1315, ~AROUND),
+    (1320, OPTIMIZER),
+    (1400, ~OPTIMIZER),
+)
 OWN = {
     "other": 10 + 5 + 4,
     "forward_backward_other": 10 + 10 + 5,

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from flagscale_perf.spine.jsonl import decode, encode
+from flagscale_perf.analysis.decoder import decode
+from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.training.rank_records import (
     MAX_ENTRIES,
     MAX_RANKS_PER_ENTRY,
@@ -25,6 +26,7 @@ COLUMNS = ("iteration_ns", "work_ns", "wait_ns", "data_ns", "memory_peak_bytes")
     ("record", "changes", "why"),
     [
         *((RANKS, {name: [1]}, APART) for name in COLUMNS),
+        (RANKS, {"host": {"run_delay_ns": [1]}}, APART),
         (RANKS, dict.fromkeys(COLUMNS, [1] * (MAX_ENTRIES + 1)), TOO_MANY),
         (RANKS, {"ranks_per_entry": 0}, TOO_MANY),
         (RANKS, {"ranks_per_entry": MAX_RANKS_PER_ENTRY + 1}, TOO_MANY),

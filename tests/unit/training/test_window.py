@@ -85,11 +85,19 @@ def test_the_warmup_is_left_out_of_every_sum() -> None:
     )
     (record,) = intervals_of([warmup, *[make_step(i) for i in range(2, 11)]])
     expected = make_interval(
-        10, end_wall_ns=START_NS + 1100 * MS, steps=9, iteration_ns=900 * MS, train_step_ns=810 * MS,
-        device_ns=720 * MS, samples=72, tokens=9216, model_flops=36 * 10**12, hardware_flops=45 * 10**12,
+        10,
+        end_wall_ns=START_NS + 1100 * MS,
+        steps=9,
+        iteration_ns=900 * MS,
+        train_step_ns=810 * MS,
+        device_ns=720 * MS,
+        samples=72,
+        tokens=9216,
+        model_flops=36 * 10**12,
+        hardware_flops=45 * 10**12,
         self_ns=180_000,
         **NOT_READ,
-    )  # fmt: skip
+    )
     assert record == expected
 
 

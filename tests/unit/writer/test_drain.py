@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.spine import files
 from flagscale_perf.spine.clock import Anchor
-from flagscale_perf.spine.jsonl import decode
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.training.recording.pipeline import TrainingPipeline

@@ -42,8 +42,13 @@ def test_a_writer_that_is_behind_flushes_its_views_between_batches(
 def test_it_gives_way_once_its_header_is_on_disk(ring: Ring, tmp_path: Path, said: list[str]) -> None:
     begun: list[int] = []
     task = make_drain(ring, tmp_path / "logs", said)._task
-    drain = drain_module.Drain(ring, task, TrainingPipeline(task, Sources()), pytest.fail,
-                  lambda: begun.append(len(records_in(tmp_path / "logs"))))  # fmt: skip
+    drain = drain_module.Drain(
+        ring,
+        task,
+        TrainingPipeline(task, Sources()),
+        pytest.fail,
+        lambda: begun.append(len(records_in(tmp_path / "logs"))),
+    )
     (tmp_path / "logs").write_text("in the way")
     drain._journal.complain = lambda text, *more: None
     assert not drain.cycle()

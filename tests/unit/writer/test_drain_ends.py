@@ -219,7 +219,7 @@ def test_a_successor_that_cannot_read_the_run_file_says_each_failure_once(
     said.clear()
     second = make_drain(ring, tmp_path, said)
     with monkeypatch.context() as patch:
-        patch.setattr("flagscale_perf.writer.replay.os.open", Flaky(files.os.open, 10, only="perf_records"))
+        patch.setattr("flagscale_perf.writer.session.os.open", Flaky(files.os.open, 10, only="perf_records"))
         for _ in range(5):  # each opens it to write and to read
             assert not second.cycle()
     assert sorted(line.split(":")[1] for line in said) == [" absent", " run file"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,8 +12,9 @@ import pytest
 
 from flagscale_perf.profile.recording import ProfilePipeline
 from flagscale_perf.profile.records import StepRecord
+from flagscale_perf.spine.peers.handover import Source, Visitor
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
-from flagscale_perf.spine.peers.rings import Slot, Source
+from flagscale_perf.spine.peers.rings import Slot
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.trace.options import TraceOptions
 from flagscale_perf.trace.recording import TracePipeline
@@ -27,7 +30,13 @@ BEGUN = ProcessRecord(1, 123, "Producer", 5, end=None, dropped=0, lost=0)
 def source() -> Iterator[Source]:
     ring = Ring.create(4)
     ring.producer = json.dumps(["Producer", 5])
-    yield Source(123, [123], ring, -1)
+    assert ring.fd is not None
+    here, there = socket.socketpair()
+    made = Source(Visitor(123, os.dup(ring.fd), there))
+    yield made
+    os.close(made.connection)
+    made.release()
+    here.close()
     ring.release()
 
 

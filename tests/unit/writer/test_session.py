@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.spine.clock import Anchor, boot_id
-from flagscale_perf.spine.jsonl import decode
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.training.recording.pipeline import TrainingPipeline

@@ -57,7 +57,7 @@ def switch_off(flag: str, text: str) -> Advice:
     """Switch something off by its `--no-...` flag; nothing where it is off."""
 
     def make(case: TrainingCase) -> Change | None:
-        """The flag."""
+        """The change, with its flag."""
         is_off = case.argument(name_of(flag).removeprefix("no_")) is False
         return None if is_off else written(case, {flag: True}, text)
 

@@ -19,7 +19,7 @@ from flagscale_perf.analysis.chance import (
 from flagscale_perf.analysis.growth import Growth, growth_of
 from flagscale_perf.analysis.rules import Limit
 from flagscale_perf.training.ledger.ledger import Ledger
-from flagscale_perf.training.ledger.naming import FEWEST
+from flagscale_perf.training.ledger.naming import EVENT_SCATTER, FEWEST, scatter_of
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.sample import Step
 
@@ -187,12 +187,14 @@ class Anatomy:
         rest = [whole - part for whole, part in zip(self._longer, column, strict=True)]
         of_step = self.usual_ns(name) / max(1, self.iteration_ns)
         share, in_proportion = min(0.9, max(FLOOR, of_step)), APART * of_step / max(0.01, 1 - of_step)
+        # An exchange varies by itself, though nothing is wrong with it.
+        usual_ns = EVENT_SCATTER.value * scatter_of(column)
         for slow in self._sizes(column):
             least = min(column[place] for place in slow)
             held = [
                 place
                 for place in slow
-                if column[place] > max(rest[place], in_proportion * rest[place])
+                if column[place] > max(usual_ns, rest[place], in_proportion * rest[place])
                 and place not in self._in_period
             ]
             if not held:

@@ -100,6 +100,16 @@ class TrainingCase(Case):
         usual_ns = sum(map(self.anatomy.usual_ns, names))
         return min(sum(map(self._mean_share, names)), usual_ns / self.anatomy.iteration_ns)
 
+    def exchange_share(self) -> float:
+        """Of gradients and parameters, of the steps' time: the ledger's row, in which nobody is waited for;
+        rank 0's phases where there is no ledger.
+        """
+        names = ("exposed_grad_comm", "exposed_param_comm")
+        if self.ledgers and self.ledgers[0].stage == 0:
+            first = self.ledgers[0]
+            return first.share(sum(first.exchange_ns.get(name, 0) for name in names))
+        return self.phase_share(*names)
+
     def _mean_share(self, name: str) -> float:
         """What all ranks of the first stage have in common, where that is known; else rank 0's."""
         if self.ledgers and self.ledgers[0].stage == 0:
@@ -107,9 +117,16 @@ class TrainingCase(Case):
             return first.share(first.base_ns.get(name, 0) + first.exchange_ns.get(name, 0))
         return sum(row.share or 0.0 for row in self.report.phases.rows if row.name == name)
 
-    def host_share(self) -> float:
-        """Of the steps' time, what a finding says that the host is short of; 0 without one."""
-        costs = (finding.cost_s or 0.0 for finding in self.explained_by if finding.name.startswith("host_"))
+    def host_share(self, ranks: Sequence[int] = ()) -> float:
+        """Of the steps' time, what findings say that hosts are short of, those of these ranks where some are
+        named; 0 without one.
+        """
+        costs = (
+            finding.cost_s or 0.0
+            for finding in self.explained_by
+            if finding.name.startswith("host_")
+            and (not ranks or not finding.ranks or not set(ranks).isdisjoint(finding.ranks))
+        )
         return self.share_of_steps(sum(costs)) or 0.0
 
     def is_on_one_host(self) -> bool:

@@ -62,7 +62,17 @@ def _unjudged(case: TrainingCase) -> list[str]:
         (report.memory.peak_gb is None, f"memory: {no_memory(report)}"),
         (report.hardware.throttle is None, f"clocks: {no_counters(report)}"),
     ]
-    return [reason for applies, reason in reasons if applies]
+    return [*(reason for applies, reason in reasons if applies), *_shared_cores(case)]
+
+
+def _shared_cores(case: TrainingCase) -> list[str]:
+    """Whether ranks that compute on the host's cores are more than these."""
+    cores, nodes = case.signals.host.cores, case.report.overview.nodes
+    ranks = next((node.ranks for node in nodes if node.first_rank == 0), case.report.overview.world_size or 1)
+    if not case.is_on_cpu or cores is None or ranks <= cores or ranks < 2:
+        return []
+    why = f"{ranks} ranks share {cores} cores, and one that sleeps or waits leaves its core to the others"
+    return [f"what a rank would cost on cores of its own: {why}"]
 
 
 def _no_mfu(report: TrainingReport) -> str:

@@ -1,17 +1,37 @@
-"""A host that gives the training thread too little."""
+"""A host that gives its ranks too little."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
-from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
+from flagscale_perf.analysis.rules import Change, Evidence, Finding, Limit, rule
 from flagscale_perf.spine.units import percent
-from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
+from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, ranks_of, slows
+from flagscale_perf.training.analysis.tables import RankEntry
+
+_EXPLAINED = {"data_stall", "straggler", "exposed_comm", "jitter", "long_phase"}
+_ALONE = RankEntry(0, 0, None, None, None)
+
+
+class _Shortage(NamedTuple):
+    """What the host of a rank is short of.
+
+    Attributes:
+        share: of the time, for which the rank waits that waits longest.
+        rank: of that one.
+        ranks: all that wait for longer than the limit; none are named where all do.
+    """
+
+    share: float
+    rank: RankEntry
+    ranks: list[int]
 
 
 @rule(
     needs_speed=True,
-    explains={"data_stall", "straggler", "exposed_comm", "jitter", "long_phase"},
+    explains=_EXPLAINED,
     limits={
         "host_short_of_cpu": Limit(
             0.05,
@@ -30,20 +50,26 @@ from flagscale_perf.training.analysis.findings.case import TrainingCase, Trainin
     ],
 )
 def host_short_of_cpu(this: TrainingRule, case: TrainingCase) -> Finding | None:
-    """Rank 0's training thread is ready to run and has no CPU."""
+    """The training thread of a rank is ready to run and has no CPU."""
     host = case.signals.host
-    share = host.share(host.run_delay_ns)
-    if not this.exceeds(share, "host_short_of_cpu"):
+    short = _shortage(this, case, host.run_delay_ns, lambda rank: rank.cpu_wait_share)
+    if short is None:
         return None
-    cores = "" if host.cores is None else f" of its {host.cores} cores"
-    title = f"The host is short of CPU: the training thread waits {percent(share)} of the time for one{cores}"
-    evidence = [this.broke("ready to run without a CPU, of the time", share, "host_short_of_cpu")]
-    return replace(slows(this, case, title, share, evidence), pattern="constant")
+    cores = short.rank.cores or (None if short.rank.first_rank else host.cores)
+    first, last = short.rank.first_rank, short.rank.last_rank
+    thread = "the training thread" if case.report.ranks is None else f"rank {first}'s training thread"
+    if first != last:
+        thread = f"the training thread of one of ranks {first} to {last}"
+    title = (
+        f"{_host_of(case, short.rank)} is short of CPU: {thread} waits {percent(short.share)}"
+        f" of the time for one{'' if cores is None else f' of its {cores} cores'}"
+    )
+    return _finding(this, case, short, title, "ready to run without a CPU, of the time")
 
 
 @rule(
     needs_speed=True,
-    explains={"data_stall", "straggler", "exposed_comm", "jitter", "long_phase"},
+    explains=_EXPLAINED,
     limits={
         "host_short_of_memory": Limit(0.05, "share", "ours: a machine with free memory never waits for it")
     },
@@ -51,11 +77,38 @@ def host_short_of_cpu(this: TrainingRule, case: TrainingCase) -> Finding | None:
     changes=[Change(["--num-workers"], "lower it, or what each worker keeps: the machine swaps or reclaims")],
 )
 def host_short_of_memory(this: TrainingRule, case: TrainingCase) -> Finding | None:
-    """Something on rank 0's machine waits for memory."""
-    host = case.signals.host
-    share = host.share(host.memory_stall_ns)
-    if not this.exceeds(share, "host_short_of_memory"):
+    """Something on the machine of a rank waits for memory."""
+    own_ns = case.signals.host.memory_stall_ns
+    short = _shortage(this, case, own_ns, lambda rank: rank.memory_wait_share)
+    if short is None:
         return None
-    title = f"The host is short of memory: something on it waits for memory {percent(share)} of the time"
-    evidence = [this.broke("waiting for memory, of the time", share, "host_short_of_memory")]
-    return replace(slows(this, case, title, share, evidence), pattern="constant")
+    who = _host_of(case, short.rank)
+    title = f"{who} is short of memory: something on it waits for memory {percent(short.share)} of the time"
+    return _finding(this, case, short, title, "waiting for memory, of the time")
+
+
+def _shortage(
+    this: TrainingRule, case: TrainingCase, own_ns: int, share_of: Callable[[RankEntry], float | None]
+) -> _Shortage | None:
+    """None below the limit. `own_ns`: rank 0's, which is known step by step."""
+    host, ranks = case.signals.host, case.report.ranks
+    entries = (ranks.entries if ranks else None) or [_ALONE]
+    shares = [share_of(entry) or 0.0 for entry in entries]
+    if host.read_ns and entries[0].first_rank == entries[0].last_rank:
+        shares[0] = host.share(own_ns)
+    worst = max(range(len(shares)), key=shares.__getitem__)
+    if not this.exceeds(shares[worst], this.name):
+        return None
+    beyond = [number for number, share in enumerate(shares) if this.exceeds(share, this.name)]
+    named = [] if len(beyond) == len(shares) else ranks_of(ranks, beyond)
+    return _Shortage(min(1.0, shares[worst]), entries[worst], named)
+
+
+def _host_of(case: TrainingCase, rank: RankEntry) -> str:
+    return "The host" if rank.hostname is None or case.is_on_one_host() else f"The host {rank.hostname}"
+
+
+def _finding(this: TrainingRule, case: TrainingCase, short: _Shortage, title: str, figure: str) -> Finding:
+    evidence: list[Evidence] = [this.broke(figure, short.share, this.name)]
+    found = slows(this, case, title, short.share, evidence)
+    return replace(found, pattern="constant", ranks=short.ranks)

@@ -20,11 +20,11 @@ _UNDECIDED = Change(
 def late_finding(
     this: TrainingRule, case: TrainingCase, ledger: Ledger, row: LateRow, limit: str
 ) -> Finding | None:
-    """What a late unit costs; None below the limit of that name, or where the only host was short of CPU for
-    so long that no rank is to blame.
+    """What a late unit costs; None below the limit of that name, or where its host was short of CPU for so
+    long that no rank is to blame.
     """
     share = ledger.share(row.cost_ns)
-    if not this.exceeds(share - (case.host_share() if case.is_on_one_host() else 0.0), limit):
+    if not this.exceeds(share - case.host_share(() if case.is_on_one_host() else row.ranks), limit):
         return None
     evidence = [this.broke(f"what it costs ({_figures(ledger, row)})", share, limit)]
     causes = [slow.cause for slow in case.report.stragglers if slow.cause and slow.ranks == list(row.ranks)]

@@ -80,18 +80,27 @@ def evaluation(this: TrainingRule, case: TrainingCase) -> Finding | None:
     return _pause(this, case, "Evaluation takes")
 
 
+def _caches(case: TrainingCase) -> list[str]:
+    """Variables of what is compiled: nothing by Triton for a CPU, and nothing by TorchInductor where Dynamo
+    is off, as in a rehearsal.
+    """
+    environment = case.facts.environment or {}
+    is_off = environment.get("TORCHDYNAMO_DISABLE", str(int(case.facts.rehearsal))) == "1"
+    inductor, triton = [] if is_off else ["TORCHINDUCTOR_CACHE_DIR"], ["TRITON_CACHE_DIR"]
+    return inductor + ([] if case.is_on_cpu else triton)
+
+
 def _kept_kernels(case: TrainingCase) -> Change | None:
     """Those of the caches' directories that the environment does not set; PyTorch itself sets a temporary
     one, `torchinductor_USER`.
     """
     in_force = {name: str(value) for name, value in (case.facts.environment or {}).items()}
-    unset = [
-        name
-        for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-        if not in_force.get(name) or "/torchinductor_" in in_force[name]
-    ]
+    unset = [name for name in _caches(case) if not in_force.get(name) or "/torchinductor_" in in_force[name]]
     text = "in the environment: keep compiled kernels on a disk that outlives the job"
     return Change(unset, text) if unset else None
+
+
+_COMPILING = "kernels are compiled, or tuned for each new shape"
 
 
 def _loads(case: TrainingCase) -> bool:
@@ -149,7 +158,7 @@ def startup(this: TrainingRule, case: TrainingCase) -> Finding | None:
         ),
     },
     causes=[
-        "kernels are compiled, or tuned for each new shape",
+        _COMPILING,
         "data is read for the first time: page cache, the loader's processes, tokenising",
         "memory is touched and the allocator's cache filled for the first time",
         "communicators are set up at their first use",
@@ -192,8 +201,10 @@ def slow_start(this: TrainingRule, case: TrainingCase) -> Finding | None:
         this.broke("steps of the start above the usual, of the wall time", share, "slow_start"),
         this.broke("a mean step of the start against a usual one", times, "slow_start_step"),
     ]
+    found = interrupts(this, case, title, evidence, excess_s)
     return replace(
-        interrupts(this, case, title, evidence, excess_s),
+        found,
+        causes=[cause for cause in found.causes if cause != _COMPILING or _caches(case)],
         first_iteration=settled.first_iteration - steps,
         iteration=settled.first_iteration - 1,
     )

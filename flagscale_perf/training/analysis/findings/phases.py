@@ -68,9 +68,14 @@ class _Judged(NamedTuple):
     changes=[profile("profile some steps: what takes the time in this phase?")],
 )
 def long_phase(this: TrainingRule, case: TrainingCase) -> list[Finding]:
-    """Phases far beyond what is usual for them, in a usual step."""
+    """Phases far beyond what is usual for them, in a usual step, and by more than the host is short of."""
     known = {finding.phase for finding in case.explained_by}
-    return [_long(this, case, each) for each in _judged(this, case) if each.phase not in known]
+    least_ns = case.host_share(() if case.is_on_one_host() else [0]) * case.anatomy.iteration_ns
+    return [
+        _long(this, case, each)
+        for each in _judged(this, case)
+        if each.phase not in known and each.dur_ns - each.usual_ns > least_ns
+    ]
 
 
 def _long(this: TrainingRule, case: TrainingCase, judged: _Judged) -> Finding:

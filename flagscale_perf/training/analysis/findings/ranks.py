@@ -96,7 +96,7 @@ def exposed_comm(this: TrainingRule, case: TrainingCase) -> Finding | None:
     """Gradients and parameters exchanged while nothing is computed; without waiting for slow ranks in it. Not
     where the host is short of CPU for as long: its threads exchange where there is no device.
     """
-    share = case.phase_share("exposed_grad_comm", "exposed_param_comm")
+    share = case.exchange_share()
     if not this.exceeds(share - case.host_share(), "exposed_comm"):
         return None
     what = "Exchanging gradients and parameters that no computing hides"

@@ -7,15 +7,17 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from flagscale_perf.analysis.chance import excess_of
 from flagscale_perf.analysis.rules import Limit
-from flagscale_perf.spine.samples import Reservoir
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 from flagscale_perf.training.clocks import caps_in
 from flagscale_perf.training.records import IntervalRecord, Outcome, PhaseRecord, StepRecord
 from flagscale_perf.training.sample import Sample, Step
+from flagscale_perf.training.samples import Reservoir
+from flagscale_perf.training.usual import UsualSteps
 from flagscale_perf.training.window import end_mono_ns
 
 RECENT = 64
@@ -46,6 +48,15 @@ class RunningMedian:
         insort(self._sorted, value)
         if len(self._order) > RECENT:
             del self._sorted[bisect_left(self._sorted, self._order.popleft())]
+
+    @property
+    def recent(self) -> Sequence[int]:
+        """The numbers that the median is of, in their order."""
+        return self._order
+
+    def begin(self, values: Sequence[int]) -> None:
+        """Goes on with these numbers instead."""
+        self._order, self._sorted = deque(values), sorted(values)
 
     def median(self) -> int | None:
         """The lower one of two; None before `MIN_RECENT` numbers."""
@@ -92,6 +103,33 @@ class SlowSteps:
         self._note(Slow(step.iteration, end_mono_ns(step), step.iteration_ns, usual_ns))
         return True
 
+    @property
+    def takes_many(self) -> bool:
+        """Whether steps can be judged together: as many as the median is made of are known."""
+        return len(self._usual.recent) == RECENT and min(self._usual.recent) > 0
+
+    def add_usual(self, steps: UsualSteps) -> set[int]:
+        """Takes in steps and returns the places of those that are slow."""
+        times = steps.columns["iteration_ns"]
+        known = [*self._usual.recent, *times]
+        for number, place in self.ratios.places(len(times)):
+            usual_ns = sorted(known[number : number + RECENT])[(RECENT - 1) // 2]
+            self.ratios.keep(times[number] * PER_MILLE // usual_ns, place)
+        self._usual.begin(known[-RECENT:])
+        return {
+            number
+            for begin in range(0, len(times), RECENT)
+            for number in _candidates(known[begin : begin + 2 * RECENT], begin)
+            if self._is_slow(steps, number, sorted(known[number : number + RECENT])[(RECENT - 1) // 2])
+        }
+
+    def _is_slow(self, steps: UsualSteps, number: int, usual_ns: int) -> bool:
+        time_ns = steps.columns["iteration_ns"][number]
+        if time_ns <= SLOW_STEP.value * usual_ns:
+            return False
+        self._note(Slow(steps.columns["iteration"][number], steps.ends_ns[number], time_ns, usual_ns))
+        return True
+
     def _note(self, slow: Slow) -> None:
         self.count += 1
         self.excess_ns += slow.iteration_ns - slow.usual_ns
@@ -101,6 +139,14 @@ class SlowSteps:
     def longest(self) -> list[Slow]:
         """Those kept, in the order of time."""
         return sorted((slow for _, _, slow in self._longest), key=lambda slow: slow.iteration)
+
+
+def _candidates(known: Sequence[int], begin: int) -> Iterator[int]:
+    """Steps behind the first `RECENT` that may be slow: no median among these is below that of the lowest."""
+    lowest_ns = sorted(known)[(RECENT - 1) // 2]
+    times = known[RECENT:]
+    if max(times) > SLOW_STEP.value * lowest_ns:
+        yield from (begin + n for n, time_ns in enumerate(times) if time_ns > SLOW_STEP.value * lowest_ns)
 
 
 class Trouble:
@@ -200,6 +246,19 @@ class Signals:
                 Step(step.iteration, step.iteration_ns, step.samples, step.tokens, step.model_flops, measured)
             )
         return self.slow_steps.add(step)
+
+    def add_usual(self, steps: UsualSteps) -> set[int]:
+        """Takes in steps and returns the places of those that are slow."""
+        iterations = steps.columns["iteration"]
+        are_left_out = self._sample.keeps_none(min(iterations), max(iterations))
+        for number, iteration in enumerate(() if are_left_out else iterations):
+            if self._sample.keeps(iteration):
+                phases = steps.phases_of(number)
+                step, measured = steps.one(number), None if phases is None else phases[1:]
+                self._sample.add(
+                    Step(iteration, step.iteration_ns, step.samples, step.tokens, step.model_flops, measured)
+                )
+        return self.slow_steps.add_usual(steps)
 
     def anatomy(self, since: int = 0) -> Anatomy:
         """The steps sampled so far, from that iteration on, taken apart."""

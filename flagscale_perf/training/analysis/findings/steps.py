@@ -13,6 +13,7 @@ from flagscale_perf.training.analysis.findings.anatomy import ALIKE_SHARE, EVENT
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
 from flagscale_perf.training.analysis.findings.places import causes_in, changes_in, place_of, profile
 from flagscale_perf.training.analysis.findings.signals import PER_MILLE, SLOW_STEP
+from flagscale_perf.training.ledger.naming import EVENT_SCATTER
 
 
 def _collect_together(case: TrainingCase) -> Change | None:
@@ -96,6 +97,7 @@ def periodic_steps(this: TrainingRule, case: TrainingCase) -> Finding | None:
     limits={
         "slow_steps": Limit(0.01, "share", "ours: slow steps are worth a look from 1 % on"),
         "slow_steps_event": EVENT,
+        "slow_steps_scatter": EVENT_SCATTER,
         "slow_steps_alike": ALIKE_SHARE,
         "slow_steps_chance": CHANCE,
     },

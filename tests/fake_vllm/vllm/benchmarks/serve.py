@@ -11,13 +11,26 @@ from pathlib import Path
 from typing import Any
 
 OPTIONS = (
-    "--backend", "--host", "--model", "--tokenizer", "--dataset-name", "--temperature",
-    "--percentile-metrics", "--metric-percentiles", "--result-dir", "--result-filename",
-)  # fmt: skip
+    "--backend",
+    "--host",
+    "--model",
+    "--tokenizer",
+    "--dataset-name",
+    "--temperature",
+    "--percentile-metrics",
+    "--metric-percentiles",
+    "--result-dir",
+    "--result-filename",
+)
 NUMBERS = (
-    "--port", "--random-input-len", "--random-output-len", "--num-prompts", "--max-concurrency",
-    "--num-warmups", "--seed",
-)  # fmt: skip
+    "--port",
+    "--random-input-len",
+    "--random-output-len",
+    "--num-prompts",
+    "--max-concurrency",
+    "--num-warmups",
+    "--seed",
+)
 FLAGS = "--ignore-eos", "--save-result", "--save-detailed", "--disable-tqdm"
 FAILS = 13  # a prompt of so many tokens
 
@@ -42,9 +55,13 @@ def main(args: Namespace) -> None:
     waves = -(-requests // args.max_concurrency)
     failed = prompt == FAILS
     result: dict[str, Any] = {
-        "completed": requests - failed, "duration": waves * whole, "total_input_tokens": requests * prompt,
-        "output_lens": [output] * requests, "ttfts": [first] * requests, "latencies": [whole] * requests,
+        "completed": requests - failed,
+        "duration": waves * whole,
+        "total_input_tokens": requests * prompt,
+        "output_lens": [output] * requests,
+        "ttfts": [first] * requests,
+        "latencies": [whole] * requests,
         "itls": [[each] * (output - 1)] * requests,
         "errors": ["a trace\nBad Request"] * failed + [""] * (requests - failed),
-    }  # fmt: skip
+    }
     Path(args.result_dir, args.result_filename).write_text(json.dumps(result))

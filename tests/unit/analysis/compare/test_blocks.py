@@ -26,9 +26,11 @@ def sample(directory: Path) -> Comparison:
     intervals = [make_interval(number) for number in (20, 40, 60)]
     base = write(directory / "base.jsonl", [*steady(60), *intervals])
     new = write(
-        directory / "new.jsonl", [*steady(60, more_backward_ms=6), *intervals], {"perf_breakdown": True},
+        directory / "new.jsonl",
+        [*steady(60, more_backward_ms=6), *intervals],
+        {"perf_breakdown": True},
         hostname="node<1>",
-    )  # fmt: skip
+    )
     result = compare([base], [new], CompareOptions(fail_if_slower=0.03))
     runs = [
         [replace(run, path=Path(run.path).name) for run in side]

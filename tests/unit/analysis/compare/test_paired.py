@@ -25,12 +25,15 @@ class Run(NamedTuple):
 
 PAIRED = Paired(
     runs=[Run(Path("a.jsonl"), "a", 0), Run(Path("b.jsonl"), "b", 3)],
-    cut=1, noun="round",
+    cut=1,
+    noun="round",
     times=[[10.0] * 50, [20.0] * 50],
     parts={"get": [[4.0] * 50, [4.0] * 50], "put": [[6.0] * 50, [16.0] * 50]},
     left_out=[{"rounds at the start": 2}, {}],
-    most=100, noise=0.01, same_run=None,
-)  # fmt: skip
+    most=100,
+    noise=0.01,
+    same_run=None,
+)
 
 
 def test_the_whole_comparison_follows_from_the_times() -> None:

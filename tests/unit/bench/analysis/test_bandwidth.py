@@ -33,9 +33,13 @@ def test_bus_bandwidth_is_by_what_was_executed(part: Part) -> None:
     """Of 4 ranks: 2 GB/s of a GB in half a second, by 2 x 3/4, the same, by 3/4, by 1."""
     found = [(point.case["op"], algbw(point), busbw(point)) for point in part.points]
     assert found == [
-        ("all_reduce", 2.0, 3.0), ("reduce_scatter", 2.0, 3.0), ("all_gather", 2.0, 1.5),
-        ("broadcast", 2.0, 2.0), ("send_recv", 2.0, None), ("triad", 6.0, None),
-    ]  # fmt: skip
+        ("all_reduce", 2.0, 3.0),
+        ("reduce_scatter", 2.0, 3.0),
+        ("all_gather", 2.0, 1.5),
+        ("broadcast", 2.0, 2.0),
+        ("send_recv", 2.0, None),
+        ("triad", 6.0, None),
+    ]
 
 
 def test_verdicts_are_absolute_and_by_the_cards_own_ceiling(tmp_path: Path) -> None:
@@ -88,8 +92,11 @@ def test_json_has_both_bandwidths_with_their_unit(part: Part) -> None:
     content = SHOWN.content(part)
     first = content["bandwidths"][0]
     assert (first["op"], first["algbw_GBps"], first["busbw_GBps"], first["bus_factor"]) == (
-        "all_reduce", 2.0, 3.0, 1.5,
-    )  # fmt: skip
+        "all_reduce",
+        2.0,
+        3.0,
+        1.5,
+    )
     assert content["slow"] == []
 
 

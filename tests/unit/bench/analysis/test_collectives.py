@@ -41,8 +41,10 @@ def test_in_place_stands_beside_out_of_place(tmp_path: Path) -> None:
     (drawn,) = curves(found)
     assert isinstance(drawn, Series)
     assert [(line.label, line.y) for line in drawn.panels[0].lines] == [
-        ("all_reduce", [5e5]), ("all_gather", [5e5]), ("all_to_all", [1e6]),
-    ]  # fmt: skip
+        ("all_reduce", [5e5]),
+        ("all_gather", [5e5]),
+        ("all_to_all", [1e6]),
+    ]
 
 
 def test_levels_stand_side_by_side(tmp_path: Path) -> None:

@@ -21,9 +21,11 @@ def part_of(directory: Path) -> Part:
         ):
             case = {"arm": arm, "tp": tp, "pp": 1, "batch": 2, "seq": seq, "output": 16, "in_flight": 2}
             for name, unit, samples in (
-                ("ttft", "s", [first, first]), ("tpot", "s", [0.01, 0.02]), ("latency", "s", [1.0, 2.0]),
+                ("ttft", "s", [first, first]),
+                ("tpot", "s", [0.01, 0.02]),
+                ("latency", "s", [1.0, 2.0]),
                 ("throughput", "tokens/s", [16.0]),
-            ):  # fmt: skip
+            ):
                 part.point(name, unit, {**case, "repetition": 0}, samples, Clock(1, 2))
         part.value("memory", "GB", {"arm": "single"}, 3.0, "")
     return read_bench(book.path).parts["latency"]
@@ -34,8 +36,18 @@ def test_a_row_for_each_setting_by_size(tmp_path: Path) -> None:
     (table,) = [block for block in section.blocks if isinstance(block, Table)]
     assert [row[0] for row in table.rows] == ["single", "TP 2", "single"]
     assert [cell.value for cell in table.rows[0][1:] if isinstance(cell, Quantity)] == [
-        2, 128, 16, 100.0, 100.0, 10.0, 20.0, 1000.0, 2000.0, 16.0, None,
-    ]  # fmt: skip
+        2,
+        128,
+        16,
+        100.0,
+        100.0,
+        10.0,
+        20.0,
+        1000.0,
+        2000.0,
+        16.0,
+        None,
+    ]
     assert SHOWN.sections(Part("latency")) == [] and SHOWN.drawn(Part("latency")) == []
 
 

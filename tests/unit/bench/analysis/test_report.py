@@ -18,10 +18,10 @@ def test_what_was_measured_and_what_was_not(tmp_path: Path) -> None:
             collective(part, "all_reduce", GB, [0.5, 0.25, 0.5])
             local(part, "copy", 0, [0.5])
             part.value("time", "s", {"op": "host to device"}, None, "no GPU")
-        with book.part("sonar", None, {}) as part:
+        with book.part("sonar", None, {"model": "qwen3", "engine": "vllm"}) as part:
             local(part, "ping", 0, [2.0])
     report = report_of(read_report(book.path))
-    assert report.subject == "bandwidth (2 of 3 points), sonar (1 points)"
+    assert report.subject == "bandwidth (2 of 3 points), sonar (1 points), qwen3, vllm on node"
     shown = text.render(report)
     (line,) = [line.split() for line in shown.splitlines() if "all_reduce" in line]
     assert line[:5] == ["all_reduce", "1,000,000,000", "500,000.0", "500,000.0", "2.000"]

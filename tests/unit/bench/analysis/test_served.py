@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flagscale_perf.bench.analysis.served import groups_of, memory_of, remarks_of, same_of, same_words
+from flagscale_perf.bench.analysis.served import groups_of, memory_of, on_one_device, remarks_of
 from flagscale_perf.bench.analysis.source import Part, read_bench
 from flagscale_perf.bench.recording import Clock
 from tests.bench_runs import book_in
@@ -14,9 +14,9 @@ CASE = {"tp": 1, "pp": 1, "batch": 2, "seq": 8, "output": 4, "in_flight": 2, "jo
 
 def part_of(directory: Path) -> Part:
     with book_in(directory) as book, book.part("latency", None, {"device": "core", "devices": 2}) as part:
-        for arm, repetitions in (("single", ([1.0, 3.0], [2.0, 6.0])), ("single again", ([3.0], [3.0]))):
+        for arm, repetitions in (("single", ([1.0, 3.0], [2.0, 6.0])), ("TP 2", ([3.0], [3.0]))):
             for number, samples in enumerate(repetitions):
-                case = {**CASE, "arm": arm, "repetition": number}
+                case = {**CASE, "arm": arm, "tp": 1 + (arm == "TP 2"), "repetition": number}
                 part.point("ttft", "s", case, samples, Clock(1, 2))
         part.value("memory", "GB", {"arm": "single"}, 3.5, "")
         part.value("memory", "GB", {"arm": "TP 2"}, None, "why")
@@ -27,7 +27,7 @@ def part_of(directory: Path) -> Part:
 
 def test_a_setting_has_the_requests_of_all_its_repetitions(tmp_path: Path) -> None:
     part = part_of(tmp_path)
-    (single, again) = groups_of(part, "ttft").items()
+    (single, tensor) = groups_of(part, "ttft").items()
     assert (single[0].arm, single[0].case, single[0].devices) == ("single", "batch 2, 8 + 4 tokens", 1)
     group = single[1]
     assert (group.samples, group.medians, group.value, group.mean) == (
@@ -38,13 +38,14 @@ def test_a_setting_has_the_requests_of_all_its_repetitions(tmp_path: Path) -> No
     )
     assert group.noise == (4.0 - 2.0) / 2 / 3.0
     assert [group.percentile(share) for share in (0.25, 0.5, 0.95)] == [1.0, 2.0, 6.0]
-    assert again[1].noise == 0.0
+    assert tensor[1].noise == 0.0
 
 
-def test_the_same_arm_again_says_what_differs_anyway(tmp_path: Path) -> None:
-    (same,) = same_of(part_of(tmp_path), ("ttft", "tpot"))
-    assert (same.figure, same.ratios) == ("ttft", [1.0])
-    assert same_words([same]).endswith("without any change: ttft x1.000 to x1.000 (1 settings)")
+def test_the_same_setting_on_one_device(tmp_path: Path) -> None:
+    groups = groups_of(part_of(tmp_path), "ttft")
+    single, tensor = groups
+    assert on_one_device(groups, tensor) is on_one_device(groups, single) is groups[single]
+    assert on_one_device(groups, tensor._replace(seq=9)) is None
 
 
 def test_what_limits_the_figures_is_said(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_experiments_are_read_one_by_one(tmp_path: Path) -> None:
     assert [point.samples for point in found.of("time", op="copy", rank=1)] == [[2.0]]
     assert [one.why for one in found.values("ceiling")] == ["no NVIDIA driver"]
     assert found.of("ttft") == found.values("ceiling", gpu=0) == []
-    assert bench.reading.records["BenchPoint"] == 2
+    assert bench.reading.records["bench_point"] == 2
 
 
 def test_one_that_was_killed_is_partial(tmp_path: Path) -> None:

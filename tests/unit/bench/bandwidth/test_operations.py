@@ -33,9 +33,11 @@ def test_a_size_is_the_whole_buffer_on_1024_ranks(world: World, name: str, place
     operation = COLLECTIVES[name][place](world, 1 << 20)  # 4 MiB of float32
     operation.run()
     sizes = {
-        "all_gather": (SHARE, WHOLE), "gather": (SHARE, WHOLE),
-        "reduce_scatter": (WHOLE, SHARE), "scatter": (WHOLE, SHARE),
-    }.get(name, (WHOLE, WHOLE))  # fmt: skip
+        "all_gather": (SHARE, WHOLE),
+        "gather": (SHARE, WHOLE),
+        "reduce_scatter": (WHOLE, SHARE),
+        "scatter": (WHOLE, SHARE),
+    }.get(name, (WHOLE, WHOLE))
     assert (operation.given_bytes, operation.made_bytes) == sizes
     assert buffer_bytes(name, *sizes, RANKS) == WHOLE
 
@@ -44,9 +46,15 @@ def test_where_a_result_may_go_as_torch_has_it() -> None:
     within, beside = ["in place"], ["out of place"]
     both = beside + within
     assert {name: list(makes) for name, makes in COLLECTIVES.items()} == {
-        "all_reduce": within, "all_gather": both, "reduce_scatter": both, "all_to_all": beside,
-        "broadcast": within, "reduce": within, "gather": both, "scatter": both,
-    }  # fmt: skip
+        "all_reduce": within,
+        "all_gather": both,
+        "reduce_scatter": both,
+        "all_to_all": beside,
+        "broadcast": within,
+        "reduce": within,
+        "gather": both,
+        "scatter": both,
+    }
 
 
 def test_what_is_not_a_multiple_of_the_ranks_is_cut(world: World) -> None:
@@ -58,9 +66,15 @@ def test_bus_factors_of_1024_ranks() -> None:
     factors = {name: bus_factor(name, RANKS) for name in COLLECTIVES}
     most = 1023 / 1024
     assert factors == {
-        "all_reduce": 2 * most, "all_gather": most, "reduce_scatter": most, "all_to_all": most,
-        "broadcast": 1.0, "reduce": 1.0, "gather": most, "scatter": most,
-    }  # fmt: skip
+        "all_reduce": 2 * most,
+        "all_gather": most,
+        "reduce_scatter": most,
+        "all_to_all": most,
+        "broadcast": 1.0,
+        "reduce": 1.0,
+        "gather": most,
+        "scatter": most,
+    }
     assert EXECUTED["gloo", "reduce_scatter"] == "all_reduce"
 
 

@@ -89,3 +89,20 @@ def test_who_stops_listening_ends_the_ranks() -> None:
     points = ranks.run(JOB, ranks.port_of(None))
     next(points)
     points.close()
+
+
+LINGERING = """
+import json, os, sys, time
+with os.fdopen(int(sys.argv[3]), "w") as out:
+    out.write(json.dumps({"case": {"op": sys.argv[1]}, "start_ns": 1, "dur_ns": 2, "samples": [0.5]}) + "\\n")
+time.sleep(600)
+"""
+
+
+def test_ranks_that_end_slowly_cost_no_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a busy machine, where torch takes its time to leave."""
+    (tmp_path / "lingering.py").write_text(LINGERING)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(ranks, "END_S", 0.01)
+    points = list(ranks.run(JOB, ranks.port_of(None), "lingering"))
+    assert sorted(point.case["op"] for point in points) == ["0", "1"]

@@ -20,8 +20,11 @@ def write(directory: Path, **config: object) -> str:
 def test_the_small_one_needs_no_directory() -> None:
     model = read_model(None)
     assert (model.name, model.longest, model.vocabulary, model.weights) == (
-        "a small Qwen3 (built in)", 8192 + 256, 4096, "random",
-    )  # fmt: skip
+        "a small Qwen3 (built in)",
+        8192 + 256,
+        16_384,
+        "random",
+    )
     assert (
         model.cache_bytes(10) == 10 * 2 * 4 * 2 * 64 * 2
     )  # K and V of 4 layers, 2 heads of 64, 2 bytes each
@@ -56,4 +59,4 @@ def test_the_tokenizer_has_a_word_for_each_token(tmp_path: Path) -> None:
     directory = write_served(read_model(None), tmp_path / "served")
     assert json.loads((directory / "config.json").read_text()) == SMALL_QWEN3
     words = json.loads((directory / "tokenizer.json").read_text())["model"]["vocab"]
-    assert len(words) == 4096 and words["t17"] == 17
+    assert len(words) == 16_384 and words["t17"] == 17

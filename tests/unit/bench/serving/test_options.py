@@ -28,7 +28,7 @@ def test_usual_sizes_and_those_that_are_given() -> None:
     made = choose()
     assert made.cases == [Case(1, 128, 16)] and [case.seq for case, _ in made.left_out] == [9000]
     assert (made.repeats, made.is_eager, made.directory) == (3, False, Path("out/vllm").absolute())
-    assert [arm.name for arm in made.arms] == ["single", "single again"]
+    assert [arm.name for arm in made.arms] == ["single"]
     made = choose("--seq-lens", "8,16", "--batch-sizes", "2", "--repeats", "5", "--eager", is_given=True)
     assert made.cases == [Case(2, 8, 16), Case(2, 16, 16)] and (made.repeats, made.is_eager) == (5, True)
 

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.bench.serving import parallelism, profiled
 from flagscale_perf.bench.serving.vllm_python import Devices
 from flagscale_perf.cli import main
+from flagscale_perf.spine.errors import PerfError
 from tests.serving import fake_python, only_bench
 
-CASE = ["--case", "100,2,11", "--repeats", "2", "--no-profile"]
+CASE = ["--case", "100,2,11", "--repeats", "2"]
 
 
 @pytest.fixture(autouse=True)
@@ -23,21 +25,46 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def run(directory: Path, *options: str) -> int:
+def run(directory: Path, *options: str, profiles: bool = False) -> int:
     out, python = str(directory / "out"), fake_python(directory)
-    return main(["bench", "parallelism", "-o", out, "--vllm-python", python, *CASE, *options])
+    words = [*CASE, *options, *([] if profiles else ["--no-profile"])]
+    return main(["bench", "parallelism", "-o", out, "--vllm-python", python, *words])
 
 
 def test_two_ranks_against_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path) == 0
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "out"), "--full"]) == 0
     shown = capsys.readouterr().out
     part = only_bench(tmp_path / "out").parts["parallelism"]
-    # 2 arms and the first one again, a batch and in flow, 2 repetitions, 6 figures
-    assert (part.state, len(part.points)) == ("complete", 72)
+    # 2 arms, a batch and in flow, 2 repetitions, 6 figures
+    assert (part.state, len(part.points)) == ("complete", 48)
     rows = [line.split() for line in shown.splitlines()]
     # a batch: 100 + 10 * 6 = 160 ms on one, 50 + 10 * 5 = 100 ms on two; 160 / 2 / 100
-    assert ["TP", "2", "a", "batch:", "batch", "2,", "100", "+", "11", "tokens", "160.0", "ms", "100.0", "ms",
-            "1.60", "80.0", "%", "0.0", "%", "-"] in rows  # fmt: skip
+    assert [
+        "TP",
+        "2",
+        "a",
+        "batch:",
+        "batch",
+        "2,",
+        "100",
+        "+",
+        "11",
+        "tokens",
+        "160.0",
+        "ms",
+        "100.0",
+        "ms",
+        "20.0",
+        "ms",
+        "1.60",
+        "80.0",
+        "%",
+        "0.0",
+        "%",
+        "-",
+    ] in rows
     assert next(row for row in rows if row[:4] == ["TP", "efficiency", "80.0", "%"])[4] == "(excellent)"
     assert next(row for row in rows if row[:3] == ["PP", "efficiency", "-"])[3:5] == ["not", "known"]
     assert "has no pipeline that works" in shown
@@ -64,16 +91,33 @@ def test_a_server_that_ends_while_it_is_measured_says_its_own_reason(tmp_path: P
     assert missing.why.startswith("vLLM's server has failed: ValueError: a request has killed it (")
 
 
-def test_without_a_profile_it_says_so_and_without_vllm_nothing_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_window_of_each_arm_is_profiled_on_as_many_cores_a_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "out"
-    options = ["-o", str(out), "--vllm-python", fake_python(tmp_path), *CASE[:4], "--pp", "1"]
-    assert main(["bench", "parallelism", *options]) == 0
-    steps = only_bench(out).parts["parallelism"].values("step")
-    assert [(one.case["arm"], one.value) for one in steps] == [("single", None), ("TP 2", None)]
-    assert all("its profile cannot be read" in one.why for one in steps)
-    capsys.readouterr()
+    loads: list[profiled.Load] = []
+
+    def profile(load: profiled.Load, directory: Path) -> None:
+        loads.append(load)
+        if load.tensor == 2:
+            raise PerfError("vLLM ended")
+
+    windows = {"decode": profiled.Window(0.009, 0.008, 0.002, 0.001, 0.003)}
+    monkeypatch.setattr(parallelism, "profile_vllm", profile)
+    monkeypatch.setattr(parallelism, "read_windows", lambda _: windows)
+    assert run(tmp_path, profiles=True) == 0
+    assert [(load.tensor, load.tokens, load.batch, load.widest) for load in loads] == [
+        (1, 100, 1, 2),
+        (2, 100, 1, 2),
+    ]
+    part = only_bench(tmp_path / "out").parts["parallelism"]
+    assert [(one.case["arm"], one.value, one.why) for one in part.values("step")] == [
+        ("single", 0.009, "mean profiled step of a mean rank"),
+        ("TP 2", None, "no profile: vLLM ended"),
+    ]
+    assert [one.value for one in part.values("step_part", arm="single", phase="decode")] == [0.002, 0.001]
+
+
+def test_without_vllm_nothing_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "parallelism", "--quick", "-o", str(tmp_path / "other")]) == 2
     assert capsys.readouterr().err.startswith("bench parallelism needs vLLM, which this Python has not")
 

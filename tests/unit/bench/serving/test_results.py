@@ -13,11 +13,21 @@ from flagscale_perf.spine.errors import PerfError
 
 # As vLLM 0.32.0 wrote it for two requests of 128 tokens, 3 of output, shortened.
 VLLM: dict[str, Any] = {
-    "backend": "vllm", "max_concurrency": 2, "duration": 0.5, "completed": 2, "failed": 0,
-    "total_input_tokens": 256, "total_output_tokens": 6, "output_lens": [3, 3], "ttfts": [0.125, 0.25],
-    "itls": [[0.0625, 0.0625], [0.125]], "latencies": [0.25, 0.5], "errors": ["", ""],
-    "median_ttft_ms": 187.5, "median_tpot_ms": 93.75,
-}  # fmt: skip
+    "backend": "vllm",
+    "max_concurrency": 2,
+    "duration": 0.5,
+    "completed": 2,
+    "failed": 0,
+    "total_input_tokens": 256,
+    "total_output_tokens": 6,
+    "output_lens": [3, 3],
+    "ttfts": [0.125, 0.25],
+    "itls": [[0.0625, 0.0625], [0.125]],
+    "latencies": [0.25, 0.5],
+    "errors": ["", ""],
+    "median_ttft_ms": 187.5,
+    "median_tpot_ms": 93.75,
+}
 
 
 def read(directory: Path, requests: int = 2, output: int = 3, **changed: Any) -> Result:
@@ -29,9 +39,14 @@ def read(directory: Path, requests: int = 2, output: int = 3, **changed: Any) ->
 def test_first_and_further_tokens_are_told_apart(tmp_path: Path) -> None:
     made = read(tmp_path)
     assert made == Result(
-        ttft=[0.125, 0.25], tpot=[0.0625, 0.125], in_few_pieces=0, latency=[0.25, 0.5], duration_s=0.5,
-        prompt_tokens=256, output_tokens=6,
-    )  # fmt: skip
+        ttft=[0.125, 0.25],
+        tpot=[0.0625, 0.125],
+        in_few_pieces=0,
+        latency=[0.25, 0.5],
+        duration_s=0.5,
+        prompt_tokens=256,
+        output_tokens=6,
+    )
     assert (made.output_per_s, made.tokens_per_s) == (12.0, 524.0)
     assert sum(made.ttft) / 2 == VLLM["median_ttft_ms"] / 1e3
     assert sum(made.tpot) / 2 == VLLM["median_tpot_ms"] / 1e3

@@ -14,7 +14,7 @@ from flagscale_perf.bench.serving.vllm_python import (
     plugin_path,
     rank_cores,
     version_of,
-)  # fmt: skip
+)
 from flagscale_perf.spine.errors import PerfError
 from tests.conftest import RunPython
 from tests.serving import fake_python
@@ -42,9 +42,12 @@ def test_a_rank_is_the_same_thing_in_every_arm() -> None:
 def test_vllm_asks_no_proxy_and_downloads_nothing() -> None:
     made = clean_environment({"no_proxy": "intern", "FLAGSCALE_PERF_PROFILE_STEPS": "1", "HOME": "/h"})
     assert made == {
-        "no_proxy": "intern,127.0.0.1,localhost", "NO_PROXY": "intern,127.0.0.1,localhost", "HOME": "/h",
-        "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
-    }  # fmt: skip
+        "no_proxy": "intern,127.0.0.1,localhost",
+        "NO_PROXY": "intern,127.0.0.1,localhost",
+        "HOME": "/h",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
 
 
 def test_the_plugin_is_found_on_the_path(tmp_path: Path, run_python: RunPython) -> None:

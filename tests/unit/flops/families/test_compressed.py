@@ -12,9 +12,13 @@ from tests.unit.flops.families.test_indexer import SPARSE
 from tests.unit.flops.families.walks import forward, tape_of
 
 COMPRESSED = SPARSE | {
-    "experimental_attention_variant": "dsv4_hybrid", "csa_compress_ratios": [0, 4, 128], "num_layers": 3,
-    "csa_window_size": 6, "o_groups": 2, "o_lora_rank": 3,
-}  # fmt: skip
+    "experimental_attention_variant": "dsv4_hybrid",
+    "csa_compress_ratios": [0, 4, 128],
+    "num_layers": 3,
+    "csa_window_size": 6,
+    "o_groups": 2,
+    "o_lora_rank": 3,
+}
 EVERY_LAYER = {
     ("qkv_proj.q_down_proj", TOKEN): 2 * 4 * 5,
     ("qkv_proj.q_up_proj", TOKEN): 2 * 5 * 4,

@@ -30,11 +30,19 @@ def test_a_decoder_has_embedding_layers_and_logits() -> None:
 )
 def test_each_block_mixes_the_residual_streams(streams: int, layers: int, counted: tuple[int, int]) -> None:
     given = {
-        "num_layers": layers, "hidden_size": 16, "num_attention_heads": 2, "ffn_hidden_size": 24,
-        "swiglu": True, "normalization": "RMSNorm", "add_bias_linear": False, "padded_vocab_size": 32,
-        "position_embedding_type": "rope", "untie_embeddings_and_output_weights": True,
-        "enable_hyper_connections": bool(streams), "num_residual_streams": streams or 4,
-    }  # fmt: skip
+        "num_layers": layers,
+        "hidden_size": 16,
+        "num_attention_heads": 2,
+        "ffn_hidden_size": 24,
+        "swiglu": True,
+        "normalization": "RMSNorm",
+        "add_bias_linear": False,
+        "padded_vocab_size": 32,
+        "position_embedding_type": "rope",
+        "untie_embeddings_and_output_weights": True,
+        "enable_hyper_connections": bool(streams),
+        "num_residual_streams": streams or 4,
+    }
     shape = ModelShape.from_args(given)
     parts = count(shape, 2, 8).components
     assert (sum(phases["fwd"] for phases in parts.values()), shape.parameters) == counted

@@ -67,7 +67,7 @@ def test_a_gated_delta_product() -> None:
 
 def test_the_hardware_flops_of_a_gated_delta_product_are_unknown() -> None:
     shape = ModelShape.from_args(SIZES | GDP)
-    assert shape.hardware_unknown == "nobody has counted the chunks of a recurrent core"
+    assert shape.hardware_unknown == "the chunks of a recurrent core are not counted"
     model, hardware = step_flops(shape, 1, 2)
     assert (model, hardware) == (count(shape, 1, 2).totals["model_flops_causal_half"], None)
     assert step_flops(shape, 1, 2, Packed(2, 4)) == (model, None)
@@ -111,11 +111,18 @@ def test_kimi_delta_attention_by_the_names_of_its_modules() -> None:
     assert kimi_delta(tape, 0, True)
     made = {name: flops for (name, unit), flops in forward(tape).items() if unit == TOKEN}
     assert made == {
-        "kda.q_proj": 2 * 4 * 6, "kda.k_proj": 2 * 4 * 6, "kda.v_proj": 2 * 4 * 6, "kda.conv1d": 2 * 4 * 18,
-        "kda.f_a_proj": 2 * 4 * 3, "kda.f_b_proj": 2 * 3 * 6, "kda.b_proj": 2 * 4 * 2,
-        "kda.core": 6 * 2 * 3 * 3, "kda.g_a_proj": 2 * 4 * 3, "kda.g_b_proj": 2 * 3 * 6,
+        "kda.q_proj": 2 * 4 * 6,
+        "kda.k_proj": 2 * 4 * 6,
+        "kda.v_proj": 2 * 4 * 6,
+        "kda.conv1d": 2 * 4 * 18,
+        "kda.f_a_proj": 2 * 4 * 3,
+        "kda.f_b_proj": 2 * 3 * 6,
+        "kda.b_proj": 2 * 4 * 2,
+        "kda.core": 6 * 2 * 3 * 3,
+        "kda.g_a_proj": 2 * 4 * 3,
+        "kda.g_b_proj": 2 * 3 * 6,
         "kda.o_proj": 2 * 6 * 4,
-    }  # fmt: skip
+    }
 
 
 def test_chunks_multiply_whole_tiles() -> None:

@@ -35,8 +35,11 @@ def test_a_frozen_encoder_leaves_the_keys_and_values_their_weights_gradient():
     encoder_decoder(tape)
     backward = {term.component: flops for term, flops in tape.flops.items() if term.phase == "bwd"}
     assert {name for name, flops in backward.items() if not flops} == {
-        "encoder_qkv_proj", "encoder_core_attention", "encoder_out_proj", "encoder_mlp",
-    }  # fmt: skip
+        "encoder_qkv_proj",
+        "encoder_core_attention",
+        "encoder_out_proj",
+        "encoder_mlp",
+    }
     assert backward["cross_kv_proj"] == 2 * 4 * 8
 
 

@@ -31,7 +31,7 @@ def test_what_is_looked_up_is_multiplied_twice(sizes: tuple, counted: tuple[int,
             "engram_kernel_size": kernel,
             "engram_vocab_size": rows,
             "engram_layer_ids": layers,
-        }  # fmt: skip
+        }
     )
     parts = count(shape, 2, 7).components
     projections = [parts[f"engram.{name}_proj"] for name in ("key", "value")]

@@ -57,9 +57,12 @@ class TestCores:
     """One Mamba layer of width 8 x 2 = 16, state 4, 1 group, over 2 x 10 tokens."""
 
     MAMBA = TINY | {
-        "hybrid_layer_pattern": "M", "mamba_num_heads": 8, "mamba_head_dim": 2, "mamba_state_dim": 4,
+        "hybrid_layer_pattern": "M",
+        "mamba_num_heads": 8,
+        "mamba_head_dim": 2,
+        "mamba_state_dim": 4,
         "mamba_num_groups": 1,
-    }  # fmt: skip
+    }
 
     def test_each_form_has_its_components_and_totals(self):
         cores = {form: count(shape(self.MAMBA), 2, 10, core=form) for form in CORE_FORMS}

@@ -37,7 +37,8 @@ def test_what_is_asked_for_and_who_else_profiles() -> None:
         " profiled, unset it",
     ]
     assert profiling_lines({"FLAGSCALE_PERF_PROFILE_STEPS": "now"})[1:] == [
-        "nothing is profiled: 'now' does not name steps; write for example 20-22, or 20-22/100 for every 100"
+        "nothing is profiled: FLAGSCALE_PERF_PROFILE_STEPS: 'now' does not name steps;"
+        " write for example 20-22, or 20-22/100 for every 100"
     ]
 
 

@@ -54,10 +54,16 @@ def model() -> Qwen3ForCausalLM:
     torch.manual_seed(16)
     return Qwen3ForCausalLM(
         Qwen3Config(
-            vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=LAYERS,
-            num_attention_heads=2, num_key_value_heads=1, head_dim=16, max_position_embeddings=64,
+            vocab_size=64,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=LAYERS,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=16,
+            max_position_embeddings=64,
         )
-    )  # fmt: skip
+    )
 
 
 def options(directory: Path, first: int, last: int) -> ProfileOptions:
@@ -86,10 +92,17 @@ def train(directory: Path, *callbacks: Any) -> list[torch.Tensor]:
     trained = model()
     rows = [{"input_ids": [number % 64] * 8, "labels": [number % 64] * 8} for number in range(24)]
     arguments = TrainingArguments(
-        str(directory), max_steps=6, per_device_train_batch_size=2, gradient_accumulation_steps=2,
-        report_to=[], save_strategy="no", logging_strategy="no", use_cpu=True, disable_tqdm=True,
+        str(directory),
+        max_steps=6,
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=2,
+        report_to=[],
+        save_strategy="no",
+        logging_strategy="no",
+        use_cpu=True,
+        disable_tqdm=True,
         include_num_input_tokens_seen=True,
-    )  # fmt: skip
+    )
     Trainer(trained, arguments, train_dataset=rows, callbacks=list(callbacks)).train()
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in trained.modules())
     return [weight.detach() for weight in trained.parameters()]

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from flagscale_perf.hosts.profiling import vllm
+from flagscale_perf.profile.analysis.communication import label_of
 from flagscale_perf.profile.options import ProfileOptions, Steps
-from tests.unit.hosts.profiling.test_vllm_step import scheduled
+from tests.unit.hosts.profiling.test_vllm_work import scheduled
 
 PREFILL = scheduled({"a": (0, 4)}, {})
 DECODE = scheduled({}, {"a": (4, 1, 1)})
@@ -97,11 +98,43 @@ def test_the_first_step_of_each_phase_is_not_counted(
             assert wrapper.sample_tokens("grammar") == "tokens grammar"
     wrapper.shutdown()
     assert profiler.heard == [
-        ("begin", 1, "prefill"), ("end", 1, 4, 16),
-        ("begin", 1, "decode"), ("end", 1, 1, 5),
-        ("begin", 2, "decode"), ("end", 1, 1, 5),
+        ("begin", 1, "prefill"),
+        ("end", 1, 4, 16),
+        ("begin", 1, "decode"),
+        ("end", 1, 1, 5),
+        ("begin", 2, "decode"),
+        ("end", 1, 1, 5),
         ("close",),
-    ]  # fmt: skip
+    ]
+
+
+class Group:
+    def __init__(self, group_desc: str) -> None:
+        self.group_desc = group_desc
+
+    def _set_group_desc(self, name: str) -> None:
+        self.group_desc = name
+
+
+def test_process_groups_have_vllms_names_while_its_steps_are_profiled(
+    module: ModuleType,
+    profiler: FakeProfiler,
+    installed: vllm.Installation,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    groups = [Group("undefined"), Group("undefined"), Group("pp:device")]
+    tp = SimpleNamespace(unique_name="tp:0", device_group=groups[0], cpu_group=groups[1])
+    pp = SimpleNamespace(unique_name="pp:0", device_group=groups[2], cpu_group=None)
+    theirs = SimpleNamespace(_groups={"tp:0": lambda: tp, "pp:0": lambda: pp, "gone:0": lambda: None})
+    monkeypatch.setitem(sys.modules, vllm.GROUPS_MODULE, theirs)  # type: ignore[misc]
+    wrapper = module.WorkerWrapperBase()
+    for _ in range(2):
+        wrapper.execute_model(PREFILL)
+        wrapper.sample_tokens("grammar")
+    assert [each.group_desc for each in groups] == ["tp", "tp cpu", "pp:device"]
+    assert [label_of(f"{each.group_desc} 0-1") for each in groups] == ["TP", "TP", "PP"]
+    wrapper.shutdown()
+    assert [each.group_desc for each in groups] == ["undefined", "undefined", "pp:device"]
 
 
 def test_a_step_that_samples_itself_is_over_with_execute_model(
@@ -132,9 +165,11 @@ def test_a_rank_that_is_not_wanted(module: ModuleType, profiler: FakeProfiler, t
 
 
 def test_a_failure_is_said_once_and_ends_the_profiling(
-    module: ModuleType, installed: vllm.Installation, monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    installed: vllm.Installation,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     def broken(wrapper: Any) -> Any:
         raise AttributeError("no rank")
 
@@ -152,14 +187,18 @@ def test_a_failure_is_said_once_and_ends_the_profiling(
         ("", ""),
         (
             "three",
-            "nothing is profiled in process {pid}: 'three' does not name steps; write for example 20-22",
+            "nothing is profiled in process {pid}: FLAGSCALE_PERF_PROFILE_STEPS: 'three' does not name steps;"
+            " write for example 20-22",
         ),
     ],
 )
 def test_the_environment_switches_it_on(
-    steps: str, said: str, module: ModuleType, monkeypatch: pytest.MonkeyPatch,
+    steps: str,
+    said: str,
+    module: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     import os
 
     before = dict(vars(module.WorkerWrapperBase))
@@ -190,9 +229,12 @@ def test_mode(mode: str, graphs: str, expected: str) -> None:
 def test_rank_of_a_worker() -> None:
     """The third of four workers of the second of two replicas: tensor-parallel rank 0 of stage 1."""
     parallel = SimpleNamespace(
-        tensor_parallel_size=2, pipeline_parallel_size=2, data_parallel_size=2, data_parallel_rank=1,
+        tensor_parallel_size=2,
+        pipeline_parallel_size=2,
+        data_parallel_size=2,
+        data_parallel_rank=1,
         enable_expert_parallel=False,
-    )  # fmt: skip
+    )
     compilation = SimpleNamespace(mode=SimpleNamespace(name="NONE"))
     wrapper = SimpleNamespace(
         vllm_config=SimpleNamespace(parallel_config=parallel, compilation_config=compilation),

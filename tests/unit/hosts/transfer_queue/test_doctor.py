@@ -56,7 +56,10 @@ def test_what_is_there_and_what_is_missing_is_read_and_not_run(installed) -> Non
     ("environment", "begin"),
     [
         ({}, "switched off; TQ_TRACE_ENABLED=1"),
-        ({"TQ_TRACE_ENABLED": "maybe"}, "nothing is traced: TQ_TRACE_ENABLED='maybe' is neither on nor off"),
+        (
+            {"TQ_TRACE_ENABLED": "maybe"},
+            "nothing is traced: TQ_TRACE_ENABLED: 'maybe' is neither true nor false; write true or false",
+        ),
         (ON | {"VERL_LOGGING_LEVEL": "warn"}, "VERL_LOGGING_LEVEL=warn hides the lines"),
         ({"TQ_TRACE_ENABLED": "1"}, "VERL_LOGGING_LEVEL is not set, and its WARN hides the lines"),
         (ON | {"TRANSFER_QUEUE_ENABLE": "0"}, "TRANSFER_QUEUE_ENABLE=0"),

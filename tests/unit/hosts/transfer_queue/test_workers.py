@@ -14,7 +14,7 @@ from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.transfer_queue.workers import DE_DUPLICATION, patch_ray, variables, with_tracing
 from flagscale_perf.trace.options import TraceOptions
 
-OPTIONS = TraceOptions(trace=True, detail=False, directory=Path("/logs"), slow_ns=2_500_000)
+OPTIONS = TraceOptions(trace=True, detail=False, directory=Path("/logs"), slow_ms=2.5)
 SAID = {
     "TQ_TRACE_ENABLED": "1",
     "TQ_TRACE_DETAIL_ENABLED": "0",

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.profile.analysis.report import ProfileReport, report_of
+from flagscale_perf.profile.analysis.instrument import report_of
+from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.profile.analysis.source import Profile, read_profile
 from tests.profile_runs import make_profile
 

@@ -6,18 +6,37 @@ from typing import Any
 
 import pytest
 
-from flagscale_perf.profile.analysis.communication import Operation, RankCollectives, operations_of
+from flagscale_perf.profile.analysis.communication import (
+    Members,
+    Operation,
+    RankCollectives,
+    label_of,
+    operations_of,
+)
+from flagscale_perf.profile.groups import Group
 
 TP = "TENSOR_MODEL_PARALLEL_GROUP 0-1"
 
 
 def collective(start_ns: int, total_ns: int, **changed: Any) -> dict[str, Any]:
     made = {
-        "window": 1, "step": 2, "phase": "forward", "module": "layers.0", "start_ns": start_ns,
-        "total_ns": total_ns, "op": "gloo:all_reduce", "call": "c10d::allreduce_", "group": TP,
-        "group_size": 2, "sequence": 5, "ordinal": 0, "peer": None, "is_send": None, "size_bytes": 4000,
+        "window": 1,
+        "step": 2,
+        "phase": "forward",
+        "module": "layers.0",
+        "start_ns": start_ns,
+        "total_ns": total_ns,
+        "op": "gloo:all_reduce",
+        "call": "c10d::allreduce_",
+        "group": TP,
+        "group_size": 2,
+        "sequence": 5,
+        "ordinal": 0,
+        "peer": None,
+        "is_send": None,
+        "size_bytes": 4000,
         "exposed_ns": total_ns,
-    }  # fmt: skip
+    }
     return made | changed
 
 
@@ -42,14 +61,17 @@ def test_who_comes_first_waits_for_the_last() -> None:
     """Rank 0 comes at 100, rank 1 at 400; rank 0 has its result at 600, rank 1 at 650."""
     [found] = operations_of(job([collective(100, 500)], [collective(400, 250)]))
     assert (found.label, found.operation, found.size, found.size_bytes, found.sequence) == (
-        "TP", "all_reduce", 2, 4000, 5,
-    )  # fmt: skip
+        "TP",
+        "all_reduce",
+        2,
+        4000,
+        5,
+    )
     assert (found.transfer_ns, found.split_by, found.late_ns) == (200, "clock", 300)
     assert [(s.wait_ns, s.tail_ns, s.exposed_wait_ns, s.is_last) for s in found.sides] == [
         (300, 0, 300, False),
         (0, 50, 0, True),
     ]
-    assert (found.algbw_gb_per_s, found.busbw_gb_per_s) == (20.0, 20.0)
 
 
 def test_of_several_clocks_the_shortest_time_is_the_transfer() -> None:
@@ -64,7 +86,7 @@ def test_of_several_clocks_the_shortest_time_is_the_transfer() -> None:
 
 def test_without_all_its_ranks_nothing_is_split() -> None:
     [found] = operations_of(job([collective(100, 500)], []))
-    assert (found.transfer_ns, found.split_by, waits(found), found.busbw_gb_per_s) == (None, "", [None], None)
+    assert (found.transfer_ns, found.split_by, waits(found)) == (None, "", [None])
 
 
 def test_groups_of_one_name_are_apart_and_a_sequence_is_the_groups_own() -> None:
@@ -79,8 +101,10 @@ def test_groups_of_one_name_are_apart_and_a_sequence_is_the_groups_own() -> None
         )
     )
     assert [(each.group, each.sequence, len(each.sides)) for each in found] == [
-        (TP, 5, 2), (other, 5, 2), (TP, 6, 2),
-    ]  # fmt: skip
+        (TP, 5, 2),
+        (other, 5, 2),
+        (TP, 6, 2),
+    ]
 
 
 def test_without_a_sequence_the_ordinal_in_the_window_matches() -> None:
@@ -103,7 +127,6 @@ def test_a_receiver_that_waits_is_a_bubble_and_a_sender_that_waits_back_pressure
     first, second = operations_of(job([early, held], [late, taken]))
     assert (first.operation, first.transfer_ns, waits(first)) == ("send_recv", 50, [450, 0])
     assert (second.transfer_ns, waits(second)) == (100, [300, 0])
-    assert first.busbw_gb_per_s == 80.0
 
 
 def test_a_message_that_was_kept_has_the_receivers_time() -> None:
@@ -132,3 +155,53 @@ def test_a_peer_is_the_rank_in_its_group(peer: int | None) -> None:
     )
     assert [side.rank for side in found.sides] == [0, 2]
     assert found.transfer_ns == 50
+
+
+@pytest.mark.parametrize(
+    ("group", "label"),
+    [
+        ("TENSOR_MODEL_PARALLEL_GROUP 0-1", "TP"),
+        ("PIPELINE_MODEL_PARALLEL_GROUP 0-2/2", "PP"),
+        ("DATA_PARALLEL_GROUP_WITH_CP 0-7", "DP"),
+        ("EXPERT_MODEL_PARALLEL_GROUP 0-7", "EP"),
+        ("CONTEXT_PARALLEL_GROUP 0-1", "CP"),
+        ("MODEL_PARALLEL_GROUP 0-3", "TP+PP"),
+        ("TENSOR_AND_DATA_PARALLEL_GROUP 0-3", "TP+DP"),
+        ("tp:0 0-1", "TP"),
+        ("default_pg 0-1", "world"),
+        ("group#7 0-1", "group#7"),
+    ],
+)
+def test_labels(group: str, label: str) -> None:
+    assert label_of(group) == label
+
+
+def place(tensor: int, pipeline: int) -> dict[str, int | None]:
+    return {
+        "tensor": tensor,
+        "tensor_size": 2,
+        "pipeline": pipeline,
+        "pipeline_size": 2,
+        "data": None,
+        "world_size": 4,
+    }
+
+
+def test_a_group_that_nobody_names_is_that_of_the_ranks_place() -> None:
+    members = Members({0: place(0, 0), 1: place(1, 0), 2: place(0, 1), 3: place(1, 1)})
+    assert members.group_of(3, "", is_point_to_point=False) == Group("tp", (2, 3))
+    assert members.group_of(3, "", is_point_to_point=True) == Group("pp", (1, 3))
+    assert members.group_of(3, "X 1,3", is_point_to_point=True) == Group("X", (1, 3))
+
+
+def test_where_not_all_ranks_were_recorded_they_are_not_known() -> None:
+    assert Members({0: place(0, 0)}).group_of(0, "", False) == Group("tp")
+    assert Members({0: {"world_size": 2}}).group_of(0, "", True) == Group("world", (0, 1))
+    assert Members({}).group_of(0, "", True) == Group("world")
+
+
+def test_peers() -> None:
+    group = Group("PP", (4, 6, 9))
+    assert [Members.peer_of(4, group, peer) for peer in (2, None, 7)] == [9, None, None]
+    assert Members.peer_of(4, Group("PP", (4, 6)), None) == 6
+    assert Members.peer_of(4, Group("PP"), 1) is None

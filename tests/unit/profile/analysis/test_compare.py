@@ -42,11 +42,31 @@ def _run(
         for process in processes:
             for number in range(steps):
                 start, took = number * 500, round(own_ms * source.lognormvariate(0, 0.02) * MS)
-                job.step(process, start, own_ms + 5, own_ms - 5, 0, 10, 0, 0, 0, phase=phase,
-                         iteration=20 + 2 * number, tokens=tokens)  # fmt: skip
+                job.step(
+                    process,
+                    start,
+                    own_ms + 5,
+                    own_ms - 5,
+                    0,
+                    10,
+                    0,
+                    0,
+                    0,
+                    phase=phase,
+                    iteration=20 + 2 * number,
+                    tokens=tokens,
+                )
                 if clean:
-                    job.step(process, start + 200, 0, total_ns=took, phase=phase, is_profiled=0,
-                             iteration=21 + 2 * number, tokens=tokens)  # fmt: skip
+                    job.step(
+                        process,
+                        start + 200,
+                        0,
+                        total_ns=took,
+                        phase=phase,
+                        is_profiled=0,
+                        iteration=21 + 2 * number,
+                        tokens=tokens,
+                    )
             for layer in LAYERS:
                 products = 20 + (more if layer == LAYERS[1] else 0)
                 for op, ms in ((MATMUL, products), (SILU, 10)):
@@ -133,9 +153,15 @@ def test_each_kind_of_step_is_judged_and_the_slower_one_decides(tmp_path: Path) 
     assert found.gate.outcome == "slower"
     others = {row.name: row.verdict for row in found.phases if "prefill" in row.name}
     assert others.pop("a clean prefill step") == "undecided"
-    assert set(others) == {"prefill, layer 0", "prefill, layer 1", "prefill, layer 2", "prefill, kind matmul",
-                           "prefill, kind activation", "prefill, kind host",
-                           "prefill, outside of modules"}  # fmt: skip
+    assert set(others) == {
+        "prefill, layer 0",
+        "prefill, layer 1",
+        "prefill, layer 2",
+        "prefill, kind matmul",
+        "prefill, kind activation",
+        "prefill, kind host",
+        "prefill, outside of modules",
+    }
     same = compare([base], [_run(tmp_path / "again", {"prefill": 20, "decode": 0}, seed=3)], CompareOptions())
     assert same.basis == "clean prefill step"  # that with the most time, where none is worse
 

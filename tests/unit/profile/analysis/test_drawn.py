@@ -21,16 +21,23 @@ def test_layers_against_kinds_of_work_and_modules(found: ProfileReport) -> None:
     assert isinstance(modules, HeatMap)
     assert kinds.rows == ["embed_tokens", "layer 0", "layer 1", "outside"]
     assert [layer.label for layer in kinds.layers] == [
-        "whole train step", "forward", "backward", "optimizer", "other", "rank 0", "rank 1",
-    ]  # fmt: skip
+        "whole train step",
+        "forward",
+        "backward",
+        "optimizer",
+        "other",
+        "rank 0",
+        "rank 1",
+    ]
     by_label = {layer.label: layer.values for layer in kinds.layers}
     assert by_label["whole train step"][1][0] == 36.5
     assert by_label["rank 0"][1][0] == 35
     assert by_label["rank 1"][1][0] == 38
     assert by_label["backward"][0][0] is None
     assert (modules.rows, modules.columns) == (
-        ["layer 0", "layer 1"], ["self_attn.q_proj", "self_attn", "mlp", "(layer)"],
-    )  # fmt: skip
+        ["layer 0", "layer 1"],
+        ["self_attn.q_proj", "self_attn", "mlp", "(layer)"],
+    )
 
 
 def test_operators_by_the_part_of_the_step(found: ProfileReport) -> None:
@@ -38,8 +45,9 @@ def test_operators_by_the_part_of_the_step(found: ProfileReport) -> None:
     assert isinstance(kinds, Waterfall)
     first = kinds.lanes[0]
     assert (first.label, [(part.label, part.value) for part in first.parts]) == (
-        "matmul", [("forward", 26.5), ("backward", 35.0)],
-    )  # fmt: skip
+        "matmul",
+        [("forward", 26.5), ("backward", 35.0)],
+    )
 
 
 def test_the_roofline_has_logarithmic_scales(found: ProfileReport) -> None:
@@ -51,8 +59,10 @@ def test_the_roofline_has_logarithmic_scales(found: ProfileReport) -> None:
     assert (matmul.y[1], attention.y) == (90, [20])
 
 
-def test_memory_is_that_of_the_rank_with_the_highest_peak(found: ProfileReport) -> None:
-    assert drawn.memory_by_place(found) == {"layer 0": (3e6, 2e6, 9e6), "layer 1": (1e6, 2e6, 7e6)}
+def test_memory_of_a_module_stands_below_that_of_what_contains_it(found: ProfileReport) -> None:
+    (chart,) = drawn.memory(found)
+    assert isinstance(chart, Waterfall)
+    assert [lane.label for lane in chart.lanes] == ["layer 0", "layer 1"]
 
 
 def test_the_longest_modules_have_a_colour_for_each_kind_and_one_for_the_rest(found: ProfileReport) -> None:

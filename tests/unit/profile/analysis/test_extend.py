@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.profile.analysis import blocks, extend
-from flagscale_perf.profile.analysis.report import report_of
+from flagscale_perf.profile.analysis.instrument import report_of
 from flagscale_perf.profile.analysis.source import Profile
 from flagscale_perf.report import text
 from flagscale_perf.spine.errors import PerfError

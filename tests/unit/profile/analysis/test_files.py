@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from flagscale_perf.profile.analysis import blocks, files
+from flagscale_perf.profile.analysis.instrument import read_report
 from flagscale_perf.profile.analysis.report import ProfileReport
+from flagscale_perf.profile.records import Sort
 from tests.golden import golden
+from tests.profile_runs import make_profile
 
 
 def test_layers_and_modules_in_the_requirements_keys(found: ProfileReport) -> None:
@@ -16,8 +20,8 @@ def test_layers_and_modules_in_the_requirements_keys(found: ProfileReport) -> No
     attention = content["layer_breakdown"]["model.layers.0.self_attn"]
     assert attention == {
         "total_time": pytest.approx(0.096),  # 73 matmul, 10 attention and 13 all-reduce of a mean rank
-        "avg_time": pytest.approx(0.048),
-        "count": 2,
+        "avg_time": None,
+        "count": 0,  # no row of its own Python
         "operations": {
             "linear_qkv": pytest.approx(0.073),
             "attention_compute": pytest.approx(0.010),
@@ -25,8 +29,29 @@ def test_layers_and_modules_in_the_requirements_keys(found: ProfileReport) -> No
         },
     }
     assert content["operation_breakdown"]["matmul"]["total_time"] == pytest.approx(0.123)
-    assert content["count_unit"].startswith("profiled steps in layer_breakdown")
+    assert content["count_unit"].startswith("calls of a module in layer_breakdown")
     assert (content["unit"], content["residual"], content["steps"]) == ("s", {"train": 0.004}, {"train": 2})
+
+
+def test_a_modules_calls_are_counted_however_many_a_step_has(tmp_path: Path) -> None:
+    job = make_profile()
+    for process in (1, 2):
+        for phase, calls in (("forward", 6), ("recompute", 4)):
+            job.row(process, (phase, "model.layers.0.self_attn", Sort.HOST, "", calls, 0, None, None))
+    attention = files.analysis_report(read_report(job.write(tmp_path)))["layer_breakdown"][
+        "model.layers.0.self_attn"
+    ]
+    assert (attention["count"], attention["avg_time"]) == (10, pytest.approx(0.0096))
+
+
+def test_a_call_on_each_rank_is_one_call_of_a_mean_rank(tmp_path: Path) -> None:
+    job = make_profile()
+    for process in (1, 2):
+        job.row(process, ("forward", "model.layers.0.self_attn", Sort.HOST, "", 3, 0, None, None))
+    attention = files.analysis_report(read_report(job.write(tmp_path)))["layer_breakdown"][
+        "model.layers.0.self_attn"
+    ]
+    assert attention["count"] == 3
 
 
 def test_collectives_in_the_requirements_keys(found: ProfileReport) -> None:
@@ -35,11 +60,15 @@ def test_collectives_in_the_requirements_keys(found: ProfileReport) -> None:
     assert content["comm_percentage"] == pytest.approx(100 * 23 / 202)
     assert content["by_operation_type"] == {
         "all_reduce": {
-            "count": 4, "total_time": pytest.approx(0.023), "total_bytes": 4e6,
-            "wait_time": pytest.approx(0.003), "transfer_time": pytest.approx(0.020), "hidden_time": 0,
+            "count": 4,
+            "total_time": pytest.approx(0.023),
+            "total_bytes": 4e6,
+            "wait_time": pytest.approx(0.003),
+            "transfer_time": pytest.approx(0.020),
+            "hidden_time": 0,
             "avg_bandwidth_gbps": pytest.approx(0.2),  # 4 MB in 4, 5, 6 and 5 ms
         }
-    }  # fmt: skip
+    }
 
 
 def test_the_whole_has_both(found: ProfileReport) -> None:

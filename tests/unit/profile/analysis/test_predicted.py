@@ -20,10 +20,14 @@ WORK = [
 ]
 FOUND = Prediction(
     setup=Setup("configs/toy", 2, 4096, "bfloat16", is_foreach=True),
-    parameters=4 * GB, parameter_bytes=8 * GB, gradient_bytes=8 * GB, optimizer_bytes=16 * GB,
-    at_peak={"parameters": 8 * GB, "optimizer": 24 * GB, "gradients": 8 * GB}, work=WORK,
+    parameters=4 * GB,
+    parameter_bytes=8 * GB,
+    gradient_bytes=8 * GB,
+    optimizer_bytes=16 * GB,
+    at_peak={"parameters": 8 * GB, "optimizer": 24 * GB, "gradients": 8 * GB},
+    work=WORK,
     flops_calculator=12 * 10**12,
-)  # fmt: skip
+)
 CARD = Card("A card", 1e15, 4e12, 80 * GB, "its datasheet")
 
 
@@ -50,8 +54,9 @@ def test_layers_that_need_the_same_stand_in_one_row() -> None:
     ]
     text = render(report_of(replace(FOUND, work=layers), None))
     assert [line.split("  ")[1] for line in text.splitlines() if "layer" in line and "FLOP" in line] == [
-        "layers 0 to 2, each", "layer 3",
-    ]  # fmt: skip
+        "layers 0 to 2, each",
+        "layer 3",
+    ]
 
 
 def test_a_roof_that_is_not_known_leaves_the_floor_out() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
-from flagscale_perf.profile.analysis.report import ProfileReport, report_of
+import pytest
+
+from flagscale_perf.profile.analysis.instrument import report_of
+from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.profile.analysis.source import Profile
 
 
@@ -26,3 +29,14 @@ def test_all_of_it_as_json(found: ProfileReport) -> None:
 def test_nothing_was_profiled(nothing: Profile) -> None:
     found = report_of(nothing)
     assert (found.main, found.has_rows, found.as_dict()["steps"]) == (None, False, {})
+
+
+def test_every_threshold_is_shown_known_or_not(found: ProfileReport) -> None:
+    assert [(one.name, one.value, one.verdict) for one in found.verdicts] == [
+        ("TP efficiency, at most", pytest.approx(1 - 46 / 404), "excellent"),  # 26 + 20 of 4 steps' 404 ms
+        ("PP efficiency, at most", None, None),
+        ("P2P", None, None),
+        ("memory bandwidth", 10.0, "improve"),
+        ("NVLink utilisation", None, None),
+    ]
+    assert found.verdicts[1].remark == "no pipeline was recorded"

@@ -19,8 +19,10 @@ def test_work_is_measured_against_the_lower_roof(profile: Profile) -> None:
     silu = points["layer 1 activation"]  # 24 MB in 3 ms
     assert (silu.flop_per_s, silu.roof_share, silu.bound) == (None, pytest.approx(0.8), "memory")
     assert [point.label for point in drawn(list(points.values()))] == [
-        "layer 0 matmul", "layer 1 matmul", "layer 0 attention",
-    ]  # fmt: skip
+        "layer 0 matmul",
+        "layer 1 matmul",
+        "layer 0 attention",
+    ]
 
 
 def test_without_roofs_only_speeds_are_known(profile: Profile) -> None:

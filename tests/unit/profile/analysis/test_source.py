@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flagscale_perf.profile.analysis.source import UNKNOWN, Profile, read_profile
+from flagscale_perf.profile.records import DelayRecord
 from flagscale_perf.spine.peers.records import ProcessRecord
 from tests.profile_runs import MS, make_profile, make_profile_header
 
@@ -13,8 +14,11 @@ def test_ranks_have_columns_with_names(profile: Profile) -> None:
     first = profile.ranks[0]
     assert [rank.title for rank in profile.ranks] == ["rank 0", "rank 1"]
     assert (first.place["host"], first.place["model"], first.place["tensor"], first.place["expert"]) == (
-        "megatron", "GPTModel", 0, None,
-    )  # fmt: skip
+        "megatron",
+        "GPTModel",
+        0,
+        None,
+    )
     assert first.rows["module"][:2].tolist() == ["model.embed_tokens", "model.layers.0.self_attn.q_proj"]
     assert first.rows["self_ns"].sum() == 198 * MS
     assert first.profiled["total_ns"].tolist() == [100 * MS, 102 * MS]
@@ -39,11 +43,23 @@ def test_how_the_run_ended_and_what_is_lost(tmp_path: Path) -> None:
     assert (profile.state, profile.lost) == ("killed", 2)
 
 
+def test_steps_that_an_earlier_version_slowed_down_are_read_past(tmp_path: Path) -> None:
+    job = make_profile()
+    profile = read_profile(job.write(tmp_path))
+    job.records.append(DelayRecord(1, 4001, 9, 0, 12 * MS, 0, 0, 0, 0, 5 * MS, 5 * MS, 1))
+    earlier = read_profile(job.write(tmp_path))
+    assert (earlier.reading.skipped, earlier.reading.records.pop("profile_delay")) == (0, 1)
+    assert earlier.reading.records == profile.reading.records
+
+
 def test_another_machines_ranks_are_put_on_one_clock(tmp_path: Path) -> None:
     path = make_profile().write(tmp_path)
     header = make_profile_header(
-        "20240129_103001", host="node1", boot_id="b", start_mono_ns=1000 * MS,
-    )  # fmt: skip
+        "20240129_103001",
+        host="node1",
+        boot_id="b",
+        start_mono_ns=1000 * MS,
+    )
     make_profile(world_size=4).write(tmp_path, header)
     profile = read_profile(path)
     assert profile.machines == ["node0", "node1"]

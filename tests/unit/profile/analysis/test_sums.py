@@ -11,9 +11,13 @@ def test_the_parts_of_a_step_make_the_step(profile: Profile) -> None:
     sums = sums_of(profile)["train"]
     first, second = sums.books.values()
     assert first.parts == {
-        "operators": 70 * MS, "outside": 6 * MS, "communication": 13 * MS, "host": 7 * MS, "engine": 3 * MS,
+        "operators": 70 * MS,
+        "outside": 6 * MS,
+        "communication": 13 * MS,
+        "host": 7 * MS,
+        "engine": 3 * MS,
         "residual": 2 * MS,
-    }  # fmt: skip
+    }
     assert first.total == sum(first.parts.values()) == 101 * MS
     assert first.rows == 99 * MS
     assert second.communication == 10 * MS
@@ -25,8 +29,15 @@ def test_by_layer_and_kind(profile: Profile) -> None:
     sums = sums_of(profile)["train"]
     assert [place.name for place in sums.places] == ["embed_tokens", "layer 0", "layer 1", "outside"]
     assert sums.kinds == [
-        "matmul", "attention", "activation", "embedding", "optimizer", "communication", "host", "engine",
-    ]  # fmt: skip
+        "matmul",
+        "attention",
+        "activation",
+        "embedding",
+        "optimizer",
+        "communication",
+        "host",
+        "engine",
+    ]
     amounts = sums.by_place(lambda cell: (cell.place.name, cell.kind))
     matmul = amounts["layer 0", "matmul"]  # (30 + 40 + 36 + 40) / 2 steps / 2 ranks
     assert (matmul.self_ns, matmul.runs, matmul.flops) == (36.5 * MS, 3, 2_250_000_000)

@@ -29,7 +29,7 @@ def test_each_run_with_its_step(tmp_path: Path) -> None:
     assert list(missing(found)) == [
         "rank 0: a window has sums of its operators alone",
         "rank 1: a window has sums of its operators alone",
-    ]  # fmt: skip
+    ]
 
 
 def test_a_file_that_is_gone_is_said(tmp_path: Path) -> None:

@@ -26,22 +26,45 @@ def test_one_line_for_a_ranks_operations_of_one_sort() -> None:
     )
     operations = operations_of(ranks)
     zero = Waits(
-        rank=0, label="TP", group=TP, operation="all_reduce", op="gloo:all_reduce", runs=3, split=2,
-        size_bytes=8000, total_ns=700, wait_ns=300, transfer_ns=400, tail_ns=0, exposed_ns=700,
-        exposed_wait_ns=300, lasts=1, late_ns=100, naive_gb_per_s=8000 / 700, algbw_gb_per_s=20.0,
+        rank=0,
+        label="TP",
+        group=TP,
+        operation="all_reduce",
+        op="gloo:all_reduce",
+        runs=3,
+        split=2,
+        size_bytes=8000,
+        total_ns=700,
+        wait_ns=300,
+        transfer_ns=400,
+        tail_ns=0,
+        exposed_ns=700,
+        exposed_wait_ns=300,
+        lasts=1,
+        late_ns=100,
+        naive_gb_per_s=8000 / 700,
+        algbw_gb_per_s=20.0,
         busbw_gb_per_s=20.0,
-    )  # fmt: skip
+    )
     assert waits_of(operations) == [
         zero,
         zero._replace(
-            rank=1, runs=2, total_ns=550, wait_ns=100, tail_ns=50, exposed_ns=550, exposed_wait_ns=100,
-            late_ns=300, naive_gb_per_s=8000 / 550,
+            rank=1,
+            runs=2,
+            total_ns=550,
+            wait_ns=100,
+            tail_ns=50,
+            exposed_ns=550,
+            exposed_wait_ns=100,
+            late_ns=300,
+            naive_gb_per_s=8000 / 550,
         ),
-    ]  # fmt: skip
+    ]
     lates = lates_of(operations)
     assert [(late.rank, late.phase, late.module, late.lasts, late.operations) for late in lates] == [
-        (1, "forward", "layers.0", 1, 2), (0, "forward", "layers.0", 1, 2),
-    ]  # fmt: skip
+        (1, "forward", "layers.0", 1, 2),
+        (0, "forward", "layers.0", 1, 2),
+    ]
     assert [(late.late_ns, late.waits_ns, late.alone_ns, late.worst.sequence) for late in lates] == [
         (300, 300, [200], 5),
         (100, 100, [-200], 6),
@@ -51,23 +74,34 @@ def test_one_line_for_a_ranks_operations_of_one_sort() -> None:
 def test_who_comes_late_because_of_another_is_not_to_blame() -> None:
     """Rank 1 is 300 late to its group; so rank 0, which waits for it, is late to rank 2 in another one."""
     first, second = "TENSOR_MODEL_PARALLEL_GROUP 0-1", "DATA_PARALLEL_GROUP 0/2"
-    lates = lates_of(operations_of(job(
-        [collective(100, 500, group=first), collective(700, 100, group=second)],
-        [collective(400, 200, group=first)],
-        [collective(400, 400, group=second)],
-        clocks="aaa",
-    )))  # fmt: skip
+    lates = lates_of(
+        operations_of(
+            job(
+                [collective(100, 500, group=first), collective(700, 100, group=second)],
+                [collective(400, 200, group=first)],
+                [collective(400, 400, group=second)],
+                clocks="aaa",
+            )
+        )
+    )
     assert {late.rank: (late.waits_ns, late.alone_ns, late.most_ns) for late in lates} == {
-        1: (300, [300], [300]), 0: (300, [-300], [0]),
-    }  # fmt: skip
+        1: (300, [300], [300]),
+        0: (300, [-300], [0]),
+    }
 
 
 def test_several_ranks_that_wait_for_one_lose_the_step_once() -> None:
     group = "TENSOR_MODEL_PARALLEL_GROUP 0-2"
     early = [collective(100, 500, group=group, group_size=3) for _ in range(2)]
-    (late,) = lates_of(operations_of(job(
-        *([one] for one in early), [collective(400, 200, group=group, group_size=3)], clocks="aaa",
-    )))  # fmt: skip
+    (late,) = lates_of(
+        operations_of(
+            job(
+                *([one] for one in early),
+                [collective(400, 200, group=group, group_size=3)],
+                clocks="aaa",
+            )
+        )
+    )
     assert (late.rank, late.waits_ns, late.alone_ns) == (2, 600, [300])
 
 

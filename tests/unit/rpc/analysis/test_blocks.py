@@ -11,16 +11,15 @@ from flagscale_perf.analysis.blocks import Boxes, Report, Table, Waterfall
 from flagscale_perf.report import html, png, text
 from flagscale_perf.report import json as report_json
 from flagscale_perf.rpc.analysis.instrument import INSTRUMENT
-from flagscale_perf.rpc.traffic import Pass
 from tests.golden import golden
-from tests.rpc_sessions import REQUIREMENT_LOG, SMALL, llama_calls, make_call, make_served, write_run
+from tests.rpc_sessions import REQUIREMENT_LOG, SMALL, llama_calls, make_call, make_served, split, write_run
 
 
 @pytest.fixture
 def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Report:
     """Of a small model, so that the golden files are."""
     monkeypatch.chdir(tmp_path)
-    calls = llama_calls(SMALL, Pass(tokens=512))
+    calls = llama_calls(split(SMALL, 512))
     served = [make_served(call.number, method=call.method) for call in calls]
     return INSTRUMENT.report(write_run(Path(), [*calls, *served]))
 
@@ -47,8 +46,13 @@ def test_the_layer_falls_from_call_to_call(report) -> None:
     (fall,) = blocks_of(report, Waterfall)
     ends = [lane.start + sum(part.value or 0 for part in lane.parts) for lane in fall.lanes]
     assert [lane.label.split()[1] for lane in fall.lanes] == [
-        "BatchLinear", "Matmul", "Matmul", "BatchLinear", "BatchLinear", "BatchLinear",
-    ]  # fmt: skip
+        "BatchLinear",
+        "Matmul",
+        "Matmul",
+        "BatchLinear",
+        "BatchLinear",
+        "BatchLinear",
+    ]
     assert all(lane.start >= end for lane, end in zip(fall.lanes[1:], ends, strict=False))
     assert fall.span == pytest.approx(ends[-1])
 

@@ -11,10 +11,9 @@ from flagscale_perf.analysis.compare.compare import CompareOptions
 from flagscale_perf.analysis.compare.judge import FASTER, UNDECIDED, UNKNOWN
 from flagscale_perf.report import html, png, text
 from flagscale_perf.rpc.analysis.compare import compare, report_of
-from flagscale_perf.rpc.traffic import Pass, Stage
 from flagscale_perf.spine.errors import PerfError
 from tests.golden import golden
-from tests.rpc_sessions import llama_calls, make_call, write_run
+from tests.rpc_sessions import PREFILL, Moved, fused, llama_calls, make_call, split, write_run
 
 
 def run_of(directory: Path, name: str, calls, **facts) -> Path:
@@ -22,11 +21,11 @@ def run_of(directory: Path, name: str, calls, **facts) -> Path:
     return write_run(directory / name, calls, **facts)
 
 
-def noisy(run: Pass, seed: int, share: float = 0.02):
+def noisy(moved: Moved, seed: int, share: float = 0.02):
     """Calls whose times vary at random."""
     chance = random.Random(seed)
     calls = []
-    for call in llama_calls(run=run):
+    for call in llama_calls(moved):
         more = round(call.total_ns * share * chance.gauss(0, 1))
         calls.append(call._replace(total_ns=call.total_ns + more, server_ns=(call.server_ns or 0) + more))
     return calls
@@ -38,7 +37,7 @@ def compared(base: Path, new: Path, **options):
 
 def test_half_the_bytes_are_half_the_time_in_every_stage(tmp_path) -> None:
     base = run_of(tmp_path, "fp32", llama_calls())
-    new = run_of(tmp_path, "bf16", llama_calls(run=Pass(item_bytes=2)))
+    new = run_of(tmp_path, "bf16", llama_calls(split(item=2)))
     result = compared(base, new, noise=0.001)
     assert (result.whole.verdict, round(result.whole.share or 0, 3)) == (FASTER, -0.5)
     rows = {row.name: row for row in result.phases}
@@ -51,14 +50,14 @@ def test_half_the_bytes_are_half_the_time_in_every_stage(tmp_path) -> None:
 
 
 def test_the_same_twice_is_no_difference(tmp_path) -> None:
-    result = compared(*(run_of(tmp_path, str(seed), noisy(Pass(), seed)) for seed in (1, 2)))
+    result = compared(*(run_of(tmp_path, str(seed), noisy(PREFILL, seed)) for seed in (1, 2)))
     assert result.whole.verdict == UNDECIDED
     assert {row.verdict for row in result.phases} == {UNDECIDED}
 
 
 def test_a_fused_layer_is_compared_layer_by_layer(tmp_path) -> None:
-    fused = run_of(tmp_path, "fused", llama_calls(run=Pass(Stage.FUSED_LAYER)))
-    result = compared(run_of(tmp_path, "six", llama_calls()), fused)
+    new = run_of(tmp_path, "fused", llama_calls(fused()))
+    result = compared(run_of(tmp_path, "six", llama_calls()), new)
     assert (result.basis, result.iterations, result.whole.verdict) == ("layer", 16, FASTER)
     rows = {row.name: row.verdict for row in result.phases}
     assert rows["method fused_layer"] == rows["method Matmul"] == UNKNOWN  # only one side has it
@@ -68,8 +67,8 @@ def test_a_fused_layer_is_compared_layer_by_layer(tmp_path) -> None:
 
 def test_as_text_page_and_picture(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    base = run_of(Path(), "fp32", noisy(Pass(), 1))
-    new = run_of(Path(), "bf16", noisy(Pass(item_bytes=2), 2))
+    base = run_of(Path(), "fp32", noisy(PREFILL, 1))
+    new = run_of(Path(), "bf16", noisy(split(item=2), 2))
     report = report_of(compared(base, new, fail_if_slower=0.03))
     assert text.render(report) == golden("rpc_compare.txt")
     assert "BASE" in html.render(report) and png.render(report).startswith(b"\x89PNG")

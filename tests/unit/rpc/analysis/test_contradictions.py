@@ -10,7 +10,7 @@ import pytest
 from flagscale_perf.rpc.analysis import contradictions
 from flagscale_perf.rpc.analysis.columns import columns_of
 from flagscale_perf.rpc.analysis.contradictions import Contradictions
-from flagscale_perf.rpc.analysis.report import read_calls
+from flagscale_perf.rpc.analysis.instrument import read_calls
 from tests.rpc_sessions import FACTS, MS, US, make_call, make_served, write_run
 
 # `make_call` begins at 10 ms and has 1.4 ms at the server; `make_served` 1.2 in its parts, 1.5 in all.

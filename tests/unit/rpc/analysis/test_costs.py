@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flagscale_perf.rpc.analysis.costs import Costs
-from flagscale_perf.rpc.analysis.report import read_calls
+from flagscale_perf.rpc.analysis.instrument import read_calls
 from tests.rpc_sessions import FACTS, US, llama_calls, make_call, write_run
 
 
@@ -30,8 +30,10 @@ def test_a_byte_less_saves_what_a_byte_of_the_large_calls_costs(tmp_path) -> Non
 
 def test_what_waking_up_costs_in_earnest_is_no_cost_of_bytes(tmp_path) -> None:
     # Each call waits 0.3 ms more than the handshake's empty ones: twice as many bytes would not wait longer.
-    calls = [call._replace(wait_ns=call.wait_ns + 300 * US, total_ns=call.total_ns + 300 * US)
-             for call in llama_calls()]  # fmt: skip
+    calls = [
+        call._replace(wait_ns=call.wait_ns + 300 * US, total_ns=call.total_ns + 300 * US)
+        for call in llama_calls()
+    ]
     costs = costs_of(tmp_path, calls)
     assert costs.fixed() == exactly(400 * US)
     assert costs.saved_by_halving() == exactly((3328.02 * 2 + 3656.49 * 1.5) * 2**20 / 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from flagscale_perf.rpc.analysis.report import read_calls
+from flagscale_perf.rpc.analysis.instrument import read_calls
 from flagscale_perf.rpc.log import METHODS
 from tests.rpc_sessions import MS, REQUIREMENT_LOG, llama_calls, make_call, write_log, write_run
 
@@ -67,5 +67,5 @@ def test_the_last_session_of_a_log_counts(tmp_path) -> None:
 def test_all_of_it_is_json(tmp_path) -> None:
     content = json.loads(json.dumps(read_calls(write_run(tmp_path, llama_calls())).as_dict()))
     assert content["overall"]["calls"] == 98
-    assert [each["name"] for each in content["findings"]][0] == "unfused_attention"
+    assert [each["name"] for each in content["findings"]][0] == "half_precision"
     assert round(sum(stage["share"] for stage in content["overall"]["stages"].values()), 9) == 1

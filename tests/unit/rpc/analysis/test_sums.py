@@ -12,8 +12,10 @@ from tests.rpc_sessions import make_call
 
 def test_a_batch_adds_what_its_calls_add_one_by_one() -> None:
     calls = [
-        make_call(1), make_call(2, method="Matmul", status=4, server_ns=None), make_call(3, queue_ns=None),
-    ]  # fmt: skip
+        make_call(1),
+        make_call(2, method="Matmul", status=4, server_ns=None),
+        make_call(3, queue_ns=None),
+    ]
     by_batch, one_by_one = CallTotals(), CallTotals()
     add_batch(by_batch, columns_of(calls))
     for call in calls:

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Span
 from flagscale_perf.rpc.analysis.timeline import timeline
 from tests.rpc_sessions import MS, US, make_call, make_served, make_session
 
 
 def spans(*records) -> list[Span]:
-    return [item for item in timeline(make_session()).items(records) if isinstance(item, Span)]
+    session = cast(Session, SimpleNamespace(header=make_session()))
+    return [item for item in timeline(session).items(records) if isinstance(item, Span)]
 
 
 def test_stages_lie_end_to_end_in_their_call() -> None:
     call, *stages = spans(make_call(1))
     assert (call.name, call.start_ns, call.end_ns) == ("BatchLinear", 10 * MS, 20 * MS)
     assert [stage.name for stage in stages] == [
-        "serialize", "send", "wait", "queue", "server", "receive", "deserialize",
-    ]  # fmt: skip
+        "serialize",
+        "send",
+        "wait",
+        "queue",
+        "server",
+        "receive",
+        "deserialize",
+    ]
     assert stages[0].start_ns == call.start_ns and stages[-1].end_ns == call.end_ns - 500 * US
     assert all(one.end_ns == other.start_ns for one, other in zip(stages, stages[1:], strict=False))
 

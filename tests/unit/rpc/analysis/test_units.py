@@ -5,17 +5,15 @@ from __future__ import annotations
 import pytest
 
 from flagscale_perf.rpc.analysis.units import CALL, LAYER, MAX_UNITS, read_units
-from flagscale_perf.rpc.traffic import Pass, Stage
 from flagscale_perf.spine.errors import PerfError
-from tests.rpc_sessions import LLAMA_1B, MS, llama_calls, make_call, write_log, write_run
+from tests.rpc_sessions import MS, fused, llama_calls, make_call, split, write_log, write_run
 
 
 def decoding(tokens: int):
     """A prefill and some tokens behind it, whose calls grow with the cache."""
-    calls = llama_calls(LLAMA_1B)
+    calls = llama_calls()
     for token in range(tokens):
-        run = Pass(tokens=1, cached=1024 + token)
-        calls += llama_calls(LLAMA_1B, run, first=len(calls) + 1)
+        calls += llama_calls(split(tokens=1, cached=1024 + token), first=len(calls) + 1)
     return calls
 
 
@@ -31,7 +29,7 @@ def test_layers_of_every_pass_are_found_and_their_parts_add_up(tmp_path) -> None
 
 
 def test_a_fused_layer_is_one_call(tmp_path) -> None:
-    read = read_units(write_run(tmp_path, llama_calls(run=Pass(Stage.FUSED_LAYER))), warmup=0)
+    read = read_units(write_run(tmp_path, llama_calls(fused())), warmup=0)
     assert (read.kind, len(read.units), read.units[0].calls) == (LAYER, 16, 1)
 
 

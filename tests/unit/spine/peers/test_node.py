@@ -3,57 +3,83 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from flagscale_perf.spine.peers.node import KILLED, Gone, News, Node
-from flagscale_perf.spine.peers.search import Peer
-from flagscale_perf.spine.processes import process_stat
+from flagscale_perf.spine.jsonl import dump
+from flagscale_perf.spine.peers import node as node_module
+from flagscale_perf.spine.peers.handover import UNSAID, Door, Source, Visitor
+from flagscale_perf.spine.peers.node import Gone, News, Node
 from flagscale_perf.spine.ring import Ring
 from tests.fakes import make_event
 from tests.toy_peers import TOYS, Toy, ToySum, make_toy, number
 
+SINCE_NS = 1000
 
-class FakeSearch:
-    """Finds what the test has laid down."""
+
+class FakeDoor:
+    """Lets in whom the test sends."""
 
     def __init__(self) -> None:
-        self.new: list[Peer[Toy]] = []
-        self.is_over, self.missing = False, 0
+        self.new: list[Visitor] = []
 
-    def look(self, now_ns: int) -> list[Peer[Toy]]:
-        found, self.new = self.new, []
-        return found
+    def visitors(self) -> list[Visitor]:
+        come, self.new = self.new, []
+        return come
+
+    def close(self) -> None:
+        assert not self.new
 
 
 class Beside:
     """A node of the processes "1", "2", ... with rings of this process."""
 
     def __init__(self) -> None:
-        self.search = FakeSearch()
+        self.door = FakeDoor()
         self.watched: list[int] = []
         self.rings: list[Ring] = []
-        self.node: Node[Toy, ToySum] = Node(TOYS, self.search, self.watched.append)  # type: ignore[arg-type]
+        self.ends: list[socket.socket] = []
+        self.node: Node[Toy, ToySum] = Node(TOYS, "a key", 3, SINCE_NS, self.watched.append)
 
-    def join(self, alive: bool = True) -> Ring:
+    def join(self, alive: bool = True, owner: object = None) -> Ring:
         ring = Ring.create(64)
         assert ring.fd is not None
         self.rings.append(ring)
-        name, stat = str(len(self.rings)), process_stat(os.getpid())
-        assert stat is not None
+        ring.producer = dump(make_toy(str(len(self.rings))) if owner is None else owner)
         pid = os.getpid() if alive else 2**22 + 1  # more than there can be
-        other_end = Ring.attach(os.dup(ring.fd))
-        self.search.new.append(Peer(name, pid, stat.start_ticks, make_toy(name), other_end))
+        here, there = socket.socketpair()
+        here.setblocking(False)
+        self.ends.append(here)
+        self.door.new.append(Visitor(pid, os.dup(ring.fd), there))
         return ring
+
+    def words(self) -> list[bytes | None]:
+        """What each process has been sent; b"" for a connection that has just ended, None for nothing."""
+        return [_word(end) for end in self.ends]
+
+
+def _word(end: socket.socket) -> bytes | None:
+    try:
+        return end.recv(9)
+    except BlockingIOError:
+        return None
+
+
+@pytest.fixture(autouse=True)
+def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_module, "GRACE_NS", 0)
 
 
 @pytest.fixture
-def beside() -> Iterator[Beside]:
+def beside(monkeypatch: pytest.MonkeyPatch) -> Iterator[Beside]:
     made = Beside()
+    monkeypatch.setattr(Door, "open", lambda key: made.door)
     yield made
     made.node.close()
+    for end in made.ends:
+        end.close()
     for fd in made.watched:
         os.close(fd)
     for ring in made.rings:
@@ -65,7 +91,7 @@ def put(ring: Ring, *values: int) -> None:
         ring.put(number(value))
 
 
-def test_who_is_found_is_reported_and_its_records_folded(beside: Beside) -> None:
+def test_who_has_come_is_reported_and_its_records_folded(beside: Beside) -> None:
     ring = beside.join()
     put(ring, 1, 2, 3)
     assert beside.node.cycle(counts_dead=True) == News([make_toy("1")], [ToySum("1", 3)])
@@ -78,7 +104,7 @@ def test_who_is_found_is_reported_and_its_records_folded(beside: Beside) -> None
 def test_an_announced_end_gives_the_rest_and_is_no_death(beside: Beside) -> None:
     ring = beside.join(alive=False)
     put(ring, 1)
-    ring.close("completed", 1)
+    ring.close("completed", SINCE_NS)
     news = beside.node.cycle(counts_dead=True)
     assert (news.items, news.gone, beside.node.is_over) == ([ToySum("1", 1)], [], True)
     assert beside.node.close() == News()
@@ -88,11 +114,11 @@ def test_who_ends_while_it_is_looked_at_has_not_died(beside: Beside, monkeypatch
     ring = beside.join()
     put(ring, 1)
 
-    def goes(peer: Any) -> bool:
-        ring.close("completed", 1)
+    def goes(source: Source) -> bool:
+        ring.close("completed", SINCE_NS)
         return False
 
-    monkeypatch.setattr(Peer, "is_running", goes)
+    monkeypatch.setattr(Source, "_is_running", goes)
     news = beside.node.cycle(counts_dead=True)
     assert (news.gone, news.items, beside.node.is_over) == ([], [ToySum("1", 1)], True)
 
@@ -101,7 +127,7 @@ def test_a_death_is_reported_once_with_how_far_it_got(beside: Beside) -> None:
     put(beside.join(alive=False), 1, 2, 3)
     beside.join()
     news = beside.node.cycle(counts_dead=True)
-    assert (news.gone, news.items) == ([Gone("1", 3, KILLED)], [ToySum("1", 3), ToySum("1", 3)])
+    assert (news.gone, news.items) == ([Gone("1", 3, UNSAID)], [ToySum("1", 3), ToySum("1", 3)])
     assert not beside.node.is_over
     assert beside.node.cycle(counts_dead=True) == News()
 
@@ -110,7 +136,7 @@ def test_who_is_gone_when_the_job_ends_has_not_died(beside: Beside) -> None:
     put(beside.join(alive=False), 1)
     assert beside.node.cycle(counts_dead=False).gone == []
     last = beside.node.close()
-    assert (last.gone, last.items) == ([], [ToySum("1", 1)])
+    assert (last.gone, last.items, beside.words()) == ([], [ToySum("1", 1)], [b"\n"])
 
 
 def test_notes_of_the_fold_are_passed_on(beside: Beside) -> None:
@@ -127,11 +153,50 @@ def test_lost_records_are_reported_once(beside: Beside) -> None:
     assert beside.node.cycle(counts_dead=True).notes == []
 
 
-def test_the_missing_are_known_when_the_search_is_over(beside: Beside) -> None:
-    beside.search.missing = 2
+def test_who_has_not_come_in_a_minute_is_missing(beside: Beside, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside.join()
+    beside.node.cycle(counts_dead=True)
     assert beside.node.missing == 0
-    beside.search.is_over = True
+    monkeypatch.setattr(node_module, "SILENCE_NS", 0)
     assert beside.node.missing == 2
+
+
+def test_a_job_that_ends_at_once_waits_a_moment_for_those_expected(
+    beside: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_module, "GRACE_NS", 60 * 10**9)
+    monkeypatch.setattr(node_module.time, "sleep", lambda seconds: put(beside.join(), len(beside.rings)))
+    assert beside.node.close().items == [ToySum("1", 1), ToySum("2", 2), ToySum("3", 3)]
+
+
+def test_while_another_has_the_door_they_wait(beside: Beside, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = [None, OSError("no descriptor"), beside.door]
+
+    def open_door(key: str) -> FakeDoor | None:
+        found = opened.pop(0)
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    monkeypatch.setattr(Door, "open", open_door)
+    beside.join()
+    assert [len(beside.node.cycle(counts_dead=True).owners) for _ in range(4)] == [0, 0, 1, 0]
+
+
+def test_a_ring_of_an_earlier_job_is_sent_away_and_one_of_the_next_may_come_again(beside: Beside) -> None:
+    beside.join().close("completed", SINCE_NS - 1)
+    beside.join(owner="no toy")
+    beside.join(owner=make_toy("9"))
+    beside.join(owner=make_toy("9"))
+    assert beside.node.cycle(counts_dead=True).owners == [make_toy("9")]
+    assert beside.words() == [b"\n", b"\n", None, b""]
+
+
+def test_what_is_no_ring_is_left_out(beside: Beside) -> None:
+    here, there = socket.socketpair()
+    beside.ends.append(here)
+    beside.door.new.append(Visitor(os.getpid(), os.memfd_create("no ring"), there))
+    assert (beside.node.cycle(counts_dead=True), beside.words()) == (News(), [b""])
 
 
 def test_a_request_reaches_those_here_and_those_found_later(beside: Beside) -> None:

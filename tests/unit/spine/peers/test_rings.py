@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.spine.peers.handover import Door, connect, give
-from flagscale_perf.spine.peers.member import job_key
-from flagscale_perf.spine.peers.rings import LINGER_NS, Rings, Source
+from flagscale_perf.spine.peers.handover import Door, Source, connect, give, job_key
+from flagscale_perf.spine.peers.rings import LINGER_NS, Rings
 from flagscale_perf.spine.records import EventRecord, RunEnd
 from flagscale_perf.spine.ring import Ring
 
@@ -32,7 +31,7 @@ class Job:
         ring = Ring.create(slots)
         connection = connect(self._key)
         assert connection is not None and ring.fd is not None
-        give(connection, ring.fd, len(self.come))
+        give(connection, ring.fd)
         connection.close()
         return ring
 

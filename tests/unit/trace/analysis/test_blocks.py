@@ -10,7 +10,7 @@ import pytest
 from flagscale_perf.report import csv, text
 from flagscale_perf.spine.records import STOPPED
 from flagscale_perf.trace.analysis.blocks import report_of
-from flagscale_perf.trace.analysis.report import read_report
+from flagscale_perf.trace.analysis.instrument import read_report
 from tests.golden import golden
 from tests.trace_runs import Job, lines_of_call, pipeline
 

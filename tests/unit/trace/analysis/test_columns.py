@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from flagscale_perf.analysis.log_files import LogChunks
 from flagscale_perf.trace.analysis import lines
 from flagscale_perf.trace.analysis.columns import MIB, Calls, Operations, Stages, Usual, columns_of
-from flagscale_perf.trace.analysis.log_reader import LogReader
-from flagscale_perf.trace.analysis.losses import Losses
+from flagscale_perf.trace.analysis.log_reader import LogReader, Losses
 from flagscale_perf.trace.analysis.sums import Sums
 from tests.trace_runs import lines_of_call, lines_of_put
 
@@ -32,8 +31,13 @@ def test_usual_lines_come_in_columns_and_what_begins_is_left() -> None:
     text = "\n".join(USUAL).encode()
     count, started, columns, rest = columns_of(text, lambda _, pid: pid.decode())
     assert (count, rest) == (20, b"")
-    assert started == {b"FUNCTION_START": 2, b"GET_START": 2, b"COMPUTE_START": 2, b"PUT_START": 2,
-                       b"TQ_CLIENT_PUT_START": 2}  # fmt: skip
+    assert started == {
+        b"FUNCTION_START": 2,
+        b"GET_START": 2,
+        b"COMPUTE_START": 2,
+        b"PUT_START": 2,
+        b"TQ_CLIENT_PUT_START": 2,
+    }
     assert Stages("7", "rollout", 2.5, 1, [0.8]) in columns
     shares = [(5.69, 87.53, 6.79)]
     assert Calls("7", "rollout", 2.5, "", [0.914024], shares, [b"a1b2c3d4"], [3]) in columns
@@ -56,10 +60,14 @@ def _read(path: Path) -> Any:
         for key, one in sums.by_process.items()
     }
     operations = [
-        ([spread.as_dict() for spread in (one.total, one.size, one.speed, one.rows)], one.slow, one.errors,
-         {key: shape.times.as_dict() for key, shape in one.shapes.kept.items()})
+        (
+            [spread.as_dict() for spread in (one.total, one.size, one.speed, one.rows)],
+            one.slow,
+            one.errors,
+            {key: shape.times.as_dict() for key, shape in one.shapes.kept.items()},
+        )
         for one in sums.operations.values()
-    ]  # fmt: skip
+    ]
     return reader.lines, losses.as_dict(), calls, operations, sums.trace_count
 
 

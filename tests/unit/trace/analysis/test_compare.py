@@ -45,7 +45,7 @@ def test_a_slower_put_is_found_and_named(tmp_path: Path) -> None:
     found = compare([base], [new], CompareOptions(warmup=0, noise=0.01))
     assert (found.whole.verdict, found.culprits, found.iterations) == ("slower", ["rollout, put"], 40)
     assert found.whole.change == pytest.approx(30, rel=0.1)
-    assert [figure.name for figure in found.figures] == ["mean", "p95", "moved_mb"]
+    assert [figure.name for figure in found.figures] == ["mean", "p95", "moved_mib"]
     assert found.figures[2].base == 4 * MIB / MIB
     words = text.render(report_of(found))
     assert "a round is the n-th call of every function" in words

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from flagscale_perf.analysis.blocks import HeatMap, Section, Series
 from flagscale_perf.trace.analysis.drawn import BINS, drawn
-from flagscale_perf.trace.analysis.report import read_report
+from flagscale_perf.trace.analysis.instrument import read_report
 from tests.trace_runs import MS, Job, lines_of_call, pipeline
 
 
@@ -18,8 +18,10 @@ def test_producers_queue_and_consumers_share_an_axis(tmp_path: Path) -> None:
     series = _drawn(tmp_path, pipeline(steps=10))["flow"].blocks[0]
     assert isinstance(series, Series)
     assert [(panel.title, [line.label for line in panel.lines]) for panel in series.panels] == [
-        ("Samples put", ["rollout"]), ("Samples that wait for train", ["waiting"]), ("Samples got", ["train"])
-    ]  # fmt: skip
+        ("Samples put", ["rollout"]),
+        ("Samples that wait for train", ["waiting"]),
+        ("Samples got", ["train"]),
+    ]
     width_s = (series.span or (0, 0))[1] / BINS
     for place in (0, 2):
         assert round(sum(value or 0 for value in series.panels[place].lines[0].y) * width_s) == 640
@@ -31,8 +33,9 @@ def test_a_processes_time_is_what_its_calls_say(tmp_path: Path) -> None:
     heat = _drawn(tmp_path, pipeline(steps=10))["processes-time"].blocks[0]
     assert isinstance(heat, HeatMap)
     assert (heat.rows, [layer.label for layer in heat.layers]) == (
-        ["Rollout 101", "Train 102"], ["compute", "get", "put"]
-    )  # fmt: skip
+        ["Rollout 101", "Train 102"],
+        ["compute", "get", "put"],
+    )
     width_ns = (heat.edges[1] - heat.edges[0]) * 1e9
     times = {
         layer.label: [round(sum(cell or 0 for cell in row) * width_ns / MS) for row in layer.values]

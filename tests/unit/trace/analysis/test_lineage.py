@@ -113,9 +113,13 @@ def test_every_function_that_added_to_a_sample_is_a_flow_and_the_last_one_made_i
     found = _lineage(tmp_path, job)
     assert found.last_consumer == "T 4"
     assert {pair: flow.samples for pair, flow in found.flows.items()} == {
-        ("L 1", "R 2"): 96, ("R 2", "W 3"): 96, ("L 1", "W 3"): 96,
-        ("W 3", "T 4"): 96, ("R 2", "T 4"): 96, ("L 1", "T 4"): 96,
-    }  # fmt: skip
+        ("L 1", "R 2"): 96,
+        ("R 2", "W 3"): 96,
+        ("L 1", "W 3"): 96,
+        ("W 3", "T 4"): 96,
+        ("R 2", "T 4"): 96,
+        ("L 1", "T 4"): 96,
+    }
     assert found.flows["L 1", "T 4"].residence.high == 80 * MS - READY
     assert (found.puts_per_get.high, found.depth[0], found.depth[1]) == (2, (READY, 32), (80 * MS, -32))
 
@@ -179,8 +183,9 @@ def test_who_comes_last_is_who_the_batch_waited_for(tmp_path: Path) -> None:
         job.get(train, at_ns + 100 * MS, range(32))
     found = _lineage(tmp_path, job)
     assert {name: (one.batches, one.last, one.held.mean) for name, one in found.holders.items()} == {
-        "Fast 1": (5, 0, None), "Slow 2": (5, 5, 60 * MS),
-    }  # fmt: skip
+        "Fast 1": (5, 0, None),
+        "Slow 2": (5, 5, 60 * MS),
+    }
     assert found.processes_per_get.mean == 2
 
 
@@ -261,8 +266,9 @@ def test_containers_of_one_machine_have_one_clock_and_are_told_apart(tmp_path: P
     assert traces.moves is not None
     assert join(traces.moves).joined == 8
     assert sorted({move.process for move in traces.moves.moves}) == [
-        "P 1@node0", "P 1@node0/20240129_113000",
-    ]  # fmt: skip
+        "P 1@node0",
+        "P 1@node0/20240129_113000",
+    ]
 
 
 @pytest.mark.parametrize("ranges", [None, (0, 8)])
@@ -280,8 +286,11 @@ def test_a_clear_ends_a_life_and_nothing_else_does(tmp_path: Path, ranges: tuple
     found = _lineage(tmp_path, job)
     assert (found.made, found.consumed, found.joined, found.cleared, found.left) == (24, 48, 48, 0, 0)
     assert found.flows["Driver 1", "Train 2"].samples == 24 + 48  # of the second get both puts are known
-    assert found.depth == [(change, samples) for step in range(3) for change, samples in
-                           ((step * 200 * MS + READY, 8), (step * 200 * MS + 20 * MS, -8))]  # fmt: skip
+    assert found.depth == [
+        (change, samples)
+        for step in range(3)
+        for change, samples in ((step * 200 * MS + READY, 8), (step * 200 * MS + 20 * MS, -8))
+    ]
 
 
 def test_what_nobody_trained_on_is_counted(tmp_path: Path) -> None:

@@ -50,14 +50,19 @@ def test_whatever_stands_around_them(tmp_path: Path, before: str, behind: str) -
 
 
 def test_fields_may_come_in_another_order(tmp_path: Path) -> None:
-    lines = [line.replace(" | func=rollout", "").replace(" | stage=", " | pid=7 | func=rollout | stage=")
-             for line in lines_of_call()]  # fmt: skip
+    lines = [
+        line.replace(" | func=rollout", "").replace(" | stage=", " | pid=7 | func=rollout | stage=")
+        for line in lines_of_call()
+    ]
     assert _figures(_read(tmp_path, lines)) == ONE
 
 
 def test_interleaved_calls_that_share_an_id_or_have_none_are_as_many_as_they_are(tmp_path: Path) -> None:
-    calls = [lines_of_call(trace_id=trace, before=f"(W pid={pid}) ")
-             for trace in ("N/A", "N/A", "same", "same") for pid in (1, 2)]  # fmt: skip
+    calls = [
+        lines_of_call(trace_id=trace, before=f"(W pid={pid}) ")
+        for trace in ("N/A", "N/A", "same", "same")
+        for pid in (1, 2)
+    ]
     traces = _read(tmp_path, [line for lines in zip(*calls, strict=True) for line in lines])
     assert _figures(traces)["rollout"][0] == 8
     assert [one.calls for one in traces.sums.by_process.values()] == [4, 4]

@@ -41,7 +41,9 @@ def test_nothing_yet_and_a_writer_that_is_gone() -> None:
     live = LiveTraces(make_trace_header())
     report = live.report(False, START_WALL_NS)
     assert (report.state, report.tone, report.sections[0].blocks) == (
-        "killed", "bad", [Note("no call and no operation yet")]
-    )  # fmt: skip
+        "killed",
+        "bad",
+        [Note("no call and no operation yet")],
+    )
     assert live.report(True, START_WALL_NS + 5000 * MS).facts[1] == Note("nothing for 5.0 s", "warn")
     assert live.before() == "before: session 20240129_103000, 0 calls"

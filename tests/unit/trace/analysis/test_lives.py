@@ -14,7 +14,7 @@ PROMPT, BOTH, NOTE = (frozenset(names) for names in (["prompt"], ["prompt", "res
 def _moves(*fields: frozenset[str] | None) -> Moves:
     kept = Moves()
     for number, names in enumerate(fields):
-        kept.add(make_operation(start_ns=number * MS), "P", What("train", None, names), 0)
+        kept.add(make_operation(start_ns=number * MS), "P", What("train", None, names))
     return kept
 
 
@@ -56,7 +56,7 @@ def test_a_life_begins_with_what_the_last_one_began_with(
 
 def test_moves_and_clears_come_in_the_order_of_their_times() -> None:
     kept = _moves(PROMPT)
-    kept.add(make_get(start_ns=0), "C", What("train"), 0)
+    kept.add(make_get(start_ns=0), "C", What("train"))
     kept.clears += [Clear(9 * MS, "train", None, True), Clear(MS, "other", None, False)]
     assert list(in_turn(kept)) == [1, kept.clears[1], 0, kept.clears[0]]
     assert cleared_exactly(kept) == {"train"}

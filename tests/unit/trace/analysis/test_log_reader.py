@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flagscale_perf.analysis.log_files import LogChunks
-from flagscale_perf.trace.analysis.log_reader import LogReader, Numbers
-from flagscale_perf.trace.analysis.losses import Losses
+from flagscale_perf.trace.analysis.log_reader import LogReader, Losses, Numbers
 from flagscale_perf.trace.analysis.sums import Sums
 from tests.trace_runs import lines_of_call, lines_of_put
 

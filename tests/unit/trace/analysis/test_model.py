@@ -9,8 +9,12 @@ import pytest
 from flagscale_perf.trace.analysis.model import BYTES, CELLS, FIXED, Shapes, fit
 from tests.trace_runs import MIB, MS, US
 
-SHAPES = [(rows, fields, size) for rows in (16, 64, 256, 1024) for fields in (1, 4, 12)
-          for size in (64 << 10, 1 << 20, 8 << 20)]  # fmt: skip
+SHAPES = [
+    (rows, fields, size)
+    for rows in (16, 64, 256, 1024)
+    for fields in (1, 4, 12)
+    for size in (64 << 10, 1 << 20, 8 << 20)
+]
 
 
 def _takes(rows: int, fields: int, size: int) -> float:
@@ -49,8 +53,10 @@ def test_predicted_gains_are_right_within_a_fifth_of_noise(before, after) -> Non
 def test_the_bound_is_the_largest_part() -> None:
     model = fit(_made(noise=0.1))
     assert [model.bound(*shape) for shape in ((16, 1, 65536), (1024, 12, MIB), (16, 1, 64 * MIB))] == [
-        FIXED, CELLS, BYTES
-    ]  # fmt: skip
+        FIXED,
+        CELLS,
+        BYTES,
+    ]
 
 
 def test_too_few_are_refused() -> None:

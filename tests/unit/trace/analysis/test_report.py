@@ -11,7 +11,7 @@ from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.trace.analysis import verdicts
 from flagscale_perf.trace.analysis.columns import MIB
-from flagscale_perf.trace.analysis.report import read_report
+from flagscale_perf.trace.analysis.instrument import read_report
 from flagscale_perf.trace.lines import lines_of
 from flagscale_perf.trace.records import CallRecord, OperationRecord
 from tests.trace_runs import MS, START_WALL_NS, Job, pipeline
@@ -21,13 +21,20 @@ def test_records_are_summed_up(tmp_path: Path) -> None:
     found = read_report([pipeline(steps=10).write(tmp_path)])
     content = json.loads(json.dumps(found.as_dict()))
     assert content["calls"] == {
-        "count": 20, "total_ns": 1280 * MS, "get_ns": 60 * MS, "compute_ns": 1180 * MS, "put_ns": 40 * MS
-    }  # fmt: skip
+        "count": 20,
+        "total_ns": 1280 * MS,
+        "get_ns": 60 * MS,
+        "compute_ns": 1180 * MS,
+        "put_ns": 40 * MS,
+    }
     assert content["traces"] == {"count": 20, "is_exact": True, "calls_without_id": 20}
     assert content["operations"]["put"]["verdict"] == "fair"
     assert [(one["stage"], one["ns"]) for one in content["operations"]["get"]["waterfall"]] == [
-        ("unit", 40 * MS), ("decode", 10 * MS), ("pack", 8 * MS), ("other", 2 * MS)
-    ]  # fmt: skip
+        ("unit", 40 * MS),
+        ("decode", 10 * MS),
+        ("pack", 8 * MS),
+        ("other", 2 * MS),
+    ]
     assert content["lineage"]["joined"] == 640
     assert content["wall_ns"] == 1950 * MS
 

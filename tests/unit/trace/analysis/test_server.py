@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Note, Quantity, Table
-from flagscale_perf.trace.analysis.server import section_of
+from flagscale_perf.trace.analysis.server import FILE, section_of
 from flagscale_perf.trace.analysis.sums import Sums
 from flagscale_perf.trace.records import Kind
-from flagscale_perf.trace.server_metrics import FILE
+from tests.unit.trace.analysis.test_server_metrics import PAGE
 from tests.unit.trace.export.sample import operation
-from tests.unit.trace.test_server_metrics import PAGE
 
 
 def sums() -> Sums:
@@ -28,9 +27,16 @@ def test_both_sides_of_a_put(tmp_path: Path) -> None:
     table, note = section.blocks
     assert isinstance(table, Table) and isinstance(note, Note)
     assert table.rows == [
-        ("put", Quantity(20.0, "", 3), Quantity(2.0, "", 3), "unit_b", Quantity(5.0, "", 3),
-         Quantity(2.0, "", 2), Quantity(0.75, "share", 1)),
-    ]  # fmt: skip
+        (
+            "put",
+            Quantity(20.0, "", 3),
+            Quantity(2.0, "", 3),
+            "unit_b",
+            Quantity(5.0, "", 3),
+            Quantity(2.0, "", 2),
+            Quantity(0.75, "share", 1),
+        ),
+    ]
 
 
 def test_without_the_file_there_is_no_section(tmp_path: Path) -> None:

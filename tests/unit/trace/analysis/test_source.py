@@ -19,9 +19,11 @@ from tests.trace_runs import Job, lines_of_call, make_trace_header, pipeline
 def test_a_run_file_says_who_and_how_it_ended(tmp_path: Path) -> None:
     traces = read_traces([pipeline(steps=1).write(tmp_path)])
     assert (traces.title, traces.subject, traces.state, traces.begun) == (
-        "Queue traces of session 20240129_103000", "grpo, TransferQueue 0.1.11", "completed",
+        "Queue traces of session 20240129_103000",
+        "grpo, TransferQueue 0.1.11",
+        "completed",
         "2024-01-29 10:30:00",
-    )  # fmt: skip
+    )
     assert read_traces([pipeline(steps=1).write(tmp_path, end=None)]).state == "killed"
 
 

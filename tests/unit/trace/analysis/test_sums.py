@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from flagscale_perf.trace.analysis import sums
 from flagscale_perf.trace.analysis.columns import MIB, Operations
-from flagscale_perf.trace.analysis.sums import MANY, NS, FunctionSums, Sums
+from flagscale_perf.trace.analysis.sums import MANY, NS, Sums
 from flagscale_perf.trace.records import Kind
+from flagscale_perf.trace.sums import FunctionSums
 from tests.trace_runs import MS, make_call, make_get, make_operation
 
 
@@ -16,8 +17,11 @@ def test_calls_of_a_function_in_several_processes_are_one() -> None:
     found.add_call(make_call(total_ns=MS, get_ns=0, compute_ns=None, put_ns=None), "A 1", "boom", "OSError")
     one = found.functions["rollout"]
     assert (one.calls, one.parts(), one.queue_share, one.compute_share) == (
-        3, (18 * MS, 270 * MS, 12 * MS), 0.1, 0.9
-    )  # fmt: skip
+        3,
+        (18 * MS, 270 * MS, 12 * MS),
+        0.1,
+        0.9,
+    )
     assert (list(found.functions), found.trace_count) == (["rollout", "boom"], 2)
     assert found.overall() == (301 * MS, 18 * MS, 270 * MS, 12 * MS)
 
@@ -36,8 +40,11 @@ def test_stages_and_what_they_leave_are_the_whole() -> None:
     found.add_operation(make_get(unit_ns=None, decode_ns=None, pack_ns=None), "P", "", "")
     fall = found.operations[Kind.GET].waterfall()
     assert [(name, round(share, 4)) for name, _, share in fall] == [
-        ("unit", 0.6667), ("decode", 0.1667), ("pack", 0.1333), ("other", 0.0333)
-    ]  # fmt: skip
+        ("unit", 0.6667),
+        ("decode", 0.1667),
+        ("pack", 0.1333),
+        ("other", 0.0333),
+    ]
     assert sum(took for _, took, _ in fall) == 18 * MS  # of the one that was measured, three times
 
 
@@ -55,8 +62,10 @@ def test_a_line_says_as_much_as_a_record() -> None:
     other.add_text("P", Operations("", Kind.PUT, 1.0, "", [0.004], [MIB], [64], [4], []))
     one, two = found.operations[Kind.PUT], other.operations[Kind.PUT]
     assert (one.total.total, one.size.total, list(one.shapes.kept)) == (
-        two.total.total, two.size.total, list(two.shapes.kept)
-    )  # fmt: skip
+        two.total.total,
+        two.size.total,
+        list(two.shapes.kept),
+    )
 
 
 def test_shares_stand_in_for_stages_that_are_missing() -> None:

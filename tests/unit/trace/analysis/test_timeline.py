@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flagscale_perf.analysis import job as jobs
-from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Arrow, Item, Name, Span, Track
 from flagscale_perf.trace.analysis import timeline as module
 from flagscale_perf.trace.analysis.timeline import timeline
@@ -13,8 +12,8 @@ from tests.trace_runs import MS, US, Job, make_trace_header, pipeline
 
 
 def _items(directory: Path, job: Job) -> list[Item]:
-    run = RunFile(job.write(directory))
-    return list(timeline(run.header).items(run))
+    session = Session(job.write(directory))
+    return list(timeline(session).items(session))
 
 
 def test_an_arrow_leads_to_another_machine(tmp_path: Path) -> None:
@@ -27,11 +26,12 @@ def test_an_arrow_leads_to_another_machine(tmp_path: Path) -> None:
     path = one.write(tmp_path)
     header = make_trace_header("20240129_103001", host="node1", boot_id="other", start_mono_ns=1000 * MS)
     two.write(tmp_path, header)
-    job = jobs.Job(path)
-    items = list(job.items(timeline(job.header)))
+    job = Session(path)
+    items = list(job.items(timeline(job)))
     assert [item.text for item in items if isinstance(item, Name) and item.is_process] == [
-        "Worker 1@node0", "Worker 1@node1"
-    ]  # fmt: skip
+        "Worker 1@node0",
+        "Worker 1@node1",
+    ]
     assert [item for item in items if isinstance(item, Arrow)] == [
         Arrow("8 samples", "0", Track(101, 100), 4 * MS - 1, Track(102, 100), 50 * MS + 1)
     ]
@@ -60,8 +60,9 @@ def test_a_request_for_samples_is_drawn_with_what_it_was_told(tmp_path: Path) ->
     job.wait(train, "train", 5 * MS, 4)
     spans = [item for item in _items(tmp_path, job) if isinstance(item, Span)]
     assert [(span.name, span.start_ns, span.end_ns) for span in spans] == [
-        ("too few samples", 0, MS), ("samples", 5 * MS, 6 * MS),
-    ]  # fmt: skip
+        ("too few samples", 0, MS),
+        ("samples", 5 * MS, 6 * MS),
+    ]
     assert {(span.args or {})["task"] for span in spans} == {"train"}
 
 
@@ -78,20 +79,28 @@ def test_no_arrow_leads_from_a_put_of_other_fields(tmp_path: Path) -> None:
 def test_an_arrow_leads_from_the_put_to_the_get(tmp_path: Path) -> None:
     items = _items(tmp_path, pipeline(steps=1))
     assert [item for item in items if isinstance(item, Name) and item.is_process] == [
-        Name(Track(101, 0), "Rollout 101", True), Name(Track(102, 0), "Train 102", True)
-    ]  # fmt: skip
+        Name(Track(101, 0), "Rollout 101", True),
+        Name(Track(102, 0), "Train 102", True),
+    ]
     arrow = Arrow("64 samples", "0", Track(101, 100), 28 * MS - 1, Track(102, 100), 50 * MS + 1)
     assert [item for item in items if isinstance(item, Arrow)] == [arrow]
 
 
 def test_stages_lie_end_to_end_in_their_operation(tmp_path: Path) -> None:
     spans = [item for item in _items(tmp_path, pipeline(steps=1)) if isinstance(item, Span)]
-    put = [(span.name, span.start_ns - 24 * MS, span.end_ns - 24 * MS) for span in spans
-           if span.track == Track(101, 100)]  # fmt: skip
+    put = [
+        (span.name, span.start_ns - 24 * MS, span.end_ns - 24 * MS)
+        for span in spans
+        if span.track == Track(101, 100)
+    ]
     assert put == [
-        ("put", 0, 4 * MS), ("select", 0, 100 * US), ("serialize", 100 * US, 300 * US),
-        ("unit", 300 * US, 2300 * US), ("notify", 2300 * US, 3 * MS), ("tags", 3 * MS, 3600 * US),
-    ]  # fmt: skip
+        ("put", 0, 4 * MS),
+        ("select", 0, 100 * US),
+        ("serialize", 100 * US, 300 * US),
+        ("unit", 300 * US, 2300 * US),
+        ("notify", 2300 * US, 3 * MS),
+        ("tags", 3 * MS, 3600 * US),
+    ]
     assert [span.name for span in spans if span.track == Track(102, 1)] == ["train", "get", "compute"]
 
 
@@ -104,5 +113,9 @@ def test_operations_at_the_same_time_have_lanes_of_their_own(tmp_path: Path, mon
     job.put(worker, 20 * MS, range(8))
     spans = [item for item in _items(tmp_path, job) if isinstance(item, Span) and item.name == "put"]
     assert [(span.track.thread, span.category) for span in spans] == [
-        (100, ""), (101, ""), (102, "in flight"), (102, "in flight"), (100, "")
-    ]  # fmt: skip
+        (100, ""),
+        (101, ""),
+        (102, "in flight"),
+        (102, "in flight"),
+        (100, ""),
+    ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from flagscale_perf.analysis.job import Job
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import Record, RunHeader
@@ -28,24 +28,64 @@ def header() -> RunHeader:
 def operation(kind: Kind, number: int, start_ns: int, total_ns: int, **changes: Any) -> OperationRecord:
     """Of process 1, on rows 0 to 3 of "train", 64 bytes."""
     unknown = dict.fromkeys(
-        ("select_ns", "serialize_ns", "unit_ns", "slowest_unit", "slowest_unit_ns", "notify_ns", "tags_ns",
-         "decode_ns", "pack_ns", "step")
-    )  # fmt: skip
+        (
+            "select_ns",
+            "serialize_ns",
+            "unit_ns",
+            "slowest_unit",
+            "slowest_unit_ns",
+            "notify_ns",
+            "tags_ns",
+            "decode_ns",
+            "pack_ns",
+            "step",
+        )
+    )
     made = OperationRecord(
-        **unknown, process=1, number=number, call=0, operation=kind, start_ns=start_ns, total_ns=total_ns,
-        size_bytes=64, rows=4, fields=1, first_row=0, last_row=3, partition=1, error=0, weight_milli=ONE,
-        trace_id="", field_set=None,
-    )  # fmt: skip
+        **unknown,
+        process=1,
+        number=number,
+        call=0,
+        operation=kind,
+        start_ns=start_ns,
+        total_ns=total_ns,
+        size_bytes=64,
+        rows=4,
+        fields=1,
+        first_row=0,
+        last_row=3,
+        partition=1,
+        error=0,
+        weight_milli=ONE,
+        trace_id="",
+        field_set=None,
+    )
     return made._replace(**changes)
 
 
 def call(number: int, start_ns: int, total_ns: int, **changes: Any) -> CallRecord:
     """Of process 1, `rollout`, all of it compute."""
     made = CallRecord(
-        process=1, number=number, parent=0, start_ns=start_ns, total_ns=total_ns, get_ns=0,
-        compute_ns=total_ns, put_ns=0, rows=4, operations=0, operations_get_ns=0, operations_put_ns=0,
-        get_bytes=None, put_bytes=64, function=2, error=0, weight_milli=ONE, step=7, trace_id="",
-    )  # fmt: skip
+        process=1,
+        number=number,
+        parent=0,
+        start_ns=start_ns,
+        total_ns=total_ns,
+        get_ns=0,
+        compute_ns=total_ns,
+        put_ns=0,
+        rows=4,
+        operations=0,
+        operations_get_ns=0,
+        operations_put_ns=0,
+        get_bytes=None,
+        put_bytes=64,
+        function=2,
+        error=0,
+        weight_milli=ONE,
+        step=7,
+        trace_id="",
+    )
     return made._replace(**changes)
 
 
@@ -72,7 +112,7 @@ def records() -> list[Record]:
     ]
 
 
-def run(directory: Path, made: list[Record] | None = None) -> Job:
+def run(directory: Path, made: list[Record] | None = None) -> Session:
     path = directory / "perf_records_20260102_030405.jsonl"
     path.write_bytes(b"".join(map(encode, made or records())))
-    return Job(path)
+    return Session(path)

@@ -99,9 +99,12 @@ def test_a_receiver_decodes_what_the_records_say(tmp_path: Path) -> None:
         same(other, span)
         assert span.process is not None
         assert process == {
-            "service.name": span.process.title, "service.instance.id": str(span.process.pid),
-            "process.pid": span.process.pid, "host.name": "node1", "tq.session": "20260102_030405",
-        }  # fmt: skip
+            "service.name": span.process.title,
+            "service.instance.id": str(span.process.pid),
+            "process.pid": span.process.pid,
+            "host.name": "node1",
+            "tq.session": "20260102_030405",
+        }
 
 
 def test_the_file_has_the_same_with_ids_in_hexadecimal_digits(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.job import Job
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.trace.export.spans import SpanId, TraceSpan, spans_of, trace_number
 from tests import trace_runs
 from tests.trace_runs import MS, START_WALL_NS, make_trace_header
@@ -30,12 +30,20 @@ def test_what_is_made_in_a_call_has_its_trace_and_it_as_parent(tmp_path: Path) -
         process=process(1, 101, "RolloutWorker"),
         error=None,
         values={
-            "number": 1, "call": 2, "unit_ns": 250,
-            "slowest_unit": "TQ_STORAGE_UNIT_1", "slowest_unit_ns": 200,
-            "size_bytes": 64, "rows": 4, "fields": 1, "first_row": 0, "last_row": 3, "partition": "train",
+            "number": 1,
+            "call": 2,
+            "unit_ns": 250,
+            "slowest_unit": "TQ_STORAGE_UNIT_1",
+            "slowest_unit_ns": 200,
+            "size_bytes": 64,
+            "rows": 4,
+            "fields": 1,
+            "first_row": 0,
+            "last_row": 3,
+            "partition": "train",
             "trace_id": TRACE,
         },
-    )  # fmt: skip
+    )
     assert (rollout.name, rollout.kind, rollout.parent, rollout.id.trace) == (
         "rollout",
         "internal",
@@ -71,12 +79,13 @@ def test_spans_of_several_machines_are_linked_and_have_the_ids_they_have_alone(t
     two.get(two.process("C", 1), 1050 * MS, range(8))
     header = make_trace_header("20240129_103001", host="node1", boot_id="other", start_mono_ns=1000 * MS)
     paths = one.write(tmp_path), two.write(tmp_path, header)
-    put, get = spans_of(Job(paths[0]))
+    put, get = spans_of(Session(paths[0]))
     assert get.links == (put.id,)
     assert [(span.host, span.session, span.start_ns - START_WALL_NS) for span in (put, get)] == [
-        ("node0", "20240129_103000", 0), ("node1", "20240129_103001", 50 * MS)
-    ]  # fmt: skip
-    assert [(span.id, span.links, span.start_ns) for span in spans_of(Job(paths[1]))] == [
+        ("node0", "20240129_103000", 0),
+        ("node1", "20240129_103001", 50 * MS),
+    ]
+    assert [(span.id, span.links, span.start_ns) for span in spans_of(Session(paths[1]))] == [
         (span.id, span.links, span.start_ns) for span in (put, get)
     ]
 

@@ -13,7 +13,7 @@ def test_a_small_report_in_the_order_of_reading() -> None:
     assert (report.title, report.subject) == ("Run 20240129_103000", "llama on 8 x NVIDIA H200")
     assert (report.state, report.tone) == ("completed", "good")
     assert [section.key for section in report.sections] == [
-        *("goodput", "trend", "phases", "ranks", "memory", "hardware", "monitor", "reading", "run"),
+        *("goodput", "trend", "phases", "ranks", "monitor", "reading", "run"),
     ]
     kinds = {section.key: [type(block) for block in section.blocks] for section in report.sections}
     assert (kinds["goodput"][1], kinds["trend"][0], kinds["phases"]) == (StackedBar, Series, [Note])
@@ -41,7 +41,7 @@ def test_nothing_known_is_said_in_a_line_each() -> None:
     report = report_of(reports.bare())
     first = {section.key: section.blocks[0] for section in report.sections}
     notes = [key for key, block in first.items() if isinstance(block, Note)]
-    assert notes == ["goodput", "trend", "phases", "ranks", "memory", "hardware"]
+    assert notes == ["goodput", "trend", "phases", "ranks"]
 
 
 def test_rows_have_a_head_and_a_row_for_each_point() -> None:

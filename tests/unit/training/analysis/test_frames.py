@@ -43,10 +43,20 @@ def test_steps(opened) -> None:
     frame = opened(make_step(1, warmup=1), make_step(2, device_ns=None), make_skipped_data(5, 3)).steps()
     first = row_of(frame)
     assert {name: first[name] for name in list(first)[:13]} == {
-        "iteration": 1, "iterations": 1, "outcome": "trained", "warmup": True, "elapsed_s": 0.1,
-        "iteration_ms": 100.0, "train_step_ms": 90.0, "device_ms": 80.0, "eval_ms": 0.0, "checkpoint_ms": 0.0,
-        "log_ms": pytest.approx(float("nan"), nan_ok=True), "samples": 8, "tokens": 1024,
-    }  # fmt: skip
+        "iteration": 1,
+        "iterations": 1,
+        "outcome": "trained",
+        "warmup": True,
+        "elapsed_s": 0.1,
+        "iteration_ms": 100.0,
+        "train_step_ms": 90.0,
+        "device_ms": 80.0,
+        "eval_ms": 0.0,
+        "checkpoint_ms": 0.0,
+        "log_ms": pytest.approx(float("nan"), nan_ok=True),
+        "samples": 8,
+        "tokens": 1024,
+    }
     assert (first["model_flops"], first["memory_gb"], first["memory_peak_gb"]) == (4e12, 2.0, 3.0)
     assert list(frame["iteration"]) == [1, 2, 5]
     assert list(frame["outcome"]) == ["trained", "trained", "data_skipped"]
@@ -65,9 +75,14 @@ def test_whole_numbers_too_large_for_a_float_are_no_integers(opened) -> None:
 
 def test_phases_add_up_to_the_iteration(opened) -> None:
     run = opened(
-        make_phases(1), make_step(1), make_step(2), make_phases(3), make_step(3),
-        pipeline_parallel=2, pipeline_schedule="1f1b",
-    )  # fmt: skip
+        make_phases(1),
+        make_step(1),
+        make_step(2),
+        make_phases(3),
+        make_step(3),
+        pipeline_parallel=2,
+        pipeline_schedule="1f1b",
+    )
     frame = run.phases()
     assert frame["iteration"].tolist() == [1, 3]  # nothing was measured of step 2
     first = row_of(frame)
@@ -91,18 +106,55 @@ def test_intervals_have_the_figures_by_their_keys(opened) -> None:
     assert frame["warmup_only"].tolist() == [False, False]
 
 
+HOST = {
+    "host_ns": 2000 * MS,
+    "run_delay_ns": 500 * MS,
+    "cpu_stall_ns": 1000 * MS,
+    "memory_stall_ns": 250 * MS,
+    "io_stall_ns": 0,
+    "memory_available_bytes": 7 * 10**9,
+    "disk_bytes": 60 * 10**6,
+    "network_bytes": 2 * 10**6,
+}
+
+
 def test_ranks_have_a_row_for_each_and_stretch(opened) -> None:
     nodes = [NodeRecord("node0", [0, 1], [10, 11], ["H200", "H200"], [0, 1])]
     stretch = RanksRecord(
-        11, 20, 1, [100 * MS] * 3, [80 * MS, 90 * MS, None], [20 * MS, 10 * MS, None], [1 * MS, None, None],
-        [3 * 10**9, None, None], [2], 1,
-    )  # fmt: skip
+        11,
+        20,
+        1,
+        [100 * MS] * 3,
+        [80 * MS, 90 * MS, None],
+        [20 * MS, 10 * MS, None],
+        [1 * MS, None, None],
+        [3 * 10**9, None, None],
+        [2],
+        1,
+        {name: [value, None, None] for name, value in HOST.items()},
+    )
     frame = opened(*nodes, stretch, world_size=3).ranks()
     assert row_of(frame) == {
-        "first_iteration": 11, "iteration": 20, "rank": 0, "ranks": 1, "hostname": "node0", "device": "H200",
-        "stage": 0.0, "iteration_ms": 100.0, "work_ms": 80.0, "wait_ms": 20.0, "data_ms": 1.0,
+        "first_iteration": 11,
+        "iteration": 20,
+        "rank": 0,
+        "ranks": 1,
+        "hostname": "node0",
+        "device": "H200",
+        "stage": 0.0,
+        "iteration_ms": 100.0,
+        "work_ms": 80.0,
+        "wait_ms": 20.0,
+        "data_ms": 1.0,
         "memory_peak_gb": 3.0,
-    }  # fmt: skip
+        "run_delay_share": 0.25,
+        "cpu_stall_share": 0.5,
+        "memory_stall_share": 0.125,
+        "io_stall_share": 0.0,
+        "host_memory_available_gb": 7.0,
+        "disk_mb_per_s": 30.0,
+        "network_mb_per_s": 1.0,
+    }
     assert frame["rank"].tolist() == [0, 1, 2]
     assert frame["work_ms"].isna().tolist() == frame["hostname"].isna().tolist() == [False, False, True]
 
@@ -116,9 +168,12 @@ def test_of_ranks_that_share_a_row_the_first_and_how_many(opened) -> None:
 def test_events(opened) -> None:
     frame = opened(make_event("slow", iteration=7, text="rank 3"), make_event()).events()
     assert row_of(frame) == {
-        "event": "slow", "timestamp": pandas.Timestamp("2024-01-29 10:30:01"), "elapsed_s": 1.0,
-        "iteration": 7, "text": "rank 3",
-    }  # fmt: skip
+        "event": "slow",
+        "timestamp": pandas.Timestamp("2024-01-29 10:30:01"),
+        "elapsed_s": 1.0,
+        "iteration": 7,
+        "text": "rank 3",
+    }
     assert len(frame) == 2
 
 

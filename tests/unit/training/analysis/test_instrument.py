@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flagscale_perf.analysis.compare.compare import CompareOptions
-from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Name
 from flagscale_perf.training.analysis.instrument import INSTRUMENT
 from tests.run_files import steady, write
@@ -30,12 +30,12 @@ def test_a_comparison_and_what_is_shown_of_it(tmp_path: Path) -> None:
 
 
 def test_a_session_that_is_followed_and_its_timeline(tmp_path: Path) -> None:
-    run = RunFile(run_file(tmp_path))
+    run = Session(run_file(tmp_path))
     live = INSTRUMENT.live(run.header)
     for record in run:
         live.add(record)
     assert live.before() == "session 20240129_103000 before it: ended after iteration 40"
-    items = list(INSTRUMENT.timeline(run.header).items(run))
+    items = list(INSTRUMENT.timeline(run).items(run))
     assert [item.text for item in items if isinstance(item, Name)][1:3] == [
         "iterations",
         "phases, end to end",

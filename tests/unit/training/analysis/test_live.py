@@ -29,7 +29,7 @@ def straggler(is_over: bool) -> StragglerRecord:
 
 def test_before_the_first_record() -> None:
     run = LiveRun(make_header(facts=make_facts(resume_iteration=40)))
-    assert (run.iteration(), run.last_wall_ns(), run.left_s(), run.state(True)) == (
+    assert (run.iteration(), run.last_wall_ns(), run.left_s(), run.course.state(True)) == (
         40,
         START_NS,
         None,
@@ -51,9 +51,13 @@ def test_without_a_known_end_of_training_nothing_is_left() -> None:
 
 def test_killed_is_who_recorded_no_end_and_has_no_writer() -> None:
     run = live_run(make_step(1))
-    assert (run.state(True), run.state(False)) == ("running", "killed")
+    assert (run.course.state(True), run.course.state(False)) == ("running", "killed")
     run.add(RunEnd("exit 3", START_NS + SECOND, 1, 0))
-    assert (run.state(True), run.state(False), run.last_wall_ns()) == ("exit 3", "exit 3", START_NS + SECOND)
+    assert (run.course.state(True), run.course.state(False), run.last_wall_ns()) == (
+        "exit 3",
+        "exit 3",
+        START_NS + SECOND,
+    )
 
 
 def test_memory_is_bounded_and_warmup_is_left_out() -> None:

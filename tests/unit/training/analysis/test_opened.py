@@ -73,7 +73,7 @@ def test_what_is_no_training_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PerfError, match="does not exist; give the directory of --perf-log-dir"):
         open_run(tmp_path / "nowhere")
     (tmp_path / NAME).write_bytes(encode(replace(make_header(), instrument="rpc")))
-    with pytest.raises(PerfError, match="is of the instrument 'rpc'; open_run reads trainings"):
+    with pytest.raises(PerfError, match="recorded by the instrument 'rpc', not by 'training'; open_run"):
         open_run(tmp_path)
     (tmp_path / NAME).write_bytes(encode(make_header("nonsense")))
     with pytest.raises(PerfError, match="'nonsense' is not a session id"):

@@ -21,8 +21,10 @@ def test_each_figure_that_a_run_has_is_a_panel_and_the_others_are_named() -> Non
     new = Curve("NEW", [point(10, mfu=0.4), point(30, mfu=1.4, suspect=True)], "orange", "dashed")
     series = trends([base, new])
     assert [panel.title for panel in series.panels] == [
-        "Iteration time", "Tokens per second", "Share of the peak",
-    ]  # fmt: skip
+        "Iteration time",
+        "Tokens per second",
+        "Share of the peak",
+    ]
     assert [(line.label, line.x, line.colour, line.style) for line in series.panels[0].lines] == [
         ("BASE", [10, 20], "blue", "line"),
         ("NEW", [10, 30], "orange", "dashed"),
@@ -47,6 +49,7 @@ def test_points_are_thinned_and_the_last_one_stays() -> None:
 def test_phases_are_added_up_by_group_and_drawn_to_one_scale() -> None:
     bar = phases("BASE", {"forward": 30, "optimizer": 5, "optimizer_inner_step": 15}, "ms", 100)
     assert [(part.label, part.value, part.share) for part in bar.parts] == [
-        ("Forward", 30, 0.6), ("Optim", 20, 0.4),
-    ]  # fmt: skip
+        ("Forward", 30, 0.6),
+        ("Optim", 20, 0.4),
+    ]
     assert (bar.room, bar.in_words) == (100, False)

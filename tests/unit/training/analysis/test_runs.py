@@ -52,9 +52,8 @@ def several(directory: Path) -> RunList:
 
 @pytest.mark.parametrize(
     ("name", "render"),
-    [("runs.txt", text.render), ("runs.json", as_json.render),
-     ("runs.csv", csv.render)],
-)  # fmt: skip
+    [("runs.txt", text.render), ("runs.json", as_json.render), ("runs.csv", csv.render)],
+)
 def test_every_format_is_as_promised(tmp_path, name, render) -> None:
     assert render(report_of(several(tmp_path))) == golden(name)
 
@@ -66,10 +65,13 @@ def test_the_list_fits_80_columns(tmp_path) -> None:
 
 
 def test_a_slow_start_is_in_neither_figure(tmp_path, monkeypatch) -> None:
-    path = write(tmp_path / file_names(SESSION)["records"], [
-        make_step(number, warmup=int(number == 1), iteration_ns=(300 if number <= 10 else 100) * MS)
-        for number in range(1, 61)
-    ])  # fmt: skip
+    path = write(
+        tmp_path / file_names(SESSION)["records"],
+        [
+            make_step(number, warmup=int(number == 1), iteration_ns=(300 if number <= 10 else 100) * MS)
+            for number in range(1, 61)
+        ],
+    )
     found = find_runs(tmp_path)
     (from_records,) = list_runs(found, False).runs
     assert from_records.iteration_ms == 100
@@ -99,9 +101,10 @@ def test_of_a_long_file_the_summary_is_taken_where_there_is_one(tmp_path, monkey
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", "{}", '{"session_info": 3}', "[" * 100_000, None],
+    "content",
+    ["", "[]", "{}", '{"session_info": 3}', "[" * 100_000, None],
     ids=["empty", "list", "dict", "number", "deep", "running"],
-)  # fmt: skip
+)
 def test_a_summary_that_is_none_is_not_believed(tmp_path, monkeypatch, content) -> None:
     path = put(tmp_path, end="")
     totals = RunTotals(make_header(SESSION))

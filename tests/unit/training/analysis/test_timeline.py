@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.report.trace import trace_lines
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.training.analysis.timeline import PHASES_OF_STEPS, RANK_0, RANKS, STEPS, timeline
@@ -25,10 +27,14 @@ from tests.fakes import (
 )
 
 
+def session_of(header: RunHeader) -> Session:
+    """Of which a timeline of a training needs the header alone."""
+    return cast(Session, SimpleNamespace(header=header))
+
+
 def events_of(*records: Record, header: RunHeader | None = None) -> list[dict[str, Any]]:
-    trace = json.loads(
-        "".join(trace_lines(header or make_header(), timeline(header or make_header()).items(records)))
-    )
+    header = header or make_header()
+    trace = json.loads("".join(trace_lines(header, timeline(session_of(header)).items(records))))
     assert trace["displayTimeUnit"] == "ms"
     return trace["traceEvents"]
 
@@ -62,10 +68,19 @@ def nests(events: list[dict[str, Any]]) -> bool:
 
 def make_straggler(**overrides: Any) -> StragglerRecord:
     fields: dict[str, Any] = {
-        "first_iteration": 1, "iteration": 1, "is_over": False, "ranks": [3], "hostname": "node0",
-        "device": "H200", "stage": 0, "phase": "forward", "excess_ns": 20 * MS, "iteration_ns": 100 * MS,
-        "against": "peers", "cause": None,
-    }  # fmt: skip
+        "first_iteration": 1,
+        "iteration": 1,
+        "is_over": False,
+        "ranks": [3],
+        "hostname": "node0",
+        "device": "H200",
+        "stage": 0,
+        "phase": "forward",
+        "excess_ns": 20 * MS,
+        "iteration_ns": 100 * MS,
+        "against": "peers",
+        "cause": None,
+    }
     return StragglerRecord(**fields | overrides)
 
 
@@ -86,12 +101,18 @@ def test_an_iteration_with_its_pauses() -> None:
 def test_phases_stand_end_to_end_in_their_iteration() -> None:
     events = events_of(make_phases(1), make_step(1))
     assert spans_of(events, RANK_0, PHASES_OF_STEPS) == [
-        ("data_loading", 100, 2), ("forward", 102, 18), ("backward", 120, 36),
-        ("pipeline_recv_wait", 156, 15), ("pipeline_send", 171, 1),
-        ("exposed_grad_comm", 172, 3), ("optimizer", 175, 1), ("optimizer_inner_step", 176, 4),
+        ("data_loading", 100, 2),
+        ("forward", 102, 18),
+        ("backward", 120, 36),
+        ("pipeline_recv_wait", 156, 15),
+        ("pipeline_send", 171, 1),
+        ("exposed_grad_comm", 172, 3),
+        ("optimizer", 175, 1),
+        ("optimizer_inner_step", 176, 4),
         ("forward_backward_other", 180, 4),
-        ("other", 184, 6), ("between_steps", 190, 10),
-    ]  # fmt: skip
+        ("other", 184, 6),
+        ("between_steps", 190, 10),
+    ]
 
 
 def test_phases_that_take_longer_than_their_iteration_are_cut_at_its_end() -> None:
@@ -137,9 +158,11 @@ def test_a_straggler_is_a_span_from_its_first_slow_iteration_to_its_last_also_wi
     never_over = make_straggler(ranks=[4, 5], iteration=2)
     events = [e for e in events_of(*steps, *over, never_over) if e["ph"] in "be"]
     assert [(e["ph"], e["name"], e["ts"] / 1000) for e in events] == [
-        ("b", "slow: rank 3", 100), ("e", "slow: rank 3", 400), ("b", "slow: ranks 4, 5", 100),
+        ("b", "slow: rank 3", 100),
+        ("e", "slow: rank 3", 400),
+        ("b", "slow: ranks 4, 5", 100),
         ("e", "slow: ranks 4, 5", 300),
-    ]  # fmt: skip
+    ]
 
 
 def test_counters_and_instants() -> None:
@@ -149,9 +172,13 @@ def test_counters_and_instants() -> None:
     )
     counters = [(e["name"], e["ts"] / 1000, e["args"]["value"]) for e in events if e["ph"] == "C"]
     assert counters == [
-        ("tokens/s", 1100, 10240), ("TFLOPS/GPU", 1100, 5), ("memory bytes", 1100, 2e9),
-        ("power W", 50, 650), ("SM clock MHz", 50, 1980), ("temperature C", 50, 60),
-    ]  # fmt: skip
+        ("tokens/s", 1100, 10240),
+        ("TFLOPS/GPU", 1100, 5),
+        ("memory bytes", 1100, 2e9),
+        ("power W", 50, 650),
+        ("SM clock MHz", 50, 1980),
+        ("temperature C", 50, 60),
+    ]
     ((name, at, args),) = [(e["name"], e["ts"], e["args"]) for e in events if e["ph"] == "i"]
     assert (name, at, args) == ("slow", 60_000, {"text": "a\\x1b[2Jb"})
 
@@ -189,5 +216,5 @@ def test_it_is_made_line_by_line_and_its_memory_does_not_grow() -> None:
             number += 1
             yield make_step(number)
 
-    lines = trace_lines(make_header(), timeline(make_header()).items(endless()))
+    lines = trace_lines(make_header(), timeline(session_of(make_header())).items(endless()))
     assert '"iteration 20000"' in next(line for line in lines if '"iteration 20000"' in line)

@@ -1,16 +1,10 @@
-"""A rank's step cut where its collectives end, and what of it goes over the wire."""
+"""A rank's step cut where its collectives end."""
 
 from __future__ import annotations
 
-import json
-
-import pytest
-
-from flagscale_perf.training.ledger.cuts import BETWEEN, Cut, CutKeeper, StepCuts, cuts_of, decode, encode
+from flagscale_perf.training.ledger.cuts import BETWEEN, Cut, CutKeeper, cuts_of
 from tests.fakes import MS, make_marks, make_step
 from tests.schedules import AGREE, DATA, FORWARD, GRADS
-
-STEPS = (StepCuts(7, (Cut(GRADS, 5, {DATA: 2, FORWARD: 30}), Cut(AGREE, 0, {}))),)
 
 
 def test_own_time_comes_before_the_wait_it_leads_to() -> None:
@@ -39,20 +33,3 @@ def test_next_to_a_disturbed_step_nothing_is_compared() -> None:
         pause = {"checkpoint_ns": 50 * MS} if number == 3 else {}
         keeper.add(make_step(number, warmup=int(number == 1), **pause), make_marks(number).marks)
     assert [number for number in range(1, 7) if keeper.take(number)] == [5, 6]
-
-
-def test_what_is_decoded_equals_what_was_encoded() -> None:
-    assert decode(json.loads(json.dumps(encode(STEPS)))) == STEPS
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        7, [7], [[1]], [[-1, [GRADS, 1]]], [[1, [DATA, 1]]], [[1, [GRADS]]], [[1, [GRADS, "1"]]],
-        [[1, [GRADS, 1 << 60]]], [[1, [GRADS, 1, DATA, 1, DATA, 1]]], [[1, [GRADS, 1, AGREE, 1]]],
-        [[1, [GRADS, 1, 99, 1]]], [[1, *[[GRADS, 1]] * 65]],
-    ],
-)  # fmt: skip
-def test_what_cannot_be_cuts_is_refused(content: object) -> None:
-    with pytest.raises(ValueError):
-        decode(content)

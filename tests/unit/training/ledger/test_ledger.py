@@ -11,6 +11,7 @@ from flagscale_perf.training.phases import PHASES
 from tests.schedules import BACKWARD, DATA, EVEN, FORWARD, MS, OPTIMIZER, STEP_NS, Extra, noise, recorded
 
 STEPS = range(2, 82)
+SCHEDULES = 1000
 
 
 def ledger(ranks: int, extra: Extra, tensor: int = 1) -> Ledger:
@@ -18,6 +19,10 @@ def ledger(ranks: int, extra: Extra, tensor: int = 1) -> Ledger:
     assert found is not None
     parts = [*found.base_ns.values(), *found.exchange_ns.values(), *(row.cost_ns for row in found.late)]
     assert sum(parts) + found.in_turns_ns + found.residual_ns == found.total_ns
+    for unit in found.ranks:
+        assert {phase: wait.exchange_ns for phase, wait in unit.waits.items()} == found.exchange_ns
+        assert all(min(wait[:3]) >= 0 == wait.residual_ns for wait in unit.waits.values())
+        assert sum(unit.own_ns.values()) + sum(map(sum, unit.waits.values())) == found.total_ns
     return found
 
 
@@ -38,6 +43,20 @@ def test_even_ranks_have_a_base_and_an_exchange_and_nobody_is_late() -> None:
     assert (found.late, found.in_turns_ns, found.residual_ns) == ([], 0, 0)
     assert found.exchange_ns == {PHASES[wait]: ns * len(STEPS) for wait, ns, _ in EVEN}
     assert found.base_ns["forward"] == 30 * MS * len(STEPS)
+
+
+def test_every_rank_s_wait_is_exchange_and_waiting_for_late_ranks() -> None:
+    late = ledger(3, lambda rank, step, phase: 20 * MS * ((rank, phase) == (1, FORWARD)))
+    first, second, _ = (unit.waits["exposed_grad_comm"] for unit in late.ranks)
+    assert first == (5 * MS * len(STEPS), 20 * MS * len(STEPS), 0, 0)
+    assert second == (5 * MS * len(STEPS), 0, 0, 0)
+    assert late.ranks[1].own_ns["forward"] == 50 * MS * len(STEPS)
+
+
+def test_of_many_ranks_a_usual_one_is_shown() -> None:
+    (usual,) = ledger(20, lambda rank, step, phase: 20 * MS * ((rank, phase) == (1, FORWARD))).ranks
+    assert (usual.ranks, usual.own_ns["forward"]) == ((), 30 * MS * len(STEPS))
+    assert usual.waits["exposed_grad_comm"] == (5 * MS * len(STEPS), 20 * MS * len(STEPS), 0, 0)
 
 
 @pytest.mark.parametrize("phase", [DATA, FORWARD, BACKWARD, OPTIMIZER])
@@ -116,9 +135,9 @@ def test_uneven_ranks_are_not_late(seed: int) -> None:
 
 def test_rows_are_the_truth_to_the_nanosecond() -> None:
     """Random schedules: what all wait for is the exchange, whoever is last and however late."""
-    for seed in range(200):
+    for seed in range(SCHEDULES):
         draw = random.Random(seed)
-        ranks = draw.randrange(2, 9)
+        ranks = draw.randrange(2, 65)
         found = ledger_of(recorded(ranks, range(2, 8), lambda *at, draw=draw: draw.randrange(50 * MS)))
         assert found is not None
         assert found.exchange_ns == {PHASES[wait]: 6 * ns for wait, ns, _ in EVEN}

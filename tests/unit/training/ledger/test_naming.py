@@ -7,7 +7,6 @@ import statistics
 import pytest
 
 from flagscale_perf.training.ledger.book import book_of, lateness_of
-from flagscale_perf.training.ledger.ledger import dur_ns
 from flagscale_perf.training.ledger.naming import FEWEST, Late, late_units, steady_units
 from tests.schedules import FORWARD, MS, Extra, noise, recorded
 
@@ -15,7 +14,7 @@ from tests.schedules import FORWARD, MS, Extra, noise, recorded
 def found(name, ranks: int, steps: int, extra: Extra) -> list[Late]:
     book = book_of(recorded(ranks, range(2, 2 + steps), extra))
     assert book is not None
-    return name(book, lateness_of(book), statistics.median(map(dur_ns, book.steps)))
+    return name(book, lateness_of(book), statistics.median(step.dur_ns for step in book.steps))
 
 
 def late_by(share: float, seed: int) -> Extra:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flagscale_perf.training.host import HostRecord, HostStretch
 from flagscale_perf.training.phases import PHASES, StepPhases
 from flagscale_perf.training.ranks.blocks import Block, BlockBuilder, decode_block, encode_block
-from tests.fakes import MS, SECOND, make_phases, make_reading, make_skipped_data, make_step
-
-FORWARD = PHASES.index("forward")
+from flagscale_perf.training.records import PhaseRecord
+from tests.fakes import MS, SECOND, make_reading, make_skipped_data, make_step
 
 
 def blocks_of(steps, builder=None):
@@ -21,19 +21,17 @@ def blocks_of(steps, builder=None):
 
 
 def a_block(**changes) -> Block:
-    block = Block(3, 5, 9, 5, 2, 100 * MS, tuple(range(len(PHASES))), 10**9, 1980, "idle, power", 0, 2)
+    block = Block(3, 5, 9, 5, 100 * MS, 90 * MS, 10 * MS, 2 * MS, 10**9, 1980, "idle, power", 0, 2)
     return block._replace(**changes)
 
 
 def test_blocks_are_cut_where_those_of_every_rank_are_cut() -> None:
     builder = BlockBuilder(3)
     found = blocks_of([make_step(iteration) for iteration in range(3, 16)], builder)
-    assert [
-        (block.rank, block.first_iteration, block.iteration, block.steps, block.number) for block in found
-    ] == [
-        (3, 3, 4, 2, 0),
-        (3, 5, 9, 5, 1),
-        (3, 10, 14, 5, 2),
+    assert [(block.rank, block.first_iteration, block.iteration, block.steps) for block in found] == [
+        (3, 3, 4, 2),
+        (3, 5, 9, 5),
+        (3, 10, 14, 5),
     ]
     last = builder.close()
     assert last is not None
@@ -48,20 +46,13 @@ def test_a_block_is_over_when_a_later_or_an_earlier_iteration_comes() -> None:
 def test_a_block_has_the_medians_of_its_steps() -> None:
     builder = BlockBuilder(0)
     times = [(100, 40, 7), (102, 44, None), (900, 800, 9), (101, 43, None), (99, 41, None)]
-    for iteration, (whole, forward, copy) in enumerate(times, 5):
-        phases = make_phases(iteration, forward_ns=forward * MS, optimizer_copy_grad_ns=copy)
-        block = builder.add(
-            make_step(iteration, iteration_ns=whole * MS, microbatches=4), StepPhases(phases, None, None)
-        )
-    assert block is not None and block.phases_ns is not None
-    assert (block.steps, block.microbatches, block.iteration_ns, block.phases_ns[FORWARD]) == (
-        5,
-        4,
-        101 * MS,
-        43 * MS,
-    )
-    assert block.phases_ns[PHASES.index("optimizer_copy_grad")] == 0, "in most of the steps it took no time"
-    assert block.phases_ns[PHASES.index("exposed_param_comm")] is None, "never named"
+    for iteration, (whole, forward, data) in enumerate(times, 5):
+        parts = {"data_loading": data, "forward": forward * MS, "exposed_grad_comm": (whole - forward) * MS}
+        phases = PhaseRecord(iteration, *map(parts.get, PHASES))
+        block = builder.add(make_step(iteration, iteration_ns=whole * MS), StepPhases(phases, None, None))
+    assert block is not None
+    assert (block.steps, block.iteration_ns) == (5, 101 * MS)
+    assert (block.work_ns, block.wait_ns, block.data_ns) == (43 * MS, 58 * MS, 0)
 
 
 def test_steps_that_do_not_say_how_fast_the_rank_is_are_left_out() -> None:
@@ -73,7 +64,7 @@ def test_steps_that_do_not_say_how_fast_the_rank_is_are_left_out() -> None:
         make_step(8),
         make_step(9),
     ]
-    assert [(block.steps, block.iteration_ns, block.phases_ns) for block in blocks_of(steps)] == [
+    assert [(block.steps, block.iteration_ns, block.work_ns) for block in blocks_of(steps)] == [
         (2, 100 * MS, None)
     ]
     warmup = [make_step(6), make_step(7, warmup=1), make_step(8), make_step(9)]
@@ -98,19 +89,36 @@ def test_memory_and_readings_count_to_the_block_under_way() -> None:
     )
     block = builder.close()
     assert block is not None
-    assert block[7:] == (9, 1400, "idle, power", 79, 4, ())
+    assert block[8:] == (9, 1400, "idle, power", 79, 4, HostStretch(), ())
     builder.add(make_step(10, memory_peak_bytes=None), None)
     after = builder.close()
     assert after is not None
-    assert after[7:] == (None, None, None, None, None, ())
+    assert after[8:] == (None, None, None, None, None, HostStretch(), ())
+
+
+def test_a_block_has_what_was_read_of_its_host_until_its_end() -> None:
+    """Steps of a second each; the first reading is only what later ones are counted from."""
+    builder = BlockBuilder(0)
+    for second in (1, 3, 8, 12):
+        reading = HostRecord(second * SECOND, 2, run_delay_ns=100 * MS * second, disk_bytes=10 * second)
+        builder.add_reading(reading)
+    steps = [make_step(n, start_ns=n * SECOND, iteration_ns=SECOND, eval_ns=0) for n in range(12)]
+    hosts = [block.host for block in blocks_of(steps, builder)]
+    assert hosts == [
+        HostStretch(2 * SECOND, 2, 200 * MS, disk_bytes=20),
+        HostStretch(5 * SECOND, 2, 500 * MS, disk_bytes=50),
+    ]
+    last = builder.close()
+    assert last is not None and last.host == HostStretch(4 * SECOND, 2, 400 * MS, disk_bytes=40)
 
 
 @pytest.mark.parametrize(
     "block",
     [
         a_block(),
-        a_block(phases_ns=None, throttle=None, xid=None),
-        a_block(steps=0, iteration_ns=None, phases_ns=None),
+        a_block(work_ns=None, wait_ns=None, data_ns=None, throttle=None, xid=None),
+        a_block(steps=0, iteration_ns=None, work_ns=None, wait_ns=None, data_ns=None),
+        a_block(host=HostStretch(10**9, 2, 10**8)),
     ],
 )
 def test_what_is_decoded_equals_what_was_encoded(block: Block) -> None:
@@ -124,16 +132,14 @@ def test_what_is_decoded_equals_what_was_encoded(block: Block) -> None:
         (1, -1, "rank is not an integer from 0 to 1048575"),
         (1, True, "rank is not an integer from 0 to 1048575"),
         (3, 4, "iteration is not an integer from 5 to 9007199254740992"),
-        (3, 10, "iterations 5 to 10 are not of one block"),
+        (3, 9000, "iterations 5 to 9000 are not of one block"),
         (4, 6, "steps is not an integer from 0 to 5"),
         (4, 0, "steps (0) and their times do not belong together"),
-        (5, None, "microbatches is not an integer from 0 to 9007199254740992"),
-        (6, 1.5, "iteration_ns is not an integer from 0 to 9007199254740992"),
-        (7, [1], f"phases_ns is not a list of {len(PHASES)} phases"),
-        (7, {"forward": 1}, f"phases_ns is not a list of {len(PHASES)} phases"),
-        (7, ["1"] * len(PHASES), "phases_ns is not an integer from -9007199254740992 to 9007199254740992"),
-        (8, 2**60, "memory_peak_bytes is not an integer from 0 to 9007199254740992"),
-        (10, "x" * 300, "throttle is not a text of at most 256 characters"),
+        (5, 1.5, "iteration_ns is not an integer from 0 to 9007199254740992"),
+        (6, None, "steps (5) and their times do not belong together"),
+        (7, [1], "wait_ns is not an integer from -9007199254740992 to 9007199254740992"),
+        (9, 2**60, "memory_peak_bytes is not an integer from 0 to 9007199254740992"),
+        (11, "x" * 300, "throttle is not a text of at most 256 characters"),
     ],
 )
 def test_what_cannot_be_a_block_says_why(place: int, value: object, reason: str) -> None:

@@ -7,22 +7,21 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.spine.jsonl import dump
-from flagscale_perf.spine.peers import exchange
-from flagscale_perf.spine.peers.exchange import NodeReport, Outbox, directory_of
 from flagscale_perf.spine.peers.node import Gone, News
 from flagscale_perf.spine.records import EventRecord
-from flagscale_perf.training.ranks import gather
+from flagscale_perf.training.ranks import exchange, gather
 from flagscale_perf.training.ranks.blocks import Block, BlockBuilder, RankIdentity, encode_block
+from flagscale_perf.training.ranks.exchange import NodeReport, Outbox, directory_of
 from flagscale_perf.training.ranks.gather import Gathering, Job
 from flagscale_perf.training.ranks.kind import RANKS
 from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.records import IntervalRecord, Record
 from tests.fakes import make_event, make_facts, make_identity, make_interval, make_reading, make_step
-from tests.unit.spine.peers.test_exchange import KEY, token_of
+from tests.unit.training.ranks.test_exchange import KEY, token_of
 
 
 def make_block(rank: int, number: int) -> Block:
-    return Block(rank, 5 * number + 1, 5 * number + 4, 4, 2, 100, None, None, None, None, None, None)
+    return Block(rank, 5 * number + 1, 5 * number + 4, 4, 100, None, None, None, None, None, None, None, None)
 
 
 class NotingView:

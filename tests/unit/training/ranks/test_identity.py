@@ -18,10 +18,18 @@ def test_a_long_name_is_cut() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"rank": -1}, {"rank": 1 << 30}, {"rank": True}, {"rank": "1"}, {"pid": 1.0}, {"hostname": None},
-        {"hostname": "h" * 300}, {"device_uuid": 3}, {"stage": None}, {"lockstep": 1 << 60},
+        {"rank": -1},
+        {"rank": 1 << 30},
+        {"rank": True},
+        {"rank": "1"},
+        {"pid": 1.0},
+        {"hostname": None},
+        {"hostname": "h" * 300},
+        {"device_uuid": 3},
+        {"stage": None},
+        {"lockstep": 1 << 60},
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_true_is_refused(change: dict) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(change))} of a rank is "):
         identity_of(content_of(make_identity()) | change)

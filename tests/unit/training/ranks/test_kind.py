@@ -12,25 +12,28 @@ from flagscale_perf.training.ledger.cuts import CutKeeper
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.ranks import kind
 from flagscale_perf.training.ranks.blocks import Block, BlockBuilder
-from flagscale_perf.training.ranks.kind import RANKS, RANKS_WITHOUT_DEVICES, RankFold
+from flagscale_perf.training.ranks.kind import RANKS, RANKS_WITHOUT_DEVICES
+from flagscale_perf.training.ranks.machine import Machine
 from flagscale_perf.training.records import CapturedRecord
 from tests.fakes import make_identity, make_marks, make_phases, make_reading, make_step
 
 
 def blocks_of(*iterations: int, with_phases: bool = False) -> list[Block]:
-    builder, phases, cuts = BlockBuilder(1), PhaseJoin(RunFacts.of({})), CutKeeper()
+    builder, phases, cuts, machine = BlockBuilder(1), PhaseJoin(RunFacts.of({})), CutKeeper(), Machine(2)
+    machine.join(make_identity(1))
     made: list[Block | None] = []
     for iteration in iterations:
         step = make_step(iteration)
         if with_phases:
             phases.hold(make_phases(iteration))
             cuts.add(step, make_marks(iteration).marks)
-        made.append(builder.add(step, phases.take(step), cuts.take(iteration)))
-    return [block for block in [*made, builder.close()] if block is not None]
+        machine.step(1, cuts.take(iteration))
+        made.append(builder.add(step, phases.take(step)))
+    return [machine.block(block) for block in [*made, builder.close()] if block is not None]
 
 
 def test_steps_become_blocks_with_the_phases_of_their_marks() -> None:
-    fold = RankFold(make_identity(1))
+    fold = RANKS.folds()(make_identity(1))
     marked = [slot for iteration in range(1, 5) for slot in (make_marks(iteration), make_step(iteration))]
     assert fold.take(marked) == blocks_of(1, 2, 3, 4, with_phases=True)
     assert fold.take([make_step(5), make_step(6)]) == []
@@ -39,13 +42,13 @@ def test_steps_become_blocks_with_the_phases_of_their_marks() -> None:
 
 
 def test_what_the_monitor_there_says_is_a_note() -> None:
-    fold = RankFold(make_identity(1))
+    fold = RANKS.folds()(make_identity(1))
     assert fold.take([EventRecord("shed", 1, 1, "phases switched off")]) == []
     assert (fold.notes(), fold.notes()) == (["phases switched off"], [])
 
 
 def test_marks_of_a_window_are_kept_beside_the_blocks() -> None:
-    fold = RankFold(make_identity(1))
+    fold = RANKS.folds()(make_identity(1))
     fold.request({"capture": [2, 3]})
     marked = [slot for iteration in range(1, 5) for slot in (make_marks(iteration), make_step(iteration))]
     block, *captured = fold.take(marked)
@@ -62,7 +65,7 @@ def test_marks_of_a_window_are_kept_beside_the_blocks() -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        ({}, "rank"),
+        ({}, "no marks of a step"),
         ({"rank": 1, "iteration": 2, "start_ns": 3, "train_step_ns": 4, "marks": [1]}, "no marks of a step"),
         ({"rank": 1, "iteration": 2, "start_ns": 3, "train_step_ns": 4, "marks": ["1", 2]}, "marks"),
         (7, "block of this version"),
@@ -102,7 +105,8 @@ def test_devices_are_read_each_by_itself(monkeypatch: pytest.MonkeyPatch) -> Non
     identities = [
         make_identity(rank, device_uuid=uuid) for rank, uuid in ((1, "hung"), (2, "good"), (3, None))
     ]
-    folds = [RANKS.fold(identity) for identity in identities]
+    fold_of = RANKS.folds()
+    folds = [fold_of(identity) for identity in identities]
     steps = [make_step(iteration) for iteration in range(1, 5)]
     blocks = [block for fold in folds for block in fold.take(steps)]
     assert [(block.rank, block.throttle) for block in blocks] == [(1, None), (2, "power"), (3, None)]
@@ -110,7 +114,7 @@ def test_devices_are_read_each_by_itself(monkeypatch: pytest.MonkeyPatch) -> Non
     for fold in folds:
         fold.close()
     assert [(each.device_uuid, each.is_stopped) for each in started] == [("hung", True), ("good", True)]
-    RANKS_WITHOUT_DEVICES.fold(identities[1])
+    RANKS_WITHOUT_DEVICES.folds()(identities[1])
     assert len(started) == 2
 
 

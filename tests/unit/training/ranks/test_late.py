@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from flagscale_perf.training.rank_records import CutsRecord, StragglerRecord
-from flagscale_perf.training.ranks.late import LateRanks, cause_of, median_clock
+from flagscale_perf.training.ranks.late import LateRanks, cause_of, median_clock, straggler_text
+from tests.fakes import MS
 from tests.rank_simulator import Job, Noise, Simulation, Slow
 
 
@@ -49,3 +54,42 @@ def test_a_clock_is_a_cause_where_it_is_lower_than_the_others_or_capped() -> Non
     assert median_clock([]) is None
     assert cause_of([block], 1980) is None
     assert cause_of([block._replace(sm_clock_mhz=1500)], 1980) == "clock at 1500 MHz instead of 1980 MHz"
+
+
+SLOW = StragglerRecord(
+    41,
+    55,
+    False,
+    [37],
+    "host-5",
+    "NVIDIA H200",
+    0,
+    "forward",
+    31 * MS,
+    375 * MS,
+    "peers",
+    "clock capped by power",
+)
+
+
+@pytest.mark.parametrize(
+    ("straggler", "text"),
+    [
+        (
+            SLOW,
+            (
+                "steps 41 to 55 9 % slow: rank 37 (host-5, NVIDIA H200) takes 31 ms longer in forward than "
+                "its peers, clock capped by power"
+            ),
+        ),
+        (
+            replace(SLOW, ranks=[4, 5], excess_ns=int(2.5 * MS), iteration_ns=int(102.5 * MS), cause=None),
+            (
+                "steps 41 to 55 2 % slow: ranks 4, 5 (host-5, NVIDIA H200) take 2.5 ms longer in forward "
+                "than their peers"
+            ),
+        ),
+    ],
+)
+def test_a_straggler_in_one_line(straggler: StragglerRecord, text: str) -> None:
+    assert straggler_text(straggler) == text

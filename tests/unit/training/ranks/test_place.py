@@ -3,9 +3,15 @@
 from flagscale_perf.training.ranks.place import Place
 
 TORCHRUN = {
-    "RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "8", "MASTER_ADDR": "a",
-    "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_RESTART_COUNT": "0",
-}  # fmt: skip
+    "RANK": "9",
+    "WORLD_SIZE": "16",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "8",
+    "MASTER_ADDR": "a",
+    "MASTER_PORT": "29500",
+    "TORCHELASTIC_RUN_ID": "x",
+    "TORCHELASTIC_RESTART_COUNT": "0",
+}
 
 
 def place(**changes: str) -> Place:
@@ -18,7 +24,6 @@ def test_it_is_read_from_the_environment() -> None:
     assert place()[:4] == (9, 16, 1, 8)
     assert place().has_other_nodes
     assert not place(LOCAL_WORLD_SIZE="16").has_other_nodes
-    assert place().member.ring_name == f"flagscale_perf.{place().key}.9"
 
 
 def test_without_a_launcher_there_is_none() -> None:
@@ -42,6 +47,11 @@ def test_the_key_tells_jobs_and_restarts_apart_and_no_ranks() -> None:
         place(TORCHELASTIC_RUN_ID="y"),
     ]
     assert len({other.key for other in [place(), *others]}) == 5
+
+
+def test_two_agents_on_one_machine_have_nodes_of_their_own() -> None:
+    assert place(GROUP_RANK="1").node_key == place(GROUP_RANK="1", RANK="8", LOCAL_RANK="0").node_key
+    assert len({place(GROUP_RANK=node).node_key for node in "012"} | {place().node_key}) == 4
 
 
 def test_a_name_that_is_no_unicode_is_as_good_as_any() -> None:

@@ -122,8 +122,14 @@ def test_ranks_have_the_place_that_was_recorded_last() -> None:
 
 def test_a_job_of_another_size_begins_anew() -> None:
     smaller = replace(
-        STRETCH, work_ns=[50 * MS], iteration_ns=[100 * MS], wait_ns=[50 * MS], data_ns=[MS],
-        memory_peak_bytes=[2 * GB], silent=[], silent_count=0,
-    )  # fmt: skip
+        STRETCH,
+        work_ns=[50 * MS],
+        iteration_ns=[100 * MS],
+        wait_ns=[50 * MS],
+        data_ns=[MS],
+        memory_peak_bytes=[2 * GB],
+        silent=[],
+        silent_count=0,
+    )
     ranks = totals_of(STRETCH, smaller, size=1)
     assert (ranks["slowest_work_ms"], ranks["peak_memory_gb"], ranks["wait_share"]) == (50.0, 2.0, 0.5)

@@ -33,7 +33,7 @@ def view_of(size: int, job: Job | None = None, **facts) -> tuple[RanksView, Cloc
 
 def block_of(rank: int, number: int, **changes) -> Block:
     block = Block(
-        rank, 5 * number, 5 * number + 4, 5, 2, (100 + rank) * MS, None, None, None, None, None, None
+        rank, 5 * number, 5 * number + 4, 5, (100 + rank) * MS, None, None, None, None, None, None, None, None
     )
     return block._replace(**changes)
 

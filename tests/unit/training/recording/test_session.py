@@ -66,9 +66,13 @@ def test_who_a_rank_is():
 
 @pytest.mark.parametrize(
     ("error", "reason"),
-    [(None, "completed"), (SystemExit(3), "exit 3"), (KeyboardInterrupt(), "interrupted"),
-     (OSError(), "exception OSError")],
-)  # fmt: skip
+    [
+        (None, "completed"),
+        (SystemExit(3), "exit 3"),
+        (KeyboardInterrupt(), "interrupted"),
+        (OSError(), "exception OSError"),
+    ],
+)
 def test_how_a_training_ended(error, reason):
     assert session.end_reason(error) == reason
 

@@ -36,10 +36,19 @@ def alone(values: dict[str, Any], *names: str) -> list[float]:
 
 def make_straggler(**overrides: Any) -> StragglerRecord:
     fields: dict[str, Any] = {
-        "first_iteration": 1, "iteration": 10, "is_over": False, "ranks": [3], "hostname": "node0",
-        "device": "NVIDIA H200", "stage": 0, "phase": "forward", "excess_ns": 20 * MS,
-        "iteration_ns": 100 * MS, "against": "peers", "cause": None,
-    }  # fmt: skip
+        "first_iteration": 1,
+        "iteration": 10,
+        "is_over": False,
+        "ranks": [3],
+        "hostname": "node0",
+        "device": "NVIDIA H200",
+        "stage": 0,
+        "phase": "forward",
+        "excess_ns": 20 * MS,
+        "iteration_ns": 100 * MS,
+        "against": "peers",
+        "cause": None,
+    }
     return StragglerRecord(**fields | overrides)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
+from flagscale_perf.spine.records import RUNNING
 from flagscale_perf.training.goodput import Goodput
-from flagscale_perf.training.summary.summary import RUNNING, Failure, Summary
+from flagscale_perf.training.summary.summary import Failure, Summary
 from flagscale_perf.training.summary.totals import RunTotals
 from tests.fakes import SECOND, make_header, sample_run
 

@@ -37,9 +37,10 @@ def main() -> None:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = {
-                "/health": "", "/about": json.dumps(about),
+                "/health": "",
+                "/about": json.dumps(about),
                 "/metrics": METRICS % (0 if tensor == 1 else 3),
-            }.get(self.path)  # fmt: skip
+            }.get(self.path)
             self.send_response(404 if body is None else 200)
             self.end_headers()
             self.wfile.write((body or "").encode())

@@ -14,10 +14,19 @@ from tests.synthetic import STEPS, Plan, cuts_records, node_record, ranks_record
 
 def slow_rank(**overrides: object) -> StragglerRecord:
     fields = {
-        "first_iteration": 301, "iteration": 500, "is_over": True, "ranks": [5], "hostname": "node4",
-        "device": "NVIDIA H200", "stage": 0, "phase": "forward", "excess_ns": 200 * MS,
-        "iteration_ns": 1200 * MS, "against": "peers", "cause": "clock capped by power",
-    }  # fmt: skip
+        "first_iteration": 301,
+        "iteration": 500,
+        "is_over": True,
+        "ranks": [5],
+        "hostname": "node4",
+        "device": "NVIDIA H200",
+        "stage": 0,
+        "phase": "forward",
+        "excess_ns": 200 * MS,
+        "iteration_ns": 1200 * MS,
+        "against": "peers",
+        "cause": "clock capped by power",
+    }
     return StragglerRecord(**fields | overrides)  # type: ignore[arg-type]
 
 
@@ -48,18 +57,26 @@ PLANTED: dict[str, tuple[Plan, float | None]] = {
         # Four stages, one of them with 200 ms more, which rank 0 waits for beyond the bubble of 3 x 895 / 64
         # ms: each would
         # get 50 of them, so 150 of 1242 ms are saved.
-        Plan(facts=PIPELINE, step=lambda n: {"microbatches": 64},
-             extra=lambda n: {"pipeline_recv_wait_ns": 242 * MS}),
+        Plan(
+            facts=PIPELINE,
+            step=lambda n: {"microbatches": 64},
+            extra=lambda n: {"pipeline_recv_wait_ns": 242 * MS},
+        ),
         0.150 / (1.244 - 0.150),
     ),
     "pipeline_bubble": (
         # With 8 micro-batches, 3 of them in time: 895 x 3 / 8 ms. The wait is nothing else.
-        Plan(facts=PIPELINE, step=lambda n: {"microbatches": 8},
-             extra=lambda n: {"pipeline_recv_wait_ns": 335 * MS}),
+        Plan(
+            facts=PIPELINE,
+            step=lambda n: {"microbatches": 8},
+            extra=lambda n: {"pipeline_recv_wait_ns": 335 * MS},
+        ),
         0.335,
     ),
-    "exposed_comm": (Plan(extra=lambda n: {"exposed_grad_comm_ns": 100 * MS,
-                                           "exposed_param_comm_ns": 60 * MS}), 0.19),
+    "exposed_comm": (
+        Plan(extra=lambda n: {"exposed_grad_comm_ns": 100 * MS, "exposed_param_comm_ns": 60 * MS}),
+        0.19,
+    ),
     "throttling": (
         Plan(
             extra=lambda n: when(200 < n <= 400, forward_ns=100 * MS, backward_ns=200 * MS),
@@ -69,13 +86,17 @@ PLANTED: dict[str, tuple[Plan, float | None]] = {
     ),
     "host_short_of_cpu": (
         # A third of each step of 1.5 s: what it costs shows in loading data and in waiting for the others.
-        Plan(extra=lambda n: {"data_loading_ns": 300 * MS, "exposed_grad_comm_ns": 200 * MS},
-             host=lambda n: {"cores": 2, "run_delay_ns": 500 * MS * n, "cpu_stall_ns": 900 * MS * n}),
+        Plan(
+            extra=lambda n: {"data_loading_ns": 300 * MS, "exposed_grad_comm_ns": 200 * MS},
+            host=lambda n: {"cores": 2, "run_delay_ns": 500 * MS * n, "cpu_stall_ns": 900 * MS * n},
+        ),
         0.5,
     ),
     "host_short_of_memory": (
-        Plan(extra=lambda n: {"other_ns": 200 * MS},
-             host=lambda n: {"run_delay_ns": 0, "memory_stall_ns": 200 * MS * n}),
+        Plan(
+            extra=lambda n: {"other_ns": 200 * MS},
+            host=lambda n: {"run_delay_ns": 0, "memory_stall_ns": 200 * MS * n},
+        ),
         0.2,
     ),
     "memory_limit": (Plan(step=lambda n: {"memory_peak_bytes": 138 * 10**9}), None),
@@ -108,8 +129,11 @@ PLANTED: dict[str, tuple[Plan, float | None]] = {
     "small_micro_batch": (
         Plan(
             facts={"seq_length": 1024, "micro_batch_size": 1},
-            step=lambda n: {"memory_peak_bytes": 40 * 10**9, "model_flops": 800 * 10**12,
-                            "hardware_flops": 800 * 10**12},
+            step=lambda n: {
+                "memory_peak_bytes": 40 * 10**9,
+                "model_flops": 800 * 10**12,
+                "hardware_flops": 800 * 10**12,
+            },
         ),
         None,
     ),
@@ -121,7 +145,7 @@ PLANTED: dict[str, tuple[Plan, float | None]] = {
     "mfu_suspect": (Plan(facts={"peak_flop_per_s": 5e14}), None),
     "lost": (Plan(step=lambda n: {"outcome": 1, "tokens": 0, "samples": 0} if n % 10 == 0 else {}), 60 / 545),
     "idle": (Plan(after_ns=200 * SECOND), 200 / 605),
-}  # fmt: skip
+}
 
 
 def findings_of(plan: Plan, directory: Path) -> list[Finding]:

@@ -69,46 +69,120 @@ def test_flagscale_has_the_same_as_keys_of_its_yaml() -> None:
 @pytest.mark.parametrize(
     ("rule", "arguments", "advised"),
     [
-        ("data_stall", {"num_workers": 2, "mock_data": True, "create_attention_mask_in_dataloader": True},
-         [["--num-workers 4"], ["--no-create-attention-mask-in-dataloader"]]),
-        ("data_stall", {"num_workers": 32, "data_cache_path": "c",
-                        "create_attention_mask_in_dataloader": False},
-         [[]]),
-        ("small_micro_batch", {"micro_batch_size": 2, "global_batch_size": 64, "data_parallel_size": 8,
-                               "tensor_model_parallel_size": 1}, [["--micro-batch-size 4"]]),
-        ("small_micro_batch", {"micro_batch_size": 2, "global_batch_size": 16, "data_parallel_size": 8,
-                               "tensor_model_parallel_size": 4}, [["--tensor-model-parallel-size 2"]]),
-        ("full_recompute", {"recompute_granularity": "full", "recompute_method": "uniform", "num_layers": 32,
-                            "pipeline_model_parallel_size": 4},
-         [["--recompute-granularity selective"], ["--recompute-method block", "--recompute-num-layers 4"]]),
-        ("memory_limit", {"recompute_granularity": "selective", "use_distributed_optimizer": True,
-                          "data_parallel_size": 8, "micro_batch_size": 1, "tensor_model_parallel_size": 2,
-                          "sequence_parallel": True, "num_attention_heads": 32},
-         [["--tensor-model-parallel-size 4"]]),
-        ("allocator_retries", {"empty_unused_memory_level": 2, "recompute_granularity": "full"},
-         [["PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"], ["--empty-unused-memory-level 0"]]),
-        ("checkpoint", {"async_save": True, "save_interval": 100, "ckpt_format": "torch_dist",
-                        "ckpt_fully_parallel_save": True, "ckpt_assume_constant_structure": True,
-                        "data_parallel_size": 8}, [["--save-interval 200"]]),
-        ("checkpoint", {"save_interval": 13, "ckpt_format": "torch", "data_parallel_size": 1},
-         [["--async-save", "--ckpt-format torch_dist"], ["--save-interval 26"]]),
+        (
+            "data_stall",
+            {"num_workers": 2, "mock_data": True, "create_attention_mask_in_dataloader": True},
+            [["--num-workers 4"], ["--no-create-attention-mask-in-dataloader"]],
+        ),
+        (
+            "data_stall",
+            {"num_workers": 32, "data_cache_path": "c", "create_attention_mask_in_dataloader": False},
+            [[]],
+        ),
+        (
+            "small_micro_batch",
+            {
+                "micro_batch_size": 2,
+                "global_batch_size": 64,
+                "data_parallel_size": 8,
+                "tensor_model_parallel_size": 1,
+            },
+            [["--micro-batch-size 4"]],
+        ),
+        (
+            "small_micro_batch",
+            {
+                "micro_batch_size": 2,
+                "global_batch_size": 16,
+                "data_parallel_size": 8,
+                "tensor_model_parallel_size": 4,
+            },
+            [["--tensor-model-parallel-size 2"]],
+        ),
+        (
+            "full_recompute",
+            {
+                "recompute_granularity": "full",
+                "recompute_method": "uniform",
+                "num_layers": 32,
+                "pipeline_model_parallel_size": 4,
+            },
+            [["--recompute-granularity selective"], ["--recompute-method block", "--recompute-num-layers 4"]],
+        ),
+        (
+            "memory_limit",
+            {
+                "recompute_granularity": "selective",
+                "use_distributed_optimizer": True,
+                "data_parallel_size": 8,
+                "micro_batch_size": 1,
+                "tensor_model_parallel_size": 2,
+                "sequence_parallel": True,
+                "num_attention_heads": 32,
+            },
+            [["--tensor-model-parallel-size 4"]],
+        ),
+        (
+            "allocator_retries",
+            {"empty_unused_memory_level": 2, "recompute_granularity": "full"},
+            [["PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"], ["--empty-unused-memory-level 0"]],
+        ),
+        (
+            "checkpoint",
+            {
+                "async_save": True,
+                "save_interval": 100,
+                "ckpt_format": "torch_dist",
+                "ckpt_fully_parallel_save": True,
+                "ckpt_assume_constant_structure": True,
+                "data_parallel_size": 8,
+            },
+            [["--save-interval 200"]],
+        ),
+        (
+            "checkpoint",
+            {"save_interval": 13, "ckpt_format": "torch", "data_parallel_size": 1},
+            [["--async-save", "--ckpt-format torch_dist"], ["--save-interval 26"]],
+        ),
         ("evaluation", {"eval_interval": 10, "eval_iters": 1}, [["--eval-interval 20"]]),
         ("startup", {"mock_data": True, "load": None}, []),
-        ("startup", {"load": "checkpoints", "data_parallel_size": 2, "ckpt_fully_parallel_load": True},
-         [["--data-cache-path"], ["--no-load-optim"]]),
+        (
+            "startup",
+            {"load": "checkpoints", "data_parallel_size": 2, "ckpt_fully_parallel_load": True},
+            [["--data-cache-path"], ["--no-load-optim"]],
+        ),
         ("lost", {"bf16": True, "lr_warmup_iters": 100}, [["--lr-warmup-iters 200"]]),
-        ("lost", {"fp16": True, "initial_loss_scale": 2**32, "loss_scale_window": 1000.0},
-         [["--initial-loss-scale 65536"], ["--loss-scale-window 2000"], ["--bf16"], ["--lr-warmup-iters"]]),
-        ("exposed_comm", {"overlap_grad_reduce": True, "use_distributed_optimizer": True},
-         [["--overlap-param-gather"], ["--ddp-bucket-size"]]),
-        ("pipeline_bubble", {"num_layers": 32, "pipeline_model_parallel_size": 4, "micro_batch_size": 1,
-                             "global_batch_size": 32},
-         [["--num-layers-per-virtual-pipeline-stage 4"], ["--global-batch-size 64"],
-          ["--pipeline-model-parallel-size 2"]]),
-        ("periodic_steps", {"manual_gc": True, "manual_gc_interval": 100, "log_interval": 1},
-         [["--manual-gc-interval 200"], ["--log-interval 2"]]),
+        (
+            "lost",
+            {"fp16": True, "initial_loss_scale": 2**32, "loss_scale_window": 1000.0},
+            [["--initial-loss-scale 65536"], ["--loss-scale-window 2000"], ["--bf16"], ["--lr-warmup-iters"]],
+        ),
+        (
+            "exposed_comm",
+            {"overlap_grad_reduce": True, "use_distributed_optimizer": True},
+            [["--overlap-param-gather"], ["--ddp-bucket-size"]],
+        ),
+        (
+            "pipeline_bubble",
+            {
+                "num_layers": 32,
+                "pipeline_model_parallel_size": 4,
+                "micro_batch_size": 1,
+                "global_batch_size": 32,
+            },
+            [
+                ["--num-layers-per-virtual-pipeline-stage 4"],
+                ["--global-batch-size 64"],
+                ["--pipeline-model-parallel-size 2"],
+            ],
+        ),
+        (
+            "periodic_steps",
+            {"manual_gc": True, "manual_gc_interval": 100, "log_interval": 1},
+            [["--manual-gc-interval 200"], ["--log-interval 2"]],
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_left_to_change(rule: str, arguments: dict[str, Any], advised: list[list[str]]) -> None:
     assert flags(rule, case_of(**arguments)) == advised
 
@@ -119,8 +193,9 @@ def test_what_is_set_and_needs_a_look_is_named_with_its_value() -> None:
     )
     with_peak = replace(NOTHING_KNOWN, options=PerfConfig(perf_peak_tflops="312"))
     assert changes("mfu_suspect", with_peak)[0] == (
-        ["--perf-peak-tflops"], "is 312: compare it with the datasheet (dense, this data type)",
-    )  # fmt: skip
+        ["--perf-peak-tflops"],
+        "is 312: compare it with the datasheet (dense, this data type)",
+    )
 
 
 def test_phases_that_are_on_are_not_advised_in_any_file() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
@@ -95,3 +96,16 @@ def test_when_everything_grows_no_phase_does() -> None:
 
 def test_when_everything_takes_longer_from_a_step_on_no_phase_does() -> None:
     assert taken_apart(lambda number: USUAL if number > 160 else {}).growth is None
+
+
+STALLS = (4, 9, 11, 20, 26, 37, 44, 58)
+
+
+def test_an_exchange_that_varies_by_itself_is_no_stall_and_one_that_stalls_is() -> None:
+    for seed in range(20):
+        draw = random.Random(seed)
+        varying = [round(draw.expovariate(1 / 12)) for _ in range(61)]
+        assert taken_apart(lambda at, found=varying: {"exposed_stat_comm": found[at]}, 60).longer is None
+        stalled = [ns + 150 * (at in STALLS) for at, ns in enumerate(varying)]
+        longer = taken_apart(lambda at, found=stalled: {"exposed_stat_comm": found[at]}, 60).longer
+        assert longer is not None and longer.phase == "exposed_stat_comm"

@@ -5,6 +5,7 @@ would bring.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,16 @@ def test_even_ranks_have_none(tmp_path: Path) -> None:
         findings_of(Plan(also=[node_record(), *(ranks_record(n) for n in range(10, STEPS, 10))]), tmp_path)
         == []
     )
+
+
+def test_ranks_that_share_cores_are_said_to(tmp_path: Path) -> None:
+    facts = {"device": "CPU (rehearsal)", "rehearsal": True}
+    also = [node_record(), ranks_record(STEPS)]
+    plan = Plan(facts=facts, host=lambda n: {"cores": 2, "run_delay_ns": 0}, also=also)
+    own_cores = replace(plan, host=lambda n: {"cores": 8, "run_delay_ns": 0})
+    said = "what a rank would cost on cores of its own: 8 ranks share 2 cores"
+    assert any(each.startswith(said) for each in read_report(write(plan, tmp_path)).unjudged)
+    assert not any("cores" in each for each in read_report(write(own_cores, tmp_path)).unjudged)
 
 
 def test_the_costlier_one_comes_first_and_risks_last(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.recorded import PATTERNS, RUNS, finding_of, noise, plant, usual_step_ns
 
-# Of a usual step, above what docs/report.md says can be found; in phases that are long themselves more.
+# Of a usual step, above what docs/reading.md says can be found; in phases that are long themselves more.
 SIZES = {"constant": 1.0, "periodic": 1.5, "bursts": 2.0, "growing": 1.5}
 LARGER = {("forward", "bursts"): 5.0, ("forward", "constant"): 2.0, ("backward", "constant"): 3.0}
 BY_FLOPS = ("forward", "backward")  # a constant plant has no gain that one run alone could tell

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flagscale_perf.analysis.run_file import Reading
-from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.spine.records import RUNNING, RunHeader
 from flagscale_perf.training.analysis.findings.findings import RULES
 from flagscale_perf.training.analysis.fold import RunFold
 from tests.noisy import KINDS, plan
@@ -23,7 +23,7 @@ def named_in(run: Plan) -> list[str]:
     fold = RunFold(header)
     for record in records:
         fold.add(record)
-    report = fold.report(Reading("here", fold.records(), 0, []), is_live=True)
+    report = fold.report(Reading("here", {}, 0, []), RUNNING)
     return [finding.title for finding in report.findings if finding.name not in {*NAMELESS, START}]
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.fakes import MS
-from tests.synthetic import Plan
+from flagscale_perf.training.host import HostStretch
+from flagscale_perf.training.rank_records import CutsRecord
+from tests.fakes import MS, SECOND
+from tests.synthetic import STEPS, Plan, cuts_records, node_record, ranks_record
 from tests.unit.training.analysis.findings.planted import findings_of
 
 
@@ -34,3 +37,72 @@ def test_more_loaders_are_advised_where_there_are_cores_for_them(tmp_path: Path,
     (found,) = findings_of(late_data(None, cores), tmp_path)
     assert found.name == "data_stall"
     assert [flag for change in found.changes for flag in change.flags if "workers" in flag] == flags
+
+
+@pytest.mark.parametrize(("run_delay_ms", "names"), [(250, {"host_short_of_cpu"}), (0, {"long_phase"})])
+def test_a_phase_is_not_long_where_the_thread_had_no_cpu_for_as_long(
+    tmp_path: Path, run_delay_ms: int, names: set[str]
+) -> None:
+    plan = Plan(
+        extra=lambda n: {"optimizer_ns": 250 * MS}, host=lambda n: {"run_delay_ns": run_delay_ms * MS * n}
+    )
+    assert {each.name for each in findings_of(plan, tmp_path)} == names
+
+
+def short_rank(delayed: int) -> Plan:
+    """Two hosts of four ranks. Rank 5 works 200 ms of 1.2 s longer than the others; so long has the training
+    thread of the delayed one no CPU.
+    """
+    hosts = [HostStretch(12 * SECOND, 4, 2 * SECOND * (rank == delayed)) for rank in range(8)]
+    read = dict(zip(HostStretch._fields, map(list, zip(*hosts, strict=True)), strict=True))
+    whole = node_record()
+    halves = [
+        node_record(hostname=name, **{each: getattr(whole, each)[part] for each in LISTS})
+        for name, part in (("node0", slice(4)), ("node1", slice(4, 8)))
+    ]
+    late = cuts_records(lambda rank, step: {"forward_ns": 200 * MS} if rank == 5 else {})
+    return Plan(
+        extra=lambda n: {"exposed_grad_comm_ns": 200 * MS},
+        also=[*halves, ranks_record(STEPS, host=read), *late],
+    )
+
+
+LISTS = ("ranks", "pids", "devices", "stages")
+
+
+def test_of_several_hosts_the_one_that_is_short_is_named_instead_of_its_late_rank(tmp_path: Path) -> None:
+    (found,) = findings_of(short_rank(5), tmp_path)
+    assert (found.name, found.ranks) == ("host_short_of_cpu", [5])
+    assert found.title == (
+        "The host node1 is short of CPU: rank 5's training thread waits 16.7 % of the time for one of its"
+        " 4 cores"
+    )
+    assert found.gain == pytest.approx(0.2, rel=0.05)
+
+
+def test_a_late_rank_is_blamed_where_it_is_another_ones_host_that_is_short(tmp_path: Path) -> None:
+    found = findings_of(short_rank(2), tmp_path)
+    assert {(each.name, tuple(each.ranks)) for each in found} == {
+        ("host_short_of_cpu", (2,)),
+        ("straggler", (5,)),
+    }
+
+
+def test_of_ranks_that_share_an_entry_none_is_named(tmp_path: Path) -> None:
+    """Rank 0 waits for no CPU; which one of its entry does is not recorded."""
+    read = dict(zip(HostStretch._fields, ([10 * SECOND] * 2, [4] * 2, [3 * SECOND, 0]), strict=False))
+    times = {f"{each}_ns": [1000 * MS] * 2 for each in ("iteration", "work", "wait", "data")}
+    record = ranks_record(STEPS, ranks_per_entry=4, memory_peak_bytes=[1] * 2, host=read, **times)
+    plan = Plan(host=lambda n: {"cores": 4, "run_delay_ns": 0}, also=[node_record(), record])
+    found = {each.name: each.title for each in findings_of(plan, tmp_path)}
+    assert found["host_short_of_cpu"] == (
+        "The host is short of CPU: the training thread of one of ranks 0 to 3 waits 30.0 % of the time for"
+        " one of its 4 cores"
+    )
+
+
+def test_a_phase_of_rank_0_is_long_where_it_is_another_host_that_is_short(tmp_path: Path) -> None:
+    whole = short_rank(5)
+    without_ways = [each for each in whole.also if not isinstance(each, CutsRecord)]
+    plan = replace(whole, extra=lambda n: {"optimizer_ns": 150 * MS}, also=without_ways)
+    assert {each.name for each in findings_of(plan, tmp_path)} == {"host_short_of_cpu", "long_phase"}

@@ -30,3 +30,20 @@ def test_a_start_a_fifth_slower_is_a_drift_and_no_start(tmp_path: Path) -> None:
 
     assert beginning(600) == ["slow_start"]
     assert "slow_start" not in beginning(200)
+
+
+@pytest.mark.parametrize(
+    ("facts", "flags"),
+    [
+        ({}, ["TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"]),
+        ({"environment": {"TORCHDYNAMO_DISABLE": "1"}}, ["TRITON_CACHE_DIR"]),
+        ({"rehearsal": True}, []),
+        ({"rehearsal": True, "environment": {"TORCHDYNAMO_DISABLE": "0"}}, ["TORCHINDUCTOR_CACHE_DIR"]),
+    ],
+)
+def test_a_cache_of_kernels_is_advised_where_kernels_are_compiled(tmp_path: Path, facts, flags) -> None:
+    plan = Plan(facts=facts, extra=lambda n: {"forward_ns": 2 * SECOND} if 2 <= n <= 40 else {})
+    (found,) = findings_of(plan, tmp_path)
+    caches = [flag for change in found.changes for flag in change.flags if flag.endswith("CACHE_DIR")]
+    assert (found.name, caches) == ("slow_start", flags)
+    assert ("kernels are compiled" in found.causes[0]) == bool(flags)

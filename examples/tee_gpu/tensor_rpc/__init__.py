@@ -1,0 +1,1 @@
+"""The transport of calls: client and server, over ZeroMQ and sealed shared memory."""

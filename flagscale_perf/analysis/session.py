@@ -1,0 +1,269 @@
+"""A session read back: the run files of one job as one, and how it went; the same while it goes on."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from flagscale_perf.analysis.decoder import Block, Chunk
+from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine, mates_of
+from flagscale_perf.analysis.timeline import Item, Name, Timeline
+from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
+from flagscale_perf.spine.records import (
+    GOOD_ENDS,
+    KILLED,
+    RUNNING,
+    TYPES,
+    EventRecord,
+    Record,
+    RunEnd,
+    RunHeader,
+    kind_of,
+)
+from flagscale_perf.spine.session import labels_of
+
+MAX_EVENTS = 20
+MARKS = {"start_ns", "at_ns"}  # fields that are marks, beside the one by which a type is placed
+
+
+def tone_of(state: str) -> str:
+    """The colour of a state: green is what needs no attention."""
+    return "good" if state in GOOD_ENDS or state == RUNNING else "bad" if state else ""
+
+
+def state_of(states: Sequence[str]) -> str:
+    """The state of a job whose run files have these: the first bad one, else `running` if any is."""
+    return max(states, key=lambda state: 2 * (tone_of(state) == "bad") + (state == RUNNING))
+
+
+class Course:
+    """How a session goes, as far as its records have been read.
+
+    Attributes:
+        has_hosts: processes of several hosts are told apart.
+        kinds: records by their kind.
+        events: the first `MAX_EVENTS` lines about trouble.
+        end: of the file that was read last; None until it is recorded.
+        dropped: records that a ring had no room for, by the ends of the files.
+        processes: by number, as last recorded.
+    """
+
+    def __init__(self, has_hosts: bool = False) -> None:
+        self.has_hosts = has_hosts
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets all that was read."""
+        self.kinds: Counter[str] = Counter()
+        self.events: list[str] = []
+        self.end: RunEnd | None = None
+        self.dropped = 0
+        self.processes: dict[int, ProcessRecord] = {}
+        self._labels: dict[int, str] = {}
+        self._names: dict[tuple[int, int], str] = {}
+        self._hosts: dict[str, str] = {}  # with the first session on each
+        self._at = ""
+
+    def add(self, record: Record) -> None:
+        """Adds the next record."""
+        self.kinds[kind_of(type(record))] += 1
+        match record:
+            case NameRecord():
+                self._names[record.process, record.number] = record.text
+            case ProcessRecord():
+                self.processes[record.number] = record
+                self._labels[record.number] = f"{record.title} {record.pid}{self._at}"
+            case EventRecord() if len(self.events) < MAX_EVENTS:
+                self.events.append(f"{record.name}: {record.text}")
+            case RunHeader():
+                self.end, self._at = None, self._place(str(record.host), record.session_id)
+            case RunEnd():
+                self.end = record
+                self.dropped += record.dropped
+
+    def state(self, has_writer: bool) -> str:
+        """The reason of the end, `running`, or `killed`: no end, and no writer."""
+        if self.end is not None:
+            return self.end.reason
+        return RUNNING if has_writer else KILLED
+
+    def name(self, process: int, number: int) -> str:
+        """The text behind a number of a process; 0 is none."""
+        return self._names.get((process, number), f"name {number}") if number else ""
+
+    def label(self, process: int) -> str:
+        """Title and pid of a process, with its host where there are several."""
+        return self._labels.get(process, f"process {process}{self._at}")
+
+    @property
+    def lost(self) -> int:
+        """Records that were made and did not arrive, by the processes' own numbers."""
+        return sum(each.lost or 0 for each in self.processes.values())
+
+    @property
+    def uncertain(self) -> list[str]:
+        """Processes that were gone before it was known what they had left."""
+        ended = [number for number, each in self.processes.items() if each.end and each.lost is None]
+        return [self._labels[number] for number in ended]
+
+    def _place(self, host: str, session_id: str) -> str:
+        """What is added to the names of a file's processes; containers of one host are told apart."""
+        if not self.has_hosts:
+            return ""
+        is_first = self._hosts.setdefault(host, session_id) == session_id
+        return f"@{host}" if is_first else f"@{host}/{session_id}"
+
+
+def clock_of(header: RunHeader) -> str:
+    """Marks of run files with the same one are on the same clock: that of one start of one machine."""
+    return header.boot_id or str(header.host)
+
+
+class Clocks:
+    """What is added to the monotonic marks of each machine for those of the first one, by their times of
+    day. Marks that are on one clock keep their distances.
+    """
+
+    def __init__(self, first: RunHeader) -> None:
+        self._first_ns = first.start_wall_ns - first.start_mono_ns
+        self._offsets_ns = {clock_of(first): 0}
+
+    def offset_ns(self, header: RunHeader) -> int:
+        """For marks of the run file with this header."""
+        own_ns = header.start_wall_ns - header.start_mono_ns
+        return self._offsets_ns.setdefault(clock_of(header), own_ns - self._first_ns)
+
+
+class Session:
+    """The records of run files, and behind them those of the files that other machines of the same job wrote
+    at the same time, as if one machine had written all: their marks are on the first file's clock, and
+    their processes have numbers that no other one has.
+
+    Attributes:
+        header: of the first file.
+        files: the first one first; each counts its bad lines once it has been read.
+        course: how it went, as far as it has been read.
+    """
+
+    def __init__(self, *paths: Path) -> None:
+        """Reads the headers. Raises PerfError for a file that is no run file."""
+        found = {each.resolve(): each for path in paths for each in (path, *mates_of(path))}
+        self.files = [RunFile(each) for each in found.values()]
+        self.header = self.files[0].header
+        self.course = Course(has_hosts=len(self.files) > 1)
+        self._clocks = Clocks(self.header)
+        self._begun: list[tuple[int, RunFile]] = [(0, self.files[0])]
+        self._states: list[str] = []
+
+    def __iter__(self) -> Iterator[Record]:
+        """Every record, each file's behind its header. Raises PerfError if a file cannot be read."""
+        return self.blocks(())
+
+    def blocks(self, types: Collection[Any]) -> Iterator[Block | Record]:
+        """The same, with records of these types in columns."""
+        self.course.clear()
+        taken, self._begun, self._states = 0, [], []
+        for file in self.files:
+            self._begun.append((taken, file))
+            offset_ns, before = self._clocks.offset_ns(file.header), taken
+            for part in file.blocks():
+                if part.type in types:
+                    self.course.kinds[kind_of(part.type)] += len(part.columns[0])
+                    yield _columns_moved(part, before, offset_ns) if before or offset_ns else part
+                    continue
+                for each in part.records():
+                    record = _moved(each, before, offset_ns) if before or offset_ns else each
+                    if isinstance(record, ProcessRecord):
+                        taken = max(taken, record.number)
+                    self.course.add(record)
+                    yield record
+            self._states.append(self.course.state(file.is_live()))
+
+    def chunks(self, types: AbstractSet[Any]) -> Iterator[Chunk | Record]:
+        """The same, with those of these types together that follow one another in a session of one file."""
+        if len(self.files) > 1:
+            yield from self
+            return
+        self.course.clear()
+        for chunk in self.files[0].chunks():
+            for part in chunk.parts(types):
+                if isinstance(part, Chunk):
+                    counts = {kind_of(each): len(found[0]) for each, found in part.columns.items()}
+                    self.course.kinds.update(counts)
+                else:
+                    self.course.add(part)
+                yield part
+        self._states = [self.course.state(self.files[0].is_live())]
+
+    def origin(self, process: int) -> tuple[RunFile, int]:
+        """The file in which the process is, and its number there; known once that file is being read."""
+        place = bisect_left(self._begun, process, key=lambda one: one[0]) - 1
+        before, file = self._begun[max(place, 0)]
+        return file, process - before
+
+    def offset_ns(self, file: RunFile) -> int:
+        """What has been added to the marks of this file."""
+        return self._clocks.offset_ns(file.header)
+
+    @property
+    def state(self) -> str:
+        """How it ended, once it has been read; of several files the worst."""
+        return state_of(self._states)
+
+    @property
+    def begun(self) -> str:
+        """When, in the first file's local time."""
+        return labels_of(self.header).at(self.header.start_wall_ns).isoformat(sep=" ")
+
+    @property
+    def machines(self) -> list[str]:
+        """Names of the machines that wrote these files."""
+        return list(dict.fromkeys(str(file.header.host) for file in self.files))
+
+    @property
+    def reading(self) -> Reading:
+        """What was read, and what could not be."""
+        bad = [SkippedLine(line.number, line.reason) for file in self.files for line in file.bad_lines]
+        skipped = sum(file.skipped for file in self.files)
+        return Reading(str(self.files[0].path), dict(self.course.kinds), skipped, bad)
+
+    def items(self, timeline: Timeline) -> Iterator[Item]:
+        """All files drawn on one timeline; where there are several, processes are named with their hosts."""
+        for item in timeline.items(self):
+            if len(self.files) > 1 and isinstance(item, Name) and item.is_process:
+                yield replace(item, text=f"{item.text}@{self._begun[-1][1].header.host}")
+            else:
+                yield item
+
+
+def _moved(record: Record, before: int, offset_ns: int) -> Record:
+    """The record with its process numbered after those `before`, and its marks on the other clock."""
+    added = _added(type(record), before, offset_ns)
+    changed = {name: getattr(record, name) + more for name, more in added.items()}
+    return record._replace(**changed) if hasattr(record, "_replace") else replace(record, **changed)
+
+
+def _columns_moved(block: Block, before: int, offset_ns: int) -> Block:
+    added = _added(block.type, before, offset_ns)
+    columns = [
+        [value + added[name] for value in column] if name in added else column
+        for name, column in zip(block.type._fields, block.columns, strict=True)
+    ]
+    return Block(block.type, columns)
+
+
+def _added(record_type: Any, before: int, offset_ns: int) -> dict[str, int]:
+    """What is added to each field; nothing to those of a header."""
+    if record_type is RunHeader:
+        return {}
+    names = getattr(record_type, "_fields", None) or record_type.__dataclass_fields__
+    start = TYPES[record_type].start
+    marks = MARKS | ({start} if start and not start.endswith("_wall_ns") else set())
+    process = "number" if record_type is ProcessRecord else "process"
+    added = dict.fromkeys(marks, offset_ns) | {process: before}
+    return {name: more for name, more in added.items() if name in names}

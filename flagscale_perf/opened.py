@@ -1,0 +1,114 @@
+"""A recorded session of any instrument in Python: a training with its own tables, others as tables of what
+was recorded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from flagscale_perf.analysis.blocks import Report
+from flagscale_perf.analysis.instrument import load
+from flagscale_perf.analysis.recorded import RecordedFile
+from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.analysis.run_file import check_instrument, find_run_file
+from flagscale_perf.analysis.session import MARKS, Course, Session
+from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.training.analysis.frames import Field, frame_of
+from flagscale_perf.training.analysis.opened import RecordedRun
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+TRAINING = "training"
+
+
+@overload
+def open_run(  # type: ignore[overload-overlap]  # any other text
+    path: str | os.PathLike[str], session: str | None = None, instrument: Literal["training"] = "training"
+) -> RecordedRun: ...
+
+
+@overload
+def open_run(
+    path: str | os.PathLike[str], session: str | None = None, *, instrument: str
+) -> RecordedSession: ...
+
+
+def open_run(
+    path: str | os.PathLike[str], session: str | None = None, instrument: str = TRAINING
+) -> RecordedRun | RecordedSession:
+    """A finished, killed or running session, from its files alone.
+
+    Args:
+        path: the directory of --perf-log-dir, or one file of a session in it.
+        session: a session of the directory, such as "20240129_103000"; None for the newest.
+        instrument: "training", "rpc" (calls), "trace" (a queue), "profile" or "bench" (experiments).
+
+    Raises PerfError where there is no such session, with what is there instead.
+    """
+    found = find_run_file(Path(path), session, lambda header: header.instrument == instrument)
+    if instrument == TRAINING:
+        return RecordedRun(found)
+    return RecordedSession(found, instrument)
+
+
+class RecordedSession(RecordedFile):
+    """One session of another instrument than a training, all machines of its job together. The tables need
+    pandas; a column has its unit in its name, and NaN where a value is not known.
+    """
+
+    def __init__(self, path: Path, instrument: str) -> None:
+        """Use `open_run` instead."""
+        super().__init__(path)
+        self._instrument = load(instrument)
+        cure = f"open_run(..., instrument={self.header.instrument!r})"
+        check_instrument(path, self.header, instrument, cure)
+
+    def __repr__(self) -> str:
+        return f"open_run({str(self.path)!r}, instrument={self.header.instrument!r})"
+
+    def report(self) -> Report:
+        """What `flagscale-perf report` shows; `report().content.as_dict()` is its JSON."""
+        return self._instrument.report(self.path)
+
+    def findings(self) -> Sequence[Finding]:
+        """What holds the session back, in the order of its cost."""
+        findings = self.report().findings
+        return [] if findings is None else findings.found
+
+    def rows(self) -> DataFrame:
+        """The rows of `flagscale-perf report --format csv`."""
+        rows = iter(self.report().rows)
+        head = next(rows, ())
+        return frame_of(list(map(str, head)), rows)
+
+    def table(self, kind: type[Any]) -> DataFrame:
+        """A row for each record of a type of `flagscale_perf.<instrument>.records`: durations in ms, sizes in
+        GB, starts as `elapsed_s` since the session's, texts for their numbers, and processes by their labels.
+        """
+        if not hasattr(kind, "_fields"):
+            raise PerfError(f"{kind.__name__} is no row of plain values; use rows() or records()")
+        names, session = kind._fields, Session(self.path)
+        columns = ["elapsed_s" if name in MARKS else Field.of(name).name for name in names]
+        return frame_of(columns, self._values(session, kind, names))
+
+    def _values(self, session: Session, kind: type[Any], names: Sequence[str]) -> Iterator[Sequence[Any]]:
+        texts, start_ns = self._instrument.texts.get(kind, ()), session.header.start_mono_ns
+        for record in session:
+            if isinstance(record, kind):
+                yield [_shown(session.course, record, name, texts, start_ns) for name in names]
+
+
+def _shown(course: Course, record: Any, name: str, texts: Collection[str], start_ns: int) -> Any:
+    value = getattr(record, name)
+    if value is None:
+        return None
+    if name in MARKS:
+        return (value - start_ns) / NS_PER_S
+    if name == "process":
+        return course.label(value)
+    return course.name(record.process, value) if name in texts else Field.of(name).value(value)

@@ -1,0 +1,190 @@
+"""Parsers of options' values: from text, or from what yaml makes of it, to the value. Each raises PerfError
+with the wrong value and what to write instead.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flagscale_perf.spine.errors import PerfError
+
+LOOPBACK = "127.0.0.1"
+_TRUE, _FALSE = {"1", "true", "yes", "on", "y", "t"}, {"0", "false", "no", "off", "n", "f"}
+_ADDRESS_EXAMPLE = "write for example 9400, or 0.0.0.0:9400 for every address of the machine"
+_STEPS = re.compile(r"(\d+)(?:-(\d+))?(?:/(\d+))?")
+
+
+def parse_bool(text: str) -> bool:
+    """True for "true", "1", "yes" or "on", False for their opposites, in any case."""
+    word = str(text).strip().lower()
+    if word in _TRUE or word in _FALSE:
+        return word in _TRUE
+    raise PerfError(f"{text!r} is neither true nor false; write true or false")
+
+
+def whole(least: int, most: int, example: int) -> Callable[[str], int]:
+    """A whole number, both limits included."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(str(text).strip())
+        except ValueError:
+            number = least - 1
+        if not least <= number <= most:
+            raise PerfError(
+                f"{text!r} is not a whole number from {least} to {most}; write for example {example}"
+            )
+        return number
+
+    return parse
+
+
+def above_zero(most: float, example: str, unit: str = "") -> Callable[[str], float]:
+    """A number above 0, the upper limit included."""
+
+    def parse(text: str) -> float:
+        try:
+            number = float(str(text).strip())
+        except ValueError:
+            number = math.nan
+        if not 0 < number <= most:
+            raise PerfError(
+                f"{text!r} is not a number{unit} above 0 and up to {most:g}; write for example {example}"
+            )
+        return number
+
+    return parse
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """One of these words."""
+
+    def parse(text: str) -> str:
+        if str(text) not in words:
+            raise PerfError(f"{text!r} is not one of {', '.join(words)}; write for example {words[0]}")
+        return str(text)
+
+    return parse
+
+
+def words_for(parse: Callable[[str], object]) -> Callable[[str], str]:
+    """The text itself, if the parser takes it: for a value that is handed on as text."""
+
+    def checked(text: str) -> str:
+        word = str(text).strip()
+        parse(word)
+        return word
+
+    return checked
+
+
+def path(example: str) -> Callable[[str], str]:
+    """The name of a file or directory."""
+
+    def parse(text: str) -> str:
+        name = str(text)
+        if not name.strip() or any(ord(char) < 32 or ord(char) == 127 for char in name):
+            raise PerfError(f"{text!r} is not a usable path; write for example {example}")
+        return name
+
+    return parse
+
+
+def absolute_path(suffix: str, example: str) -> Callable[[str], str]:
+    """The absolute path of a file with this suffix."""
+    usable = path(example)
+
+    def parse(text: str) -> str:
+        name = usable(text)
+        if not os.path.isabs(name) or not name.endswith(suffix):
+            raise PerfError(
+                f"{text!r} is not an absolute path that ends in {suffix}; write for example {example}"
+            )
+        return name
+
+    return parse
+
+
+def keys(what: str, example: str) -> Callable[[str], str]:
+    """Names with commas between them, each once."""
+
+    def parse(text: str) -> str:
+        found = [key.strip().lower() for key in str(text).split(",")]
+        if not all(re.fullmatch(r"[a-z][a-z0-9_]*", key) for key in found):
+            raise PerfError(f"{text!r} is not a list of {what}; write for example {example}")
+        return ",".join(dict.fromkeys(found))
+
+    return parse
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of `9400` (on this machine only), `0.0.0.0:9400` or `[::1]:9400`."""
+    host, colon, port = str(text).strip().rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]") if colon else LOOPBACK
+    if not _is_host(bare, is_bracketed=bare != host):
+        raise PerfError(f"{text!r} is not an address to listen at; {_ADDRESS_EXAMPLE}")
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and 1 <= int(port) <= 65535):
+        raise PerfError(f"{text!r} has no port from 1 to 65535; {_ADDRESS_EXAMPLE}")
+    return bare, int(port)
+
+
+def _is_host(bare: str, is_bracketed: bool) -> bool:
+    # An IPv6 address needs its brackets: ::1:9400 could be an address without a port.
+    if ":" in bare and not is_bracketed:
+        return False
+    return bool(bare) and bare.isprintable() and not any(char in " /[]" for char in bare)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Which steps are profiled: as many as from `first` to `last`, from `first` on, with what lies in between
+    left to the profiler; and the same many again after every `every`.
+
+    Attributes:
+        first, last: as the host counts them, both included.
+        every: steps from one window's first to the next one's; None: there is one window.
+    """
+
+    first: int
+    last: int
+    every: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Steps:
+        """`20`, `20-22` or `20-22/100`."""
+        match = _STEPS.fullmatch(str(text).strip())
+        if match is None:
+            raise PerfError(
+                f"{text!r} does not name steps; write for example 20-22, or 20-22/100 for every 100"
+            )
+        first, last, every = int(match[1]), int(match[2] or match[1]), int(match[3]) if match[3] else None
+        if first < 1 or last < first:
+            raise PerfError(
+                f"{text!r} does not name steps: the first is 1 and the last is not before the first"
+            )
+        if every is not None and every <= last - first:
+            raise PerfError(
+                f"{text!r}: a window of {last - first + 1} steps cannot begin every {every} steps"
+            )
+        return cls(first, last, every)
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}" + (f"/{self.every}" if self.every else "")
+
+
+def parse_ranks(text: str) -> frozenset[int]:
+    """The ranks of a list such as `0,2-3`; at least one."""
+    found: set[int] = set()
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            found.clear()
+            break
+        found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    if not found:
+        raise PerfError(f"{text!r} is not a list of ranks; write for example 0,2-3")
+    return frozenset(found)

@@ -1,0 +1,103 @@
+"""Bounded samples of streams that may be of any length."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+RESERVOIR_SIZE = 4096
+MAX_ROWS = 2000
+
+Row = TypeVar("Row")
+
+
+class Reservoir:
+    """A bounded sample of a stream of numbers: all of them up to its size, then a uniform choice.
+
+    The choice is seeded, so the same stream gives the same sample: a report rebuilt from the run file equals
+    the writer's.
+    """
+
+    def __init__(self, size: int = RESERVOIR_SIZE) -> None:
+        self._size = size
+        self._random = random.Random(0)
+        self._kept: list[int] = []
+        self._seen = 0
+        self.minimum: int | None = None
+        self.maximum: int | None = None
+
+    def add(self, value: int) -> None:
+        """One more number of the stream."""
+        self._seen += 1
+        if self.minimum is None or self.maximum is None:
+            self.minimum = self.maximum = value
+        elif value > self.maximum:
+            self.maximum = value
+        elif value < self.minimum:
+            self.minimum = value
+        if self._seen <= self._size:
+            self._kept.append(value)
+        elif (place := int(self._random.random() * self._seen)) < self._size:
+            self._kept[place] = value
+
+    def add_many(self, values: Sequence[int]) -> None:
+        """The next numbers of the stream."""
+        self.minimum = min(values) if self.minimum is None else min(self.minimum, min(values))
+        self.maximum = max(values) if self.maximum is None else max(self.maximum, max(values))
+        for number, place in self.places(len(values)):
+            self.keep(values[number], place)
+
+    def places(self, count: int) -> list[tuple[int, int]]:
+        """Which of the next `count` numbers of the stream are to be kept, and where."""
+        seen, self._seen = self._seen, self._seen + count
+        free, size, random_ = max(0, min(self._size - seen, count)), self._size, self._random.random
+        chosen = [
+            (number, int(place))
+            for number in range(free, count)
+            if (place := random_() * (seen + number + 1)) < size
+        ]
+        return [(number, seen + number) for number in range(free)] + chosen
+
+    def keep(self, value: int, place: int) -> None:
+        """Keeps a number at one of these places."""
+        self._kept[place : place + 1] = [value]
+
+    def kept(self) -> list[int]:
+        """The values that were kept."""
+        return list(self._kept)
+
+    def quantile(self, share: float) -> int | None:
+        """The smallest number kept that at least `share` of them do not exceed; None before the first."""
+        if not self._kept:
+            return None
+        return sorted(self._kept)[math.ceil(share * len(self._kept)) - 1]
+
+
+class ThinnedRows(Generic[Row]):
+    """At most `MAX_ROWS` rows of a stream: every one, then every second, fourth ..., and always the last."""
+
+    def __init__(self, limit: int = MAX_ROWS) -> None:
+        self._limit = limit
+        self._rows: list[Row] = []
+        self._stride = 1
+        self._seen = 0
+        self._last: Row | None = None
+
+    def add(self, row: Row) -> None:
+        """Adds a row of values."""
+        if self._seen % self._stride == 0:
+            if len(self._rows) >= self._limit - 1:
+                self._rows = self._rows[::2]
+                self._stride *= 2
+            if self._seen % self._stride == 0:
+                self._rows.append(row)
+        self._seen += 1
+        self._last = row
+
+    def rows(self) -> list[Row]:
+        """Those kept, oldest first."""
+        if self._last is None or self._rows[-1] is self._last:
+            return self._rows
+        return [*self._rows, self._last]

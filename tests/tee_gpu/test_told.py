@@ -1,0 +1,24 @@
+"""What a reply says of the server."""
+
+from __future__ import annotations
+
+import pytest
+from tensor_rpc.told import NOTHING_TOLD, Told, told_apart
+
+
+@pytest.mark.parametrize(
+    ("send", "whole", "told", "split"),
+    [
+        (5, 100, (10, 50, 20), (5, 35, 10, 50)),
+        (48, 100, (0, 27, 6), (6, 67, 0, 27)),  # lost the processor inside `send`
+        (48, 100, (10, 27, 30), (20, 43, 10, 27)),  # and the server was busy meanwhile
+        (48, 60, (0, 27, 0), (33, 0, None, 27)),  # on another clock
+        (5, 100, (0, 27, 80), (5, 95, None, None)),  # ends after its reply
+        (5, 20, (0, 27, 0), (5, 15, None, None)),  # longer than the call
+        (5, 100, (30, 27, 20), (5, 95, None, None)),  # waited longer than until it began
+        (5, 100, NOTHING_TOLD, (5, 95, None, None)),
+    ],
+)
+def test_what_the_server_says_is_its_time(send: int, whole: int, told: Told, split: tuple[object]) -> None:
+    assert told_apart(send, whole, told) == split
+    assert sum(part or 0 for part in told_apart(send, whole, told)) == whole

@@ -1,0 +1,66 @@
+"""The run files of several machines as one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.analysis.session import Clocks, Session
+from flagscale_perf.analysis.timeline import Name, Span, Track
+from flagscale_perf.profile.analysis.timeline import timeline
+from flagscale_perf.profile.records import StepRecord
+from flagscale_perf.spine.peers.records import ProcessRecord
+from tests.profile_runs import MS, make_profile, make_profile_header
+
+
+def two_machines(directory: Path) -> Path:
+    """Both begin at 10:30:00, where the clock of the first stands at 0 and that of the second at 1 s."""
+    path = make_profile().write(directory)
+    header = make_profile_header("20240129_103001", host="node1", boot_id="b", start_mono_ns=1000 * MS)
+    make_profile().write(directory, header)
+    return path
+
+
+def test_one_file_is_left_as_it_is(tmp_path: Path) -> None:
+    path = make_profile().write(tmp_path)
+    assert list(Session(path)) == list(RunFile(path))
+
+
+def test_processes_are_told_apart_and_their_marks_are_on_one_clock(tmp_path: Path) -> None:
+    job = Session(two_machines(tmp_path))
+    records = list(job)
+    assert [one.number for one in records if isinstance(one, ProcessRecord)] == [1, 2, 3, 4]
+    starts: dict[int, list[int]] = {}
+    for one in records:
+        if isinstance(one, StepRecord):
+            starts.setdefault(one.process, []).append(one.start_ns // MS)
+    assert {process: each[0] for process, each in starts.items()} == {1: 0, 2: 0, 3: -1000, 4: -1000}
+    assert [(file.header.host, number) for file, number in map(job.origin, (1, 2, 3, 4))] == [
+        ("node0", 1),
+        ("node0", 2),
+        ("node1", 1),
+        ("node1", 2),
+    ]
+
+
+def test_all_are_drawn_and_processes_named_with_their_hosts(tmp_path: Path) -> None:
+    job = Session(two_machines(tmp_path))
+    items = list(job.items(timeline(job)))
+    names = {item.track: item.text for item in items if isinstance(item, Name) and item.is_process}
+    assert names == {
+        Track(101, 0): "rank 0 GPTModel@node0",
+        Track(102, 0): "rank 1 GPTModel@node0",
+        Track(103, 0): "rank 0 GPTModel@node1",
+        Track(104, 0): "rank 1 GPTModel@node1",
+    }
+    first = {}
+    for item in items:
+        if isinstance(item, Span) and item.name == "train 20":
+            first[item.track.process] = item.start_ns // MS
+    assert first == {101: 0, 102: 0, 103: -1000, 104: -1000}
+
+
+def test_marks_of_one_clock_keep_their_distances_though_the_time_of_day_was_set() -> None:
+    first = make_profile_header()
+    again = make_profile_header("20240129_103001", host="container", start_wall_ns=first.start_wall_ns + MS)
+    assert Clocks(first).offset_ns(again) == 0

@@ -1,0 +1,39 @@
+"""Which command lines are training workers, and what they ask for."""
+
+import pytest
+
+from flagscale_perf.hosts.autostart import rehearsal_mode, worker_argv
+
+ON = "--enable-perf-monitor"
+
+
+@pytest.mark.parametrize(
+    ("orig_argv", "environ", "expected"),
+    [
+        (["python", "-u", "train_gpt.py", ON, "--x"], {}, [ON, "--x"]),
+        (["python", "-X", "dev", "train_gpt.py", ON + "=true"], {}, [ON + "=true"]),
+        (["python", "train_gpt.py", "--x"], {"FLAGSCALE_PERF_ENABLE_MONITOR": "1"}, ["--x"]),
+        (["python", "train_gpt.py", "--x"], {"FLAGSCALE_PERF_ENABLE_MONITOR": "false"}, None),
+        (["python", "train_gpt.py", "--x"], {}, None),
+        (["python", "-m", "torch.distributed.run", "train_gpt.py", ON], {}, None),
+        (["python", "/env/bin/torchrun", "train_gpt.py", ON], {}, None),
+        (["python", "-c", "pass", ON], {}, None),
+        (["python"], {"FLAGSCALE_PERF_ENABLE_MONITOR": "1"}, None),
+    ],
+)
+def test_only_a_script_that_asks_for_the_monitor_is_a_worker(orig_argv, environ, expected):
+    assert worker_argv(orig_argv, environ) == expected
+
+
+@pytest.mark.parametrize(
+    ("argv", "environ", "mode"),
+    [
+        ([], {}, "auto"),
+        (["--rehearse-on-cpu", "never"], {}, "never"),
+        (["--x", "--rehearse-on-cpu=always"], {}, "always"),
+        ([], {"FLAGSCALE_PERF_REHEARSE_ON_CPU": "never"}, "never"),
+        (["--rehearse-on-cpu", "always"], {"FLAGSCALE_PERF_REHEARSE_ON_CPU": "never"}, "always"),
+    ],
+)
+def test_rehearsal_mode_is_known_before_anybody_parses(argv, environ, mode):
+    assert rehearsal_mode(argv, environ) == mode
