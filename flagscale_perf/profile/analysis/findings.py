@@ -101,10 +101,8 @@ def late_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:
         )
         title = f"The other ranks wait for rank {late.rank}"
         evidence = [this.broke(words, least[0] / books.total, "wait")]
-        finding = replace(
-            _takes(this, books, title, most[1], evidence), least_s=least[0] * books.steps / NS_PER_S
-        )
-        found.append(replace(finding, ranks=[late.rank], phase="communication"))
+        finding, least_s = _takes(this, books, title, most[1], evidence), least[0] * books.steps / NS_PER_S
+        found.append(replace(finding, least_s=least_s, ranks=[late.rank], phase="communication"))
     return found
 
 
@@ -122,13 +120,12 @@ def transfers(this: ProfileRule, case: ProfileCase) -> Finding | None:
         return None
     whole = sum(one.exposed_transfer_ns for one in case.report.communication.waits)
     each_ns = whole / max(1, _ranks(case)) / books.steps
-    if not this.exceeds(each_ns / books.total, "transfer"):
+    share = each_ns / books.total
+    if not this.exceeds(share, "transfer"):
         return None
     words = f"of a step: {each_ns / NS_PER_MS:.3f} ms in transfers that nothing hides"
-    share = each_ns / books.total
-    return _takes(this, books, "Transfers take a large part of a step", each_ns, [
-        this.broke(words, share, "transfer")
-    ])  # fmt: skip
+    evidence = [this.broke(words, share, "transfer")]
+    return _takes(this, books, "Transfers take a large part of a step", each_ns, evidence)
 
 
 @rule(
@@ -220,7 +217,7 @@ def python_in_module(this: ProfileRule, case: ProfileCase) -> list[Finding]:
 
 @rule(
     limits={
-        "slower": Limit(1.5, "times", "ours: as long as the median layer"),
+        "slower": Limit(1.5, "times", "ours: as long as the median layer and as any that is not slow"),
         "worth": Limit(0.02, "share", "ours: of a step, less is not worth a change"),
     },
     causes=[
@@ -232,16 +229,18 @@ def python_in_module(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     ],
 )
 def slow_layer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
-    """A layer takes much longer than the median layer of the same step, in operators or in Python, and not by
-    chance. The cost is an interval.
+    """A layer takes much longer than the median layer of the same step, in operators or in Python, not by
+    chance, and stands out from the layers below the limit, too. The cost is an interval.
     """
     found = []
     for sums in case.steps:
-        for one in case.slower.get(sums.phase, ()):
+        layers = case.slower.get(sums.phase, ())
+        slow = [one for one in layers if this.exceeds(one.ratio, "slower") and one.chance <= CHANCE]
+        others = max([1.0, *(one.ratio for one in layers if one not in slow)])
+        for one in slow:
             (least, most), (low, high) = one.more_ns, one.ratios
-            is_sure = low > 1 and high - low < 2 * one.ratio and one.chance <= CHANCE
-            is_worth = this.exceeds(most / sums.mean.total, "worth")
-            if not (is_sure and is_worth and this.exceeds(one.ratio, "slower")):
+            is_apart = low > others and this.exceeds(one.ratio / others, "slower")
+            if not (is_apart and this.exceeds(most / sums.mean.total, "worth")):
                 continue
             words = (
                 f"{one.name} to the median layer of the same step, {low:.2f} to {high:.2f} in {one.steps}"

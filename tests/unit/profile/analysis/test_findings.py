@@ -231,17 +231,23 @@ def test_recomputation_that_takes_a_large_part(tmp_path: Path) -> None:
 
 
 def _noisy(
-    directory: Path, seed: int, slow: float = 1.0, spread: float | None = None, holdups: float | None = None
+    directory: Path,
+    seed: int,
+    *slow: float,
+    layers: int = 0,
+    spread: float | None = None,
+    holdups: float | None = None,
 ) -> list[str]:
     """Layers that are called slow, of some alike ones of 10 ms that spread and are held up now and then, as
-    on a machine that others use; layer 1 takes `slow` times as long. Where nothing is given, slow layers
-    spread by 5 % and are never held up, others by 5 to 40 % and in one step of five or twenty.
+    on a machine that others use; those after the first take `slow` times as long. Where nothing is given,
+    slow layers spread by 5 % and are never held up, others by 5 to 40 % and in one step of five or twenty.
     """
     source, job = random.Random(seed), Profiled()
-    layers, steps, ranks = source.randint(3, 8), source.randint(3, 8), source.choice((1, 2))
+    layers, steps, ranks = layers or source.randint(3, 8), source.randint(3, 8), source.choice((1, 2))
+    factors = dict(enumerate(slow, start=1))
     if spread is None or holdups is None:
-        spread = 0.05 if slow > 1 else source.choice((0.05, 0.2, 0.4))
-        holdups = 0.0 if slow > 1 else source.choice((0.05, 0.2))
+        spread = 0.05 if slow else source.choice((0.05, 0.2, 0.4))
+        holdups = 0.0 if slow else source.choice((0.05, 0.2))
     else:
         steps += 7
     for process in [job.rank(rank, ranks) for rank in range(ranks)]:
@@ -249,7 +255,7 @@ def _noisy(
         for number in range(2 * steps):
             own = [
                 round(
-                    10 * MS * source.lognormvariate(0, spread) * (slow if place == 1 else 1)
+                    10 * MS * source.lognormvariate(0, spread) * factors.get(place, 1.0)
                     + (source.random() < holdups) * 10 * MS * source.expovariate(1 / 3)
                 )
                 for place in range(layers)
@@ -275,15 +281,28 @@ def test_of_a_hundred_noisy_profiles_no_layer_is_called_slow(tmp_path: Path) -> 
 
 
 def test_a_layer_of_twice_the_time_is_found_where_steps_spread_by_little(tmp_path: Path) -> None:
-    found = [_noisy(tmp_path, seed, slow=2.0) for seed in range(20)]
+    found = [_noisy(tmp_path, seed, 2.0) for seed in range(20)]
     assert all(len(titles) == 1 and titles[0].startswith("layer 1 takes ") for titles in found)
 
 
 def test_a_layer_of_three_times_the_time_is_found_on_a_busy_machine(tmp_path: Path) -> None:
     """Layers spread by 20 %, and each is held up in one of five steps, for three times as long on average."""
-    found = [_noisy(tmp_path, seed, 3.0, 0.2, 0.2) for seed in range(20)]
+    found = [_noisy(tmp_path, seed, 3.0, spread=0.2, holdups=0.2) for seed in range(20)]
     assert all(title.startswith("layer 1 takes ") for titles in found for title in titles)
     assert sum(map(len, found)) >= 16
+
+
+def test_layers_on_a_slope_are_not_called_slow(tmp_path: Path) -> None:
+    """As something else makes them that runs at the same place of each step."""
+    slope = (1.7, 1.6, 1.4)
+    assert [_noisy(tmp_path, seed, *slope, layers=8, spread=0.1, holdups=0.0) for seed in range(20)] == [
+        []
+    ] * 20
+
+
+def test_a_layer_of_thirty_times_the_time_is_found_however_far_it_spreads(tmp_path: Path) -> None:
+    found = [_noisy(tmp_path, seed, 30.0, layers=8, spread=0.8, holdups=0.0) for seed in range(20)]
+    assert all(len(titles) == 1 and titles[0].startswith("layer 1 takes ") for titles in found)
 
 
 def test_a_layer_that_one_slow_step_has_held_up_is_not_called_slow(tmp_path: Path) -> None:
