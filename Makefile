@@ -83,8 +83,8 @@ hosts: $(TEST) ## test: what is proven over two machines (needs root)
 	$(BIN)/python -m pytest tests/tee_gpu/test_machines.py -m rpc $(ARGS)
 	$(BIN)/python -m pytest tests/processes/test_trace_membership.py -k containers $(ARGS)
 
-test-hosts: $(if $(ENVIRONMENT),,$(TEST)) ## test: train with every tree in HOSTS=DIRECTORY, print a table
-	$(or $(ENVIRONMENT),.venv)/bin/python -m pytest tests/hosts -m host $(ARGS)
+test-hosts: $(if $(ENVIRONMENT),,$(TEST)) ## test: train with Bridge and with every tree in HOSTS=DIRECTORY
+	$(or $(ENVIRONMENT),.venv)/bin/python -m pytest tests/hosts tests/processes/test_bridge.py -m other_host $(ARGS)
 
 test-vllm: $(VLLM_READY) ## test: the tests on real vLLM (minutes)
 	PYTHONPATH="$$PWD" .venv_vllm/bin/python -m pytest -p no:cacheprovider tests/vllm $(ARGS)

@@ -1,7 +1,7 @@
 """Every host that is given, through every row of the table: off and on with equal losses, one monitor.
 
-`make test-hosts HOSTS=DIRECTORY` prints the table of docs/hosts.md. `make test` runs the quick rows of the
-trees that it finds; what is installed has tests of its own in tests/processes.
+`make test-hosts HOSTS=DIRECTORY` prints the table of docs/hosts.md. `.ci/run` runs the quick rows of the trees
+that it finds; what is installed has tests of its own in tests/processes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 from tests.hosts.rows import ROWS
 from tests.hosts.trees import MISSING, Host, host_of, installed, name_of, places, unpacked
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.host, pytest.mark.other_host]
 INSTALLED = "FlagScale 0.8.0"
 QUICK = ("1 rank", "PP2", "spellings", "variable", "both monitors", "torchrun")
 PLACES: dict[str, Path | None] = {**{name_of(place): place for place in places()}, INSTALLED: None}

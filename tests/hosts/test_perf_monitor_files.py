@@ -19,7 +19,7 @@ from flagscale_perf.flops_calculator import ModelShape, count
 from tests.contract.test_from_perf_monitor import FILES, PAGE
 from tests.hosts.trees import MISSING, source_trees
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.host, pytest.mark.other_host]
 FOLDER = "flagscale/train/perf_monitor"
 # Trains nothing: its callbacks around ten steps, and its calculator of each of the given models.
 ASK = """

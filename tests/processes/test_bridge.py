@@ -17,7 +17,7 @@ from tests.processes.profiled_shapes import check_profile
 from tests.processes.test_flagscale_faults import SCRIPT as INJECTING
 from tests.processes.test_flagscale_run import assert_phases_add_up
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.host, pytest.mark.other_host]
 
 REPO = Path(__file__).parents[2]
 SHARE = Path(sys.prefix) / "share"
