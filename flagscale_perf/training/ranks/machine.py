@@ -50,13 +50,13 @@ class Machine:
 
     def leave(self, rank: int) -> list[Block]:
         """A rank has ended: no block of it is waited for. What is complete by that goes with the last block
-        of any rank, which is sent again.
+        of any rank, which is sent again; an error of a device is not said twice.
         """
         self._open.discard(rank)
         cuts = self._complete(0)
         if not cuts or self._last is None:
             return []
-        self._last = self._last._replace(cuts=(*self._last.cuts, *cuts))
+        self._last = self._last._replace(cuts=(*self._last.cuts, *cuts), xid=None)
         return [self._last]
 
     def _complete(self, waited_for: int) -> list[MachineCuts]:

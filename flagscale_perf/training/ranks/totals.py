@@ -23,6 +23,7 @@ from flagscale_perf.training.records import Record
 
 MAX_STRAGGLERS = 200
 MAX_NAMED = 64
+_HOSTS_TOGETHER = 256  # added up at once: one by one takes ten times as long
 
 T = TypeVar("T")
 
@@ -81,7 +82,18 @@ class _Entry:
     def __init__(self) -> None:
         self.stretches = self.iteration_ns = self.work_ns = self.wait_ns = 0
         self.peak_bytes: int | None = None
-        self.host = HostStretch()
+        self._hosts: list[HostStretch] = []
+
+    @property
+    def host(self) -> HostStretch:
+        """Of its host, over all stretches."""
+        return merged(self._hosts)
+
+    def add_host(self, host: HostStretch) -> None:
+        """What was read in the next stretch."""
+        self._hosts.append(host)
+        if len(self._hosts) > _HOSTS_TOGETHER:
+            self._hosts = [self.host]
 
     def add(self, iteration_ns: int | None, work_ns: int | None, wait_ns: int | None) -> None:
         """The times of the next stretch."""
@@ -146,7 +158,7 @@ class RankTotals:
             entry.add(iteration_ns, work_ns, wait_ns)
             entry.peak_bytes = highest(entry.peak_bytes, peak_bytes)
         for entry, host in zip(self._entries, record.hosts(), strict=True):
-            entry.host = merged([entry.host, host])
+            entry.add_host(host)
 
     def _add_straggler(self, record: StragglerRecord) -> None:
         """Of very many the first ones are kept; all are counted."""
