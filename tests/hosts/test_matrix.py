@@ -1,7 +1,7 @@
 """Every host that is given, through every row of the table: off and on with equal losses, one monitor.
 
-`make test-hosts HOSTS=DIRECTORY` prints the table of docs/hosts.md. `.ci/run` runs the quick rows of the trees
-that it finds; what is installed has tests of its own in tests/processes.
+`make test-hosts HOSTS=DIRECTORY` prints the table of docs/hosts.md. `.ci/run` runs the quick rows of the
+trees that it finds; what is installed has tests of its own in tests/processes.
 """
 
 from __future__ import annotations
