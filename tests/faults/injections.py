@@ -267,6 +267,7 @@ def stop_training(seconds: float) -> Act:
 
     def act(running: Job) -> None:
         process = running.rank_0()
+        running.go_on()
         process.suspend()
         time.sleep(seconds)
         process.resume()

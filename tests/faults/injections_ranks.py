@@ -22,6 +22,7 @@ from tests.faults.mounts import mounted
 from tests.faults.ranks import TWO_NODES, environment_of
 from tests.faults.shim import Shim
 from tests.faults.surroundings import BALLAST, DISK_BYTES
+from tests.processes import flagscale as fs
 
 Check = Callable[[Job], None]
 
@@ -96,16 +97,19 @@ def foreign_files(running: Job) -> None:
 
 
 def kill_rank(running: Job) -> None:
-    """SIGKILL to rank 1, once rank 0 knows of it."""
-    read_on(running, lambda: 1 in met(running))
+    """SIGKILL to rank 1, once rank 0 knows of it. The training is held until then: on a busy machine it would
+    be over.
+    """
+    fs.wait_until(lambda: 1 in met(running), "rank 0 to know of rank 1")
     os.kill(_pid(running), signal.SIGKILL)
 
 
 def stop_rank(seconds: float) -> Act:
-    """SIGSTOP to rank 1, and SIGCONT."""
+    """SIGSTOP to rank 1, once rank 0 knows of it, and SIGCONT."""
 
     def act(running: Job) -> None:
-        read_on(running, lambda: 1 in met(running))
+        fs.wait_until(lambda: 1 in met(running), "rank 0 to know of rank 1")
+        running.go_on()
         os.kill(_pid(running), signal.SIGSTOP)
         time.sleep(seconds)
         os.kill(_pid(running), signal.SIGCONT)

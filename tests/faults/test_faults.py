@@ -107,9 +107,9 @@ def run_once(fault: Fault, library: Path, healthy: Healthy, directory: Path) -> 
 
 def _holds_of(fault: Fault) -> list[int]:
     """The iterations at which a training waits for the fault and for its end, so that a busy machine brings
-    neither too late; a loop that is ended at a random moment waits shortly before its own end.
+    neither too late; not two nodes, which have to train to meet. A loop that is ended at a random moment waits shortly before its own end.
     """
-    if fault.jobs > 1 or fault.stops_s or set(fault.arguments) & set(ranks.ENDS):
+    if fault.jobs > 1 or ranks.TWO_NODES in fault.arguments:
         return []
     is_random = fault.host == LOOP and fault.ends_early
     begins = fault.at or (ITERATIONS[LOOP] - 1 if is_random else 0)

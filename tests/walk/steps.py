@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 from tests.processes import flagscale as fs
 
@@ -61,6 +62,16 @@ TRAIN = f"{shlex.quote(str(fs.train_gpt()))} {shlex.join(fs.TINY)} --train-iters
 TORCHRUN = f"torchrun --nproc_per_node=2 --master_port={fs.free_port()}"
 RUN = "logs/perf_monitor"  # of the first training
 AGAIN = "enabled"  # of the second one, which is the same
+
+SLOWED_PARTS = Path(fs.__file__).with_name("slowed_parts.py")
+# A run of one's own: one variable switches the monitor on, another its phases; a rank of it is slow.
+FIRST_REMARK = Typed(
+    "FLAGSCALE_PERF_ENABLE_MONITOR=1 FLAGSCALE_PERF_BREAKDOWN=1 FLAGSCALE_PERF_LOG_DIR=first"
+    f" {TORCHRUN} -m flagscale_perf.launch {SLOWED_PARTS} backward:0.2:steps:1 {TRAIN} >first.txt 2>&1 &"
+    " flagscale-perf watch first; wait",
+    "slow: rank 1",
+    is_left=True,
+)
 
 LAUNCH = Step(
     "torchrun --nproc_per_node=8 -m flagscale_perf.launch flagscale/train/megatron/train_gpt.py ..."

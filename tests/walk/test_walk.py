@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.walk import places
-from tests.walk.steps import STEPS, TRAININGS, Place, Step
+from tests.walk.steps import FIRST_REMARK, STEPS, TRAININGS, Place, Step
 from tests.wheel import REPO, build_wheel
 
 pytestmark = pytest.mark.walk
@@ -29,6 +30,7 @@ class Walker:
         self._wheel = build_wheel(directory / "built")
         self._terminals: dict[Place, places.Terminal | places.NoIndexError] = {}
         self._found: dict[str, list[places.Shown]] = {}
+        self.made_s: dict[Place, float] = {}
 
     def binaries(self, place: Place) -> Path:
         """Where the programs of the environment are."""
@@ -59,10 +61,12 @@ class Walker:
     def _open(self, place: Place) -> places.Terminal | places.NoIndexError:
         if place is Place.CHECKOUT:
             return places.Terminal(REPO, REPO / ".venv" / "bin")
+        began = time.monotonic()
         try:
             binaries = places.make(place, self._home / place.name.lower(), self._wheel)
         except places.NoIndexError as error:
             return error
+        self.made_s[place] = time.monotonic() - began
         terminal = places.Terminal(self.directory, binaries)
         terminal.environment["WHEEL"] = str(self._wheel)
         if place is Place.HOST:
@@ -92,6 +96,19 @@ def test_a_command_of_the_readme(walker: Walker, step: Step) -> None:
         for training in TRAININGS:
             walker.walk(training)
     check(step, walker.walk(step))
+
+
+def test_the_first_remark_on_a_run_of_one_s_own_comes(
+    walker: Walker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """How soon, from the installation of the wheel on, is printed: no test asserts a time."""
+    terminal = walker.terminal(Place.HOST)
+    began = time.monotonic()
+    shown = terminal.type(FIRST_REMARK)
+    took_s = walker.made_s[Place.HOST] + time.monotonic() - began
+    assert shown.is_as_said(FIRST_REMARK), shown.text[-3000:]
+    with capsys.disabled():
+        print(f"\nthe first remark on a slow rank came {took_s:.0f} s after the wheel")
 
 
 @pytest.mark.parametrize("place", [Place.WHEEL, Place.BARE, Place.HOST], ids=lambda place: place.name)
