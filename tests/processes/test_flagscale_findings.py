@@ -40,12 +40,14 @@ class Run:
     Attributes:
         findings: without those that a busy machine may make on its own, the costliest first.
         host_share: of the steps' time, what the host was short of; a loader is not blamed for that.
+        logged: what the host itself printed of each iteration.
     """
 
     directory: Path
     findings: list[Finding]
     told: list[Said]
     host_share: float
+    logged: list[fs.Logged]
 
     def finding(self, name: str) -> Finding:
         """The one that is called so."""
@@ -91,7 +93,8 @@ def train(tmp_path: Path, plants: str, *more: object, ranks: int = 1, **env: str
     print([(finding.name, finding.gain) for finding in findings])
     planted = [each for each in findings if each.name not in UNPLANTED and not each.name.startswith("host_")]
     gains = [each.gain or 0.0 for each in findings if each.name.startswith("host_")]
-    return Run(tmp_path, planted, said(tmp_path), sum(gain / (1 + gain) for gain in gains))
+    host_share = sum(gain / (1 + gain) for gain in gains)
+    return Run(tmp_path, planted, said(tmp_path), host_share, finished.logged)
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +147,7 @@ def test_a_slow_checkpoint_is_checkpoint_time_and_no_iterations(slow_parts: Run)
 
 
 def test_a_slow_start_is_found(slow_parts: Run) -> None:
-    """Steps 2 to 10 take longer; how long the host itself starts is the machine's."""
+    """Steps 2 to 10 take longer, by the host's own clock; what a busy machine adds to that is part of it."""
     (path,) = (slow_parts.directory / "perf").glob("perf_records_*.jsonl")
     (found,) = [each for each in read_report(path).findings if each.name == "slow_start"]
     summary = fs.summary(slow_parts.directory / "perf")
@@ -152,8 +155,13 @@ def test_a_slow_start_is_found(slow_parts: Run) -> None:
     planted_s = slept(slow_parts.told, lambda each: each.what == "train_step") / 1e9
     assert found.first_iteration == 2
     assert SLOW_UNTIL - 1 <= found.iteration < ITERATIONS / 2
-    assert found.gain == pytest.approx(planted_s / (wall_s - planted_s), rel=0.2)
-    assert settled["excess_s"] == pytest.approx(planted_s, rel=0.2)
+    start = [each for each in slow_parts.logged if 2 <= each.iteration <= found.iteration]
+    usual_ms = statistics.median(each.elapsed_ms for each in slow_parts.logged[found.iteration :])
+    excess_s = sum(each.elapsed_ms - usual_ms for each in start) / 1e3
+    print(planted_s, excess_s, settled["excess_s"], wall_s, found.gain)
+    assert excess_s > 0.8 * planted_s
+    assert found.gain == pytest.approx(excess_s / (wall_s - excess_s), rel=0.2)
+    assert settled["excess_s"] == pytest.approx(excess_s, rel=0.2)
     assert settled["avg_iteration_ms"] < summary["final_statistics"]["avg_iteration_ms"]
     # The advice is of this run: it has phases, no dataset, and a CPU, for which nothing is compiled.
     assert [change.text for change in found.changes] == [
@@ -209,9 +217,9 @@ def excesses_ns(run: Run, steps: Iterable[int]) -> list[int]:
 def test_a_slow_rank_is_found(slow_rank: Run) -> None:
     found = slow_rank.findings[0]
     assert (found.name, found.ranks, found.phase) == ("straggler", [1], "forward")
-    # from the first block on that tells something: behind the one of the warm-up, 1 to 4
-    slow = [step["iteration"] for step in slow_rank.settled if step["iteration"] >= 5]
-    assert is_gain_of(found, excesses_ns(slow_rank, slow), slow_rank.settled)
+    (path,) = (slow_rank.directory / "perf").glob("perf_records_*.jsonl")
+    judged = slow_rank.settled[-read_report(path).ledgers[0].steps :]
+    assert is_gain_of(found, excesses_ns(slow_rank, (step["iteration"] for step in judged)), judged)
 
 
 def test_a_slow_rank_is_named_while_the_run_lasts(slow_rank: Run) -> None:
