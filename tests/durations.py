@@ -81,6 +81,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | Non
             )
             if file is None:
                 node.shutdown()
+                if self.workqueue and all(each.shutting_down for each in self.nodes):
+                    raise pytest.UsageError(
+                        "the processes have collected other tests, or the same ones by other names, of "
+                        + ", ".join(self.workqueue)
+                    )
                 return
             tests = self.assigned_work[node][file] = self.workqueue.pop(file)
             node.send_runtest_some([place[nodeid] for nodeid, is_done in tests.items() if not is_done])
