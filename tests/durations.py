@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | Non
                 self.collection = [*dict.fromkeys(collected)]
                 for nodeid in sorted(self.collection, key=lambda nodeid: file_of(nodeid) in recorded()):
                     self.workqueue.setdefault(file_of(nodeid), {})[nodeid] = False
+                refuse_divided(self.workqueue, self.registered_collections.values())
                 config.pluginmanager.get_plugin("session").testscollected = len(self.collection)
             for node in [*self.nodes, *self.nodes]:  # each knows its next file when it ends one
                 self._reschedule(node)
@@ -81,16 +82,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | Non
             )
             if file is None:
                 node.shutdown()
-                if self.workqueue and all(each.shutting_down for each in self.nodes):
-                    raise pytest.UsageError(
-                        "the processes have collected other tests, or the same ones by other names, of "
-                        + ", ".join(self.workqueue)
-                    )
                 return
             tests = self.assigned_work[node][file] = self.workqueue.pop(file)
             node.send_runtest_some([place[nodeid] for nodeid, is_done in tests.items() if not is_done])
 
     return Shares(config, log)
+
+
+def refuse_divided(files: Mapping[str, Collection[str]], collected: Iterable[Sequence[str]]) -> None:
+    """Raises pytest.UsageError for tests of a file that no process has collected all of."""
+    shares = [{*each} for each in collected]
+    for file, tests in files.items():
+        if not any(share.issuperset(tests) for share in shares):
+            raise pytest.UsageError(f"the tests of {file} have other names in each process")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

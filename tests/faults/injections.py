@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 from tests import fake_nvml
 from tests.faults.job import LOG_DIRECTORY, Job
 from tests.faults.shim import Shim
@@ -262,15 +264,21 @@ def take_memory(running: Job) -> None:
     resource.prlimit(process.pid, resource.RLIMIT_AS, (have, have))
 
 
+def stop(process: psutil.Process, seconds: float) -> None:
+    """SIGSTOP, and after so long SIGCONT."""
+    process.suspend()
+    time.sleep(seconds)
+    assert process.status() == psutil.STATUS_STOPPED
+    process.resume()
+
+
 def stop_training(seconds: float) -> Act:
     """SIGSTOP, as a debugger does, and SIGCONT."""
 
     def act(running: Job) -> None:
         process = running.rank_0()
         running.go_on()
-        process.suspend()
-        time.sleep(seconds)
-        process.resume()
+        stop(process, seconds)
 
     return act
 

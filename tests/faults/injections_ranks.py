@@ -8,15 +8,16 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import psutil
 
 from flagscale_perf.training.ranks.collector import COLLECTOR
 from flagscale_perf.training.ranks.exchange import BEACON, directory_of
 from flagscale_perf.training.ranks.kind import RANKS
 from flagscale_perf.training.ranks.place import Place
-from tests.faults.injections import VICTIM, Act, Prepare
+from tests.faults.injections import VICTIM, Act, Prepare, stop
 from tests.faults.job import LOG_DIRECTORY, Job
 from tests.faults.mounts import mounted
 from tests.faults.ranks import TWO_NODES, environment_of
@@ -97,8 +98,8 @@ def foreign_files(running: Job) -> None:
 
 
 def kill_rank(running: Job) -> None:
-    """SIGKILL to rank 1, once rank 0 knows of it. The training is held until then: on a busy machine it would
-    be over.
+    """SIGKILL to rank 1, once rank 0 knows of it. The training is held until then; on a busy machine it would
+    otherwise have ended first.
     """
     fs.wait_until(lambda: 1 in met(running), "rank 0 to know of rank 1")
     os.kill(_pid(running), signal.SIGKILL)
@@ -109,10 +110,9 @@ def stop_rank(seconds: float) -> Act:
 
     def act(running: Job) -> None:
         fs.wait_until(lambda: 1 in met(running), "rank 0 to know of rank 1")
+        process = psutil.Process(_pid(running))
         running.go_on()
-        os.kill(_pid(running), signal.SIGSTOP)
-        time.sleep(seconds)
-        os.kill(_pid(running), signal.SIGCONT)
+        stop(process, seconds)
 
     return act
 

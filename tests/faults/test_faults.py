@@ -106,9 +106,9 @@ def run_once(fault: Fault, library: Path, healthy: Healthy, directory: Path) -> 
 
 
 def _holds_of(fault: Fault) -> list[int]:
-    """The iterations at which a training waits for the fault and for its end, so that a busy machine brings
-    neither too late; not two nodes, which have to train to meet. A loop that is ended at a random moment
-    waits shortly before its own end.
+    """The iterations at which a training waits for the fault and for its end, so that on a busy machine
+    neither comes too late. None for two nodes: they find each other only while they train. A loop that is
+    ended at a random moment waits shortly before its own end.
     """
     if fault.jobs > 1 or ranks.TWO_NODES in fault.arguments:
         return []

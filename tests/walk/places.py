@@ -30,10 +30,12 @@ class Shown:
     Attributes:
         code: its exit code; None for one that was left while it ran.
         text: what it printed, errors included.
+        came_s: of one that was left, how long the text that was waited for took to come.
     """
 
     code: int | None
     text: str
+    came_s: float = 0.0
 
     def is_as_said(self, typed: Typed) -> bool:
         """Whether that is right."""
@@ -76,6 +78,7 @@ class Terminal:
 
     def _leave(self, typed: Typed) -> Shown:
         ours, its = os.openpty()
+        began = time.monotonic()
         process = subprocess.Popen(
             ["bash", "-c", typed.words],
             cwd=self.directory,
@@ -85,6 +88,7 @@ class Terminal:
         os.close(its)
         try:
             text = _read(ours, typed.shows)
+            came_s = time.monotonic() - began
             os.write(ours, CTRL_C)
             _read(ours, None)
             process.wait(timeout=DEADLINE_S)
@@ -92,7 +96,7 @@ class Terminal:
             process.kill()
             process.wait()
             os.close(ours)
-        return Shown(None, text)
+        return Shown(None, text, came_s)
 
 
 def _read(terminal: int, shows: str | None) -> str:

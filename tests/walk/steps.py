@@ -64,7 +64,7 @@ RUN = "logs/perf_monitor"  # of the first training
 AGAIN = "enabled"  # of the second one, which is the same
 
 SLOWED_PARTS = Path(fs.__file__).with_name("slowed_parts.py")
-# A run of one's own: one variable switches the monitor on, another its phases; a rank of it is slow.
+# A run of one's own: one variable switches the monitor on, another its phases; one of its ranks is slow.
 FIRST_REMARK = Typed(
     "FLAGSCALE_PERF_ENABLE_MONITOR=1 FLAGSCALE_PERF_BREAKDOWN=1 FLAGSCALE_PERF_LOG_DIR=first"
     f" {TORCHRUN} -m flagscale_perf.launch {SLOWED_PARTS} backward:0.2:steps:1 {TRAIN} >first.txt 2>&1 &"

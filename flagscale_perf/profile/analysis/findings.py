@@ -217,7 +217,7 @@ def python_in_module(this: ProfileRule, case: ProfileCase) -> list[Finding]:
 
 @rule(
     limits={
-        "slower": Limit(1.5, "times", "ours: as long as the median layer and as any that is not slow"),
+        "slower": Limit(1.5, "times", "ours: as long as the median layer and as any within the limit"),
         "worth": Limit(0.02, "share", "ours: of a step, less is not worth a change"),
     },
     causes=[
@@ -229,17 +229,17 @@ def python_in_module(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     ],
 )
 def slow_layer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
-    """A layer takes much longer than the median layer of the same step, in operators or in Python, not by
-    chance, and stands out from the layers below the limit, too. The cost is an interval.
+    """A layer takes much longer than the median layer of the same step, in operators or in Python, and not
+    by chance; longer in the same way than every layer within the limit. The cost is an interval.
     """
     found = []
     for sums in case.steps:
         layers = case.slower.get(sums.phase, ())
-        slow = [one for one in layers if this.exceeds(one.ratio, "slower") and one.chance <= CHANCE]
-        others = max([1.0, *(one.ratio for one in layers if one not in slow)])
-        for one in slow:
+        above = [one for one in layers if this.exceeds(one.ratio, "slower")]
+        others = max([1.0, *(one.ratio for one in layers if one not in above)])
+        for one in above:
             (least, most), (low, high) = one.more_ns, one.ratios
-            is_apart = low > others and this.exceeds(one.ratio / others, "slower")
+            is_apart = low > others and this.exceeds(one.ratio / others, "slower") and one.chance <= CHANCE
             if not (is_apart and this.exceeds(most / sums.mean.total, "worth")):
                 continue
             words = (

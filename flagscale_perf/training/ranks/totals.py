@@ -23,7 +23,7 @@ from flagscale_perf.training.records import Record
 
 MAX_STRAGGLERS = 200
 MAX_NAMED = 64
-_HOSTS_TOGETHER = 256  # added up at once: one by one takes ten times as long
+_HOSTS_TOGETHER = 16  # added up at once: one by one takes longer
 
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ class _Work(NamedTuple):
 
 
 class RankTotals:
-    """Running sums over a run: as many as a `RanksRecord` has entries, however long it lasts.
+    """Running sums over a run, in memory that does not grow with it.
 
     Attributes:
         places: of every rank, by its number.

@@ -300,6 +300,11 @@ def test_layers_on_a_slope_are_not_called_slow(tmp_path: Path) -> None:
     ] * 20
 
 
+def test_the_slowest_of_two_slow_layers_is_found_in_few_steps(tmp_path: Path) -> None:
+    found = [_noisy(tmp_path, seed, 30.0, 25.0, layers=8) for seed in range(20)]
+    assert all(any(title.startswith("layer 1 takes ") for title in titles) for titles in found)
+
+
 def test_a_layer_of_thirty_times_the_time_is_found_however_far_it_spreads(tmp_path: Path) -> None:
     found = [_noisy(tmp_path, seed, 30.0, layers=8, spread=0.8, holdups=0.0) for seed in range(20)]
     assert all(len(titles) == 1 and titles[0].startswith("layer 1 takes ") for titles in found)

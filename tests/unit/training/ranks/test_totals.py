@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
+from flagscale_perf.training.host import HostStretch
 from flagscale_perf.training.rank_records import NodeRecord, RanksRecord, StragglerRecord
 from flagscale_perf.training.ranks.totals import MAX_STRAGGLERS, RankTotals
 from tests.fakes import MS, make_step
@@ -94,6 +95,23 @@ def test_ranks_that_share_an_entry_are_named_together() -> None:
     ranks = totals_of(replace(STRETCH, ranks_per_entry=2), size=4)
     assert (ranks["peak_memory_ranks"], ranks["slowest_ranks"]) == ([2, 3], [2, 3])
     assert len(totals_of(replace(STRETCH, ranks_per_entry=4096), size=None)["slowest_ranks"]) == 64
+
+
+def test_hosts_of_many_stretches_are_added_up() -> None:
+    totals = RankTotals(3)
+    for number in range(100):
+        host = {
+            "host_ns": [1, 2, None],
+            "cores": [8, 8, None],
+            "run_delay_ns": [number % 2, None, None],
+            "memory_available_bytes": [abs(number - 40) + 5, None, None],
+        }
+        totals.add(replace(STRETCH, host=host))
+    assert totals.hosts() == [
+        HostStretch(host_ns=100, cores=8, run_delay_ns=50, memory_available_bytes=5),
+        HostStretch(host_ns=200, cores=8),
+        HostStretch(),
+    ]
 
 
 def test_stragglers_are_listed_up_to_a_bound_and_all_counted() -> None:
