@@ -1,8 +1,8 @@
 """Runs a training script with each rank on a core of its own, and beside rank 1 busy loops on that core.
 
-`crowded.py LOOPS SCRIPT ARGS...`, under `-m flagscale_perf.launch`. The loops begin with the training. Each
-rank says in `schedule_RANK.csv` at the start of each train step when that is, and for how long its training
-thread has had no CPU so far, by the kernel's count.
+`crowded.py LOOPS SCRIPT ARGS...`, under `-m flagscale_perf.launch`. The loops begin with the training. At the
+start of each train step and at the end, each rank says in `schedule_RANK.csv` when that is, and for how long
+its training thread has had no CPU so far, by the kernel's count.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ def main() -> None:
     loop.train_step = crowded_step
     sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[0])))
     runpy.run_path(sys.argv[0], run_name="__main__")
+    _say(rank)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ is what the ranks themselves read of the kernel's count, step by step.
 from __future__ import annotations
 
 import csv
+import itertools
 from pathlib import Path
 
 import pytest
@@ -15,22 +16,22 @@ from tests.processes import flagscale as fs
 
 pytestmark = pytest.mark.host
 
-LIMIT, STEP = 0.05, 0.02  # a stretch begins and ends with a step, readings do not
+LIMIT, STEP = 0.05, 0.02  # of the limit and of rounding
 BLAMING = {"data_stall", "straggler", "exposed_comm", "jitter", "long_phase"}
 MONITOR = ["--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", 100, "--perf-log-dir", "perf"]
 
 
 def waited(directory: Path, rank: int, dur_ns: int) -> tuple[float, float]:
-    """The least and the most of any stretch of so long from the second step on, for which the rank's thread
-    had no CPU: when the monitor has read it, a rank does not know.
+    """The least and the most by which the kernel's count can have grown over a stretch of so long, as a share
+    of it. The rank knows the count where its steps begin, not where the monitor has read it.
     """
-    rows = [tuple(map(int, row)) for row in csv.reader((directory / f"schedule_{rank}.csv").open())][1:]
-    found = []
-    for begin_ns, before_ns in rows:
-        end_ns, after_ns = next((row for row in rows if row[0] - begin_ns >= dur_ns), rows[-1])
-        if end_ns - begin_ns >= 0.9 * min(dur_ns, rows[-1][0] - rows[0][0]):
-            found.append((after_ns - before_ns) / (end_ns - begin_ns))
-    return min(found), max(found)
+    rows = [tuple(map(int, row)) for row in csv.reader((directory / f"schedule_{rank}.csv").open())]
+    (last_ns, _), least, most = rows[-1], [], []
+    for (begin_ns, before_ns), (later_ns, behind_ns) in itertools.pairwise(rows):
+        if begin_ns + dur_ns <= last_ns:
+            least.append(max(count for at_ns, count in rows if at_ns <= begin_ns + dur_ns) - behind_ns)
+            most.append(next((n for at_ns, n in rows if at_ns >= later_ns + dur_ns), rows[-1][1]) - before_ns)
+    return min(least) / dur_ns, max(most) / dur_ns
 
 
 def read_ns(directory: Path, rank: int) -> int:
