@@ -46,7 +46,7 @@ def test_a_slow_module_is_named_and_a_healthy_model_is_not(loops: int, tmp_path:
     for plant in PLANTS:
         (path,) = (tmp_path / plant).glob("perf_records_*.jsonl")
         found[plant] = {one.name: one for one in read_report(path).findings}
-    title = f"layer {SLOW} takes "
+    title = f"Layer {SLOW} takes "
     slow = {plant: each["slow_layer"] for plant, each in found.items() if "slow_layer" in each}
     assert list(slow) == ["twice", "sleep"], {plant: one.title for plant, one in slow.items()}
     assert all(one.title.startswith(title) for one in slow.values())

@@ -247,7 +247,8 @@ def slow_layer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
                 f" steps: {least / NS_PER_MS:.3f} to {most / NS_PER_MS:.3f} ms more, most of it in"
                 f" {_differs(sums, one.name)}"
             )
-            title = f"{one.name} takes {one.ratio:.1f} times as long as the other layers ({sums.phase})"
+            times = f"{one.ratio:.1f} times as long as the other layers"
+            title = f"{one.name.capitalize()} takes {times} ({sums.phase})"
             finding = _takes(this, sums.mean, title, most, [this.broke(words, one.ratio, "slower")])
             found.append(replace(finding, least_s=least * sums.mean.steps / NS_PER_S))
     return found

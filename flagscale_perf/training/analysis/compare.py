@@ -21,6 +21,7 @@ from flagscale_perf.training.analysis.basis import (
     devices_of,
     differences,
 )
+from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.analysis.overlay import Curve, trends
 from flagscale_perf.training.analysis.overlay import phases as phases_bar
 from flagscale_perf.training.analysis.steps import (
@@ -31,7 +32,7 @@ from flagscale_perf.training.analysis.steps import (
     common_span,
     read_steps,
 )
-from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.phases import PHASES, TABLE, Kind
 from flagscale_perf.training.rates import as_gb, per_second, tflops_per_gpu
 
 NOISE, REHEARSAL_NOISE = 0.01, 0.04  # where the figures are from: docs/reading.md
@@ -56,7 +57,22 @@ def report_of(result: Comparison) -> Report:
     if result.basis != ITERATION:
         words = "the runs differ in model, batch or world size: times are"
         remarks.insert(0, f"{words} {result.unit}, not ms per iteration")
-    return comparison.report_of(result, LABELS, remarks)
+    return comparison.report_of(result, LABELS, [*remarks, *_held_up(result)])
+
+
+def _held_up(result: Comparison) -> list[str]:
+    """Where rank 0, whose phases are compared, waits for longer: for whom, in each run that says it."""
+    if not any(TABLE[name].kind is Kind.WAITING for name in result.culprits):
+        return []
+    runs = [
+        (side, run) for side, of in zip(SIDES, (result.base_runs, result.new_runs), strict=True) for run in of
+    ]
+    found = [(side, one) for side, run in runs for one in read_report(Path(run.path)).findings]
+    return [
+        f"phases are rank 0's, its waiting included; in {side} {one.title[0].lower()}{one.title[1:]}"
+        for side, one in found
+        if one.name in ("straggler", "slow_stage")
+    ]
 
 
 def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) -> Comparison:

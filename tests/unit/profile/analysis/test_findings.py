@@ -156,7 +156,7 @@ def test_python_between_operators(tmp_path: Path) -> None:
 def test_a_layer_that_takes_longer_than_the_others(tmp_path: Path) -> None:
     layers = [(f"model.layers.{place}", Sort.OPERATOR, 30 if place == 2 else 10) for place in range(4)]
     (one,) = _one_rank(tmp_path, *layers).findings
-    assert one.title == "layer 2 takes 3.0 times as long as the other layers (train)"
+    assert one.title == "Layer 2 takes 3.0 times as long as the other layers (train)"
     assert one.least_s == one.cost_s == pytest.approx(0.060)  # 20 ms in each of 3 steps
 
 
@@ -164,7 +164,7 @@ def test_a_layer_that_sleeps_is_named_and_not_called_python_between_operators(tm
     """It spends 40 ms of a step of 80 in Python, all of which is the layer's."""
     layers = [(f"model.layers.{place}", Sort.OPERATOR, 10) for place in range(4)]
     (one,) = _one_rank(tmp_path, *layers, ("model.layers.2.mlp", Sort.HOST, 40)).findings
-    assert one.title == "layer 2 takes 5.0 times as long as the other layers (train)"
+    assert one.title == "Layer 2 takes 5.0 times as long as the other layers (train)"
     assert one.evidence[0].figure == (
         "layer 2 to the median layer of the same step, 5.00 to 5.00 in 3 steps: 40.000 to 40.000 ms more,"
         " most of it in mlp (host)"
@@ -215,7 +215,7 @@ def test_on_a_gpu_layers_have_the_devices_time_and_python_costs_what_the_device_
         "host_bound": pytest.approx(0.4),
         "slow_layer": pytest.approx(0.2),
     }
-    assert found.findings[1].title == "layer 2 takes 3.0 times as long as the other layers (train)"
+    assert found.findings[1].title == "Layer 2 takes 3.0 times as long as the other layers (train)"
 
 
 def test_recomputation_that_takes_a_large_part(tmp_path: Path) -> None:
@@ -282,13 +282,13 @@ def test_of_a_hundred_noisy_profiles_no_layer_is_called_slow(tmp_path: Path) -> 
 
 def test_a_layer_of_twice_the_time_is_found_where_steps_spread_by_little(tmp_path: Path) -> None:
     found = [_noisy(tmp_path, seed, 2.0) for seed in range(20)]
-    assert all(len(titles) == 1 and titles[0].startswith("layer 1 takes ") for titles in found)
+    assert all(len(titles) == 1 and titles[0].startswith("Layer 1 takes ") for titles in found)
 
 
 def test_a_layer_of_three_times_the_time_is_found_on_a_busy_machine(tmp_path: Path) -> None:
     """Layers spread by 20 %, and each is held up in one of five steps, for three times as long on average."""
     found = [_noisy(tmp_path, seed, 3.0, spread=0.2, holdups=0.2) for seed in range(20)]
-    assert all(title.startswith("layer 1 takes ") for titles in found for title in titles)
+    assert all(title.startswith("Layer 1 takes ") for titles in found for title in titles)
     assert sum(map(len, found)) >= 16
 
 
@@ -302,12 +302,12 @@ def test_layers_on_a_slope_are_not_called_slow(tmp_path: Path) -> None:
 
 def test_the_slowest_of_two_slow_layers_is_found_in_few_steps(tmp_path: Path) -> None:
     found = [_noisy(tmp_path, seed, 30.0, 25.0, layers=8) for seed in range(20)]
-    assert all(any(title.startswith("layer 1 takes ") for title in titles) for titles in found)
+    assert all(any(title.startswith("Layer 1 takes ") for title in titles) for titles in found)
 
 
 def test_a_layer_of_thirty_times_the_time_is_found_however_far_it_spreads(tmp_path: Path) -> None:
     found = [_noisy(tmp_path, seed, 30.0, layers=8, spread=0.8, holdups=0.0) for seed in range(20)]
-    assert all(len(titles) == 1 and titles[0].startswith("layer 1 takes ") for titles in found)
+    assert all(len(titles) == 1 and titles[0].startswith("Layer 1 takes ") for titles in found)
 
 
 def test_a_layer_that_one_slow_step_has_held_up_is_not_called_slow(tmp_path: Path) -> None:

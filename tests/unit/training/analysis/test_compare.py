@@ -6,9 +6,11 @@ import pytest
 
 from flagscale_perf.analysis.compare.compare import CompareOptions, Figure, RunEntry
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.training.analysis.compare import NOISE, REHEARSAL_NOISE, compare
+from flagscale_perf.training.analysis.compare import NOISE, REHEARSAL_NOISE, compare, report_of
+from tests import synthetic
 from tests.fakes import make_interval, make_step
 from tests.run_files import steady, write
+from tests.synthetic import MS, STEPS, Plan, cuts_records, node_record, ranks_record
 
 
 def test_a_phase_that_takes_longer_is_named(tmp_path) -> None:
@@ -28,6 +30,27 @@ def test_a_phase_that_takes_longer_is_named(tmp_path) -> None:
         Figure("memory_peak_gb", 3, 3, 0),
     ]
     assert compare([new], [base], CompareOptions()).culprits == []
+
+
+def test_waiting_of_rank_0_is_said_to_be_for_whom(tmp_path) -> None:
+    """Its phases are compared, and a late rank shows there in the exchange of gradients alone."""
+    late = [
+        node_record(hostname="node4"),
+        ranks_record(STEPS),
+        *cuts_records(lambda rank, step: {"forward_ns": 200 * MS} if rank == 5 else {}),
+    ]
+    plans = Plan(), Plan(extra=lambda n: {"exposed_grad_comm_ns": 200 * MS}, also=late)
+    directories = tmp_path / "a", tmp_path / "b"
+    for directory in directories:
+        directory.mkdir()
+    base, new = map(synthetic.write, plans, directories)
+    result = compare([base], [new], CompareOptions())
+    assert result.culprits == ["exposed_grad_comm"]
+    (said,) = (note.text for note in report_of(result).facts if "waiting included" in str(note.text))
+    assert said.startswith(
+        "phases are rank 0's, its waiting included; in NEW rank 5 on node4 makes the others"
+    )
+    assert "waiting included" not in str(report_of(compare([new], [base], CompareOptions())).facts)
 
 
 def test_twice_the_devices_and_tokens_for_the_same_time_is_no_difference(tmp_path) -> None:
