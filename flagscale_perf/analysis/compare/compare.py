@@ -120,7 +120,7 @@ class Comparison:
         differences: facts and options in which the sides differ.
         same_run: the session of a run that is on both sides; None where there is none.
         gate: None where no limit was asked for.
-        charts: the runs drawn over each other; in no JSON.
+        charts, remarks: the runs drawn over each other, and what the instrument says of them; in no JSON.
     """
 
     judged: str
@@ -146,11 +146,12 @@ class Comparison:
     same_run: str | None
     gate: Gate | None
     charts: Sequence[Section] = field(default=())
+    remarks: Sequence[str] = field(default=())
 
     def as_dict(self) -> dict[str, Any]:
         """As data ready for JSON, `comparison_version` first."""
         content = asdict(replace(self, charts=()))
-        del content["charts"]
+        del content["charts"], content["remarks"]
         return {"comparison_version": COMPARISON_VERSION} | dict(finite(content))
 
 

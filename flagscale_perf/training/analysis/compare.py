@@ -57,22 +57,7 @@ def report_of(result: Comparison) -> Report:
     if result.basis != ITERATION:
         words = "the runs differ in model, batch or world size: times are"
         remarks.insert(0, f"{words} {result.unit}, not ms per iteration")
-    return comparison.report_of(result, LABELS, [*remarks, *_held_up(result)])
-
-
-def _held_up(result: Comparison) -> list[str]:
-    """Where rank 0, whose phases are compared, waits for longer: for whom, in each run that says it."""
-    if not any(TABLE[name].kind is Kind.WAITING for name in result.culprits):
-        return []
-    runs = [
-        (side, run) for side, of in zip(SIDES, (result.base_runs, result.new_runs), strict=True) for run in of
-    ]
-    found = [(side, one) for side, run in runs for one in read_report(Path(run.path)).findings]
-    return [
-        f"phases are rank 0's, its waiting included; in {side} {one.title[0].lower()}{one.title[1:]}"
-        for side, one in found
-        if one.name in ("straggler", "slow_stage")
-    ]
+    return comparison.report_of(result, LABELS, [*remarks, *result.remarks])
 
 
 def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) -> Comparison:
@@ -107,7 +92,7 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
         differences(*sides),
         _charts(sides, judged.parts, basis[0].unit),
     )
-    return replace(result, is_by_iteration=aligned.is_by_iteration)
+    return replace(result, is_by_iteration=aligned.is_by_iteration, remarks=_held_up(sides, result.culprits))
 
 
 def _charts(
@@ -134,6 +119,19 @@ def _charts(
         bars = [phases_bar(name, one, unit, room) for name, one in zip(SIDES, times, strict=True)]
         sections.append(Section("phases", "Phases", "Phases of an iteration, side by side", bars))
     return sections
+
+
+def _held_up(sides: tuple[Sequence[RunSteps], Sequence[RunSteps]], culprits: Sequence[str]) -> list[str]:
+    """For whom rank 0, whose phases are compared, waits in each run, where waiting is what grew."""
+    if not any(TABLE[name].kind is Kind.WAITING for name in culprits):
+        return []
+    runs = [(name, run) for name, side in zip(SIDES, sides, strict=True) for run in side]
+    found = [(name, one) for name, run in runs for one in read_report(run.path).findings]
+    return [
+        f"phases are rank 0's, its waiting included; in {name} {one.title[0].lower()}{one.title[1:]}"
+        for name, one in found
+        if one.name in ("straggler", "slow_stage")
+    ]
 
 
 def _on_both_sides(base: Sequence[RunSteps], new: Sequence[RunSteps]) -> str | None:
