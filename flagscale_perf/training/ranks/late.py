@@ -13,7 +13,7 @@ from flagscale_perf.spine.units import numbered, stretch
 from flagscale_perf.training.clocks import capped_by, caps_in, is_lower
 from flagscale_perf.training.ledger.book import Unit, book_of, filled, lateness_of
 from flagscale_perf.training.ledger.naming import FEWEST, LIVE, Late, steady_units
-from flagscale_perf.training.ledger.rows import MAX_SHOWN, records_of
+from flagscale_perf.training.ledger.rows import MAX_SHOWN, MachineCuts, records_of
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import CutsRecord, StragglerRecord
 from flagscale_perf.training.ranks.blocks import Block, RankIdentity
@@ -88,14 +88,17 @@ class LateRanks:
         self._stages: dict[int, _Stage] = defaultdict(_Stage)
 
     def look(self, pairs: Iterable[tuple[RankIdentity, Block]]) -> list[CutsRecord | StragglerRecord]:
-        """The blocks of one round: their cuts side by side, and who is late from now on or no more."""
+        """The blocks of one round: their cuts side by side, and who is late from now on or no more. A machine
+        sends the cuts of all its stages with one block, of a rank of any stage.
+        """
         stages: dict[int, dict[int, tuple[RankIdentity, Block]]] = defaultdict(dict)
-        for who, block in pairs:
+        cuts: list[MachineCuts] = []
+        for who, block in sorted(pairs, key=lambda pair: pair[0].rank):
             stages[who.stage][who.rank] = who, block
+            cuts += block.cuts
         records: list[CutsRecord | StragglerRecord] = []
         for number, seen in sorted(stages.items()):
             stage = self._stages[number]
-            cuts = [each for _, (_, block) in sorted(seen.items()) for each in block.cuts]
             machines = [each for each in cuts if each.stage == number]
             made = records_of(number, machines, _units(seen), stage.suspects(seen)) if machines else []
             stage.window.extend(made)

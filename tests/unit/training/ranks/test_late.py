@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from flagscale_perf.training.ledger.rows import Member, machine_cuts
 from flagscale_perf.training.rank_records import CutsRecord, StragglerRecord
 from flagscale_perf.training.ranks.late import LateRanks, cause_of, median_clock, straggler_text
 from tests.fakes import MS
 from tests.rank_simulator import Job, Noise, Simulation, Slow
+from tests.schedules import steps_of
 
 
 def named(job: Job, noise: Noise, slow: tuple[Slow, ...] = (), rounds: int = 40, seed: int = 1):
@@ -41,6 +43,25 @@ def test_one_of_many_is_named_as_well_and_few_rows_are_kept() -> None:
 def test_members_of_a_tensor_parallel_group_are_named_together() -> None:
     _, (begins, *_) = named(Job(tensor=2, data=4), Noise(step=0.01), (Slow((4, 5), 0.1, "forward", 0),))
     assert begins.ranks == [4, 5]
+
+
+def test_ranks_of_every_stage_on_one_machine_are_compared() -> None:
+    """The machine sends the cuts of all stages with a block of its last rank, which is of the last stage."""
+    identities = [who._replace(stage=who.rank // 2) for who in Job(data=4).identities()]
+    late, found = LateRanks(), []
+    for number, blocks in enumerate(Simulation(Job(data=4)).rounds(10)):
+        slow = steps_of(2, range(5 * number, 5 * number + 5), lambda rank, *_: 20 * MS * (rank == 0))
+        cuts = [
+            each
+            for stage in (0, 1)
+            for each in machine_cuts(
+                stage, [Member(2 * stage + rank, 2 * stage + rank, slow[rank]) for rank in (0, 1)], True
+            )
+        ]
+        *others, last = (block._replace(cuts=()) for block in blocks)
+        found += late.look(zip(identities, [*others, last._replace(cuts=tuple(cuts))], strict=True))
+    assert {each.stage for each in found if isinstance(each, CutsRecord)} == {0, 1}
+    assert {tuple(each.ranks) for each in found if isinstance(each, StragglerRecord)} == {(0,), (2,)}
 
 
 def test_even_ranks_are_never_named() -> None:
