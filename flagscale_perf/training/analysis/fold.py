@@ -22,7 +22,7 @@ from flagscale_perf.training.analysis.findings.anatomy import anatomy_of
 from flagscale_perf.training.analysis.findings.case import TrainingCase
 from flagscale_perf.training.analysis.findings.findings import find
 from flagscale_perf.training.analysis.findings.signals import Signals
-from flagscale_perf.training.analysis.ledgers import table_of
+from flagscale_perf.training.analysis.ledgers import path_of, table_of
 from flagscale_perf.training.analysis.overview import overview_of
 from flagscale_perf.training.analysis.ranks import RankMatrix, stragglers_of
 from flagscale_perf.training.analysis.report import Figures, TrainingReport
@@ -40,9 +40,17 @@ from flagscale_perf.training.analysis.trend import TrendTotals
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.goodput import Goodput
 from flagscale_perf.training.ledger.fold import LedgerFold
+from flagscale_perf.training.ledger.walk import WalkFold
 from flagscale_perf.training.phases import PHASES
-from flagscale_perf.training.rank_records import CutsRecord, RanksRecord
-from flagscale_perf.training.records import IntervalRecord, PhaseRecord, Record, StepRecord
+from flagscale_perf.training.rank_records import CutsRecord, NodeRecord, RanksRecord
+from flagscale_perf.training.records import (
+    CapturedRecord,
+    CaptureRecord,
+    IntervalRecord,
+    PhaseRecord,
+    Record,
+    StepRecord,
+)
 from flagscale_perf.training.summary.summary import Summary
 from flagscale_perf.training.summary.totals import RunTotals
 from flagscale_perf.training.usual import UsualSteps
@@ -105,7 +113,7 @@ class RunFold:
         self._header = header
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
         self._trend, self._ranks, self._signals = TrendTotals(header), RankMatrix(), Signals()
-        self._ledgers = LedgerFold()
+        self._ledgers, self._walk = LedgerFold(), WalkFold()
         self._events: list[EventRecord] = []
         self._event_counts: Counter[str] = Counter()
         self._last_iteration: int | None = None
@@ -117,6 +125,9 @@ class RunFold:
             EventRecord: self._add_event,
             RanksRecord: self._ranks.add,
             CutsRecord: self._ledgers.add,
+            NodeRecord: self._walk.node,
+            CaptureRecord: self._walk.window,
+            CapturedRecord: self._walk.add,
         }
 
     def add(self, record: Record) -> None:
@@ -170,7 +181,8 @@ class RunFold:
         """The run so far, and what holds it back."""
         summary = self.summary(state)
         rated, since = self._totals.rated, summary.settled.first_iteration or 0
-        ledgers = self._ledgers.result(since)
+        ledgers, way = self._ledgers.result(since), self._walk.result()
+        ledgers = ledgers if way is None else list(map(way.mark, ledgers))
         tables = list(map(table_of, ledgers))
         report = TrainingReport(
             overview=overview_of(summary, self._at(self._header.start_wall_ns), self._totals.ranks.nodes()),
@@ -184,6 +196,7 @@ class RunFold:
             ),
             stragglers=stragglers_of(self._totals.ranks, self._last_iteration),
             ledgers=tables,
+            critical_path=None if way is None else path_of(way),
             memory=_memory(summary),
             hardware=summary.hardware,
             goodput=goodput_bar(summary.goodput),

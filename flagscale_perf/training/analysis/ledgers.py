@@ -10,8 +10,10 @@ from flagscale_perf.spine.units import ranges
 from flagscale_perf.training.analysis import series
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.analysis.tables import (
+    CriticalPath,
     LedgerRow,
     LedgerTable,
+    PathRow,
     Phase,
     Ranks,
     SlowestRow,
@@ -19,6 +21,7 @@ from flagscale_perf.training.analysis.tables import (
     UnitPhases,
 )
 from flagscale_perf.training.ledger.ledger import Ledger, UnitTimes
+from flagscale_perf.training.ledger.walk import Way
 from flagscale_perf.training.phases import PHASES
 
 _MOST, _MOST_RANKS = 10, 16
@@ -53,6 +56,19 @@ def table_of(ledger: Ledger) -> LedgerTable:
         ],
         ranks=[UnitPhases(unit.ranks, _phases(ledger, unit)) for unit in ledger.ranks],
     )
+
+
+def path_of(way: Way) -> CriticalPath:
+    """A row for each rank, the most on the path first, and behind them what is no rank's."""
+    rows, whole_ns = [], way.total_ns
+    for rank in (*way.stages, None):
+        own = {phase: ns for (each, phase), ns in way.on_ns.items() if each == rank}
+        on_ns, stage = sum(own.values()), None if rank is None else way.stages[rank]
+        phase = PHASES[max(own, key=own.__getitem__)] if own else ""
+        part = None if rank is None else way.part(rank)
+        rows.append(PathRow(rank, stage, phase, on_ns / way.steps / NS_PER_MS, on_ns / whole_ns, part))
+    rows.sort(key=lambda row: (row.rank is None, -row.share))
+    return CriticalPath(way.steps, whole_ns / way.steps / NS_PER_MS, rows)
 
 
 def _phases(ledger: Ledger, unit: UnitTimes) -> list[Phase]:
@@ -130,6 +146,19 @@ def _by_rank(found: LedgerTable, of_stage: str) -> list[Block]:
     return [Table(head, rows, len(found.ranks), title, is_folded=True)] if rows else []
 
 
+def _path(found: CriticalPath) -> Table:
+    """A rank with nothing on it costs nothing by what it takes longer."""
+    rows = [
+        ("messages, collectives" if row.rank is None else f"rank {row.rank}",
+         None if row.stage is None else str(row.stage), row.phase.replace("_", " "),
+         _quantity_ms(row.step_ms), Quantity(row.share, "share"), Quantity(row.of_own, "share"))
+        for row in found.rows
+    ]  # fmt: skip
+    head = ("", "stage", "most of it in", "of a mean step", "share", "of its work")
+    title = f"The critical path of {found.steps} captured steps: what is beside it costs nothing"
+    return Table(head, rows, 3, title, _MOST_RANKS)
+
+
 def _slowest(found: LedgerTable, of_stage: str, events: Mapping[int, str]) -> list[Block]:
     rows: list[Sequence[Cell]] = [
         (f"{one.iteration:,}", f"rank {ranges(one.ranks)}" if one.ranks else "all ranks",
@@ -169,6 +198,7 @@ def ranks_of(found: TrainingReport) -> list[Block]:
     return [
         series.rank_map(side_by_side, found.stragglers, found.trend.points),
         *([Note(silent, "bad")] if side_by_side.silent_count else []),
+        *([] if found.critical_path is None else [_path(found.critical_path)]),
         *(block for one in found.ledgers for block in blocks_of(one, len(found.ledgers), events)),
         _stragglers(found.stragglers),
         _medians(side_by_side),

@@ -17,6 +17,7 @@ from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.spine.figures import Value
 from flagscale_perf.spine.jsonl import finite
 from flagscale_perf.training.analysis.tables import (
+    CriticalPath,
     GoodputBar,
     LedgerTable,
     Memory,
@@ -195,6 +196,7 @@ class TrainingReport:
         figures: of all iterations but the first.
         settled: the same of those after the start.
         ledgers: of each pipeline stage whose ranks were recorded side by side.
+        critical_path: of captured steps of a pipeline.
     """
 
     overview: Overview
@@ -213,6 +215,7 @@ class TrainingReport:
     unjudged: list[str] = field(default_factory=list)
     settled: SettledSummary = NOT_SETTLED
     ledgers: list[LedgerTable] = field(default_factory=list)
+    critical_path: CriticalPath | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready; `report_version` first."""

@@ -196,6 +196,34 @@ class LedgerTable:
 
 
 @dataclass(frozen=True)
+class PathRow:
+    """What a rank has on the critical path, or what messages and collectives have: `rank`, `stage` and
+    `of_own` are None then.
+
+    Attributes:
+        phase: in which most of it is.
+        step_ms, share: of a mean step.
+        of_own: of all that the rank does, the part on the path.
+    """
+
+    rank: int | None
+    stage: int | None
+    phase: str
+    step_ms: float
+    share: float
+    of_own: float | None
+
+
+@dataclass(frozen=True)
+class CriticalPath:
+    """The way that captured steps of a pipeline took through its ranks; `step_ms` is a mean one."""
+
+    steps: int
+    step_ms: float
+    rows: list[PathRow]
+
+
+@dataclass(frozen=True)
 class Memory:
     """Of rank 0's device. `peak_share` is of the device's memory; `alloc_retries` since the process began."""
 

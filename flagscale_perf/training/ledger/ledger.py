@@ -31,7 +31,7 @@ from flagscale_perf.training.phases import PHASES, TABLE, Kind
 from flagscale_perf.training.rank_records import CutsRecord
 from flagscale_perf.training.sample import Step as CommonStep
 
-MEASURED, SHARED, UNDECIDED = "measured", "shared", "undecided"
+MEASURED, SHARED, UNDECIDED, OFF_PATH = "measured", "shared", "undecided", "off the critical path"
 SHARED_BELOW = 0.5  # of its lateness is what a unit gains alone: others are as late
 BLOCK = 5  # steps; what lies further apart is taken to be independent
 DEVIATIONS = 2
@@ -54,7 +54,8 @@ class LateRow:
         alone_ns: by how much sooner the steps would end if this one alone were not late.
         least_ns, most_ns: of the cost, by how it differs from step to step.
         label: "measured"; "shared": another unit is as late, and only both together gain; "undecided": the
-            phase may hold waiting, or the unit has several ranks.
+            phase may hold waiting, or the unit has several ranks; "off the critical path": captured steps of
+            a pipeline end no sooner without it.
     """
 
     ranks: tuple[int, ...]

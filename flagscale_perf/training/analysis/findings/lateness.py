@@ -9,7 +9,7 @@ from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.units import duration, number, numbered
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
 from flagscale_perf.training.analysis.findings.places import named
-from flagscale_perf.training.ledger.ledger import SHARED, UNDECIDED, LateRow, Ledger
+from flagscale_perf.training.ledger.ledger import OFF_PATH, SHARED, UNDECIDED, LateRow, Ledger
 
 _UNDECIDED = Change(
     ["--perf-profile-steps"],
@@ -20,9 +20,11 @@ _UNDECIDED = Change(
 def late_finding(
     this: TrainingRule, case: TrainingCase, ledger: Ledger, row: LateRow, limit: str
 ) -> Finding | None:
-    """What a late unit costs; None below the limit of that name, or where its host was short of CPU for so
-    long that no rank is to blame.
+    """What a late unit costs; None below the limit of that name, off the critical path, or where its host was
+    short of CPU for so long that no rank is to blame.
     """
+    if row.label == OFF_PATH:
+        return None
     share = ledger.share(row.cost_ns)
     if not this.exceeds(share - case.host_share(() if case.is_on_one_host() else row.ranks), limit):
         return None
