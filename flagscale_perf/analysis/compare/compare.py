@@ -8,7 +8,7 @@ parts of 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from flagscale_perf.analysis.blocks import Section
@@ -120,7 +120,8 @@ class Comparison:
         differences: facts and options in which the sides differ.
         same_run: the session of a run that is on both sides; None where there is none.
         gate: None where no limit was asked for.
-        charts, remarks: the runs drawn over each other, and what the instrument says of them; in no JSON.
+        remarks: what the instrument says of the runs.
+        charts: the runs drawn over each other; in no JSON.
     """
 
     judged: str
@@ -145,13 +146,13 @@ class Comparison:
     differences: list[Difference]
     same_run: str | None
     gate: Gate | None
-    charts: Sequence[Section] = field(default=())
-    remarks: Sequence[str] = field(default=())
+    remarks: Sequence[str] = ()
+    charts: Sequence[Section] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """As data ready for JSON, `comparison_version` first."""
         content = asdict(replace(self, charts=()))
-        del content["charts"], content["remarks"]
+        del content["charts"]
         return {"comparison_version": COMPARISON_VERSION} | dict(finite(content))
 
 
