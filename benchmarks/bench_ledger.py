@@ -1,13 +1,14 @@
 """Who holds a step up and what it costs, said by the ledger, beside what was planted in real FlagScale runs.
 
-python benchmarks/bench_ledger.py [--seed N] [--runs N] [--controls N]
+python benchmarks/bench_ledger.py [--seed N] [--runs N] [--controls N] [--pipelines N]
 
 Each run trains a small model on 2 or 4 CPU ranks. A delay of a kind, a size and a rank that the seed draws is
 on in every step of the first half; in the second half it is switched on and off every five steps, and what a
 step takes longer with it than without is its true cost, by the host's own steps. The report is made of the
 first half. A small delay has a longer second half, and a true cost that is known no better than what is to be
 told apart is left out of the judgement of costs. Beside it stands what readings of TraceML's and FlagScale's
-rules say of the same marks (docs/metrics.md). Not a test: it asserts nothing.
+rules say of the same marks (docs/metrics.md). In a pipeline, some steps are captured, too, and one stage may
+be heavier than the others, so that a delay of another costs nothing. Not a test: it asserts nothing.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ SIZES_MS = (10, 40, 120)
 ALWAYS, SWITCHED = 60, 60  # steps with the delay in all of them, then in five of ten
 SMALL_MS, SWITCHED_SMALL = 20, 240  # the same of a small delay: of 60 steps its cost is not known to 2 ms
 PADS = {"PADDED_FORWARD_S": "0.015", "PADDED_BACKWARD_S": "0.030"}
+PIPELINE_PADS = {"PADDED_FORWARD_S": "0.040", "PADDED_BACKWARD_S": "0.080"}  # 4 ranks share 2 cores
+HEAVIER_S, MICROBATCHES, LAYERS = 0.04, 4, 4
 MONITOR = ("--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", 100, "--perf-log-dir", "perf")
 NEAR, NEAR_OF_STEP = 0.2, 0.02  # of the true cost, or of a step: what is said so well is right
 TRACEML_SILENT, TRACEML_COVERS = 0.10, 0.8  # of a step; of the wait (PR 165, 253)
@@ -61,12 +64,24 @@ QUESTIONS = (
 
 
 class Plant(NamedTuple):
-    """A delay of one rank in every step, in a phase."""
+    """A delay of one rank in every step, in a phase. In a pipeline, `heavy` is a stage whose ranks take
+    longer than the others in each forward pass.
+    """
 
     phase: str
     size_ms: int
     rank: int
     ranks: int
+    stages: int = 1
+    heavy: int | None = None
+
+    def slowed(self) -> str:
+        """As `slowed_parts.py` reads it."""
+        delay = f"{self.phase}:{self.size_ms / 1e3}:windows {ALWAYS}:{self.rank}"
+        per_stage = self.ranks // self.stages
+        ranks = [] if self.heavy is None else range(per_stage * self.heavy, per_stage * (self.heavy + 1))
+        heavier = [f"forward:{HEAVIER_S}:calls:{rank}" for rank in ranks]
+        return ",".join([delay, *heavier] if self.size_ms else heavier)
 
 
 class Said(NamedTuple):
@@ -90,6 +105,7 @@ class Outcome:
         findings: those about steps, the costliest first.
         traceml, flagscale: what their rules say.
         residual: of the ledger, as a share of the step.
+        path: what is on the critical path, by rank, of all that it does.
     """
 
     step_ms: float
@@ -99,6 +115,7 @@ class Outcome:
     traceml: Said
     flagscale: Said
     residual: float
+    path: dict[int, float]
 
 
 def main() -> None:
@@ -109,8 +126,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of ranks and order (default: 1)")
     parser.add_argument("--runs", type=int, default=30, help="with a delay (default: 30)")
     parser.add_argument("--controls", type=int, default=10, help="without one (default: 10)")
+    parser.add_argument("--pipelines", type=int, default=0, help="with a delay in one (default: 0)")
     options = parser.parse_args()
     print(head("training"))
+    if options.pipelines:
+        pipelines(options.seed, options.pipelines)
+    if not options.runs:
+        return
     print(f"{'planted':44} {'true':>18}  {'ledger':34} {'TraceML':29} {'FlagScale':10} load")
     right: Counter[str] = Counter()
     for plant in drawn(options.seed, options.runs):
@@ -142,6 +164,32 @@ def main() -> None:
     print(f"{f'findings in {options.controls} healthy runs':30} {cells[0]:4} {cells[1]:8} {cells[2]:10}")
 
 
+def pipelines(seed: int, count: int) -> None:
+    """A row for each: the delay, whether a stage is heavier, its true cost, what is said, and how much of the
+    work of each rank is on the critical path.
+    """
+    draw = random.Random(seed)
+    print(f"{'planted':52} {'true':>18}  {'first of a rank or stage':60} on the path, by rank")
+    for number in range(count):
+        stages, phase = (2, 2, 4)[number % 3], ("forward", "backward")[number // 3 % 2]
+        rank = draw.randrange(4)
+        stage = rank * stages // 4
+        heavy = draw.choice([each for each in range(stages) if each != stage]) if number % 2 else None
+        plant = Plant(phase, 120 if stages == 4 else 40, rank, 4, stages, heavy)
+        outcome = run(plant)
+        planted = f"{plant.size_ms} ms in {phase}, rank {rank}, PP{stages} DP{4 // stages}"
+        planted += "" if heavy is None else f", stage {heavy} heavy"
+        true = f"{outcome.true_ms:.1f} +- {outcome.spread_ms:.1f} ms"
+        named = [each for each in outcome.findings if each.name in ("straggler", "slow_stage")]
+        said = (
+            "nothing"
+            if not named
+            else f"{named[0].name}, ranks {named[0].ranks}: " + _finding_text(named[0], outcome.step_ms)
+        )
+        path = ", ".join(f"{each}: {100 * part:.0f} %" for each, part in sorted(outcome.path.items()))
+        print(f"{planted:52} {true:>18}  {said:60} {path}", flush=True)
+
+
 def drawn(seed: int, count: int) -> list[Plant]:
     """Every kind and size for 2 and for 4 ranks before any comes again, the ranks by the seed."""
     draw = random.Random(seed)
@@ -155,13 +203,18 @@ def run(plant: Plant) -> Outcome:
     """Trains once."""
     with tempfile.TemporaryDirectory() as made:
         directory = Path(made)
-        plants = f"{plant.phase}:{plant.size_ms / 1e3}:windows {ALWAYS}:{plant.rank}"
-        slowed = [SLOWED_PARTS, plants] if plant.size_ms else []
+        slowed = [SLOWED_PARTS, plants] if (plants := plant.slowed()) else []
         script = [*slowed, padded_stages.__file__, fs.train_gpt(), *fs.SMALL, "--vocab-size", 4200]
         switched = SWITCHED_SMALL if 0 < plant.size_ms < SMALL_MS else SWITCHED
         more = ["--global-batch-size", 4 * plant.ranks // 2, "--train-iters", ALWAYS + switched]
+        pads = PADS
+        if plant.stages > 1:
+            batch = 2 * MICROBATCHES * plant.ranks // plant.stages
+            more += ["--pipeline-model-parallel-size", plant.stages, "--num-layers", LAYERS]
+            more += ["--global-batch-size", batch, "--perf-capture-steps", 20]
+            pads = PIPELINE_PADS
         words = fs.launched(*map(str, [*script, *more, *MONITOR]))
-        finished = fs.run(fs.workers(plant.ranks, *words), directory, **PADS)
+        finished = fs.run(fs.workers(plant.ranks, *words), directory, **pads)
         if finished.returncode:
             sys.exit(f"the training failed:\n{finished.output[-3000:]}")
         (path,) = (directory / "perf").glob("perf_records_*.jsonl")
@@ -181,17 +234,20 @@ def outcome_of(path: Path) -> Outcome:
     cut.write_text("".join(json.dumps(row) + "\n" for row in kept))
     report = read_report(cut)
     found = [each for each in report.findings if each.gain_of == "tokens/s" and each.name not in BESIDE]
-    (ledger, *_) = report.ledgers
+    ledgers, path = report.ledgers, report.critical_path
     phases = phases_of([row for row in kept if row["kind"] == "cuts"])
-    residual = next(row.share for row in ledger.rows if row.kind == "residual")
+    residual = next((row.share for one in ledgers for row in one.rows if row.kind == "residual"), 0.0)
     return Outcome(
-        step_ms=ledger.step_ms,
+        step_ms=ledgers[0].step_ms if ledgers else report.figures.iteration_ms or 0.0,
         true_ms=true_ms,
         spread_ms=spread_ms,
         findings=[each for each in found if each.cost_s is not None],
-        traceml=traceml(phases, ledger.step_ms),
-        flagscale=flagscale(phases),
+        traceml=traceml(phases, ledgers[0].step_ms) if ledgers else NOTHING,
+        flagscale=flagscale(phases) if ledgers else NOTHING,
         residual=abs(residual),
+        path={}
+        if path is None
+        else {row.rank: row.of_own or 0.0 for row in path.rows if row.rank is not None},
     )
 
 

@@ -118,16 +118,25 @@ class TrainingCase(Case):
         return sum(row.share or 0.0 for row in self.report.phases.rows if row.name == name)
 
     def host_share(self, ranks: Sequence[int] = ()) -> float:
-        """Of the steps' time, what findings say that hosts are short of, those of these ranks where some are
-        named; 0 without one.
+        """Of the steps' time, what findings say that hosts are short of; where ranks are named, no more than
+        these ranks wait for it. 0 without such a finding.
         """
-        costs = (
-            finding.cost_s or 0.0
+        return sum(
+            min([self.share_of_steps(finding.cost_s) or 0.0, *self._waits(finding, ranks)])
             for finding in self.explained_by
             if finding.name.startswith("host_")
             and (not ranks or not finding.ranks or not set(ranks).isdisjoint(finding.ranks))
         )
-        return self.share_of_steps(sum(costs)) or 0.0
+
+    def _waits(self, finding: Finding, ranks: Sequence[int]) -> list[float]:
+        """The longest of these ranks' waits for what a host is short of; none where it is not known."""
+        waits = [
+            entry.memory_wait_share if finding.name == "host_short_of_memory" else entry.cpu_wait_share
+            for entry in (self.report.ranks.entries if self.report.ranks else [])
+            if any(entry.first_rank <= rank <= entry.last_rank for rank in ranks)
+        ]
+        known = [wait for wait in waits if wait is not None]
+        return [max(known)] if known else []
 
     def is_on_one_host(self) -> bool:
         """Whether no other host has a rank, so that this one cannot be left out."""

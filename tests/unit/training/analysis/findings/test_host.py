@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,11 +50,11 @@ def test_a_phase_is_not_long_where_the_thread_had_no_cpu_for_as_long(
     assert {each.name for each in findings_of(plan, tmp_path)} == names
 
 
-def short_rank(delayed: int) -> Plan:
-    """Two hosts of four ranks. Rank 5 works 200 ms of 1.2 s longer than the others; so long has the training
-    thread of the delayed one no CPU.
+def short_ranks(waits_s: Mapping[int, int]) -> Plan:
+    """Two hosts of four ranks. Rank 5 works 200 ms of 1.2 s longer than the others; so many seconds of twelve
+    have the training threads of these ranks no CPU.
     """
-    hosts = [HostStretch(12 * SECOND, 4, 2 * SECOND * (rank == delayed)) for rank in range(8)]
+    hosts = [HostStretch(12 * SECOND, 4, waits_s.get(rank, 0) * SECOND) for rank in range(8)]
     read = dict(zip(HostStretch._fields, map(list, zip(*hosts, strict=True)), strict=True))
     whole = node_record()
     halves = [
@@ -71,7 +72,7 @@ LISTS = ("ranks", "pids", "devices", "stages")
 
 
 def test_of_several_hosts_the_one_that_is_short_is_named_instead_of_its_late_rank(tmp_path: Path) -> None:
-    (found,) = findings_of(short_rank(5), tmp_path)
+    (found,) = findings_of(short_ranks({5: 2}), tmp_path)
     assert (found.name, found.ranks) == ("host_short_of_cpu", [5])
     assert found.title == (
         "The host node1 is short of CPU: rank 5's training thread waits 16.7 % of the time for one of its"
@@ -81,9 +82,17 @@ def test_of_several_hosts_the_one_that_is_short_is_named_instead_of_its_late_ran
 
 
 def test_a_late_rank_is_blamed_where_it_is_another_ones_host_that_is_short(tmp_path: Path) -> None:
-    found = findings_of(short_rank(2), tmp_path)
+    found = findings_of(short_ranks({2: 2}), tmp_path)
     assert {(each.name, tuple(each.ranks)) for each in found} == {
         ("host_short_of_cpu", (2,)),
+        ("straggler", (5,)),
+    }
+
+
+def test_a_late_rank_is_excused_by_no_more_than_it_waits_itself(tmp_path: Path) -> None:
+    found = findings_of(short_ranks({2: 6, 5: 1}), tmp_path)
+    assert {(each.name, tuple(each.ranks)) for each in found} == {
+        ("host_short_of_cpu", (2, 5)),
         ("straggler", (5,)),
     }
 
@@ -102,7 +111,7 @@ def test_of_ranks_that_share_an_entry_none_is_named(tmp_path: Path) -> None:
 
 
 def test_a_phase_of_rank_0_is_long_where_it_is_another_host_that_is_short(tmp_path: Path) -> None:
-    whole = short_rank(5)
+    whole = short_ranks({5: 2})
     without_ways = [each for each in whole.also if not isinstance(each, CutsRecord)]
     plan = replace(whole, extra=lambda n: {"optimizer_ns": 150 * MS}, also=without_ways)
     assert {each.name for each in findings_of(plan, tmp_path)} == {"host_short_of_cpu", "long_phase"}
