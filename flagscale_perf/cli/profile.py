@@ -19,7 +19,6 @@ from flagscale_perf.analysis.blocks import Boxes, HeatMap, Report, Series, Water
 from flagscale_perf.analysis.run_file import RUN_FILES, RunFile, check_instrument, find_run_file
 from flagscale_perf.cli.base import Command, whole_number
 from flagscale_perf.cli.output import page_of, pictures_of, put_next, write_all
-from flagscale_perf.cli.profile_watch import add_watch, watch
 from flagscale_perf.profile.prediction import DTYPES, Setup, card_of
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import make_directory
@@ -32,14 +31,12 @@ WRITER_S = 60
 
 
 class ProfileCommand(Command):
-    """Writes the files of a profile, profiles a model made here once or again and again, or predicts what a
-    step of it needs.
-    """
+    """Writes the files of a profile, profiles a model made here, or predicts what a step of it needs."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """The actions and their options."""
         actions = parser.add_subparsers(
-            dest="action", required=True, metavar="report | run | predict | watch", help="what to do"
+            dest="action", required=True, metavar="report | run | predict", help="what to do"
         )
         report = actions.add_parser("report", help="write the JSON, CSV, PNG, HTML and README of a profile")
         report.add_argument("run", type=Path, metavar="DIR", help="where the run file is")
@@ -52,14 +49,11 @@ class ProfileCommand(Command):
             help="say what a step needs before it runs: memory, FLOPs, the least time of each layer",
         )
         _add_prediction(predict)
-        add_watch(actions.add_parser("watch", help="measure again and again, each against a baseline"))
 
     def run(self, args: Namespace) -> int:
         """Raises PerfError for what cannot be profiled, predicted or read."""
         if args.action == "predict":
             return predict_step(args)
-        if args.action == "watch":
-            return watch(args)
         if args.action == "run":
             args.run = profile_model(args)
         return report(args.run, args.out or args.run, tuple(args.extend))

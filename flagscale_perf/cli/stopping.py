@@ -35,19 +35,14 @@ class Stop:
         """The exit code of a command that was stopped."""
         return EXIT_BY_SIGNAL + (self.number or signal.SIGINT)
 
-    @property
-    def name(self) -> str:
-        """What a user calls the signal."""
-        return "Ctrl-C" if self.number == signal.SIGINT else signal.Signals(self.number).name
-
     @contextlib.contextmanager
-    def waiting(self, for_another: bool = False) -> Iterator[None]:
-        """A block that may be left at any time, by a signal that has come already, too, or, with
-        `for_another`, by a further one. Raises KeyboardInterrupt.
+    def waiting(self) -> Iterator[None]:
+        """A block that may be left at any time, by a signal that has come already, too. Raises
+        KeyboardInterrupt.
         """
         self._is_waiting = True
         try:
-            if self.number and not for_another:
+            if self.number:
                 raise KeyboardInterrupt
             yield
         finally:

@@ -18,7 +18,6 @@ REPO = Path(__file__).parents[2]
 FRAME = {
     "--init--",
     "base",
-    "profile-watch",
     "instruments",
     "output",
     "parser",
