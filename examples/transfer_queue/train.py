@@ -10,8 +10,6 @@ import os
 import time
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
-from urllib.request import urlopen
 
 os.environ.setdefault("TQ_NUM_THREADS", "2")  # more than there are CPUs make it slower
 os.environ.setdefault("RAY_DEDUP_LOGS", "0")
@@ -65,19 +63,13 @@ def options() -> argparse.Namespace:
         "--slow-unit", type=int, metavar="NUMBER", help="the process of this unit, from 0, is stopped often"
     )
     parser.add_argument("--unit-ms", type=float, default=40.0, help="each time for so long (%(default)s)")
-    parser.add_argument(
-        "--metrics", type=Path, metavar="FILE", help="write there what TransferQueue itself has measured"
-    )
     return parser.parse_args()
 
 
 def start(args: argparse.Namespace) -> Groups:
     """Ray, the queue and the groups: two workers generate, one does each of the rest."""
     ray.init(address="local", num_cpus=CPUS, include_dashboard=False, logging_level=logging.ERROR)
-    config = {
-        "backend": {"SimpleStorage": {"num_data_storage_units": args.units}},
-        "metrics": {"enabled": args.metrics is not None},
-    }
+    config = {"backend": {"SimpleStorage": {"num_data_storage_units": args.units}}}
     transfer_queue.init(OmegaConf.create(config))
     return Groups(
         **{name: group(name, 2 if name == "rollout" else 1, args.slow_stage == name and args.stage_ms / 1000)
@@ -162,9 +154,6 @@ def main() -> None:
     groups = start(args)
     with slowed(args.slow_unit, args.unit_ms / 1000):
         train(args, groups)
-    if args.metrics is not None:
-        with urlopen(f"http://{transfer_queue.get_metrics_endpoint()}/metrics", timeout=10) as page:
-            args.metrics.write_bytes(page.read())
     transfer_queue.close()
     ray.shutdown()
 

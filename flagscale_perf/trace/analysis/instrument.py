@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report
@@ -13,7 +12,6 @@ from flagscale_perf.trace.analysis.findings import judge
 from flagscale_perf.trace.analysis.live import LiveTraces
 from flagscale_perf.trace.analysis.report import TraceReport, report_of
 from flagscale_perf.trace.analysis.sample import report_of_sample
-from flagscale_perf.trace.analysis.server import section_of
 from flagscale_perf.trace.analysis.source import read_traces
 from flagscale_perf.trace.analysis.timeline import timeline
 from flagscale_perf.trace.records import CallRecord, ClearRecord, OperationRecord, StartRecord, WaitRecord
@@ -33,9 +31,7 @@ def read_report(paths: Sequence[Path]) -> TraceReport:
 
 
 def _report(path: Path) -> Report:
-    found = read_report([path])
-    report, server = blocks.report_of(found), section_of(path, found.sums)
-    return report if server is None else replace(report, sections=[*report.sections, server])
+    return blocks.report_of(read_report([path]))
 
 
 INSTRUMENT = Instrument(
