@@ -26,7 +26,7 @@ from flagscale_perf.spine.files import make_directory
 # Steps, tokens, warm-up.
 PRESETS = {"debug": (3, 20, 1), "detailed": (10, 100, 3), "production": (20, 200, 5)}
 EXIT_NOTHING = 1
-CHARTS, PAGE, AUTO, VLLM = "charts", "report.html", "auto", "vllm"
+PAGE, AUTO, VLLM = "report.html", "auto", "vllm"
 WRITER_S = 60
 
 
@@ -168,13 +168,12 @@ def report(run: Path, out: Path, extend: tuple[str, ...] = ()) -> int:
         **{name: json.dumps(content, indent=1) + "\n" for name, content in contents.items()},
         **page,
         **drawn,
-        **(charts := _charts(whole)),
         "README.md": files.readme(found, whole, list(pictures) if drawn else []),
     }
     write_all(out, wanted)
     print(text.screen(whole), end="")
     names = [files.TIMINGS, files.SUMS, "3 JSON files", f"{len(drawn)} pictures", *page, "README.md"]
-    print(f"wrote {out}: {', '.join(names)}{f', {CHARTS}/*.csv' * bool(charts)}")
+    print(f"wrote {out}: {', '.join(names)}")
     put_next(run, out / PAGE if page else None)
     return 0
 
@@ -188,14 +187,6 @@ def _added(whole: Report) -> dict[str, Report]:
         for block in section.blocks
         if section.key == "added" and isinstance(block, HeatMap | Waterfall | Boxes | Series)
     }
-
-
-def _charts(whole: Report) -> dict[str, str]:
-    from flagscale_perf.report.chart_rows import rows_of
-    from flagscale_perf.spine.figures import csv_line
-
-    made = [rows_of(block) for section in whole.sections for block in section.blocks]
-    return {f"{CHARTS}/{one[0]}.csv": "".join(map(csv_line, one[1])) for one in made if one is not None}
 
 
 def profile_model(args: Namespace) -> Path:

@@ -214,5 +214,4 @@ ABOUT = {
     COMM: "collectives by operation, with bus bandwidth",
     WHOLE: "both, and everything that the report shows",
     "report.html": "everything, as a page",
-    "charts/*.csv": "the values of every chart",
 }
