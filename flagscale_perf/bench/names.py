@@ -11,4 +11,3 @@ STEP, STEP_PART, STEP_CLEAN = "step", "step_part", "step_clean"
 WAIT, TRANSFER, UNSPLIT = "waiting for other ranks", "transfer", "communication that is not split"
 PREFILL, DECODE = "prefill", "decode"
 IN_PLACE, OUT_OF_PLACE = "in place", "out of place"  # where a collective's result goes
-INSIDE_NODE, BETWEEN_NODES = "inside a node", "between nodes"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from flagscale_perf.analysis.blocks import (
@@ -21,7 +21,6 @@ from flagscale_perf.analysis.blocks import (
 from flagscale_perf.analysis.verdicts import Verdict, verdict_of
 from flagscale_perf.bench.analysis.collectives import (
     GB,
-    LEVELS,
     MOST_ROWS,
     ONE_WAY,
     algbw,
@@ -31,11 +30,10 @@ from flagscale_perf.bench.analysis.collectives import (
     factor_of,
     fits_of,
     gb,
-    levels,
 )
 from flagscale_perf.bench.analysis.points import MESSAGE, measured
 from flagscale_perf.bench.analysis.shown import Remark, Shown
-from flagscale_perf.bench.analysis.slow import Slow, slow_parts
+from flagscale_perf.bench.analysis.slow import slow_parts
 from flagscale_perf.bench.analysis.source import Part, spread
 from flagscale_perf.bench.records import BenchPoint
 
@@ -47,14 +45,7 @@ OURS = "; of its own ceiling (85 % and 60 % are our limits)"
 
 def _sections(part: Part) -> Sequence[Section]:
     return [
-        Section("levels", "Levels", "Inside nodes and between them", levels(part)),
-        Section("collectives", "Collectives", "Collectives", collectives(part, None)),
-        *(
-            Section(
-                f"collectives_{place}", level.capitalize(), f"Collectives {level}", collectives(part, level)
-            )
-            for place, level in enumerate(filter(None, LEVELS), 1)
-        ),
+        Section("collectives", "Collectives", "Collectives", collectives(part)),
         Section("messages", "Messages", "Messages between two ranks", _messages(part)),
         Section("memory", "Memory", "Memory of each rank", _memory(part)),
         Section("links", "Links", "What the driver says of the links", _links(part)),
@@ -66,11 +57,10 @@ def _messages(part: Part) -> list[Block]:
     if not points:
         return []
     rows: list[Sequence[Cell]] = [
-        (f"{point.case['src']} to {point.case['dst']}", str(point.case.get("level", "")),
-         str(point.case.get("way")), *_row(point))
+        (f"{point.case['src']} to {point.case['dst']}", str(point.case.get("way")), *_row(point))
         for point in points
-    ]  # fmt: skip
-    head = ("ranks", "", "way", "bytes", "median, us", "min, us", "p95, us", "GB/s, each way")
+    ]
+    head = ("ranks", "way", "bytes", "median, us", "min, us", "p95, us", "GB/s, each way")
     said = "Both ways at once: each rank sends and receives, and the figure is for one direction."
     return [*_matrix(points), Table(head, rows, 5, most=MOST_ROWS), Note(said)]
 
@@ -179,7 +169,7 @@ def _content(part: Part) -> Mapping[str, Any]:
             for point in measured(part)
         ],
         "fits": {name: asdict(one) for name, one in fits_of(part).items()},
-        "slow": [asdict(one) for one in _slow(part)],
+        "slow": [asdict(one) for one in slow_parts(part)],
     }  # fmt: skip
 
 
@@ -214,22 +204,11 @@ def _share(part: Part, name: str, value: float | None, of: str, limits: tuple[fl
     return verdict_of(name, value / min(known), "share", limits, f"of {min(known):.0f} GB/s{ours}")
 
 
-def _slow(part: Part) -> list[Slow]:
-    """Slow ranks and links; each link is compared with others of its level."""
-    found: dict[str, Slow] = {}
-    of = {point.case.get("level") for point in measured(part, op=MESSAGE)}
-    for level in [each for each in LEVELS if each in of] or [None]:
-        others = [each for each in of if each != level]
-        points = [point for point in part.points if point.case.get("level") not in others]
-        found |= {one.text: one for one in slow_parts(replace(part, points=points))}
-    return list(found.values())
-
-
 def _remarks(part: Part) -> Sequence[Remark]:
     """What is slow, then what limits the figures."""
     said = part.settings.get("said")
     return [
-        *(Remark(one.text, "bad") for one in _slow(part)),
+        *(Remark(one.text, "bad") for one in slow_parts(part)),
         *(Remark(str(text), "warn") for text in (said if isinstance(said, list) else ())),
     ]
 

@@ -1,16 +1,16 @@
-"""Collectives of a bandwidth test in figures: by size, in place beside out of place, level by level."""
+"""Collectives of a bandwidth test in figures: by size, in place beside out of place."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from statistics import median
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from flagscale_perf.analysis.blocks import Block, Cell, Line, Note, Panel, Quantity, Series, Table
 from flagscale_perf.bench.analysis.fit import Fit, fit
 from flagscale_perf.bench.analysis.points import MESSAGE, measured
 from flagscale_perf.bench.analysis.source import Part, spread
-from flagscale_perf.bench.names import BETWEEN_NODES, IN_PLACE, INSIDE_NODE
+from flagscale_perf.bench.names import IN_PLACE
 from flagscale_perf.bench.records import BenchPoint
 from flagscale_perf.profile.operations import bus_factor
 
@@ -19,7 +19,6 @@ ONE_WAY = "one way"
 COLOURS = ("blue", "orange", "green", "red", "sky", "yellow", "grey")
 MOST_ROWS = 48
 GOOD_FIT = 0.9
-LEVELS = (None, INSIDE_NODE, BETWEEN_NODES)
 HEAD = (
     "operation", "bytes", "median, us", "p95, us", "algbw, GB/s", "busbw, GB/s",
     "in place: median, us", "p95, us", "algbw, GB/s", "busbw, GB/s",
@@ -49,33 +48,35 @@ def factor_of(point: BenchPoint) -> float | None:
     return bus_factor(str(point.case.get("executed")), point.case.get("ranks"))
 
 
-def points_by_name(part: Part, level: str | None = None) -> dict[str, list[BenchPoint]]:
+def points_by_name(part: Part) -> dict[str, list[BenchPoint]]:
     """Collectives, and messages by direction, in the order in which they were measured. In-place and
     out-of-place variants of one operation are kept apart.
-
-    Args:
-        part: the experiment.
-        level: of a job on several nodes. None: collectives of all ranks, and all messages.
     """
     found: dict[str, list[BenchPoint]] = {}
     for point in measured(part):
         case = point.case
-        if "executed" in case and case.get("level") == level:
-            found.setdefault(f"{case['op']}, {case.get('place')}", []).append(point)
-        elif case.get("op") == MESSAGE and level in (None, case.get("level")):
+        if "executed" in case:
+            found.setdefault(f"{_operation(case)}, {case.get('place')}", []).append(point)
+        elif case.get("op") == MESSAGE:
             found.setdefault(f"{MESSAGE}, {case.get('way')}", []).append(point)
-    ops = Counter(str(points[0].case["op"]) for points in found.values())
+    ops = Counter(_operation(points[0].case) for points in found.values())
     return {
         op if op != MESSAGE and ops[op] == 1 else name: points
         for name, points in found.items()
-        for op in [str(points[0].case["op"])]
+        for op in [_operation(points[0].case)]
     }
 
 
-def fits_of(part: Part, level: str | None = None) -> dict[str, Fit]:
+def _operation(case: Mapping[str, Any]) -> str:
+    """Older files also have collectives among some of the ranks, which they call a level."""
+    name = str(case["op"])
+    return f"{name}, {case['level']}" if "executed" in case and "level" in case else name
+
+
+def fits_of(part: Part) -> dict[str, Fit]:
     """A fit for each operation measured at enough sizes; messages over all pairs of ranks together."""
     found = {}
-    for name, points in points_by_name(part, level).items():
+    for name, points in points_by_name(part).items():
         sizes = [point.case["size_bytes"] for point in points]
         made = fit(sizes, [spread(point.samples).median for point in points])
         if made is not None:
@@ -83,23 +84,23 @@ def fits_of(part: Part, level: str | None = None) -> dict[str, Fit]:
     return found
 
 
-def collectives(part: Part, level: str | None) -> list[Block]:
-    """Curves, fits and the table for one level."""
-    rows = list(_rows(part, level))
+def collectives(part: Part) -> list[Block]:
+    """Curves, fits and the table."""
+    rows = list(_rows(part))
     if not rows:
         return []
     table = Table(HEAD, rows, 9, most=MOST_ROWS)
-    return [*curves(part, level), *_fits(part, level), table, *([] if level else [Note(ONE_PLACE)])]
+    return [*curves(part), *_fits(part), table, Note(ONE_PLACE)]
 
 
-def _rows(part: Part, level: str | None) -> Iterable[Sequence[Cell]]:
+def _rows(part: Part) -> Iterable[Sequence[Cell]]:
     """One row for each operation and size: out of place, then in place."""
     found: dict[tuple[str, int], dict[bool, BenchPoint]] = {}
-    for points in points_by_name(part, level).values():
+    for points in points_by_name(part).values():
         for point in points:
             if "executed" in point.case:
-                op, executed = str(point.case["op"]), str(point.case["executed"])
-                name = op if executed == op else f"{op} (executed: {executed})"
+                op, executed = _operation(point.case), str(point.case["executed"])
+                name = op if executed == point.case["op"] else f"{op} (executed: {executed})"
                 ways = found.setdefault((name, point.case["size_bytes"]), {})
                 ways[point.case.get("place") == IN_PLACE] = point
     order = list(dict.fromkeys(name for name, _ in found))
@@ -121,16 +122,16 @@ def gb(value: float | None) -> Quantity:
     return Quantity(value, "", 3)
 
 
-def curves(part: Part, level: str | None = None) -> list[Block]:
+def curves(part: Part) -> list[Block]:
     """Time and bus bandwidth by size, for every operation; out of place, if it has both variants."""
     times, loads, sizes = list[Line](), list[Line](), list[float]()
-    for name, points in points_by_name(part, level).items():
+    for name, points in points_by_name(part).items():
         if "executed" not in points[0].case or name.endswith(f", {IN_PLACE}"):
             continue
         x = [float(point.case["size_bytes"]) for point in points]
         sizes += x
         colour, style = COLOURS[len(times) % len(COLOURS)], "line" if len(times) < len(COLOURS) else "dashed"
-        label = str(points[0].case["op"])
+        label = _operation(points[0].case)
         y = [spread(point.samples).median * 1e6 for point in points]
         times.append(Line(label, x, y, colour, style))
         if (known := [busbw(point) for point in points])[0] is not None:
@@ -139,43 +140,18 @@ def curves(part: Part, level: str | None = None) -> list[Block]:
     panels += [Panel("Bus bandwidth of a collective", "GB/s", loads)] if loads else []
     if not panels:
         return []
-    title = "Collectives by size" + (f", {level}" if level else "")
-    return [Series("collectives", title, panels, "bytes", (min(sizes), max(sizes)), is_log=True)]
+    return [
+        Series("collectives", "Collectives by size", panels, "bytes", (min(sizes), max(sizes)), is_log=True)
+    ]
 
 
-def _fits(part: Part, level: str | None) -> list[Block]:
+def _fits(part: Part) -> list[Block]:
     rows: list[Sequence[Cell]] = [
         (name, Quantity(one.alpha_s * 1e6, "", 1), gb(one.beta_bytes_per_s / GB), Quantity(one.r2, "", 3),
          Quantity(one.points, "", 0), "" if one.r2 >= GOOD_FIT else "no straight line: read the curve")
-        for name, one in fits_of(part, level).items()
+        for name, one in fits_of(part).items()
     ]  # fmt: skip
     if not rows:
         return []
     head = ("time = alpha + size / beta", "alpha, us", "beta, GB/s", "r2", "points", "")
     return [Table(head, rows)]
-
-
-def levels(part: Part) -> list[Block]:
-    """The largest messages and collectives inside nodes and between them, side by side."""
-    rows: list[Sequence[Cell]] = []
-    for level in (INSIDE_NODE, BETWEEN_NODES):
-        found = points_by_name(part, level)
-        for name, points in found.items():
-            largest = max(point.case["size_bytes"] for point in points)
-            speeds = [
-                speed
-                for point in points
-                if point.case["size_bytes"] == largest
-                and (speed := busbw(point) if "executed" in point.case else algbw(point)) is not None
-            ]
-            if speeds:
-                values = (gb(min(speeds)), gb(median(speeds)), gb(max(speeds)))
-                rows.append((name, level, Quantity(largest, "", 0), Quantity(len(speeds), "", 0), *values))
-    order = list(dict.fromkeys(row[0] for row in rows))
-    rows.sort(key=lambda row: order.index(row[0]))
-    head = ("what", "level", "bytes", "measured", "slowest, GB/s", "median, GB/s", "fastest, GB/s")
-    said = (
-        "Messages: each pair of ranks; collectives: busbw among the ranks of a node, all nodes at the same"
-        " time, and among the first ranks of the nodes."
-    )
-    return [Table(head, rows, 5), Note(said)] if rows else []

@@ -135,15 +135,13 @@ def job_of(args: Namespace) -> tuple[Job, dict[str, Any]]:
     wanted = (QUICK_SIZES, QUICK_MESSAGE_SIZES) if args.quick else (SIZES, MESSAGE_SIZES)
     sizes, messages = (tuple(size for size in each if size <= most) or (most,) for each in wanted)
     job = Job(count, backend, args.operations if count > 1 else (), sizes, messages if count > 1 else (),
-              LOOPS, QUICK_LOOP_S if args.quick else LOOP_S, copied, _nodes(count, local))  # fmt: skip
+              LOOPS, QUICK_LOOP_S if args.quick else LOOP_S, copied)  # fmt: skip
     said, cores, load = [], len(os.sched_getaffinity(0)), os.getloadavg()[0]
     if load > BUSY_SHARE * cores:
         said.append(
             f"other work keeps this machine busy (load {load:.1f} on {cores} cores): figures are"
             " those of both"
         )
-    if local < count and not job.nodes:
-        said.append("nodes have different numbers of ranks: figures are not told apart by level")
     if most < wanted[1][-1] and args.max_size is None:
         said.append(
             f"the largest messages have {messages[-1]:,} bytes: larger ones do not fit into the free memory"
@@ -178,12 +176,6 @@ def _check_room(ranks: int, free: int) -> None:
             f"--ranks {ranks}: {cores} cores and {free / GB:.0f} GB of free memory are for {most} at most;"
             f" take --ranks {most}, or --even-if-busy to start them all the same"
         )
-
-
-def _nodes(count: int, local: int) -> tuple[int, ...]:
-    """Of each rank, where torchrun has as many on every node; nothing for one node, or where that differs."""
-    nodes = int(os.environ.get("GROUP_WORLD_SIZE", count // local)) if local < count else 1
-    return tuple(rank // local for rank in range(count)) if nodes > 1 and nodes * local == count else ()
 
 
 def _devices() -> int:

@@ -26,10 +26,8 @@ class World:
 
     Attributes:
         torch, dist: the modules.
-        rank, ranks: its number in its group, and how many are in that.
+        rank, ranks: its number, and how many there are.
         device: where its buffers are.
-        group: torch's; None for all ranks.
-        root: the group's first rank, by its number of all ranks.
     """
 
     torch: Any
@@ -37,8 +35,6 @@ class World:
     rank: int
     ranks: int
     device: str
-    group: Any = None
-    root: int = 0
 
     def full(self, count: int, value: float) -> Any:
         """A buffer of so many elements, all with this value."""
@@ -68,7 +64,7 @@ def _all_reduce(world: World, count: int) -> Operation:
     data = world.full(count, world.rank + 1.0)
     largest = world.dist.ReduceOp.MAX
     return Operation(
-        lambda: world.dist.all_reduce(data, op=largest, group=world.group),
+        lambda: world.dist.all_reduce(data, op=largest),
         lambda: _holds(data, world.ranks),
         *_bytes(data, data),
     )
@@ -78,7 +74,7 @@ def _reduce(world: World, count: int) -> Operation:
     data = world.full(count, world.rank + 1.0)
     largest = world.dist.ReduceOp.MAX
     return Operation(
-        lambda: world.dist.reduce(data, world.root, op=largest, group=world.group),
+        lambda: world.dist.reduce(data, 0, op=largest),
         lambda: world.rank != 0 or _holds(data, world.ranks),
         *_bytes(data, data),
     )
@@ -87,7 +83,7 @@ def _reduce(world: World, count: int) -> Operation:
 def _broadcast(world: World, count: int) -> Operation:
     data = world.full(count, world.rank + 1.0)
     return Operation(
-        lambda: world.dist.broadcast(data, world.root, group=world.group),
+        lambda: world.dist.broadcast(data, 0),
         lambda: _holds(data, 1),
         *_bytes(data, data),
     )
@@ -106,7 +102,7 @@ def _all_gather(world: World, count: int, is_in_place: bool) -> Operation:
     # its name from torch 2.13 on
     gather = getattr(world.dist, "all_gather_single", None) or world.dist.all_gather_into_tensor
     return Operation(
-        lambda: gather(whole, share, group=world.group),
+        lambda: gather(whole, share),
         lambda: _is_gathered(whole, world),
         *_bytes(share, whole),
     )
@@ -117,7 +113,7 @@ def _reduce_scatter(world: World, count: int, is_in_place: bool) -> Operation:
     scatter = getattr(world.dist, "reduce_scatter_single", None) or world.dist.reduce_scatter_tensor
     largest = world.dist.ReduceOp.MAX
     return Operation(
-        lambda: scatter(share, whole, op=largest, group=world.group),
+        lambda: scatter(share, whole, op=largest),
         lambda: _holds(share, world.ranks),
         *_bytes(whole, share),
     )
@@ -130,7 +126,7 @@ def _gather(world: World, count: int, is_in_place: bool) -> Operation:
     is_root = world.rank == 0
     parts = list(whole.chunk(world.ranks)) if is_root else None
     return Operation(
-        lambda: world.dist.gather(share, parts, world.root, group=world.group),
+        lambda: world.dist.gather(share, parts, 0),
         lambda: not is_root or _is_gathered(whole, world),
         *_bytes(share, whole),
     )
@@ -143,7 +139,7 @@ def _scatter(world: World, count: int, is_in_place: bool) -> Operation:
     for place, part in enumerate(parts or ()):
         part.fill_(place + 1.0)
     return Operation(
-        lambda: world.dist.scatter(share, parts, world.root, group=world.group),
+        lambda: world.dist.scatter(share, parts, 0),
         lambda: _holds(share, world.rank + 1),
         *_bytes(whole, share),
     )
@@ -153,7 +149,7 @@ def _all_to_all(world: World, count: int) -> Operation:
     given = world.full(count // world.ranks * world.ranks, world.rank + 1.0)
     made = world.torch.zeros_like(given)
     return Operation(
-        lambda: world.dist.all_to_all_single(made, given, group=world.group),
+        lambda: world.dist.all_to_all_single(made, given),
         lambda: _is_gathered(made, world),
         *_bytes(given, made),
     )

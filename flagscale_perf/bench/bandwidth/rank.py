@@ -9,8 +9,8 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import product
 from typing import Any
@@ -58,34 +58,19 @@ class Rank:
         self._local()
         if self._job.ranks > 1:
             self._messages()
-            self._collectives(self._world, {})
-            self._levels()
+            self._collectives()
 
-    def _collectives(self, world: World | None, level: Mapping[str, str]) -> None:
-        """Of this rank's group; None for a rank that takes no part."""
-        ranks = self._job.ranks if world is None else world.ranks
+    def _collectives(self) -> None:
         for name in self._job.operations:
             executed = EXECUTED.get((self._job.backend, name), name)
             for size, (place, make) in product(self._job.sizes, COLLECTIVES[name].items()):
-                operation = None if world is None else make(world, size // ITEM_BYTES)
-                whole = 0 if operation is None else max(operation.given_bytes, operation.made_bytes)
+                operation = make(self._world, size // ITEM_BYTES)
+                whole = max(operation.given_bytes, operation.made_bytes)
                 case = {
-                    "op": name, "executed": executed, "ranks": ranks, **level, "size_bytes": whole,
+                    "op": name, "executed": executed, "ranks": self._job.ranks, "size_bytes": whole,
                     "place": place, "dtype": DTYPE,
                 }  # fmt: skip
                 self._timed(case, operation)
-
-    def _levels(self) -> None:
-        """The same by groups of ranks: all ranks make all groups, in one order."""
-        own, dist = self._world, self._world.dist
-        for level, groups in self._job.levels.items():
-            made = [(ranks, dist.new_group(ranks, timeout=TIMEOUT)) for ranks in groups]
-            worlds = [
-                replace(own, rank=ranks.index(own.rank), ranks=len(ranks), group=group, root=ranks[0])
-                for ranks, group in made
-                if own.rank in ranks
-            ]
-            self._collectives(worlds[0] if worlds else None, {"level": level})
 
     def _messages(self) -> None:
         for size in self._job.message_sizes:
@@ -94,7 +79,7 @@ class Rank:
                     operation = message(self._world, size // ITEM_BYTES, pair, both)
                     way = "both ways" if both else "one way"
                     case = {"op": "send_recv", "src": pair[0], "dst": pair[1], "way": way,
-                            "size_bytes": size, "dtype": DTYPE, **self._job.level(pair)}  # fmt: skip
+                            "size_bytes": size, "dtype": DTYPE}  # fmt: skip
                     self._timed(case, operation if self._world.rank in pair else None)
 
     def _local(self) -> None:
@@ -160,7 +145,6 @@ def measure_joined(job: Job | None, send: Send) -> None:
         if job is not None:
             store.set(JOB, job.encode())
         shared = Job.decode(store.get(JOB).decode())
-        _check_node(shared, rank)
         place = Place(
             rank, int(os.environ.get("LOCAL_RANK", rank)), torch.distributed.PrefixStore(JOB, store)
         )
@@ -168,16 +152,6 @@ def measure_joined(job: Job | None, send: Send) -> None:
     except (RuntimeError, ValueError, OSError) as error:
         first = str(error).strip().split("\n")[0]
         raise PerfError(f"rank {rank} failed: {type(error).__name__}: {first}") from None
-
-
-def _check_node(job: Job, rank: int) -> None:
-    """Raises PerfError where torchrun has put this rank on another node than the job says."""
-    node = os.environ.get("GROUP_RANK")
-    if job.nodes and node is not None and int(node) != job.nodes[rank]:
-        raise PerfError(
-            f"rank {rank} is on node {node}, and with as many ranks on each node it would be on"
-            f" {job.nodes[rank]}; give all nodes one --nproc_per_node"
-        )
 
 
 def import_torch() -> Any:

@@ -120,20 +120,3 @@ def test_a_damaged_point_is_left_out(tmp_path: Path, case: dict[str, Any]) -> No
     report = report_of(read_report(book.path))
     assert "500,000.0" in text.render(report)
     assert len(SHOWN.content(read_bench(book.path).parts["bandwidth"])["bandwidths"]) == 1
-
-
-def test_links_are_compared_with_others_of_their_level(tmp_path: Path) -> None:
-    """Links between nodes take four times as long as those inside, which is no fault; one of them, forty."""
-    nodes, inside, between = (0, 0, 1, 1, 2, 2, 3, 3), {"level": "inside a node"}, {"level": "between nodes"}
-    with book_in(tmp_path) as book, book.part("bandwidth", None, {}) as part:
-        for one in range(8):
-            for other in range(one + 1, 8):
-                is_inside = nodes[one] == nodes[other]
-                late = 4.0 if (one, other) == (1, 6) else 0.4
-                message(
-                    part, (one, other), [0.1 if is_inside else late], **(inside if is_inside else between)
-                )
-    found = read_bench(book.path).parts["bandwidth"]
-    assert [remark.text for remark in SHOWN.remarks(found)] == [
-        "the link between rank 1 and rank 6 takes 10.0 times as long as other links of both"
-    ]

@@ -1,4 +1,4 @@
-"""Collectives in figures: fits, both places side by side, levels apart."""
+"""Collectives in figures: fits, both places side by side."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.analysis.blocks import Series, Table
-from flagscale_perf.bench.analysis.collectives import collectives, curves, fits_of, levels
-from flagscale_perf.bench.analysis.source import Part, read_bench
+from flagscale_perf.bench.analysis.collectives import collectives, curves, fits_of
+from flagscale_perf.bench.analysis.source import read_bench
 from flagscale_perf.report.format import cells
 from tests.bench_runs import GB, book_in, collective, message
 
@@ -30,7 +30,7 @@ def test_in_place_stands_beside_out_of_place(tmp_path: Path) -> None:
         collective(part, "all_gather", GB, [0.25], place="in place")
         collective(part, "all_to_all", GB, [1.0])
     found = read_bench(book.path).parts["bandwidth"]
-    (table,) = [block for block in collectives(found, None) if isinstance(block, Table)]
+    (table,) = [block for block in collectives(found) if isinstance(block, Table)]
     whole, none = "1,000,000,000", ["-"] * 4
     half = ["500,000.0", "500,000.0", "2.000"]
     assert cells(table)[1:] == [
@@ -47,32 +47,19 @@ def test_in_place_stands_beside_out_of_place(tmp_path: Path) -> None:
     ]
 
 
-def test_levels_stand_side_by_side(tmp_path: Path) -> None:
-    """Two nodes of two ranks; links between them are slower, and 1 byte is no measure of a link."""
+def test_collectives_among_some_ranks_in_older_files_have_rows_of_their_own(tmp_path: Path) -> None:
+    """Two nodes of two ranks, as they were measured level by level."""
     inside, between = {"level": "inside a node"}, {"level": "between nodes"}
     with book_in(tmp_path) as book, book.part("bandwidth", None, {}) as part:
         message(part, (0, 1), [0.1], **inside)
-        message(part, (2, 3), [0.2], **inside)
         message(part, (0, 2), [1.0], **between)
-        message(part, (0, 1), [9.0], size=1, **inside)
         collective(part, "all_reduce", GB, [1.0])
         collective(part, "all_reduce", GB, [0.1], ranks=2, **inside)
         collective(part, "all_reduce", GB, [1.0], ranks=2, **between)
     found = read_bench(book.path).parts["bandwidth"]
-    table = levels(found)[0]
-    assert isinstance(table, Table)
-    whole = "1,000,000,000"
-    assert cells(table)[1:] == [
-        ["send_recv, one way", "inside a node", whole, "2", "5.000", "7.500", "10.000"],
-        ["send_recv, one way", "between nodes", whole, "1", "1.000", "1.000", "1.000"],
-        ["all_reduce", "inside a node", whole, "1", "10.000", "10.000", "10.000"],
-        ["all_reduce", "between nodes", whole, "1", "1.000", "1.000", "1.000"],
+    (table,) = [block for block in collectives(found) if isinstance(block, Table)]
+    assert [(row[0], row[5]) for row in cells(table)[1:]] == [
+        ("all_reduce", "1.500"),  # 4 ranks: 2 x 3/4
+        ("all_reduce, inside a node", "10.000"),
+        ("all_reduce, between nodes", "1.000"),
     ]
-    tables = [
-        block
-        for level in (None, "inside a node", "between nodes")
-        for block in collectives(found, level)
-        if isinstance(block, Table)
-    ]
-    assert [cells(one)[1][5] for one in tables] == ["1.500", "10.000", "1.000"]  # 4 ranks: 2 x 3/4
-    assert levels(Part("bandwidth")) == []

@@ -52,26 +52,6 @@ def test_every_point_of_the_job_is_measured() -> None:
 
 
 @pytest.mark.usefixtures("warm")
-def test_levels_of_two_nodes_are_measured_apart() -> None:
-    """Four ranks of this machine, two on each of two nodes that it says they are on."""
-    job = Job(4, "gloo", ("all_gather",), (1024,), (64,), 2, 0.001, 8192, nodes=(0, 0, 1, 1))
-    points = list(ranks.run(job, ranks.port_of(None)))
-    assert len(points) == job.planned
-    levels = [(point.case.get("level"), point.case["ranks"]) for point in points if "ranks" in point.case]
-    assert levels == [(None, 4)] * 2 + [("inside a node", 2)] * 2 + [("between nodes", 2)] * 2
-    assert {
-        (point.case["src"], point.case["dst"]): point.case["level"]
-        for point in points
-        if point.case.get("way") == "one way"
-    } == {
-        (one, other): "inside a node" if (one < 2) == (other < 2) else "between nodes"
-        for one in range(4)
-        for other in range(4)
-        if one != other
-    }
-
-
-@pytest.mark.usefixtures("warm")
 def test_one_rank_measures_its_memory_alone() -> None:
     job = Job(1, "gloo", (), (1024,), (), 2, 0.001, 8192)
     assert [point.case["op"] for point in ranks.run(job, ranks.port_of(None))] == ["copy", "triad"]
