@@ -70,25 +70,6 @@ def _all_reduce(world: World, count: int) -> Operation:
     )
 
 
-def _reduce(world: World, count: int) -> Operation:
-    data = world.full(count, world.rank + 1.0)
-    largest = world.dist.ReduceOp.MAX
-    return Operation(
-        lambda: world.dist.reduce(data, 0, op=largest),
-        lambda: world.rank != 0 or _holds(data, world.ranks),
-        *_bytes(data, data),
-    )
-
-
-def _broadcast(world: World, count: int) -> Operation:
-    data = world.full(count, world.rank + 1.0)
-    return Operation(
-        lambda: world.dist.broadcast(data, 0),
-        lambda: _holds(data, 1),
-        *_bytes(data, data),
-    )
-
-
 def _shared(world: World, count: int, value: float, is_in_place: bool) -> tuple[Any, Any]:
     """A buffer for all ranks' shares, and this rank's share: a view of it, or a buffer of its own."""
     whole = world.full(count // world.ranks * world.ranks, value)
@@ -119,32 +100,6 @@ def _reduce_scatter(world: World, count: int, is_in_place: bool) -> Operation:
     )
 
 
-def _gather(world: World, count: int, is_in_place: bool) -> Operation:
-    """To the first rank, which alone has a buffer for all shares."""
-    whole, share = _shared(world, count, 0.0, is_in_place)
-    share.fill_(world.rank + 1.0)
-    is_root = world.rank == 0
-    parts = list(whole.chunk(world.ranks)) if is_root else None
-    return Operation(
-        lambda: world.dist.gather(share, parts, 0),
-        lambda: not is_root or _is_gathered(whole, world),
-        *_bytes(share, whole),
-    )
-
-
-def _scatter(world: World, count: int, is_in_place: bool) -> Operation:
-    """From the first rank."""
-    whole, share = _shared(world, count, 0.0, is_in_place)
-    parts = list(whole.chunk(world.ranks)) if world.rank == 0 else None
-    for place, part in enumerate(parts or ()):
-        part.fill_(place + 1.0)
-    return Operation(
-        lambda: world.dist.scatter(share, parts, 0),
-        lambda: _holds(share, world.rank + 1),
-        *_bytes(whole, share),
-    )
-
-
 def _all_to_all(world: World, count: int) -> Operation:
     given = world.full(count // world.ranks * world.ranks, world.rank + 1.0)
     made = world.torch.zeros_like(given)
@@ -168,10 +123,6 @@ COLLECTIVES: Mapping[str, Mapping[str, Make]] = {
     "all_gather": _both(_all_gather),
     "reduce_scatter": _both(_reduce_scatter),
     "all_to_all": {OUT_OF_PLACE: _all_to_all},
-    "broadcast": {IN_PLACE: _broadcast},
-    "reduce": {IN_PLACE: _reduce},
-    "gather": _both(_gather),
-    "scatter": _both(_scatter),
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from flagscale_perf.bench.bandwidth.job import Job
 
-JOB = Job(3, "gloo", ("all_reduce", "broadcast"), (1024, 2048), (4096,), 5, 0.1, 1 << 20)
+JOB = Job(3, "gloo", ("all_reduce", "all_to_all"), (1024, 2048), (4096,), 5, 0.1, 1 << 20)
 
 
 def test_a_job_comes_over_as_a_line() -> None:
@@ -20,7 +20,7 @@ def test_each_pair_has_two_orders() -> None:
 
 @pytest.mark.parametrize(
     ("backend", "points"),
-    # 2 x 2 collectives, in place only; 6 ordered pairs one way and 3 both ways; copy and triad of 3 ranks
+    # 2 x 2 collectives, one way only; 6 ordered pairs one way and 3 both ways; copy and triad of 3 ranks
     [("gloo", 4 + 9 + 6), ("nccl", 4 + 9 + 24)],  # and 6 host-device copies of each
 )
 def test_points_are_counted_before(backend: str, points: int) -> None:

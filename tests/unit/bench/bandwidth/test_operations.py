@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -32,12 +31,7 @@ SHARE, WHOLE = 4 << 10, 4 << 20
 def test_a_size_is_the_whole_buffer_on_1024_ranks(world: World, name: str, place: str) -> None:
     operation = COLLECTIVES[name][place](world, 1 << 20)  # 4 MiB of float32
     operation.run()
-    sizes = {
-        "all_gather": (SHARE, WHOLE),
-        "gather": (SHARE, WHOLE),
-        "reduce_scatter": (WHOLE, SHARE),
-        "scatter": (WHOLE, SHARE),
-    }.get(name, (WHOLE, WHOLE))
+    sizes = {"all_gather": (SHARE, WHOLE), "reduce_scatter": (WHOLE, SHARE)}.get(name, (WHOLE, WHOLE))
     assert (operation.given_bytes, operation.made_bytes) == sizes
     assert buffer_bytes(name, *sizes, RANKS) == WHOLE
 
@@ -50,10 +44,6 @@ def test_where_a_result_may_go_as_torch_has_it() -> None:
         "all_gather": both,
         "reduce_scatter": both,
         "all_to_all": beside,
-        "broadcast": within,
-        "reduce": within,
-        "gather": both,
-        "scatter": both,
     }
 
 
@@ -70,24 +60,16 @@ def test_bus_factors_of_1024_ranks() -> None:
         "all_gather": most,
         "reduce_scatter": most,
         "all_to_all": most,
-        "broadcast": 1.0,
-        "reduce": 1.0,
-        "gather": most,
-        "scatter": most,
     }
     assert EXECUTED["gloo", "reduce_scatter"] == "all_reduce"
 
 
 def test_data_that_did_not_arrive_is_seen(world: World) -> None:
     """A fake group moves nothing, so no rank has what it should."""
-    seen: dict[tuple[str, str], Any] = {}
     for name, place in ALL:
         operation = COLLECTIVES[name][place](world, RANKS)
         operation.run()
-        seen[name, place] = operation.is_right()
-    # rank 3 gets nothing of a reduce and of a gather
-    right = {(name, place) for name, place in ALL if name in ("reduce", "gather")}
-    assert {each for each, is_right in seen.items() if is_right} == right
+        assert not operation.is_right(), name
 
 
 def test_a_message_is_checked_by_who_receives(world: World) -> None:

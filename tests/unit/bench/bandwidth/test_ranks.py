@@ -11,7 +11,7 @@ from flagscale_perf.bench.bandwidth.job import Job
 from flagscale_perf.spine.errors import PerfError
 from tests.warm_ranks import POINTS_TO_STDOUT, make_python_warm
 
-JOB = Job(2, "gloo", ("all_reduce", "reduce_scatter", "scatter"), (1024, 4096), (4096,), 2, 0.001, 8192)
+JOB = Job(2, "gloo", ("all_reduce", "reduce_scatter", "all_gather"), (1024, 4096), (4096,), 2, 0.001, 8192)
 OUT, IN = "out of place", "in place"
 
 
@@ -41,7 +41,7 @@ def test_every_point_of_the_job_is_measured() -> None:
         for name, executed, places in (
             ("all_reduce", "all_reduce", (IN,)),
             ("reduce_scatter", "all_reduce", (OUT, IN)),  # so does gloo scatter what it reduces
-            ("scatter", "scatter", (OUT, IN)),
+            ("all_gather", "all_gather", (OUT, IN)),
         )
         for size in (1024, 4096)
         for place in places
