@@ -91,13 +91,11 @@ class Export:
         lines: what is written, made while they are read.
         suffix: of the file, without its point.
         about: what it is for, in a few words.
-        send: sends it to an address and returns how many spans; None where the format has no such way.
     """
 
     lines: Callable[[Session], Iterable[str]]
     suffix: str
     about: str
-    send: Callable[[Session, str], int] | None = None
 
 
 def installed() -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import SUPPRESS, ArgumentParser, Namespace
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from flagscale_perf.analysis.instrument import Export, load
@@ -43,11 +43,6 @@ class TraceExportCommand(Command):
             metavar="FILE",
             help="default: perf_trace_<session>.json here; - for stdout",
         )
-        add(
-            "--endpoint",
-            metavar="URL",
-            help="send it there instead; with --format otlp, such as http://127.0.0.1:4318/v1/traces",
-        )
 
     def run(self, args: Namespace) -> int:
         """Writes the file, says where and what was skipped. Raises PerfError where there is no run or no
@@ -63,11 +58,7 @@ class TraceExportCommand(Command):
         path = find_run_file(args.run, args.session)
         session = Session(path)
         export = _export(session, args.format)
-        if args.endpoint is not None:
-            print(
-                f"{_sender(export, args.format)(session, args.endpoint)} spans were sent to {args.endpoint}"
-            )
-        elif args.output == STDOUT:
+        if args.output == STDOUT:
             sys.stdout.writelines(export.lines(session))
         else:
             name = path.stem.removeprefix("perf_records_")
@@ -96,12 +87,6 @@ def _perfetto(session: Session) -> Iterable[str]:
 
 def _suffix(export: Export, name: str) -> str:
     return export.suffix if name == PERFETTO else f"{name}.{export.suffix}"
-
-
-def _sender(export: Export, name: str) -> Callable[[Session, str], int]:
-    if export.send is None:
-        raise PerfError(f"--endpoint: --format {name} is written to a file only; add --format otlp")
-    return export.send
 
 
 def _say_skipped(session: Session) -> None:

@@ -15,10 +15,10 @@ from flagscale_perf.analysis.run_file import find_run_file
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.cli.instruments import load_records
 from flagscale_perf.trace.export.formats import EXPORTS
-from flagscale_perf.trace.export.otlp import send
+from flagscale_perf.trace.export.otlp import otlp_lines
 from flagscale_perf.trace.export.spans import TraceSpan, spans_of
 from tests.conftest import RunPython
-from tests.unit.trace.export.test_otlp import decoded, receiver, same
+from tests.unit.trace.export.test_otlp import decoded, requests_of, same
 
 REPO = Path(__file__).parents[2]
 STEPS, DELAY = 4, 1
@@ -99,9 +99,7 @@ def test_every_format_has_all_of_them(made: Session, spans: list[TraceSpan], run
 
 
 def test_a_receiver_decodes_what_was_recorded(made: Session, spans: list[TraceSpan]) -> None:
-    with receiver() as (address, requests):
-        assert send(iter(spans), address) == MADE
-    found: dict[bytes, tuple[dict[str, object], Span]] = decoded(requests)
+    found: dict[bytes, tuple[dict[str, object], Span]] = decoded(requests_of(otlp_lines(spans)))
     assert len(found) == MADE
     for span in spans:
         same(found[span.id.span.to_bytes(8, "big")][1], span)

@@ -1,4 +1,4 @@
-"""The formats to which a run of this instrument can be exported, and where spans can be sent."""
+"""The formats to which a run of this instrument can be exported."""
 
 from __future__ import annotations
 
@@ -109,15 +109,9 @@ def _otlp(session: Session) -> Iterator[str]:
     return otlp_lines(spans_of(session))
 
 
-def _send(session: Session, endpoint: str) -> int:
-    from flagscale_perf.trace.export.otlp import send
-
-    return send(spans_of(session), endpoint)
-
-
 EXPORTS = {
     "otlp": Export(
-        _otlp, "ndjson", "OpenTelemetry's protocol: lines for a collector's otlpjsonfile receiver", _send
+        _otlp, "ndjson", "OpenTelemetry's protocol: lines for a collector's otlpjsonfile receiver"
     ),
     "zipkin": Export(lambda session: zipkin_lines(spans_of(session)), "json", "POST it to /api/v2/spans"),
     "ecs": Export(

@@ -1,5 +1,5 @@
-"""Spans in OpenTelemetry's own protocol (OTLP), through its own exporter: sent to a collector, or as lines of
-its file format (one JSON request each, as the collector's `otlpjsonfile` receiver reads them).
+"""Spans in OpenTelemetry's own protocol (OTLP), through its own exporter, as lines of its file format: one
+JSON request each, as the collector's `otlpjsonfile` receiver reads them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
 from flagscale_perf.spine.peers.records import ProcessRecord
 from flagscale_perf.trace.export.spans import SpanId, TraceSpan
@@ -23,10 +22,8 @@ _IDS = ("traceId", "spanId", "parentSpanId")
 try:
     from google.protobuf.json_format import MessageToDict
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.sdk.trace.export import SpanExportResult
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
     from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 except ImportError as error:
@@ -41,24 +38,6 @@ def otlp_lines(spans: Iterable[TraceSpan]) -> Iterator[str]:
     """One request of up to `BATCH` spans per line."""
     for batch in _batches(spans):
         yield json.dumps(_with_hex_ids(MessageToDict(encode_spans(batch))), separators=(",", ":")) + "\n"
-
-
-def send(spans: Iterable[TraceSpan], endpoint: str) -> int:
-    """Sends the spans to a collector's address and returns how many. Raises PerfError where a request is not
-    taken.
-    """
-    exporter, sent = OTLPSpanExporter(endpoint=endpoint, timeout=10), 0
-    try:
-        for batch in _batches(spans):
-            if exporter.export(batch) is not SpanExportResult.SUCCESS:
-                raise PerfError(
-                    f"{endpoint} has not taken the spans ({sent} were sent before); give the address of an "
-                    "OTLP receiver over HTTP with its path, such as http://127.0.0.1:4318/v1/traces"
-                )
-            sent += len(batch)
-    finally:
-        exporter.shutdown()
-    return sent
 
 
 def _batches(spans: Iterable[TraceSpan]) -> Iterator[list[ReadableSpan]]:

@@ -33,7 +33,3 @@ def test_without_opentelemetry_it_says_how_to_get_it(tmp_path: Path, monkeypatch
     assert what == "--format otlp needs opentelemetry-exporter-otlp-proto-http, which is not installed"
     assert line.startswith(f"install it: {sys.executable} -m pip install ")
     assert line.endswith("opentelemetry-exporter-otlp-proto-http>=1.30', or take another --format")
-
-
-def test_only_otlp_is_sent() -> None:
-    assert [name for name, export in EXPORTS.items() if export.send is not None] == ["otlp"]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +12,16 @@ import pytest
 
 pytest.importorskip("opentelemetry.sdk", reason="needs OpenTelemetry; `make test-trace` runs it where it is")
 
+from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.trace.export.otlp import BATCH, SCOPE, otlp_lines, send
+from flagscale_perf.trace.export.otlp import BATCH, SCOPE, otlp_lines
 from flagscale_perf.trace.export.spans import SpanId, TraceSpan, spans_of
 from tests.unit.trace.export.sample import run
 
 pytestmark = pytest.mark.trace
+IDS = {"traceId", "spanId", "parentSpanId"}
 KINDS = {
     "producer": Span.SPAN_KIND_PRODUCER,
     "consumer": Span.SPAN_KIND_CONSUMER,
@@ -30,27 +29,16 @@ KINDS = {
 }
 
 
-@contextmanager
-def receiver(status: int = 200) -> Iterator[tuple[str, list[ExportTraceServiceRequest]]]:
-    """An OTLP receiver over HTTP: its address, and the requests it has decoded."""
-    requests: list[ExportTraceServiceRequest] = []
+def requests_of(lines: Iterable[str]) -> list[ExportTraceServiceRequest]:
+    """The lines of a file, decoded. Ids are hexadecimal there, and base 64 in protobuf's own JSON."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            requests.append(ExportTraceServiceRequest.FromString(body))
-            self.send_response(status)
-            self.end_headers()
+    def in_base_64(found: dict[str, Any]) -> dict[str, Any]:
+        ids = {name: bytes.fromhex(found[name]) for name in IDS & found.keys()}
+        return found | {name: base64.b64encode(each).decode() for name, each in ids.items()}
 
-        def log_message(self, *args: Any) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/v1/traces", requests
-        server.shutdown()
-        thread.join()
+    return [
+        ParseDict(json.loads(line, object_hook=in_base_64), ExportTraceServiceRequest()) for line in lines
+    ]
 
 
 def decoded(requests: list[ExportTraceServiceRequest]) -> dict[bytes, tuple[dict[str, Any], Span]]:
@@ -90,10 +78,8 @@ def same(made: Span, span: TraceSpan) -> None:
 def test_a_receiver_decodes_what_the_records_say(tmp_path: Path) -> None:
     made = run(tmp_path)
     spans = list(spans_of(made))
-    with receiver() as (address, requests):
-        assert send(iter(spans), address) == 5
-    found = decoded(requests)
-    assert len(found) == 5
+    found = decoded(requests_of(otlp_lines(spans)))
+    assert len(found) == len(spans) == 5
     for span in spans:
         process, other = found[span.id.span.to_bytes(8, "big")]
         same(other, span)
@@ -132,14 +118,7 @@ def test_many_go_in_requests_of_a_bounded_size() -> None:
         )
         for number in range(2 * BATCH + 3)
     ]
-    with receiver() as (address, requests):
-        assert send(iter(spans), address) == len(spans)
+    requests = requests_of(otlp_lines(spans))
     sizes = [len(request.resource_spans[0].scope_spans[0].spans) for request in requests]
     assert sizes == [BATCH, BATCH, 3]
     assert len(decoded(requests)) == len(spans)
-
-
-def test_who_refuses_is_named_with_what_to_give_instead(tmp_path: Path) -> None:
-    made = run(tmp_path)
-    with receiver(404) as (address, _), pytest.raises(PerfError, match=f"{address} has not taken the spans"):
-        send(spans_of(made), address)
