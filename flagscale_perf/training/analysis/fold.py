@@ -181,8 +181,8 @@ class RunFold:
         """The run so far, and what holds it back."""
         summary = self.summary(state)
         rated, since = self._totals.rated, summary.settled.first_iteration or 0
-        ledgers, way = self._ledgers.result(since), self._walk.result()
-        ledgers = ledgers if way is None else list(map(way.mark, ledgers))
+        ledgers, path = self._ledgers.result(since), self._walk.result()
+        ledgers = ledgers if path is None else list(map(path.mark, ledgers))
         tables = list(map(table_of, ledgers))
         report = TrainingReport(
             overview=overview_of(summary, self._at(self._header.start_wall_ns), self._totals.ranks.nodes()),
@@ -196,7 +196,7 @@ class RunFold:
             ),
             stragglers=stragglers_of(self._totals.ranks, self._last_iteration),
             ledgers=tables,
-            critical_path=None if way is None else path_of(way),
+            critical_path=None if path is None else path_of(path),
             memory=_memory(summary),
             hardware=summary.hardware,
             goodput=goodput_bar(summary.goodput),

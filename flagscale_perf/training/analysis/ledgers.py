@@ -21,7 +21,7 @@ from flagscale_perf.training.analysis.tables import (
     UnitPhases,
 )
 from flagscale_perf.training.ledger.ledger import Ledger, UnitTimes
-from flagscale_perf.training.ledger.walk import Way
+from flagscale_perf.training.ledger.walk import PathTimes
 from flagscale_perf.training.phases import PHASES
 
 _MOST, _MOST_RANKS = 10, 16
@@ -58,17 +58,17 @@ def table_of(ledger: Ledger) -> LedgerTable:
     )
 
 
-def path_of(way: Way) -> CriticalPath:
+def path_of(path: PathTimes) -> CriticalPath:
     """A row for each rank, the most on the path first, and behind them what is no rank's."""
-    rows, whole_ns = [], way.total_ns
-    for rank in (*way.stages, None):
-        own = {phase: ns for (each, phase), ns in way.on_ns.items() if each == rank}
-        on_ns, stage = sum(own.values()), None if rank is None else way.stages[rank]
+    rows, whole_ns = [], max(1, path.total_ns)
+    for rank in (*path.stages, None):
+        own = {phase: ns for (each, phase), ns in path.on_ns.items() if each == rank}
+        on_ns, stage = sum(own.values()), None if rank is None else path.stages[rank]
         phase = PHASES[max(own, key=own.__getitem__)] if own else ""
-        part = None if rank is None else way.part(rank)
-        rows.append(PathRow(rank, stage, phase, on_ns / way.steps / NS_PER_MS, on_ns / whole_ns, part))
+        part = None if rank is None else path.part(rank)
+        rows.append(PathRow(rank, stage, phase, on_ns / path.steps / NS_PER_MS, on_ns / whole_ns, part))
     rows.sort(key=lambda row: (row.rank is None, -row.share))
-    return CriticalPath(way.steps, whole_ns / way.steps / NS_PER_MS, rows)
+    return CriticalPath(path.steps, whole_ns / path.steps / NS_PER_MS, rows)
 
 
 def _phases(ledger: Ledger, unit: UnitTimes) -> list[Phase]:

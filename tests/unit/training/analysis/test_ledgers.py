@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import pytest
+
 from flagscale_perf.analysis.blocks import Table
-from flagscale_perf.training.analysis.ledgers import blocks_of, table_of
+from flagscale_perf.training.analysis.ledgers import blocks_of, path_of, table_of
 from flagscale_perf.training.ledger.ledger import ledger_of
-from tests.schedules import BACKWARD, FORWARD, MS, noise, recorded
+from flagscale_perf.training.ledger.walk import PathTimes
+from tests.schedules import BACKWARD, FORWARD, GRADS, MS, noise, recorded
 
 
 def test_the_rows_add_up_to_the_mean_step() -> None:
@@ -48,3 +53,19 @@ def test_the_slowest_steps_say_whose_they_were_and_what_happened_in_them() -> No
         ("9", "rank 0", "forward", None),
         ("20", "all ranks", "backward", "note"),
     ]
+
+
+def test_a_row_of_the_path_for_each_rank_the_most_first() -> None:
+    on_ns = Counter(
+        {(1, FORWARD): 40 * MS, (1, BACKWARD): 100 * MS, (0, FORWARD): 40 * MS, (None, GRADS): 20 * MS}
+    )
+    own_ns = Counter({(rank, BACKWARD): 200 * MS for rank in (0, 1, 2)})
+    table = path_of(PathTimes(2, {0: 0, 1: 0, 2: 1}, on_ns, Counter(), own_ns))
+    assert (table.steps, table.step_ms) == (2, 100)
+    assert [(row.rank, row.stage, row.phase, row.step_ms, row.of_own) for row in table.rows] == [
+        (1, 0, "backward", 70, pytest.approx(0.7)),
+        (0, 0, "forward", 20, pytest.approx(0.2)),
+        (2, 1, "", 0, 0),
+        (None, None, "exposed_grad_comm", 10, None),
+    ]
+    assert sum(row.share for row in table.rows) == pytest.approx(1)

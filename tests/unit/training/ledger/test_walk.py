@@ -1,17 +1,20 @@
-"""The way through a pipeline, against what a simulated 1F1B schedule loses when one rank works longer."""
+"""The critical path of a pipeline, against what a simulated 1F1B schedule loses to a rank that takes longer."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
-from flagscale_perf.training.ledger.walk import ways_of
+from flagscale_perf.training.ledger.ledger import MEASURED, OFF_PATH, ledger_of
+from flagscale_perf.training.ledger.walk import PathTimes, WalkFold, paths_of
 from flagscale_perf.training.phases import AGREEMENT, NUMBER_OF, PHASES
-from flagscale_perf.training.records import CapturedRecord
+from flagscale_perf.training.rank_records import NodeRecord
+from flagscale_perf.training.records import CapturedRecord, CaptureRecord
+from tests.schedules import BACKWARD, MS, recorded
 
 SYNC_NS, AGREE_NS = 2_000_000, 500_000
 WORK = {
@@ -116,40 +119,40 @@ class Schedule:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_way_has_what_the_step_loses_when_a_rank_works_longer(seed: int) -> None:
+def test_the_path_has_what_the_step_loses_when_a_rank_works_longer(seed: int) -> None:
     stages, replicas = 2 + seed % 3, 1 + seed % 2
     schedule = Schedule(stages, replicas, batches=3 + seed % 6, seed=seed)
     captured, step_ns = schedule.run()
-    (way,) = ways_of(captured, {rank: rank // replicas for rank in range(stages * replicas)})
-    assert way.total_ns == step_ns
+    (path,) = paths_of(captured, {rank: rank // replicas for rank in range(stages * replicas)})
+    assert path.total_ns == step_ns
     lost: Counter[tuple[int | None, int]] = Counter()
     for (rank, phase, step, batch), dur_ns in schedule.times.items():
         schedule.times[rank, phase, step, batch] = dur_ns + 1
         if schedule.run()[1] > step_ns:
             lost[rank, PHASES.index(phase)] += dur_ns
         schedule.times[rank, phase, step, batch] = dur_ns
-    own = {entry: ns for entry, ns in way.on_ns.items() if entry[0] is not None}
+    own = {entry: ns for entry, ns in path.on_ns.items() if entry[0] is not None}
     assert own == lost
 
 
-def test_a_stage_beside_a_heavy_one_is_hardly_on_the_way() -> None:
+def test_a_stage_beside_a_heavy_one_is_hardly_on_the_path() -> None:
     schedule = Schedule(4, 1, batches=16, seed=3, least_ms=80, heavy=1)
     captured, _ = schedule.run()
-    (way,) = ways_of(captured, {rank: rank for rank in range(4)})
-    assert way.part(2) < 1 / 4
-    assert way.part(1) > 3 / 4
+    (path,) = paths_of(captured, {rank: rank for rank in range(4)})
+    assert path.part(2) < 1 / 4
+    assert path.part(1) > 3 / 4
 
 
-def test_no_way_without_the_step_before_or_with_a_rank_missing() -> None:
+def test_no_path_without_the_step_before_or_with_a_rank_missing() -> None:
     captured, _ = Schedule(2, 1, batches=4, seed=1).run()
     stages = {0: 0, 1: 1}
-    assert ways_of([each for each in captured if each.iteration == 8], stages) == []
-    assert ways_of([each for each in captured if (each.rank, each.iteration) != (1, 7)], stages) == []
-    assert ways_of(captured, {}) == []
+    assert paths_of([each for each in captured if each.iteration == 8], stages) == []
+    assert paths_of([each for each in captured if (each.rank, each.iteration) != (1, 7)], stages) == []
+    assert paths_of(captured, {}) == []
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_is_late_on_the_way_is_what_the_step_loses_by_it(seed: int) -> None:
+def test_what_is_late_on_the_path_is_what_the_step_loses_by_it(seed: int) -> None:
     """In a pipeline of its own rank and replica, beside even ones; a third of a piece of work longer."""
     schedule = Schedule(4, 3, batches=8, seed=seed, least_ms=95, heavy=seed % 5)
     even_ns, late = schedule.run()[1], random.Random(seed).randrange(12)
@@ -157,6 +160,52 @@ def test_what_is_late_on_the_way_is_what_the_step_loses_by_it(seed: int) -> None
         if (rank, phase) == (late, "backward"):
             schedule.times[rank, phase, step, batch] = dur_ns * 4 // 3
     captured, step_ns = schedule.run()
-    (way,) = ways_of(captured, {rank: rank // 3 for rank in range(12)})
-    found_ns = way.late_ns[late, PHASES.index("backward")]
+    (path,) = paths_of(captured, {rank: rank // 3 for rank in range(12)})
+    found_ns = path.late_ns[late, PHASES.index("backward")]
     assert found_ns == pytest.approx(step_ns - even_ns, abs=0.02 * step_ns)
+
+
+def folded(captured: list[CapturedRecord], stages: list[int]) -> WalkFold:
+    fold, ranks = WalkFold(), list(range(len(stages)))
+    fold.node(NodeRecord("node0", ranks, ranks, [""] * len(ranks), stages))
+    fold.window(CaptureRecord(7, 8, []))
+    for each in captured:
+        fold.add(each)
+    return fold
+
+
+def test_of_a_window_the_paths_are_summed() -> None:
+    captured, step_ns = Schedule(2, 1, batches=4, seed=1).run()
+    path = folded(captured, [0, 1]).result()
+    assert path is not None and (path.steps, path.total_ns) == (1, step_ns)
+    assert folded(captured, [0, 0]).result() is None, "no pipeline"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"marks": [1]},
+        {"marks": []},
+        {"marks": [126, -5]},
+        {"marks": [124, 5]},
+        {"train_step_ns": -1},
+        {"start_ns": 0},
+    ],
+)
+def test_a_damaged_step_has_no_path(damage: dict) -> None:
+    captured, _ = Schedule(2, 1, batches=4, seed=1).run()
+    assert folded([*captured[:-1], replace(captured[-1], **damage)], [0, 1]).result() is None
+
+
+@pytest.mark.parametrize(
+    ("on_path_ms", "label"), [(0, OFF_PATH), (18, OFF_PATH), (22, MEASURED), (40, MEASURED)]
+)
+def test_a_unit_that_is_late_beside_the_path_is_labelled(on_path_ms: int, label: str) -> None:
+    late = Counter({(1, BACKWARD): 2 * on_path_ms * MS})
+    path = PathTimes(2, {0: 0, 1: 0, 2: 1, 3: 1}, Counter(), late, Counter())
+    ledger = ledger_of(
+        recorded(2, range(40), lambda rank, _, phase: 40 * MS * ((rank, phase) == (1, BACKWARD)))
+    )
+    assert ledger is not None
+    (row,) = path.mark(ledger).late
+    assert (row.ranks, row.label) == ((1,), label)
