@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flagscale_perf.device.marks import CLOCK_BITS, time_of
+from flagscale_perf.device.marks import CLOCK_BITS, END, time_of
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.files import open_regular
 from flagscale_perf.spine.units import numbered, ranges, stretch
@@ -96,6 +96,16 @@ def unpacked(captured: CapturedRecord) -> list[int]:
         at_ns += since_ns
         marks.append((code << CLOCK_BITS) + at_ns)
     return marks
+
+
+def is_sound(captured: CapturedRecord) -> bool:
+    """Whether it can be `unpacked` into marks of this version; not so where a file is damaged."""
+    codes, since_ns = captured.marks[::2], captured.marks[1::2]
+    return (
+        len(codes) == len(since_ns)
+        and all(0 <= code < 2 * len(PHASE_OF_NUMBER) or code == END >> CLOCK_BITS for code in codes)
+        and min(captured.start_ns, captured.train_step_ns, *since_ns) >= 0
+    )
 
 
 def window_of(content: Any) -> Window:

@@ -14,13 +14,12 @@ from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
-from flagscale_perf.device.marks import CLOCK_BITS, END
-from flagscale_perf.training.capture import unpacked
+from flagscale_perf.training.capture import is_sound, unpacked
 from flagscale_perf.training.ledger.book import SAME_MOMENT_NS
 from flagscale_perf.training.ledger.cuts import BETWEEN, CUTS, WAITING
 from flagscale_perf.training.ledger.ledger import OFF_PATH, LateRow, Ledger
-from flagscale_perf.training.marks import spans
-from flagscale_perf.training.phases import AGREEMENT, GROUPS, NUMBER_OF, PHASE_OF_NUMBER, PHASES
+from flagscale_perf.training.marks import ended_spans
+from flagscale_perf.training.phases import AGREEMENT, GROUPS, NUMBER_OF, PHASES
 from flagscale_perf.training.rank_records import NodeRecord
 from flagscale_perf.training.records import CapturedRecord, CaptureRecord
 
@@ -82,21 +81,21 @@ class WalkFold:
 
     def __init__(self) -> None:
         self._stages: dict[int, int] = {}
-        self._kept: dict[int, list[CapturedRecord]] = {}
+        self._kept: dict[int, dict[int, CapturedRecord]] = {}  # by iteration and rank
 
     def node(self, record: NodeRecord) -> None:
         """The stages of more ranks."""
         self._stages.update(zip(record.ranks, record.stages, strict=False))
 
     def window(self, record: CaptureRecord) -> None:
-        """Another window."""
+        """Another window, which takes the place of the one before."""
         last = min(record.iteration, record.first_iteration + MAX_STEPS)
-        self._kept = {iteration: [] for iteration in range(record.first_iteration, last + 1)}
+        self._kept = {iteration: {} for iteration in range(record.first_iteration, last + 1)}
 
     def add(self, record: CapturedRecord) -> None:
-        """One step of one rank. One that a damaged file has made impossible counts as missing."""
-        if record.iteration in self._kept and record.rank < MAX_RANKS and _is_sound(record):
-            self._kept[record.iteration].append(record)
+        """One step of a rank; one that a damaged file has made impossible counts as missing."""
+        if record.iteration in self._kept and record.rank < MAX_RANKS and is_sound(record):
+            self._kept[record.iteration][record.rank] = record
 
     def result(self) -> PathTimes | None:
         """Of all these steps; None without a pipeline, of more ranks than `MAX_RANKS`, or where no two
@@ -104,17 +103,8 @@ class WalkFold:
         """
         if len(set(self._stages.values())) < 2 or len(self._stages) > MAX_RANKS:
             return None
-        paths = paths_of([each for kept in self._kept.values() for each in kept], self._stages)
+        paths = paths_of([each for kept in self._kept.values() for each in kept.values()], self._stages)
         return _together(paths) if paths else None
-
-
-def _is_sound(record: CapturedRecord) -> bool:
-    codes, since_ns = record.marks[::2], record.marks[1::2]
-    return (
-        len(codes) == len(since_ns)
-        and all(0 <= code < 2 * len(PHASE_OF_NUMBER) or code == END >> CLOCK_BITS for code in codes)
-        and min(record.start_ns, record.train_step_ns, *since_ns) >= 0
-    )
 
 
 def _together(paths: Sequence[PathTimes]) -> PathTimes:
@@ -206,10 +196,9 @@ def _lane(before: CapturedRecord, this: CapturedRecord) -> _Lane:
 
 
 def _spans(step: CapturedRecord) -> Iterator[_Span]:
-    marks, at_ns = unpacked(step), step.start_ns
-    found = spans(marks, step.start_ns, step.start_ns + step.train_step_ns)
-    for (phase, dur_ns), mark in zip(found, [*marks, END], strict=False):
-        yield _Span(phase, mark >> CLOCK_BITS >> 1, at_ns, at_ns + dur_ns)
+    at_ns, end_ns = step.start_ns, step.start_ns + step.train_step_ns
+    for phase, timer, dur_ns in ended_spans(unpacked(step), at_ns, end_ns):
+        yield _Span(phase, timer, at_ns, at_ns + dur_ns)
         at_ns += dur_ns
 
 

@@ -1,4 +1,4 @@
-"""The critical path of a pipeline, against what a simulated 1F1B schedule loses to a rank that takes longer."""
+"""The critical path of a pipeline, against what a simulated 1F1B schedule loses to a rank that is late."""
 
 from __future__ import annotations
 
