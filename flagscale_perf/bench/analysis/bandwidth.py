@@ -208,7 +208,7 @@ def _remarks(part: Part) -> Sequence[Remark]:
     """What is slow, then what limits the figures."""
     said = part.settings.get("said")
     return [
-        *(Remark(one.text, "bad") for one in slow_parts(part)),
+        *(Remark(one.text, "warn" if one.is_topology else "bad") for one in slow_parts(part)),
         *(Remark(str(text), "warn") for text in (said if isinstance(said, list) else ())),
     ]
 

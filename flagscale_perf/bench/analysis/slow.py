@@ -22,25 +22,30 @@ class Slow:
         ranks: one rank, or the two of a link.
         times: as long as what it is compared with.
         text: what was found, one sentence.
+        is_topology: links of several kinds, as inside and between nodes, where nothing need be wrong.
     """
 
     ranks: tuple[int, ...]
     times: float
     text: str
+    is_topology: bool = False
 
 
 def slow_parts(part: Part) -> list[Slow]:
-    """The slowest first. A link of a slow rank is named, too, where the rank's other links are faster."""
+    """The slowest first. A link of a slow rank is named, too, where the rank's other links are faster; no
+    rank by its links where these are of several kinds.
+    """
     links = _links(part)
-    ranks = {one.ranks[0]: one for one in _by_links(links)} | {one.ranks[0]: one for one in _by_copies(part)}
-    found = list(_slow_links(links))
-    if len(found) > max(1, len(links) // MANY):
+    found, ranks = list(_slow_links(links)), {one.ranks[0]: one for one in _by_copies(part)}
+    if len(found) <= max(1, len(links) // MANY):
+        ranks = {one.ranks[0]: one for one in _by_links(links)} | ranks
+    else:
         worst = max(found, key=lambda one: one.times)
         text = (
             f"links are of different kinds: {len(found)} of {len(links)} take more than {LIMIT:g} times as"
             f" long as other links of their ranks; the worst: {worst.text}"
         )
-        found = [Slow(worst.ranks, worst.times, text)]
+        found = [Slow(worst.ranks, worst.times, text, is_topology=True)]
     return sorted([*ranks.values(), *found], key=lambda one: -one.times)
 
 

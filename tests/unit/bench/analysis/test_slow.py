@@ -63,6 +63,7 @@ def test_many_slow_links_are_links_of_different_kinds(tmp_path: Path) -> None:
     """Two pairs of near ranks, everything else far."""
     far = {(one, other): 3.0 for one in (0, 1) for other in (2, 3)}
     (found,) = slow_parts(run_of(tmp_path, 4, far, {}))
+    assert found.is_topology
     assert found.text.startswith(
         "links are of different kinds: 4 of 6 take more than 1.5 times as long as other"
     )
