@@ -113,7 +113,7 @@ class RunFold:
         self._header = header
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
         self._trend, self._ranks, self._signals = TrendTotals(header), RankMatrix(), Signals()
-        self._ledgers, self._walk = LedgerFold(), WalkFold()
+        self._ledgers, self._walk = LedgerFold(), WalkFold(RunFacts.of(header.facts))
         self._events: list[EventRecord] = []
         self._event_counts: Counter[str] = Counter()
         self._last_iteration: int | None = None

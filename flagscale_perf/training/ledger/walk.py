@@ -1,25 +1,27 @@
-"""The critical path of a step through the ranks of a pipeline, walked back from its last cut.
+"""The critical path of a step through the ranks of a pipeline, walked back from its end.
 
-What a stage takes longer beside the path costs nothing. Where the path comes to the end of a wait, it goes on
-at the rank that was waited for: the last one to come to a collective, or the neighbour that had worked until
-then. docs/formulas.md, "The ledger".
+Where the path comes to the end of a wait, it goes on at the rank that was waited for: the last one to come to
+a collective, or the neighbour that had worked until then. Extra time beside the path costs nothing, up to
+what the path is longer. docs/formulas.md, "The ledger".
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
 from flagscale_perf.training.capture import is_sound, unpacked
-from flagscale_perf.training.ledger.book import SAME_MOMENT_NS
+from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.ledger.book import SAME_MOMENT_NS, SAME_MOMENT_OF_WAIT, SAME_MOMENT_SHARE
 from flagscale_perf.training.ledger.cuts import BETWEEN, CUTS, WAITING
-from flagscale_perf.training.ledger.ledger import OFF_PATH, LateRow, Ledger
+from flagscale_perf.training.ledger.ledger import MEASURED, OFF_PATH, LateRow, Ledger
 from flagscale_perf.training.marks import ended_spans
-from flagscale_perf.training.phases import AGREEMENT, GROUPS, NUMBER_OF, PHASES
+from flagscale_perf.training.phases import AGREEMENT, GROUPS, NUMBER_OF, ONE_F_ONE_B, PHASES
 from flagscale_perf.training.rank_records import NodeRecord
 from flagscale_perf.training.records import CapturedRecord, CaptureRecord
 
@@ -28,11 +30,14 @@ PIPE = frozenset(map(PHASES.index, GROUPS["Pipe"]))
 _BEFORE = {NUMBER_OF[name] for name in NUMBER_OF if name.endswith("forward-recv") or name == "backward-send"}
 _BEHIND = {NUMBER_OF[name] for name in NUMBER_OF if name.endswith("backward-recv") or name == "forward-send"}
 _BOTH = NUMBER_OF["forward-backward-send-forward-backward-recv"]
-_AGREEMENT = NUMBER_OF[AGREEMENT]
-_OF_ALL = {_AGREEMENT, NUMBER_OF["embedding-grads-all-reduce"]}
+_AGREEMENT, _EMBEDDINGS = NUMBER_OF[AGREEMENT], NUMBER_OF["embedding-grads-all-reduce"]
+_AGREEING = PHASES.index("exposed_stat_comm")
 
-MAX_STEPS, MAX_RANKS = 8, 256  # that are walked through
-BESIDE = 0.5  # of what a unit is late: with less of it on the path, it is beside it
+MAX_STEPS, MAX_RANKS = 16, 256  # a window may have more steps, a job more ranks
+# A unit's lateness is beside the path if less than so much of it is on it; in other phases than these the
+# path is not known well enough to say so.
+BESIDE = 0.5
+JUDGED = ("data_loading", "forward", "backward")
 
 Entry = tuple[int | None, int]  # a rank, None for an exchange or a message; and a phase
 
@@ -41,9 +46,9 @@ class PathTimes(NamedTuple):
     """Of one step, or of several together: nanoseconds by rank and phase.
 
     Attributes:
-        steps: how many.
-        stages: of each rank.
-        on_ns: on the path; adds up to the time from cut to cut.
+        steps: how many steps these are.
+        stages: each rank's place in the pipeline.
+        on_ns: on the path; adds up to the time from the end of one step to that of the next.
         late_ns: of that, what takes longer than the same piece of work of the stage's other ranks.
         own_ns: all that each rank does in these steps, waits left out.
     """
@@ -56,7 +61,7 @@ class PathTimes(NamedTuple):
 
     @property
     def total_ns(self) -> int:
-        """From cut to cut."""
+        """From end to end."""
         return sum(self.on_ns.values())
 
     def part(self, rank: int) -> float:
@@ -73,38 +78,48 @@ class PathTimes(NamedTuple):
     def _marked(self, row: LateRow, steps: int) -> LateRow:
         late_ns = sum(self.late_ns[rank, PHASES.index(row.phase)] for rank in row.ranks)
         is_beside = late_ns / self.steps < BESIDE * row.cost_ns / steps
-        return replace(row, label=OFF_PATH) if row.pattern == "constant" and is_beside else row
+        is_judged = row.pattern == "constant" and row.label == MEASURED and row.phase in JUDGED
+        return replace(row, label=OFF_PATH) if is_judged and is_beside else row
 
 
 class WalkFold:
-    """Keeps the first captured steps of the last window."""
+    """Keeps the first captured steps of a window; those of the last window of which there is a path count."""
 
-    def __init__(self) -> None:
+    def __init__(self, facts: RunFacts) -> None:
+        """`facts` of the run. Nothing is walked but a 1F1B pipeline of at most `MAX_RANKS` ranks."""
+        stages, self._ranks = facts.pipeline_parallel or 1, facts.world_size or 0
+        self._is_walked = stages > 1 and facts.pipeline_schedule == ONE_F_ONE_B and self._ranks <= MAX_RANKS
         self._stages: dict[int, int] = {}
+        self._hosts: set[str] = set()
         self._kept: dict[int, dict[int, CapturedRecord]] = {}  # by iteration and rank
+        self._before: PathTimes | None = None
 
     def node(self, record: NodeRecord) -> None:
         """The stages of more ranks."""
-        self._stages.update(zip(record.ranks, record.stages, strict=False))
+        self._hosts.add(record.hostname)
+        if self._is_walked:
+            self._stages.update(zip(record.ranks, record.stages, strict=False))
 
     def window(self, record: CaptureRecord) -> None:
-        """Another window, which takes the place of the one before."""
+        """The next window of captured steps."""
+        self._before = self.result()
         last = min(record.iteration, record.first_iteration + MAX_STEPS)
         self._kept = {iteration: {} for iteration in range(record.first_iteration, last + 1)}
 
     def add(self, record: CapturedRecord) -> None:
         """One step of a rank; one that a damaged file has made impossible counts as missing."""
-        if record.iteration in self._kept and record.rank < MAX_RANKS and is_sound(record):
+        if self._is_walked and record.iteration in self._kept and is_sound(record):
             self._kept[record.iteration][record.rank] = record
 
     def result(self) -> PathTimes | None:
-        """Of all these steps; None without a pipeline, of more ranks than `MAX_RANKS`, or where no two
-        steps in a row have the marks of every rank.
+        """Of all these steps. None where no two steps in a row have the marks of every rank, for ranks of
+        several machines, whose clocks differ, and where stages have different numbers of ranks.
         """
-        if len(set(self._stages.values())) < 2 or len(self._stages) > MAX_RANKS:
-            return None
+        widths = Counter(self._stages.values())
+        if len(self._stages) != self._ranks or len(self._hosts) != 1 or len(set(widths.values())) != 1:
+            return self._before
         paths = paths_of([each for kept in self._kept.values() for each in kept.values()], self._stages)
-        return _together(paths) if paths else None
+        return _together(paths) if paths else self._before
 
 
 def _together(paths: Sequence[PathTimes]) -> PathTimes:
@@ -125,46 +140,56 @@ class _Span(NamedTuple):
 
 
 class _Lane:
-    """One rank from the last cut of a step to that of the next, which is its time 0.
+    """One rank over two steps in a row.
 
     Attributes:
         spans: one after the other, without a gap.
         of_phase: the same by their phases.
-        first_ns: where they begin.
+        of_collective: its waits for others, by the timer.
+        begin_ns, end_ns: of the second step, its time since the first one included.
     """
 
-    def __init__(self, spans: list[_Span], first_ns: int) -> None:
-        """No spans where the step has not both cuts."""
-        self.spans, self.first_ns = spans, first_ns
+    def __init__(self, before: CapturedRecord, this: CapturedRecord) -> None:
+        """Two steps of one rank, the second behind the first."""
+        self.begin_ns = before.start_ns + before.train_step_ns
+        self.end_ns = this.start_ns + this.train_step_ns
+        between = _Span(BETWEEN, -1, self.begin_ns, this.start_ns)
+        spans = [*_spans(before), between, *_spans(this)]
+        self.spans = [span for span in spans if span.end_ns > span.start_ns]
         self.of_phase: dict[int, list[_Span]] = defaultdict(list)
-        for span in spans:
+        self.of_collective: dict[int, list[_Span]] = defaultdict(list)
+        for span in self.spans:
             self.of_phase[span.phase].append(span)
-        self._starts_ns = [span.start_ns for span in spans]
+        for span in spans:
+            if span.phase in CUTS:
+                self.of_collective[span.timer].append(span)
+        self._starts_ns = [span.start_ns for span in self.spans]
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the steps follow one another, and the second one's waits for other stages are timed: some
+        schedules wait outside of any timer.
+        """
+        follows = all(before.end_ns <= span.start_ns for before, span in pairwise(self.spans))
+        return follows and any(span.phase in PIPE and span.start_ns >= self.begin_ns for span in self.spans)
 
     def at(self, time_ns: int) -> _Span:
         """The span that ends then or lasts."""
         return self.spans[max(0, bisect_left(self._starts_ns, time_ns) - 1)]
 
-    def back_from(self, time_ns: int) -> Iterator[_Span]:
-        """The spans that begin before it, the last one first."""
-        return (self.spans[place] for place in range(bisect_left(self._starts_ns, time_ns) - 1, -1, -1))
-
     def worked_until(self, time_ns: int) -> int | None:
         """The end of the last span of work that had ended by then."""
-        ends_ns = (span.end_ns for span in self.back_from(time_ns) if span.phase not in WAITING)
-        return next((min(end_ns, time_ns) for end_ns in ends_ns if end_ns <= time_ns + SAME_MOMENT_NS), None)
-
-    def leaving(self, timer: int, time_ns: int) -> _Span | None:
-        """Its wait in the collective of that timer, if that ends at this moment."""
-        for span in self.back_from(time_ns):
-            if span.timer == timer or span.end_ns < time_ns - SAME_MOMENT_NS:
-                is_same = span.timer == timer and abs(span.end_ns - time_ns) <= SAME_MOMENT_NS
-                return span if is_same else None
+        for place in range(bisect_left(self._starts_ns, time_ns) - 1, -1, -1):
+            span = self.spans[place]
+            if span.phase not in WAITING and span.end_ns <= time_ns + SAME_MOMENT_NS:
+                return min(span.end_ns, time_ns)
         return None
 
 
-def paths_of(steps: Sequence[CapturedRecord], stages: Mapping[int, int]) -> list[PathTimes]:
-    """Of each captured step whose predecessor is captured, too, on every rank of `stages`."""
+def paths_of(steps: Iterable[CapturedRecord], stages: Mapping[int, int]) -> list[PathTimes]:
+    """Of each captured step whose predecessor is captured, too, on every rank of `stages`. All ranks' times
+    are of one clock.
+    """
     by_step: dict[int, dict[int, CapturedRecord]] = defaultdict(dict)
     for step in steps:
         by_step[step.iteration][step.rank] = step
@@ -172,33 +197,17 @@ def paths_of(steps: Sequence[CapturedRecord], stages: Mapping[int, int]) -> list
     for iteration in sorted(by_step):
         before, these = by_step.get(iteration - 1, {}), by_step[iteration]
         if stages and before.keys() >= stages.keys() <= these.keys():
-            lanes = {rank: _lane(before[rank], these[rank]) for rank in stages}
-            if all(lane.spans for lane in lanes.values()):
-                found.append(_Walk(lanes, stages).path())
+            lanes = {rank: _Lane(before[rank], these[rank]) for rank in stages}
+            path = _Walk(lanes, stages).path() if all(lane.is_timed for lane in lanes.values()) else None
+            found += [] if path is None else [path]
     return found
 
 
-def _lane(before: CapturedRecord, this: CapturedRecord) -> _Lane:
-    own = [*_spans(before), *_spans(this)]
-    end_ns = before.start_ns + before.train_step_ns
-    cuts_ns = [span.end_ns for span in own if span.timer == _AGREEMENT and span.phase in CUTS]
-    earlier = [cut_ns for cut_ns in cuts_ns if cut_ns <= end_ns]
-    if not earlier or cuts_ns[-1] <= end_ns or this.start_ns < end_ns:
-        return _Lane([], 0)
-    own = sorted([*own, _Span(BETWEEN, -1, end_ns, this.start_ns)], key=lambda span: span.start_ns)
-    first_ns, zero_ns = earlier[-1], cuts_ns[-1]
-    kept = [
-        _Span(span.phase, span.timer, span.start_ns - zero_ns, span.end_ns - zero_ns)
-        for span in own
-        if first_ns <= span.start_ns and span.end_ns <= zero_ns and span.end_ns > span.start_ns
-    ]
-    return _Lane(kept, first_ns - zero_ns)
-
-
 def _spans(step: CapturedRecord) -> Iterator[_Span]:
+    """The agreement that ends a step is ended by no timer of its own."""
     at_ns, end_ns = step.start_ns, step.start_ns + step.train_step_ns
     for phase, timer, dur_ns in ended_spans(unpacked(step), at_ns, end_ns):
-        yield _Span(phase, timer, at_ns, at_ns + dur_ns)
+        yield _Span(phase, _AGREEMENT if phase == _AGREEING else timer, at_ns, at_ns + dur_ns)
         at_ns += dur_ns
 
 
@@ -212,28 +221,32 @@ class _Walk:
         for rank in sorted(stages):
             self._ranks[stages[rank]].append(rank)
 
-    def path(self) -> PathTimes:
-        """From the last cut to the one before it."""
+    def path(self) -> PathTimes | None:
+        """From the last rank's end of the step to that of the step before; None where marks contradict one
+        another, so that it does not get there.
+        """
         on_ns, late_ns, own_ns = Counter[Entry](), Counter[Entry](), Counter[Entry]()
-        rank, time_ns = max((lane.spans[-1].start_ns, rank) for rank, lane in self._lanes.items())[1], 0
+        begin_ns = max(lane.begin_ns for lane in self._lanes.values())
+        time_ns, rank = max((lane.end_ns, rank) for rank, lane in self._lanes.items())
         for _ in range(2 * sum(len(lane.spans) for lane in self._lanes.values())):
-            if time_ns <= self._lanes[rank].first_ns:
-                break
             span = self._lanes[rank].at(time_ns)
             if span.phase in CUTS:
-                to, until_ns = max((each.start_ns, other) for other, each in self._beside(rank, span))[::-1]
-                who = None
+                until_ns, to = max((each.start_ns, member) for member, each in self._members(rank, span))
             elif span.phase in PIPE:
-                to, until_ns = self._neighbour(rank, span, time_ns)
-                who = None
+                until_ns, to = self._neighbour(rank, span, time_ns)
             else:
-                to, until_ns, who = rank, span.start_ns, rank
+                until_ns, to = span.start_ns, rank
                 late_ns[rank, span.phase] += max(0, time_ns - until_ns - self._usual_ns(rank, span))
+            who, until_ns = None if span.phase in WAITING else rank, max(until_ns, begin_ns)
             on_ns[who, span.phase] += time_ns - until_ns
             rank, time_ns = to, until_ns
+            if time_ns <= begin_ns:
+                break
+        else:
+            return None
         for rank, lane in self._lanes.items():
             for span in lane.spans:
-                if span.phase not in WAITING:
+                if span.phase not in WAITING and span.start_ns >= lane.begin_ns:
                     own_ns[rank, span.phase] += span.end_ns - span.start_ns
         return PathTimes(1, self._stages, on_ns, late_ns, own_ns)
 
@@ -245,24 +258,41 @@ class _Walk:
         others = [each[place].end_ns - each[place].start_ns for each in alike if place < len(each)]
         return int(median(others)) if others else span.end_ns - span.start_ns
 
-    def _beside(self, rank: int, span: _Span) -> Iterator[tuple[int, _Span]]:
-        """Who leaves the same collective at this moment."""
-        yield rank, span
-        for other in self._lanes if span.timer in _OF_ALL else self._ranks[self._stages[rank]]:
-            each = self._lanes[other].leaving(span.timer, span.end_ns)
-            if each is not None:
-                yield other, each
+    def _members(self, rank: int, span: _Span) -> list[tuple[int, _Span]]:
+        """Who waits in the same collective, as often in these steps as this rank; itself alone where they
+        have not left it at one moment. All ranks agree, or those of one replica.
+        """
+        place = self._lanes[rank].of_collective[span.timer].index(span)
+        own = self._ranks[self._stages[rank]]
+        replica = [ranks[own.index(rank)] for ranks in self._ranks.values()]
+        groups = {_AGREEMENT: [list(self._lanes), replica], _EMBEDDINGS: [replica]}.get(span.timer, [own])
+        for group in groups:
+            waits = [self._lanes[member].of_collective[span.timer] for member in group]
+            if all(place < len(each) for each in waits):
+                found = [each[place] for each in waits]
+                if _is_one_moment(found):
+                    return list(zip(group, found, strict=True))
+        return [(rank, span)]
 
     def _neighbour(self, rank: int, span: _Span, time_ns: int) -> tuple[int, int]:
-        """Who worked until this wait could end, and until when; this rank itself where nobody did."""
+        """Until when the rank worked that this wait is for, and which it is; this one where none did."""
         stage = self._stages[rank]
         place = self._ranks[stage].index(rank)
         steps = [-1] * (span.timer in _BEFORE) + [1] * (span.timer in _BEHIND)
         found = [(span.start_ns, rank)]
         for step in [-1, 1] if span.timer == _BOTH else steps:
-            beside = self._ranks[(stage + step) % len(self._ranks)]
-            if place < len(beside):
-                until_ns = self._lanes[beside[place]].worked_until(time_ns)
-                found += [] if until_ns is None else [(until_ns, beside[place])]
-        until_ns, to = max(found)
-        return to, until_ns
+            other = self._ranks[(stage + step) % len(self._ranks)][place]
+            until_ns = self._lanes[other].worked_until(time_ns)
+            found += [] if until_ns is None else [(until_ns, other)]
+        return max(found)
+
+
+def _is_one_moment(waits: Sequence[_Span]) -> bool:
+    """Whether these waits end together, and none of them before the last has begun."""
+    starts, ends = [wait.start_ns for wait in waits], [wait.end_ns for wait in waits]
+    limit_ns = max(
+        SAME_MOMENT_SHARE * (max(starts) - min(starts)),
+        SAME_MOMENT_OF_WAIT * min(wait.end_ns - wait.start_ns for wait in waits),
+        SAME_MOMENT_NS,
+    )
+    return max(ends) - min(ends) <= limit_ns and min(ends) >= max(starts) - SAME_MOMENT_NS

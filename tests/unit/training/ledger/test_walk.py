@@ -11,9 +11,10 @@ import pytest
 
 from flagscale_perf.training.ledger.ledger import MEASURED, OFF_PATH, ledger_of
 from flagscale_perf.training.ledger.walk import PathTimes, WalkFold, paths_of
-from flagscale_perf.training.phases import AGREEMENT, NUMBER_OF, PHASES
+from flagscale_perf.training.phases import AGREEMENT, NUMBER_OF, ONE_F_ONE_B, PHASES
 from flagscale_perf.training.rank_records import NodeRecord
 from flagscale_perf.training.records import CapturedRecord, CaptureRecord
+from tests.fakes import make_facts
 from tests.schedules import BACKWARD, MS, recorded
 
 SYNC_NS, AGREE_NS = 2_000_000, 500_000
@@ -53,7 +54,7 @@ class Schedule:
     ) -> None:
         draw = random.Random(seed)
         self.stages, self.replicas, self.batches = stages, replicas, batches
-        self.clocks = [draw.randrange(10**12) for _ in range(stages * replicas)]
+        self.clock_ns, self.draw, self.jitter_ns = draw.randrange(10**12), draw, 0
         self.times = {
             (rank, phase, step, batch): draw.randint(least_ms * 10**6, 10**8)
             * (3 if rank // replicas == heavy and phase == "forward" else 1)
@@ -64,9 +65,12 @@ class Schedule:
         }
 
     def run(self) -> tuple[list[CapturedRecord], int]:
-        """The marks of two steps, and from the last cut of the first to that of the second."""
-        ranks = [Rank(number, number // self.replicas, clock) for number, clock in enumerate(self.clocks)]
-        captured, cuts_ns = [], []
+        """The marks of two steps, and from the end of the first to that of the second."""
+        ranks = [
+            Rank(number, number // self.replicas, self.clock_ns)
+            for number in range(self.stages * self.replicas)
+        ]
+        captured, ends_ns = [], []
         for step in range(2):
             starts = [rank.at_ns for rank in ranks]
             for rank in ranks:
@@ -77,17 +81,25 @@ class Schedule:
                 of_stage = [rank for rank in ranks if rank.stage == stage]
                 end_ns = max(rank.at_ns for rank in of_stage) + SYNC_NS
                 for rank in of_stage:
-                    rank.take("all-grads-sync", end_ns)
-            cuts_ns.append(max(rank.at_ns for rank in ranks) + AGREE_NS)
-            for rank, start_ns in zip(ranks, starts, strict=True):
-                rank.take(AGREEMENT, cuts_ns[-1])
+                    rank.take("all-grads-sync", end_ns + self._jitter_ns())
+            agreed_ns = max(rank.at_ns for rank in ranks) + AGREE_NS
+            for rank in ranks:
+                rank.take(AGREEMENT, agreed_ns + self._jitter_ns())
                 self._work(rank, "optimizer_inner_step", step, 0)
+            ends_ns.append(max(rank.at_ns for rank in ranks) + AGREE_NS)
+            for rank, start_ns in zip(ranks, starts, strict=True):
+                rank.marks += [2 * NUMBER_OF[AGREEMENT], 0]  # the step's end ends it
+                rank.at_ns = ends_ns[-1] + self._jitter_ns()
                 captured.append(
                     CapturedRecord(
                         rank.number, step + 7, rank.clock_ns + start_ns, rank.at_ns - start_ns, rank.marks
                     )
                 )
-        return captured, cuts_ns[1] - cuts_ns[0]
+        return captured, ends_ns[1] - ends_ns[0]
+
+    def _jitter_ns(self) -> int:
+        """By how much later than the first a rank leaves a collective."""
+        return self.draw.randrange(self.jitter_ns) if self.jitter_ns else 0
 
     def _work(self, rank: Rank, phase: str, step: int, batch: int) -> int:
         rank.take(WORK[phase], rank.at_ns + self.times[rank.number, phase, step, batch])
@@ -159,6 +171,7 @@ def test_what_is_late_on_the_path_is_what_the_step_loses_by_it(seed: int) -> Non
     for (rank, phase, step, batch), dur_ns in schedule.times.items():
         if (rank, phase) == (late, "backward"):
             schedule.times[rank, phase, step, batch] = dur_ns * 4 // 3
+    schedule.jitter_ns = 600_000
     captured, step_ns = schedule.run()
     (path,) = paths_of(captured, {rank: rank // 3 for rank in range(12)})
     found_ns = path.late_ns[late, PHASES.index("backward")]
@@ -166,7 +179,8 @@ def test_what_is_late_on_the_path_is_what_the_step_loses_by_it(seed: int) -> Non
 
 
 def folded(captured: list[CapturedRecord], stages: list[int]) -> WalkFold:
-    fold, ranks = WalkFold(), list(range(len(stages)))
+    ranks = list(range(len(stages)))
+    fold = WalkFold(make_facts(world_size=len(stages), pipeline_parallel=2, pipeline_schedule=ONE_F_ONE_B))
     fold.node(NodeRecord("node0", ranks, ranks, [""] * len(ranks), stages))
     fold.window(CaptureRecord(7, 8, []))
     for each in captured:
@@ -178,7 +192,7 @@ def test_of_a_window_the_paths_are_summed() -> None:
     captured, step_ns = Schedule(2, 1, batches=4, seed=1).run()
     path = folded(captured, [0, 1]).result()
     assert path is not None and (path.steps, path.total_ns) == (1, step_ns)
-    assert folded(captured, [0, 0]).result() is None, "no pipeline"
+    assert folded(captured, [0, 1, 1]).result() is None, "a rank that nothing came from"
 
 
 @pytest.mark.parametrize(
