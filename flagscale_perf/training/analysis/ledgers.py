@@ -147,7 +147,7 @@ def _by_rank(found: LedgerTable, of_stage: str) -> list[Block]:
 
 
 def _path(found: CriticalPath) -> Table:
-    """A rank with nothing on it costs nothing by what it takes longer."""
+    """Extra time of a rank with nothing on it costs nothing."""
     rows = [
         ("messages, collectives" if row.rank is None else f"rank {row.rank}",
          None if row.stage is None else str(row.stage), row.phase.replace("_", " "),
@@ -155,7 +155,7 @@ def _path(found: CriticalPath) -> Table:
         for row in found.rows
     ]  # fmt: skip
     head = ("", "stage", "most of it in", "of a mean step", "share", "of its work")
-    title = f"The critical path of {found.steps} captured steps: what is beside it costs nothing"
+    title = f"The critical path of {found.steps} captured steps"
     return Table(head, rows, 3, title, _MOST_RANKS)
 
 

@@ -54,8 +54,8 @@ class LateRow:
         alone_ns: by how much sooner the steps would end if this one alone were not late.
         least_ns, most_ns: of the cost, by how it differs from step to step.
         label: "measured"; "shared": another unit is as late, and only both together gain; "undecided": the
-            phase may hold waiting, or the unit has several ranks; "off the critical path": captured steps of
-            a pipeline end no sooner without it.
+            phase may hold waiting, or the unit has several ranks; "off the critical path": the critical
+            path of captured steps has less than half of it.
     """
 
     ranks: tuple[int, ...]
