@@ -32,8 +32,8 @@ class Slow:
 
 
 def slow_parts(part: Part) -> list[Slow]:
-    """The slowest first. A link of a slow rank is named, too, where the rank's other links are faster; no
-    rank by its links where these are of several kinds.
+    """The slowest first. A link of a slow rank is named, too, where the rank's other links are faster. Where
+    links are of several kinds, no rank is named by its links, and a link only if it is slower than the rest.
     """
     links = _links(part)
     found, ranks = list(_slow_links(links)), {one.ranks[0]: one for one in _by_copies(part)}
@@ -45,7 +45,11 @@ def slow_parts(part: Part) -> list[Slow]:
             f"links are of different kinds: {len(found)} of {len(links)} take more than {LIMIT:g} times as"
             f" long as other links of their ranks; the worst: {worst.text}"
         )
-        found = [Slow(worst.ranks, worst.times, text, is_topology=True)]
+        own, *others = (
+            links[one.ranks[0], one.ranks[-1]] for one in sorted(found, key=lambda one: -one.times)
+        )
+        is_alone = all(_is_slower(own, each) for each in others)
+        found = [Slow(worst.ranks, worst.times, text, is_topology=True), *([worst] if is_alone else [])]
     return sorted([*ranks.values(), *found], key=lambda one: -one.times)
 
 

@@ -69,6 +69,13 @@ def test_many_slow_links_are_links_of_different_kinds(tmp_path: Path) -> None:
     )
 
 
+def test_among_links_of_different_kinds_a_single_slow_one_is_named(tmp_path: Path) -> None:
+    far = {(one, other): 3.0 for one in (0, 1) for other in (2, 3)} | {(1, 2): 30.0}
+    link, kinds = sorted(slow_parts(run_of(tmp_path, 4, far, {})), key=lambda one: one.is_topology)
+    assert link.text.startswith("the link between rank 1 and rank 2 takes")
+    assert kinds.is_topology
+
+
 def test_one_slow_turn_of_a_rank_is_not_the_rank(tmp_path: Path) -> None:
     with book_in(tmp_path) as book, book.part("bandwidth", None, {}) as part:
         for rank in range(2):
