@@ -92,7 +92,8 @@ class WalkFold:
         self._stages: dict[int, int] = {}
         self._hosts: set[str] = set()
         self._kept: dict[int, dict[int, CapturedRecord]] = {}  # by iteration and rank
-        self._before: PathTimes | None = None
+        self._path: PathTimes | None = None
+        self._is_due = False  # a live report asks often, and walks only through what is new
 
     def node(self, record: NodeRecord) -> None:
         """The stages of more ranks."""
@@ -102,7 +103,7 @@ class WalkFold:
 
     def window(self, record: CaptureRecord) -> None:
         """The next window of captured steps."""
-        self._before = self.result()
+        self.result()
         last = min(record.iteration, record.first_iteration + MAX_STEPS)
         self._kept = {iteration: {} for iteration in range(record.first_iteration, last + 1)}
 
@@ -110,16 +111,19 @@ class WalkFold:
         """One step of a rank; one that a damaged file has made impossible counts as missing."""
         if self._is_walked and record.iteration in self._kept and is_sound(record):
             self._kept[record.iteration][record.rank] = record
+            self._is_due = True
 
     def result(self) -> PathTimes | None:
         """Of all these steps. None where no two steps in a row have the marks of every rank, for ranks of
         several machines, whose clocks differ, and where stages have different numbers of ranks.
         """
         widths = Counter(self._stages.values())
-        if len(self._stages) != self._ranks or len(self._hosts) != 1 or len(set(widths.values())) != 1:
-            return self._before
-        paths = paths_of([each for kept in self._kept.values() for each in kept.values()], self._stages)
-        return _together(paths) if paths else self._before
+        is_known = len(self._stages) == self._ranks and len(self._hosts) == len(set(widths.values())) == 1
+        if self._is_due and is_known:
+            self._is_due = False
+            paths = paths_of([each for kept in self._kept.values() for each in kept.values()], self._stages)
+            self._path = _together(paths) if paths else self._path
+        return self._path
 
 
 def _together(paths: Sequence[PathTimes]) -> PathTimes:
