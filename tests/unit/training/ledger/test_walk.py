@@ -223,3 +223,21 @@ def test_a_unit_that_is_late_beside_the_path_is_labelled(on_path_ms: int, label:
     assert ledger is not None
     (row,) = path.mark(ledger).late
     assert (row.ranks, row.label) == ((1,), label)
+
+
+def test_a_window_without_a_path_leaves_the_one_before_it() -> None:
+    captured, _ = Schedule(2, 1, batches=4, seed=1).run()
+    fold = folded(captured, [0, 1])
+    path = fold.result()
+    fold.window(CaptureRecord(90, 99, []))
+    fold.add(replace(captured[0], iteration=90))
+    assert path is not None and fold.result() == path
+
+
+def test_ranks_of_several_machines_have_no_common_clock() -> None:
+    captured, _ = Schedule(2, 1, batches=4, seed=1).run()
+    fold = folded(captured[:2], [0, 1])
+    fold.node(NodeRecord("node1", [1], [1], [""], [1]))
+    for each in captured:
+        fold.add(each)
+    assert fold.result() is None
