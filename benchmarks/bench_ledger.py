@@ -44,7 +44,10 @@ SIZES_MS = (10, 40, 120)
 ALWAYS, SWITCHED = 60, 60  # steps with the delay in all of them, then in five of ten
 SMALL_MS, SWITCHED_SMALL = 20, 240  # the same of a small delay: of 60 steps its cost is not known to 2 ms
 PADS = {"PADDED_FORWARD_S": "0.015", "PADDED_BACKWARD_S": "0.030"}
-PIPELINE_PADS = {"PADDED_FORWARD_S": "0.040", "PADDED_BACKWARD_S": "0.080"}  # 4 ranks share 2 cores
+PIPELINE_PADS = {
+    "PADDED_FORWARD_S": "0.040",
+    "PADDED_BACKWARD_S": "0.080",
+}  # so long that computing beside the sleeps matters little: 4 ranks share 2 cores
 HEAVIER_S, MICROBATCHES, LAYERS = 0.04, 4, 4
 MONITOR = ("--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", 100, "--perf-log-dir", "perf")
 NEAR, NEAR_OF_STEP = 0.2, 0.02  # of the true cost, or of a step: what is said so well is right

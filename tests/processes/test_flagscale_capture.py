@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.analysis.decoder import decode
+from flagscale_perf.spine.clock import NS_PER_MS
+from flagscale_perf.training.analysis.fold import MS_PER_S, read_report
 from flagscale_perf.training.capture import unpacked
 from flagscale_perf.training.marks import own_times
 from flagscale_perf.training.phases import PHASES
@@ -25,6 +27,7 @@ from tests.processes.shared_runs import ITERATIONS, SHAPES, with_monitor
 pytestmark = pytest.mark.host
 
 RANKS, OPTION_STEPS, ASKED_STEPS = 2, 5, 3
+MICROBATCHES = 2  # of a step of `fs.SMALL` on one replica
 PIPELINE = ["--pipeline-model-parallel-size", "2", "--vocab-size", "4200", "--train-iters", "5000"]
 MONITOR = [
     "--enable-perf-monitor",
@@ -181,3 +184,22 @@ def step_of(content: dict) -> CapturedRecord:
     record = decode(json.dumps(content).encode())
     assert isinstance(record, CapturedRecord)
     return record
+
+
+def test_the_critical_path_is_as_long_as_the_steps_and_has_the_sleeps_that_follow_one_another(
+    captured: Captured,
+) -> None:
+    """Of the last window. With m micro-batches, m + 1 sleeps of each kind follow one another in 2 stages."""
+    (run_file,) = (captured.directory / "perf").glob("perf_records_*.jsonl")
+    path = read_report(run_file).critical_path
+    assert path is not None
+    window, steps = captured.window(1)
+    ends_ns = [
+        max(step.start_ns + step.train_step_ns for step in steps if step.iteration == iteration)
+        for iteration in range(window["first_iteration"], window["iteration"] + 1)
+    ]
+    assert path.steps == len(ends_ns) - 1
+    assert path.step_ms * path.steps == pytest.approx((ends_ns[-1] - ends_ns[0]) / NS_PER_MS)
+    worked_ms = sum(row.step_ms for row in path.rows if row.rank is not None)
+    asleep_ms = (MICROBATCHES + 1) * MS_PER_S * sum(map(float, PADS.values()))
+    assert asleep_ms <= worked_ms <= path.step_ms

@@ -147,7 +147,7 @@ def _by_rank(found: LedgerTable, of_stage: str) -> list[Block]:
 
 
 def _path(found: CriticalPath) -> Table:
-    """Extra time of a rank with nothing on it costs nothing."""
+    """What each rank has on the path, and how much of its work that is."""
     rows = [
         ("messages, collectives" if row.rank is None else f"rank {row.rank}",
          None if row.stage is None else str(row.stage), row.phase.replace("_", " "),

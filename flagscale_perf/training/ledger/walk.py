@@ -26,7 +26,7 @@ from flagscale_perf.training.rank_records import NodeRecord
 from flagscale_perf.training.records import CapturedRecord, CaptureRecord
 
 PIPE = frozenset(map(PHASES.index, GROUPS["Pipe"]))
-# Of whom a message comes, or who takes it: the stage before, or the one behind.
+# Timers of messages from or to the stage before, and from or to the one behind.
 _BEFORE = {NUMBER_OF[name] for name in NUMBER_OF if name.endswith("forward-recv") or name == "backward-send"}
 _BEHIND = {NUMBER_OF[name] for name in NUMBER_OF if name.endswith("backward-recv") or name == "forward-send"}
 _BOTH = NUMBER_OF["forward-backward-send-forward-backward-recv"]
@@ -87,8 +87,10 @@ class WalkFold:
 
     def __init__(self, facts: RunFacts) -> None:
         """`facts` of the run. Nothing is walked but a 1F1B pipeline of at most `MAX_RANKS` ranks."""
-        stages, self._ranks = facts.pipeline_parallel or 1, facts.world_size or 0
-        self._is_walked = stages > 1 and facts.pipeline_schedule == ONE_F_ONE_B and self._ranks <= MAX_RANKS
+        self._pipeline, self._ranks = range(facts.pipeline_parallel or 1), facts.world_size or 0
+        self._is_walked = (
+            len(self._pipeline) > 1 and facts.pipeline_schedule == ONE_F_ONE_B and self._ranks <= MAX_RANKS
+        )
         self._stages: dict[int, int] = {}
         self._hosts: set[str] = set()
         self._kept: dict[int, dict[int, CapturedRecord]] = {}  # by iteration and rank
@@ -118,8 +120,8 @@ class WalkFold:
         several machines, whose clocks differ, and where stages have different numbers of ranks.
         """
         widths = Counter(self._stages.values())
-        is_known = len(self._stages) == self._ranks and len(self._hosts) == len(set(widths.values())) == 1
-        if self._is_due and is_known:
+        is_whole = len(self._stages) == self._ranks and widths.keys() == set(self._pipeline)
+        if self._is_due and is_whole and len(self._hosts) == len(set(widths.values())) == 1:
             self._is_due = False
             paths = paths_of([each for kept in self._kept.values() for each in kept.values()], self._stages)
             self._path = _together(paths) if paths else self._path
@@ -264,13 +266,19 @@ class _Walk:
 
     def _members(self, rank: int, span: _Span) -> list[tuple[int, _Span]]:
         """Who waits in the same collective, as often in these steps as this rank; itself alone where they
-        have not left it at one moment. All ranks agree, or those of one replica.
+        have not left it at one moment. All ranks agree, or those of one replica; its first and its last stage
+        share embeddings.
         """
         place = self._lanes[rank].of_collective[span.timer].index(span)
         own = self._ranks[self._stages[rank]]
-        replica = [ranks[own.index(rank)] for ranks in self._ranks.values()]
-        groups = {_AGREEMENT: [list(self._lanes), replica], _EMBEDDINGS: [replica]}.get(span.timer, [own])
+        replica = [ranks[own.index(rank)] for _, ranks in sorted(self._ranks.items())]
+        groups = {
+            _AGREEMENT: [list(self._lanes), replica],
+            _EMBEDDINGS: [[replica[0], replica[-1]]],
+        }.get(span.timer, [own])
         for group in groups:
+            if rank not in group:
+                continue
             waits = [self._lanes[member].of_collective[span.timer] for member in group]
             if all(place < len(each) for each in waits):
                 found = [each[place] for each in waits]

@@ -82,6 +82,7 @@ class Schedule:
                 end_ns = max(rank.at_ns for rank in of_stage) + SYNC_NS
                 for rank in of_stage:
                     rank.take("all-grads-sync", end_ns + self._jitter_ns())
+            self._embeddings(ranks)
             agreed_ns = max(rank.at_ns for rank in ranks) + AGREE_NS
             for rank in ranks:
                 rank.take(AGREEMENT, agreed_ns + self._jitter_ns())
@@ -96,6 +97,16 @@ class Schedule:
                     )
                 )
         return captured, ends_ns[1] - ends_ns[0]
+
+    def _embeddings(self, ranks: list[Rank]) -> None:
+        """The first and the last stage of a replica reduce them; the others only start and stop the timer."""
+        for replica in range(self.replicas):
+            first, *between, last = ranks[replica :: self.replicas]
+            end_ns = max(first.at_ns, last.at_ns) + SYNC_NS
+            for rank in (first, last):
+                rank.take("embedding-grads-all-reduce", end_ns + self._jitter_ns())
+            for rank in between:
+                rank.take("embedding-grads-all-reduce", rank.at_ns)
 
     def _jitter_ns(self) -> int:
         """By how much later than the first a rank leaves a collective."""
@@ -193,6 +204,7 @@ def test_of_a_window_the_paths_are_summed() -> None:
     path = folded(captured, [0, 1]).result()
     assert path is not None and (path.steps, path.total_ns) == (1, step_ns)
     assert folded(captured, [0, 1, 1]).result() is None, "a rank that nothing came from"
+    assert folded(captured, [0, 7]).result() is None, "a stage that the pipeline does not have"
 
 
 @pytest.mark.parametrize(
