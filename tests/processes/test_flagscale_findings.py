@@ -39,7 +39,7 @@ class Run:
 
     Attributes:
         findings: without those that a busy machine may make on its own, the costliest first.
-        host_share: of the steps' time, what the host was short of; a loader is not blamed for that.
+        host_share: of the steps' time, what the host was short of; no loader and no rank is blamed for that.
         logged: what the host itself printed of each iteration.
     """
 
@@ -222,7 +222,8 @@ def test_a_slow_rank_is_found(slow_rank: Run) -> None:
     bounds = range(ledger.first_iteration, ledger.iteration + 1)
     judged = [step for step in fs.records(slow_rank.directory / "perf") if step["iteration"] in bounds]
     assert len(judged) == ledger.steps + ledger.left_out
-    assert is_gain_of(found, excesses_ns(slow_rank, (step["iteration"] for step in judged)), judged)
+    planted_ns = excesses_ns(slow_rank, (step["iteration"] for step in judged))
+    assert is_gain_of(found, planted_ns, judged, slow_rank.host_share)
 
 
 def test_a_slow_rank_is_named_while_the_run_lasts(slow_rank: Run) -> None:

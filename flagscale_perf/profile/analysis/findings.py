@@ -239,7 +239,7 @@ def slow_layer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
         others = max([1.0, *(one.ratio for one in layers if one not in above)])
         for one in above:
             (least, most), (low, high) = one.more_ns, one.ratios
-            is_apart = low > others and this.exceeds(one.ratio / others, "slower") and one.chance <= CHANCE
+            is_apart = low > 1 and this.exceeds(one.ratio / others, "slower") and one.chance <= CHANCE
             if not (is_apart and this.exceeds(most / sums.mean.total, "worth")):
                 continue
             words = (
