@@ -19,6 +19,7 @@ from flagscale_perf.analysis.compare.compare import (
 from flagscale_perf.analysis.compare.judge import (
     FASTER,
     MAX_RUNS,
+    MIN_RUNS,
     SLOWER,
     UNDECIDED,
     UNKNOWN,
@@ -31,6 +32,7 @@ _JUDGED = {
     MEDIAN: "the median time of {}: what a usual one takes",
     MEAN: "the mean time of {}: every slow one counts, as in tokens/s",
 }
+_VERDICTS = {UNDECIDED: "no difference shown", UNKNOWN: "not on both sides"}
 Noun = tuple[str, str]  # what is compared, without and with its article
 _ITERATION = ("iteration", "an iteration")
 
@@ -64,7 +66,7 @@ def _title(result: Comparison) -> Cell:
     whole = result.whole
     if result.same_run is not None:
         return f"A run is compared with itself: {result.same_run} is BASE and NEW"
-    if whole.verdict == UNDECIDED:
+    if _is_open(result):
         found = ("change ", *_with_interval(whole))
         if result.gate is not None and result.gate.outcome == NOT_SLOWER:
             limit = Quantity(result.gate.limit, "share", 2)
@@ -74,14 +76,18 @@ def _title(result: Comparison) -> Cell:
     return (f"NEW is {whole.verdict} than BASE by ", Quantity(abs(whole.share or 0.0), "share", 2), named)
 
 
+def _is_open(result: Comparison) -> bool:
+    return result.whole.verdict == UNDECIDED and result.same_run is None
+
+
 def _sentences(result: Comparison, noun: Noun) -> list[Cell]:
     whole = result.whole
     one, an_one = noun
     aligned = f"the same {one}s" if result.is_by_iteration else f"the last {one}s (none in common)"
-    visible = Quantity(result.smallest_visible, "share", 2)
     return [
         f"judged is {_JUDGED[result.judged].format(an_one)}",
-        ("change ", *_with_interval(whole), "; a change of more than ", visible, " would be more than noise"),
+        *([] if _is_open(result) else [("change ", *_with_interval(whole))]),
+        *_by_the_mean(result),
         *_undecided(result, noun),
         *_shifts(result, noun),
         f"{result.iterations} {one}s of each run, {aligned}, {result.first_iteration} to"
@@ -101,7 +107,8 @@ def _undecided(result: Comparison, noun: Noun) -> list[Cell]:
     )
     gate = result.gate
     has_answer = gate is not None and gate.needed is not None
-    ways = [] if has_answer else [f"slower or faster: {_needed(result.needed, result, noun)}"]
+    decides = _needed(result.needed, "0", result, noun)
+    ways = [] if has_answer else [f"slower or faster: {decides}"]
     return [*([apart] if result.is_apart else []), *ways]
 
 
@@ -132,30 +139,37 @@ def _gate(result: Comparison, noun: Noun) -> list[Note]:
         return [Note(passed, "good"), *_slow_steps(result, gate, noun)]
     if result.same_run is not None:
         return [Note("UNDECIDED: a run compared with itself shows nothing; name two runs", "warn")]
-    words = ("UNDECIDED: the interval reaches beyond ", limit, f"; {_needed(gate.needed, result, noun)}")
+    decides = _needed(gate.needed, "the limit", result, noun)
+    words = ("UNDECIDED: the interval reaches beyond ", limit, f"; {decides}")
     return [Note(words, "warn"), *_slow_steps(result, gate, noun)]
 
 
-def _needed(needed: Needed | None, result: Comparison, noun: Noun) -> str:
+def _needed(needed: Needed | None, near: str, result: Comparison, noun: Noun) -> str:
     ways = []
     if needed is not None and needed.iterations is not None:
         ways.append(f"about {needed.iterations:,} {noun[0]}s of each run instead of {result.iterations:,}")
     if needed is not None and needed.runs is not None:
         ways.append(f"about {needed.runs} runs a side")
-    if not ways:
-        where = "0" if result.gate is None else "that"
-        advice = "" if result.gate is None else "; take another limit"
-        return f"the change is too near to {where} for {MAX_RUNS} runs a side{advice}"
-    return f"if the change is as large as it seems, {' or '.join(ways)} would decide it"
+    if ways:
+        return f"if the change is as large as it seems, {' or '.join(ways)} would decide it"
+    few = min(len(result.base_runs), len(result.new_runs)) < MIN_RUNS
+    narrower = f"; {MIN_RUNS} runs a side, in turns on a quiet host, narrow the interval" if few else ""
+    return f"not even {MAX_RUNS} runs a side would tell this change from {near}{narrower}"
+
+
+def _by_the_mean(result: Comparison) -> list[Cell]:
+    """What rates follow, where the median is judged."""
+    if result.judged == MEAN:
+        return []
+    return [("by the mean, as rates go: ", *_with_interval(result.mean), f": {result.mean.verdict}")]
 
 
 def _slow_steps(result: Comparison, gate: Gate, noun: Noun) -> list[Note]:
     """Warns where a few slow steps make the mean slower than the median suggests."""
-    mean = next((one for one in result.figures if one.name == MEAN), None)
-    if result.judged == MEAN or mean is None or (mean.change or 0.0) <= gate.limit:
+    if result.judged == MEAN or (result.mean.share or 0.0) <= gate.limit:
         return []
     words = ": slow ones count there, and --judge mean judges it"
-    return [Note((f"but the mean {noun[0]} changed by ", _change(mean.change), words), "warn")]
+    return [Note((f"but the mean {noun[0]} changed by ", _change(result.mean.share), words), "warn")]
 
 
 def _times(result: Comparison, noun: Noun) -> Table:
@@ -188,7 +202,7 @@ def _time_row(row: Row, reach: float, limit: float | None, noun: Noun) -> Sequen
         (_time(row.new_low), " to ", _time(row.new_high)),
         Quantity(row.change, "", 2, is_change=True),
         None if row.share is None else Interval(*ends, reach, limit if row.name == WHOLE else None),
-        None if row.verdict in (UNDECIDED, UNKNOWN) else row.verdict,
+        _VERDICTS.get(row.verdict, row.verdict),
     )
 
 

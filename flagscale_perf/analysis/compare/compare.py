@@ -17,7 +17,7 @@ from flagscale_perf.analysis.compare.judge import SLOWER, UNDECIDED, Needed, Row
 from flagscale_perf.analysis.compare.shift import Shift
 from flagscale_perf.spine.jsonl import finite
 
-COMPARISON_VERSION = 4
+COMPARISON_VERSION = 5
 DEFAULT_WARMUP = 10
 NOISE = 0.04  # between two sessions on a machine that others use, too; --noise says another
 NOT_SLOWER = "not slower"  # beside SLOWER and UNDECIDED what a gate can say
@@ -109,12 +109,12 @@ class Comparison:
         base_runs, new_runs: at least one each.
         figures: those of `Figure`, always all of them.
         whole: the iteration; at 95 %.
+        mean: the same by its mean, which rates follow.
         phases: at 95 % for all of them together; none if not every run measured them.
         culprits: phases that are slower, the worst first; none unless the whole is slower.
         noise, noise_source: standard deviation between what is judged of two runs of one configuration, a
             share, and where it is from.
         block_length: iterations of a block of the bootstrap.
-        smallest_visible: change of the whole that would just be more than noise.
         is_apart: every iteration of NEW is on the same side of every one of BASE.
         needed: what would decide whether NEW is slower or faster; None where it is decided.
         differences: facts and options in which the sides differ.
@@ -135,12 +135,12 @@ class Comparison:
     new_runs: list[RunEntry]
     figures: list[Figure]
     whole: Row
+    mean: Row
     phases: list[Row]
     culprits: list[str]
     noise: float
     noise_source: str
     block_length: int
-    smallest_visible: float
     is_apart: bool
     needed: Needed | None
     differences: list[Difference]

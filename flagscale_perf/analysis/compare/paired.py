@@ -9,6 +9,7 @@ from typing import Protocol
 from flagscale_perf.analysis.blocks import Section
 from flagscale_perf.analysis.compare import sides
 from flagscale_perf.analysis.compare.compare import (
+    MEAN,
     STATISTICS,
     CompareOptions,
     Comparison,
@@ -70,9 +71,12 @@ class Paired:
         noise = self.noise if options.noise is None else options.noise
         judge = Judge(self.times, self.cut, noise, STATISTICS[options.judge])
         whole, parts = judge.whole(), judge.parts(self.parts)
+        mean = (
+            whole if options.judge == MEAN else Judge(self.times, self.cut, noise, STATISTICS[MEAN]).whole()
+        )
         is_same = self.same_run is not None
         gate = sides.gate_of(judge, whole, options.fail_if_slower, is_same, self.most)
-        return Judged(self, options, judge, whole, parts, gate)
+        return Judged(self, options, judge, whole, mean, parts, gate)
 
 
 @dataclass(frozen=True)
@@ -83,13 +87,14 @@ class Judged:
         paired: the runs.
         options: by which they were judged.
         judge: which did it.
-        whole, parts, gate: as in `Comparison`.
+        whole, mean, parts, gate: as in `Comparison`.
     """
 
     paired: Paired
     options: CompareOptions
     judge: Judge
     whole: Row
+    mean: Row
     parts: list[Row]
     gate: Gate | None
 
@@ -131,12 +136,12 @@ class Judged:
             new_runs=entries[paired.cut :],
             figures=sides.figures(*figures),
             whole=self.whole,
+            mean=self.mean,
             phases=[*self.parts, *others],
             culprits=culprits(self.whole, self.parts),
             noise=judge.noise,
             noise_source=sides.noise_source(judge, self.options, paired.assumed),
             block_length=judge.block_length,
-            smallest_visible=judge.smallest_visible,
             is_apart=judge.is_apart,
             needed=judge.needed(abs(self.whole.share or 0.0), paired.most) if is_open else None,
             differences=differences,

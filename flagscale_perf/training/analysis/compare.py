@@ -9,8 +9,7 @@ from pathlib import Path
 from flagscale_perf.analysis.blocks import Report, Section
 from flagscale_perf.analysis.compare import blocks as comparison
 from flagscale_perf.analysis.compare import sides as of_sides
-from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison
-from flagscale_perf.analysis.compare.judge import Row
+from flagscale_perf.analysis.compare.compare import MEAN, CompareOptions, Comparison
 from flagscale_perf.analysis.compare.paired import Paired
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.training.analysis.basis import (
@@ -49,8 +48,10 @@ LABELS = {  # and decimals
 
 def report_of(result: Comparison) -> Report:
     """What every format shows."""
+    whose = "phases are rank 0's; all their intervals together hold with 95 %"
+    adds_up = "" if result.judged == MEAN else "; medians do not add up to that of the whole"
     remarks = [
-        "phases: all intervals together hold with 95 %"
+        f"{whose}{adds_up}"
         if result.phases
         else "no phases: not every run has them (--perf-breakdown records them)"
     ]
@@ -78,10 +79,11 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
     times = [
         _values(row, by, [step.iteration_ns for step in row]) for row, by in zip(rows, basis, strict=True)
     ]
+    phases = _phases(rows, basis)
     judged = Paired(
         runs, cut, basis[0].name,
         times=[[time or 0.0 for time in row] for row in times],
-        parts=_phases(rows, basis), left_out=aligned.left_out, most=MAX_STEPS,
+        parts=phases, left_out=aligned.left_out, most=MAX_STEPS,
         noise=REHEARSAL_NOISE if is_rehearsal else NOISE,
         same_run=same_run, unit=basis[0].unit,
         assumed=f"assumed for {'rehearsals on a CPU' if is_rehearsal else 'devices'}",
@@ -90,15 +92,18 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
     result = judged.comparison(
         (_side(sides[0], rows[:cut], basis[0]), _side(sides[1], rows[cut:], basis[-1])),
         differences(*sides),
-        _charts(sides, judged.parts, basis[0].unit),
+        _charts(sides, phases, basis[0].unit),
     )
-    return replace(result, is_by_iteration=aligned.is_by_iteration, remarks=_held_up(sides, result.culprits))
+    return replace(result, is_by_iteration=aligned.is_by_iteration, remarks=_seen(sides, result.culprits))
 
 
 def _charts(
-    sides: tuple[Sequence[RunSteps], Sequence[RunSteps]], parts: Sequence[Row], unit: str
+    sides: tuple[Sequence[RunSteps], Sequence[RunSteps]],
+    phases: Mapping[str, Sequence[Sequence[float | None]]],
+    unit: str,
 ) -> list[Section]:
     """The runs' trends over each other, and the phases side by side."""
+    cut = len(sides[0])
     curves = [
         Curve(
             name if number == 0 else f"{name} {number + 1}",
@@ -110,28 +115,35 @@ def _charts(
         for number, run in enumerate(runs)
     ]
     sections = [Section("trend", "Trend", "The runs over each other", [trends(curves)])]
-    times = [
-        {row.name: time for row in parts if (time := getattr(row, side)) is not None}
-        for side in ("base", "new")
+    means = [
+        {name: _mean(runs[part]) for name, runs in phases.items()} for part in (slice(cut), slice(cut, None))
     ]
-    room = max(sum(one.values()) for one in times)
+    room = max(sum(times.values()) for times in means)
     if room:
-        bars = [phases_bar(name, one, unit, room) for name, one in zip(SIDES, times, strict=True)]
-        sections.append(Section("phases", "Phases", "Phases of an iteration, side by side", bars))
+        bars = [phases_bar(name, times, unit, room) for name, times in zip(SIDES, means, strict=True)]
+        sections.append(Section("phases", "Phases", "Phases of the mean iteration on rank 0", bars))
     return sections
 
 
-def _held_up(sides: tuple[Sequence[RunSteps], Sequence[RunSteps]], culprits: Sequence[str]) -> list[str]:
-    """For whom rank 0, whose phases are compared, waits in each run, where waiting is what grew."""
-    if not any(TABLE[name].kind is Kind.WAITING for name in culprits):
-        return []
-    runs = [(name, run) for name, side in zip(SIDES, sides, strict=True) for run in side]
-    found = [(name, one) for name, run in runs for one in read_report(run.path).findings]
-    return [
-        f"phases are rank 0's, its waiting included; in {name} {one.title[0].lower()}{one.title[1:]}"
-        for name, one in found
-        if one.name in ("straggler", "slow_stage")
-    ]
+def _mean(runs: Sequence[Sequence[float | None]]) -> float:
+    """Of all steps; one without a time took none."""
+    return sum(time or 0.0 for run in runs for time in run) / sum(map(len, runs))
+
+
+def _seen(sides: tuple[Sequence[RunSteps], Sequence[RunSteps]], culprits: Sequence[str]) -> list[str]:
+    """What the findings of single runs say of the comparison: that a host was busy, and for whom rank 0, whose
+    phases are compared, waits, where waiting is what grew.
+    """
+    has_waited = any(TABLE[name].kind is Kind.WAITING for name in culprits)
+    said = []
+    for name, side in zip(SIDES, sides, strict=True):
+        for one in (one for run in side for one in read_report(run.path).findings):
+            title = f"{one.title[0].lower()}{one.title[1:]}"
+            if one.name in ("host_short_of_cpu", "host_short_of_memory"):
+                said.append(f"{name} was disturbed: {title}")
+            elif has_waited and one.name in ("straggler", "slow_stage"):
+                said.append(f"rank 0 waits in {name}: {title}")
+    return said
 
 
 def _on_both_sides(base: Sequence[RunSteps], new: Sequence[RunSteps]) -> str | None:

@@ -46,11 +46,22 @@ def test_waiting_of_rank_0_is_said_to_be_for_whom(tmp_path) -> None:
     base, new = map(synthetic.write, plans, directories)
     result = compare([base], [new], CompareOptions())
     assert result.culprits == ["exposed_grad_comm"]
-    (said,) = (note.text for note in report_of(result).facts if "waiting included" in str(note.text))
-    assert said.startswith(
-        "phases are rank 0's, its waiting included; in NEW rank 5 on node4 makes the others"
+    (said,) = (remark for remark in result.remarks if "waits" in remark)
+    assert said.startswith("rank 0 waits in NEW: rank 5 on node4 makes the others")
+    assert not compare([new], [base], CompareOptions()).remarks
+
+
+def test_a_host_that_was_busy_is_said(tmp_path) -> None:
+    busy = Plan(
+        extra=lambda n: {"data_loading_ns": 300 * MS},
+        host=lambda n: {"cores": 2, "run_delay_ns": 300 * MS * n},
     )
-    assert "waiting included" not in str(report_of(compare([new], [base], CompareOptions())).facts)
+    paths = tmp_path / "a", tmp_path / "b"
+    for path in paths:
+        path.mkdir()
+    base, new = map(synthetic.write, (Plan(), busy), paths)
+    (said,) = compare([base], [new], CompareOptions()).remarks
+    assert said.startswith("NEW was disturbed: the host is short of CPU: the training thread waits ")
 
 
 def test_twice_the_devices_and_tokens_for_the_same_time_is_no_difference(tmp_path) -> None:
@@ -128,6 +139,24 @@ def test_the_runs_are_drawn_over_each_other_and_their_phases_side_by_side(tmp_pa
     assert [part.value for bar in phases.blocks for part in bar.parts if part.label == "Backward"] == [36, 42]
 
 
+def test_the_bars_add_up_to_the_mean_iteration_though_phases_are_slow_in_turns(tmp_path) -> None:
+    def slow(number: int) -> dict[str, int]:
+        return {"forward_ns" if number % 2 else "backward_ns": 20 * MS}
+
+    paths = tmp_path / "a", tmp_path / "b"
+    for path in paths:
+        path.mkdir()
+    base, new = map(synthetic.write, (Plan(), Plan(extra=slow)), paths)
+    result = compare([base], [new], CompareOptions())
+    bars = result.charts[1].blocks
+    assert [sum(part.value for part in bar.parts) for bar in bars] == [
+        pytest.approx(result.figures[0].base),
+        pytest.approx(result.figures[0].new),
+    ]
+    assert result.figures[0].new == pytest.approx(result.figures[0].base + 20)
+    assert result.mean.change == pytest.approx(20)
+
+
 def test_the_noise_between_runs_and_where_it_is_from(tmp_path) -> None:
     def noise(assumed: float | None = None, runs: int = 1, **facts: bool) -> tuple[float, str]:
         files = [write(tmp_path / str(n), steady(40), pid=n, **facts) for n in range(2 * runs)]
@@ -144,7 +173,7 @@ def test_the_same_files_give_the_same_answer(tmp_path) -> None:
     files = [write(tmp_path / "a", steady(60)), write(tmp_path / "b", steady(60, more_backward_ms=2))]
     first, second = (compare(files[:1], files[1:], CompareOptions()).as_dict() for _ in range(2))
     assert first == second
-    assert next(iter(first.items())) == ("comparison_version", 4)
+    assert next(iter(first.items())) == ("comparison_version", 5)
 
 
 def test_damaged_lines_are_counted(tmp_path) -> None:
