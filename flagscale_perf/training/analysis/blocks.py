@@ -62,7 +62,9 @@ def report_of(found: TrainingReport) -> Report:
 def _sections(found: TrainingReport) -> list[Section]:
     start = found.settled
     which = f"from {start.first_iteration:,} on" if start.has_slow_start else "without the first"
-    phases = f"Phases of {found.phases.steps:,} iterations, {which}" if found.phases.steps else "Phases"
+    phases = (
+        f"Phases of rank 0, {found.phases.steps:,} iterations {which}" if found.phases.steps else "Phases"
+    )
     sections = [
         Section("goodput", "Goodput", "Goodput of this session", goodput(found.goodput)),
         Section("trend", "Trend", "Iterations", _trend(found)),

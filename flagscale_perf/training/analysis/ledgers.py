@@ -26,6 +26,10 @@ from flagscale_perf.training.phases import PHASES
 
 _MOST, _MOST_RANKS = 10, 16
 WAIT_PARTS = ("exchange", "for late ranks", "in turns", "residual")
+_TERMS = (
+    "late: the others wait for this rank; alone: what a step gains if only this rank is mended; in turns: waiting"
+    " for whichever rank is last by chance; residual: what the ranks' own records leave open"
+)
 _LEDGER_WORDS = {
     "late": "late",
     "base": "all ranks",
@@ -122,7 +126,7 @@ def blocks_of(found: LedgerTable, stages: int, events: Mapping[int, str]) -> lis
     rows.append(("mean step", None, None, None, _quantity_ms(found.step_ms), Quantity(1.0, "share")))
     left_out = f"{found.left_out:,} steps with other collectives than these are left out."
     head = ("", "phase", "ranks", "", "mean step", "share")
-    notes = [Note(left_out)] if found.left_out else []
+    notes = [Note(_TERMS), *([Note(left_out)] if found.left_out else [])]
     return [Table(head, rows, 2, title), *notes, *_by_rank(found, of_stage),
             *_slowest(found, of_stage, events)]  # fmt: skip
 
@@ -166,7 +170,7 @@ def _slowest(found: LedgerTable, of_stage: str, events: Mapping[int, str]) -> li
          _quantity_ms(one.beyond_ms), _quantity_ms(one.part_ms))
         for one in found.slowest
     ]  # fmt: skip
-    head = ("step", "whose", "in", "event", "took", "more than usual", "of it there")
+    head = ("step", "whose", "in", "event", "took", "more than usual", "longer there")
     return [Table(head, rows, 3, f"The slowest steps{of_stage}, and what was longer in them")] if rows else []
 
 

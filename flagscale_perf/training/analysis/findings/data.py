@@ -18,6 +18,11 @@ from flagscale_perf.training.analysis.findings.advice import (
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
 from flagscale_perf.training.analysis.findings.lateness import late_finding
 
+_MASKS = "--no-create-attention-mask-in-dataloader"
+_OF_SOME = Change(
+    [], "see what only these ranks' loaders wait for: their storage, longer samples, other processes"
+)
+
 
 @rule(
     needs_speed=True,
@@ -45,7 +50,7 @@ from flagscale_perf.training.analysis.findings.lateness import late_finding
             lambda case: not case.argument("mock_data"),
         ),
         switch_off(
-            "--no-create-attention-mask-in-dataloader",
+            _MASKS,
             "do not make and copy masks that the attention kernel does not read",
         ),
     ],
@@ -58,7 +63,14 @@ def data_stall(this: TrainingRule, case: TrainingCase) -> list[Finding]:
         for row in ledger.late
         if row.phase == "data_loading" and row.pattern == "constant"
     ]
-    return [finding for finding in [_of_all(this, case), *found] if finding is not None]
+    common = _of_all(this, case)
+    return [*([] if common is None else [common]), *(_of_some(one) for one in found if one is not None)]
+
+
+def _of_some(found: Finding) -> Finding:
+    """Not what all ranks do alike, and at the same cost."""
+    common = [change for change in found.changes if _MASKS not in change.flags]
+    return replace(found, changes=[_OF_SOME, *common])
 
 
 def _of_all(this: TrainingRule, case: TrainingCase) -> Finding | None:

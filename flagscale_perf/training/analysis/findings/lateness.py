@@ -51,9 +51,14 @@ def _title(case: TrainingCase, ledger: Ledger, row: LateRow) -> str:
             f"{who} {'stops' if one else 'stop'} for {duration(row.usual_ns / NS_PER_S)}, "
             f"in {named(row.phase)}, in step {row.first_iteration}"
         )
+    makes = f"{who} {'makes' if one else 'make'} the others wait"
+    if row.pattern in ("periodic", "bursts"):
+        rhythm = f", about every {row.distance}" if row.distance else ""
+        costs = _ms(row.cost_ns / row.steps / NS_PER_MS)
+        return f"{makes} {costs} ms in {row.steps} of {ledger.steps} steps{rhythm}, in {named(row.phase)}"
     costs, step = _ms(ledger.step_ms(row.cost_ns)), _ms(ledger.step_ms(ledger.total_ns))
     where = f"in {named(row.phase)}{_when(row)}"
-    return f"{who} {'makes' if one else 'make'} the others wait {costs} ms of each step of {step} ms, {where}"
+    return f"{makes} {costs} ms of each step of {step} ms, {where}"
 
 
 def _figures(ledger: Ledger, row: LateRow) -> str:
@@ -69,8 +74,6 @@ def _figures(ledger: Ledger, row: LateRow) -> str:
 
 def _when(row: LateRow) -> str:
     return {
-        "periodic": f" about every {row.distance} steps",
-        "bursts": f" in {row.steps} steps",
         "growing": ", longer and longer",
         "lasting": f" from step {row.first_iteration} on",
     }.get(row.pattern, "")

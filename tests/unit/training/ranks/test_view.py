@@ -122,7 +122,7 @@ def test_a_straggler_is_a_record_and_an_event() -> None:
     assert isinstance(straggler, StragglerRecord) and isinstance(event, EventRecord)
     assert (straggler.ranks, straggler.is_over) == ([3], False)
     assert event.name == "slow" and event.iteration <= 74 + 20, "within 20 steps"
-    assert "slow: rank 3 (host-0, NVIDIA H200) takes 1" in event.text
+    assert "slower: rank 3 (host-0, NVIDIA H200) takes 1" in event.text
     assert event.text.endswith(" ms longer in forward than its peers")
     last = view.close()
     assert [type(record).__name__ for record in last] == ["RanksRecord", "StragglerRecord"]
