@@ -100,7 +100,7 @@ def test_own_traffic_is_predicted(diagnosed, tmp_path: Path) -> None:
     found = json.loads(result.stdout)
     assert set(found) == {"machine", "predicted_s", "conclusions"}
     least, most = found["predicted_s"]["msgpack over ipc"]
-    assert most / least == pytest.approx(1.25 / 0.75)  # to a quarter
+    assert most / least == pytest.approx(1.75 / 0.5)
 
 
 @pytest.mark.parametrize(

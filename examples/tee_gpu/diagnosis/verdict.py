@@ -14,6 +14,8 @@ from flagscale_perf.spine.clock import NS_PER_S
 
 MATTERS = 0.1  # a path that saves a smaller share of the whole is not worth changing to
 UNEXPLAINED = 0.25  # of what carrying took; beyond it the measurements predict nothing
+# What programs took by a path, of what it was measured to take just before: results/predictions_*.txt.
+LEAST_TAKEN, MOST_TAKEN = 0.5, 1.75
 _MOSTLY = 0.5
 _NOTHING = 0.02
 _US = 1000
@@ -89,9 +91,9 @@ class Diagnosis:
 
 
 def predicted(path: PathCost, traffic: Traffic) -> Interval:
-    """What carrying this traffic takes on a path, taken as known to a quarter."""
+    """What carrying this traffic takes on a path, as far as measuring it tells."""
     seconds = path.predict(traffic).total_ns / NS_PER_S
-    return Interval((1 - UNEXPLAINED) * seconds, (1 + UNEXPLAINED) * seconds)
+    return Interval(LEAST_TAKEN * seconds, MOST_TAKEN * seconds)
 
 
 def explained(here: Calibration, seen: Observed) -> bool | None:
