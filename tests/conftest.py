@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,7 @@ settings.register_profile("ci", deadline=None, max_examples=100, derandomize=Tru
 settings.register_profile("deep", deadline=None, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+HAS_FAILED = pytest.StashKey[bool]()
 Completed = subprocess.CompletedProcess[str]
 RunPython = Callable[..., Completed]
 
@@ -46,14 +47,25 @@ def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str]
     return explain_mismatch(left, right) if op == "==" else None
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Remembers which test failed."""
+    report = yield
+    if report.failed:
+        item.stash[HAS_FAILED] = True
+    return report
+
+
 @pytest.fixture(autouse=True)
-def nothing_left_behind() -> Iterator[None]:
+def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fails a test that leaves a thread, child process, socket, file, import hook, variable or directory
-    behind.
+    behind. One that has failed left before it could tidy up.
     """
     before = Traces.now()
     yield
-    found = left_behind(before)
+    found = [] if HAS_FAILED in request.node.stash else left_behind(before)
     if found:
         pytest.fail("left behind: " + "; ".join(found), pytrace=False)
 

@@ -55,8 +55,8 @@ Fits = Callable[[RunHeader], bool]
 
 def find_run_file(path: Path, session_id: str | None = None, fits: Fits | None = None) -> Path:
     """The run file meant by a file's or a directory's path: of a directory, or of the only one below it that
-    has sessions, the newest session (the newest one that `fits`, if any does), or the one asked for; of another
-    file of a session the run file beside it.
+    has sessions, the newest session (the newest one that `fits`, if any does), or the one asked for; of
+    another file of a session the run file beside it.
 
     Raises PerfError naming what is there instead.
     """

@@ -131,8 +131,8 @@ def _mean(runs: Sequence[Sequence[float | None]]) -> float:
 
 
 def _seen(sides: tuple[Sequence[RunSteps], Sequence[RunSteps]], culprits: Sequence[str]) -> list[str]:
-    """What the findings of single runs say of the comparison: that a host was busy, and for whom rank 0, whose
-    phases are compared, waits, where waiting is what grew.
+    """What the findings of each run say of the comparison: that its host was busy; and, where waiting is what
+    grew, for whom rank 0 waits, whose phases are compared.
     """
     has_waited = any(TABLE[name].kind is Kind.WAITING for name in culprits)
     said = []

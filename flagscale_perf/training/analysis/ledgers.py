@@ -27,8 +27,8 @@ from flagscale_perf.training.phases import PHASES
 _MOST, _MOST_RANKS = 10, 16
 WAIT_PARTS = ("exchange", "for late ranks", "in turns", "residual")
 _TERMS = (
-    "late: the others wait for this rank; alone: what a step gains if only this rank is mended; in turns: waiting"
-    " for whichever rank is last by chance; residual: what the ranks' own records leave open"
+    "late: the others wait for this rank; alone: what a step gains if only this rank is mended; in turns:"
+    " waiting for whichever rank is last by chance; residual: what the ranks' own records leave open"
 )
 _LEDGER_WORDS = {
     "late": "late",

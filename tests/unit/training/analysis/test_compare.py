@@ -6,7 +6,7 @@ import pytest
 
 from flagscale_perf.analysis.compare.compare import CompareOptions, Figure, RunEntry
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.training.analysis.compare import NOISE, REHEARSAL_NOISE, compare, report_of
+from flagscale_perf.training.analysis.compare import NOISE, REHEARSAL_NOISE, compare
 from tests import synthetic
 from tests.fakes import make_interval, make_step
 from tests.run_files import steady, write
