@@ -175,7 +175,8 @@ def _flat(run: RunSteps) -> dict[str, Any]:
     found = {
         name: value for name, value in facts.items() if name not in _FACTS_OF_A_PROCESS | ONLY_IN_RUN_FILE
     }
-    found |= {f"model.{name}": value for name, value in (run.facts.model or {}).items()}
+    model = {name: value for name, value in (run.facts.model or {}).items() if name != "micro_batch"}
+    found |= {f"model.{name}": value for name, value in model.items()}
     for name, value in (run.facts.arguments or {}).items():
         if name not in _ARGUMENTS_OF_A_PROCESS and name not in facts:
             found[f"--{name.replace('_', '-')}"] = value

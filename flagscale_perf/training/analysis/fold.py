@@ -64,7 +64,7 @@ _CLASSES = {
     "productive": "productive",
     "evaluation": "evaluation",
     "checkpoint": "checkpoint",
-    "data_stall": "data stall (rank 0)",
+    "data_stall": "data (rank 0)",
     "lost": "lost",
     "idle": "idle, other",
 }

@@ -96,11 +96,13 @@ def test_runs_of_one_side_must_be_of_one_configuration(tmp_path) -> None:
 
 
 def test_differences_are_those_of_the_configuration(tmp_path) -> None:
+    model = MODEL | {"hidden": 128, "micro_batch": 2}
     base, new = runs(
-        tmp_path, {"model": MODEL}, {"model": MODEL | {"hidden": 128}, "pid": 7, "dtype": "fp16"}
+        tmp_path, {"model": MODEL}, {"model": model, "micro_batch_size": 2, "pid": 7, "dtype": "fp16"}
     )
     assert basis.differences([base], [new]) == [
         basis.Difference("dtype", "bf16", "fp16"),
+        basis.Difference("micro_batch_size", 1, 2),
         basis.Difference("model.hidden", 64, 128),
     ]
 
