@@ -146,7 +146,8 @@ def check_budgets(texts: list[tuple[str, str]], budgets: dict[str, int]) -> list
         if len(parts) > 2 and parts[0] == PACKAGE and name.endswith(CODE):
             lines[parts[1]] += len(text.splitlines())
     return [
-        f"{PACKAGE}/{room}: {count:,} lines, its budget in docs/house.md is {budgets.get(room, 0):,}"
+        f"{PACKAGE}/{room}: {count:,} lines, its budget in docs/house.md is {budgets.get(room, 0):,};"
+        " shorten it, or another room"
         for room, count in lines.items()
         if count > budgets.get(room, 0)
     ]

@@ -32,6 +32,7 @@ _JUDGED = {
     MEDIAN: "the median time of {}: what a usual one takes",
     MEAN: "the mean time of {}: every slow one counts, as in tokens/s",
 }
+LARGE = 0.1  # of a change; smaller parts of it are not named
 _VERDICTS = {UNDECIDED: "no difference shown", UNKNOWN: "not on both sides"}
 Noun = tuple[str, str]  # what is compared, without and with its article
 _ITERATION = ("iteration", "an iteration")
@@ -88,12 +89,28 @@ def _sentences(result: Comparison, noun: Noun) -> list[Cell]:
         f"judged is {_JUDGED[result.judged].format(an_one)}",
         *([] if _is_open(result) else [("change ", *_with_interval(whole))]),
         *_by_the_mean(result),
+        *_largest(result),
         *_undecided(result, noun),
         *_shifts(result, noun),
         f"{result.iterations} {one}s of each run, {aligned}, {result.first_iteration} to"
         f" {result.last_iteration} in BASE; bootstrap in blocks of {result.block_length}",
-        ("noise between runs ", Quantity(result.noise, "share", 2), f" ({result.noise_source})"),
+        (
+            "noise between runs ",
+            Quantity(result.noise, "share", 2),
+            f" ({result.noise_source})",
+            *_apart(result),
+        ),
     ]
+
+
+def _apart(result: Comparison) -> list[str | Quantity]:
+    """How far the runs of each side lie apart, where there are several."""
+    found: list[str | Quantity] = []
+    for side, runs in (("BASE", result.base_runs), ("NEW", result.new_runs)):
+        if len(runs) > 1:
+            ends = sorted(run.judged for run in runs)
+            found += [f"; {side}'s ", _time(ends[0]), " to ", _time(ends[-1])]
+    return found
 
 
 def _undecided(result: Comparison, noun: Noun) -> list[Cell]:
@@ -158,10 +175,29 @@ def _needed(needed: Needed | None, near: str, result: Comparison, noun: Noun) ->
 
 
 def _by_the_mean(result: Comparison) -> list[Cell]:
-    """What rates follow, where the median is judged."""
+    """Which rates follow: they change by more than times where these fall, by less where they rise."""
+    mean = result.mean
+    shares = (mean.share, mean.share_high, mean.share_low)
+    rate, low, high = (_change(None if share is None else 1 / (1 + share) - 1) for share in shares)
+    as_rate = ("as a rate ", rate, " (", low, " to ", high, ")")
     if result.judged == MEAN:
+        return [as_rate]
+    return [("by the mean: ", *_with_interval(mean), f": {mean.verdict}; ", *as_rate)]
+
+
+def _largest(result: Comparison) -> list[Cell]:
+    """The parts that make up most of a change, as measured: one alone may be within the noise."""
+    whole = result.whole.change
+    if not whole or result.whole.verdict not in (SLOWER, FASTER):
         return []
-    return [("by the mean, as rates go: ", *_with_interval(result.mean), f": {result.mean.verdict}")]
+    large = [row for row in result.phases if (row.change or 0.0) / whole >= LARGE]
+    large.sort(key=lambda row: -abs(row.change or 0.0))
+    if not large or [row.name for row in large] == result.culprits:
+        return []
+    named: list[str | Quantity] = []
+    for row in large:
+        named += [f"{', ' if named else ''}{row.name} ", Quantity(row.change, "", 2, is_change=True)]
+    return [("most of the change: ", *named, "; one alone may be within the noise")]
 
 
 def _slow_steps(result: Comparison, gate: Gate, noun: Noun) -> list[Note]:

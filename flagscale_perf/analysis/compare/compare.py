@@ -13,7 +13,7 @@ from typing import Any
 
 from flagscale_perf.analysis.blocks import Section
 from flagscale_perf.analysis.compare import bootstrap
-from flagscale_perf.analysis.compare.judge import SLOWER, UNDECIDED, Needed, Row
+from flagscale_perf.analysis.compare.judge import FASTER, SLOWER, UNDECIDED, Needed, Row
 from flagscale_perf.analysis.compare.shift import Shift
 from flagscale_perf.spine.jsonl import finite
 
@@ -111,7 +111,7 @@ class Comparison:
         whole: the iteration; at 95 %.
         mean: the same by its mean, which rates follow.
         phases: at 95 % for all of them together; none if not every run measured them.
-        culprits: phases that are slower, the worst first; none unless the whole is slower.
+        culprits: phases that are slower, or faster, as the whole is; what changed most comes first.
         noise, noise_source: standard deviation between what is judged of two runs of one configuration, a
             share, and where it is from.
         block_length: iterations of a block of the bootstrap.
@@ -169,11 +169,11 @@ def gate(whole: Row, limit: float, needed: Callable[[float], Needed]) -> Gate:
 
 
 def culprits(whole: Row, parts: Sequence[Row]) -> list[str]:
-    """Parts that are slower, the worst first; none unless the whole is slower."""
-    if whole.verdict != SLOWER:
+    """Parts that are slower where the whole is, or faster where it is; what changed most comes first."""
+    if whole.verdict not in (SLOWER, FASTER):
         return []
-    slower = [row for row in parts if row.verdict == SLOWER]
-    return [row.name for row in sorted(slower, key=lambda row: -(row.change or 0))]
+    changed = [row for row in parts if row.verdict == whole.verdict]
+    return [row.name for row in sorted(changed, key=lambda row: -abs(row.change or 0))]
 
 
 def relative(base: float | None, new: float | None) -> float | None:

@@ -29,7 +29,8 @@ class Row:
     Attributes:
         name: `WHOLE` or the part's.
         base, new: mean over the runs of their median (or what else is judged).
-        base_low, base_high, new_low, new_high: interval of that within the runs, 95 %.
+        base_low, base_high, new_low, new_high: its interval, 95 %; of fewer than `MIN_RUNS` runs a side as
+            far as they show it within.
         change: new - base.
         share, share_low, share_high: the change and its interval in parts of BASE's whole iteration, noise
             between runs included.
@@ -196,18 +197,26 @@ class Judge:
         share, (down, up) = change / self._unit, self._reaches(series, error)
         low, high = share - down, share + up
         verdict = SLOWER if low > 0 else FASTER if high < 0 else UNDECIDED
-        (base_low, base_high), (new_low, new_high) = self._intervals(series)
+        (base_low, base_high), (new_low, new_high) = self._shown(series)
         return Row(name, base, base_low, base_high, new, new_low, new_high, change, share, low, high, verdict)
 
     def _half_row(self, name: str, series: Sequence[_Within], is_base: bool) -> Row:
         base, new = self._means([run.value for run in series])
-        (base_low, base_high), (new_low, new_high) = self._intervals(series)
+        (base_low, base_high), (new_low, new_high) = self._shown(series)
         if is_base:
             return Row(name, base, base_low, base_high, None, None, None, None, None, None, None, UNKNOWN)
         return Row(name, None, None, None, new, new_low, new_high, None, None, None, None, UNKNOWN)
 
     def _means(self, values: Sequence[float]) -> tuple[float, float]:
         return bootstrap.mean(values[: self._bases]), bootstrap.mean(values[self._bases :])
+
+    def _shown(self, series: Sequence[_Within]) -> list[tuple[float, float]]:
+        """The interval of each side's mean, with the noise between runs where that is known."""
+        if not self.is_noise_seen:
+            return self._intervals(series)
+        reach = _quantile((1 + CONFIDENCE) / 2, self._freedom) * math.sqrt(self._between(series))
+        sides = zip(self._means([run.value for run in series]), (self._bases, self._news), strict=True)
+        return [(mean - reach / math.sqrt(runs), mean + reach / math.sqrt(runs)) for mean, runs in sides]
 
     def _intervals(self, series: Sequence[_Within]) -> list[tuple[float, float]]:
         """The interval of each side's mean, as far as the runs themselves show it."""

@@ -29,6 +29,7 @@ from flagscale_perf.training.analysis.tables import (
     GoodputBar,
     Memory,
     Monitor,
+    Phase,
     Phases,
 )
 from flagscale_perf.training.analysis.why_not import no_phases
@@ -219,11 +220,24 @@ def _phases(found: TrainingReport) -> list[Block]:
     colours = [series.GROUP_COLOURS[_GROUP_OF[row.name]] for row in named]
     drawn = series.phases(found)
     return [
+        Note(_by_group(named)),
         *([drawn] if drawn.panels else []),
         Table(("phase", "mean step", "share", "total", *parts), rows, 3 + len(parts), colours=colours),
         *([Note(f"Not named by the host, so in what is around them: {unnamed}.")] if unnamed else []),
         _waits(phases),
     ]
+
+
+def _by_group(rows: Sequence[Phase]) -> Cell:
+    """The whole iteration in a line."""
+    shares = {
+        group: sum(row.share or 0.0 for row in rows if row.name in names) for group, names in GROUPS.items()
+    }
+    named: list[str | Quantity] = []
+    for group, share in shares.items():
+        if share:
+            named += [f"{', ' if named else ''}{group} ", Quantity(share, "share", 1)]
+    return tuple(named)
 
 
 def _waits(phases: Phases) -> Block:

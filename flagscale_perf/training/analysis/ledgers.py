@@ -211,7 +211,7 @@ def ranks_of(found: TrainingReport) -> list[Block]:
 
 def _stragglers(found: Sequence[Straggler]) -> Block:
     if not found:
-        return Note("No stragglers: no rank made the others wait.")
+        return Note("No rank was called a straggler while the run went on.")
     head = (
         "ranks",
         "node",
@@ -254,4 +254,11 @@ def _medians(found: Ranks) -> Table:
         for one, work, wait, data, peak in busiest
     ]  # fmt: skip
     head = ("ranks", "node", "device", "stage", "work", "waiting", "data", "peak memory", "no CPU")
-    return Table(head, rows, 5, "Medians of a step, the longest work first", _MOST_RANKS, is_folded=True)
+    return Table(
+        head,
+        rows,
+        5,
+        "Medians of a step, which no single steps change; the longest work first",
+        _MOST_RANKS,
+        is_folded=True,
+    )

@@ -53,7 +53,7 @@ def _title(case: TrainingCase, ledger: Ledger, row: LateRow) -> str:
         )
     makes = f"{who} {'makes' if one else 'make'} the others wait"
     if row.pattern in ("periodic", "bursts"):
-        rhythm = f", about every {row.distance}" if row.distance else ""
+        rhythm = f", {_every(row)}" if row.distance else ""
         costs = _ms(row.cost_ns / row.steps / NS_PER_MS)
         return f"{makes} {costs} ms in {row.steps} of {ledger.steps} steps{rhythm}, in {named(row.phase)}"
     costs, step = _ms(ledger.step_ms(row.cost_ns)), _ms(ledger.step_ms(ledger.total_ns))
@@ -70,6 +70,12 @@ def _figures(ledger: Ledger, row: LateRow) -> str:
         return figures
     alone, together = _ms(ledger.step_ms(row.alone_ns)), _ms(ledger.step_ms(ledger.late_ns))
     return f"{figures}; without it alone a step gains {alone} ms, without all late ranks {together} ms"
+
+
+def _every(row: LateRow) -> str:
+    """Whether its rhythm is exact."""
+    is_exact = row.iteration - row.first_iteration == (row.distance or 0) * (row.steps - 1)
+    return f"{'' if is_exact else 'about '}every {row.distance} steps"
 
 
 def _when(row: LateRow) -> str:

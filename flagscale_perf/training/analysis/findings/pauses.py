@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flagscale_perf.analysis.rules import Advice, Change, Finding, Limit, rule
+from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.units import number, percent
 from flagscale_perf.training.analysis.findings.advice import (
     double,
@@ -16,6 +17,7 @@ from flagscale_perf.training.analysis.findings.advice import (
     written,
 )
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, interrupts
+from flagscale_perf.training.ledger.ledger import Ledger
 
 MS_PER_S = 1000
 _DISTRIBUTED = "torch_dist"
@@ -185,11 +187,13 @@ def startup(this: TrainingRule, case: TrainingCase) -> Finding | None:
 def slow_start(this: TrainingRule, case: TrainingCase) -> Finding | None:
     """Steps after the first one that are slower than settled ones."""
     settled = case.report.settled
-    steps, excess_s = settled.start_steps, settled.excess_s or 0.0
+    steps = settled.start_steps or 0
+    late_s = steps * sum(_in_rhythm_s(ledger) for ledger in case.ledgers)
+    excess_s = max(0.0, (settled.excess_s or 0.0) - late_s)
     share = case.share_of_wall(excess_s)
     if not steps or settled.first_iteration is None or not this.exceeds(share, "slow_start"):
         return None
-    mean_ms = (settled.start_s or 0.0) / steps * MS_PER_S
+    mean_ms = ((settled.start_s or 0.0) - late_s) / steps * MS_PER_S
     times = mean_ms / settled.usual_ms if settled.usual_ms else None
     if times is None or not this.exceeds(times, "slow_start_step"):
         return None
@@ -208,6 +212,12 @@ def slow_start(this: TrainingRule, case: TrainingCase) -> Finding | None:
         first_iteration=settled.first_iteration - steps,
         iteration=settled.first_iteration - 1,
     )
+
+
+def _in_rhythm_s(ledger: Ledger) -> float:
+    """What ranks that are late in some steps cost a mean one; the start is not slow by that."""
+    rows = (row for row in ledger.late if row.pattern in ("periodic", "bursts"))
+    return sum(row.cost_ns for row in rows) / max(1, ledger.steps) / NS_PER_S
 
 
 def _lower_scale(case: TrainingCase, now: float) -> float | None:

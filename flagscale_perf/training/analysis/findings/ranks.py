@@ -50,7 +50,20 @@ def straggler(this: TrainingRule, case: TrainingCase) -> list[Finding]:
         for row in ledger.late
         if row.phase != "data_loading" or row.pattern != "constant"
     ]
-    return [finding for finding in found if finding is not None]
+    return [_in_rhythm(this, finding) for finding in found if finding is not None]
+
+
+def _in_rhythm(this: TrainingRule, found: Finding) -> Finding:
+    """What comes and goes is no slow device: one such step tells what it is."""
+    if found.pattern != "periodic":
+        return found
+    flags = [f"--perf-profile-steps {found.first_iteration}", f"--perf-profile-ranks {found.ranks[0]}"]
+    change = Change(
+        flags, "take one such step apart on this rank, and one between: what differs is the cause"
+    )
+    own = [cause for cause in found.causes if cause not in this.causes]
+    others = [one for one in found.changes if one.flags]
+    return replace(found, changes=[change, *others], causes=[*own, "code that runs in these steps only"])
 
 
 def _look(case: TrainingCase) -> Change:

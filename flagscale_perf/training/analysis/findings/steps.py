@@ -165,10 +165,12 @@ def _who(longer: Longer, in_bursts: bool) -> str:
     ],
 )
 def jitter(this: TrainingRule, case: TrainingCase) -> Finding | None:
-    """Slow steps, as far as no other finding explains their time: in no phase and at no distance in
+    """Slow steps, of whose time other findings explain less than half: in no phase and at no distance in
     particular.
     """
     slow = case.signals.slow_steps
+    if case.explained_s > slow.excess_ns / NS_PER_S / 2:
+        return None
     ratio = (slow.ratios.quantile(0.95) or 0) / PER_MILLE
     share = case.share_of_steps(max(0.0, slow.excess_ns / NS_PER_S - case.explained_s))
     if share is None or not this.exceeds(ratio, "jitter") or not this.exceeds(share, "jitter_cost"):

@@ -63,7 +63,8 @@ def test_what_is_undecided_is_said_with_its_interval_and_what_would_decide_it(tm
     assert shown(report.title) == f"Undecided whether NEW is slower than BASE: {change}"
     said = text.render(report)
     assert said.count(change) == 1
-    assert "\n  by the mean, as rates go: +2.50 %, 95 % interval -0.34 % to +5.34 %: undecided\n" in said
+    as_rate = "as a rate -2.44 % (-5.07 % to +0.34 %)"
+    assert f"\n  by the mean: +2.50 %, 95 % interval -0.34 % to +5.34 %: undecided; {as_rate}\n" in said
     assert (
         "  every iteration of NEW is slower than every one of BASE: these runs differ;"
         " whether what they run does, the noise\n  between runs leaves open\n"

@@ -21,6 +21,34 @@ def test_a_straggler_has_place_phase_and_cause(tmp_path: Path) -> None:
     assert (found.cost_s, found.gain_of) == (pytest.approx(40, rel=0.03), "tokens/s")
 
 
+def test_a_rank_that_is_late_every_seventh_step_is_one_finding(tmp_path: Path) -> None:
+    """Its cost, what to look at, and neither uneven steps nor a slow start beside it."""
+    late = {"forward_ns": 250 * MS}
+    cuts = cuts_records(lambda rank, step: late if rank == 1 and step % 7 == 0 else {})
+    plan = Plan(
+        extra=lambda n: when(n % 7 == 0, exposed_grad_comm_ns=250 * MS),
+        also=[node_record(), ranks_record(600), *cuts],
+    )
+    (found,) = findings_of(plan, tmp_path)
+    assert found.title.startswith("Rank 1 on node0 makes the others wait 2")
+    assert found.title.endswith(" steps, every 7 steps, in forward")
+    assert (found.name, found.pattern, found.ranks) == ("straggler", "periodic", [1])
+    assert found.cost_s == pytest.approx(85 * 0.25, rel=0.05)
+    assert found.causes == ["code that runs in these steps only"]
+    assert found.changes[0].flags == ["--perf-profile-steps 7", "--perf-profile-ranks 1"]
+
+
+def test_and_what_it_takes_of_the_start_is_no_slow_start(tmp_path: Path) -> None:
+    late = {"forward_ns": 2000 * MS}
+    cuts = cuts_records(lambda rank, step: late if rank == 1 and step % 7 == 0 else {}, steps=90)
+    plan = Plan(
+        extra=lambda n: when(n % 7 == 0, exposed_grad_comm_ns=2000 * MS) | when(n < 15, other_ns=300 * MS),
+        also=[node_record(), ranks_record(90), *cuts],
+        steps=90,
+    )
+    assert [found.name for found in findings_of(plan, tmp_path)] == ["straggler"]
+
+
 def test_what_a_straggler_makes_others_wait_is_no_communication(tmp_path: Path) -> None:
     names = [each.name for each in findings_of(PLANTED["straggler"][0], tmp_path)]
     assert "exposed_comm" not in names
