@@ -41,7 +41,7 @@ PARTS = {
     "productive": "productive",
     "evaluation": "evaluation",
     "checkpoint": "checkpoint",
-    "data_stall": "data stall",
+    "data_stall": "data (rank 0)",
     "lost": "lost",
     "idle": "idle, other",
 }

@@ -261,8 +261,8 @@ Block = Pairs | Table | Series | StackedBar | HeatMap | Waterfall | Boxes | Note
 
 @dataclass(frozen=True)
 class Section:
-    """Blocks under a title; `menu` is short, for navigation. Where a report must fit one screen, the first
-    section and those `on_screen` are printed: they say where the time goes.
+    """Blocks under a title; `menu` is short, for navigation. Where a report must fit one screen, the
+    sections `on_screen` are printed, or the first one: they say where the time goes.
     """
 
     key: str

@@ -54,9 +54,8 @@ Fits = Callable[[RunHeader], bool]
 
 
 def find_run_file(path: Path, session_id: str | None = None, fits: Fits | None = None) -> Path:
-    """The run file meant by a file's or a directory's path: of a directory, or of the only one below it that
-    has sessions, the newest session (the newest one that `fits`, if any does), or the one asked for; of
-    another file of a session the run file beside it.
+    """The run file meant by a file's or a directory's path: of a directory the newest session (the newest one
+    that `fits`, if any does), or the one asked for; of another file of a session the run file beside it.
 
     Raises PerfError naming what is there instead.
     """
@@ -64,18 +63,10 @@ def find_run_file(path: Path, session_id: str | None = None, fits: Fits | None =
         raise PerfError(f"{str(path)!r} does not exist; {_GIVE} or a perf_records_*.jsonl in it")
     if not path.is_dir():
         return _of_session(_beside(path), session_id)
-    path = _that_has_sessions(path)
     sessions = sessions_in(path)
     if session_id is not None and session_id not in sessions:
         raise PerfError(f"no session {session_id!r} in {str(path)!r}; there are {', '.join(sessions[-10:])}")
     return path / file_names(session_id or _newest(path, sessions, fits))["records"]
-
-
-def _that_has_sessions(directory: Path) -> Path:
-    if os.access(directory, os.R_OK) and not any(map(session_of, os.listdir(directory))):
-        below = runs_below(directory)
-        return below[0] if len(below) == 1 else directory
-    return directory
 
 
 def _newest(directory: Path, sessions: list[str], fits: Fits | None) -> str:

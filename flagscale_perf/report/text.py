@@ -56,8 +56,7 @@ def screen(report: Report) -> str:
         last = [f"found  {_found(report.findings)}"]
     if tiles := _tiles([tile for tile in report.tiles if shown(tile.value) != UNKNOWN]):
         parts.append(["Key figures", *map(_fitted, _first(_labelled(tiles), _TILES))])
-    shown_first = sorted(report.sections, key=lambda each: not each.on_screen)
-    for section in [each for place, each in enumerate(shown_first) if each.on_screen or place == 0]:
+    for section in [each for each in report.sections if each.on_screen] or report.sections[:1]:
         left = _TEXT_LINES - 1 - sum(len(part) + 1 for part in parts)
         lines = [*([printable(section.title)] if section.title else []), *_blocks(section.blocks)]
         if left >= _FEWEST_LINES:

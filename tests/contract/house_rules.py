@@ -147,7 +147,7 @@ def check_budgets(texts: list[tuple[str, str]], budgets: dict[str, int]) -> list
             lines[parts[1]] += len(text.splitlines())
     return [
         f"{PACKAGE}/{room}: {count:,} lines, its budget in docs/house.md is {budgets.get(room, 0):,};"
-        " shorten it, or another room"
+        " or take lines of another room"
         for room, count in lines.items()
         if count > budgets.get(room, 0)
     ]

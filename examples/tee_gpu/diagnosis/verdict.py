@@ -14,7 +14,7 @@ from flagscale_perf.spine.clock import NS_PER_S
 
 MATTERS = 0.1  # a path that saves a smaller share of the whole is not worth changing to
 UNEXPLAINED = 0.25  # of what carrying took; beyond it the measurements predict nothing
-# What programs took by a path, of what it was measured to take just before: results/predictions_*.txt.
+# What programs took by a path, of what measuring it right after told: results/predictions_*.txt.
 LEAST_TAKEN, MOST_TAKEN = 0.5, 1.75
 _MOSTLY = 0.5
 _NOTHING = 0.02

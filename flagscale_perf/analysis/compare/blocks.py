@@ -32,7 +32,6 @@ _JUDGED = {
     MEDIAN: "the median time of {}: what a usual one takes",
     MEAN: "the mean time of {}: every slow one counts, as in tokens/s",
 }
-LARGE = 0.1  # of a change; smaller parts of it are not named
 _VERDICTS = {UNDECIDED: "no difference shown", UNKNOWN: "not on both sides"}
 Noun = tuple[str, str]  # what is compared, without and with its article
 _ITERATION = ("iteration", "an iteration")
@@ -89,7 +88,7 @@ def _sentences(result: Comparison, noun: Noun) -> list[Cell]:
         f"judged is {_JUDGED[result.judged].format(an_one)}",
         *([] if _is_open(result) else [("change ", *_with_interval(whole))]),
         *_by_the_mean(result),
-        *_largest(result),
+        *_large_parts(result),
         *_undecided(result, noun),
         *_shifts(result, noun),
         f"{result.iterations} {one}s of each run, {aligned}, {result.first_iteration} to"
@@ -98,18 +97,18 @@ def _sentences(result: Comparison, noun: Noun) -> list[Cell]:
             "noise between runs ",
             Quantity(result.noise, "share", 2),
             f" ({result.noise_source})",
-            *_apart(result),
+            *_spread(result),
         ),
     ]
 
 
-def _apart(result: Comparison) -> list[str | Quantity]:
-    """How far the runs of each side lie apart, where there are several."""
+def _spread(result: Comparison) -> list[str | Quantity]:
+    """The lowest and the highest run of each side, where there are several."""
     found: list[str | Quantity] = []
     for side, runs in (("BASE", result.base_runs), ("NEW", result.new_runs)):
         if len(runs) > 1:
             ends = sorted(run.judged for run in runs)
-            found += [f"; {side}'s ", _time(ends[0]), " to ", _time(ends[-1])]
+            found += [f"; {side}'s runs ", _time(ends[0]), " to ", _time(ends[-1]), f" {result.unit}"]
     return found
 
 
@@ -170,34 +169,32 @@ def _needed(needed: Needed | None, near: str, result: Comparison, noun: Noun) ->
     if ways:
         return f"if the change is as large as it seems, {' or '.join(ways)} would decide it"
     few = min(len(result.base_runs), len(result.new_runs)) < MIN_RUNS
-    narrower = f"; {MIN_RUNS} runs a side, in turns on a quiet host, narrow the interval" if few else ""
-    return f"not even {MAX_RUNS} runs a side would tell this change from {near}{narrower}"
+    by_runs = f"; {MIN_RUNS} runs a side, in turns on a quiet host, would show the true noise" if few else ""
+    return f"with this noise not even {MAX_RUNS} runs a side would tell the change from {near}{by_runs}"
 
 
 def _by_the_mean(result: Comparison) -> list[Cell]:
-    """Which rates follow: they change by more than times where these fall, by less where they rise."""
+    """The change of the mean, and of rates, which follow it: half the time is twice the rate."""
     mean = result.mean
     shares = (mean.share, mean.share_high, mean.share_low)
-    rate, low, high = (_change(None if share is None else 1 / (1 + share) - 1) for share in shares)
-    as_rate = ("as a rate ", rate, " (", low, " to ", high, ")")
+    rate, low, high = (_change(_of_rate(share)) for share in shares)
+    rates = ("rates change by ", rate, " (", low, " to ", high, ")")
     if result.judged == MEAN:
-        return [as_rate]
-    return [("by the mean: ", *_with_interval(mean), f": {mean.verdict}; ", *as_rate)]
+        return [rates]
+    verdict = _VERDICTS.get(mean.verdict, mean.verdict)
+    return [("by the mean: ", *_with_interval(mean), f", {verdict}; ", *rates)]
 
 
-def _largest(result: Comparison) -> list[Cell]:
-    """The parts that make up most of a change, as measured: one alone may be within the noise."""
-    whole = result.whole.change
-    if not whole or result.whole.verdict not in (SLOWER, FASTER):
-        return []
-    large = [row for row in result.phases if (row.change or 0.0) / whole >= LARGE]
-    large.sort(key=lambda row: -abs(row.change or 0.0))
-    if not large or [row.name for row in large] == result.culprits:
-        return []
+def _of_rate(share: float | None) -> float | None:
+    """The change of a rate whose time changed so; None where no time is left."""
+    return None if share is None or share <= -1 else 1 / (1 + share) - 1
+
+
+def _large_parts(result: Comparison) -> list[Cell]:
     named: list[str | Quantity] = []
-    for row in large:
+    for row in result.large_parts:
         named += [f"{', ' if named else ''}{row.name} ", Quantity(row.change, "", 2, is_change=True)]
-    return [("most of the change: ", *named, "; one alone may be within the noise")]
+    return [("changed as well, each perhaps by chance: ", *named, f" {result.unit}")] if named else []
 
 
 def _slow_steps(result: Comparison, gate: Gate, noun: Noun) -> list[Note]:

@@ -20,6 +20,7 @@ from flagscale_perf.spine.jsonl import finite
 COMPARISON_VERSION = 5
 DEFAULT_WARMUP = 10
 NOISE = 0.04  # between two sessions on a machine that others use, too; --noise says another
+LARGE = 0.1  # of a change; smaller parts of it are not named
 NOT_SLOWER = "not slower"  # beside SLOWER and UNDECIDED what a gate can say
 MEDIAN, MEAN = "median", "mean"
 STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {MEDIAN: bootstrap.median, MEAN: bootstrap.mean}
@@ -112,6 +113,7 @@ class Comparison:
         mean: the same by its mean, which rates follow.
         phases: at 95 % for all of them together; none if not every run measured them.
         culprits: phases that are slower, or faster, as the whole is; what changed most comes first.
+        large_parts: those of a tenth of the change or more that are within the noise.
         noise, noise_source: standard deviation between what is judged of two runs of one configuration, a
             share, and where it is from.
         block_length: iterations of a block of the bootstrap.
@@ -138,6 +140,7 @@ class Comparison:
     mean: Row
     phases: list[Row]
     culprits: list[str]
+    large_parts: list[Row]
     noise: float
     noise_source: str
     block_length: int
@@ -174,6 +177,16 @@ def culprits(whole: Row, parts: Sequence[Row]) -> list[str]:
         return []
     changed = [row for row in parts if row.verdict == whole.verdict]
     return [row.name for row in sorted(changed, key=lambda row: -abs(row.change or 0))]
+
+
+def large_parts(whole: Row, parts: Sequence[Row]) -> list[Row]:
+    """Parts of a tenth of the whole's change or more that are within the noise, the largest first; none
+    unless the whole is slower or faster.
+    """
+    if not whole.change or whole.verdict not in (SLOWER, FASTER):
+        return []
+    large = [row for row in parts if row.verdict == UNDECIDED and (row.change or 0.0) / whole.change >= LARGE]
+    return sorted(large, key=lambda row: -abs(row.change or 0.0))
 
 
 def relative(base: float | None, new: float | None) -> float | None:

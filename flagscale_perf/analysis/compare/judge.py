@@ -29,8 +29,8 @@ class Row:
     Attributes:
         name: `WHOLE` or the part's.
         base, new: mean over the runs of their median (or what else is judged).
-        base_low, base_high, new_low, new_high: its interval, 95 %; of fewer than `MIN_RUNS` runs a side as
-            far as they show it within.
+        base_low, base_high, new_low, new_high: its interval, 95 %; of fewer than `MIN_RUNS` runs a side, and
+            of what one side alone has, as far as the runs show it within.
         change: new - base.
         share, share_low, share_high: the change and its interval in parts of BASE's whole iteration, noise
             between runs included.
@@ -202,7 +202,7 @@ class Judge:
 
     def _half_row(self, name: str, series: Sequence[_Within], is_base: bool) -> Row:
         base, new = self._means([run.value for run in series])
-        (base_low, base_high), (new_low, new_high) = self._shown(series)
+        (base_low, base_high), (new_low, new_high) = self._intervals(series)
         if is_base:
             return Row(name, base, base_low, base_high, None, None, None, None, None, None, None, UNKNOWN)
         return Row(name, None, None, None, new, new_low, new_high, None, None, None, None, UNKNOWN)

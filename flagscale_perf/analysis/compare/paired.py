@@ -17,6 +17,7 @@ from flagscale_perf.analysis.compare.compare import (
     Gate,
     RunEntry,
     culprits,
+    large_parts,
 )
 from flagscale_perf.analysis.compare.judge import UNDECIDED, Judge, Row
 from flagscale_perf.analysis.compare.shift import shift_of
@@ -139,6 +140,7 @@ class Judged:
             mean=self.mean,
             phases=[*self.parts, *others],
             culprits=culprits(self.whole, self.parts),
+            large_parts=large_parts(self.whole, self.parts),
             noise=judge.noise,
             noise_source=sides.noise_source(judge, self.options, paired.assumed),
             block_length=judge.block_length,

@@ -48,8 +48,8 @@ LABELS = {  # and decimals
 
 def report_of(result: Comparison) -> Report:
     """What every format shows."""
-    whose = "phases are rank 0's; all their intervals together hold with 95 %"
-    adds_up = "" if result.judged == MEAN else "; medians do not add up to that of the whole"
+    whose = "phases are rank 0's; with 95 % confidence all their intervals hold at once"
+    adds_up = "" if result.judged == MEAN else "; their medians need not add up to the whole's"
     remarks = [
         f"{whose}{adds_up}"
         if result.phases
@@ -132,17 +132,19 @@ def _mean(runs: Sequence[Sequence[float | None]]) -> float:
 
 def _seen(sides: tuple[Sequence[RunSteps], Sequence[RunSteps]], culprits: Sequence[str]) -> list[str]:
     """What the findings of each run say of the comparison: that its host was busy; and, where waiting is what
-    grew, for whom rank 0 waits, whose phases are compared.
+    changed, for whom rank 0 waits, whose phases are compared.
     """
     has_waited = any(TABLE[name].kind is Kind.WAITING for name in culprits)
     said = []
     for name, side in zip(SIDES, sides, strict=True):
-        for one in (one for run in side for one in read_report(run.path).findings):
-            title = f"{one.title[0].lower()}{one.title[1:]}"
-            if one.name in ("host_short_of_cpu", "host_short_of_memory"):
-                said.append(f"{name} was disturbed: {title}")
-            elif has_waited and one.name in ("straggler", "slow_stage"):
-                said.append(f"rank 0 waits in {name}: {title}")
+        for number, run in enumerate(side, start=1):
+            which = name if len(side) == 1 else f"{name}'s run {number}"
+            for one in read_report(run.path).findings:
+                title = f"{one.title[0].lower()}{one.title[1:]}"
+                if one.name in ("host_short_of_cpu", "host_short_of_memory"):
+                    said.append(f"{which} was disturbed: {title}")
+                elif has_waited and one.name in ("straggler", "slow_stage") and 0 not in one.ranks:
+                    said.append(f"rank 0 waits in {which}: {title}")
     return said
 
 

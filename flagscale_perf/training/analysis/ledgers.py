@@ -27,8 +27,8 @@ from flagscale_perf.training.phases import PHASES
 _MOST, _MOST_RANKS = 10, 16
 WAIT_PARTS = ("exchange", "for late ranks", "in turns", "residual")
 _TERMS = (
-    "late: the others wait for this rank; alone: what a step gains if only this rank is mended; in turns:"
-    " waiting for whichever rank is last by chance; residual: what the ranks' own records leave open"
+    "late: the others wait for this rank; alone: what a step gains if only this rank is no longer late; in"
+    " turns: waiting for whichever rank is last by chance; residual: what the ranks' own records leave open"
 )
 _LEDGER_WORDS = {
     "late": "late",
@@ -211,7 +211,7 @@ def ranks_of(found: TrainingReport) -> list[Block]:
 
 def _stragglers(found: Sequence[Straggler]) -> Block:
     if not found:
-        return Note("No rank was called a straggler while the run went on.")
+        return Note("No rank was reported as a straggler during the run.")
     head = (
         "ranks",
         "node",
@@ -258,7 +258,7 @@ def _medians(found: Ranks) -> Table:
         head,
         rows,
         5,
-        "Medians of a step, which no single steps change; the longest work first",
+        "Medians over the steps, in which single slow ones do not show; the longest work first",
         _MOST_RANKS,
         is_folded=True,
     )

@@ -37,17 +37,6 @@ def test_of_a_directory_the_newest_session_is_meant(directory: Path) -> None:
     assert find_run_file(directory).name == "perf_records_20240129_103000_10.jsonl"
 
 
-def test_of_a_directory_without_sessions_the_only_one_below_it_is_meant(directory: Path) -> None:
-    above = directory.parent / "outputs"
-    above.mkdir()
-    moved = directory.rename(above / "perf_monitor")
-    assert find_run_file(above) == find_run_file(moved)
-    (above / "other").mkdir()
-    (above / "other" / find_run_file(moved).name).touch()
-    with pytest.raises(PerfError, match="no perf_records_.*; give '.*other' or '.*perf_monitor'"):
-        find_run_file(above)
-
-
 def test_or_the_one_asked_for(directory: Path) -> None:
     assert find_run_file(directory, SESSIONS[1]).name == "perf_records_20240129_103000_2.jsonl"
 

@@ -19,6 +19,7 @@ report
 report nowhere
 report logs x
 report empty
+report outputs
 report several
 report logs --session 20240129_103001
 report logs/perf_records_20240129_103000.jsonl --session 20240129_103001

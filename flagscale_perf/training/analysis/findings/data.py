@@ -20,7 +20,7 @@ from flagscale_perf.training.analysis.findings.lateness import late_finding
 
 _MASKS = "--no-create-attention-mask-in-dataloader"
 _OF_SOME = Change(
-    [], "see what only these ranks' loaders wait for: their storage, longer samples, other processes"
+    [], "see what slows the loaders of these ranks only: their storage, longer samples, other processes"
 )
 
 

@@ -55,7 +55,8 @@ def _title(case: TrainingCase, ledger: Ledger, row: LateRow) -> str:
     if row.pattern in ("periodic", "bursts"):
         rhythm = f", {_every(row)}" if row.distance else ""
         costs = _ms(row.cost_ns / row.steps / NS_PER_MS)
-        return f"{makes} {costs} ms in {row.steps} of {ledger.steps} steps{rhythm}, in {named(row.phase)}"
+        steps = f"{row.steps} of {ledger.steps} steps{rhythm}"
+        return f"{makes} {costs} ms each in {steps}, in {named(row.phase)}"
     costs, step = _ms(ledger.step_ms(row.cost_ns)), _ms(ledger.step_ms(ledger.total_ns))
     where = f"in {named(row.phase)}{_when(row)}"
     return f"{makes} {costs} ms of each step of {step} ms, {where}"

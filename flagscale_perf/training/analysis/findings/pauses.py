@@ -215,8 +215,8 @@ def slow_start(this: TrainingRule, case: TrainingCase) -> Finding | None:
 
 
 def _in_rhythm_s(ledger: Ledger) -> float:
-    """What ranks that are late in some steps cost a mean one; the start is not slow by that."""
-    rows = (row for row in ledger.late if row.pattern in ("periodic", "bursts"))
+    """What ranks that are late at even distances cost in a mean step: the start is not slow by that."""
+    rows = (row for row in ledger.late if row.pattern == "periodic")
     return sum(row.cost_ns for row in rows) / max(1, ledger.steps) / NS_PER_S
 
 

@@ -57,12 +57,11 @@ def _in_rhythm(this: TrainingRule, found: Finding) -> Finding:
     """What comes and goes is no slow device: one such step tells what it is."""
     if found.pattern != "periodic":
         return found
-    flags = [f"--perf-profile-steps {found.first_iteration}", f"--perf-profile-ranks {found.ranks[0]}"]
-    change = Change(
-        flags, "take one such step apart on this rank, and one between: what differs is the cause"
-    )
+    first = found.first_iteration or 1
+    flags = [f"--perf-profile-steps {first}-{first + 1}", f"--perf-profile-ranks {found.ranks[0]}"]
+    change = Change(flags, "take a late step of this rank apart, and the next one: what differs is the cause")
     own = [cause for cause in found.causes if cause not in this.causes]
-    others = [one for one in found.changes if one.flags]
+    others = [one for one in found.changes if one.flags and one.flags[0] != "--perf-profile-steps"]
     return replace(found, changes=[change, *others], causes=[*own, "code that runs in these steps only"])
 
 

@@ -165,8 +165,8 @@ def _who(longer: Longer, in_bursts: bool) -> str:
     ],
 )
 def jitter(this: TrainingRule, case: TrainingCase) -> Finding | None:
-    """Slow steps, of whose time other findings explain less than half: in no phase and at no distance in
-    particular.
+    """Slow steps, unless other findings cost more than half of what they took longer: in no phase and at no
+    distance in particular.
     """
     slow = case.signals.slow_steps
     if case.explained_s > slow.excess_ns / NS_PER_S / 2:

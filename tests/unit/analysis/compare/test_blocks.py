@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison, Gate
+from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison, Gate, large_parts
 from flagscale_perf.analysis.compare.judge import Needed
 from flagscale_perf.report import html, json, markdown, png, text
 from flagscale_perf.report.format import shown
@@ -63,8 +63,8 @@ def test_what_is_undecided_is_said_with_its_interval_and_what_would_decide_it(tm
     assert shown(report.title) == f"Undecided whether NEW is slower than BASE: {change}"
     said = text.render(report)
     assert said.count(change) == 1
-    as_rate = "as a rate -2.44 % (-5.07 % to +0.34 %)"
-    assert f"\n  by the mean: +2.50 %, 95 % interval -0.34 % to +5.34 %: undecided; {as_rate}\n" in said
+    mean = "by the mean: +2.50 %, 95 % interval -0.34 % to +5.34 %, no difference shown; rates change by"
+    assert f"{mean} -2.44 % (-5.07 % to +0.34 %)" in " ".join(said.split())
     assert (
         "  every iteration of NEW is slower than every one of BASE: these runs differ;"
         " whether what they run does, the noise\n  between runs leaves open\n"
@@ -75,6 +75,38 @@ def test_what_is_undecided_is_said_with_its_interval_and_what_would_decide_it(tm
     narrow = text.render(report_of(compare([path], [other], CompareOptions(fail_if_slower=0.01))))
     assert "UNDECIDED: the interval reaches beyond 1.00 %" in narrow
     assert "slower or faster" not in narrow
+
+
+def test_a_rate_has_no_change_where_no_time_is_left(tmp_path) -> None:
+    def rates(share: float, low: float) -> str:
+        result = sample(tmp_path)
+        mean = replace(result.mean, share=share, share_low=low, share_high=0.0)
+        said = text.render(report_of(replace(result, mean=mean)))
+        return said.partition("rates change by ")[2].partition("\n")[0]
+
+    assert rates(-0.5, -0.75) == "+100.00 % (+0.00 % to +300.00 %)"
+    assert rates(-0.9, -1.2) == "+900.00 % (+0.00 % to -)"
+    assert rates(-1.0, -1.0) == "- (+0.00 % to -)"
+
+
+def test_parts_within_the_noise_that_make_up_much_of_a_change_are_named(tmp_path) -> None:
+    result = sample(tmp_path)
+    (backward,) = (row for row in result.phases if row.name == "backward")
+    small = replace(backward, name="optimizer", change=0.5, verdict="undecided")
+    large = replace(backward, name="forward", change=0.7, verdict="undecided")
+    assert large_parts(result.whole, [backward, small, large]) == [large]
+    assert large_parts(replace(result.whole, verdict="undecided"), [large]) == []
+    said = text.render(report_of(replace(result, large_parts=[large, small])))
+    assert "changed as well, each perhaps by chance: forward +0.700, optimizer +0.500 ms" in said
+
+
+def test_several_runs_of_a_side_have_their_spread(tmp_path) -> None:
+    files = [write(tmp_path / str(n), steady(40, n), pid=n) for n in range(6)]
+    result = compare(files[:3], files[3:], CompareOptions())
+    said = text.render(report_of(result))
+    assert "; BASE's runs 100.00 to 102.00 ms; NEW's runs 103.00 to 105.00 ms" in " ".join(said.split())
+    # 3 runs a side, each 1 ms from the next: a deviation of 1 ms, and 4 degrees of freedom
+    assert result.whole.base_high - result.whole.base == pytest.approx(2.776 / 3**0.5, rel=1e-3)
 
 
 def test_where_a_run_changed_within_itself_is_said(tmp_path) -> None:
@@ -123,12 +155,12 @@ def test_each_answer_of_the_gate_is_said(tmp_path) -> None:
         f"{reaches}if the change is as large as it seems, {both}"
     )
     assert said(Gate(0.07, "undecided", Needed(None, None))) == (
-        f"{reaches}not even 100 runs a side would tell this change from the limit;"
-        " 3 runs a side, in turns on a quiet host, narrow the interval"
+        f"{reaches}with this noise not even 100 runs a side would tell the change from the limit;"
+        " 3 runs a side, in turns on a quiet host, would show the true noise"
     )
     (run,) = sample(tmp_path).base_runs
     assert said(Gate(0.07, "undecided", Needed(None, None)), base_runs=[run] * 3, new_runs=[run] * 3) == (
-        f"{reaches}not even 100 runs a side would tell this change from the limit"
+        f"{reaches}with this noise not even 100 runs a side would tell the change from the limit"
     )
     assert said(Gate(0.07, "undecided"), same_run="20240129_103000") == (
         "UNDECIDED: a run compared with itself shows nothing; name two runs"

@@ -57,12 +57,14 @@ def test_a_host_that_was_busy_is_said(tmp_path) -> None:
         extra=lambda n: {"data_loading_ns": 300 * MS},
         host=lambda n: {"cores": 2, "run_delay_ns": 300 * MS * n},
     )
-    paths = tmp_path / "a", tmp_path / "b"
+    paths = tmp_path / "a", tmp_path / "b", tmp_path / "c"
     for path in paths:
         path.mkdir()
-    base, new = map(synthetic.write, (Plan(), busy), paths)
+    base, new, again = map(synthetic.write, (Plan(), busy, Plan(facts={"pid": 7})), paths)
     (said,) = compare([base], [new], CompareOptions()).remarks
     assert said.startswith("NEW was disturbed: the host is short of CPU: the training thread waits ")
+    (said,) = compare([again], [base, new], CompareOptions()).remarks
+    assert said.startswith("NEW's run 2 was disturbed: ")
 
 
 def test_twice_the_devices_and_tokens_for_the_same_time_is_no_difference(tmp_path) -> None:

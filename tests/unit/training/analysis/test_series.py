@@ -102,7 +102,7 @@ def test_goodput_is_a_bar() -> None:
         ("start-up", 20.0, "orange"),
         ("productive", 60.0, "green"),
     ]
-    assert [part.label for part in parts if part.value is None] == ["data stall"]
+    assert [part.label for part in parts if part.value is None] == ["data (rank 0)"]
 
 
 def test_panels_without_figures_are_named_with_the_reason() -> None:

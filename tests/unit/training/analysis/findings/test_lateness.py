@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from tests.unit.training.analysis.findings.planted import PLANTED, findings_of, 
 
 def test_a_straggler_has_place_phase_and_cause(tmp_path: Path) -> None:
     (found,) = findings_of(PLANTED["straggler"][0], tmp_path)
-    assert found.title == "Rank 5 on node4 makes the others wait 199.0 ms in 200 of 599 steps, in forward"
+    assert found.title.startswith("Rank 5 on node4 makes the others wait 199.0 ms each")
+    assert found.title.endswith(" in 200 of 599 steps, in forward")
     (evidence,) = found.evidence
     assert evidence.figure.endswith("a step; 199.0 ms longer than the others, last in 200 of 599 steps)")
     assert (found.ranks, found.first_iteration, found.iteration) == ([5], 301, 500)
@@ -35,7 +37,7 @@ def test_a_rank_that_is_late_every_seventh_step_is_one_finding(tmp_path: Path) -
     assert (found.name, found.pattern, found.ranks) == ("straggler", "periodic", [1])
     assert found.cost_s == pytest.approx(85 * 0.25, rel=0.05)
     assert found.causes == ["code that runs in these steps only"]
-    assert found.changes[0].flags == ["--perf-profile-steps 7", "--perf-profile-ranks 1"]
+    assert found.changes[0].flags == ["--perf-profile-steps 7-8", "--perf-profile-ranks 1"]
 
 
 def test_and_what_it_takes_of_the_start_is_no_slow_start(tmp_path: Path) -> None:
@@ -47,6 +49,15 @@ def test_and_what_it_takes_of_the_start_is_no_slow_start(tmp_path: Path) -> None
         steps=90,
     )
     assert [found.name for found in findings_of(plan, tmp_path)] == ["straggler"]
+
+
+def test_a_stretch_later_on_takes_nothing_of_a_slow_start(tmp_path: Path) -> None:
+    """A rank is late in the steps 301 to 500: the first ones are slow of themselves."""
+    plan = PLANTED["straggler"][0]
+    start = replace(plan, extra=lambda n: plan.extra(n) | when(n < 100, other_ns=900 * MS))
+    costs = {found.name: found.cost_s for found in findings_of(start, tmp_path)}
+    # The usual step is that of the second half, which is 0.2 s longer by the late rank.
+    assert costs["slow_start"] == pytest.approx(98 * (0.9 - 0.2), rel=0.02)
 
 
 def test_what_a_straggler_makes_others_wait_is_no_communication(tmp_path: Path) -> None:
