@@ -58,7 +58,10 @@ def as_it_stands(place: Place, command: str, shows: str, *codes: int) -> Step:
     return Step(command, place, (Typed(command, shows, codes or (0,)),))
 
 
-TRAIN = f"{shlex.quote(str(fs.train_gpt()))} {shlex.join(fs.TINY)} --train-iters 30 --perf-log-interval 5"
+ITERATIONS = 60  # a slow start may take half of them, and `compare` asks for 16 others
+LAST, ALL = f"iteration       {ITERATIONS}/", f"{ITERATIONS} (1 to {ITERATIONS}) of {ITERATIONS}"
+OPTIONS = f"--train-iters {ITERATIONS} --perf-log-interval 5"
+TRAIN = f"{shlex.quote(str(fs.train_gpt()))} {shlex.join(fs.TINY)} {OPTIONS}"
 TORCHRUN = f"torchrun --nproc_per_node=2 --master_port={fs.free_port()}"
 RUN = "logs/perf_monitor"  # of the first training
 AGAIN = "enabled"  # of the second one, which is the same
@@ -77,14 +80,22 @@ LAUNCH = Step(
     "torchrun --nproc_per_node=8 -m flagscale_perf.launch flagscale/train/megatron/train_gpt.py ..."
     " --enable-perf-monitor",
     Place.HOST,
-    (Typed(f"{TORCHRUN} -m flagscale_perf.launch {TRAIN} --enable-perf-monitor", "iteration       30/"),),
+    (
+        Typed(
+            f"{TORCHRUN} -m flagscale_perf.launch {TRAIN} --enable-perf-monitor",
+            f"iteration       {ITERATIONS}/",
+        ),
+    ),
 )
 ENABLE = Step(
     "flagscale-perf enable",
     Place.HOST,
     (
         Typed("flagscale-perf enable", "enabled: "),
-        Typed(f"{TORCHRUN} {TRAIN} --enable-perf-monitor --perf-log-dir {AGAIN}", "iteration       30/"),
+        Typed(
+            f"{TORCHRUN} {TRAIN} --enable-perf-monitor --perf-log-dir {AGAIN}",
+            f"iteration       {ITERATIONS}/",
+        ),
     ),
 )
 DEMO = Step("make demo", Place.HOST, (Typed("python run.py train.model.train_iters=12", "exit status 0"),))
@@ -112,7 +123,11 @@ WHEEL_STEPS = (
         Place.WHEEL,
         (Typed(f"flagscale-perf watch {RUN}", "COMPLETED", is_left=True),),
     ),
-    as_it_stands(Place.WHEEL, f"flagscale-perf report {RUN}", "iterations        30 (1 to 30) of 30"),
+    as_it_stands(
+        Place.WHEEL,
+        f"flagscale-perf report {RUN}",
+        f"iterations        {ITERATIONS} (1 to {ITERATIONS}) of {ITERATIONS}",
+    ),
     Step(
         f"flagscale-perf report {RUN} --format html -o report.html",
         Place.WHEEL,
