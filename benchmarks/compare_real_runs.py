@@ -102,8 +102,10 @@ def _rate(pairs: Sequence[tuple[Sequence[Path], Sequence[Path]]], options: Compa
     found = [compare(base, new, options) for base, new in pairs]
     different = sum(one.whole.verdict != UNDECIDED for one in found)
     named = sum(any(row.verdict != UNDECIDED for row in one.phases) for one in found)
-    backward_first = sum(one.culprits[:1] == ["backward"] for one in found)
-    return Rate(len(found), different, named, backward_first, median([one.smallest_visible for one in found]))
+    slower = [one for one in found if (one.whole.change or 0.0) > 0]
+    backward_first = sum(one.culprits[:1] == ["backward"] for one in slower)
+    visible = median([((one.whole.share_high or 0.0) - (one.whole.share_low or 0.0)) / 2 for one in found])
+    return Rate(len(found), different, named, backward_first, visible)
 
 
 def _train_all(directory: Path, rounds: int) -> Runs:
