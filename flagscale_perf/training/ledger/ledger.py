@@ -31,7 +31,8 @@ from flagscale_perf.training.phases import PHASES, TABLE, Kind
 from flagscale_perf.training.rank_records import CutsRecord
 from flagscale_perf.training.sample import Step as CommonStep
 
-MEASURED, SHARED, UNDECIDED, OFF_PATH = "measured", "shared", "undecided", "off the critical path"
+MEASURED, SHARED, UNDECIDED = "measured", "shared", "undecided"
+BY_PATH, OFF_PATH = "by the critical path", "off the critical path"
 SHARED_BELOW = 0.5  # of its lateness is what a unit gains alone: others are as late
 BLOCK = 5  # steps; what lies further apart is taken to be independent
 DEVIATIONS = 2
@@ -52,10 +53,10 @@ class LateRow:
         last_in: in how many of all steps others waited for it because of this.
         cost_ns: what all late units together cost, its part of it.
         alone_ns: by how much sooner the steps would end if this one alone were not late.
-        least_ns, most_ns: of the cost, by how it differs from step to step.
+        least_ns, most_ns: of the price, by how it differs from step to step.
         label: "measured"; "shared": another unit is as late, and only both together gain; "undecided": the
-            phase may hold waiting, or the unit has several ranks; "off the critical path": the critical
-            path of captured steps has less than half of it.
+            phase may hold waiting, or the unit has several ranks; "by the critical path": what it gains alone
+            is known from captured steps of the whole pipeline; "off the critical path": that is nothing.
     """
 
     ranks: tuple[int, ...]
@@ -72,6 +73,13 @@ class LateRow:
     least_ns: int
     most_ns: int
     label: str
+
+    @property
+    def price_ns(self) -> int:
+        """What the job gains without it. The cost is what the stage waits: more, where others of a pipeline
+        would hold the step up as well.
+        """
+        return self.alone_ns if self.label in (BY_PATH, OFF_PATH) else self.cost_ns
 
 
 class Wait(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from flagscale_perf.analysis.rules import Change, Finding
@@ -9,11 +10,18 @@ from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.units import duration, number, numbered
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
 from flagscale_perf.training.analysis.findings.places import named
-from flagscale_perf.training.ledger.ledger import OFF_PATH, SHARED, UNDECIDED, LateRow, Ledger
+from flagscale_perf.training.ledger.ledger import BY_PATH, OFF_PATH, SHARED, UNDECIDED, LateRow, Ledger
+from flagscale_perf.training.ledger.walk import is_judged
+from flagscale_perf.training.phases import ONE_F_ONE_B
 
 _UNDECIDED = Change(
     ["--perf-profile-steps"],
     "take some steps of these ranks apart: it decides whether this is work or waiting, and whose",
+)
+_HIDDEN = Change(
+    ["--perf-capture-steps 20"],
+    "capture some steps: other stages may hold a step up as long, and captured steps show what the whole job"
+    " would gain",
 )
 
 
@@ -25,7 +33,7 @@ def late_finding(
     """
     if row.label == OFF_PATH:
         return None
-    share = ledger.share(row.cost_ns)
+    share = ledger.share(row.price_ns)
     if not this.exceeds(share - case.host_share(() if case.is_on_one_host() else row.ranks), limit):
         return None
     evidence = [this.broke(f"what it costs ({_figures(ledger, row)})", share, limit)]
@@ -39,8 +47,17 @@ def late_finding(
         phase=row.phase,
         pattern=row.pattern,
         causes=[*dict.fromkeys(causes), *found.causes],
-        changes=[_UNDECIDED, *found.changes] if row.label == UNDECIDED else found.changes,
+        changes=[*_deciding(case, row), *found.changes],
     )
+
+
+def _deciding(case: TrainingCase, row: LateRow) -> Iterator[Change]:
+    """What would tell more of its cause, or of its price."""
+    if row.label == UNDECIDED:
+        yield _UNDECIDED
+    in_walked = case.facts.pipeline_schedule == ONE_F_ONE_B and case.is_on_one_host()
+    if in_walked and is_judged(row):
+        yield _HIDDEN
 
 
 def _title(case: TrainingCase, ledger: Ledger, row: LateRow) -> str:
@@ -57,7 +74,7 @@ def _title(case: TrainingCase, ledger: Ledger, row: LateRow) -> str:
         costs = _ms(row.cost_ns / row.steps / NS_PER_MS)
         steps = f"{row.steps} of {ledger.steps} steps{rhythm}"
         return f"{makes} {costs} ms each in {steps}, in {named(row.phase)}"
-    costs, step = _ms(ledger.step_ms(row.cost_ns)), _ms(ledger.step_ms(ledger.total_ns))
+    costs, step = _ms(ledger.step_ms(row.price_ns)), _ms(ledger.step_ms(ledger.total_ns))
     where = f"in {named(row.phase)}{_when(row)}"
     return f"{makes} {costs} ms of each step of {step} ms, {where}"
 
@@ -67,6 +84,9 @@ def _figures(ledger: Ledger, row: LateRow) -> str:
     between = f"{_ms(ledger.step_ms(row.least_ns))} to {_ms(ledger.step_ms(row.most_ns))} ms a step"
     longer = f"{_ms(row.usual_ns / NS_PER_MS)} ms longer than the others"
     figures = f"{between}; {longer}, last in {row.last_in} of {ledger.steps} steps"
+    if row.label == BY_PATH:
+        waits = _ms(ledger.step_ms(row.cost_ns))
+        return f"{figures}; its stage waits {waits} ms, of which the other stages hide the rest"
     if row.label != SHARED:
         return figures
     alone, together = _ms(ledger.step_ms(row.alone_ns)), _ms(ledger.step_ms(ledger.late_ns))

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.training.records import CaptureRecord
 from tests.fakes import MS
+from tests.pipelines import Schedule
 from tests.synthetic import Plan, cuts_records, node_record, ranks_record
 from tests.unit.training.analysis.findings.planted import PLANTED, findings_of, when
 
@@ -77,3 +79,38 @@ def test_two_ranks_late_at_once_say_what_one_alone_gains(tmp_path: Path) -> None
     assert sum(each.cost_share or 0 for each in found) == pytest.approx(0.1 / 1.1, rel=0.05)
     assert all("without it alone a step gains" in each.evidence[0].figure for each in found)
     assert all("without all late ranks" in each.evidence[0].figure for each in found)
+
+
+LATE_IN_PIPELINE = Plan(
+    facts={"pipeline_parallel": 2, "pipeline_schedule": "1f1b", "data_parallel": 4, "world_size": 8},
+    extra=lambda n: {"exposed_grad_comm_ns": 100 * MS},
+    also=[
+        node_record(stages=[0] * 4 + [1] * 4),
+        ranks_record(600),
+        *cuts_records(lambda rank, step: when(rank == 1, forward_ns=100 * MS)),
+    ],
+)
+
+
+def test_what_a_late_rank_of_a_pipeline_costs_is_what_captured_steps_gain_without_it(tmp_path: Path) -> None:
+    """Rank 1 is 100 ms late, for which its stage waits. Other stages hold the step up as well."""
+    schedule = Schedule(2, 4, batches=4, seed=1, least_ms=100, heavy=1, steps=6)
+    even_ns = schedule.run()[1]
+    for rank, phase, step, batch in list(schedule.times):
+        if (rank, phase) == (1, "forward"):
+            schedule.times[rank, phase, step, batch] += 25 * MS  # in each of four micro-batches
+    captured, late_ns = schedule.run()
+    gain_ms = (late_ns - even_ns) / 5 / MS
+    also = [*LATE_IN_PIPELINE.also, CaptureRecord(7, 12, []), *captured]
+    (found,) = findings_of(replace(LATE_IN_PIPELINE, also=also), tmp_path)
+    assert 5 < gain_ms < 80, "a part of it is hidden"
+    step_ms = 1102
+    assert found.gain == pytest.approx(gain_ms / (step_ms - gain_ms), rel=0.05)
+    assert "its stage waits 99.0 ms, of which the other stages hide the rest" in found.evidence[0].figure
+    assert not any("--perf-capture-steps" in flag for change in found.changes for flag in change.flags)
+
+
+def test_in_a_pipeline_without_captured_steps_they_are_what_would_tell(tmp_path: Path) -> None:
+    (found,) = findings_of(LATE_IN_PIPELINE, tmp_path)
+    assert found.gain == pytest.approx(0.1, rel=0.05)
+    assert found.changes[0].flags == ["--perf-capture-steps 20"]

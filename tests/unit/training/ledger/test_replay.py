@@ -1,0 +1,67 @@
+"""A replayed step, against the same schedule simulated without the lateness."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from statistics import median
+
+import pytest
+
+from flagscale_perf.training.ledger.lanes import Lane, Lanes
+from flagscale_perf.training.ledger.replay import Replay
+from flagscale_perf.training.phases import PHASES
+from tests.pipelines import WORK, Schedule
+
+
+def replay_of(schedule: Schedule) -> tuple[Replay, int]:
+    """Of its second step, and how long that is."""
+    captured, step_ns = schedule.run()
+    ranks = schedule.stages * schedule.replicas
+    by_rank = [[step for step in captured if step.rank == rank] for rank in range(ranks)]
+    lanes = {rank: Lane(*steps) for rank, steps in enumerate(by_rank)}
+    return Replay(Lanes(lanes, {rank: rank // schedule.replicas for rank in range(ranks)})), step_ns
+
+
+def even(schedule: Schedule, late: int, phase: str) -> None:
+    """The rank takes as long there as the others of its stage."""
+    first = late // schedule.replicas * schedule.replicas
+    others = [rank for rank in range(first, first + schedule.replicas) if rank != late]
+    for rank, name, step, batch in list(schedule.times):
+        if (rank, name, step) == (late, phase, 1):
+            times = [schedule.times[other, name, step, batch] for other in others]
+            schedule.times[rank, name, step, batch] = int(median(times))
+
+
+@pytest.mark.parametrize("has_room", [True, False], ids=["sent-at-once", "sent-when-received"])
+@pytest.mark.parametrize("phase", WORK)
+@pytest.mark.parametrize("seed", range(20))
+def test_the_gain_is_that_of_the_schedule_without_the_lateness(seed: int, phase: str, has_room: bool) -> None:
+    """To the nanosecond, whether a rank is on the critical path, beside it, or on it for a part."""
+    schedule = Schedule(2 + seed % 3, 2 + seed % 2, batches=3 + seed % 6, seed=seed, has_room=has_room)
+    replay, step_ns = replay_of(schedule)
+    late = random.Random(seed).randrange(schedule.stages * schedule.replicas)
+    even(schedule, late, phase)
+    assert replay.gain_ns((late,), PHASES.index(phase)) == step_ns - schedule.run()[1]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_ends_of_collectives_that_are_some_microseconds_apart(seed: int) -> None:
+    schedule = Schedule(4, 3, batches=8, seed=seed, least_ms=95, heavy=seed % 5)
+    even_ns, late = schedule.run()[1], random.Random(seed).randrange(12)
+    for (rank, phase, step, batch), dur_ns in schedule.times.items():
+        if (rank, phase) == (late, "backward"):
+            schedule.times[rank, phase, step, batch] = dur_ns * 4 // 3
+    schedule.jitter_ns = 600_000
+    replay, step_ns = replay_of(schedule)
+    gain_ns = replay.gain_ns((late,), PHASES.index("backward"))
+    assert gain_ns == pytest.approx(step_ns - even_ns, abs=0.02 * step_ns)
+
+
+def test_a_message_that_comes_before_it_is_made_is_no_step() -> None:
+    """As where the clocks of two ranks differ."""
+    captured, _ = Schedule(2, 1, batches=3, seed=1).run()
+    later = [replace(step, start_ns=step.start_ns + 10**10 * (step.rank == 0)) for step in captured]
+    lanes = {rank: Lane(*(step for step in later if step.rank == rank)) for rank in range(2)}
+    with pytest.raises(ValueError, match="ends before what it is for"):
+        Replay(Lanes(lanes, {0: 0, 1: 1}))
