@@ -169,9 +169,10 @@ def main() -> None:
 
 def pipelines(seed: int, count: int) -> None:
     """A row for each: the delay, whether a stage is heavier, its true cost, what is said, and how much of the
-    work of each rank is on the critical path.
+    work of each rank is on the critical path. Then how often the price is right, where nothing said is none.
     """
     draw = random.Random(seed)
+    right: Counter[bool] = Counter()
     print(f"{'planted':52} {'true':>18}  {'first of a rank or stage':60} on the path, by rank")
     for number in range(count):
         stages, phase = (2, 2, 4)[number % 3], ("forward", "backward")[number // 3 % 2]
@@ -191,6 +192,11 @@ def pipelines(seed: int, count: int) -> None:
         )
         path = ", ".join(f"{each}: {100 * part:.0f} %" for each, part in sorted(outcome.path.items()))
         print(f"{planted:52} {true:>18}  {said:60} {path}", flush=True)
+        limit_ms = _limit_ms(outcome)
+        if stages < 4 and 2 * outcome.spread_ms <= limit_ms:  # a rank of four stages has no peers
+            prices = [_as_said(each, outcome.step_ms).cost_ms for each in named if each.ranks == [rank]]
+            right[abs((prices[0] or 0.0 if prices else 0.0) - outcome.true_ms) <= limit_ms] += 1
+    print(f"\nprices of ranks with peers, to 20 % or 2 % of a step: {right[True]} of {right.total()}\n")
 
 
 def drawn(seed: int, count: int) -> list[Plant]:
@@ -315,7 +321,7 @@ def judge(plant: Plant, outcome: Outcome, right: Counter[str]) -> None:
         rank = said.rank == (None if is_inside else plant.rank) and said != NOTHING
         return rank, rank and said.phase == plant.phase
 
-    limit_ms = max(NEAR * abs(outcome.true_ms), NEAR_OF_STEP * outcome.step_ms)
+    limit_ms = _limit_ms(outcome)
     is_known = 2 * outcome.spread_ms <= limit_ms
 
     def near(cost_ms: float | None) -> bool:
@@ -336,6 +342,11 @@ def judge(plant: Plant, outcome: Outcome, right: Counter[str]) -> None:
         right[f"{who}: cost to 20 % or 2 % of a step"] += any(
             names(each)[0] and near(each.cost_ms) for each in said[:2]
         )
+
+
+def _limit_ms(outcome: Outcome) -> float:
+    """How near a price has to come."""
+    return max(NEAR * abs(outcome.true_ms), NEAR_OF_STEP * outcome.step_ms)
 
 
 def _as_said(found: Finding, step_ms: float) -> Said:
