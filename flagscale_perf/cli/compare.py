@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
 
 from flagscale_perf.analysis.compare.compare import (
@@ -46,6 +46,7 @@ class CompareCommand(Command):
         a_run = "a --perf-log-dir (its newest session) or one perf_records_*.jsonl"
         add("base", type=Path, metavar="BASE", help=f"the run to compare with: {a_run}")
         add("new", type=Path, metavar="NEW", help="the run in question")
+        add("further", type=Path, nargs="*", help=SUPPRESS)  # what a shell makes of BASE/* NEW/*
         for side in ("base", "new"):
             add(
                 f"--more-{side}",
@@ -99,6 +100,11 @@ class CompareCommand(Command):
 
     def run(self, args: Namespace) -> int:
         """Prints or writes it. Raises PerfError where there is nothing to compare."""
+        if args.further:
+            raise PerfError(
+                f"{2 + len(args.further)} runs, where BASE and NEW are one each; further ones go behind "
+                "--more-base and --more-new"
+            )
         if args.undecided and args.fail_if_slower is None:
             raise PerfError(f"--undecided {args.undecided} answers --fail-if-slower; add one such as 3%")
         chosen = format_of(args, FORMATS, "comparison")

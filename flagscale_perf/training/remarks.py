@@ -71,7 +71,8 @@ class Watch:
         if was_slow or not self._is_slow or not caps:
             return []
         steps = stretch("step", interval.first_iteration, interval.iteration)
-        return [Remark("slow", f"{steps} {round((slower - 1) * 100)} % slower: rank 0, {capped_by(caps)}")]
+        percent = round((slower - 1) * 100)
+        return [Remark("slow", f"{steps} took {percent} % longer: rank 0, {capped_by(caps)}")]
 
     def _forecast(self, interval: IntervalRecord) -> list[Remark]:
         left = None if self._has_forecast else self._memory.steps_left()

@@ -182,7 +182,7 @@ class RunFold:
         summary = self.summary(state)
         rated, since = self._totals.rated, summary.settled.first_iteration or 0
         ledgers, path = self._ledgers.result(since), self._walk.result()
-        ledgers = ledgers if path is None else list(map(path.price, ledgers))
+        ledgers = list(map(self._walk.price, ledgers))
         tables = list(map(table_of, ledgers))
         report = TrainingReport(
             overview=overview_of(summary, self._at(self._header.start_wall_ns), self._totals.ranks.nodes()),

@@ -223,7 +223,8 @@ class LiveRun:
         )
         edges = [found.first_iteration, found.iteration]
         numbers = [str(entry * found.ranks_per_entry) for entry in range(count)]
-        silent = f"silent: {found.silent_count} ranks, {ranges(found.silent, found.silent_count)}"
+        count_words = "rank" if found.silent_count == 1 else f"{found.silent_count} ranks,"
+        silent = f"silent: {count_words} {ranges(found.silent, found.silent_count)}"
         return [
             HeatMap("ranks", "", "rank", numbers, "iteration", None, edges, [layer]),
             *([Note(silent, "warn")] if found.silent_count else []),

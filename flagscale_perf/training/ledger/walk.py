@@ -6,9 +6,10 @@ a collective, or the neighbour that had worked until then. docs/formulas.md, "Th
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, stdev
 from typing import NamedTuple
@@ -25,9 +26,11 @@ from flagscale_perf.training.records import CapturedRecord, CaptureRecord
 
 MAX_STEPS, MAX_RANKS = 16, 256  # a window may have more steps, a job more ranks
 LEAST_STEPS = 3  # of which the interval of a gain is known
+MAX_SPANS = 400_000  # to replay: some seconds; of larger jobs fewer steps
 JUDGED = ("data_loading", "forward", "backward")  # of other phases the path is not known well enough
 
 Entry = tuple[int | None, int]  # a rank, None for an exchange or a message; and a phase
+_Late = tuple[tuple[int, ...], int]  # a unit's ranks and a phase
 
 
 class PathTimes(NamedTuple):
@@ -38,14 +41,12 @@ class PathTimes(NamedTuple):
         stages: each rank's place in the pipeline.
         on_ns: on the path; adds up to the time from the end of one step to that of the next.
         own_ns: all that each rank does in these steps, waits left out.
-        replays: of these steps, those whose marks do not contradict one another.
     """
 
     steps: int
     stages: Mapping[int, int]
     on_ns: Counter[Entry]
     own_ns: Counter[Entry]
-    replays: list[Replay]
 
     @property
     def total_ns(self) -> int:
@@ -59,29 +60,24 @@ class PathTimes(NamedTuple):
         )
         return on_ns / max(1, own_ns)
 
-    def price(self, ledger: Ledger) -> Ledger:
-        """The ledger of a stage, in which those units are priced by what the whole job gains without their
-        lateness.
-        """
-        return replace(ledger, late=[self._priced(row, ledger.steps) for row in ledger.late])
-
-    def _priced(self, row: LateRow, steps: int) -> LateRow:
-        if not is_judged(row) or len(self.replays) < LEAST_STEPS:
-            return row
-        gains_ns = [each.gain_ns(row.ranks, PHASES.index(row.phase)) for each in self.replays]
-        gain_ns, either_ns = fmean(gains_ns), DEVIATIONS * stdev(gains_ns) / math.sqrt(len(gains_ns))
-        return replace(
-            row,
-            alone_ns=max(0, round(steps * gain_ns)),
-            least_ns=max(0, round(steps * (gain_ns - either_ns))),
-            most_ns=max(0, round(steps * (gain_ns + either_ns))),
-            label=BY_PATH if gain_ns > either_ns else OFF_PATH,
-        )
-
 
 def is_judged(row: LateRow) -> bool:
     """Whether captured steps tell what its lateness costs."""
     return row.pattern == "constant" and row.label == MEASURED and row.phase in JUDGED
+
+
+def priced(row: LateRow, steps: int, gains_ns: Sequence[int]) -> LateRow:
+    """The row of a ledger of so many steps, priced by what replayed steps gain without its lateness."""
+    if len(gains_ns) < LEAST_STEPS:
+        return row
+    gain_ns, either_ns = fmean(gains_ns), DEVIATIONS * stdev(gains_ns) / math.sqrt(len(gains_ns))
+    return replace(
+        row,
+        alone_ns=max(0, round(steps * gain_ns)),
+        least_ns=max(0, round(steps * (gain_ns - either_ns))),
+        most_ns=max(0, round(steps * (gain_ns + either_ns))),
+        label=BY_PATH if gain_ns > either_ns else OFF_PATH,
+    )
 
 
 class WalkFold:
@@ -97,6 +93,8 @@ class WalkFold:
         self._hosts: set[str] = set()
         self._kept: dict[int, dict[int, CapturedRecord]] = {}  # by iteration and rank
         self._path: PathTimes | None = None
+        self._walked: list[CapturedRecord] = []
+        self._gains_ns: dict[_Late, list[int]] = {}  # of the walked steps
         self._is_due = False  # a live report asks often, and walks only through what is new
 
     def node(self, record: NodeRecord) -> None:
@@ -125,18 +123,35 @@ class WalkFold:
         is_whole = len(self._stages) == self._ranks and widths.keys() == set(self._pipeline)
         if self._is_due and is_whole and len(self._hosts) == len(set(widths.values())) == 1:
             self._is_due = False
-            paths = paths_of([each for kept in self._kept.values() for each in kept.values()], self._stages)
-            self._path = _together(paths) if paths else self._path
+            steps = [each for kept in self._kept.values() for each in kept.values()]
+            if paths := paths_of(steps, self._stages):
+                self._path, self._walked, self._gains_ns = _together(paths), steps, {}
         return self._path
+
+    def price(self, ledger: Ledger) -> Ledger:
+        """The ledger of a stage with prices by what the whole job gains without a unit's lateness, where
+        captured steps tell that.
+        """
+        judged = {(row.ranks, PHASES.index(row.phase)) for row in ledger.late if is_judged(row)}
+        if self._path is None or not judged:
+            return ledger
+        if new := judged - self._gains_ns.keys():
+            self._gains_ns |= gains_of(self._walked, self._stages, new)
+        late = [
+            priced(row, ledger.steps, self._gains_ns[row.ranks, PHASES.index(row.phase)])
+            if is_judged(row)
+            else row
+            for row in ledger.late
+        ]
+        return replace(ledger, late=late)
 
 
 def _together(paths: Sequence[PathTimes]) -> PathTimes:
     """All of them added up."""
-    whole = PathTimes(len(paths), paths[0].stages, Counter(), Counter(), [])
+    whole = PathTimes(len(paths), paths[0].stages, Counter(), Counter())
     for path in paths:
         whole.on_ns.update(path.on_ns)
         whole.own_ns.update(path.own_ns)
-        whole.replays.extend(path.replays)
     return whole
 
 
@@ -144,18 +159,39 @@ def paths_of(steps: Iterable[CapturedRecord], stages: Mapping[int, int]) -> list
     """Of each captured step whose predecessor is captured, too, on every rank of `stages`. All ranks' times
     are of one clock.
     """
+    found = [_Walk(lanes).path() for lanes in _lanes_of(steps, stages)]
+    return [path for path in found if path is not None]
+
+
+def gains_of(
+    steps: Iterable[CapturedRecord], stages: Mapping[int, int], late: Iterable[_Late]
+) -> dict[_Late, list[int]]:
+    """What each of those steps gains without a unit's lateness in a phase; those left out whose marks
+    contradict one another, and of a large job those that would take long.
+    """
+    gains_ns: dict[_Late, list[int]] = {each: [] for each in late}
+    spans = 0
+    for number, lanes in enumerate(_lanes_of(steps, stages)):
+        spans += sum(len(lane.every) for lane in lanes.of.values())
+        if number >= LEAST_STEPS and spans > MAX_SPANS:
+            break
+        with contextlib.suppress(ValueError):
+            replay = Replay(lanes)
+            for (ranks, phase), found in gains_ns.items():
+                found.append(replay.gain_ns(ranks, phase))
+    return gains_ns
+
+
+def _lanes_of(steps: Iterable[CapturedRecord], stages: Mapping[int, int]) -> Iterator[Lanes]:
     by_step: dict[int, dict[int, CapturedRecord]] = defaultdict(dict)
     for step in steps:
         by_step[step.iteration][step.rank] = step
-    found = []
     for iteration in sorted(by_step):
         before, these = by_step.get(iteration - 1, {}), by_step[iteration]
         if stages and before.keys() >= stages.keys() <= these.keys():
             lanes = {rank: Lane(before[rank], these[rank]) for rank in stages}
-            is_timed = all(lane.is_timed for lane in lanes.values())
-            path = _Walk(Lanes(lanes, stages)).path() if is_timed else None
-            found += [] if path is None else [path]
-    return found
+            if all(lane.is_timed for lane in lanes.values()):
+                yield Lanes(lanes, stages)
 
 
 class _Walk:
@@ -186,11 +222,7 @@ class _Walk:
             for span in lane.spans:
                 if span.phase not in WAITING and span.start_ns >= lane.begin_ns:
                     own_ns[rank, span.phase] += span.dur_ns
-        try:
-            replays = [Replay(self._lanes)]
-        except ValueError:
-            replays = []
-        return PathTimes(1, self._lanes.stages, on_ns, own_ns, replays)
+        return PathTimes(1, self._lanes.stages, on_ns, own_ns)
 
     def _before(self, rank: int, span: Span, time_ns: int) -> tuple[int, int]:
         """Until when, and at which rank, the path runs before this span that it leaves then."""

@@ -183,7 +183,7 @@ def straggler_text(straggler: StragglerRecord) -> str:
     cause = f", {straggler.cause}" if straggler.cause else ""
     who = f"{ranks} ({straggler.hostname}, {straggler.device})"
     longer = f"{'takes' if one else 'take'} {excess} longer in {phase} than {'its' if one else 'their'} peers"
-    return f"{steps} {slower} % slower: {who} {longer}{cause}"
+    return f"{steps} took {slower} % longer: {who} {longer}{cause}"
 
 
 def _ms(dur_ns: int) -> str:

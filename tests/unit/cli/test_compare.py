@@ -93,6 +93,14 @@ def test_a_warmup_that_is_none_is_refused(runs, capsys) -> None:
     assert "'-1' is not a whole number, 0 or more" in capsys.readouterr().err
 
 
+def test_what_a_shell_makes_of_two_directories_of_runs_is_named(runs, capsys) -> None:
+    assert main(["compare", *runs, *runs]) == 2
+    assert (
+        "4 runs, where BASE and NEW are one each; further ones go behind --more-base"
+        in capsys.readouterr().err
+    )
+
+
 def test_where_nothing_can_be_compared_it_says_so(runs, tmp_path, capsys) -> None:
     assert main(["compare", runs[0], str(tmp_path / "absent")]) == 2
     assert main(["compare", *runs, "--warmup", "50"]) == 2

@@ -53,7 +53,9 @@ def troubled_run() -> LiveRun:
         )
     )
     run.add(
-        make_event("slow", at_ns=2 * SECOND, text="steps 11 to 20 18 % slower: rank 0, clock capped by power")
+        make_event(
+            "slow", at_ns=2 * SECOND, text="steps 11 to 20 took 18 % longer: rank 0, clock capped by power"
+        )
     )
     run.add(make_event("failure", at_ns=3 * SECOND, text=f"summary: {HOSTILE}"))
     return run

@@ -26,19 +26,19 @@ def slow(iteration, **fields):
 
 def test_a_slow_interval_with_capped_clocks_is_told() -> None:
     assert remarks_of([*usual(), slow(60)]) == [
-        ("slow", "steps 51 to 60 18 % slower: rank 0, clock capped by power")
+        ("slow", "steps 51 to 60 took 18 % longer: rank 0, clock capped by power")
     ]
     one = slow(
         4120, first_iteration=4120, iteration_ns=118 * MS, steps=1, throttle="idle, power, temperature"
     )
     assert remarks_of([*usual(), one]) == [
-        ("slow", "step 4120 18 % slower: rank 0, clock capped by power and temperature")
+        ("slow", "step 4120 took 18 % longer: rank 0, clock capped by power and temperature")
     ]
 
 
 def test_it_is_told_when_it_begins_and_again_when_it_comes_back() -> None:
     told = remarks_of([*usual(20), slow(210), slow(220), make_interval(230), slow(240)])
-    assert [text.split(" 18 %")[0] for _, text in told] == ["steps 201 to 210", "steps 231 to 240"]
+    assert [text.split(" took")[0] for _, text in told] == ["steps 201 to 210", "steps 231 to 240"]
 
 
 def test_neither_alone_is_worth_a_word() -> None:

@@ -60,7 +60,7 @@ def test_a_row_of_the_path_for_each_rank_the_most_first() -> None:
         {(1, FORWARD): 40 * MS, (1, BACKWARD): 100 * MS, (0, FORWARD): 40 * MS, (None, GRADS): 20 * MS}
     )
     own_ns = Counter({(rank, BACKWARD): 200 * MS for rank in (0, 1, 2)})
-    table = path_of(PathTimes(2, {0: 0, 1: 0, 2: 1}, on_ns, own_ns, []))
+    table = path_of(PathTimes(2, {0: 0, 1: 0, 2: 1}, on_ns, own_ns))
     assert (table.steps, table.step_ms) == (2, 100)
     assert [(row.rank, row.stage, row.phase, row.step_ms, row.of_own) for row in table.rows] == [
         (1, 0, "backward", 70, pytest.approx(0.7)),

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
 
 import pytest
 
+from flagscale_perf.training.ledger import walk
 from flagscale_perf.training.ledger.ledger import BY_PATH, MEASURED, OFF_PATH, LateRow, ledger_of
-from flagscale_perf.training.ledger.replay import Replay
-from flagscale_perf.training.ledger.walk import PathTimes, WalkFold, paths_of
+from flagscale_perf.training.ledger.walk import (
+    LEAST_STEPS,
+    WalkFold,
+    gains_of,
+    is_judged,
+    paths_of,
+    priced,
+)
 from flagscale_perf.training.phases import ONE_F_ONE_B, PHASES
 from flagscale_perf.training.rank_records import NodeRecord
 from flagscale_perf.training.records import CapturedRecord, CaptureRecord
@@ -88,28 +94,19 @@ def test_a_damaged_step_has_no_path(damage: dict) -> None:
     assert folded([*captured[:-1], replace(captured[-1], **damage)], [0, 1]).result() is None
 
 
-class Gains:
-    """In place of a replay, what one finds."""
-
-    def __init__(self, gain_ms: float) -> None:
-        self._gain_ms = gain_ms
-
-    def gain_ns(self, ranks: Collection[int], phase: int) -> int:
-        assert (tuple(ranks), phase) == ((1,), BACKWARD)
-        return round(self._gain_ms * MS)
-
-
-def priced(gains_ms: Sequence[float], tensor: int = 1) -> LateRow:
-    """The row of a rank that is 40 ms late in a stage of two."""
-    replays = cast(list[Replay], [Gains(gain_ms) for gain_ms in gains_ms])
-    path = PathTimes(len(gains_ms), {0: 0, 1: 0, 2: 1, 3: 1}, Counter(), Counter(), replays)
+def late_row() -> LateRow:
+    """Of a rank that is 40 ms late in a stage of two."""
     ledger = ledger_of(
         recorded(2, range(40), lambda rank, _, phase: 40 * MS * ((rank, phase) == (1, BACKWARD)))
     )
     assert ledger is not None
-    (row,) = path.price(ledger).late
-    assert row.cost_ns == 40 * 40 * MS, "what its stage waits stays as it is: the rows add up"
+    (row,) = ledger.late
+    assert is_judged(row)
     return row
+
+
+def row_with(gains_ms: Sequence[float]) -> LateRow:
+    return priced(late_row(), 40, [round(gain_ms * MS) for gain_ms in gains_ms])
 
 
 @pytest.mark.parametrize(
@@ -124,16 +121,39 @@ def priced(gains_ms: Sequence[float], tensor: int = 1) -> LateRow:
 def test_a_late_unit_of_a_pipeline_is_priced_by_what_the_job_gains(
     gains_ms: list[float], price_ms: float, label: str
 ) -> None:
-    row = priced(gains_ms)
+    row = row_with(gains_ms)
     assert (row.price_ns, row.label) == (price_ms * 40 * MS, label)
     assert row.least_ns <= row.price_ns <= row.most_ns
+    assert row.cost_ns == 40 * 40 * MS, "what its stage waits stays as it is: the rows add up"
 
 
 def test_the_interval_of_a_price_is_that_of_the_replayed_steps() -> None:
-    row = priced([10, 14, 10, 14])
+    row = row_with([10, 14, 10, 14])
     either_ms = 2 * statistics.stdev([10, 14, 10, 14]) / 2
     assert row.least_ns == pytest.approx(40 * (12 - either_ms) * MS)
     assert row.most_ns == pytest.approx(40 * (12 + either_ms) * MS)
+
+
+@pytest.mark.parametrize(("damaged", "steps"), [(False, 4), (True, 2)])
+def test_every_captured_step_is_replayed_but_those_that_contradict_themselves(
+    damaged: bool, steps: int
+) -> None:
+    """Rank 0's clock jumps by an hour in one step: this and the next one are out of joint."""
+    captured, _ = Schedule(2, 2, batches=4, seed=1, steps=5).run()
+    hour_ns = 3600 * 10**9
+    jumped = [
+        replace(step, start_ns=step.start_ns + hour_ns * (damaged and (step.rank, step.iteration) == (0, 9)))
+        for step in captured
+    ]
+    late = ((1,), PHASES.index("forward"))
+    assert len(gains_of(jumped, {0: 0, 1: 0, 2: 1, 3: 1}, {late})[late]) == steps
+
+
+def test_of_a_large_job_no_more_steps_are_replayed_than_an_interval_needs(monkeypatch) -> None:
+    monkeypatch.setattr(walk, "MAX_SPANS", 10)
+    captured, _ = Schedule(2, 2, batches=4, seed=1, steps=9).run()
+    late = ((1,), PHASES.index("forward"))
+    assert len(gains_of(captured, {0: 0, 1: 0, 2: 1, 3: 1}, {late})[late]) == LEAST_STEPS
 
 
 def test_a_window_without_a_path_leaves_the_one_before_it() -> None:

@@ -99,15 +99,15 @@ SLOW = StragglerRecord(
         (
             SLOW,
             (
-                "steps 41 to 55 9 % slower: rank 37 (host-5, NVIDIA H200) takes 31 ms longer in forward than "
-                "its peers, clock capped by power"
+                "steps 41 to 55 took 9 % longer: rank 37 (host-5, NVIDIA H200) takes 31 ms longer in forward "
+                "than its peers, clock capped by power"
             ),
         ),
         (
             replace(SLOW, ranks=[4, 5], excess_ns=int(2.5 * MS), iteration_ns=int(102.5 * MS), cause=None),
             (
-                "steps 41 to 55 2 % slower: ranks 4, 5 (host-5, NVIDIA H200) take 2.5 ms longer in forward "
-                "than their peers"
+                "steps 41 to 55 took 2 % longer: ranks 4, 5 (host-5, NVIDIA H200) take 2.5 ms longer in "
+                "forward than their peers"
             ),
         ),
     ],
