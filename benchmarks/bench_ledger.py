@@ -1,6 +1,6 @@
 """Who holds a step up and what it costs, said by the ledger, beside what was planted in real FlagScale runs.
 
-python benchmarks/bench_ledger.py [--seed N] [--runs N] [--controls N] [--pipelines N]
+python benchmarks/bench_ledger.py [--seed N] [--runs N] [--controls N] [--busy N] [--pipelines N]
 
 Each run trains a small model on 2 or 4 CPU ranks. A delay of a kind, a size and a rank that the seed draws is
 on in every step of the first half; in the second half it is switched on and off every five steps, and what a
@@ -18,6 +18,7 @@ import json
 import os
 import random
 import statistics
+import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
@@ -129,16 +130,29 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of ranks and order (default: 1)")
     parser.add_argument("--runs", type=int, default=30, help="with a delay (default: 30)")
     parser.add_argument("--controls", type=int, default=10, help="without one (default: 10)")
+    parser.add_argument(
+        "--busy", type=int, default=0, help="more without one, beside a process that never rests (default: 0)"
+    )
     parser.add_argument("--pipelines", type=int, default=0, help="with a delay in one (default: 0)")
     options = parser.parse_args()
     print(head("training"))
     if options.pipelines:
         pipelines(options.seed, options.pipelines)
-    if not options.runs:
-        return
+    if options.runs:
+        delays(options.seed, options.runs)
+    if options.controls:
+        controls(options.controls, "healthy")
+    if options.busy:
+        with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as neighbour:
+            controls(options.busy, "healthy, beside a busy process")
+            neighbour.kill()
+
+
+def delays(seed: int, count: int) -> None:
+    """A row for each: the delay, its true cost, and what is said first; then how often that is right."""
     print(f"{'planted':44} {'true':>18}  {'ledger':34} {'TraceML':29} {'FlagScale':10} load")
     right: Counter[str] = Counter()
-    for plant in drawn(options.seed, options.runs):
+    for plant in drawn(seed, count):
         outcome = run(plant)
         judge(plant, outcome, right)
         planted = f"{plant.size_ms} ms in {plant.phase}, rank {plant.rank} of {plant.ranks}"
@@ -150,21 +164,26 @@ def main() -> None:
             f"{load:.1f}",
             flush=True,
         )
+    print(f"\nof {count} delays  {'ledger':>8} {'TraceML':>8} {'FlagScale':>10}")
+    for what in QUESTIONS:
+        cells = [right[f"{who}: {what}"] for who in ("ledger", "TraceML", "FlagScale")]
+        print(f"{what:40} {cells[0]:4} {cells[1]:8} {cells[2]:10}")
+    print(flush=True)
+
+
+def controls(count: int, what: str) -> None:
+    """A row for each healthy run, of 2 and of 4 ranks in turns: what is said all the same."""
     false: Counter[str] = Counter()
-    for number in range(options.controls):
+    for number in range(count):
         ranks = (2, 4)[number % 2]
         outcome = run(Plant("", 0, 0, ranks))
         false["ledger"] += bool(outcome.findings)
         false["TraceML"] += outcome.traceml != NOTHING
         false["FlagScale"] += outcome.flagscale != NOTHING
         names = ", ".join(each.title for each in outcome.findings) or "nothing"
-        print(f"healthy, {ranks} ranks: {names}; residual {100 * outcome.residual:.2f} %", flush=True)
-    print(f"\nof {options.runs} delays  {'ledger':>8} {'TraceML':>8} {'FlagScale':>10}")
-    for what in QUESTIONS:
-        cells = [right[f"{who}: {what}"] for who in ("ledger", "TraceML", "FlagScale")]
-        print(f"{what:40} {cells[0]:4} {cells[1]:8} {cells[2]:10}")
+        print(f"{what}, {ranks} ranks: {names}; residual {100 * outcome.residual:.2f} %", flush=True)
     cells = [false[who] for who in ("ledger", "TraceML", "FlagScale")]
-    print(f"{f'findings in {options.controls} healthy runs':30} {cells[0]:4} {cells[1]:8} {cells[2]:10}")
+    print(f"{f'findings in {count} such runs':40} {cells[0]:4} {cells[1]:8} {cells[2]:10}\n", flush=True)
 
 
 def pipelines(seed: int, count: int) -> None:
