@@ -62,8 +62,9 @@ QUESTIONS = (
     "rank and phase first",
     "among the first two",
     "rank first",
-    "cost to 20 % or 2 % of a step",
+    "cost to 20 % or 2 % of a step",  # nothing said is no cost
     "(of so many whose cost is known so well)",
+    "named, or below 2 % of a step",
 )
 
 
@@ -150,7 +151,7 @@ def main() -> None:
 
 def delays(seed: int, count: int) -> None:
     """A row for each: the delay, its true cost, and what is said first; then how often that is right."""
-    print(f"{'planted':44} {'true':>18}  {'ledger':34} {'TraceML':29} {'FlagScale':10} load")
+    print(f"{'planted':44} {'true':>18} {'of':>7}  {'ledger':34} {'TraceML':29} {'FlagScale':10} load")
     right: Counter[str] = Counter()
     for plant in drawn(seed, count):
         outcome = run(plant)
@@ -160,8 +161,8 @@ def delays(seed: int, count: int) -> None:
         ours = _finding_text(outcome.findings[0], outcome.step_ms) if outcome.findings else "-"
         load = os.getloadavg()[0]
         print(
-            f"{planted:44} {true:>18}  {ours:34} {_said(outcome.traceml):29} {_said(outcome.flagscale):10} "
-            f"{load:.1f}",
+            f"{planted:44} {true:>18} {outcome.step_ms:4.0f} ms  {ours:34} {_said(outcome.traceml):29} "
+            f"{_said(outcome.flagscale):10} {load:.1f}",
             flush=True,
         )
     print(f"\nof {count} delays  {'ledger':>8} {'TraceML':>8} {'FlagScale':>10}")
@@ -354,13 +355,14 @@ def judge(plant: Plant, outcome: Outcome, right: Counter[str]) -> None:
     }
     for who, said in by_rule.items():
         first = said[0] if said else NOTHING
-        right[f"{who}: {QUESTIONS[-1]}"] += is_known
+        right[f"{who}: {QUESTIONS[4]}"] += is_known
+        is_small = abs(outcome.true_ms) < NEAR_OF_STEP * outcome.step_ms
+        right[f"{who}: {QUESTIONS[5]}"] += is_small or any(names(each)[1] for each in said[:2])
         right[f"{who}: rank first"] += names(first)[0]
         right[f"{who}: rank and phase first"] += names(first)[1]
         right[f"{who}: among the first two"] += any(names(each)[1] for each in said[:2])
-        right[f"{who}: cost to 20 % or 2 % of a step"] += any(
-            names(each)[0] and near(each.cost_ms) for each in said[:2]
-        )
+        named = [each.cost_ms for each in said[:2] if names(each)[0]]
+        right[f"{who}: {QUESTIONS[3]}"] += any(map(near, named or [0.0]))
 
 
 def _limit_ms(outcome: Outcome) -> float:

@@ -109,7 +109,6 @@ SERIES = Series(
     ],
     "iteration",
     (1, 3),
-    ["Power: no sensor"],
 )
 BAR = StackedBar(
     ("A bar of ", Quantity(10.0, "s")),

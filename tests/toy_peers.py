@@ -76,24 +76,4 @@ def _toy_of(content: Any) -> Toy:
     raise ValueError(f"no toy: {content!r:.40}")
 
 
-def _sum_of(content: Any) -> ToySum:
-    match content:
-        case [str(name), int(total)]:
-            return ToySum(name, total)
-    raise ValueError(f"no sum: {content!r:.40}")
-
-
-def _name_of(subject: Toy | ToySum) -> str:
-    return subject.name
-
-
-TOYS = PeerKind(
-    path=f"{__name__}:TOYS",
-    noun="toy",
-    encode_owner=list,
-    decode_owner=_toy_of,
-    encode_item=list,
-    decode_item=_sum_of,
-    name_of=_name_of,
-    folds=lambda: ToyFold,
-)
+TOYS = PeerKind(decode_owner=_toy_of, name_of=lambda toy: toy.name, folds=lambda: ToyFold)

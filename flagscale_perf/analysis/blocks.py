@@ -131,7 +131,6 @@ class Series:
     Attributes:
         panels: those that have something to show.
         axis, span: the axis' name, its first and its last value.
-        missing: of each panel that has nothing to show, its title and why.
         is_log: both scales are logarithmic, and no other chart shares the axis.
     """
 
@@ -140,7 +139,6 @@ class Series:
     panels: Sequence[Panel]
     axis: str
     span: tuple[float, float] | None
-    missing: Sequence[str] = ()
     is_log: bool = False
 
 

@@ -17,7 +17,6 @@ from flagscale_perf.spine.errors import PerfError
 
 CHUNK_BYTES = 1 << 20
 MAX_FILES = 10_000
-MAX_TRIES = 10  # to open the parts of a log between two rotations
 _ROTATED = re.compile(r"(.*?)(?:\.(\d{1,4}))?(?:\.gz)?", re.DOTALL)
 _NAMES = re.compile(r"\.(?:log|txt|out|err)(?:\.\d{1,4})?(?:\.gz)?\Z")
 
@@ -72,18 +71,18 @@ class LogChunks:
         trouble: why it, or its end, could not be read; empty where it could.
     """
 
-    def __init__(self, path: Path, fd: int | None = None, trouble: str = "") -> None:
-        """`fd`: of the file, where it is open; it is taken over. With a `trouble` nothing is read."""
+    def __init__(self, path: Path, file: BufferedReader | None = None, trouble: str = "") -> None:
+        """`file`: where it is open; it is taken over. With a `trouble` nothing is read."""
         self.path = path
         self.trouble = trouble
-        self._fd = fd
+        self._file = file
 
     def __iter__(self) -> Iterator[bytes]:
         """Raises PerfError for a file that cannot be read at all."""
         if self.trouble:
             return
-        fd, self._fd = self._fd, None
-        with os.fdopen(open_regular(self.path) if fd is None else fd, "rb") as file:
+        opened, self._file = self._file, None
+        with opened or os.fdopen(open_regular(self.path), "rb") as file:
             is_gzip = file.read(2) == b"\x1f\x8b"
             file.seek(0)
             yield from self._chunks(gzip.GzipFile(fileobj=file) if is_gzip else file)
@@ -118,65 +117,20 @@ def held(logs: Sequence[Path], listed: Container[Path]) -> Iterator[LogChunks]:
 
     Args:
         logs: those of one rotated log side by side, as `log_files` gives them.
-        listed: those of them that were found in a directory: there a log's parts may be more by now.
+        listed: those of them that were found in a directory.
 
     Raises PerfError for one that was named and cannot be read; one that was found has its `trouble`.
     """
-    for _, group in itertools.groupby(logs, key=lambda path: _age(path)[:2]):
-        parts = list(group)
-        try:
-            opened = _opened(parts, listed)
-        except PerfError:
-            if parts[-1] not in listed:
-                raise
-            yield from _each(parts)
-            continue
-        try:
-            while opened:
-                yield LogChunks(*opened.pop(0))
-        finally:
-            _close(opened)
+    for _, parts in itertools.groupby(logs, key=lambda path: _age(path)[:2]):
+        yield from [_opened(part, part in listed) for part in parts]
 
 
-def _opened(parts: list[Path], listed: Container[Path]) -> list[tuple[Path, int]]:
-    """The parts of one log at one moment: once all are open, their names still stand for the same files."""
-    is_listed = parts[-1] in listed
-    for tries in range(1, MAX_TRIES + 1):
-        opened: list[tuple[Path, int]] = []
-        try:
-            opened.extend((part, open_regular(part)) for part in parts)
-            parts = _now(parts[-1]) if is_listed else parts
-            numbers = [os.fstat(fd).st_ino for _, fd in opened]
-            if not is_listed or numbers == [part.stat().st_ino for part in parts] or tries == MAX_TRIES:
-                return opened
-        except (PerfError, FileNotFoundError):  # moved in that moment
-            if not is_listed or tries == MAX_TRIES:
-                _close(opened)
-                raise
-            parts = _now(parts[-1]) or parts
-        _close(opened)
-    return []
-
-
-def _each(parts: Sequence[Path]) -> Iterator[LogChunks]:
-    for part in parts:
-        try:
-            chunks = LogChunks(part, files.open_regular(part))
-        except OSError as error:
-            chunks = LogChunks(part, trouble=error.strerror or "not a regular file")
-        yield chunks
-
-
-def _now(part: Path) -> list[Path]:
-    """All parts of its log that there are, the oldest first."""
-    name = _age(part)[1]
-    found = part.parent.glob(f"{_escaped(name)}*")
-    return sorted((each for each in found if _NAMES.search(each.name) and _age(each)[1] == name), key=_age)
-
-
-def _close(opened: Sequence[tuple[Path, int]]) -> None:
-    for _, fd in opened:
-        os.close(fd)
+def _opened(part: Path, is_listed: bool) -> LogChunks:
+    opens = files.open_regular if is_listed else open_regular
+    try:
+        return LogChunks(part, os.fdopen(opens(part), "rb"))
+    except OSError as error:
+        return LogChunks(part, trouble=error.strerror or "not a regular file")
 
 
 def has_mark(path: Path, mark: bytes) -> bool:

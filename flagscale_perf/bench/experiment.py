@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,6 +61,13 @@ def load(name: str) -> Experiment:
     """The experiment of that name; its module is imported now."""
     experiment: Experiment = importlib.import_module(EXPERIMENTS[name]).EXPERIMENT
     return experiment
+
+
+def whole(text: str) -> int:
+    """Parses a whole number, 1 or more. Raises ArgumentTypeError."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
+    return int(text)
 
 
 def say(line: str) -> None:

@@ -46,7 +46,7 @@ class CompareCommand(Command):
         a_run = "a --perf-log-dir (its newest session) or one perf_records_*.jsonl"
         add("base", type=Path, metavar="BASE", help=f"the run to compare with: {a_run}")
         add("new", type=Path, metavar="NEW", help="the run in question")
-        add("further", type=Path, nargs="*", help=SUPPRESS)  # what a shell makes of BASE/* NEW/*
+        add("further", type=Path, nargs="*", default=[], help=SUPPRESS)  # what a shell makes of BASE/* NEW/*
         for side in ("base", "new"):
             add(
                 f"--more-{side}",

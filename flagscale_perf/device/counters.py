@@ -1,9 +1,8 @@
-"""A vendor's hardware counters: the record of one reading, who reads it, and which values are plausible."""
+"""A device's hardware counters: the record of one reading, and which values are plausible."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
 
 from flagscale_perf.spine.records import record
 
@@ -46,25 +45,6 @@ class HardwareRecord:
 
 class NoCountersError(Exception):
     """This reader cannot read this device; the text is the reason, in one phrase."""
-
-
-class HardwareReader(Protocol):
-    """One vendor's counters of one device.
-
-    Used on one thread of the writer process only: a call into the driver may take long, or never return.
-
-    Attributes:
-        name: for messages.
-    """
-
-    name: ClassVar[str]
-
-    @classmethod
-    def open(cls, device_uuid: str) -> HardwareReader:
-        """Finds the device. Raises NoCountersError."""
-
-    def read(self) -> HardwareRecord:
-        """Reads all counters now; None for each that is not available. Does not raise."""
 
 
 # Anything else is a driver's "unknown" (2^32 - 1 ...), another unit, or noise.

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import astuple
 from typing import TypeVar
 
-from flagscale_perf.device.counters import HardwareReader, HardwareRecord, NoCountersError
+from flagscale_perf.device.counters import HardwareRecord, NoCountersError
 from flagscale_perf.device.nvml import NvmlReader
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 
-# One a vendor; the first that finds the device reads it.
-READERS: tuple[type[HardwareReader], ...] = (NvmlReader,)
 PERIOD_S = 1.0
 PATIENCE_S = 5.0
 MAX_WAITING = 4096
@@ -24,12 +21,9 @@ Item = TypeVar("Item")
 class Sampler:
     """Reads one device until the process ends. For the writer process, never for the training's."""
 
-    def __init__(
-        self, device_uuid: str, readers: Sequence[type[HardwareReader]] = READERS, period_s: float = PERIOD_S
-    ) -> None:
+    def __init__(self, device_uuid: str, period_s: float = PERIOD_S) -> None:
         """`device_uuid`: as in `RunFacts`."""
         self._device_uuid = device_uuid
-        self._readers = readers
         self._period_s = period_s
         self._readings: deque[HardwareRecord] = deque(maxlen=MAX_WAITING)
         self._notes: deque[str] = deque()
@@ -80,15 +74,12 @@ class Sampler:
         finally:
             self._busy_since_ns = None
 
-    def _open(self) -> HardwareReader | None:
-        reasons = []
-        for reader in self._readers:
-            try:
-                return reader.open(self._device_uuid)
-            except NoCountersError as error:
-                reasons.append(f"{reader.name}: {error}")
-        self._notes.append(f"no hardware counters: {'; '.join(reasons)}")
-        return None
+    def _open(self) -> NvmlReader | None:
+        try:
+            return NvmlReader.open(self._device_uuid)
+        except NoCountersError as error:
+            self._notes.append(f"no hardware counters: {NvmlReader.name}: {error}")
+            return None
 
 
 def _knows_anything(reading: HardwareRecord) -> bool:

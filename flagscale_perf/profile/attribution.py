@@ -10,7 +10,7 @@ import numpy as np
 
 from flagscale_perf.profile.events import NOTHING, Bools, Events, Ints, Nesting
 from flagscale_perf.profile.operations import named
-from flagscale_perf.profile.ranges import MODULE, PART, STEP
+from flagscale_perf.profile.ranges import MODULE, STEP
 
 NODE = "autograd::engine::evaluate_function: "  # begins the event of a node of the backward pass
 _ACCUMULATE = "AccumulateGrad"
@@ -84,7 +84,7 @@ class Attribution:
             is_step=events.marked([name == STEP for name in events.names]),
             is_node=is_node,
             is_backward=events.scope == _BACKWARD,
-            is_user=((events.scope == _USER) | _begins(events, PART)) & ~events.is_async,
+            is_user=(events.scope == _USER) & ~events.is_async,
             call=nesting.inherited(np.where(is_collective, np.arange(len(events)), NOTHING)),
             unmatched=int(((makers < 0) & (events.sequence[nodes] >= 0)).sum()),
         )
@@ -92,10 +92,6 @@ class Attribution:
     def label(self, index: int) -> str:
         """Name of the part that an event belongs to."""
         return Part(int(self.part[index])).label
-
-
-def _begins(events: Events, prefix: str) -> Bools:
-    return events.marked([name.startswith(prefix) for name in events.names])
 
 
 def _paths(names: Sequence[str]) -> tuple[list[str], Ints]:

@@ -17,18 +17,11 @@ from torch.utils import flop_counter
 
 from flagscale_perf.profile.attribution import Attribution
 from flagscale_perf.profile.events import Events, Ints
+from flagscale_perf.profile.flight import bytes_of
 from flagscale_perf.profile.memory import Levels
 from flagscale_perf.profile.records import Sort
 from flagscale_perf.profile.rows import Key, operators_of
 
-_SIZES = {
-    **dict.fromkeys(("float", "int", "unsigned int"), 4),
-    **dict.fromkeys(("double", "long int", "long", "c10::complex<float>"), 8),
-    **dict.fromkeys(("c10::Half", "c10::BFloat16", "short", "short int"), 2),
-    **dict.fromkeys(("unsigned char", "signed char", "bool", "char", "c10::Float8_e4m3fn"), 1),
-    "c10::Float8_e5m2": 1,
-    "c10::complex<double>": 16,
-}
 # They compute or move nothing: views of the same memory, or memory that is not initialised.
 FREE = frozenset(
     f"aten::{name}"
@@ -118,7 +111,7 @@ def _known(events: Events, places: Attribution, levels: Levels) -> tuple[Ints, I
         moved[index] = _moved(name, shapes, dtypes, int(retained[index]))
         hidden = FORMULAS[name].hidden if name in FORMULAS else None
         if hidden is not None and moved[index] >= 0:
-            moved[index] += hidden(*shapes) * _SIZES[dtypes[0]]
+            moved[index] += bytes_of([hidden(*shapes)], dtypes) or 0
     return flops, moved
 
 
@@ -172,9 +165,10 @@ def _moved(name: str, shapes: Sequence[Any], dtypes: Sequence[str], made: int) -
             if dtype == "TensorList":
                 return -1  # nobody says of which types
             continue
-        if dtype not in _SIZES:
+        size = bytes_of([shape], [dtype])
+        if size is None:
             return -1
-        sizes.append(prod(shape) * _SIZES[dtype])
+        sizes.append(size)
     if not sizes:
         return -1
     if name in _WRITES_ONLY:

@@ -10,7 +10,6 @@ from torch import nn
 from flagscale_perf.profile.kineto import Range
 
 MODULE = "module "  # begins the name of each range of a module
-PART = "part "  # begins the name of a range around what a host does outside of its model
 STEP = "flagscale_perf step"  # the range around a profiled step
 _WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 

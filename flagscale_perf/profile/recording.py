@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from flagscale_perf.profile.records import (
     BeginRecord,
     CollectiveRecord,
@@ -13,17 +15,26 @@ from flagscale_perf.profile.records import (
     StepRecord,
     WindowRecord,
 )
-from flagscale_perf.profile.summary import PRESENTATION
+from flagscale_perf.sinks.base import Presentation
+from flagscale_perf.spine.figures import Table
 from flagscale_perf.spine.peers.records import NameRecord
+from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.writer.process import serve_job
 from flagscale_perf.writer.processes import ProcessesPipeline
+
+
+def _not_shown(header: RunHeader) -> Any:
+    raise NotImplementedError("the run file of a profile has no views")
 
 
 class ProfilePipeline(ProcessesPipeline):
     """Passes on ranks, and the steps, rows, collectives and memory of their windows."""
 
     name = "profile"
-    presentation = PRESENTATION
+    presentation = Presentation(
+        "Profiled ranks", Table(StepRecord, "number", "", _not_shown, ()), _not_shown, _not_shown, _not_shown,
+        views=(),
+    )  # fmt: skip
     numbered = (
         RankRecord, StepRecord, RowRecord, CollectiveRecord, MemoryRecord, WindowRecord, RoofRecord,
         DelayRecord, BeginRecord,

@@ -12,7 +12,6 @@ from flagscale_perf.profile.attribution import NODE, Attribution, Part
 from flagscale_perf.profile.calls import StepCalls
 from flagscale_perf.profile.events import NOTHING, Bools, Events, Ints
 from flagscale_perf.profile.pieces import Pieces
-from flagscale_perf.profile.ranges import PART
 from flagscale_perf.profile.records import Sort
 
 _SORTS = len(Sort)
@@ -229,7 +228,7 @@ def operators_of(events: Events, places: Attribution) -> tuple[list[str], Ints]:
     runs.
     """
     index: dict[str, int] = {"": 0}
-    bare = [name.removeprefix(NODE).removeprefix(PART) for name in events.names]
+    bare = [name.removeprefix(NODE) for name in events.names]
     by_name = np.array([index.setdefault(name, len(index)) for name in bare], np.int64)
     op = by_name[events.name] if len(events) else np.zeros(0, np.int64)
     op[places.is_module | places.is_step] = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from flagscale_perf.analysis.blocks import (
     Boxes,
@@ -11,7 +11,6 @@ from flagscale_perf.analysis.blocks import (
     Interval,
     Part,
     Quantity,
-    Series,
     StackedBar,
     Stripe,
     Table,
@@ -142,9 +141,3 @@ def left_out(table: Table) -> str:
     """Such as `and 12 more`, for rows that the table does not show; otherwise empty."""
     more = len(table.rows) - len(table.rows[: table.most])
     return f"and {more:,} more" if more else ""
-
-
-def not_drawn(charts: Iterable[Series]) -> str:
-    """Which charts have no data, and why; empty where all have some."""
-    missing = [phrase for chart in charts for phrase in chart.missing]
-    return f"Not drawn: {'; '.join(missing)}." if missing else ""

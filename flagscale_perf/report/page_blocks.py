@@ -24,7 +24,7 @@ from flagscale_perf.analysis.blocks import (
 )
 from flagscale_perf.analysis.rules import Change, Evidence, Finding
 from flagscale_perf.report.findings import RISK, figure, gained, lost, yaml_keys
-from flagscale_perf.report.format import bar_parts, not_drawn, part_of_whole, shown
+from flagscale_perf.report.format import bar_parts, part_of_whole, shown
 from flagscale_perf.report.markup import Html, join, lines, tag
 from flagscale_perf.spine.units import UNKNOWN, ranges
 
@@ -44,7 +44,7 @@ def _block(block: Block) -> Html:
         case Table():
             return _table(block)
         case Series():
-            return _series(block)
+            return _drawn(block.key, block.title) if block.panels else Html("")
         case StackedBar():
             return _bar(block)
         case HeatMap():
@@ -76,13 +76,6 @@ def tiles(all_of_them: Sequence[Tile]) -> Html:
 def note(words: str, tone: str = "") -> Html:
     """A line of small print."""
     return tag("p", words, class_=f"note {tone}".rstrip())
-
-
-def _series(series: Series) -> Html:
-    """The place of a chart, and below it which panels have no data."""
-    place = _drawn(series.key, series.title)
-    said = note(not_drawn([series])) if series.missing else ""
-    return join([one for one in (place if series.panels else "", said) if one], Html("\n"))
 
 
 def _drawn(key: str, title: str) -> Html:

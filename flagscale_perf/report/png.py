@@ -23,7 +23,7 @@ from flagscale_perf.analysis.blocks import (
 )
 from flagscale_perf.report import findings
 from flagscale_perf.report.axes import title_of, value_range
-from flagscale_perf.report.format import bar_parts, bar_rows, not_drawn, shown
+from flagscale_perf.report.format import bar_parts, bar_rows, shown
 from flagscale_perf.report.palette import HEAT_MAP, on_white
 from flagscale_perf.report.png_lanes import Room, boxes, room_of, waterfall
 from flagscale_perf.spine.packages import missing
@@ -194,14 +194,15 @@ def _text(figure: Figure, lines: Sequence[str], below_inch: float, colour: str) 
 
 
 def _missing(report: Report) -> list[str]:
-    """Sections without data and why, and what could not be read."""
+    """Sections without data and why, what could not be judged, and what could not be read."""
     reasons = [
         shown(section.blocks[0].text)
         for section in report.sections
         if section.blocks and isinstance(section.blocks[0], Note)
     ]
-    drawn = (block for section in report.sections for block in section.blocks if isinstance(block, Series))
-    lines = [*_wrapped([" ".join(reasons)])[:2], *_wrapped([not_drawn(drawn)])[:2]]
+    unjudged = [] if report.findings is None else report.findings.unjudged
+    doubts = [f"Not judged: {'; '.join(unjudged)}"] if unjudged else []
+    lines = [*_wrapped([" ".join(reasons)])[:2], *_wrapped(doubts)[:2]]
     reading = report.reading
     if reading is not None and reading.skipped:
         why = "; ".join(f"line {line.number}: {line.reason}" for line in reading.first_skipped[:2])

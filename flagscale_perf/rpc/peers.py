@@ -38,12 +38,6 @@ def _serving_of(content: Any) -> Serving:
     raise ValueError(f"not who serves whom: {content!r:.40}")
 
 
-def _record_of(content: Any) -> ServedRecord:
-    if not isinstance(content, list) or len(content) != len(ServedRecord._fields):
-        raise ValueError(f"no record of a server: {content!r:.40}")
-    return ServedRecord(*content)
-
-
 class ServedFold:
     """Keeps every record as it is.
 
@@ -73,16 +67,7 @@ class ServedFold:
         return []
 
 
-SERVED = PeerKind(
-    path=f"{__name__}:SERVED",
-    noun="server",
-    encode_owner=list,
-    decode_owner=_serving_of,
-    encode_item=list,
-    decode_item=_record_of,
-    name_of=lambda subject: _NAME,
-    folds=lambda: ServedFold,
-)
+SERVED = PeerKind(decode_owner=_serving_of, name_of=lambda serving: _NAME, folds=lambda: ServedFold)
 
 
 def _key(serving: Serving) -> str:

@@ -1,6 +1,4 @@
-"""The figures of an operation and of a call: the two tables from which CSV, reports and docs are
-generated.
-"""
+"""The figures of an operation: the table from which CSV, reports and docs are generated."""
 
 from __future__ import annotations
 
@@ -8,16 +6,15 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from flagscale_perf.spine.clock import NS_PER_S
-from flagscale_perf.spine.figures import PLAIN, SHARE, Column, Figure, Table, Unit, Value
+from flagscale_perf.spine.figures import PLAIN, Column, Figure, Table, Unit, Value
 from flagscale_perf.spine.session import Starts
-from flagscale_perf.trace.records import ONE, CallRecord, Kind, OperationRecord
+from flagscale_perf.trace.records import ONE, Kind, OperationRecord
 
 MS = Unit("ms", 1e6, 3, base=1e9)
 MIB = Unit("MiB", 1 << 20, 3)  # what the logs call MB
 MIB_PER_S = Unit("MiB/s", 1 << 20, 2)
 
 Operation: TypeAlias = Figure[OperationRecord, Starts]
-Call: TypeAlias = Figure[CallRecord, Starts]
 
 KINDS = {Kind.PUT.value: "put", Kind.GET.value: "get"}
 
@@ -69,16 +66,6 @@ def other_ns(operation: OperationRecord) -> int:
     return operation.total_ns - sum(stages_ns(operation).values())
 
 
-def queue_ns(call: CallRecord) -> int:
-    """Get and put together."""
-    return call.get_ns + (call.put_ns or 0)
-
-
-def share_of(part_ns: int | None, call: CallRecord) -> float | None:
-    """Share of the whole call."""
-    return None if part_ns is None or not call.total_ns else part_ns / call.total_ns
-
-
 def _stage(key: str, meaning: str) -> Operation:
     name = f"{key}_ns"
     return Figure(f"{key}_ms", key, MS, lambda operation, _: getattr(operation, name), meaning)
@@ -116,46 +103,3 @@ OPERATIONS = Table(
         _whole("trace_id", "trace", lambda operation: operation.trace_id or None, "of the batch"),
     ),
 )  # fmt: skip
-
-
-def _time(key: str, label: str, value: Callable[[CallRecord], int | None], meaning: str) -> Call:
-    return Figure(key, label, MS, lambda call, _: value(call), meaning)
-
-
-def _share(key: str, label: str, value: Callable[[CallRecord], int | None], meaning: str) -> Call:
-    return Figure(key, label, SHARE, lambda call, _: share_of(value(call), call), meaning)
-
-
-CALLS = Table(
-    record=CallRecord,
-    step="number",
-    time="",
-    context=Starts,
-    figures=(
-        Figure("process", "process", PLAIN, lambda call, _: call.process, "number in the session"),
-        Figure("number", "number", PLAIN, lambda call, _: call.number, "of the process, from 1"),
-        Figure(
-            "start",
-            "start",
-            PLAIN,
-            lambda call, starts: starts.label(call.start_ns),
-            "when it began, local time",
-            Column("Start", 27),
-        ),
-        _time("total_ms", "total", lambda call: call.total_ns, "the whole call"),
-        _time("get_ms", "get", lambda call: call.get_ns, "until the function's own work began"),
-        _time("compute_ms", "compute", lambda call: call.compute_ns, "the function's own work"),
-        _time("put_ms", "put", lambda call: call.put_ns, "from its end to the return"),
-        _share("get_ratio", "get share", lambda call: call.get_ns, "get / total"),
-        _share("compute_ratio", "compute share", lambda call: call.compute_ns, "compute / total"),
-        _share("put_ratio", "put share", lambda call: call.put_ns, "put / total"),
-        _share("queue_ratio", "queue share", queue_ns, "(get + put) / total"),
-        Figure("rows", "rows", PLAIN, lambda call, _: call.rows, "samples of its batch"),
-        Figure("operations", "operations", PLAIN, lambda call, _: call.operations, "of the client in it"),
-        Figure("get_mb", "bytes got", MIB, lambda call, _: call.get_bytes, "sum of its gets / 1024²"),
-        Figure("put_mb", "bytes put", MIB, lambda call, _: call.put_bytes, "sum of its puts / 1024²"),
-        Figure("weight", "weight", PLAIN, lambda call, _: call.weight_milli / ONE, "calls it stands for"),
-        Figure("step", "step", PLAIN, lambda call, _: call.step, "of the training"),
-        Figure("trace_id", "trace", PLAIN, lambda call, _: call.trace_id or None, "of the batch"),
-    ),
-)

@@ -15,7 +15,6 @@ import psutil
 
 from flagscale_perf.training.ranks.collector import COLLECTOR
 from flagscale_perf.training.ranks.exchange import BEACON, directory_of
-from flagscale_perf.training.ranks.kind import RANKS
 from flagscale_perf.training.ranks.place import Place
 from tests.faults.injections import VICTIM, Act, Prepare, stop
 from tests.faults.job import LOG_DIRECTORY, Job
@@ -37,7 +36,7 @@ def exchange_of(directory: Path) -> Path:
     """Where the nodes of a loop's job exchange their files."""
     place = Place.of(environment_of(0, TWO_NODES, directory))
     assert place is not None
-    return directory_of(directory / LOG_DIRECTORY, RANKS.noun, place.key)
+    return directory_of(directory / LOG_DIRECTORY, place.key)
 
 
 def exchange_is_a_file(directory: Path, shim: Shim) -> dict[str, str]:

@@ -13,7 +13,6 @@ from flagscale_perf.training.rank_records import NodeRecord
 from flagscale_perf.training.ranks.blocks import Block, RankIdentity, encode_block
 from flagscale_perf.training.ranks.exchange import NodeReport, Outbox, directory_of
 from flagscale_perf.training.ranks.gather import Gathering, Job
-from flagscale_perf.training.ranks.kind import RANKS
 from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.records import Record
 from tests.fakes import make_identity
@@ -46,7 +45,7 @@ def whole() -> bytes:
     lines = [dump(encode_block(block)).encode() for block in blocks]
     return NodeReport(
         TOKEN, [make_identity(1), make_identity(2)], [Gone("2", 30, "why")], [("1", "hot")], 0, lines
-    ).encode(RANKS)
+    ).encode()
 
 
 def heard(content: bytes, directory: Path) -> tuple[list[Record], list[str]]:
@@ -54,7 +53,7 @@ def heard(content: bytes, directory: Path) -> tuple[list[Record], list[str]]:
     job = Job(PLACE, make_identity(0), RunFacts.of({"world_size": PLACE.world_size}), directory)
     gathering = Gathering(job, _NobodyBeside(), lambda: True)  # type: ignore[arg-type]
     records, notes = gathering.take()
-    exchange = directory_of(directory, RANKS.noun, PLACE.key)
+    exchange = directory_of(directory, PLACE.key)
     beacon = Outbox(exchange, "1").beacon()
     assert beacon is not None
     (exchange / "node_1.json").write_bytes(content.replace(TOKEN.encode(), beacon.token.encode()))

@@ -56,6 +56,7 @@ def test_two_nodes_meet_in_rank_0_s_run_file(tmp_path: Path) -> None:
         assert by_rank == {rank: (f"node{rank - rank % 2}", pids[rank]) for rank in range(4)}
         (collector,) = second.companions(COLLECTOR)
         assert (first.companions(COLLECTOR), os.getsid(collector.pid) == os.getsid(pids[2])) == ([], False)
+        assert not [mapped for mapped in collector.memory_maps() if "libtorch" in mapped.path]
 
         second.tell(3, "kill")
         gone = [

@@ -140,7 +140,6 @@ def test_each_client_has_the_servers_records_of_its_own_calls(tmp_path, endpoint
     assert len(set(seen)) == 2
     found: CallsReport = read_calls(run_in(tmp_path / "one"))
     assert found.overall.calls == found.served.methods["Echo"].calls == CALLS
-    assert (found.contradictions.compared, found.contradictions.found) == (CALLS, 0)
 
 
 def test_a_server_may_have_a_session_of_its_own(tmp_path, endpoint) -> None:
@@ -170,4 +169,3 @@ def test_a_client_stopped_inside_send_books_the_servers_time_as_the_servers(tmp_
     assert call.start_ns + call.serialize_ns + call.send_ns <= served.start_ns + served.queue_ns
     assert sum(stage_times(call)[:-1]) <= call.total_ns
     assert min(stage_times(call)) >= 0
-    assert read_calls(run_in(tmp_path / "client")).contradictions.found == 0

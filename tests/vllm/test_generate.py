@@ -115,8 +115,6 @@ def test_eager_layers_have_their_operators_in_prefill_and_decode(
             f"model.layers.{layer}.self_attn.attn": 2 for layer in range(LAYERS)
         }
     found.check_books(process)
-    hosts = {op for _, _, op, row in found.rows[process] if row.sort == Sort.HOST}
-    assert {"gpu_model_runner: preprocess", "vllm: from execute_model to sample_tokens"} <= hosts
     (flops,) = {
         row.flops
         for phase, module, op, row in found.rows[process]

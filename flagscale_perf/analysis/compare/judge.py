@@ -105,7 +105,6 @@ class Judge:
     Attributes:
         medians: of each run's iteration, or what else is judged.
         block_length: iterations of a block of the bootstrap.
-        smallest_visible: change of the whole to the side seen that would just be more than noise, a share.
         noise: standard deviation between the medians of two runs of one configuration, a share.
         is_noise_seen: it follows from the runs; else it is the assumed one.
         is_apart: every step of NEW is slower than every one of BASE, or faster.
@@ -132,8 +131,6 @@ class Judge:
         self._whole = self._series(times)
         self.medians = [run.value for run in self._whole]
         self._unit = bootstrap.mean(self.medians[:bases])
-        base, new = self._means(self.medians)
-        self.smallest_visible = self._reaches(self._whole, 1 - CONFIDENCE)[new < base]
         self.noise = math.sqrt(self._between(self._whole)) / self._unit if self.is_noise_seen else noise
 
     def whole(self) -> Row:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from flagscale_perf.analysis.blocks import Section
 from flagscale_perf.analysis.compare import sides
@@ -21,18 +20,6 @@ from flagscale_perf.analysis.compare.compare import (
 )
 from flagscale_perf.analysis.compare.judge import UNDECIDED, Judge, Row
 from flagscale_perf.analysis.compare.shift import shift_of
-
-
-class Run(sides.Run, Protocol):
-    """One run of a side.
-
-    Attributes:
-        skipped_lines: lines of the file that are no records.
-    """
-
-    @property
-    def skipped_lines(self) -> int:
-        """Lines of the run that were left out."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +41,7 @@ class Paired:
         numbers: of each run's units; None where they are counted from 1.
     """
 
-    runs: Sequence[Run]
+    runs: Sequence[sides.Run]
     cut: int
     noun: str
     times: Sequence[Sequence[float]]

@@ -20,6 +20,7 @@ class Run(Protocol):
     Attributes:
         path: of its file.
         title: what it is called.
+        skipped_lines: lines of the file that are no records.
     """
 
     @property
@@ -29,6 +30,10 @@ class Run(Protocol):
     @property
     def title(self) -> str:
         """What the run is called."""
+
+    @property
+    def skipped_lines(self) -> int:
+        """Lines of the run that were left out."""
 
 
 def typical(times: Sequence[float]) -> dict[str, float | None]:

@@ -34,7 +34,6 @@ class Gain:
         lost: seconds beyond its share of `one`; None for a rate.
         speedup: by so much it is faster; efficiency: of it, a device's.
         noise: of both sides' repetitions together, as a share; None where one has a single repetition.
-        bound: of the efficiency, by the pipeline's filling; None without one.
     """
 
     setting: Setting
@@ -43,19 +42,11 @@ class Gain:
     lost: float | None
     speedup: float
     noise: float | None
-    bound: float | None = None
 
     @property
     def efficiency(self) -> float:
         """T1 / (p Tp)."""
         return self.speedup / self.setting.devices
-
-
-def filled(in_flight: int, stages: int) -> float:
-    """m / (m + p - 1): the share of time in which a stage has work, with m pieces of work (`in_flight`) in a
-    pipeline of p stages that begins and ends empty.
-    """
-    return in_flight / (in_flight + stages - 1)
 
 
 def gains_of(groups: Groups, job: str, is_rate: bool) -> list[Gain]:
@@ -67,8 +58,7 @@ def gains_of(groups: Groups, job: str, is_rate: bool) -> list[Gain]:
             continue
         speedup = group.value / base.value if is_rate else base.value / group.value
         lost = None if is_rate else group.value - base.value / setting.devices
-        bound = filled(setting.in_flight, setting.pp) if setting.pp > 1 else None
-        made.append(Gain(setting, base.value, group.value, lost, speedup, _noise(base, group), bound))
+        made.append(Gain(setting, base.value, group.value, lost, speedup, _noise(base, group)))
     return made
 
 

@@ -22,7 +22,6 @@ def contents(found: BenchReport) -> dict[str, str]:
     return {
         f"{SHOWN[name].file}_{session}.json": json.dumps(finite(common | found.part(name)), indent=1) + "\n"
         for name in found.bench.parts
-        if name in SHOWN
     }
 
 
@@ -30,9 +29,7 @@ def pictures(found: BenchReport, whole: Report) -> Mapping[str, Report]:
     """Each picture's blocks by name; a text says why where there is nothing to draw."""
     made = {}
     for name, part in found.bench.parts.items():
-        shown = SHOWN.get(name)
-        if shown is None:
-            continue
+        shown = SHOWN[name]
         blocks = shown.drawn(part) or [Note(f"Nothing to draw: {name} is {part.state}.")]
         title = shown.picture.replace("_", " ").capitalize()
         is_partial = "" if part.is_complete else f" ({part.state})"

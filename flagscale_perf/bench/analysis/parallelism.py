@@ -26,15 +26,14 @@ from flagscale_perf.bench.names import DURATION, FLOW, JOB, TOKENS, TPOT, TTFT
 
 LIMITS = {"TP": (0.75, 0.5), "PP": (0.6, 0.4)}
 MAX_NOISE = 0.5  # of what is compared: repetitions that differ by more decide nothing
-HEAD = ("arm", "what", "one device", "here", "beyond its share", "speed-up", "efficiency", "+-", "at most")
+HEAD = ("arm", "what", "one device", "here", "beyond its share", "speed-up", "efficiency", "+-")
 STEP_HEAD = (
     *("arm", "phase", "the client sees, ms", "step, ms", "profiled, ms", "in collectives, ms", "share"),
     *("waiting for ranks, ms", "transfer, ms"),
 )
 ABOUT = (
     "Efficiency is T1 / (p Tp): the time of one device over p times the time of p devices. A batch is a fixed"
-    " job; in flow, more requests are in flight than a pipeline has stages. At most: m / (m + p - 1) with m"
-    " requests in flight."
+    " job; in flow, more requests are in flight than a pipeline has stages."
 )
 ABOUT_STEPS = (
     "Steps of a mean rank in vLLM's own bench latency, one request at a time. Their profiles are in"
@@ -73,7 +72,6 @@ def _row(gain: Gain, what: str, scale: float, unit: str) -> Sequence[Cell]:
         gain.setting.arm, what, Quantity(scale * gain.one, unit), Quantity(scale * gain.here, unit),
         Quantity(None if gain.lost is None else scale * gain.lost, unit),
         Quantity(gain.speedup, "", 2), Quantity(gain.efficiency, "share"), Quantity(gain.noise, "share"),
-        Quantity(gain.bound, "share"),
     )  # fmt: skip
 
 
@@ -134,8 +132,7 @@ def _content(part: Part) -> Mapping[str, Any]:
             "output_length": gain.setting.output, "in_flight": gain.setting.in_flight, "what": what,
             "one_device": gain.one, "here": gain.here, "unit": "tokens/s" if unit == "tokens/s" else "s",
             "beyond_its_share": gain.lost, "speedup": gain.speedup, "efficiency": gain.efficiency,
-            "noise_share": gain.noise, "efficiency_bound": gain.bound,
-            "memory_gb": memory.get(gain.setting.arm),
+            "noise_share": gain.noise, "memory_gb": memory.get(gain.setting.arm),
         }
         for gain, what, _, unit in _all(part)
     ]  # fmt: skip
@@ -160,10 +157,8 @@ def _verdict(part: Part, name: str, gains: Sequence[Gain], what: str) -> Verdict
     if not shares:
         return verdict_of(f"{name} efficiency", None, "share", LIMITS[name], _why(part, name))
     remark = f"{what}; median of {len(shares)}, from {min(shares):.0%} to {max(shares):.0%}"
-    bounds = [gain.bound for gain in gains if gain.bound is not None]
     noises = [gain.noise for gain in gains if gain.noise is not None]
     remark += f"; repetitions differ by +- {max(noises):.0%}" if noises else ""
-    remark += f"; at most {max(bounds):.0%} by m / (m + p - 1)" if bounds else ""
     is_known = not noises or max(noises) < MAX_NOISE
     value = median(shares) if is_known else None
     why = "" if is_known else f"no verdict: {median(shares):.0%} is within what repetitions differ by; "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,6 @@ class BenchReport:
     def part(self, name: str) -> dict[str, Any]:
         """One experiment as JSON. Points carry their case, median, min, p95 and number of repetitions."""
         part = self.bench.parts[name]
-        shown = SHOWN.get(name)
         return {
             "state": part.state,
             "is_complete": part.is_complete,
@@ -74,20 +73,22 @@ class BenchReport:
                 {"figure": one.figure, "unit": one.unit, **one.case, "value": one.value, "why": one.why}
                 for one in part.figures
             ],
-            **({} if shown is None else shown.content(part)),
-            "verdicts": [asdict(one) for one in self.verdicts.get(name, ())],
-            "remarks": [asdict(one) for one in self.remarks.get(name, ())],
+            **SHOWN[name].content(part),
+            "verdicts": [asdict(one) for one in self.verdicts[name]],
+            "remarks": [asdict(one) for one in self.remarks[name]],
         }
 
 
 def read_report(path: Path) -> BenchReport:
-    """The report of a run file. Raises PerfError if it holds no experiments."""
+    """The report of a run file, of those of its experiments that are in `SHOWN`. Raises PerfError if it is no
+    run file.
+    """
     bench = read_bench(path)
-    shown = [(SHOWN[name], part) for name, part in bench.parts.items() if name in SHOWN]
+    parts = {name: part for name, part in bench.parts.items() if name in SHOWN}
     return BenchReport(
-        bench,
-        {one.name: one.verdicts(part) for one, part in shown},
-        {one.name: one.remarks(part) for one, part in shown},
+        replace(bench, parts=parts),
+        {name: SHOWN[name].verdicts(part) for name, part in parts.items()},
+        {name: SHOWN[name].remarks(part) for name, part in parts.items()},
     )
 
 
@@ -158,10 +159,7 @@ def _tiles(found: BenchReport) -> list[Tile]:
 
 
 def _sections(found: BenchReport) -> list[Section]:
-    made: list[Section] = []
-    for name, part in found.bench.parts.items():
-        shown = SHOWN.get(name)
-        made += shown.sections(part) if shown is not None else [_plain(part)]
+    made = [one for name, part in found.bench.parts.items() for one in SHOWN[name].sections(part)]
     verdicts = [one for each in found.verdicts.values() for one in each]
     missing = _missing(found.bench)
     return [
@@ -175,26 +173,6 @@ def _sections(found: BenchReport) -> list[Section]:
         )
         if section.blocks
     ]
-
-
-def _plain(part: Part) -> Section:
-    """Sections of an experiment for which this version has no report of its own."""
-    rows: list[Sequence[Cell]] = [
-        (point.figure, case_text(point.case), *_cells(part, place)) for place, point in enumerate(part.points)
-    ]
-    head = ("figure", "case", "median", "min", "p95", "repetitions")
-    return Section(
-        part.name, part.name.capitalize(), part.name.capitalize(), [Table(head, rows, 4)] if rows else []
-    )
-
-
-def _cells(part: Part, place: int) -> tuple[Quantity, ...]:
-    point = part.points[place]
-    found = spread(point.samples)
-    return (
-        *(Quantity(value, point.unit) for value in (found.median, found.low, found.p95)),
-        Quantity(found.repetitions),
-    )
 
 
 def _missing(bench: Bench) -> Table | None:

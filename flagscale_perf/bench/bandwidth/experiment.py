@@ -14,7 +14,7 @@ from flagscale_perf.bench.bandwidth.job import GB, KB, MB, Job, Measured
 from flagscale_perf.bench.bandwidth.local import HOST_DEVICE
 from flagscale_perf.bench.bandwidth.operations import COLLECTIVES
 from flagscale_perf.bench.bandwidth.rank import measure_joined
-from flagscale_perf.bench.experiment import Experiment, Plan, say
+from flagscale_perf.bench.experiment import Experiment, Plan, say, whole
 from flagscale_perf.bench.recording import Clock, Part
 from flagscale_perf.device.links import Topology, read_topology
 from flagscale_perf.device.roofs import CACHES, copy_bytes, last_cache_bytes
@@ -36,7 +36,7 @@ _UNITS = {"K": KB, "M": MB, "G": GB}
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Of the subcommand."""
-    parser.add_argument("--ranks", type=_whole, metavar="N", help="processes (default: one a GPU; 2 without)")
+    parser.add_argument("--ranks", type=whole, metavar="N", help="processes (default: one a GPU; 2 without)")
     parser.add_argument("--backend", choices=("nccl", "gloo"), help="default: nccl with GPUs, else gloo")
     parser.add_argument(
         "--operations", type=_operations, metavar="LIST", default=tuple(COLLECTIVES),
@@ -55,7 +55,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--joined", action="store_true", help="be a rank that torchrun has started, on any number of nodes"
     )
     parser.add_argument(
-        "--port", type=_whole, metavar="PORT", help="where the ranks meet (default: any free one)"
+        "--port", type=whole, metavar="PORT", help="where the ranks meet (default: any free one)"
     )
 
 
@@ -211,12 +211,6 @@ def _operations(text: str) -> tuple[str, ...]:
     if wrong:
         raise ArgumentTypeError(f"{wrong[0]!r} is none of {', '.join(COLLECTIVES)}")
     return names
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
-    return int(text)
 
 
 EXPERIMENT = Experiment(NAME, add_arguments, prepare)

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flagscale_perf.profile.standalone import model as standalone
 from flagscale_perf.spine.errors import PerfError
 
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
 # `vllm bench latency` draws tokens below 10,000.
-SMALL_QWEN3: dict[str, Any] = {
-    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 16_384, "hidden_size": 256,
-    "intermediate_size": 768, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "head_dim": 64, "rms_norm_eps": 1e-6, "rope_theta": 1000000, "hidden_act": "silu",
-    "tie_word_embeddings": False, "attention_bias": False, "torch_dtype": "bfloat16", "bos_token_id": 0,
-    "eos_token_id": 1, "max_position_embeddings": 8192 + 256,
+SMALL_QWEN3: dict[str, Any] = standalone.SMALL_QWEN3 | {
+    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 16_384, "rms_norm_eps": 1e-6,
+    "rope_theta": 1000000, "hidden_act": "silu", "attention_bias": False, "torch_dtype": "bfloat16",
+    "bos_token_id": 0, "eos_token_id": 1, "max_position_embeddings": 8192 + 256,
 }  # fmt: skip
 SMALL_NAME = "a small Qwen3 (built in)"
 _LONGEST = ("max_position_embeddings", "n_positions", "max_sequence_length")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flagscale_perf.bench.experiment import whole
 from flagscale_perf.bench.serving.cases import SEED, Arm, Case, arms_of, check_devices, fitting, grid, numbers
 from flagscale_perf.bench.serving.model import Model, read_model
 from flagscale_perf.bench.serving.vllm_python import GPU, Devices, devices, find_python, version_of
@@ -134,10 +135,3 @@ def chosen(args: Namespace, cases: list[Case], is_given: bool, parallel: list[in
 def is_cpu(found: Devices) -> bool:
     """Whether each rank runs on a core rather than a GPU."""
     return found.what != GPU
-
-
-def whole(text: str) -> int:
-    """Parses a whole number, 1 or more. Raises ArgumentTypeError."""
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
-    return int(text)

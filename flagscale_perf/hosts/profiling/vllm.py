@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
 
 WORKER_MODULE = "vllm.v1.worker.worker_base"
 GROUPS_MODULE = "vllm.distributed.parallel_state"
-RUNNER_MODULE = "vllm.v1.worker.gpu_model_runner"
-SCOPE = "record_function_or_nullcontext"  # vLLM's ranges of its runner's parts, which do nothing by default
-WAIT = "vllm: from execute_model to sample_tokens"
 _STEPS = "_flagscale_perf_steps"
 PREFILL, DECODE, MIXED = "prefill", "decode", "mixed"
 
@@ -107,7 +103,6 @@ class Steps:
         self._profiler: Profiler | None = None
         self._counts: Counter[str] = Counter()
         self._work: Work | None = None
-        self._wait: Any = None
         self._described: list[Any] = []  # process groups
         self._is_on = True
 
@@ -117,25 +112,6 @@ class Steps:
             return
         try:
             self._begin(scheduled)
-        except Exception as error:
-            self._fail(error)
-
-    def pause(self) -> None:
-        """`execute_model` is over and `sample_tokens` is to follow: until then the worker waits."""
-        if self._work is None:
-            return
-        try:
-            self._wait = _entered(WAIT)
-        except Exception as error:
-            self._fail(error)
-
-    def resume(self) -> None:
-        """Called when `sample_tokens` begins."""
-        wait, self._wait = self._wait, None
-        if wait is None:
-            return
-        try:
-            wait.__exit__(None, None, None)
         except Exception as error:
             self._fail(error)
 
@@ -155,7 +131,6 @@ class Steps:
             _forget_groups(self._described)
 
     def _begin(self, scheduled: Any) -> None:
-        self.resume()
         self._work = None
         work = Work.of(scheduled)
         if work is None:
@@ -249,11 +224,7 @@ class Installation:
         self.options = options
         self._patches = Patches()
         self._workers: list[Steps] = []
-        after: dict[str, Callable[[ModuleType], None]] = {
-            WORKER_MODULE: self._patch_worker,
-            RUNNER_MODULE: self._patch_runner,
-        }
-        self._import_hook = ImportHook({}, after, _import_failed)
+        self._import_hook = ImportHook({}, {WORKER_MODULE: self._patch_worker}, _import_failed)
 
     def begin(self) -> None:
         """Patches what the process has imported, and the rest as it comes."""
@@ -286,17 +257,13 @@ class Installation:
             steps = of(self)
             steps.begin(scheduler_output)
             output = execute_model(self, scheduler_output, *args, **keywords)
-            if output is None:
-                steps.pause()
-            else:
+            if output is not None:
                 steps.end()
             return output
 
         def profiled_sample_tokens(self: Any, *args: Any, **keywords: Any) -> Any:
-            steps = of(self)
-            steps.resume()
             output = self.worker.sample_tokens(*args, **keywords)
-            steps.end()
+            of(self).end()
             return output
 
         def profiled_shutdown(self: Any, *args: Any, **keywords: Any) -> Any:
@@ -306,18 +273,6 @@ class Installation:
         self._patches.set(owner, "execute_model", profiled_execute_model)
         self._patches.set(owner, "sample_tokens", profiled_sample_tokens)
         self._patches.set(owner, "shutdown", profiled_shutdown)
-
-    def _patch_runner(self, module: ModuleType) -> None:
-        """The parts of a runner's Python have their names in a profiled step, and cost a test in others."""
-        from flagscale_perf.profile.kineto import Range, is_running
-        from flagscale_perf.profile.ranges import PART
-
-        theirs = getattr(module, SCOPE)
-
-        def scope(name: str) -> Any:
-            return Range(PART + name) if is_running() else theirs(name)
-
-        self._patches.set(module, SCOPE, scope)
 
 
 _installation: Installation | None = None
@@ -346,17 +301,6 @@ def from_environment() -> None:
         _say(f"nothing is profiled in process {os.getpid()}: {error}")
     except Exception as error:
         _say(f"nothing is profiled in process {os.getpid()}: {type(error).__name__}: {error}")
-
-
-def _entered(name: str) -> Any:
-    from flagscale_perf.profile.kineto import Range, is_running
-    from flagscale_perf.profile.ranges import PART
-
-    if not is_running():
-        return None
-    entered = Range(PART + name)
-    entered.__enter__()
-    return entered
 
 
 def _import_failed(module: str, error: Exception) -> None:

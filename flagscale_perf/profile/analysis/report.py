@@ -85,10 +85,7 @@ class ProfileReport:
             "roofs": asdict(self.roofs),
             "communication": {
                 "waits": [one._asdict() for one in self.communication.waits],
-                "lates": [
-                    {name: value for name, value in one._asdict().items() if name != "worst"}
-                    for one in self.communication.lates
-                ],
+                "lates": [one._asdict() for one in self.communication.lates],
                 "bubbles": [one._asdict() for one in self.communication.bubbles],
                 "operations": len(self.communication.operations),
                 "unsplit": self.communication.unsplit,

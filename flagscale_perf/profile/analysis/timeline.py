@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from flagscale_perf.analysis.session import Session, clock_of
 from flagscale_perf.analysis.timeline import Arrow, Item, Moment, Name, Span, Timeline, Track
 from flagscale_perf.profile.analysis.communication import CLOCK, Operation, RankCollectives, operations_of
+from flagscale_perf.profile.analysis.sums import PARTS
 from flagscale_perf.profile.calls import Calls, read_calls
 from flagscale_perf.profile.records import (
     BeginRecord,
@@ -32,7 +33,6 @@ RUN_LANES = 32  # of operators at the same time on several threads; others are d
 MOST_MATCHED = 200_000  # collectives of all ranks; later ones have no arrows
 _TEXTS = ("phase", "module", "op", "call", "group")
 _Side = tuple[int, int, int, int | None]  # of an operation: rank, start, time, whether it sends
-PARTS = ("operators", "outside", "communication", "host", "engine", "residual")
 
 
 def timeline(session: Session) -> Timeline:

@@ -76,7 +76,6 @@ class Late(NamedTuple):
         alone_ns: by step, what the one that waited longest for it did, less what anybody waited for another
             rank: ranks that are late in turns, as on a busy machine, have as much below 0 as above.
         most_ns: by step, the same without that.
-        worst: the operation in which it came latest.
     """
 
     rank: int
@@ -88,7 +87,6 @@ class Late(NamedTuple):
     waits_ns: int
     alone_ns: Sequence[int]
     most_ns: Sequence[int]
-    worst: Operation
 
 
 class Bubble(NamedTuple):
@@ -302,7 +300,6 @@ def _late(rank: int, last: Sequence[Operation], count: int, steps: Mapping[_Step
         waits_ns=sum(_waited(side) for operation in last for side in operation.sides),
         alone_ns=alone_ns,
         most_ns=[waits.get(rank, 0) for waits in steps.values()],
-        worst=max(last, key=lambda operation: operation.late_ns or 0),
     )
 
 

@@ -102,7 +102,6 @@ def _remarks(found: CallsReport) -> list[Note]:
     if found.missing:
         words = "call is" if found.missing == 1 else "calls are"
         notes.append(Note(f"{found.missing} {words} missing, by the gaps in their numbers", "bad"))
-    notes += [Note(said, "bad") for said in found.contradictions.words()]
     if found.facts.receive_has_wait and overall.calls:
         notes.append(Note("receive has the wait for the reply and the server's time, too"))
     reading = found.reading

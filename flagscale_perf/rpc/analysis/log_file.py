@@ -101,7 +101,6 @@ class LogFile:
         session: its id; empty for a log that does not say.
         columns: titles of its columns.
         ended: why the session ended; empty where the log does not say.
-        sessions: how many have been read.
         selected: the methods that were logged; empty for all, or where the log does not say.
         skipped, first_skipped: lines between the rows that are no rows, and the first of them.
     """
@@ -121,7 +120,7 @@ class LogFile:
             )
 
     def _reset(self) -> None:
-        self.format, self.session, self.ended, self.sessions = 1, "", "", 0
+        self.format, self.session, self.ended = 1, "", ""
         self.columns: list[str] = []
         self.selected: list[str] = []
         self.skipped = 0
@@ -191,9 +190,9 @@ class LogFile:
             yield self._part(list(zip(*good, strict=True)))
 
     def _begin(self, first: str) -> None:
-        skipped, first_skipped, sessions = self.skipped, self.first_skipped, self.sessions
+        skipped, first_skipped = self.skipped, self.first_skipped
         self._reset()
-        self.skipped, self.first_skipped, self.sessions = skipped, first_skipped, sessions + 1
+        self.skipped, self.first_skipped = skipped, first_skipped
         match = _TITLE.match(first)
         self.facts = RpcFacts(transport=match[1] if match else "", receive_has_wait=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import add
 from pathlib import Path
@@ -12,7 +11,6 @@ from flagscale_perf.analysis.blocks import REPORT_VERSION
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.rpc.analysis.columns import Columns, calls_in
-from flagscale_perf.rpc.analysis.contradictions import Contradictions
 from flagscale_perf.rpc.analysis.layers import Layer, find_layer
 from flagscale_perf.rpc.analysis.served import Served
 from flagscale_perf.rpc.analysis.source import Source, open_source
@@ -66,11 +64,6 @@ class CallsReport:
         return self.source.served
 
     @property
-    def contradictions(self) -> Contradictions:
-        """Between the server's records and the caller's."""
-        return self.source.contradictions
-
-    @property
     def reading(self) -> Reading:
         """What could not be read."""
         return self.source.reading()
@@ -97,7 +90,6 @@ class CallsReport:
             "largest": [call._asdict() for call in self.largest],
             "layer": None if self.layer is None else self.layer.as_dict(),
             "missing_calls": self.missing,
-            "contradictions": self.contradictions.as_dict(),
             "wall_ns": self.wall_ns,
             "findings": [each.as_dict() for each in self.findings],
             "not_judged": self.unjudged,
@@ -176,8 +168,3 @@ def read_calls(path: Path) -> CallsReport:
         findings=[],
         unjudged=[],
     )
-
-
-def rows_of(source: Source) -> Iterator[Sequence[Any]]:
-    """The rows for CSV."""
-    return source.rows()

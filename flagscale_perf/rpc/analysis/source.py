@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from flagscale_perf.analysis.decoder import Block
 from flagscale_perf.analysis.run_file import Reading, RunFile
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.rpc.analysis.columns import Columns, gathered
-from flagscale_perf.rpc.analysis.contradictions import Contradictions
 from flagscale_perf.rpc.analysis.log_file import LogFile
 from flagscale_perf.rpc.analysis.served import Served
 from flagscale_perf.rpc.facts import RpcFacts
@@ -21,53 +20,14 @@ from flagscale_perf.spine.figures import Rows, Value
 from flagscale_perf.spine.session import labels_of
 
 
-class Source(Protocol):
-    """The calls of one session. Its properties are final once the calls have been read.
+class RunSource:
+    """The calls of a run file. Its properties are final once the calls have been read.
 
     Attributes:
         path: of the file.
         served: what the server has told of its side.
-        contradictions: between its records and the caller's.
-        events: the first lines about trouble.
         starts_known: `start_ns` of the calls is known.
     """
-
-    path: Path
-    served: Served
-    contradictions: Contradictions
-    starts_known: bool
-
-    @property
-    def events(self) -> list[str]:
-        """See the class."""
-
-    def read(self, begin: Callable[[], None]) -> Iterator[Columns]:
-        """The calls, a batch at a time; `begin` is called when they start over. Raises PerfError."""
-
-    def rows(self) -> Iterator[list[Value]]:
-        """A header, then a row for each call, for `--format csv`; for a log, the values as written there."""
-
-    def facts(self) -> RpcFacts:
-        """What is known about the session."""
-
-    def title(self) -> str:
-        """The session's title."""
-
-    def begun(self) -> str | None:
-        """When it began and in which process; None if unknown."""
-
-    def state(self) -> str:
-        """How it ended; `running` while it is being written, "" if unknown."""
-
-    def selected(self) -> list[str]:
-        """The methods that were recorded; empty if all were."""
-
-    def reading(self) -> Reading:
-        """What was read, and what could not be."""
-
-
-class RunSource:
-    """A run file."""
 
     starts_known = True
 
@@ -75,7 +35,7 @@ class RunSource:
         """Raises PerfError if the file is not a run file."""
         self.path, self._session = path, Session(path)
         labels_of(self._session.header)
-        self.served, self.contradictions = Served(), Contradictions()
+        self.served = Served()
 
     @property
     def events(self) -> list[str]:
@@ -83,15 +43,10 @@ class RunSource:
         return self._session.course.events
 
     def read(self, begin: Callable[[], None]) -> Iterator[Columns]:
-        """The calls of the session."""
+        """The calls of the session, a batch at a time; `begin` is called before them. Raises PerfError."""
         begin()
-        self.served, self.contradictions = Served(), Contradictions()
-        facts = self.facts()
-        is_served = bool(facts.client) and facts.server_pid is not None
-        for columns in gathered(self._calls()):
-            if is_served:
-                self.contradictions.add_calls(columns)
-            yield columns
+        self.served = Served()
+        yield from gathered(self._calls())
 
     def _calls(self) -> Iterator[Sequence[Sequence[Any]]]:
         """The calls in columns."""
@@ -100,10 +55,9 @@ class RunSource:
                 yield part.columns
             elif isinstance(part, ServedRecord):
                 self.served.add(part)
-                self.contradictions.add_served(part)
 
     def rows(self) -> Iterator[list[Value]]:
-        """Exact values, in the units of the figures."""
+        """A header, then a row for each call: exact values, in the units of the figures."""
         figures = Rows(TABLE, self._session.header)
         yield [*TABLE.csv_keys()]
         for record in RunFile(self.path):
@@ -119,15 +73,15 @@ class RunSource:
         return f"Calls of session {self._session.header.session_id}"
 
     def begun(self) -> str | None:
-        """From the header."""
+        """When it began and in which process."""
         return f"{self._session.begun} by process {self._session.header.pid}"
 
     def state(self) -> str:
-        """How it ended."""
+        """How it ended; `running` while it is being written."""
         return self._session.state
 
     def selected(self) -> list[str]:
-        """From the recorded options."""
+        """The methods that were recorded; empty if all were."""
         chosen = self._session.header.config.get(METHODS)
         return [str(each) for each in chosen] if isinstance(chosen, list) else []
 
@@ -137,7 +91,14 @@ class RunSource:
 
 
 class LogSource:
-    """A performance log."""
+    """The calls of a performance log. Its properties are final once the calls have been read.
+
+    Attributes:
+        path: of the file.
+        served: empty: a log has the caller's side alone.
+        events: empty: a log has none.
+        starts_known: `start_ns` of the calls is not known.
+    """
 
     starts_known = False
 
@@ -145,13 +106,14 @@ class LogSource:
         """Raises PerfError if the file is not such a log."""
         self.path = path
         self.served = Served()
-        self.contradictions = Contradictions()
         self.events: list[str] = []
         self._log = LogFile(path)
         self._calls = 0
 
     def read(self, begin: Callable[[], None]) -> Iterator[Columns]:
-        """The calls of the last session in it."""
+        """The calls, a batch at a time; `begin` is called at the start of each session in the log, of which
+        the last one counts. Raises PerfError.
+        """
 
         def begin_anew() -> None:
             """Forgets an earlier session."""
@@ -163,7 +125,7 @@ class LogSource:
             yield part.columns
 
     def rows(self) -> Iterator[list[Value]]:
-        """The values as written, of every session; the header has the names of our figures."""
+        """A header with the names of our figures, then the values as written, of every session."""
         keys = {figure.as_column().title: figure.key for figure in TABLE.figures}
         has_head = False
         for part in self._log.parts(lambda: None):
@@ -187,17 +149,20 @@ class LogSource:
         return None
 
     def state(self) -> str:
-        """From the foot of the log."""
+        """How it ended, by the foot of the log; "" if unknown."""
         return self._log.ended
 
     def selected(self) -> list[str]:
-        """From the heading."""
+        """The methods that were recorded; empty if all were, or where the log does not say."""
         return self._log.selected
 
     def reading(self) -> Reading:
         """Includes the lines that are not rows."""
         log = self._log
         return Reading(str(self.path), {"rpc_call": self._calls}, log.skipped, log.first_skipped)
+
+
+Source: TypeAlias = RunSource | LogSource
 
 
 def is_log(path: Path) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -38,29 +37,14 @@ class PeerKind(Generic[Owner, Item]):
     """The processes of one instrument.
 
     An owner is what is known of one process (host, device ...), an item what a `Fold` makes of its records.
-    Both travel as JSON between processes and nodes; what comes from there is not trusted.
+    The owner comes with the ring, as JSON, and is not trusted.
 
     Attributes:
-        path: where this object is found, "module:NAME", for a collector process.
-        noun: what one process is called in messages, e.g. "rank".
-        encode_owner, encode_item: to JSON types.
-        decode_owner, decode_item: back; raise ValueError for what the others cannot have made.
-        name_of: the member name of the process that an owner or an item is about.
+        decode_owner: from JSON types; raises ValueError for what the others cannot have made.
+        name_of: the member name of the process that an owner is about.
         folds: what makes a fold for each of the processes that are drained together.
     """
 
-    path: str
-    noun: str
-    encode_owner: Callable[[Owner], Any]
     decode_owner: Callable[[Any], Owner]
-    encode_item: Callable[[Item], Any]
-    decode_item: Callable[[Any], Item]
-    name_of: Callable[[Owner | Item], str]
+    name_of: Callable[[Owner], str]
     folds: Callable[[], Callable[[Owner], Fold[Item]]]
-
-
-def load_kind(path: str) -> PeerKind[Any, Any]:
-    """The object at this path. Raises ImportError and AttributeError."""
-    module, _, name = path.partition(":")
-    kind: PeerKind[Any, Any] = getattr(importlib.import_module(module), name)
-    return kind

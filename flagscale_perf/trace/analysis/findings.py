@@ -29,7 +29,6 @@ from flagscale_perf.trace.analysis.columns import MIB
 from flagscale_perf.trace.analysis.late_samples import slow_producer, stale_samples, starvation
 from flagscale_perf.trace.analysis.remarks import remarks_of
 from flagscale_perf.trace.analysis.report import TraceReport
-from flagscale_perf.trace.records import Kind
 from flagscale_perf.trace.spread import Spread
 
 _MIN_CALLS = 10  # ours: of a function with fewer nothing is said
@@ -181,58 +180,6 @@ def straggling_unit(this: TraceRule, case: TraceCase) -> list[Finding]:
 
 @rule(
     limits={
-        "metadata": Limit(0.4, "share", "measured: of a put of 64 KB on a healthy machine"),
-        "worth": WORTH,
-    },
-    causes=["each put tells the controller of its samples and then stores their tags: two round trips"],
-    changes=[
-        Change([], "more rows a put: these round trips are paid once for each"),
-        Change(["TQ_TRACE_STAMP=0"], "where it is on: it makes a tag for each sample"),
-        Change([], "fewer and smaller tags"),
-    ],
-)
-def metadata(this: TraceRule, case: TraceCase) -> Finding | None:
-    """Notifying the controller and storing tags takes most of a put."""
-    one = case.report.sums.operations[Kind.PUT]
-    parts = {name: share for name, _, share in one.waterfall()}
-    share = parts.get("notify", 0.0) + parts.get("tags", 0.0)
-    if one.total.count < MIN_OPERATIONS or not this.exceeds(share, "metadata"):
-        return None
-    if not this.exceeds(share * one.staged / case.whole_ns, "worth"):
-        return None
-    words = f"notify {_percent(parts.get('notify', 0.0))}, tags {_percent(parts.get('tags', 0.0))}"
-    evidence = [this.broke(f"of the puts' time: {words}", share, "metadata")]
-    finding = this.finding(f"Metadata takes {_percent(share)} of a put", evidence, GAIN)
-    return case.takes(finding, share * one.staged, case.busiest_with(Kind.PUT))
-
-
-@rule(
-    limits={"decode": Limit(0.4, "share", "ours: of the gets' time"), "worth": WORTH},
-    causes=["every row of every field is decoded separately"],
-    changes=[
-        Change(["select_fields"], "get only the fields that are used"),
-        Change([], "fewer rows a get, or several small fields packed into one"),
-    ],
-)
-def decoding(this: TraceRule, case: TraceCase) -> Finding | None:
-    """Building one batch from the replies takes most of a get."""
-    one = case.report.sums.operations[Kind.GET]
-    parts = {name: share for name, _, share in one.waterfall()}
-    share = parts.get("decode", 0.0) + parts.get("pack", 0.0)
-    if one.total.count < MIN_OPERATIONS or not this.exceeds(share, "decode"):
-        return None
-    if not this.exceeds(share * one.staged / case.whole_ns, "worth"):
-        return None
-    cells = (one.rows.mean or 0.0) * (one.fields.mean or 0.0)
-    decode, pack = (_percent(parts.get(name, 0.0)) for name in ("decode", "pack"))
-    words = f"decode {decode}, pack {pack}; {cells:.0f} cells"
-    evidence = [this.broke(f"of the gets' time: {words}", share, "decode")]
-    finding = this.finding(f"Decoding takes {_percent(share)} of a get", evidence, GAIN)
-    return case.takes(finding, share * one.staged, case.busiest_with(Kind.GET))
-
-
-@rule(
-    limits={
         "tail": Limit(3.0, "times", "ours: p95 over p50, of operations of one shape"),
         "variation": Limit(0.5, "share", "ours: standard deviation over the mean"),
     },
@@ -328,7 +275,7 @@ def missing(this: TraceRule, case: TraceCase) -> Finding | None:
 
 
 RULES: tuple[TraceRule, ...] = (
-    *(slow_stage, starvation, queue_overhead, bound, straggling_unit, metadata, decoding, fluctuation),
+    *(slow_stage, starvation, queue_overhead, bound, straggling_unit, fluctuation),
     *(low_throughput, errors, stale_samples, slow_producer, missing),
 )
 

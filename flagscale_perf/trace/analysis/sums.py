@@ -28,7 +28,6 @@ class JudgedOperations(OperationSums):
 
     Attributes:
         speed: bytes a second of those whose bytes are known.
-        fields: of an operation.
         slow: of those with a speed, how many (by weight) lie below the limit of the requirement.
         units: by the storage unit that was waited for longest, how long.
         waits: by storage unit, of the operations that asked several: how long each was waited for.
@@ -37,7 +36,6 @@ class JudgedOperations(OperationSums):
     """
 
     speed: Spread = field(default_factory=Spread)
-    fields: Spread = field(default_factory=Spread)
     slow: float = 0.0
     units: dict[str, Spread] = field(default_factory=dict)
     waits: dict[str, Spread] = field(default_factory=dict)
@@ -48,7 +46,6 @@ class JudgedOperations(OperationSums):
         """Adds what is beyond `add` of an operation that succeeded."""
         weight = one.weight_milli / ONE
         self.add_speeds((one.total_ns,), (one.size_bytes,), weight)
-        self.fields.add(one.fields, weight)
         if one.size_bytes is not None:
             self.shapes.add(one.rows, one.fields, one.size_bytes, one.total_ns)
         if unit and one.slowest_unit_ns is not None:
@@ -223,7 +220,6 @@ class Sums:
             if rows is not None and fields is not None
         ]
         sums.rows.extend([rows for rows, *_ in shaped], told.weight)
-        sums.fields.extend([fields for _, fields, *_ in shaped], told.weight)
         sums.shapes.extend(
             (round(rows), round(fields), round(size), round(took))
             for rows, fields, size, took in shaped

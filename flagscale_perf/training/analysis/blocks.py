@@ -153,9 +153,7 @@ def _trend(found: TrainingReport) -> list[Block]:
             Note("No trend: no interval after the warm-up is finished yet."),
             Pairs(_totals(found.figures)),
         ]
-    blocks: list[Block] = [
-        drawn, Pairs([*_speed(found), *_totals(found.figures)]), *settled.side_by_side(found),
-    ]  # fmt: skip
+    blocks: list[Block] = [drawn, Pairs([*_speed(found), *_totals(found.figures)])]
     shown = len(found.trend.points)
     if shown < found.trend.intervals:
         blocks.append(Note(f"{shown:,} of {found.trend.intervals:,} intervals are drawn."))

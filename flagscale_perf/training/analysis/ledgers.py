@@ -205,7 +205,7 @@ def ranks_of(found: TrainingReport) -> list[Block]:
         *([] if found.critical_path is None else [_path(found.critical_path)]),
         *(block for one in found.ledgers for block in blocks_of(one, len(found.ledgers), events)),
         _stragglers(found.stragglers),
-        _medians(side_by_side),
+        _memory_and_cpu(side_by_side),
     ]
 
 
@@ -235,30 +235,18 @@ def _stragglers(found: Sequence[Straggler]) -> Block:
     return Table(head, rows, 3, f"Stragglers: {len(found)}", _MOST)
 
 
-def _medians(found: Ranks) -> Table:
-    columns = zip(
-        found.entries,
-        found.median_work_ms,
-        found.median_wait_ms,
-        found.median_data_ms,
-        found.peak_gb,
-        strict=True,
+def _memory_and_cpu(found: Ranks) -> Table:
+    columns = zip(found.entries, found.peak_gb, strict=True)
+    highest = sorted(
+        columns, key=lambda column: (column[1] or 0.0, column[0].cpu_wait_share or 0.0), reverse=True
     )
-    busiest = sorted(columns, key=lambda column: column[1] or 0.0, reverse=True)
     rows = [
         (
             span(one.first_rank, one.last_rank), one.hostname, one.device,
             None if one.stage is None else str(one.stage),
-            _ms(work), _ms(wait), _ms(data), Quantity(peak, "GB"), Quantity(one.cpu_wait_share, "share"),
+            Quantity(peak, "GB"), Quantity(one.cpu_wait_share, "share"),
         )
-        for one, work, wait, data, peak in busiest
+        for one, peak in highest
     ]  # fmt: skip
-    head = ("ranks", "node", "device", "stage", "work", "waiting", "data", "peak memory", "no CPU")
-    return Table(
-        head,
-        rows,
-        5,
-        "Medians over the steps, in which single slow ones do not show; the longest work first",
-        _MOST_RANKS,
-        is_folded=True,
-    )
+    head = ("ranks", "node", "device", "stage", "peak memory", "no CPU")
+    return Table(head, rows, 2, "Memory and CPU by rank, the highest peak first", _MOST_RANKS, is_folded=True)

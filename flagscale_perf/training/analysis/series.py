@@ -27,19 +27,6 @@ _LAYERS = {
 }
 _MAX_OUTLINES = 50
 _MS_PER_S = 1000
-# Why a panel may have nothing to show; one that stays away without a word is not here.
-_WHY_MISSING = {
-    "TFLOPS per GPU": "no FLOPs were counted",
-    "Share of the peak": "no peak of the device is known, --perf-peak-tflops gives it",
-    "Iteration time": "no interval after the warm-up is finished",
-    "Tokens per second": "no tokens were counted",
-    "Memory": "the allocator of a GPU was not read",
-    "Mean step": "not measured, which takes --perf-breakdown",
-    "Power": "not read from the device",
-    "SM clock": "not read from the device",
-    "Temperature": "not read from the device",
-    "Tokens per joule": "power was not read from the device",
-}
 _PAUSE_S = 0.001  # what is shorter only looked whether one is due
 AXIS = "iteration"
 
@@ -164,15 +151,12 @@ def _series(key: str, title: str, panels: Sequence[Panel], found: TrainingReport
 
 
 def drawn_of(series: Series) -> Series:
-    """With the panels and lines only that have anything to show, and why the others have not."""
-    panels = []
-    missing = []
-    for panel in series.panels:
-        if lines := [line for line in panel.lines if any(value is not None for value in line.y)]:
-            panels.append(replace(panel, lines=lines))
-        elif panel.title in _WHY_MISSING:
-            missing.append(f"{panel.title}: {_WHY_MISSING[panel.title]}")
-    return replace(series, panels=panels, missing=missing)
+    """With the panels and lines only that have anything to show."""
+    panels = (
+        replace(panel, lines=[line for line in panel.lines if any(value is not None for value in line.y)])
+        for panel in series.panels
+    )
+    return replace(series, panels=[panel for panel in panels if panel.lines])
 
 
 def _span(points: Sequence[Point]) -> tuple[float, float] | None:

@@ -1,12 +1,10 @@
-"""The settled steps in a report: its rates are theirs, and stand beside those of all steps where a slow start
-makes a difference.
-"""
+"""The settled steps in a report: its rates are theirs."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from flagscale_perf.analysis.blocks import Block, Cell, Quantity, Table
+from flagscale_perf.analysis.blocks import Cell, Quantity
 from flagscale_perf.training.analysis.report import Figures, TrainingReport
 from flagscale_perf.training.summary.settled import SettledSummary
 
@@ -22,19 +20,6 @@ class Rates(NamedTuple):
     iteration_ms: float | None
     p50_ms: float | None
     p95_ms: float | None
-
-
-# Label, unit and decimals of the rows side by side, in the order of `Rates`.
-_ROWS = [
-    ("MFU", "share", None),
-    ("HFU", "share", None),
-    ("TFLOPS/GPU", "", 1),
-    ("tokens/s", "", 0),
-    ("samples/s", "", 1),
-    ("mean iteration", "ms", None),
-    ("iteration, p50", "ms", None),
-    ("iteration, p95", "ms", None),
-]
 
 
 def rates_of(found: TrainingReport) -> Rates:
@@ -57,22 +42,6 @@ def state(settled: SettledSummary) -> Cell:
         return since
     excess = Quantity(settled.excess_s, "s")
     return (f"{since}; the {settled.start_steps:,} before it take ", excess, " longer than usual")
-
-
-def side_by_side(found: TrainingReport) -> list[Block]:
-    """Rates of the settled iterations beside those of all but the first; nothing where they are the same."""
-    settled = found.settled
-    if not settled.has_slow_start:
-        return []
-    rows = [
-        (label, Quantity(one, unit, decimals), Quantity(all_, unit, decimals))
-        for (label, unit, decimals), one, all_ in zip(
-            _ROWS, _of_settled(settled), _of_all(found.figures), strict=True
-        )
-        if one is not None or all_ is not None
-    ]
-    head = ("", f"settled, from {settled.first_iteration:,} on", "all but the first")
-    return [Table(head, rows, 2, "Rates with and without the slow start")]
 
 
 def _of_all(figures: Figures) -> Rates:

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from flagscale_perf.training.hardware import REASONS, lowest, reasons_in
 from flagscale_perf.training.host import HostRecord, HostStretch, HostWindow
 from flagscale_perf.training.ledger import rows
-from flagscale_perf.training.ledger.cuts import is_undisturbed
+from flagscale_perf.training.ledger.cuts import MAX_NS, WAITING, is_undisturbed
 from flagscale_perf.training.ledger.rows import MachineCuts
-from flagscale_perf.training.phases import PHASES, Kind, StepPhases, of_kind
+from flagscale_perf.training.phases import PHASES, StepPhases
 from flagscale_perf.training.rates import highest
 from flagscale_perf.training.records import HardwareRecord, StepRecord
 from flagscale_perf.training.window import end_mono_ns
@@ -25,10 +25,8 @@ BLOCK_STEPS = 5
 LARGE = 1000  # ranks; with every so many blocks are longer, and all together cost the gathering as much
 MAX_RANKS = 1 << 20
 _FORMAT = 5  # first element of an encoded block
-_MAX = 1 << 53  # what JSON readers keep exactly; no measurement comes near it
 _MAX_REASONS = 256  # characters
 _DATA = PHASES.index("data_loading")
-_WAITING = frozenset(map(PHASES.index, of_kind(Kind.WAITING)))
 _TIMES = ("work_ns", "wait_ns", "data_ns")
 _OPTIONAL = ("iteration_ns", *_TIMES, "memory_peak_bytes", "sm_clock_mhz", "xid", "ecc_uncorrected")
 
@@ -188,7 +186,7 @@ class BlockBuilder:
 
 def _parts_of(phases_ns: Sequence[int | None]) -> tuple[int, int, int | None]:
     """Work, waiting, and the loading of data, which is part of the work."""
-    wait_ns = sum(phases_ns[place] or 0 for place in _WAITING)
+    wait_ns = sum(phases_ns[place] or 0 for place in WAITING)
     return sum(ns or 0 for ns in phases_ns) - wait_ns, wait_ns, phases_ns[_DATA]
 
 
@@ -232,12 +230,12 @@ def _check_numbers(block: Block) -> None:
     _check("steps", block.steps, 0, block.iteration - block.first_iteration + 1)
     for name in _OPTIONAL:
         if (value := getattr(block, name)) is not None:
-            _check(name, value, -_MAX if name in _TIMES else 0)
+            _check(name, value, -MAX_NS if name in _TIMES else 0)
     for name, value in block.host._asdict().items():
         if value is not None:
             _check(name, value, 0)
 
 
-def _check(name: str, value: Any, low: int, high: int = _MAX) -> None:
+def _check(name: str, value: Any, low: int, high: int = MAX_NS) -> None:
     if type(value) is not int or not low <= value <= high:
         raise ValueError(f"{name} is not an integer from {low} to {high}")

@@ -1,6 +1,6 @@
-"""The collector process of a node: drains the node's processes and keeps one file for the gathering process.
+"""The collector process of a node: drains the node's ranks and keeps one file for the gathering process.
 
-It imports the kind named in its task, and no torch.
+It imports no torch.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from subprocess import DEVNULL
-from typing import Any, Generic
+from typing import Any
 
 from flagscale_perf.spine import companion
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.jsonl import dump
-from flagscale_perf.spine.peers.kind import Item, Owner, PeerKind, load_kind
 from flagscale_perf.spine.peers.node import Gone, News, Node
+from flagscale_perf.training.ranks.blocks import RankIdentity
 from flagscale_perf.training.ranks.exchange import MAX_NODE_BYTES, NodeReport, Outbox
+from flagscale_perf.training.ranks.kind import RANKS, RankItem, encode_item
 
 COLLECTOR = "flagscale_perf.training.ranks.collector"
 MAX_COLLECTORS = 3  # of one node
@@ -42,29 +43,26 @@ class CollectorTask:
     """What a collector process is to do.
 
     Attributes:
-        kind: path of the processes' `PeerKind`.
         key: with which the node's processes hand their rings over.
         name: of the member that starts the collector; the node's file is called after it.
         expected: members on this node, this one included; None where unknown.
         directory: of the exchange, see `exchange.directory_of`.
     """
 
-    kind: str
     key: str
     name: str
     expected: int | None
     directory: str
 
 
-class Collector(Generic[Owner, Item]):
+class Collector:
     """What the node's file contains, and when it is written."""
 
-    def __init__(self, kind: PeerKind[Owner, Item], outbox: Outbox, node: Node[Owner, Item]) -> None:
-        self._kind = kind
+    def __init__(self, outbox: Outbox, node: Node[RankIdentity, RankItem]) -> None:
         self._outbox = outbox
         self._node = node
         self._name = os.urandom(8).hex()
-        self._owners: list[Owner] = []
+        self._owners: list[RankIdentity] = []
         self._gone: list[Gone] = []
         self._notes: list[tuple[str, str]] = []
         self._items: deque[tuple[int, bytes]] = deque()  # with their time
@@ -97,13 +95,13 @@ class Collector(Generic[Owner, Item]):
         self._keep(self._node.cycle(counts_dead=True))
         self._write()
 
-    def _keep(self, news: News[Owner, Item]) -> None:
+    def _keep(self, news: News[RankIdentity, RankItem]) -> None:
         now_ns = monotonic_ns()
         self._owners += news.owners
         self._gone += news.gone
         self._notes += news.notes[: MAX_NOTES - len(self._notes)]
         for item in news.items:
-            line = dump(self._kind.encode_item(item)).encode()
+            line = dump(encode_item(item)).encode()
             self._items.append((now_ns, line))
             self._item_bytes += len(line)
         self._changes += len(news.owners) + len(news.gone) + len(news.notes) + len(news.items)
@@ -127,41 +125,41 @@ class Collector(Generic[Owner, Item]):
             beacon.token, self._owners, self._gone, self._notes, self._dropped, items, self._name
         )
         try:
-            self._outbox.write(report.encode(self._kind))
+            self._outbox.write(report.encode())
         except OSError:
             return  # the next cycle tries again; the gathering process reports that this node is silent
         self._written = (beacon.token, self._changes)
 
 
-def start_collector(task: CollectorTask, noun: str) -> None:
+def start_collector(task: CollectorTask) -> None:
     """Starts this node's collector, and the next should it be killed, on a thread of its own, as a slow disk
     may take its time over a new process. The collector ends by itself soon after this process.
     """
     words = dump(asdict(task) | {"parent_pid": os.getpid(), "since_ns": monotonic_ns()})
     try:
         threading.Thread(
-            target=_run_collector, args=(words, noun), name="flagscale_perf collector", daemon=True
+            target=_run_collector, args=(words,), name="flagscale_perf collector", daemon=True
         ).start()
     except RuntimeError as error:
-        _complain(error, noun)
+        _complain(error)
 
 
-def _run_collector(words: str, noun: str) -> None:
+def _run_collector(words: str) -> None:
     try:
         for _ in range(MAX_COLLECTORS):
             if not companion.start(COLLECTOR, words, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL).wait():
                 return
         raise OSError(f"{MAX_COLLECTORS} of them have died")
     except (OSError, subprocess.SubprocessError) as error:
-        _complain(error, noun)
+        _complain(error)
 
 
-def _complain(error: Exception, noun: str) -> None:
+def _complain(error: Exception) -> None:
     """On this process's stderr: the gathering process has no way to know."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):  # a closed stderr must not end the host
             line = f"flagscale_perf: no collector process: {type(error).__name__}: {error}"
-            print(f"{line}; nothing is recorded of this node's {noun}s", file=sys.stderr, flush=True)
+            print(f"{line}; nothing is recorded of this node's ranks", file=sys.stderr, flush=True)
 
 
 def main() -> None:
@@ -184,9 +182,8 @@ def main() -> None:
         alarm.wait(seconds)
 
     companion.end_after_parent(is_orphan, lambda: cycles)
-    kind = load_kind(task.kind)
-    node = Node(kind, task.key, task.expected, since_ns, alarm.watch)
-    Collector(kind, Outbox(Path(task.directory), task.name), node).run(wait, is_orphan)
+    node = Node(RANKS, task.key, task.expected, since_ns, alarm.watch)
+    Collector(Outbox(Path(task.directory), task.name), node).run(wait, is_orphan)
 
 
 if __name__ == "__main__":

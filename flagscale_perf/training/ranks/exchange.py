@@ -5,7 +5,7 @@
     .ranks_<key>/node_<N>.json  of a node's collector; N is the member that started it. One line about the
                                 node, then one for each item
 
-("ranks" is the instrument's noun.) Each file has one writer and is replaced as a whole. Files are read with
+Each file has one writer and is replaced as a whole. Files are read with
 bounds on size and time, and believed only as far as they parse.
 """
 
@@ -21,13 +21,15 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, NamedTuple
+from typing import Any, NamedTuple
 
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.files import NotRegularError, make_directory, open_regular, replace_file
 from flagscale_perf.spine.jsonl import dump
-from flagscale_perf.spine.peers.kind import Item, Owner, PeerKind
 from flagscale_perf.spine.peers.node import Gone
+from flagscale_perf.training.ranks.blocks import RankIdentity
+from flagscale_perf.training.ranks.identity import content_of, identity_of
+from flagscale_perf.training.ranks.kind import RankItem, decode_item, name_of
 
 BEACON = "beacon.json"
 MAX_NODE_BYTES = 4 << 20
@@ -45,7 +47,7 @@ _OURS = re.compile(
 
 
 @dataclass(frozen=True)
-class NodeReport(Generic[Owner]):
+class NodeReport:
     """A node's file.
 
     Attributes:
@@ -60,18 +62,18 @@ class NodeReport(Generic[Owner]):
     """
 
     token: str
-    owners: list[Owner]
+    owners: list[RankIdentity]
     gone: list[Gone]
     notes: list[tuple[str, str]]
     first_item: int
     items: list[bytes] = field(default_factory=list)
     collector: str = ""
 
-    def encode(self, kind: PeerKind[Owner, Any]) -> bytes:
+    def encode(self) -> bytes:
         """The file's content: a line about the node, then one for each item."""
         about = {
             "token": self.token,
-            "owners": [kind.encode_owner(owner) for owner in self.owners],
+            "owners": [content_of(owner) for owner in self.owners],
             "gone": self.gone,
             "notes": self.notes,
             "first_item": self.first_item,
@@ -80,14 +82,14 @@ class NodeReport(Generic[Owner]):
         return b"\n".join([dump(about).encode(), *self.items, b""])
 
     @classmethod
-    def decode(cls, content: bytes, kind: PeerKind[Owner, Any]) -> NodeReport[Owner]:
+    def decode(cls, content: bytes) -> NodeReport:
         """Raises ValueError for damaged content."""
         first, *items = content.split(b"\n")
         about = _parse_object(first)
         try:
             return cls(
                 token=_text(about["token"]),
-                owners=[kind.decode_owner(owner) for owner in _list(about["owners"])],
+                owners=[identity_of(owner) for owner in _list(about["owners"])],
                 gone=[
                     Gone(_name(name), _number(position), _text(why))
                     for name, position, why in _list(about["gone"])
@@ -101,9 +103,9 @@ class NodeReport(Generic[Owner]):
             raise ValueError(f"no report of a node: {error}") from None
 
 
-def directory_of(run_directory: Path, noun: str, key: str) -> Path:
+def directory_of(run_directory: Path, key: str) -> Path:
     """Where the nodes of a job exchange their files."""
-    return run_directory / f".{noun}s_{key}"
+    return run_directory / f".ranks_{key}"
 
 
 class Beacon(NamedTuple):
@@ -159,7 +161,7 @@ class _Progress:
 
 
 @dataclass
-class Received(Generic[Owner, Item]):
+class Received:
     """What one look into the files has brought.
 
     Attributes:
@@ -168,17 +170,16 @@ class Received(Generic[Owner, Item]):
         complaints: what was wrong with a file, once for each.
     """
 
-    reports: list[NodeReport[Owner]] = field(default_factory=list)
-    items: list[Item] = field(default_factory=list)
+    reports: list[NodeReport] = field(default_factory=list)
+    items: list[RankItem] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
 
 
-class Inbox(Generic[Owner, Item]):
+class Inbox:
     """The gathering process's end: the beacon, and the files of all nodes."""
 
-    def __init__(self, kind: PeerKind[Owner, Item], directory: Path, max_files: int) -> None:
+    def __init__(self, directory: Path, max_files: int) -> None:
         """`directory`: see `directory_of`. Raises OSError where it cannot be made."""
-        self._kind = kind
         self._path = directory
         self._max_files = max_files
         self._token = secrets.token_hex(16)
@@ -200,12 +201,12 @@ class Inbox(Generic[Owner, Item]):
         self._request = content
         self._make()
 
-    def look(self, budget_ns: int) -> Received[Owner, Item]:
+    def look(self, budget_ns: int) -> Received:
         """Reads changed files for so long, one at least, in turn over several calls. Raises OSError.
 
         The directory and the beacon are made again if they have been removed.
         """
-        received: Received[Owner, Item] = Received()
+        received = Received()
         now_ns = monotonic_ns()
         deadline_ns = now_ns + budget_ns
         if not self._has_beacon():
@@ -219,7 +220,7 @@ class Inbox(Generic[Owner, Item]):
                     break
         return received
 
-    def close(self, budget_ns: int) -> Received[Owner, Item]:
+    def close(self, budget_ns: int) -> Received:
         """A last look at all files; then the directory is removed. Raises OSError."""
         self._round, self._round_ns = deque(), 0
         received = self.look(budget_ns)
@@ -245,7 +246,7 @@ class Inbox(Generic[Owner, Item]):
             self._touched_ns = now_ns
             os.utime(BEACON, dir_fd=directory)
 
-    def _read(self, directory: int, name: str, received: Received[Owner, Item]) -> None:
+    def _read(self, directory: int, name: str, received: Received) -> None:
         progress = self._progress.setdefault(name, _Progress())
         try:
             found = os.stat(name, dir_fd=directory, follow_symlinks=False)
@@ -253,7 +254,7 @@ class Inbox(Generic[Owner, Item]):
             if signature != progress.signature:
                 progress.signature = signature
                 content = _read(directory, name, MAX_NODE_BYTES)
-                self._take(NodeReport.decode(content, self._kind), progress, received)
+                self._take(NodeReport.decode(content), progress, received)
         except FileNotFoundError:
             return
         except (OSError, ValueError) as error:
@@ -261,7 +262,7 @@ class Inbox(Generic[Owner, Item]):
                 progress.has_complained = True
                 received.complaints.append(f"{name}: {error}")
 
-    def _take(self, report: NodeReport[Owner], progress: _Progress, received: Received[Owner, Item]) -> None:
+    def _take(self, report: NodeReport, progress: _Progress, received: Received) -> None:
         """Raises ValueError; what was good before the bad part is kept."""
         if report.token != self._token:
             return
@@ -277,12 +278,12 @@ class Inbox(Generic[Owner, Item]):
         fresh, report.items[:] = report.items[known:], []
         progress.next_item = max(progress.next_item, report.first_item + known + len(fresh))
         received.reports.append(report)
-        names = {self._kind.name_of(owner) for owner in report.owners}
+        names = {name_of(owner) for owner in report.owners}
         for line in fresh:
-            item = self._kind.decode_item(_parse(line))
-            name = self._kind.name_of(item)
+            item = decode_item(_parse(line))
+            name = name_of(item)
             if name not in names:
-                raise ValueError(f"a block of {self._kind.noun} {name}, which is none of the node's")
+                raise ValueError(f"a block of rank {name}, which is none of the node's")
             received.items.append(item)
 
 
@@ -291,9 +292,8 @@ def prune(keep: Path) -> None:
 
     Raises OSError if the run directory cannot be read.
     """
-    noun = keep.name.partition("_")[0]
     for name in os.listdir(keep.parent):
-        if re.fullmatch(rf"{re.escape(noun)}_[0-9a-f]{{16}}", name) and name != keep.name:
+        if re.fullmatch(r"\.ranks_[0-9a-f]{16}", name) and name != keep.name:
             with contextlib.suppress(OSError), _opened(keep.parent / name) as fd:
                 files = [file for file in os.listdir(fd) if _OURS.fullmatch(file)]
                 stats = [os.fstat(fd), *(os.stat(file, dir_fd=fd, follow_symlinks=False) for file in files)]

@@ -57,7 +57,7 @@ def node_of(place: Place, since_ns: int, watch: Callable[[int], None], reads_dev
 
 
 class Gathering:
-    """`training.recording.sources.RankSource` over a whole training.
+    """All ranks over a whole training; no method raises or blocks for long.
 
     A failure in here is reported once and ends the gathering, not the recording of rank 0.
     """
@@ -67,7 +67,7 @@ class Gathering:
         place = job.place
         peers = PeerJob(place.key, str(place.rank), place.world_size, place.has_other_nodes, job.directory)
         self._job = job
-        self._gatherer = Gatherer(RANKS, peers, node, is_alive)
+        self._gatherer = Gatherer(peers, node, is_alive)
         self._view = RanksView(job.facts)
         self._machine = Machine(job.facts.world_size)
         self._machine.join(job.identity)
@@ -139,7 +139,7 @@ class Gathering:
         self._add_own(self._builder.close())
         self._records += self._view.close()
 
-    def _add(self, new: Gathered[RankIdentity, RankItem]) -> None:
+    def _add(self, new: Gathered) -> None:
         size = self._job.place.world_size
         if owners := [owner for owner in new.owners if owner.rank < size]:
             self._records += self._view.join(owners)

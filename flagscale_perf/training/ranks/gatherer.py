@@ -1,4 +1,4 @@
-"""All processes of a job as the one that gathers them sees them: those of its node through their rings, those
+"""All ranks of a job as the process that gathers them sees them: those of its node through their rings, those
 of other nodes through their files.
 """
 
@@ -8,12 +8,13 @@ import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any
 
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S, monotonic_ns
-from flagscale_perf.spine.peers.kind import Item, Owner, PeerKind
 from flagscale_perf.spine.peers.node import Gone, News, Node
+from flagscale_perf.training.ranks.blocks import RankIdentity
 from flagscale_perf.training.ranks.exchange import Inbox, Received, directory_of
+from flagscale_perf.training.ranks.kind import RankItem, name_of
 
 LOOK_NS = 15 * NS_PER_MS  # of every half second; with what is then made of it, about one twentieth of a core
 LAST_LOOK_NS = 500 * NS_PER_MS
@@ -41,7 +42,7 @@ class Job:
 
 
 @dataclass
-class Gathered(Generic[Owner, Item]):
+class Gathered:
     """What is new of all processes of the job; each process is found and dies once.
 
     Attributes:
@@ -52,35 +53,33 @@ class Gathered(Generic[Owner, Item]):
             troubles all.
     """
 
-    owners: list[Owner]
-    items: list[Item]
+    owners: list[RankIdentity]
+    items: list[RankItem]
     gone: list[Gone]
     notes: list[str]
 
 
-class Gatherer(Generic[Owner, Item]):
+class Gatherer:
     """Brings the job's other processes together; reads files in `take`, so not for a thread of the host."""
 
     def __init__(
         self,
-        kind: PeerKind[Owner, Item],
         job: Job,
-        node: Node[Owner, Item],
+        node: Node[RankIdentity, RankItem],
         is_alive: Callable[[], bool],
     ) -> None:
         """`is_alive`: whether the process whose companion this is lives; who ends after it has not died."""
-        self._kind = kind
         self._job = job
         self._node = node
         self._is_alive = is_alive
-        self._inbox: Inbox[Owner, Item] | None = None
+        self._inbox: Inbox | None = None
         self._met = {job.name}
         self._gone: set[str] = set()
         self._noted: set[str] = set()
         self._request: Any = None
         self._start_ns: int | None = None
         self._has_reported_silence = self._has_reported_missing = self._is_cut_off = False
-        self._new = Gathered[Owner, Item]([], [], [], [])
+        self._new = Gathered([], [], [], [])
 
     def request(self, content: Any) -> None:
         """Asks every process's fold for something, on all nodes; see `Fold.request`."""
@@ -90,8 +89,8 @@ class Gatherer(Generic[Owner, Item]):
             with contextlib.suppress(OSError):  # the beacon is made again, with the request, in `take`
                 self._inbox.request(content)
 
-    def take(self) -> Gathered[Owner, Item]:
-        """What is new. Raises only what `kind` raises."""
+    def take(self) -> Gathered:
+        """What is new."""
         if self._start_ns is None:
             self._start_ns = monotonic_ns()
         self._add(self._node.cycle(counts_dead=self._is_alive()))
@@ -100,7 +99,7 @@ class Gatherer(Generic[Owner, Item]):
         self._notice_silence(self._start_ns)
         return self._taken()
 
-    def close(self) -> Gathered[Owner, Item]:
+    def close(self) -> Gathered:
         """What is left at the end of the job; the exchange's directory is removed."""
         if self._is_alive():
             self._add(self._node.cycle(counts_dead=True))
@@ -109,25 +108,22 @@ class Gatherer(Generic[Owner, Item]):
             self._read_files(lambda inbox: inbox.close(LAST_LOOK_NS))
         return self._taken()
 
-    def _taken(self) -> Gathered[Owner, Item]:
+    def _taken(self) -> Gathered:
         new, self._new = self._new, Gathered([], [], [], [])
         return new
 
-    def _read_files(self, look: Callable[[Inbox[Owner, Item]], Received[Owner, Item]]) -> None:
+    def _read_files(self, look: Callable[[Inbox], Received]) -> None:
         """The files of other nodes; what fails is tried again in the next cycle."""
-        noun = self._kind.noun
         try:
             received = look(self._opened_inbox())
         except OSError as error:
             self._is_cut_off = True
             reason = f"{type(error).__name__}: {error}"
-            self._report(
-                f"the {noun}s of other nodes are not heard: {reason}; it is tried again all the time"
-            )
+            self._report(f"the ranks of other nodes are not heard: {reason}; it is tried again all the time")
             return
         if self._is_cut_off:
             self._is_cut_off = False
-            self._report(f"the {noun}s of other nodes are heard again")
+            self._report("the ranks of other nodes are heard again")
         for report in received.reports:
             self._meet(report.owners)
         self._new.items += received.items
@@ -135,26 +131,26 @@ class Gatherer(Generic[Owner, Item]):
             self._lose(report.gone)
             self._note(report.notes)
         for complaint in received.complaints:
-            self._report(f"not all is known of the {noun}s of a node: {complaint}")
+            self._report(f"not all is known of the ranks of a node: {complaint}")
 
-    def _opened_inbox(self) -> Inbox[Owner, Item]:
+    def _opened_inbox(self) -> Inbox:
         """Raises OSError where that is refused."""
         if self._inbox is None:
-            directory = directory_of(self._job.directory, self._kind.noun, self._job.key)
-            self._inbox = Inbox(self._kind, directory, self._job.size)
+            directory = directory_of(self._job.directory, self._job.key)
+            self._inbox = Inbox(directory, self._job.size)
             if self._request is not None:
                 self._inbox.request(self._request)
         return self._inbox
 
-    def _add(self, news: News[Owner, Item]) -> None:
+    def _add(self, news: News[RankIdentity, RankItem]) -> None:
         self._meet(news.owners)
         self._new.items += news.items
         self._lose(news.gone)
         self._note(news.notes)
 
-    def _meet(self, owners: Iterable[Owner]) -> None:
+    def _meet(self, owners: Iterable[RankIdentity]) -> None:
         for owner in owners:
-            if (name := self._kind.name_of(owner)) not in self._met:
+            if (name := name_of(owner)) not in self._met:
                 self._met.add(name)
                 self._new.owners.append(owner)
 
@@ -166,7 +162,7 @@ class Gatherer(Generic[Owner, Item]):
 
     def _note(self, notes: Iterable[tuple[str, str]]) -> None:
         for name, text in notes:
-            self._report(text, f"{self._kind.noun} {name}: ")
+            self._report(text, f"rank {name}: ")
 
     def _report(self, text: str, about: str = "") -> None:
         if text not in self._noted and len(self._noted) < MAX_NOTES:
@@ -174,11 +170,10 @@ class Gatherer(Generic[Owner, Item]):
             self._new.notes.append(f"{about}{text}")
 
     def _notice_silence(self, start_ns: int) -> None:
-        noun = self._kind.noun
         if self._node.missing and not self._has_reported_missing:
             self._has_reported_missing = True
             self._report(
-                f"{self._node.missing} {noun}s of this node are silent: "
+                f"{self._node.missing} ranks of this node are silent: "
                 "no process of this user has handed their records over"
             )
         is_known = self._has_reported_silence or self._is_cut_off
@@ -188,6 +183,6 @@ class Gatherer(Generic[Owner, Item]):
         silent = self._job.size - len(self._met) - self._node.missing
         if silent > 0:
             self._report(
-                f"{silent} {noun}s of other nodes are silent: "
+                f"{silent} ranks of other nodes are silent: "
                 f"{self._job.directory} is perhaps not the same directory on every node"
             )

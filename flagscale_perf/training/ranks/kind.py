@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from flagscale_perf.training.ranks.blocks import (
     decode_block,
     encode_block,
 )
-from flagscale_perf.training.ranks.identity import content_of, identity_of
+from flagscale_perf.training.ranks.identity import identity_of
 from flagscale_perf.training.ranks.machine import Machine
 from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.records import CapturedRecord, PhaseRecord, StepRecord
@@ -99,16 +99,18 @@ class RankFold:
         return None
 
 
-def _name_of(subject: RankIdentity | RankItem) -> str:
+def name_of(subject: RankIdentity | RankItem) -> str:
+    """The member name of the rank that an identity or an item is about."""
     return str(subject.rank)
 
 
-def _encode_item(item: RankItem) -> Any:
+def encode_item(item: RankItem) -> Any:
+    """As JSON types, for the files between nodes."""
     return asdict(item) if isinstance(item, CapturedRecord) else encode_block(item)
 
 
-def _decode_item(content: Any) -> RankItem:
-    """Raises ValueError for damaged content."""
+def decode_item(content: Any) -> RankItem:
+    """The item of which `encode_item` made this. Raises ValueError for damaged content."""
     if not isinstance(content, dict):
         return decode_block(content)
     if not isinstance(content.get("marks"), list) or len(content["marks"]) % 2:
@@ -126,14 +128,5 @@ def _folds(reads_devices: bool) -> Callable[[RankIdentity], RankFold]:
     return lambda identity: RankFold(identity, machine, reads_devices)
 
 
-RANKS = PeerKind(
-    path=f"{__name__}:RANKS",
-    noun="rank",
-    encode_owner=content_of,
-    decode_owner=identity_of,
-    encode_item=_encode_item,
-    decode_item=_decode_item,
-    name_of=_name_of,
-    folds=partial(_folds, True),
-)
-RANKS_WITHOUT_DEVICES = replace(RANKS, folds=partial(_folds, False))
+RANKS = PeerKind(identity_of, name_of, partial(_folds, True))
+RANKS_WITHOUT_DEVICES = PeerKind(identity_of, name_of, partial(_folds, False))

@@ -8,7 +8,7 @@ from flagscale_perf.spine.peers.own import OwnRing
 from flagscale_perf.training.ranks.blocks import RankIdentity
 from flagscale_perf.training.ranks.collector import CollectorTask, start_collector
 from flagscale_perf.training.ranks.exchange import directory_of
-from flagscale_perf.training.ranks.kind import RANKS
+from flagscale_perf.training.ranks.identity import content_of
 from flagscale_perf.training.ranks.place import Place
 
 
@@ -23,10 +23,9 @@ class RankLogger(OwnRing):
 
         Raises OSError where there is no shared memory, RuntimeError where there is no thread.
         """
-        logger = cls.begin(place.node_key, RANKS.encode_owner(identity))
+        logger = cls.begin(place.node_key, content_of(identity))
         if place.local_rank == 0:
-            exchange = directory_of(Path(directory).absolute(), RANKS.noun, place.key)
+            exchange = directory_of(Path(directory).absolute(), place.key)
             rank, size = str(place.rank), place.local_world_size
-            task = CollectorTask(RANKS.path, place.node_key, rank, size, str(exchange))
-            start_collector(task, RANKS.noun)
+            start_collector(CollectorTask(place.node_key, rank, size, str(exchange)))
         return logger

@@ -55,8 +55,6 @@ class RanksTable:
             self._memory[rank] = highest(self._memory.get(rank), block.memory_peak_bytes)
         first = min(block.first_iteration for block in blocks.values())
         last = max(block.iteration for block in blocks.values())
-        if self._rounds and first <= self._rounds[-1].iteration:
-            self._rounds.clear()  # training went back to a checkpoint: one stretch cannot hold both
         self._rounds.append(_Round(first, last, {rank: _row(block) for rank, block in blocks.items()}))
 
     def take(self, on_the_way: Collection[int] = ()) -> RanksRecord:

@@ -49,7 +49,6 @@ class RanksView:
         self._dead: set[int] = set()
         self._last: dict[int, int] = {}  # iteration, by rank
         self._ecc: dict[int, int] = {}
-        self._rewound: dict[int, int] = {}  # number of the last block, by rank
         self._rounds: dict[int, _Round] = {}
         self._max_rounds = min(MAX_ROUNDS, max(MIN_ROUNDS, MAX_HELD_BLOCKS // self._size))
         self._closed = -1  # number of the newest closed round
@@ -77,7 +76,6 @@ class RanksView:
         if not 0 <= rank < self._size:
             return []
         self._newest = max(self._newest, block.iteration)
-        self._notice_rewinding(block)
         self._last[rank] = block.iteration
         if rank not in self._dead:
             self._awaited.add(rank)
@@ -130,21 +128,6 @@ class RanksView:
     def _number(self, block: Block) -> int:
         """The same for the blocks of all ranks that are put side by side."""
         return block.iteration // self._steps
-
-    def _notice_rewinding(self, block: Block) -> None:
-        """After a restart inside the processes iterations come again. One rank may just be late with its
-        blocks; once more than half of them go back, the training has.
-        """
-        if self._number(block) > self._closed:
-            self._rewound.pop(block.rank, None)
-            return
-        if block.rank in self._rewound or block.iteration <= self._last.get(block.rank, -1):
-            self._rewound[block.rank] = self._number(block)
-        if 2 * len(self._rewound.keys() & self._awaited) > len(self._awaited):
-            # The blocks by which it was noticed are lost; from the next numbers on the ranks are together.
-            self._closed = max(self._rewound.values())
-            self._rewound.clear()
-            self._rounds.clear()
 
     def _errors_of(self, block: Block) -> list[Record]:
         """Errors of another rank's device; rank 0's are remarks on its own readings."""

@@ -21,7 +21,6 @@ from flagscale_perf.training.ranks.identity import identity_of
 from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.recording.sources import (
     OneRank,
-    RankSource,
     Sources,
     TakeReadings,
     UnreadRanks,
@@ -236,7 +235,7 @@ def _only(note: str) -> TakeReadings:
     return lambda: ([], [notes.pop()] if notes else [])
 
 
-def _ranks(task: WriterTask, parent: Parent) -> RankSource:
+def _ranks(task: WriterTask, parent: Parent) -> OneRank | Gathering:
     """The other ranks, as the launcher's environment says where they are."""
     place = Place.of(os.environ)
     if place is None or task.owner is None:

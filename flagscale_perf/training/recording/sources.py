@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from flagscale_perf.training.host import HostRecord
 from flagscale_perf.training.ledger.cuts import StepCuts
 from flagscale_perf.training.phases import StepPhases
+from flagscale_perf.training.ranks.gather import Gathering
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord, Record, StepRecord
 
 # Readings of the device since the last call, and what there is to say about them.
@@ -20,32 +21,8 @@ def no_readings() -> tuple[list[HardwareRecord], list[str]]:
     return [], []
 
 
-class RankSource(Protocol):
-    """What brings the other ranks' measurements together with rank 0's. No method raises or blocks for
-    long.
-    """
-
-    def step(self, step: StepRecord, phases: StepPhases | None, cuts: StepCuts | None) -> None:
-        """One more step of rank 0."""
-
-    def reading(self, reading: HardwareRecord | HostRecord) -> None:
-        """One more reading of rank 0's device or host."""
-
-    def interval(self, interval: IntervalRecord) -> list[Record]:
-        """What is to stand behind this interval."""
-
-    def request(self, content: Any) -> None:
-        """Asks all other ranks for something; see `training.capture`."""
-
-    def take(self) -> tuple[list[Record], list[str]]:
-        """What is new of all ranks, and notes about reading them."""
-
-    def close(self) -> tuple[list[Record], list[str]]:
-        """The same at the end of the session."""
-
-
 class OneRank:
-    """Where there are no other ranks."""
+    """`Gathering` where there are no other ranks."""
 
     def step(self, step: StepRecord, phases: StepPhases | None, cuts: StepCuts | None) -> None:
         """Ignored: there is no other rank to compare it with."""
@@ -88,10 +65,10 @@ class Sources:
 
     Attributes:
         readings: of rank 0's device; must not block.
-        ranks: of the whole job.
+        ranks: of the whole job; its methods neither raise nor block for long.
         host: new readings of rank 0's host.
     """
 
     readings: TakeReadings = no_readings
-    ranks: RankSource = field(default_factory=OneRank)
+    ranks: OneRank | Gathering = field(default_factory=OneRank)
     host: Callable[[], list[HostRecord]] = list

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import itertools
 import os
 import zlib
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 from flagscale_perf.analysis import log_files
 from flagscale_perf.analysis.log_files import LogChunks, has_mark, held, older_parts
-from flagscale_perf.analysis.run_file import open_regular
 from flagscale_perf.spine.errors import PerfError
 
 
@@ -113,41 +111,6 @@ def test_a_log_that_is_rotated_while_it_is_read_is_read_once(rotated: Path) -> N
             rotate(rotated, b"three\n")  # what was "two" is called a.log.1 now
         text.append(b"".join(chunks))
     assert text == [b"one\n", b"two\n", b"other\n"]
-
-
-@pytest.mark.parametrize("before", ["", "a.log.1", "a.log"])
-def test_a_log_that_is_rotated_while_it_is_opened_is_read_whole(
-    rotated: Path, before: str, monkeypatch
-) -> None:
-    files, opens = log_files.log_files(rotated.parent), iter([True])
-    if not before:  # before the first is opened, all names have moved
-        rotate(rotated, b"three\n")
-
-    def open_late(path: Path) -> int:
-        if path.name == before and next(opens, False):
-            rotate(rotated, b"three\n")
-        return open_regular(path)
-
-    monkeypatch.setattr(log_files, "open_regular", open_late)
-    assert [b"".join(chunks) for chunks in held(files, set(files))] == [
-        b"one\n",
-        b"two\n",
-        b"three\n",
-        b"other\n",
-    ]
-
-
-def test_a_log_that_moves_without_end_is_read_as_it_was_found(rotated: Path, monkeypatch) -> None:
-    files, moves = log_files.log_files(rotated.parent), itertools.count()
-
-    def open_and_rotate(path: Path) -> int:
-        rotate(rotated, b"%d\n" % next(moves))
-        return open_regular(path)
-
-    monkeypatch.setattr(log_files, "open_regular", open_and_rotate)
-    text = [b"".join(chunks) for chunks in held(files, set(files))]
-    assert text[-1] == b"other\n"
-    assert len(text) > 1
 
 
 def test_files_that_were_named_are_read_as_they_are(rotated: Path) -> None:

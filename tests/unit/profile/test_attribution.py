@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from flagscale_perf.profile.attribution import Attribution, Part
-from flagscale_perf.profile.ranges import PART
 from tests.profiled_events import Event, events_of, module, node, step
 
 
@@ -87,7 +86,7 @@ def test_a_node_whose_operator_nobody_saw_is_counted_and_has_no_module() -> None
 
 
 def test_a_range_of_a_hosts_own_is_no_operator() -> None:
-    events = events_of([step(10), Event(PART + "preprocess", 1, 5), Event("aten::add", 2, 3)])
+    events = events_of([step(10), Event("preprocess", 1, 5, scope=7), Event("aten::add", 2, 3)])
     assert Attribution.of(events).is_user.tolist() == [False, True, False]
 
 

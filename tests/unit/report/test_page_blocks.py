@@ -60,14 +60,11 @@ def test_no_finding_is_said() -> None:
     assert 'id="finding-data_stall"' in findings(Findings([finding()], []))
 
 
-def test_what_a_chart_lacks_stands_below_it_or_in_its_place() -> None:
+def test_a_chart_without_panels_has_no_place() -> None:
     panel = Panel("Time", "ms", [Line("Time", [1], [2.0], "blue")])
     place = '<div class="chart" id="chart-trend" role="figure" aria-label="all"></div>'
-    said = '<p class="note">Not drawn: Power: not read; MFU: no peak.</p>'
-    missing = ["Power: not read", "MFU: no peak"]
     assert blocks([Series("trend", "all", [panel], "iteration", None)]) == f"{place}\n"
-    assert blocks([Series("trend", "all", [panel], "iteration", None, missing)]) == f"{place}\n{said}\n"
-    assert blocks([Series("trend", "all", [], "iteration", None, missing)]) == f"{said}\n"
+    assert blocks([Series("trend", "all", [], "iteration", None)]) == ""
 
 
 def test_an_interval_is_drawn_on_a_line_around_no_change() -> None:

@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 
-from flagscale_perf.analysis.blocks import HeatMap, Layer, Line, Panel, Report, Section, Series
+from flagscale_perf.analysis.blocks import Findings, HeatMap, Layer, Line, Panel, Report, Series
 from flagscale_perf.report import png
 from flagscale_perf.report.axes import value_range
 from flagscale_perf.spine.errors import PerfError
@@ -103,10 +103,10 @@ def test_axes_are_those_of_the_page(tmp_path: Path) -> None:
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["mean"]
 
 
-def test_all_that_is_not_drawn_is_said_in_one_sentence(tmp_path: Path) -> None:
-    charts = [Series(name, "", [], "iteration", None, [f"{name}: not read"]) for name in ("Power", "Clock")]
-    report = replace(report_of(tmp_path, sample_run()), sections=[Section("all", "", "", charts)])
-    assert png._missing(report) == ["Not drawn: Power: not read; Clock: not read."]
+def test_all_that_is_not_judged_is_said_in_one_sentence(tmp_path: Path) -> None:
+    doubts = Findings([], ["MFU: no peak is known", "clocks: not read"])
+    report = replace(report_of(tmp_path, sample_run()), findings=doubts, sections=[])
+    assert png._missing(report) == ["Not judged: MFU: no peak is known; clocks: not read"]
 
 
 def test_names_of_a_heat_map_are_whole_inside_the_figure_and_off_the_next_panel() -> None:

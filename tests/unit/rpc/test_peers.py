@@ -59,10 +59,7 @@ def test_without_memory_the_server_goes_on(rings, monkeypatch) -> None:
 
 
 def test_what_travels_is_checked() -> None:
-    assert SERVED.decode_owner(SERVED.encode_owner(Serving(1, 2))) == Serving(1, 2)
-    assert SERVED.decode_item(SERVED.encode_item(make_served(3))) == make_served(3)
+    assert SERVED.decode_owner([1, 2]) == Serving(1, 2)
     for wrong in (None, [], ["1", 2], [1]):
-        with pytest.raises(ValueError, match="not who serves whom|no record"):
+        with pytest.raises(ValueError, match="not who serves whom"):
             SERVED.decode_owner(wrong)
-        with pytest.raises(ValueError, match="not who serves whom|no record"):
-            SERVED.decode_item(wrong)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from flagscale_perf.analysis.rules import Advice, Change, Finding, Limit, rule
@@ -12,8 +12,9 @@ from flagscale_perf.spine.units import percent
 from flagscale_perf.training.analysis.findings.advice import double, halve, name_of, switch_on, written
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, ranks_of, slows
 from flagscale_perf.training.analysis.tables import Ranks
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ledger.ledger import Ledger
-from flagscale_perf.training.phases import Kind, of_kind
+from flagscale_perf.training.phases import ONE_F_ONE_B, Kind, of_kind
 
 _WAITING = of_kind(Kind.WAITING)
 
@@ -40,8 +41,9 @@ _WAITING = of_kind(Kind.WAITING)
     ],
 )
 def slow_stage(this: TrainingRule, case: TrainingCase) -> Finding | None:
-    """A stage with more to do than the mean one; an even division can gain no more than that difference."""
-    stage, share = _by_ledgers(case.ledgers) or _slowest_stage(case.report.ranks) or (None, _own_wait(case))
+    """A stage with more to do than the mean one, and what an even division could save."""
+    work = _by_ledgers(case.ledgers) or _by_ranks(case.report.ranks)
+    stage, share = _saved(work, case.facts) if work else (None, _own_wait(case))
     if share is None or not this.exceeds(share, "slow_stage"):
         return None
     title = (
@@ -49,7 +51,7 @@ def slow_stage(this: TrainingRule, case: TrainingCase) -> Finding | None:
         if stage is None
         else f"Pipeline stage {stage} has more to do"
     )
-    title += f": an even division would save {percent(share)} of the steps' time"
+    title += f": an even division would save up to {percent(share)} of the steps' time"
     evidence = [this.broke("above the mean stage, of the iterations' time", share, "slow_stage")]
     ranks = case.report.ranks
     places = [] if ranks is None or stage is None else [entry.stage for entry in ranks.entries]
@@ -57,34 +59,44 @@ def slow_stage(this: TrainingRule, case: TrainingCase) -> Finding | None:
     return replace(slows(this, case, title, share, evidence), ranks=ranks_of(ranks, slow))
 
 
-def _by_ledgers(ledgers: Sequence[Ledger]) -> tuple[int, float] | None:
-    """The same by what a usual unit of each stage works: a late rank does not make its stage heavy."""
-    if len(ledgers) < 2:
-        return None
+def _saved(work: Mapping[int, float], facts: RunFacts) -> tuple[int, float]:
+    """The stage with the most work, and what the steps lose to its being more than the mean stage's. In 1F1B
+    it sets the pace for all micro-batches but the one that fills and empties the pipeline, and but one for
+    each stage behind it: while the first ones are on their way there and back, it has time for more.
+    """
+    slowest = max(work, key=lambda stage: work[stage])
+    excess = work[slowest] - statistics.fmean(work.values())
+    rows = (facts.micro_batch_size or 0) * (facts.data_parallel or 0)
+    batches = (facts.global_batch_size or 0) // rows if rows else 0
+    if not batches or facts.pipeline_schedule != ONE_F_ONE_B:
+        return slowest, excess
+    hidden = sum(work[slowest] - own for stage, own in work.items() if stage > slowest)
+    return slowest, max(0.0, excess - (excess + hidden) / batches)
+
+
+def _by_ledgers(ledgers: Sequence[Ledger]) -> dict[int, float]:
+    """What share of a step a usual unit of each stage works: a late rank does not make its stage heavy.
+    Empty of fewer than two stages.
+    """
     work = {
         each.stage: sum(each.share(ns) for name, ns in each.base_ns.items() if name not in _WAITING)
         for each in ledgers
     }
-    slowest = max(work, key=lambda stage: work[stage])
-    return slowest, work[slowest] - statistics.fmean(work.values())
+    return work if len(work) > 1 else {}
 
 
-def _slowest_stage(ranks: Ranks | None) -> tuple[int, float] | None:
-    """The stage that works longest, and by what share of an iteration it exceeds the mean stage; None unless
-    two stages' work is known.
-    """
+def _by_ranks(ranks: Ranks | None) -> dict[int, float]:
+    """The same by the medians of ranks; empty unless two stages' work is known."""
     if ranks is None:
-        return None
+        return {}
     work: dict[int, list[float]] = defaultdict(list)
     for entry, work_ms in zip(ranks.entries, ranks.median_work_ms, strict=True):
         if entry.stage is not None and work_ms is not None:
             work[entry.stage].append(work_ms)
     iteration_ms = max((known for known in ranks.median_iteration_ms if known is not None), default=0.0)
     if len(work) < 2 or not iteration_ms:
-        return None
-    medians = {stage: statistics.median(values) for stage, values in work.items()}
-    slowest = max(medians, key=lambda stage: medians[stage])
-    return slowest, (medians[slowest] - statistics.fmean(medians.values())) / iteration_ms
+        return {}
+    return {stage: statistics.median(values) / iteration_ms for stage, values in work.items()}
 
 
 def _own_wait(case: TrainingCase) -> float | None:

@@ -14,9 +14,10 @@ from flagscale_perf.analysis.chance import excess_of
 from flagscale_perf.analysis.rules import Limit
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 from flagscale_perf.training.clocks import caps_in
-from flagscale_perf.training.records import IntervalRecord, Outcome, PhaseRecord, StepRecord
+from flagscale_perf.training.records import IntervalRecord, PhaseRecord, StepRecord
 from flagscale_perf.training.sample import Sample, Step
 from flagscale_perf.training.samples import Reservoir
+from flagscale_perf.training.settled import is_judged
 from flagscale_perf.training.usual import UsualSteps
 from flagscale_perf.training.window import end_mono_ns
 
@@ -28,11 +29,6 @@ SAMPLE_STEPS, SAMPLE_STRETCH = 2048, 512  # of a long run four stretches: enough
 SLOW_STEP = Limit(
     1.2, "times", "ours: the median of the 64 steps before; even steps stay within a tenth of it"
 )
-
-
-def is_judged(step: StepRecord) -> bool:
-    """Whether its time is one of training: no warm-up, no passed-over data."""
-    return not step.warmup and step.outcome != Outcome.DATA_SKIPPED
 
 
 class RunningMedian:
@@ -184,12 +180,12 @@ class HostLoad:
 
     Attributes:
         read_ns: time between readings, of which the others are parts.
-        run_delay_ns, cpu_stall_ns, memory_stall_ns: as in `HostRecord`; 0 where they were not read.
+        run_delay_ns, memory_stall_ns: as in `HostRecord`; 0 where they were not read.
         cores: that the training process may run on; None where that was not read.
     """
 
     def __init__(self) -> None:
-        self.read_ns = self.run_delay_ns = self.cpu_stall_ns = self.memory_stall_ns = 0
+        self.read_ns = self.run_delay_ns = self.memory_stall_ns = 0
         self.cores: int | None = None
 
     def add(self, interval: IntervalRecord) -> None:
@@ -198,7 +194,6 @@ class HostLoad:
         if interval.host_ns is not None and interval.run_delay_ns is not None:
             self.read_ns += interval.host_ns
             self.run_delay_ns += interval.run_delay_ns
-            self.cpu_stall_ns += interval.cpu_stall_ns or 0
             self.memory_stall_ns += interval.memory_stall_ns or 0
 
     def share(self, part_ns: int) -> float:

@@ -94,10 +94,11 @@ def test_steps_without_noise_leave_the_assumed_noise_alone() -> None:
     one = judge([steps([100] * 40, forward=25)], [steps([104] * 40, forward=29)])
     whole, (forward,) = one.whole(), one.phases()
     assert (whole.base, whole.base_low, whole.base_high, whole.new, whole.change) == (100, 100, 100, 104, 4)
-    assert one.smallest_visible == pytest.approx(0.01 * 2**0.5 * 1.9908 * 1.04**0.5, rel=1e-4)
+    reach = whole.share_high - whole.share
+    assert reach == pytest.approx(0.01 * 2**0.5 * 1.9908 * 1.04**0.5, rel=1e-4)
     assert (whole.share, whole.verdict) == (pytest.approx(0.04), SLOWER)
-    assert whole.share_high - whole.share_low == pytest.approx(2 * one.smallest_visible)
-    assert forward.share_high - forward.share == pytest.approx((0.29 / 1.04) ** 0.5 * one.smallest_visible)
+    assert whole.share_high - whole.share_low == pytest.approx(2 * reach)
+    assert forward.share_high - forward.share == pytest.approx((0.29 / 1.04) ** 0.5 * reach)
 
 
 @pytest.mark.parametrize("place", [12, 29, 31, 48])
@@ -132,9 +133,8 @@ def test_from_three_runs_a_side_they_show_the_noise_themselves() -> None:
     one = judge(base, new, noise=0.5)
     assert one.is_noise_seen
     assert one.noise == pytest.approx(0.01)
-    assert one.smallest_visible == pytest.approx(
-        2.776 * 0.01 * (2 / 3) ** 0.5, rel=1e-3
-    )  # 4 degrees of freedom
+    reach = one.whole().share_high - one.whole().share
+    assert reach == pytest.approx(2.776 * 0.01 * (2 / 3) ** 0.5, rel=1e-3)  # 4 degrees of freedom
     assert not judge(base[:2], new).is_noise_seen
 
 
@@ -171,7 +171,8 @@ def test_so_many_iterations_as_are_needed_make_the_interval_as_narrow_as_asked()
         needed = short.needed(0.012, 10_000)
         if needed.iterations is not None:
             longer = [[simulate(100 + 2 * seed + side, needed.iterations, process)] for side in range(2)]
-            found.append(judge(*longer, noise=0.001).smallest_visible)
+            whole = judge(*longer, noise=0.001).whole()
+            found.append((whole.share_high - whole.share_low) / 2)
     assert len(found) >= 3  # the others seem to drift, which longer runs do not mend
     assert mean(found) < 0.012
 

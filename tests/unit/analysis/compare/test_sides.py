@@ -18,6 +18,7 @@ TIMES = [[10.0] * 50, [20.0] * 50]
 class Run(NamedTuple):
     path: Path
     title: str
+    skipped_lines: int = 0
 
 
 @pytest.fixture

@@ -7,14 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.bench.analysis.efficiency import filled, gains_of, steps_of
+from flagscale_perf.bench.analysis.efficiency import gains_of, steps_of
 from flagscale_perf.bench.analysis.served import groups_of
 from tests.efficiency_runs import parallel_part
-
-
-def test_a_pipeline_cannot_be_fuller_than_its_filling() -> None:
-    assert [filled(m, 2) for m in (1, 2, 8)] == [1 / 2, 2 / 3, 8 / 9]
-    assert filled(4, 1) == 1.0
 
 
 def test_efficiency_is_t1_over_p_tp(tmp_path: Path) -> None:
@@ -24,7 +19,7 @@ def test_efficiency_is_t1_over_p_tp(tmp_path: Path) -> None:
     assert tensor.efficiency == 1.0 / (2 * 0.8)
     assert tensor.noise == pytest.approx(0.1 / 1.0 + 0.1 / 0.8)
     (pipeline,) = gains_of(groups_of(part, "tokens"), "flow", is_rate=True)
-    assert (pipeline.speedup, pipeline.efficiency, pipeline.bound, pipeline.lost) == (1.2, 0.6, 8 / 9, None)
+    assert (pipeline.speedup, pipeline.efficiency, pipeline.lost) == (1.2, 0.6, None)
 
 
 def test_a_step_stands_beside_what_the_client_sees(tmp_path: Path) -> None:

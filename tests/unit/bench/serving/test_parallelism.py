@@ -63,7 +63,6 @@ def test_two_ranks_against_one(tmp_path: Path, capsys: pytest.CaptureFixture[str
         "%",
         "0.0",
         "%",
-        "-",
     ] in rows
     assert next(row for row in rows if row[:4] == ["TP", "efficiency", "80.0", "%"])[4] == "(excellent)"
     assert next(row for row in rows if row[:3] == ["PP", "efficiency", "-"])[3:5] == ["not", "known"]

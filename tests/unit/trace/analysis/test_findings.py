@@ -131,23 +131,6 @@ def test_units_that_take_turns_are_none(tmp_path: Path) -> None:
     assert "straggling_unit" not in findings_of(tmp_path, job)
 
 
-def test_metadata_that_takes_most_of_a_put(tmp_path: Path) -> None:
-    finding = findings_of(tmp_path, _puts(30, notify_ns=2 * MS, tags_ns=MS, unit_ns=MS, total_ns=5 * MS))[
-        "metadata"
-    ]
-    assert finding.title == "Metadata takes 60.0 % of a put"
-    assert finding.evidence[0].figure == "of the puts' time: notify 40.0 %, tags 20.0 %"
-
-
-def test_decoding_that_takes_most_of_a_get(tmp_path: Path) -> None:
-    job = Job()
-    worker = job.process("W", 1)
-    for number in range(30):
-        job.get(worker, number * 100 * MS, range(1024), unit_ns=MS, decode_ns=3 * MS, pack_ns=MS)
-    finding = findings_of(tmp_path, job)["decoding"]
-    assert finding.evidence[0].figure == "of the gets' time: decode 50.0 %, pack 16.7 %; 4096 cells"
-
-
 def test_times_that_fluctuate(tmp_path: Path) -> None:
     job = _puts(40, total_ns=lambda number: 40 * MS if number % 5 == 0 else 4 * MS)
     finding = findings_of(tmp_path, job)["fluctuation"]

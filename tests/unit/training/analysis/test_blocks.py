@@ -25,16 +25,17 @@ def test_key_figures_are_raw_with_their_unit() -> None:
     assert (shown(energy.value), energy.note) == ("-", "not read")
 
 
-def test_ranks_have_a_map_stragglers_and_medians() -> None:
+def test_ranks_have_a_map_stragglers_and_their_memory() -> None:
     ranks = next(section for section in report_of(reports.hostile()).sections if section.key == "ranks")
-    heat, silent, stragglers, medians = ranks.blocks
+    heat, silent, stragglers, memory = ranks.blocks
     assert isinstance(heat, HeatMap)
     assert isinstance(silent, Note) and silent.text == "1 silent in the last stretch: 1"
     assert isinstance(stragglers, Table) and stragglers.title == "Stragglers: 1"
-    assert isinstance(medians, Table) and [row[0] for row in medians.rows] == [
-        "1",
-        "0",
-    ]  # the longest work first
+    assert isinstance(memory, Table)
+    assert [(row[0], *map(shown, row[4:])) for row in memory.rows] == [
+        ("0", "40.00 GB", "-"),
+        ("1", "-", "-"),
+    ]
 
 
 def test_nothing_known_is_said_in_a_line_each() -> None:

@@ -105,12 +105,5 @@ def test_goodput_is_a_bar() -> None:
     assert [part.label for part in parts if part.value is None] == ["data (rank 0)"]
 
 
-def test_panels_without_figures_are_named_with_the_reason() -> None:
-    found = with_points(point(10, mfu=None, hfu=None), point(20, mfu=None, hfu=None))
-    peak = "Share of the peak: no peak of the device is known, --perf-peak-tflops gives it"
-    assert series.trend(found).missing == [peak]
-    assert series.trend(small()).missing == []
-
-
 def test_what_the_device_has_is_no_figure_of_the_run() -> None:
     assert series.memory(replace(small(), memory=unknown(Memory, device_gb=80.0))).panels == []

@@ -10,8 +10,8 @@ from flagscale_perf.spine.peers.node import Gone, News
 from flagscale_perf.training.ranks import collector as collector_module
 from flagscale_perf.training.ranks.collector import Collector
 from flagscale_perf.training.ranks.exchange import Outbox, Received
-from tests.toy_peers import TOYS, Toy, ToySum, make_toy
-from tests.unit.training.ranks.test_exchange import LONG_NS, at_once, make_inbox, place_of
+from tests.fakes import make_identity
+from tests.unit.training.ranks.test_exchange import LONG_NS, at_once, line, make_block, make_inbox, place_of
 
 __all__ = ["at_once"]  # a fixture
 
@@ -38,52 +38,52 @@ class FakeNode:
         return News()
 
 
-def make_collector(tmp_path: Path, *news: News[Toy, ToySum]) -> Collector[Toy, ToySum]:
-    return Collector(TOYS, Outbox(place_of(tmp_path), "8"), FakeNode(*news))  # type: ignore[arg-type]
+def make_collector(tmp_path: Path, *news: News) -> Collector:
+    return Collector(Outbox(place_of(tmp_path), "8"), FakeNode(*news))  # type: ignore[arg-type]
 
 
 def test_what_is_known_of_a_node_reaches_whoever_gathers(tmp_path: Path) -> None:
     inbox = make_inbox(tmp_path)
-    joined = News([make_toy("8"), make_toy("9")], [ToySum("8", 0)], [], [("8", "hot")])
+    joined = News([make_identity(8), make_identity(9)], [make_block(8, 0)], [], [("8", "hot")])
     collector = make_collector(
-        tmp_path, joined, News(), News(items=[ToySum("8", 1)], gone=[Gone("9", 0, "dead")])
+        tmp_path, joined, News(), News(items=[make_block(8, 1)], gone=[Gone("9", 0, "dead")])
     )
     collector.cycle()
     first = inbox.look(LONG_NS)
     assert (first.items, first.reports[0].owners) == (
-        [ToySum("8", 0)],
-        [make_toy("8"), make_toy("9")],
+        [make_block(8, 0)],
+        [make_identity(8), make_identity(9)],
     )
     collector.cycle()
     assert inbox.look(LONG_NS) == Received(), "nothing new, nothing written"
     collector.cycle()
     second = inbox.look(LONG_NS)
     assert (second.items, second.reports[0].gone, second.reports[0].notes) == (
-        [ToySum("8", 1)],
+        [make_block(8, 1)],
         [Gone("9", 0, "dead")],
         [("8", "hot")],
     )
 
 
 def test_nothing_is_written_before_somebody_reads_and_everything_to_a_new_reader(tmp_path: Path) -> None:
-    collector = make_collector(tmp_path, News([make_toy("8")], [ToySum("8", 0)]), News(), News())
+    collector = make_collector(tmp_path, News([make_identity(8)], [make_block(8, 0)]), News(), News())
     collector.cycle()
     assert list(tmp_path.iterdir()) == []
     for _ in range(2):
         inbox = make_inbox(tmp_path)
         collector.cycle()
-        assert inbox.look(LONG_NS).items == [ToySum("8", 0)]
+        assert inbox.look(LONG_NS).items == [make_block(8, 0)]
 
 
 def test_the_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collector_module, "KEPT_NS", -1)  # everything is old at once
     inbox = make_inbox(tmp_path)
-    sums = [ToySum("8", number) for number in range(100)]
-    make_collector(tmp_path, News([make_toy("8")], sums)).cycle()
-    assert inbox.look(LONG_NS).items == sums[-collector_module.MIN_KEPT :]
+    blocks = [make_block(8, number) for number in range(100)]
+    make_collector(tmp_path, News([make_identity(8)], blocks)).cycle()
+    assert inbox.look(LONG_NS).items == blocks[-collector_module.MIN_KEPT :]
     monkeypatch.setattr(collector_module, "KEPT_NS", LONG_NS)
     notes = [("8", str(number)) for number in range(1000)]
-    make_collector(tmp_path, News([make_toy("8")], sums * 10, [], notes)).cycle()
+    make_collector(tmp_path, News([make_identity(8)], blocks * 10, [], notes)).cycle()
     received = inbox.look(LONG_NS)
     assert (len(received.items), len(received.reports[0].notes)) == (
         collector_module.MAX_KEPT,
@@ -94,21 +94,21 @@ def test_the_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_it_ends_with_its_processes(tmp_path: Path) -> None:
     make_inbox(tmp_path)
     waits: list[float] = []
-    make_collector(tmp_path, News([make_toy("8")]), News(), News()).run(waits.append, lambda: False)
+    make_collector(tmp_path, News([make_identity(8)]), News(), News()).run(waits.append, lambda: False)
     assert waits == [collector_module.PERIOD_S] * 3
 
 
 def test_it_outlives_its_parent_by_a_moment_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collector_module, "LINGER_NS", -1)
-    news = [News([make_toy("8")]), *[News()] * 100]
+    news = [News([make_identity(8)]), *[News()] * 100]
     waits: list[float] = []
     make_collector(tmp_path, *news).run(waits.append, lambda: len(waits) >= 2)
     assert len(waits) == 2
 
 
 def test_a_request_is_passed_on(tmp_path: Path) -> None:
-    node, inbox = FakeNode(News([make_toy("8")])), make_inbox(tmp_path)
-    collector: Collector[Toy, ToySum] = Collector(TOYS, Outbox(place_of(tmp_path), "8"), node)  # type: ignore[arg-type]
+    node, inbox = FakeNode(News([make_identity(8)])), make_inbox(tmp_path)
+    collector = Collector(Outbox(place_of(tmp_path), "8"), node)  # type: ignore[arg-type]
     collector.cycle()
     assert node.requested is None
     inbox.request({"more": 3})
@@ -119,10 +119,10 @@ def test_a_request_is_passed_on(tmp_path: Path) -> None:
 def test_long_items_do_not_make_the_file_too_long_to_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collector_module, "MAX_BYTES", 100)
+    blocks = [make_block(8, 10**6 + number) for number in range(20)]  # their lines are equally long
+    monkeypatch.setattr(collector_module, "MAX_BYTES", 7 * len(line(blocks[0])))
     inbox = make_inbox(tmp_path)
-    sums = [ToySum("8", 10**6 + number) for number in range(20)]  # each a line of 13 bytes
-    make_collector(tmp_path, News([make_toy("8")], sums)).cycle()
+    make_collector(tmp_path, News([make_identity(8)], blocks)).cycle()
     received = inbox.look(LONG_NS)
-    assert received.items == sums[-7:]
+    assert received.items == blocks[-7:]
     assert received.complaints == ["13 blocks were gone before they were read, and perhaps more later"]

@@ -14,9 +14,8 @@ import pytest
 
 from flagscale_perf.spine import companion
 from flagscale_perf.training.ranks.collector import CollectorTask, start_collector
-from tests.toy_peers import TOYS
 
-TASK = CollectorTask(TOYS.path, "key", "worker-9", 8, "logs/.toys_key")
+TASK = CollectorTask("key", "9", 8, "logs/.ranks_key")
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def test_a_collector_is_started_beside_the_thread_that_asks(
             return 0
 
     monkeypatch.setattr(companion, "start", Started)
-    start_collector(TASK, TOYS.noun)
+    start_collector(TASK)
     collectors()
     ((module, task, on_training),) = started
     assert not on_training, "a process on a slow disk may take its time to start"
@@ -75,7 +74,7 @@ def test_a_killed_collector_has_a_successor(
             return self._code
 
     monkeypatch.setattr(companion, "start", Started)
-    start_collector(TASK, TOYS.noun)
+    start_collector(TASK)
     collectors()
     said = capsys.readouterr().err
     assert (lines in said, bool(said)) == (True, bool(lines))
@@ -92,11 +91,11 @@ def test_without_a_collector_one_line_is_said_and_the_host_goes_on(
         raise error
 
     monkeypatch.setattr(companion, "start", refuse)
-    start_collector(TASK, TOYS.noun)
+    start_collector(TASK)
     collectors()
     said = (
         f"flagscale_perf: no collector process: {type(error).__name__}: no process; nothing is recorded "
-        "of this node's toys\n"
+        "of this node's ranks\n"
     )
     assert capsys.readouterr() == ("", said)
 
@@ -108,5 +107,5 @@ def test_without_a_thread_there_is_no_collector_either(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    start_collector(TASK, TOYS.noun)
+    start_collector(TASK)
     assert "no collector process: RuntimeError: can't start new thread; " in capsys.readouterr().err

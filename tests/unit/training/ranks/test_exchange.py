@@ -15,6 +15,7 @@ from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.peers.node import Gone
 from flagscale_perf.training.ranks import exchange
+from flagscale_perf.training.ranks.blocks import Block
 from flagscale_perf.training.ranks.exchange import (
     BEACON,
     Inbox,
@@ -24,7 +25,9 @@ from flagscale_perf.training.ranks.exchange import (
     directory_of,
     prune,
 )
-from tests.toy_peers import TOYS, Toy, ToySum, make_toy
+from flagscale_perf.training.ranks.identity import content_of
+from flagscale_perf.training.ranks.kind import RankItem, encode_item
+from tests.fakes import make_identity
 
 KEY = "0123456789abcdef"
 LONG_NS = 60 * NS_PER_S
@@ -37,11 +40,11 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def place_of(tmp_path: Path) -> Path:
-    return directory_of(tmp_path, TOYS.noun, KEY)
+    return directory_of(tmp_path, KEY)
 
 
-def make_inbox(tmp_path: Path) -> Inbox[Toy, ToySum]:
-    return Inbox(TOYS, place_of(tmp_path), 16)
+def make_inbox(tmp_path: Path) -> Inbox:
+    return Inbox(place_of(tmp_path), 16)
 
 
 def make_outbox(tmp_path: Path, name: int = 8) -> Outbox:
@@ -54,20 +57,24 @@ def token_of(outbox: Outbox) -> str:
     return beacon.token
 
 
-def line(item: ToySum) -> bytes:
-    return dump(item).encode()
+def make_block(rank: int, number: int) -> Block:
+    return Block(rank, 5 * number + 1, 5 * number + 4, 4, 100, None, None, None, None, None, None, None, None)
+
+
+def line(item: RankItem) -> bytes:
+    return dump(encode_item(item)).encode()
 
 
 def make_report(
     token: str,
-    *items: ToySum,
+    *items: RankItem,
     first_item: int = 0,
     gone: list[Gone] | None = None,
     collector: str = "one",
-) -> NodeReport[Toy]:
+) -> NodeReport:
     return NodeReport(
         token,
-        [make_toy("8"), make_toy("9")],
+        [make_identity(8), make_identity(9)],
         gone or [],
         [("9", "a note")],
         first_item,
@@ -76,8 +83,8 @@ def make_report(
     )
 
 
-def report(token: str, *items: ToySum, **changes: Any) -> bytes:
-    return make_report(token, *items, **changes).encode(TOYS)
+def report(token: str, *items: RankItem, **changes: Any) -> bytes:
+    return make_report(token, *items, **changes).encode()
 
 
 def files(tmp_path: Path) -> list[str]:
@@ -85,12 +92,12 @@ def files(tmp_path: Path) -> list[str]:
 
 
 def test_a_node_s_report_comes_back_as_it_was() -> None:
-    made = make_report("token", ToySum("8", 0), ToySum("9", 0), gone=[Gone("9", 4, "it has died")])
-    assert NodeReport.decode(made.encode(TOYS), TOYS) == made
+    made = make_report("token", make_block(8, 0), make_block(9, 0), gone=[Gone("9", 4, "it has died")])
+    assert NodeReport.decode(made.encode()) == made
 
 
-def test_the_directory_is_called_after_noun_and_job(tmp_path: Path) -> None:
-    assert place_of(tmp_path) == tmp_path / f".toys_{KEY}"
+def test_the_directory_is_called_after_the_job(tmp_path: Path) -> None:
+    assert place_of(tmp_path) == tmp_path / f".ranks_{KEY}"
 
 
 def test_items_arrive_once_each(tmp_path: Path) -> None:
@@ -98,20 +105,20 @@ def test_items_arrive_once_each(tmp_path: Path) -> None:
     assert outbox.beacon() is None
     inbox = make_inbox(tmp_path)
     token = token_of(outbox)
-    outbox.write(report(token, ToySum("8", 0), ToySum("9", 0)))
+    outbox.write(report(token, make_block(8, 0), make_block(9, 0)))
     received = inbox.look(LONG_NS)
-    assert received.items == [ToySum("8", 0), ToySum("9", 0)]
+    assert received.items == [make_block(8, 0), make_block(9, 0)]
     assert [(each.owners, each.notes) for each in received.reports] == [
-        ([make_toy("8"), make_toy("9")], [("9", "a note")])
+        ([make_identity(8), make_identity(9)], [("9", "a note")])
     ]
     assert inbox.look(LONG_NS) == Received(), "nothing has changed"
-    outbox.write(report(token, ToySum("9", 0), ToySum("8", 1), first_item=1))
-    assert inbox.look(LONG_NS).items == [ToySum("8", 1)]
-    outbox.write(report(token, ToySum("9", 7), first_item=20))
+    outbox.write(report(token, make_block(9, 0), make_block(8, 1), first_item=1))
+    assert inbox.look(LONG_NS).items == [make_block(8, 1)]
+    outbox.write(report(token, make_block(9, 7), first_item=20))
     received = inbox.look(LONG_NS)
-    assert received.items == [ToySum("9", 7)], "what was forgotten before it was read is lost, not the rest"
+    assert received.items == [make_block(9, 7)], "what was forgotten before it was read is lost, not the rest"
     assert received.complaints == ["17 blocks were gone before they were read, and perhaps more later"]
-    outbox.write(report(token, ToySum("9", 9), first_item=30))
+    outbox.write(report(token, make_block(9, 9), first_item=30))
     assert inbox.look(LONG_NS).complaints == [], "said once"
     assert files(tmp_path) == [BEACON, "node_8.json"]
 
@@ -120,29 +127,29 @@ def test_a_report_to_somebody_else_is_not_taken(tmp_path: Path) -> None:
     outbox = make_outbox(tmp_path)
     make_inbox(tmp_path)
     old = token_of(outbox)
-    outbox.write(report(old, ToySum("8", 0)))
+    outbox.write(report(old, make_block(8, 0)))
     inbox = make_inbox(tmp_path)
     assert inbox.look(LONG_NS) == Received()
     new = token_of(outbox)
-    outbox.write(report(new, ToySum("8", 0)))
-    assert inbox.look(LONG_NS).items == [ToySum("8", 0)]
+    outbox.write(report(new, make_block(8, 0)))
+    assert inbox.look(LONG_NS).items == [make_block(8, 0)]
 
 
 def test_reading_stops_when_its_time_is_over_and_goes_on_later(tmp_path: Path) -> None:
     inbox = make_inbox(tmp_path)
     outboxes = [make_outbox(tmp_path, rank) for rank in (8, 9)]
     token = token_of(outboxes[0])
-    outboxes[0].write(report(token, ToySum("8", 0)))
-    outboxes[1].write(report(token, ToySum("9", 0)))
-    assert [inbox.look(0).items, inbox.look(0).items] == [[ToySum("8", 0)], [ToySum("9", 0)]]
+    outboxes[0].write(report(token, make_block(8, 0)))
+    outboxes[1].write(report(token, make_block(9, 0)))
+    assert [inbox.look(0).items, inbox.look(0).items] == [[make_block(8, 0)], [make_block(9, 0)]]
 
 
 def test_the_directory_goes_at_the_end(tmp_path: Path) -> None:
     inbox, outbox = make_inbox(tmp_path), make_outbox(tmp_path)
     token = token_of(outbox)
-    outbox.write(report(token, ToySum("8", 0)))
+    outbox.write(report(token, make_block(8, 0)))
     (place_of(tmp_path) / ".node_9.json.tmp").write_text("of a collector that was killed")
-    assert inbox.close(LONG_NS).items == [ToySum("8", 0)]
+    assert inbox.close(LONG_NS).items == [make_block(8, 0)]
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(FileNotFoundError):
         outbox.write(report(token))
@@ -167,8 +174,13 @@ def test_the_directory_of_a_successor_stays(tmp_path: Path) -> None:
     assert files(tmp_path) == [BEACON]
 
 
-TOY = ["8", "here"]
-ABOUT = {"owners": [TOY], "gone": [], "notes": [], "first_item": 0, "collector": "one"}
+ABOUT = {
+    "owners": [content_of(make_identity(8))],
+    "gone": [],
+    "notes": [],
+    "first_item": 0,
+    "collector": "one",
+}
 
 
 @pytest.mark.parametrize(
@@ -181,7 +193,7 @@ ABOUT = {"owners": [TOY], "gone": [], "notes": [], "first_item": 0, "collector":
         (b"9" * 6000, "digits"),
         (b" " * (exchange.MAX_NODE_BYTES + 1), "longer than"),
         ({"owners": None}, "no list"),
-        ({"owners": [{}]}, "no toy"),
+        ({"owners": [{}]}, "no identity of a rank"),
         ({"owners": 8}, "no list"),
         ({"notes": [["../8", "x"]]}, "no name"),
         ({"gone": [[1]]}, "unpack"),
@@ -212,15 +224,15 @@ def test_the_good_items_before_a_bad_one_are_kept(tmp_path: Path) -> None:
     inbox = make_inbox(tmp_path)
     content = [
         json.dumps({"token": inbox._token} | ABOUT).encode(),
-        line(ToySum("8", 0)),
-        line(ToySum("1", 0)),
+        line(make_block(8, 0)),
+        line(make_block(1, 0)),
         b"",
     ]
     (place_of(tmp_path) / "node_8.json").write_bytes(b"\n".join(content))
     received = inbox.look(LONG_NS)
     assert (received.items, received.complaints) == (
-        [ToySum("8", 0)],
-        ["node_8.json: a block of toy 1, which is none of the node's"],
+        [make_block(8, 0)],
+        ["node_8.json: a block of rank 1, which is none of the node's"],
     )
 
 
@@ -249,9 +261,9 @@ def test_a_link_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None
 
 def test_what_killed_jobs_left_goes_by_its_age(tmp_path: Path) -> None:
     for name, age_s in (
-        (".toys_" + "a" * 16, 2 * exchange.ABANDONED_S),
-        (".toys_" + "b" * 16, 0),
-        (".toys_mine", 9e9),
+        (".ranks_" + "a" * 16, 2 * exchange.ABANDONED_S),
+        (".ranks_" + "b" * 16, 0),
+        (".ranks_mine", 9e9),
     ):
         (tmp_path / name).mkdir()
         for file in (BEACON, "node_0.json"):
@@ -260,19 +272,19 @@ def test_what_killed_jobs_left_goes_by_its_age(tmp_path: Path) -> None:
         os.utime(tmp_path / name / BEACON, None if not age_s else (1, 1))
         os.utime(tmp_path / name, (1, 1))
     prune(place_of(tmp_path))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".toys_" + "b" * 16, ".toys_mine"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".ranks_" + "b" * 16, ".ranks_mine"]
 
 
 def test_what_somebody_removes_is_made_again_and_nothing_is_taken_twice(tmp_path: Path) -> None:
     inbox, outbox = make_inbox(tmp_path), make_outbox(tmp_path)
     token = token_of(outbox)
-    outbox.write(report(token, ToySum("8", 0)))
-    assert inbox.look(LONG_NS).items == [ToySum("8", 0)]
+    outbox.write(report(token, make_block(8, 0)))
+    assert inbox.look(LONG_NS).items == [make_block(8, 0)]
     shutil.rmtree(place_of(tmp_path))
     assert inbox.look(LONG_NS) == Received()
     assert token_of(outbox) == token
-    outbox.write(report(token, ToySum("8", 0), ToySum("8", 1)))
-    assert inbox.look(LONG_NS).items == [ToySum("8", 1)]
+    outbox.write(report(token, make_block(8, 0), make_block(8, 1)))
+    assert inbox.look(LONG_NS).items == [make_block(8, 1)]
     (place_of(tmp_path) / BEACON).write_text("damaged")
     inbox.look(LONG_NS)
     assert token_of(outbox) == token
@@ -285,18 +297,18 @@ def test_a_damaged_beacon_costs_nothing_of_the_last_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable
 ) -> None:
     inbox, outbox = make_inbox(tmp_path), make_outbox(tmp_path)
-    outbox.write(report(inbox._token, ToySum("8", 0)))
+    outbox.write(report(inbox._token, make_block(8, 0)))
     monkeypatch.setattr(inbox, "_has_beacon", lambda: True)  # it is damaged just after that was asked
     damage(place_of(tmp_path) / BEACON)
-    assert inbox.close(LONG_NS).items == [ToySum("8", 0)]
+    assert inbox.close(LONG_NS).items == [make_block(8, 0)]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_successor_s_items_are_all_new_however_many(tmp_path: Path, count: int) -> None:
     inbox, outbox = make_inbox(tmp_path), make_outbox(tmp_path)
-    outbox.write(report(inbox._token, ToySum("8", 0), ToySum("9", 0)))
+    outbox.write(report(inbox._token, make_block(8, 0), make_block(9, 0)))
     inbox.look(LONG_NS)
-    items = [ToySum("8", 1), ToySum("9", 1), ToySum("8", 2)][:count]
+    items = [make_block(8, 1), make_block(9, 1), make_block(8, 2)][:count]
     outbox.write(report(inbox._token, *items, collector="its successor"))
     assert inbox.look(LONG_NS) == Received([make_report(inbox._token, collector="its successor")], items)
     assert inbox.look(LONG_NS) == Received()
@@ -327,10 +339,10 @@ def test_a_request_reaches_every_collector_until_the_end(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ["", "a b", "../a", "a" * 65, "a.b", "1\n"])
 def test_names_are_safe_in_paths(name: str) -> None:
     for good in ("0", "worker-3", "a_b"):
-        assert NodeReport.decode(about(good), TOYS).notes == [(good, "hot")]
+        assert NodeReport.decode(about(good)).notes == [(good, "hot")]
     with pytest.raises(ValueError, match="no name where one belongs"):
-        NodeReport.decode(about(name), TOYS)
+        NodeReport.decode(about(name))
 
 
 def about(name: str) -> bytes:
-    return NodeReport("a token", [make_toy()], [], [(name, "hot")], 0).encode(TOYS)
+    return NodeReport("a token", [make_identity()], [], [(name, "hot")], 0).encode()

@@ -6,22 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.peers.node import Gone, News
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.training.ranks import exchange, gather
-from flagscale_perf.training.ranks.blocks import Block, BlockBuilder, RankIdentity, encode_block
-from flagscale_perf.training.ranks.exchange import NodeReport, Outbox, directory_of
+from flagscale_perf.training.ranks.blocks import Block, BlockBuilder, RankIdentity
+from flagscale_perf.training.ranks.exchange import NodeReport, Outbox
 from flagscale_perf.training.ranks.gather import Gathering, Job
-from flagscale_perf.training.ranks.kind import RANKS
 from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.records import IntervalRecord, Record
 from tests.fakes import make_event, make_facts, make_identity, make_interval, make_reading, make_step
-from tests.unit.training.ranks.test_exchange import KEY, token_of
-
-
-def make_block(rank: int, number: int) -> Block:
-    return Block(rank, 5 * number + 1, 5 * number + 4, 4, 100, None, None, None, None, None, None, None, None)
+from tests.unit.training.ranks.test_exchange import KEY, line, make_block, place_of, token_of
 
 
 class NotingView:
@@ -111,11 +105,11 @@ def test_readings_of_rank_0_s_device_go_into_its_blocks(tmp_path: Path) -> None:
 def test_blocks_of_other_nodes_and_their_deaths(tmp_path: Path) -> None:
     gathering = make_gathering(tmp_path, FakeNode())
     gathering.take()
-    outbox = Outbox(directory_of(tmp_path, "rank", KEY), "8")
+    outbox = Outbox(place_of(tmp_path), "8")
     identities = [make_identity(8), make_identity(9), make_identity(10)]
     gone = [Gone("9", 4, "dead"), Gone("10", 4, "not of this job of 10")]
-    lines = [dump(encode_block(make_block(8, 0))).encode()]
-    outbox.write(NodeReport(token_of(outbox), identities, gone, [("8", "hot")], 0, lines).encode(RANKS))
+    lines = [line(make_block(8, 0))]
+    outbox.write(NodeReport(token_of(outbox), identities, gone, [("8", "hot")], 0, lines).encode())
     records, notes = gathering.take()
     assert (texts(records), notes) == (["join [8, 9]", "rank 8 to 4", "lost 9 4"], ["rank 8: hot"])
     gathering.close()

@@ -12,7 +12,8 @@ from flagscale_perf.training.ledger.cuts import CutKeeper
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.ranks import kind
 from flagscale_perf.training.ranks.blocks import Block, BlockBuilder
-from flagscale_perf.training.ranks.kind import RANKS, RANKS_WITHOUT_DEVICES
+from flagscale_perf.training.ranks.identity import content_of
+from flagscale_perf.training.ranks.kind import RANKS, RANKS_WITHOUT_DEVICES, decode_item, encode_item, name_of
 from flagscale_perf.training.ranks.machine import Machine
 from flagscale_perf.training.records import CapturedRecord
 from tests.fakes import make_identity, make_marks, make_phases, make_reading, make_step
@@ -58,8 +59,8 @@ def test_marks_of_a_window_are_kept_beside_the_blocks() -> None:
         (1, 3),
     ]
     for each in captured:
-        assert RANKS.decode_item(json.loads(json.dumps(RANKS.encode_item(each)))) == each
-        assert RANKS.name_of(each) == "1"
+        assert decode_item(json.loads(json.dumps(encode_item(each)))) == each
+        assert name_of(each) == "1"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_marks_of_a_window_are_kept_beside_the_blocks() -> None:
 )
 def test_what_is_no_item_is_refused(content: object, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        RANKS.decode_item(content)
+        decode_item(content)
 
 
 class FakeSampler:
@@ -120,6 +121,6 @@ def test_devices_are_read_each_by_itself(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_identity_and_block_come_back_from_json() -> None:
     identity, (block,) = make_identity(1, device_uuid="abc"), blocks_of(1, 2, 3, 4)
-    assert RANKS.decode_owner(json.loads(json.dumps(RANKS.encode_owner(identity)))) == identity
-    assert RANKS.decode_item(json.loads(json.dumps(RANKS.encode_item(block)))) == block
-    assert RANKS.name_of(identity) == RANKS.name_of(block) == "1"
+    assert RANKS.decode_owner(json.loads(json.dumps(content_of(identity)))) == identity
+    assert decode_item(json.loads(json.dumps(encode_item(block)))) == block
+    assert name_of(identity) == name_of(block) == "1"

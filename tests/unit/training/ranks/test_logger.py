@@ -25,7 +25,7 @@ PLACE = Place(9, 16, 1, 8, "0123456789abcdef")
 def tasks(monkeypatch: pytest.MonkeyPatch) -> list[CollectorTask]:
     """Of the collectors that would have been started."""
     asked: list[CollectorTask] = []
-    monkeypatch.setattr(logger_module, "start_collector", lambda task, noun: asked.append(task))
+    monkeypatch.setattr(logger_module, "start_collector", lambda task: asked.append(task))
     monkeypatch.setattr(own, "LAST_TRIES", 1)
     return asked
 
@@ -60,7 +60,6 @@ def test_the_first_rank_of_a_node_starts_its_collector(tasks: list[CollectorTask
     settled()
     assert [asdict(task) for task in tasks] == [
         {
-            "kind": "flagscale_perf.training.ranks.kind:RANKS",
             "key": PLACE.node_key,
             "name": "8",
             "expected": 8,

@@ -44,14 +44,6 @@ def test_of_many_rounds_the_newest_are_kept() -> None:
     assert record.work_ns == [round((19 + 20 - MAX_ROUNDS) / 2)]
 
 
-def test_training_that_goes_back_begins_a_new_stretch() -> None:
-    table = RanksTable(1)
-    for number in (7, 8, 2):
-        table.add({0: block_of(0, number)})
-    assert (record := table.take()).first_iteration == 10
-    assert record.iteration == 14
-
-
 def test_of_ranks_that_share_an_entry_the_one_that_works_longest_stands_for_them() -> None:
     size = 2 * MAX_ENTRIES + 1
     table = RanksTable(size)

@@ -7,20 +7,52 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import MS
+from tests.pipelines import Schedule
 from tests.synthetic import STEPS, Plan, node_record, ranks_record
 from tests.unit.training.analysis.findings.planted import findings_of
 
+FOUR_STAGES = {
+    "pipeline_parallel": 4,
+    "data_parallel": 2,
+    "micro_batch_size": 1,
+    "pipeline_schedule": "1f1b",
+}
+PLACES = [0, 0, 1, 1, 2, 2, 3, 3]
+
 
 def test_a_slow_stage_is_seen_side_by_side_too(tmp_path: Path) -> None:
-    # Of 1000 ms stage 1 works 950, the others 750: each would get 800.
-    work = [750 * MS, 750 * MS, 950 * MS, 950 * MS, 750 * MS, 750 * MS, 750 * MS, 750 * MS]
-    stages = node_record(stages=[0, 0, 1, 1, 2, 2, 3, 3])
-    found = findings_of(
-        Plan(also=[stages, *(ranks_record(n, work_ns=work) for n in range(10, STEPS, 10))]), tmp_path
-    )
+    # Of 1000 ms stage 1 works 950, the others 750: each would get 800. Of 50 micro-batches it sets the pace
+    # in all but one, in two of which it hides 200 / 50 ms more than the others.
+    work = [(950 if place == 1 else 750) * MS for place in PLACES]
+    also = [node_record(stages=PLACES), *(ranks_record(n, work_ns=work) for n in range(10, STEPS, 10))]
+    found = findings_of(Plan(facts=FOUR_STAGES | {"global_batch_size": 100}, also=also), tmp_path)
     assert [(each.name, each.ranks) for each in found] == [("slow_stage", [2, 3])]
     assert (
         found[0].title
-        == "Pipeline stage 1 has more to do: an even division would save 15.0 % of the steps' time"
+        == "Pipeline stage 1 has more to do: an even division would save up to 13.9 % of the steps' time"
     )
-    assert found[0].gain == pytest.approx(0.15 / 0.85)
+    assert found[0].gain == pytest.approx(0.139 / 0.861)
+
+
+@pytest.mark.parametrize("batches", [8, 32])
+@pytest.mark.parametrize("heavy", range(4))
+def test_what_an_even_division_saves_is_what_the_schedule_does(
+    tmp_path: Path, batches: int, heavy: int
+) -> None:
+    """One stage takes 60 ms longer for each micro-batch than the three others, or each of them 15 ms."""
+    uneven, even = (Schedule(4, 1, batches, seed=1, least_ms=100) for _ in range(2))
+    for stage, phase, step, batch in list(even.times):
+        even.times[stage, phase, step, batch] += 15 * MS * (phase == "forward")
+        uneven.times[stage, phase, step, batch] += 60 * MS * (phase == "forward" and stage == heavy)
+    step_ns, even_ns = uneven.run()[1], even.run()[1]
+    work = [batches * (200 + 60 * (place == heavy)) * MS for place in PLACES]
+    also = [
+        node_record(stages=PLACES),
+        *(ranks_record(n, work_ns=work, iteration_ns=[step_ns] * 8) for n in range(10, STEPS, 10)),
+    ]
+    plan = Plan(facts=FOUR_STAGES | {"global_batch_size": 2 * batches}, also=also)
+    found = {each.name: each for each in findings_of(plan, tmp_path)}
+    saved = 1 - even_ns / step_ns
+    assert ("slow_stage" in found) == (saved > 0.05)
+    if "slow_stage" in found:
+        assert found["slow_stage"].gain == pytest.approx(step_ns / even_ns - 1)
