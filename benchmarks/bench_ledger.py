@@ -58,14 +58,10 @@ FLAGSCALE_SLOW = 1.5  # times the fastest rank (PR 1215)
 BESIDE = {"jitter", "slow_start", "host_short_of_cpu", "startup"}
 
 
-QUESTIONS = (
-    "rank and phase first",
-    "among the first two",
-    "rank first",
-    "cost to 20 % or 2 % of a step",  # nothing said is no cost
-    "(of so many whose cost is known so well)",
-    "named, or below 2 % of a step",
-)
+PRICED, KNOWN = "cost to 20 % or 2 % of a step", "(of so many whose cost is known so well)"
+NAMED = "among the first two, or below 2 % of a step"
+# Where nothing at all is said, the price is 0.
+QUESTIONS = ("rank and phase first", "among the first two", NAMED, "rank first", PRICED, KNOWN)
 
 
 class Plant(NamedTuple):
@@ -145,8 +141,10 @@ def main() -> None:
         controls(options.controls, "healthy")
     if options.busy:
         with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as neighbour:
-            controls(options.busy, "healthy, beside a busy process")
-            neighbour.kill()
+            try:
+                controls(options.busy, "healthy, beside a busy process")
+            finally:
+                neighbour.kill()
 
 
 def delays(seed: int, count: int) -> None:
@@ -165,10 +163,10 @@ def delays(seed: int, count: int) -> None:
             f"{_said(outcome.flagscale):10} {load:.1f}",
             flush=True,
         )
-    print(f"\nof {count} delays  {'ledger':>8} {'TraceML':>8} {'FlagScale':>10}")
+    print(f"\n{f'of {count} delays':39} {'ledger':>8} {'TraceML':>8} {'FlagScale':>10}")
     for what in QUESTIONS:
         cells = [right[f"{who}: {what}"] for who in ("ledger", "TraceML", "FlagScale")]
-        print(f"{what:40} {cells[0]:4} {cells[1]:8} {cells[2]:10}")
+        print(f"{what:43} {cells[0]:4} {cells[1]:8} {cells[2]:10}")
     print(flush=True)
 
 
@@ -184,7 +182,7 @@ def controls(count: int, what: str) -> None:
         names = ", ".join(each.title for each in outcome.findings) or "nothing"
         print(f"{what}, {ranks} ranks: {names}; residual {100 * outcome.residual:.2f} %", flush=True)
     cells = [false[who] for who in ("ledger", "TraceML", "FlagScale")]
-    print(f"{f'findings in {count} such runs':40} {cells[0]:4} {cells[1]:8} {cells[2]:10}\n", flush=True)
+    print(f"{f'findings in {count} such runs':43} {cells[0]:4} {cells[1]:8} {cells[2]:10}\n", flush=True)
 
 
 def pipelines(seed: int, count: int) -> None:
@@ -355,14 +353,15 @@ def judge(plant: Plant, outcome: Outcome, right: Counter[str]) -> None:
     }
     for who, said in by_rule.items():
         first = said[0] if said else NOTHING
-        right[f"{who}: {QUESTIONS[4]}"] += is_known
+        right[f"{who}: {KNOWN}"] += is_known
         is_small = abs(outcome.true_ms) < NEAR_OF_STEP * outcome.step_ms
-        right[f"{who}: {QUESTIONS[5]}"] += is_small or any(names(each)[1] for each in said[:2])
+        right[f"{who}: {NAMED}"] += is_small or any(names(each)[1] for each in said[:2])
         right[f"{who}: rank first"] += names(first)[0]
         right[f"{who}: rank and phase first"] += names(first)[1]
         right[f"{who}: among the first two"] += any(names(each)[1] for each in said[:2])
         named = [each.cost_ms for each in said[:2] if names(each)[0]]
-        right[f"{who}: {QUESTIONS[3]}"] += any(map(near, named or [0.0]))
+        prices = named if first != NOTHING else [0.0]
+        right[f"{who}: {PRICED}"] += any(map(near, prices))
 
 
 def _limit_ms(outcome: Outcome) -> float:

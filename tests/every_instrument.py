@@ -20,7 +20,7 @@ END_NS = 1_000_000_000
 
 
 def _bench(directory: Path) -> Path:
-    with bench_runs.book_in(directory) as book, book.part("collectives", 1, {}) as part:
+    with bench_runs.book_in(directory) as book, book.part("bandwidth", 1, {}) as part:
         bench_runs.collective(part, "all_reduce", 1 << 20, [0.001, 0.002])
     return book.path
 

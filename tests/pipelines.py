@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from flagscale_perf.training.phases import AGREEMENT, NUMBER_OF
 from flagscale_perf.training.records import CapturedRecord
 
-SYNC_NS, AGREE_NS = 2_000_000, 500_000
+SYNC_NS, AGREE_NS, LOADING_NS = 2_000_000, 500_000, 200_000
 WORK = {
     "forward": "forward-compute",
     "backward": "backward-compute",
@@ -38,10 +38,19 @@ class Rank:
         self.marks += [code, self.at_ns - self.last_ns, code + 1, until_ns - self.at_ns]
         self.at_ns = self.last_ns = until_ns
 
+    def load(self, timer: str, after_ns: int, until_ns: int) -> None:
+        """The same with data loaded in it, for `LOADING_NS`."""
+        code, loads = 2 * NUMBER_OF[timer], 2 * NUMBER_OF["batch-generator"]
+        rest_ns = until_ns - self.at_ns - after_ns - LOADING_NS
+        self.marks += [code, self.at_ns - self.last_ns, loads, after_ns]
+        self.marks += [loads + 1, LOADING_NS, code + 1, rest_ns]
+        self.at_ns = self.last_ns = until_ns
+
 
 class Schedule:
     """1F1B over stages and replicas. `times` has the nanoseconds of each piece of work: by rank, phase, step
-    and micro-batch. Without `has_room`, who sends waits until it is received.
+    and micro-batch. Without `has_room`, who sends waits until it is received. With `is_nested`, data is
+    loaded within a forward pass.
     """
 
     def __init__(
@@ -53,11 +62,12 @@ class Schedule:
         least_ms: int = 1,
         heavy: int | None = None,
         has_room: bool = True,
+        is_nested: bool = False,
         steps: int = 2,
     ) -> None:
         draw = random.Random(seed)
         self.stages, self.replicas, self.batches = stages, replicas, batches
-        self.has_room, self.steps = has_room, steps
+        self.has_room, self.is_nested, self.steps = has_room, is_nested, steps
         self.clock_ns, self.draw, self.jitter_ns = draw.randrange(10**12), draw, 0
         self.times = {
             (rank, phase, step, batch): draw.randint(least_ms * 10**6, 10**8)
@@ -117,7 +127,12 @@ class Schedule:
         return self.draw.randrange(self.jitter_ns) if self.jitter_ns else 0
 
     def _work(self, rank: Rank, phase: str, step: int, batch: int) -> int:
-        rank.take(WORK[phase], rank.at_ns + self.times[rank.number, phase, step, batch])
+        until_ns = rank.at_ns + self.times[rank.number, phase, step, batch]
+        if phase == "forward" and self.is_nested:
+            at_once = (rank.number, step, batch) == (0, 0, 0)  # a piece of work that takes no time
+            rank.load(WORK[phase], 0 if at_once else LOADING_NS, until_ns)
+        else:
+            rank.take(WORK[phase], until_ns)
         return rank.at_ns
 
     def _pipeline(self, ranks: list[Rank], step: int) -> None:

@@ -19,7 +19,7 @@ import torch
 from flagscale_perf.profile.profiler import Profiler
 from tests.profiled_events import options_of, train_step
 
-LAYERS, SLOW, STEPS, SLEEP_S = 8, 5, 10, 0.15
+LAYERS, SLOW, STEPS, SLEEP_S = 8, 5, 24, 0.15
 PLANTS = ("nothing", "twice", "sleep", "head")
 Function = Callable[..., Any]
 

@@ -112,8 +112,8 @@ class LogChunks:
 
 
 def held(logs: Sequence[Path], listed: Container[Path]) -> Iterator[LogChunks]:
-    """The logs, one after another. The parts of a rotated log are opened together, so that one which is moved
-    while they are read is neither missed nor read twice.
+    """The logs, one after another. The parts of a rotated log are opened together: once they are, one that is
+    moved is neither missed nor read twice.
 
     Args:
         logs: those of one rotated log side by side, as `log_files` gives them.

@@ -102,7 +102,7 @@ class CompareCommand(Command):
         """Prints or writes it. Raises PerfError where there is nothing to compare."""
         if args.further:
             raise PerfError(
-                f"{2 + len(args.further)} runs, where BASE and NEW are one each; further ones go behind "
+                f"{2 + len(args.further)} runs given: BASE and NEW are one run each; name further ones with "
                 "--more-base and --more-new"
             )
         if args.undecided and args.fail_if_slower is None:

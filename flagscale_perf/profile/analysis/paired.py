@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flagscale_perf.analysis.chance import median_within
 from flagscale_perf.profile.analysis.layers import Places
 from flagscale_perf.profile.analysis.operators import COMMUNICATION, kind_of
 from flagscale_perf.profile.analysis.source import Profile, Rank
@@ -17,24 +17,9 @@ from flagscale_perf.profile.analysis.timings import files_of
 from flagscale_perf.profile.calls import Calls
 
 FEW_STEPS, FEW_LAYERS = 3, 3  # fewer show no spread
-SURE_STEPS = 6  # fewer have no interval that holds their median 19 times of 20
-DOUBT = 0.05
 DEALS = 4000  # of ratios to layers; whoever asks again gets the same answer
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-
-
-def median_within(values: Sequence[float] | Floats) -> tuple[float, float] | None:
-    """Between which two of these values the median of all such values lies, 19 times of 20, whatever their
-    distribution; None for fewer than `SURE_STEPS`.
-    """
-    count = len(values)
-    chances = np.cumsum([math.comb(count, place) / 2**count for place in range(count)])
-    outside = int(np.searchsorted(chances, DOUBT / 2, side="right"))  # so many on each side are left out
-    if not outside:
-        return None
-    ordered = sorted(values)
-    return ordered[outside - 1], ordered[count - outside]
 
 
 @dataclass(frozen=True)
@@ -99,7 +84,7 @@ class LayerTimes:
 
 
 def _within(values: Floats) -> tuple[float, float]:
-    return median_within(values) or (float(values.min()), float(values.max()))
+    return median_within(values.tolist()) or (float(values.min()), float(values.max()))
 
 
 def _chances(ratios: Floats) -> list[float]:

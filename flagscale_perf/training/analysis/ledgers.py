@@ -20,7 +20,7 @@ from flagscale_perf.training.analysis.tables import (
     Straggler,
     UnitPhases,
 )
-from flagscale_perf.training.ledger.ledger import Ledger, UnitTimes
+from flagscale_perf.training.ledger.ledger import BY_PATH, OFF_PATH, Ledger, UnitTimes
 from flagscale_perf.training.ledger.walk import PathTimes
 from flagscale_perf.training.phases import PHASES
 
@@ -175,11 +175,13 @@ def _slowest(found: LedgerTable, of_stage: str, events: Mapping[int, str]) -> li
 
 
 def _late_words(row: LedgerRow, steps: int) -> Cell:
-    """Of a late unit: its pattern, how sure its cost is, and whether it is certain."""
+    """Of a late unit: its pattern, how sure its price is, and where that is from."""
     if row.kind != "late":
         return None
     rhythm = f"{row.pattern}, last in {row.last_in} of {steps:,} steps, "
     least, most, alone = _quantity_ms(row.least_ms), _quantity_ms(row.most_ms), _quantity_ms(row.alone_ms)
+    if row.label in (BY_PATH, OFF_PATH):
+        return (rhythm, "the job gains ", alone, " (", least, " to ", most, f") without; {row.label}")
     return (rhythm, least, " to ", most, "; alone ", alone, f"; {row.label}")
 
 

@@ -1,4 +1,4 @@
-"""Two captured steps of all ranks of a pipeline, span by span, and which rank a wait is for."""
+"""A captured step of all ranks of a pipeline, span by span, and which rank a wait is for."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Span(NamedTuple):
     Attributes:
         phase: a place in `PHASES`.
         timer: the number of the one whose mark ends it.
-        start_ns, end_ns: from when to when.
+        start_ns, end_ns: from when to when; the same where it takes no time.
     """
 
     phase: int
@@ -46,47 +46,47 @@ class Span(NamedTuple):
 
 
 class Lane:
-    """One rank over two steps in a row.
+    """One step of a rank, with the time since the step before. A span is named by its place in it.
 
     Attributes:
-        every: its spans one after the other, without a gap; `spans`: those of them that take time.
-        of_phase: the latter by their phases.
-        of_collective: its waits for others, by the timer.
-        begin_ns, end_ns: of the second step, its time since the first one included.
+        spans: one after the other, without a gap.
+        of_phase, of_collective: places of the spans of each phase, and of waits for others by the timer.
+        turns: of each span, the how manieth it is of its phase or collective.
+        begin_ns, end_ns: from when to when.
     """
 
     def __init__(self, before: CapturedRecord, this: CapturedRecord) -> None:
-        """Two steps of one rank, the second behind the first."""
+        """The step `this`, and the one before it."""
         self.begin_ns = before.start_ns + before.train_step_ns
         self.end_ns = this.start_ns + this.train_step_ns
-        between = Span(BETWEEN, -1, self.begin_ns, this.start_ns)
-        self.every = [*_spans(before), between, *_spans(this)]
-        self.spans = [span for span in self.every if span.dur_ns > 0]
-        self.of_phase: dict[int, list[Span]] = defaultdict(list)
-        self.of_collective: dict[int, list[Span]] = defaultdict(list)
-        for span in self.spans:
-            self.of_phase[span.phase].append(span)
-        for span in self.every:
-            if span.phase in CUTS:
-                self.of_collective[span.timer].append(span)
-        self._starts_ns = [span.start_ns for span in self.spans]
+        self.spans = [Span(BETWEEN, -1, self.begin_ns, this.start_ns), *_spans(this)]
+        self.of_phase: dict[int, list[int]] = defaultdict(list)
+        self.of_collective: dict[int, list[int]] = defaultdict(list)
+        self.turns: list[int] = []
+        for place, span in enumerate(self.spans):
+            is_collective = span.phase in CUTS
+            alike = self.of_collective[span.timer] if is_collective else self.of_phase[span.phase]
+            self.turns.append(len(alike))
+            alike.append(place)
+        self._lasting = [place for place, span in enumerate(self.spans) if span.dur_ns > 0]
+        self._starts_ns = [self.spans[place].start_ns for place in self._lasting]
 
     @property
     def is_timed(self) -> bool:
-        """Whether the steps follow one another, and the second one's waits for other stages are timed: some
-        schedules wait outside of any timer.
+        """Whether its spans follow one another, and its waits for other stages are timed: some schedules wait
+        outside of any timer.
         """
         follows = all(before.end_ns <= span.start_ns for before, span in pairwise(self.spans))
-        return follows and any(span.phase in PIPE and span.start_ns >= self.begin_ns for span in self.spans)
+        return follows and self.spans[0].dur_ns >= 0 and any(span.phase in PIPE for span in self.spans)
 
-    def at(self, time_ns: int) -> Span:
-        """The span that ends then or lasts."""
-        return self.spans[max(0, bisect_left(self._starts_ns, time_ns) - 1)]
+    def at(self, time_ns: int) -> int:
+        """The place of the span that ends then or lasts; spans that take no time left out."""
+        return self._lasting[max(0, bisect_left(self._starts_ns, time_ns) - 1)]
 
     def worked_until(self, time_ns: int) -> int | None:
         """The end of the last span of work that had ended by then."""
-        for place in range(bisect_left(self._starts_ns, time_ns) - 1, -1, -1):
-            span = self.spans[place]
+        for at in range(bisect_left(self._starts_ns, time_ns) - 1, -1, -1):
+            span = self.spans[self._lasting[at]]
             if span.phase not in WAITING and span.end_ns <= time_ns + SAME_MOMENT_NS:
                 return min(span.end_ns, time_ns)
         return None
@@ -115,35 +115,37 @@ class Lanes:
         for rank in sorted(stages):
             self._ranks[stages[rank]].append(rank)
 
-    def usual_ns(self, rank: int, span: Span) -> int:
-        """What the same piece of work takes the stage's others; its own time where there are none."""
-        place = self.of[rank].of_phase[span.phase].index(span)
-        of_stage = self._ranks[self.stages[rank]]
-        alike = [self.of[other].of_phase[span.phase] for other in of_stage if other != rank]
-        others = [each[place].dur_ns for each in alike if place < len(each)]
-        return int(median(others)) if others else span.dur_ns
+    def usual_ns(self, rank: int, place: int) -> int:
+        """What the same piece of work takes the stage's other ranks; its own time where there are none."""
+        lane = self.of[rank]
+        phase, turn = lane.spans[place].phase, lane.turns[place]
+        others = (self.of[other] for other in self._ranks[self.stages[rank]] if other != rank)
+        alike = [
+            other.spans[other.of_phase[phase][turn]].dur_ns
+            for other in others
+            if turn < len(other.of_phase[phase])
+        ]
+        return int(median(alike)) if alike else lane.spans[place].dur_ns
 
-    def members(self, rank: int, span: Span) -> list[tuple[int, Span]]:
-        """Who waits in the same collective, as often in these steps as this rank; itself alone where they
-        have not left it at one moment. All ranks agree, or those of one replica; its first and its last stage
-        share embeddings.
+    def members(self, rank: int, place: int) -> list[tuple[int, int]]:
+        """Ranks, and places of their waits in the same collective: the how manieth in this step it is of this
+        rank; itself alone where they have not left it at one moment. All ranks agree, or those of one
+        replica; its first and its last stage share embeddings.
         """
-        place = self.of[rank].of_collective[span.timer].index(span)
+        timer, turn = self.of[rank].spans[place].timer, self.of[rank].turns[place]
         own = self._ranks[self.stages[rank]]
         replica = [ranks[own.index(rank)] for _, ranks in sorted(self._ranks.items())]
         groups = {
             _AGREEMENT: [list(self.of), replica],
             _EMBEDDINGS: [[replica[0], replica[-1]]],
-        }.get(span.timer, [own])
+        }.get(timer, [own])
         for group in groups:
-            if rank not in group:
-                continue
-            waits = [self.of[member].of_collective[span.timer] for member in group]
-            if all(place < len(each) for each in waits):
-                found = [each[place] for each in waits]
-                if _is_one_moment(found):
-                    return list(zip(group, found, strict=True))
-        return [(rank, span)]
+            waits = [(member, self.of[member].of_collective[timer]) for member in group]
+            if rank in group and all(turn < len(places) for _, places in waits):
+                found = [(member, places[turn]) for member, places in waits]
+                if _is_one_moment([self.of[member].spans[at] for member, at in found]):
+                    return found
+        return [(rank, place)]
 
     def neighbours(self, rank: int, timer: int) -> list[int]:
         """The other ends of the messages of that timer: in the stage before, behind, or in both."""

@@ -55,8 +55,9 @@ class LateRow:
         alone_ns: by how much sooner the steps would end if this one alone were not late.
         least_ns, most_ns: of the price, by how it differs from step to step.
         label: "measured"; "shared": another unit is as late, and only both together gain; "undecided": the
-            phase may hold waiting, or the unit has several ranks; "by the critical path": what it gains alone
-            is known from captured steps of the whole pipeline; "off the critical path": that is nothing.
+            phase may hold waiting, or the unit has several ranks; "by the critical path": what the job
+            gains without it is known from captured steps of the whole pipeline; "off the critical path": the
+            same, and it cannot be told from nothing.
     """
 
     ranks: tuple[int, ...]

@@ -13,7 +13,11 @@ from flagscale_perf.training.ledger.cuts import CUTS
 from flagscale_perf.training.ledger.lanes import PIPE, Lanes, Span
 from flagscale_perf.training.phases import NUMBER_OF, PHASES
 
-_Place = tuple[int, int]  # of a span: its rank, and its number in that rank's lane
+_Place = tuple[int, int]  # of a span: its rank, and its place in that rank's lane
+
+
+class ContradictionError(Exception):
+    """Marks that no step can have."""
 
 
 class _Direction(NamedTuple):
@@ -37,7 +41,7 @@ class _Direction(NamedTuple):
         return cls(PHASES.index(name), NUMBER_OF[f"{name}-compute"], receives, NUMBER_OF[f"{name}-send"])
 
 
-_FORWARD, _BACKWARD = map(_Direction.named, ("forward", "backward"))
+_DIRECTIONS = tuple(map(_Direction.named, ("forward", "backward")))
 
 
 class _Node(NamedTuple):
@@ -48,82 +52,78 @@ class _Node(NamedTuple):
 
 
 class Replay:
-    """The second step of all lanes."""
+    """One step of all lanes. Raises ContradictionError where its marks contradict one another."""
 
     def __init__(self, lanes: Lanes) -> None:
-        """Raises ValueError where its marks contradict one another."""
+        """Every span is put behind what it waits for."""
         self._lanes = lanes
-        self._first = {
-            rank: next(at for at, span in enumerate(lane.every) if span.start_ns >= lane.begin_ns)
-            for rank, lane in lanes.of.items()
-        }
-        self._waits = self._collectives()
+        waits = self._collectives()
         for place, other in self._messages():
-            self._waits[place].add(other)
-        nodes = {place: self._node(place, span) for place, span in self._spans()}
+            waits[place].add(other)
+        nodes = {place: self._node(place, span, waits[place]) for place, span in self._spans()}
         try:
             order = list(
                 TopologicalSorter({place: node.after for place, node in nodes.items()}).static_order()
             )
         except CycleError as error:
-            raise ValueError("ranks that wait for one another") from error
-        self._nodes = {place: nodes[place] for place in order if place in nodes}
+            raise ContradictionError("ranks that wait for one another") from error
+        self._nodes = {place: nodes[place] for place in order}
         self._end_ns = max(lane.end_ns for lane in lanes.of.values())
 
     def gain_ns(self, ranks: Collection[int], phase: int) -> int:
         """What the step gains if these ranks take as long in that phase as the others of their stages."""
         ends_ns: dict[_Place, int] = {}
         for place, node in self._nodes.items():
-            rank, span = place[0], self._span(place)
-            is_changed = rank in ranks and span.phase == phase and span.dur_ns > 0
-            lag_ns = self._lanes.usual_ns(rank, span) if is_changed else node.lag_ns
-            before = (ends_ns[each] if each in ends_ns else self._span(each).end_ns for each in node.after)
-            ends_ns[place] = max(before) + lag_ns
-        return self._end_ns - max(ends_ns[rank, len(lane.every) - 1] for rank, lane in self._lanes.of.items())
+            rank, number = place
+            is_changed = rank in ranks and self._span(place).phase == phase
+            lag_ns = self._lanes.usual_ns(rank, number) if is_changed else node.lag_ns
+            start_ns = max((ends_ns[each] for each in node.after), default=self._lanes.of[rank].begin_ns)
+            ends_ns[place] = start_ns + lag_ns
+        return self._end_ns - max(ends_ns.values())
 
     def _span(self, place: _Place) -> Span:
-        return self._lanes.of[place[0]].every[place[1]]
+        return self._lanes.of[place[0]].spans[place[1]]
 
     def _spans(self) -> Iterator[tuple[_Place, Span]]:
         for rank, lane in self._lanes.of.items():
-            for at in range(self._first[rank], len(lane.every)):
-                yield (rank, at), lane.every[at]
+            yield from (((rank, number), span) for number, span in enumerate(lane.spans))
 
-    def _node(self, place: _Place, span: Span) -> _Node:
-        after = frozenset({(place[0], place[1] - 1), *self._waits[place]})
-        last_ns = max(self._span(each).end_ns for each in after)
+    def _node(self, place: _Place, span: Span, waits: Collection[_Place]) -> _Node:
+        rank, number = place
+        after = frozenset([*waits, *([(rank, number - 1)] if number else [])])
+        last_ns = max((self._span(each).end_ns for each in after), default=span.start_ns)
         if last_ns > span.end_ns + SAME_MOMENT_NS:
-            raise ValueError("a wait that ends before what it is for")
+            raise ContradictionError("a wait that ends before what it is for")
         return _Node(after, span.end_ns - last_ns)
 
     def _collectives(self) -> defaultdict[_Place, set[_Place]]:
-        """What all members have done before it."""
+        """What all members have done before each of them."""
         waits: defaultdict[_Place, set[_Place]] = defaultdict(set)
-        at = {(place[0], span): place[1] for place, span in self._spans()}
         for place, span in self._spans():
-            if span.phase in CUTS:
-                members = self._lanes.members(place[0], span)
-                waits[place] = {(rank, at[rank, each] - 1) for rank, each in members}
+            if span.phase in CUTS and place not in waits:
+                members = self._lanes.members(*place)
+                before = {(rank, number - 1) for rank, number in members}
+                waits |= {member: set(before) for member in members}
         return waits
 
     def _messages(self) -> Iterator[tuple[_Place, _Place]]:
         """A stage's nth receipt is behind its neighbour's nth piece of work. Where the sender waits until the
         receiver is there, its wait is behind what that has done before.
         """
-        for direction in (_FORWARD, _BACKWARD):
+        for direction in _DIRECTIONS:
             works = self._places((direction.phase,), {direction.compute})
             receipts = self._places(PIPE, direction.receives)
             for rank, received in receipts.items():
-                for number, place in enumerate(received):
+                for turn, place in enumerate(received):
                     for other in self._lanes.neighbours(rank, self._span(place).timer):
-                        yield from ((place, each) for each in works[other][number : number + 1])
+                        yield from ((place, each) for each in works[other][turn : turn + 1])
             for rank, sent in self._places(PIPE, {direction.send}).items():
                 for place in sent:
-                    number = bisect_left(works[rank], place) - 1
+                    turn = bisect_left(works[rank], place) - 1
                     for other in self._lanes.neighbours(rank, direction.send):
-                        for _, at in receipts[other][number : number + 1]:
-                            if self._span((other, at)).start_ns <= self._span(place).end_ns:
-                                yield place, (other, at - 1)
+                        for _, number in receipts[other][turn : turn + 1]:
+                            if self._span((other, number)).start_ns <= self._span(place).end_ns:
+                                yield place, (other, number - 1)
 
     def _places(self, phases: Container[int], timers: Container[int]) -> dict[int, list[_Place]]:
         """Of each rank, the spans of those phases that those timers end."""

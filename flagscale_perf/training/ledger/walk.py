@@ -13,20 +13,19 @@ from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
-from flagscale_perf.analysis.chance import binomial_tail
+from flagscale_perf.analysis.chance import SURE_STEPS, median_within
 from flagscale_perf.training.capture import is_sound
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ledger.cuts import CUTS, WAITING
-from flagscale_perf.training.ledger.lanes import PIPE, Lane, Lanes, Span
+from flagscale_perf.training.ledger.lanes import PIPE, Lane, Lanes
 from flagscale_perf.training.ledger.ledger import BY_PATH, MEASURED, OFF_PATH, LateRow, Ledger
-from flagscale_perf.training.ledger.replay import Replay
+from flagscale_perf.training.ledger.replay import ContradictionError, Replay
 from flagscale_perf.training.phases import ONE_F_ONE_B, PHASES
 from flagscale_perf.training.rank_records import NodeRecord
 from flagscale_perf.training.records import CapturedRecord, CaptureRecord
 
 MAX_STEPS, MAX_RANKS = 16, 256  # a window may have more steps, a job more ranks
-LEAST_STEPS = 6  # the fewest whose lowest and highest value hold the true median in 95 of 100 cases
-ONE_SIDE = 0.025  # by how much chance the true median may lie below an interval
+BESIDE = 0.5  # of what its stage waits; who may gain less, or nothing, is beside the path
 MAX_SPANS = 400_000  # to replay: some seconds; of larger jobs fewer steps
 JUDGED = ("data_loading", "forward", "backward")  # of other phases the path is not known well enough
 
@@ -68,26 +67,23 @@ def is_judged(row: LateRow) -> bool:
 
 
 def priced(row: LateRow, steps: int, gains_ns: Sequence[int]) -> LateRow:
-    """The row of a ledger of so many steps, priced by what replayed steps gain without its lateness."""
-    if len(gains_ns) < LEAST_STEPS:
+    """The row of a ledger of so many steps, priced by what replayed steps gain without its lateness; as it is
+    where these are too few or differ too much to tell.
+    """
+    within = median_within(gains_ns)
+    if within is None:
         return row
-    low_ns, gain_ns, high_ns = _median_within(gains_ns)
+    low_ns, high_ns = within
+    is_beside = low_ns <= 0 and steps * high_ns < BESIDE * row.cost_ns
+    if low_ns <= 0 and not is_beside:
+        return row
     return replace(
         row,
-        alone_ns=max(0, round(steps * gain_ns)),
-        least_ns=max(0, steps * low_ns),
-        most_ns=max(0, steps * high_ns),
-        label=BY_PATH if low_ns > 0 else OFF_PATH,
+        alone_ns=max(0, round(steps * median(gains_ns))),
+        least_ns=max(0, round(steps * low_ns)),
+        most_ns=max(0, round(steps * high_ns)),
+        label=OFF_PATH if is_beside else BY_PATH,
     )
-
-
-def _median_within(values: Sequence[int]) -> tuple[int, float, int]:
-    """The median between two of the values, which hold the true one in 95 of 100 cases, however the values
-    scatter: it lies below the nth lowest as seldom as fewer than n of so many coins show heads.
-    """
-    order, count = sorted(values), len(values)
-    beyond = sum(binomial_tail(count - heads, count, 0.5) <= ONE_SIDE for heads in range(1, count // 2))
-    return order[beyond], median(order), order[count - 1 - beyond]
 
 
 class WalkFold:
@@ -180,13 +176,14 @@ def gains_of(
     contradict one another, and of a large job those that would take long.
     """
     gains_ns: dict[_Late, list[int]] = {each: [] for each in late}
-    spans = 0
-    for number, lanes in enumerate(_lanes_of(steps, stages)):
-        spans += sum(len(lane.every) for lane in lanes.of.values())
-        if number >= LEAST_STEPS and spans > MAX_SPANS:
+    spans = replayed = 0
+    for lanes in _lanes_of(steps, stages):
+        spans += sum(len(lane.spans) for lane in lanes.of.values())
+        if replayed >= SURE_STEPS and spans > MAX_SPANS:
             break
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ContradictionError):
             replay = Replay(lanes)
+            replayed += 1
             for (ranks, phase), found in gains_ns.items():
                 found.append(replay.gain_ns(ranks, phase))
     return gains_ns
@@ -219,10 +216,11 @@ class _Walk:
         begin_ns = max(lane.begin_ns for lane in lanes.values())
         time_ns, rank = max((lane.end_ns, rank) for rank, lane in lanes.items())
         for _ in range(2 * sum(len(lane.spans) for lane in lanes.values())):
-            span = lanes[rank].at(time_ns)
-            until_ns, to = self._before(rank, span, time_ns)
-            who, until_ns = None if span.phase in WAITING else rank, max(until_ns, begin_ns)
-            on_ns[who, span.phase] += time_ns - until_ns
+            place = lanes[rank].at(time_ns)
+            phase = lanes[rank].spans[place].phase
+            until_ns, to = self._before(rank, place, time_ns)
+            who, until_ns = None if phase in WAITING else rank, max(until_ns, begin_ns)
+            on_ns[who, phase] += time_ns - until_ns
             rank, time_ns = to, until_ns
             if time_ns <= begin_ns:
                 break
@@ -230,18 +228,21 @@ class _Walk:
             return None
         for rank, lane in lanes.items():
             for span in lane.spans:
-                if span.phase not in WAITING and span.start_ns >= lane.begin_ns:
+                if span.phase not in WAITING:
                     own_ns[rank, span.phase] += span.dur_ns
         return PathTimes(1, self._lanes.stages, on_ns, own_ns)
 
-    def _before(self, rank: int, span: Span, time_ns: int) -> tuple[int, int]:
+    def _before(self, rank: int, place: int, time_ns: int) -> tuple[int, int]:
         """Until when, and at which rank, the path runs before this span that it leaves then."""
+        lanes = self._lanes.of
+        span = lanes[rank].spans[place]
         if span.phase in CUTS:
-            return max((each.start_ns, member) for member, each in self._lanes.members(rank, span))
+            members = self._lanes.members(rank, place)
+            return max((lanes[member].spans[at].start_ns, member) for member, at in members)
         if span.phase not in PIPE:
             return span.start_ns, rank
         found = [(span.start_ns, rank)]
         for other in self._lanes.neighbours(rank, span.timer):
-            until_ns = self._lanes.of[other].worked_until(time_ns)
+            until_ns = lanes[other].worked_until(time_ns)
             found += [] if until_ns is None else [(until_ns, other)]
         return max(found)

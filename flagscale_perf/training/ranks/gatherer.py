@@ -173,7 +173,7 @@ class Gatherer:
         if self._node.missing and not self._has_reported_missing:
             self._has_reported_missing = True
             self._report(
-                f"{self._node.missing} ranks of this node are silent: "
+                f"{_are(self._node.missing, 'this node')} silent: "
                 "no process of this user has handed their records over"
             )
         is_known = self._has_reported_silence or self._is_cut_off
@@ -183,6 +183,10 @@ class Gatherer:
         silent = self._job.size - len(self._met) - self._node.missing
         if silent > 0:
             self._report(
-                f"{silent} ranks of other nodes are silent: "
+                f"{_are(silent, 'other nodes')} silent: "
                 f"{self._job.directory} is perhaps not the same directory on every node"
             )
+
+
+def _are(count: int, where: str) -> str:
+    return f"1 rank of {where} is" if count == 1 else f"{count} ranks of {where} are"

@@ -6,7 +6,13 @@ import random
 
 import pytest
 
-from flagscale_perf.analysis.chance import binomial_tail, excess_of, period_of, rise_of
+from flagscale_perf.analysis.chance import (
+    binomial_tail,
+    excess_of,
+    median_within,
+    period_of,
+    rise_of,
+)
 
 
 def test_the_tail_of_a_binomial() -> None:
@@ -14,6 +20,15 @@ def test_the_tail_of_a_binomial() -> None:
     assert binomial_tail(5, 5, 0.5) == pytest.approx(1 / 32)
     assert binomial_tail(4, 5, 0.5) == pytest.approx(6 / 32)
     assert (binomial_tail(1, 5, 0.0), binomial_tail(5, 5, 1.0)) == (0.0, 1.0)
+
+
+def test_between_which_values_the_median_lies() -> None:
+    """That all of 6 are on one side of it happens once in 32; that 9 or 10 of 10 are, 22 times in 1024."""
+    assert median_within([3, 1, 2, 6, 5, 4]) == (1, 6)
+    assert median_within(range(10)) == (1, 8)
+    assert median_within(range(5)) is None
+    assert median_within(range(16)) == (3, 12)
+    assert median_within(range(25)) == (7, 17)
 
 
 def test_even_distances_are_a_period_with_its_chance() -> None:

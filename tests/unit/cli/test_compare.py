@@ -96,7 +96,7 @@ def test_a_warmup_that_is_none_is_refused(runs, capsys) -> None:
 def test_what_a_shell_makes_of_two_directories_of_runs_is_named(runs, capsys) -> None:
     assert main(["compare", *runs, *runs]) == 2
     assert (
-        "4 runs, where BASE and NEW are one each; further ones go behind --more-base"
+        "4 runs given: BASE and NEW are one run each; name further ones with --more-base"
         in capsys.readouterr().err
     )
 

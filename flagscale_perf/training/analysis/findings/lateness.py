@@ -11,7 +11,7 @@ from flagscale_perf.spine.units import duration, number, numbered
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
 from flagscale_perf.training.analysis.findings.places import named
 from flagscale_perf.training.ledger.ledger import BY_PATH, OFF_PATH, SHARED, UNDECIDED, LateRow, Ledger
-from flagscale_perf.training.ledger.walk import is_judged
+from flagscale_perf.training.ledger.walk import MAX_RANKS, is_judged
 from flagscale_perf.training.phases import ONE_F_ONE_B
 
 _UNDECIDED = Change(
@@ -20,8 +20,8 @@ _UNDECIDED = Change(
 )
 _HIDDEN = Change(
     ["--perf-capture-steps 20"],
-    "capture some steps: other stages may hold a step up as long, and captured steps show what the whole job"
-    " would gain",
+    "capture 20 steps: other stages may hold a step up just as long, and captured steps show what the whole"
+    " job would gain",
 )
 
 
@@ -55,8 +55,8 @@ def _deciding(case: TrainingCase, row: LateRow) -> Iterator[Change]:
     """What would tell more of its cause, or of its price."""
     if row.label == UNDECIDED:
         yield _UNDECIDED
-    in_walked = case.facts.pipeline_schedule == ONE_F_ONE_B and case.is_on_one_host()
-    if in_walked and is_judged(row):
+    can_be_walked = case.facts.pipeline_schedule == ONE_F_ONE_B and case.facts.world_size <= MAX_RANKS
+    if can_be_walked and case.is_on_one_host() and is_judged(row):
         yield _HIDDEN
 
 
@@ -76,6 +76,8 @@ def _title(case: TrainingCase, ledger: Ledger, row: LateRow) -> str:
         return f"{makes} {costs} ms each in {steps}, in {named(row.phase)}"
     costs, step = _ms(ledger.step_ms(row.price_ns)), _ms(ledger.step_ms(ledger.total_ns))
     where = f"in {named(row.phase)}{_when(row)}"
+    if row.label == BY_PATH:
+        return f"{who} {'costs' if one else 'cost'} {costs} ms of each step of {step} ms, {where}"
     return f"{makes} {costs} ms of each step of {step} ms, {where}"
 
 
@@ -84,9 +86,9 @@ def _figures(ledger: Ledger, row: LateRow) -> str:
     between = f"{_ms(ledger.step_ms(row.least_ns))} to {_ms(ledger.step_ms(row.most_ns))} ms a step"
     longer = f"{_ms(row.usual_ns / NS_PER_MS)} ms longer than the others"
     figures = f"{between}; {longer}, last in {row.last_in} of {ledger.steps} steps"
-    if row.label == BY_PATH:
+    if row.label == BY_PATH and row.cost_ns > row.price_ns:
         waits = _ms(ledger.step_ms(row.cost_ns))
-        return f"{figures}; its stage waits {waits} ms, of which the other stages hide the rest"
+        return f"{figures}; its stage waits {waits} ms; other stages would hide all but this"
     if row.label != SHARED:
         return figures
     alone, together = _ms(ledger.step_ms(row.alone_ns)), _ms(ledger.step_ms(ledger.late_ns))

@@ -17,6 +17,7 @@ from flagscale_perf.training.ledger.ledger import Ledger
 from flagscale_perf.training.phases import ONE_F_ONE_B, Kind, of_kind
 
 _WAITING = of_kind(Kind.WAITING)
+FORWARD = 1 / 3  # of a stage's work, by FLOPs
 
 
 @rule(
@@ -52,7 +53,7 @@ def slow_stage(this: TrainingRule, case: TrainingCase) -> Finding | None:
         else f"Pipeline stage {stage} has more to do"
     )
     title += f": an even division would save up to {percent(share)} of the steps' time"
-    evidence = [this.broke("above the mean stage, of the iterations' time", share, "slow_stage")]
+    evidence = [this.broke("what an even division saves, of the iterations' time", share, "slow_stage")]
     ranks = case.report.ranks
     places = [] if ranks is None or stage is None else [entry.stage for entry in ranks.entries]
     slow = [number for number, place in enumerate(places) if place == stage]
@@ -60,9 +61,9 @@ def slow_stage(this: TrainingRule, case: TrainingCase) -> Finding | None:
 
 
 def _saved(work: Mapping[int, float], facts: RunFacts) -> tuple[int, float]:
-    """The stage with the most work, and what the steps lose to its being more than the mean stage's. In 1F1B
-    it sets the pace for all micro-batches but the one that fills and empties the pipeline, and but one for
-    each stage behind it: while the first ones are on their way there and back, it has time for more.
+    """The stage with the most work, and what the steps lose to its being more than the mean stage's. In 1F1B,
+    of m micro-batches they lose that in m - 1; and once less what it takes longer than each stage behind it,
+    as far as it would have waited for that one: docs/formulas.md, "The critical path".
     """
     slowest = max(work, key=lambda stage: work[stage])
     excess = work[slowest] - statistics.fmean(work.values())
@@ -70,7 +71,8 @@ def _saved(work: Mapping[int, float], facts: RunFacts) -> tuple[int, float]:
     batches = (facts.global_batch_size or 0) // rows if rows else 0
     if not batches or facts.pipeline_schedule != ONE_F_ONE_B:
         return slowest, excess
-    hidden = sum(work[slowest] - own for stage, own in work.items() if stage > slowest)
+    behind = [work[slowest] - own for stage, own in work.items() if stage > slowest]
+    hidden = min(sum(behind), len(behind) * work[slowest] * FORWARD)
     return slowest, max(0.0, excess - (excess + hidden) / batches)
 
 

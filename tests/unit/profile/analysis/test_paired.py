@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flagscale_perf.profile.analysis.paired import LayerTimes, median_within
+from flagscale_perf.profile.analysis.paired import LayerTimes
 from flagscale_perf.profile.analysis.source import read_profile
 from flagscale_perf.profile.analysis.sums import sums_of
 from flagscale_perf.profile.records import Sort
@@ -86,10 +86,3 @@ def test_too_few_steps_or_layers_tell_nothing(
     tmp_path: Path, steps: list[list[tuple[int, str, int, int]]]
 ) -> None:
     assert _times(tmp_path, *steps) is None
-
-
-def test_between_which_values_the_median_lies() -> None:
-    """That all of 6 are on one side of it happens once in 32; that 9 or 10 of 10 are, 22 times in 1024."""
-    assert median_within([3, 1, 2, 6, 5, 4]) == (1, 6)
-    assert median_within(range(10)) == (1, 8)
-    assert median_within(range(5)) is None

@@ -21,18 +21,18 @@ def lanes_of(schedule: Schedule) -> Lanes:
 def test_a_lane_has_no_gaps() -> None:
     lane = lanes_of(Schedule(2, 1, batches=4, seed=1)).of[0]
     assert lane.is_timed
-    ends = [lane.every[0].start_ns, *(span.end_ns for span in lane.every)]
-    assert [span.start_ns for span in lane.every] == ends[:-1]
-    assert lane.spans == [span for span in lane.every if span.dur_ns]
-    assert lane.begin_ns in ends
+    ends = [lane.begin_ns, *(span.end_ns for span in lane.spans)]
+    assert [span.start_ns for span in lane.spans] == ends[:-1]
+    assert ends[-1] == lane.end_ns
 
 
 def test_who_worked_until_when() -> None:
     lane = lanes_of(Schedule(2, 1, batches=4, seed=1)).of[0]
-    work = next(span for span in lane.spans if span.phase == PHASES.index("backward"))
-    assert lane.at(work.end_ns) == work
+    place = lane.of_phase[PHASES.index("backward")][0]
+    work = lane.spans[place]
+    assert lane.at(work.end_ns) == place
     assert lane.worked_until(work.end_ns) == work.end_ns
-    assert lane.worked_until(lane.spans[0].start_ns) is None
+    assert lane.worked_until(lane.begin_ns) is None
 
 
 def test_the_usual_time_is_the_median_of_the_others_of_the_stage() -> None:
@@ -40,11 +40,10 @@ def test_the_usual_time_is_the_median_of_the_others_of_the_stage() -> None:
     for rank, times_ms in enumerate((50, 10, 30, 20)):
         schedule.times[rank, "forward", 1, 1] = times_ms * MS
     lanes = lanes_of(schedule)
-    of_rank = {rank: lanes.of[rank].of_phase[PHASES.index("forward")][3] for rank in range(4)}
-    assert [lanes.usual_ns(rank, span) / MS for rank, span in of_rank.items()] == [20, 30, 20, 30]
+    of_rank = {rank: lanes.of[rank].of_phase[PHASES.index("forward")][1] for rank in range(4)}
+    assert [lanes.usual_ns(rank, place) / MS for rank, place in of_rank.items()] == [20, 30, 20, 30]
     alone = lanes_of(Schedule(2, 1, batches=2, seed=1))
-    span = alone.of[0].spans[0]
-    assert alone.usual_ns(0, span) == span.dur_ns
+    assert alone.usual_ns(0, 0) == alone.of[0].spans[0].dur_ns
 
 
 @pytest.mark.parametrize(
@@ -69,16 +68,17 @@ def test_messages_come_from_the_same_replica_of_the_stage_beside(timer: str, nei
 )
 def test_who_waits_in_the_same_collective(phase: str, members: list[int]) -> None:
     lanes = lanes_of(Schedule(2, 2, batches=3, seed=1))
-    span = next(each for each in lanes.of[2].spans if each.phase == PHASES.index(phase))
-    found = lanes.members(2, span)
+    place = next(at for at, each in enumerate(lanes.of[2].spans) if each.phase == PHASES.index(phase))
+    found = lanes.members(2, place)
     assert [rank for rank, _ in found] == members
-    assert len({each.end_ns for _, each in found}) == 1
+    assert len({lanes.of[rank].spans[at].end_ns for rank, at in found}) == 1
     assert PHASES.index(phase) in CUTS - PIPE
 
 
 def test_waits_that_do_not_end_together_are_no_collective() -> None:
     lanes = lanes_of(Schedule(2, 2, batches=3, seed=1))
-    span = next(each for each in lanes.of[2].spans if each.phase == PHASES.index("exposed_grad_comm"))
-    others = lanes.of[3].of_collective[span.timer]
-    others[:] = [each._replace(end_ns=each.end_ns + 10**10) for each in others]
-    assert lanes.members(2, span) == [(2, span)]
+    place = lanes.of[2].of_collective[NUMBER_OF["all-grads-sync"]][0]
+    (other,) = lanes.of[3].of_collective[NUMBER_OF["all-grads-sync"]]
+    late = lanes.of[3].spans[other]
+    lanes.of[3].spans[other] = late._replace(end_ns=late.end_ns + 10**10)
+    assert lanes.members(2, place) == [(2, place)]

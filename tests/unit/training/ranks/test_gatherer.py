@@ -105,7 +105,7 @@ def test_silence_is_said_once_with_its_likely_reason(tmp_path: Path, monkeypatch
     node.missing = 1
     gatherer = make_gatherer(tmp_path, node)
     assert gatherer.take().notes == [
-        "1 ranks of this node are silent: no process of this user has handed their records over",
+        "1 rank of this node is silent: no process of this user has handed their records over",
         f"8 ranks of other nodes are silent: {tmp_path} is perhaps not the same directory on every node",
     ]
     assert gatherer.take().notes == []

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.report.text import render
+from flagscale_perf.training.analysis.blocks import report_of
+from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.records import CaptureRecord
 from tests.fakes import MS
 from tests.pipelines import Schedule
-from tests.synthetic import Plan, cuts_records, node_record, ranks_record
+from tests.synthetic import Plan, cuts_records, node_record, ranks_record, write
 from tests.unit.training.analysis.findings.planted import PLANTED, findings_of, when
 
 
@@ -106,8 +109,20 @@ def test_what_a_late_rank_of_a_pipeline_costs_is_what_captured_steps_gain_withou
     assert 5 < gain_ms < 80, "a part of it is hidden"
     step_ms = 1102
     assert found.gain == pytest.approx(gain_ms / (step_ms - gain_ms), rel=0.05)
-    assert "its stage waits 99.0 ms, of which the other stages hide the rest" in found.evidence[0].figure
+    assert found.title.startswith("Rank 1 on node0 costs 25.0 ms of each step of ")
+    assert "its stage waits 99.0 ms; other stages would hide all but this" in found.evidence[0].figure
     assert not any("--perf-capture-steps" in flag for change in found.changes for flag in change.flags)
+
+
+def test_and_its_row_says_what_the_job_gains(tmp_path: Path) -> None:
+    schedule = Schedule(2, 4, batches=4, seed=1, least_ms=100, heavy=1, steps=8)
+    for rank, phase, step, batch in list(schedule.times):
+        schedule.times[rank, phase, step, batch] += 25 * MS * ((rank, phase) == (1, "forward"))
+    also = [*LATE_IN_PIPELINE.also, CaptureRecord(7, 14, []), *schedule.run()[0]]
+    path = write(replace(LATE_IN_PIPELINE, also=also), tmp_path)
+    text = render(report_of(read_report(path)))
+    row = "constant, last in 599 of 599 steps, the job gains 25.0 ms (25.0 ms to 25.0 ms) without; by the"
+    assert row in " ".join(text.split())
 
 
 def test_in_a_pipeline_without_captured_steps_they_are_what_would_tell(tmp_path: Path) -> None:
