@@ -6,6 +6,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from flagscale_perf.analysis.rules import Advice, Change, Finding, Limit, rule
 from flagscale_perf.spine.units import percent
@@ -42,38 +43,70 @@ FORWARD = 1 / 3  # of a stage's work, by FLOPs
     ],
 )
 def slow_stage(this: TrainingRule, case: TrainingCase) -> Finding | None:
-    """A stage with more to do than the mean one, and what an even division could save."""
-    work = _by_ledgers(case.ledgers) or _by_ranks(case.report.ranks)
-    stage, share = _saved(work, case.facts) if work else (None, _own_wait(case))
-    if share is None or not this.exceeds(share, "slow_stage"):
+    """A stage with more to do than the mean one: what an even division would save, and its whole excess."""
+    found = _slowest(case)
+    if found is None or not this.exceeds(found.excess, "slow_stage"):
         return None
     title = (
         "Other stages of the pipeline have more to do than the first"
-        if stage is None
-        else f"Pipeline stage {stage} has more to do"
+        if found.stage is None
+        else f"Pipeline stage {found.stage} has more to do"
     )
-    title += f": an even division would save up to {percent(share)} of the steps' time"
-    evidence = [this.broke("what an even division saves, of the iterations' time", share, "slow_stage")]
+    title += f": an even division would save {percent(found.even)} of the steps' time"
+    if found.whole > found.even:
+        title += f", to do no more than the others up to {percent(found.whole)}"
+    evidence = [this.broke("above the mean stage, of the iterations' time", found.excess, "slow_stage")]
     ranks = case.report.ranks
-    places = [] if ranks is None or stage is None else [entry.stage for entry in ranks.entries]
-    slow = [number for number, place in enumerate(places) if place == stage]
-    return replace(slows(this, case, title, share, evidence), ranks=ranks_of(ranks, slow))
+    places = [] if ranks is None or found.stage is None else [entry.stage for entry in ranks.entries]
+    slow = [number for number, place in enumerate(places) if place == found.stage]
+    finding = slows(this, case, title, found.whole, evidence)
+    return replace(
+        finding,
+        ranks=ranks_of(ranks, slow),
+        least_s=found.even * case.rated_s,
+        least_gain=found.even / (1 - found.even),
+    )
 
 
-def _saved(work: Mapping[int, float], facts: RunFacts) -> tuple[int, float]:
-    """The stage with the most work, and what the steps lose to its being more than the mean stage's. In 1F1B,
-    of m micro-batches they lose that in m - 1; and once less what it takes longer than each stage behind it,
-    as far as it would have waited for that one: docs/formulas.md, "The critical path".
+class _Slowest(NamedTuple):
+    """The stage with the most work, in shares of the steps' time.
+
+    Attributes:
+        stage: None where it is only known not to be the first.
+        excess: over the mean stage.
+        even, whole: what an even division would save, and what the stage would if it worked no longer than
+            the others do on average.
     """
-    slowest = max(work, key=lambda stage: work[stage])
+
+    stage: int | None
+    excess: float
+    even: float
+    whole: float
+
+
+def _slowest(case: TrainingCase) -> _Slowest | None:
+    work = _by_ledgers(case.ledgers) or _by_ranks(case.report.ranks)
+    if not work:
+        excess = _own_wait(case)
+        return None if excess is None else _Slowest(None, excess, excess, excess)
+    stage = max(work, key=lambda number: work[number])
+    excess = work[stage] - statistics.fmean(work.values())
+    return _Slowest(stage, excess, _even(work, stage, case.facts), excess * len(work) / (len(work) - 1))
+
+
+def _even(work: Mapping[int, float], slowest: int, facts: RunFacts) -> float:
+    """What an even division would save. In 1F1B, of m micro-batches the steps lose the excess over the mean
+    stage in m - 1; and once less what the stage takes longer than each stage behind it, as far as it would
+    have waited for that one: docs/formulas.md, "The ledger".
+    """
     excess = work[slowest] - statistics.fmean(work.values())
     rows = (facts.micro_batch_size or 0) * (facts.data_parallel or 0)
     batches = (facts.global_batch_size or 0) // rows if rows else 0
     if not batches or facts.pipeline_schedule != ONE_F_ONE_B:
-        return slowest, excess
+        return excess
     behind = [work[slowest] - own for stage, own in work.items() if stage > slowest]
     hidden = min(sum(behind), len(behind) * work[slowest] * FORWARD)
-    return slowest, max(0.0, excess - (excess + hidden) / batches)
+    return max(0.0, excess - (excess + hidden) / batches)
 
 
 def _by_ledgers(ledgers: Sequence[Ledger]) -> dict[int, float]:
