@@ -1,6 +1,6 @@
 """Who holds a step up and what it costs, said by the ledger, beside what was planted in real FlagScale runs.
 
-python benchmarks/bench_ledger.py [--seed N] [--runs N] [--controls N] [--busy N] [--pipelines N]
+python benchmarks/bench_ledger.py [--seed N] [--runs N] [--controls N] [--busy N] [--pipelines N] [--keep DIR]
 
 Each run trains a small model on 2 or 4 CPU ranks. A delay of a kind, a size and a rank that the seed draws is
 on in every step of the first half; in the second half it is switched on and off every five steps, and what a
@@ -14,6 +14,7 @@ be heavier than the others, so that a delay of another costs nothing. Not a test
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -23,7 +24,7 @@ import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -106,6 +107,7 @@ class Outcome:
         findings: those about steps, the costliest first.
         traceml, flagscale: what their rules say.
         residual: of the ledger, as a share of the step.
+        load: of the machine, at the end of the run.
         path: what is on the critical path, by rank, of all that it does.
     """
 
@@ -117,6 +119,7 @@ class Outcome:
     flagscale: Said
     residual: float
     path: dict[int, float]
+    load: str = ""
 
 
 def main() -> None:
@@ -131,36 +134,39 @@ def main() -> None:
         "--busy", type=int, default=0, help="more without one, beside a process that never rests (default: 0)"
     )
     parser.add_argument("--pipelines", type=int, default=0, help="with a delay in one (default: 0)")
+    parser.add_argument(
+        "--keep", type=Path, help="keep the runs there; those that are there already are judged anew"
+    )
     options = parser.parse_args()
     print(head("training"))
+    keep = options.keep
     if options.pipelines:
-        pipelines(options.seed, options.pipelines)
+        pipelines(options.seed, options.pipelines, keep)
     if options.runs:
-        delays(options.seed, options.runs)
+        delays(options.seed, options.runs, keep)
     if options.controls:
-        controls(options.controls, "healthy")
+        controls(options.controls, "healthy", keep)
     if options.busy:
         with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as neighbour:
             try:
-                controls(options.busy, "healthy, beside a busy process")
+                controls(options.busy, "healthy, beside a busy process", keep)
             finally:
                 neighbour.kill()
 
 
-def delays(seed: int, count: int) -> None:
+def delays(seed: int, count: int, keep: Path | None) -> None:
     """A row for each: the delay, its true cost, and what is said first; then how often that is right."""
     print(f"{'planted':44} {'true':>18} {'of':>7}  {'ledger':34} {'TraceML':29} {'FlagScale':10} load")
     right: Counter[str] = Counter()
-    for plant in drawn(seed, count):
-        outcome = run(plant)
+    for number, plant in enumerate(drawn(seed, count)):
+        outcome = run(plant, keep and keep / f"delay_{seed}_{number}")
         judge(plant, outcome, right)
         planted = f"{plant.size_ms} ms in {plant.phase}, rank {plant.rank} of {plant.ranks}"
         true = f"{outcome.true_ms:.1f} +- {outcome.spread_ms:.1f} ms"
         ours = _finding_text(outcome.findings[0], outcome.step_ms) if outcome.findings else "-"
-        load = os.getloadavg()[0]
         print(
             f"{planted:44} {true:>18} {outcome.step_ms:4.0f} ms  {ours:34} {_said(outcome.traceml):29} "
-            f"{_said(outcome.flagscale):10} {load:.1f}",
+            f"{_said(outcome.flagscale):10} {outcome.load}",
             flush=True,
         )
     print(f"\n{f'of {count} delays':39} {'ledger':>8} {'TraceML':>8} {'FlagScale':>10}")
@@ -170,12 +176,12 @@ def delays(seed: int, count: int) -> None:
     print(flush=True)
 
 
-def controls(count: int, what: str) -> None:
+def controls(count: int, what: str, keep: Path | None) -> None:
     """A row for each healthy run, of 2 and of 4 ranks in turns: what is said all the same."""
     false: Counter[str] = Counter()
     for number in range(count):
         ranks = (2, 4)[number % 2]
-        outcome = run(Plant("", 0, 0, ranks))
+        outcome = run(Plant("", 0, 0, ranks), keep and keep / f"{what}_{number}".replace(" ", "_"))
         false["ledger"] += bool(outcome.findings)
         false["TraceML"] += outcome.traceml != NOTHING
         false["FlagScale"] += outcome.flagscale != NOTHING
@@ -185,7 +191,7 @@ def controls(count: int, what: str) -> None:
     print(f"{f'findings in {count} such runs':43} {cells[0]:4} {cells[1]:8} {cells[2]:10}\n", flush=True)
 
 
-def pipelines(seed: int, count: int) -> None:
+def pipelines(seed: int, count: int, keep: Path | None) -> None:
     """A row for each: the delay, whether a stage is heavier, its true cost, what is said, and how much of the
     work of each rank is on the critical path. Then how often the price is right, where nothing said is none.
     """
@@ -198,7 +204,7 @@ def pipelines(seed: int, count: int) -> None:
         stage = rank * stages // 4
         heavy = draw.choice([each for each in range(stages) if each != stage]) if number % 2 else None
         plant = Plant(phase, 120 if stages == 4 else 40, rank, 4, stages, heavy)
-        outcome = run(plant)
+        outcome = run(plant, keep and keep / f"pipeline_{seed}_{number}")
         planted = f"{plant.size_ms} ms in {phase}, rank {rank}, PP{stages} DP{4 // stages}"
         planted += "" if heavy is None else f", stage {heavy} heavy"
         true = f"{outcome.true_ms:.1f} +- {outcome.spread_ms:.1f} ms"
@@ -226,26 +232,34 @@ def drawn(seed: int, count: int) -> list[Plant]:
     return [Plant(kind, size, draw.randrange(ranks), ranks) for ranks, kind, size in chosen]
 
 
-def run(plant: Plant) -> Outcome:
-    """Trains once."""
-    with tempfile.TemporaryDirectory() as made:
-        directory = Path(made)
-        slowed = [SLOWED_PARTS, plants] if (plants := plant.slowed()) else []
-        script = [*slowed, padded_stages.__file__, fs.train_gpt(), *fs.SMALL, "--vocab-size", 4200]
-        switched = SWITCHED_SMALL if 0 < plant.size_ms < SMALL_MS else SWITCHED
-        more = ["--global-batch-size", 4 * plant.ranks // 2, "--train-iters", ALWAYS + switched]
-        pads = PADS
-        if plant.stages > 1:
-            batch = 2 * MICROBATCHES * plant.ranks // plant.stages
-            more += ["--pipeline-model-parallel-size", plant.stages, "--num-layers", LAYERS]
-            more += ["--global-batch-size", batch, "--perf-capture-steps", 20]
-            pads = PIPELINE_PADS
-        words = fs.launched(*map(str, [*script, *more, *MONITOR]))
-        finished = fs.run(fs.workers(plant.ranks, *words), directory, **pads)
-        if finished.returncode:
-            sys.exit(f"the training failed:\n{finished.output[-3000:]}")
+def run(plant: Plant, kept: Path | None) -> Outcome:
+    """Trains once, or judges what an earlier command has kept of this run."""
+    with contextlib.ExitStack() as stack:
+        directory = kept or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        directory.mkdir(parents=True, exist_ok=True)
+        if not (directory / "load").exists():
+            train(plant, directory)
+            (directory / "load").write_text(f"{os.getloadavg()[0]:.1f}")
         (path,) = (directory / "perf").glob("perf_records_*.jsonl")
-        return outcome_of(path)
+        return replace(outcome_of(path), load=(directory / "load").read_text())
+
+
+def train(plant: Plant, directory: Path) -> None:
+    """In that directory."""
+    slowed = [SLOWED_PARTS, plants] if (plants := plant.slowed()) else []
+    script = [*slowed, padded_stages.__file__, fs.train_gpt(), *fs.SMALL, "--vocab-size", 4200]
+    switched = SWITCHED_SMALL if 0 < plant.size_ms < SMALL_MS else SWITCHED
+    more = ["--global-batch-size", 4 * plant.ranks // 2, "--train-iters", ALWAYS + switched]
+    pads = PADS
+    if plant.stages > 1:
+        batch = 2 * MICROBATCHES * plant.ranks // plant.stages
+        more += ["--pipeline-model-parallel-size", plant.stages, "--num-layers", LAYERS]
+        more += ["--global-batch-size", batch, "--perf-capture-steps", 20]
+        pads = PIPELINE_PADS
+    words = fs.launched(*map(str, [*script, *more, *MONITOR]))
+    finished = fs.run(fs.workers(plant.ranks, *words), directory, **pads)
+    if finished.returncode:
+        sys.exit(f"the training failed:\n{finished.output[-3000:]}")
 
 
 def outcome_of(path: Path) -> Outcome:
@@ -256,10 +270,11 @@ def outcome_of(path: Path) -> Outcome:
     for row in switched:
         by_window[(row["iteration"] - ALWAYS - 1) // WINDOW_STEPS].append(row["iteration_ns"] / NS_PER_MS)
     true_ms, spread_ms = cost_of([statistics.median(times) for _, times in sorted(by_window.items())])
-    cut = path.with_name("perf_records_20000101_000000.jsonl")
     kept = [row for row in rows if row.get("iteration", 0) <= ALWAYS or row["kind"] in ("end", "event")]
-    cut.write_text("".join(json.dumps(row) + "\n" for row in kept))
-    report = read_report(cut)
+    with tempfile.TemporaryDirectory() as made:
+        cut = Path(made) / path.name
+        cut.write_text("".join(json.dumps(row) + "\n" for row in kept))
+        report = read_report(cut)
     found = [each for each in report.findings if each.gain_of == "tokens/s" and each.name not in BESIDE]
     ledgers, path = report.ledgers, report.critical_path
     phases = phases_of([row for row in kept if row["kind"] == "cuts"])
