@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -127,6 +128,32 @@ class TrainingCase(Case):
             if finding.name.startswith("host_")
             and (not ranks or not finding.ranks or not set(ranks).isdisjoint(finding.ranks))
         )
+
+    def host_lateness(self, ranks: Sequence[int]) -> float:
+        """Of the steps' time, how late these ranks may be for want of what their host is short of. Where that
+        is CPU, and all ranks share one host, what they wait for it longer than the others do.
+        """
+        if not self.is_on_one_host():
+            return self.host_share(ranks)
+        beyond = self._waits_beyond(ranks)
+        lateness = 0.0
+        for finding in self.explained_by:
+            if finding.name.startswith("host_"):
+                share = self.share_of_steps(finding.cost_s) or 0.0
+                if beyond is not None and finding.name == "host_short_of_cpu":
+                    share = min(share, beyond)
+                lateness += share
+        return lateness
+
+    def _waits_beyond(self, ranks: Sequence[int]) -> float | None:
+        """By how much these ranks wait longer for a CPU than the median of the others; None if not known."""
+        own: list[float] = []
+        others: list[float] = []
+        for entry in self.report.ranks.entries if self.report.ranks else []:
+            is_own = any(entry.first_rank <= rank <= entry.last_rank for rank in ranks)
+            if entry.cpu_wait_share is not None:
+                (own if is_own else others).append(entry.cpu_wait_share)
+        return max(0.0, max(own) - statistics.median(others)) if own and others else None
 
     def _waits(self, finding: Finding, ranks: Sequence[int]) -> list[float]:
         """The longest of these ranks' waits for what a host is short of; none where it is not known."""

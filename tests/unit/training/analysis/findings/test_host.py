@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.training.host import HostStretch
-from flagscale_perf.training.rank_records import CutsRecord
+from flagscale_perf.training.rank_records import CutsRecord, NodeRecord
 from tests.fakes import MS, SECOND
 from tests.synthetic import STEPS, Plan, cuts_records, node_record, ranks_record
 from tests.unit.training.analysis.findings.planted import findings_of
@@ -95,6 +95,25 @@ def test_a_late_rank_is_excused_by_no_more_than_it_waits_itself(tmp_path: Path) 
         ("host_short_of_cpu", (2, 5)),
         ("straggler", (5,)),
     }
+
+
+@pytest.mark.parametrize(
+    ("waits_s", "names"),
+    [
+        (
+            dict.fromkeys(range(8), 2),
+            {"host_short_of_cpu", "straggler"},
+        ),  # it waits no longer than the others
+        (dict.fromkeys(range(8), 1) | {5: 3}, {"host_short_of_cpu"}),
+        (dict.fromkeys(range(8), 1) | {2: 3}, {"host_short_of_cpu", "straggler"}),
+    ],
+)
+def test_on_one_host_a_late_rank_is_excused_by_what_it_waits_longer_than_the_others(
+    tmp_path: Path, waits_s: dict[int, int], names: set[str]
+) -> None:
+    plan = short_ranks(waits_s)
+    also = [node_record(), *(each for each in plan.also if not isinstance(each, NodeRecord))]
+    assert {each.name for each in findings_of(replace(plan, also=also), tmp_path)} == names
 
 
 def test_of_ranks_that_share_an_entry_none_is_named(tmp_path: Path) -> None:
