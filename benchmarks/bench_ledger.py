@@ -197,7 +197,7 @@ def pipelines(seed: int, count: int, keep: Path | None) -> None:
     """
     draw = random.Random(seed)
     right: Counter[bool] = Counter()
-    print(f"{'planted':52} {'true':>18}  {'first of a rank or stage':60} on the path, by rank")
+    print(f"{'planted':52} {'true':>18}  {'of the rank, or of a stage':68} on the path, by rank")
     for number in range(count):
         stages, phase = (2, 2, 4)[number % 3], ("forward", "backward")[number // 3 % 2]
         rank = draw.randrange(4)
@@ -209,13 +209,10 @@ def pipelines(seed: int, count: int, keep: Path | None) -> None:
         planted += "" if heavy is None else f", stage {heavy} heavy"
         true = f"{outcome.true_ms:.1f} +- {outcome.spread_ms:.1f} ms"
         named = [each for each in outcome.findings if each.name in ("straggler", "slow_stage")]
-        said = (
-            "nothing"
-            if not named
-            else f"{named[0].name}, ranks {named[0].ranks}: " + _finding_text(named[0], outcome.step_ms)
-        )
+        named.sort(key=lambda each: each.ranks != [rank])
+        said = ", then ".join(f"{each.name} {_finding_text(each, outcome.step_ms)}" for each in named[:2])
         path = ", ".join(f"{each}: {100 * part:.0f} %" for each, part in sorted(outcome.path.items()))
-        print(f"{planted:52} {true:>18}  {said:60} {path}", flush=True)
+        print(f"{planted:52} {true:>18}  {said or 'nothing':68} {path}", flush=True)
         limit_ms = _limit_ms(outcome)
         if stages < 4 and 2 * outcome.spread_ms <= limit_ms:  # a rank of four stages has no peers
             prices = [_as_said(each, outcome.step_ms).cost_ms for each in named if each.ranks == [rank]]
@@ -394,7 +391,11 @@ def _as_said(found: Finding, step_ms: float) -> Said:
 
 
 def _finding_text(found: Finding, step_ms: float) -> str:
-    return _said(_as_said(found, step_ms))
+    text = _said(_as_said(found, step_ms))
+    if found.least_gain is None:
+        return text
+    who, _, most = text.removesuffix(" ms").rpartition(" ")
+    return f"{who} {found.least_gain / (1 + found.least_gain) * step_ms:.1f} to {most} ms"
 
 
 def _said(said: Said) -> str:
