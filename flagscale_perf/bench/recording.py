@@ -108,8 +108,10 @@ class Book:
         except OSError as error:
             if not self._is_refused:
                 self._is_refused = True
-                print(f"{self.path}: cannot be written ({error.strerror or error}); points wait in memory",
-                      file=sys.stderr)  # fmt: skip
+                print(
+                    f"{self.path}: cannot be written ({error.strerror or error}); points wait in memory",
+                    file=sys.stderr,
+                )
 
     @contextlib.contextmanager
     def part(self, name: str, planned: int | None, settings: Mapping[str, Any]) -> Iterator[Part]:

@@ -27,15 +27,24 @@ Ints = NDArray[np.int64]
 # Of each run: number of the step's record; part of the step, module and operator as numbers of texts; which
 # run of that operator in that module and part of the step, from 0; times, `self_ns` without what it calls.
 COLUMNS: dict[str, Any] = {
-    "step": np.int32, "part": np.int16, "module": np.int32, "op": np.int32, "ordinal": np.int32,
-    "start_ns": np.int64, "duration_ns": np.int64, "self_ns": np.int64,
-}  # fmt: skip
+    "step": np.int32,
+    "part": np.int16,
+    "module": np.int32,
+    "op": np.int32,
+    "ordinal": np.int32,
+    "start_ns": np.int64,
+    "duration_ns": np.int64,
+    "self_ns": np.int64,
+}
 DEVICE: dict[str, Any] = {"device_ns": np.int64}  # of each run's kernels, where there is a device
 # Of each kernel, where there is a device: number of the step's record, number of the name's text, its stream.
 KERNELS: dict[str, Any] = {
-    "kernel_step": np.int32, "kernel_name": np.int32, "kernel_stream": np.int32,
-    "kernel_start_ns": np.int64, "kernel_duration_ns": np.int64,
-}  # fmt: skip
+    "kernel_step": np.int32,
+    "kernel_name": np.int32,
+    "kernel_stream": np.int32,
+    "kernel_start_ns": np.int64,
+    "kernel_duration_ns": np.int64,
+}
 
 
 @dataclass(frozen=True)

@@ -21,15 +21,28 @@ from torch import nn
 from flagscale_perf.profile.events import NOTHING, Events, Inputs, Ints, Kernels
 from flagscale_perf.profile.ranges import MODULE, paths_of
 
-ATTENTION = frozenset({
-    "vllm::unified_attention", "vllm::unified_attention_with_output",
-    "vllm::unified_mla_attention", "vllm::unified_mla_attention_with_output",
-})  # fmt: skip
+ATTENTION = frozenset(
+    {
+        "vllm::unified_attention",
+        "vllm::unified_attention_with_output",
+        "vllm::unified_mla_attention",
+        "vllm::unified_mla_attention_with_output",
+    }
+)
 CACHE = frozenset({"vllm::unified_kv_cache_update", "vllm::unified_mla_kv_cache_update"})
-PRODUCTS = frozenset({
-    "_C::onednn_mm", "_C::weight_packed_linear", "_C::onednn_scaled_mm", "_C::cpu_gemm_wna16", "aten::mm",
-    "aten::addmm", "mkldnn::_linear_pointwise", "mkl::_mkl_linear", "aten::linear",
-})  # fmt: skip
+PRODUCTS = frozenset(
+    {
+        "_C::onednn_mm",
+        "_C::weight_packed_linear",
+        "_C::onednn_scaled_mm",
+        "_C::cpu_gemm_wna16",
+        "aten::mm",
+        "aten::addmm",
+        "mkldnn::_linear_pointwise",
+        "mkl::_mkl_linear",
+        "aten::linear",
+    }
+)
 GRAPH = "## Call CompiledFxGraph"  # begins the range that the compiler has around what it has made
 REGION = "compiled region"  # the operator that stands for compiled code which is no operator of its own
 _LAYER_CLASS = "AttentionLayerBase"

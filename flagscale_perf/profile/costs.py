@@ -26,21 +26,63 @@ from flagscale_perf.profile.rows import Key, operators_of
 FREE = frozenset(
     f"aten::{name}"
     for name in (
-        "view", "reshape", "_unsafe_view", "as_strided", "t", "transpose", "permute", "expand", "expand_as",
-        "unsqueeze", "squeeze", "slice", "select", "narrow", "split", "split_with_sizes", "chunk", "unbind",
-        "detach", "detach_", "alias", "empty", "empty_like", "empty_strided", "new_empty",
-        "new_empty_strided", "resize_", "resolve_conj", "resolve_neg", "lift_fresh", "view_as", "flatten",
-        "unflatten", "_reshape_alias", "set_", "is_nonzero", "item", "contiguous",
+        "view",
+        "reshape",
+        "_unsafe_view",
+        "as_strided",
+        "t",
+        "transpose",
+        "permute",
+        "expand",
+        "expand_as",
+        "unsqueeze",
+        "squeeze",
+        "slice",
+        "select",
+        "narrow",
+        "split",
+        "split_with_sizes",
+        "chunk",
+        "unbind",
+        "detach",
+        "detach_",
+        "alias",
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "new_empty",
+        "new_empty_strided",
+        "resize_",
+        "resolve_conj",
+        "resolve_neg",
+        "lift_fresh",
+        "view_as",
+        "flatten",
+        "unflatten",
+        "_reshape_alias",
+        "set_",
+        "is_nonzero",
+        "item",
+        "contiguous",
     )
-)  # fmt: skip
+)
 # What these call is their implementation and is not counted as an operator of its own.
 _WHOLE = frozenset(
     f"aten::{name}"
     for name in (
-        "sum", "mean", "native_layer_norm", "native_layer_norm_backward", "_softmax", "_log_softmax",
-        "embedding_dense_backward", "cat", "index_select", "nll_loss_forward", "nll_loss_backward",
+        "sum",
+        "mean",
+        "native_layer_norm",
+        "native_layer_norm_backward",
+        "_softmax",
+        "_log_softmax",
+        "embedding_dense_backward",
+        "cat",
+        "index_select",
+        "nll_loss_forward",
+        "nll_loss_backward",
     )
-)  # fmt: skip
+)
 _WRITES_ONLY = frozenset({"aten::copy_", "aten::fill_", "aten::zero_"})
 _CPU_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 _NO_TENSOR = frozenset({"", "Scalar", "ScalarList", "TensorList"})

@@ -54,17 +54,26 @@ TABLE: list[tuple[re.Pattern[str], Role]] = [
     (re.compile(r"_?c10d_functional(_autograd)?::wait_tensor"), Role.WAIT),
     (re.compile(r"c10d::\w+"), Role.CALL),
     (re.compile(r"_?c10d_functional(_autograd)?::(?!_wrap)\w+"), Role.CALL),
-    (re.compile(r"symm_mem::(one_shot|two_shot|multimem|all_to_all|nvshmem_all|nvshmem_broad|reduce_s)\w*"),
-     Role.CALL),
+    (
+        re.compile(
+            r"symm_mem::(one_shot|two_shot|multimem|all_to_all|nvshmem_all|nvshmem_broad|reduce_s)\w*"
+        ),
+        Role.CALL,
+    ),
     (re.compile(r"vllm::(all_reduce|all_gather|reduce_scatter)"), Role.CALL),
-    (re.compile(r"_C\w*::(shm_(allreduce|all_gather|gather|send_tensor_list|recv_tensor_list)|all_reduce\w*"
-                r"|qr_all_reduce)"), Role.CALL),
+    (
+        re.compile(
+            r"_C\w*::(shm_(allreduce|all_gather|gather|send_tensor_list|recv_tensor_list)|all_reduce\w*"
+            r"|qr_all_reduce)"
+        ),
+        Role.CALL,
+    ),
     (re.compile(r"(gloo|nccl|mpi|ucc|xccl|hccl|flagcx):\w.*"), Role.EXECUTED),
     (re.compile(r"(void )?nccl(Dev)?Kernel_\w.*"), Role.EXECUTED),
     (re.compile(r".*\bcross_device_reduce_\w+.*"), Role.EXECUTED),
     (re.compile(r".*\b(one_shot|two_shot|multimem)_all_reduce_\w*kernel.*"), Role.EXECUTED),
     (re.compile(r".*\b(allreduce_prototype|all_?reduce_fusion_kernel)\w*.*"), Role.EXECUTED),
-]  # fmt: skip
+]
 
 # Names that match and are not collectives.
 _OTHERS = frozenset({"c10d::check_for_nan", "_c10d_functional::batch_p2p_ops"})

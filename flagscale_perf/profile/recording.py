@@ -32,13 +32,24 @@ class ProfilePipeline(ProcessesPipeline):
 
     name = "profile"
     presentation = Presentation(
-        "Profiled ranks", Table(StepRecord, "number", "", _not_shown, ()), _not_shown, _not_shown, _not_shown,
+        "Profiled ranks",
+        Table(StepRecord, "number", "", _not_shown, ()),
+        _not_shown,
+        _not_shown,
+        _not_shown,
         views=(),
-    )  # fmt: skip
+    )
     numbered = (
-        RankRecord, StepRecord, RowRecord, CollectiveRecord, MemoryRecord, WindowRecord, RoofRecord,
-        DelayRecord, BeginRecord,
-    )  # fmt: skip
+        RankRecord,
+        StepRecord,
+        RowRecord,
+        CollectiveRecord,
+        MemoryRecord,
+        WindowRecord,
+        RoofRecord,
+        DelayRecord,
+        BeginRecord,
+    )
     recorded = (*numbered, NameRecord)
     things = "records"
     steps = (StepRecord,)

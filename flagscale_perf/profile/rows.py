@@ -159,12 +159,19 @@ class _Grouped:
             known = index[call[of[index]] >= 0]
             device_ns = np.bincount(call[of[known]], self._device_ns[known], len(outer)).astype(np.int64)
         return StepCalls(
-            parts=[each.label for each in Part], modules=places.paths, ops=self._ops,
-            part=places.part[outer].astype(np.int64), module=places.module[outer], op=self._op[outer],
-            ordinal=_ordinals(key[outer]), start_ns=events.start_ns[outer],
-            duration_ns=events.duration_ns[outer], self_ns=self_ns.astype(np.int64),
-            device_ns=device_ns, kernels=events.kernels,
-        )  # fmt: skip
+            parts=[each.label for each in Part],
+            modules=places.paths,
+            ops=self._ops,
+            part=places.part[outer].astype(np.int64),
+            module=places.module[outer],
+            op=self._op[outer],
+            ordinal=_ordinals(key[outer]),
+            start_ns=events.start_ns[outer],
+            duration_ns=events.duration_ns[outer],
+            self_ns=self_ns.astype(np.int64),
+            device_ns=device_ns,
+            kernels=events.kernels,
+        )
 
     def _runs(self, pieces: Pieces) -> tuple[Ints, Ints, Ints, Bools]:
         """The events that rows are made of, what their own time was spent on, the row number of each event,

@@ -39,8 +39,10 @@ class LogFormat:
         self._starts = Starts(header)
         columns = [(figure, figure.as_column().width - 1) for figure in TABLE.figures]
         self._head = "".join(f"{figure.as_column().title:<{width}} " for figure, width in columns)
-        self._cells = [(figure.value, figure.unit.divisor, _pattern(figure, width), f"{UNKNOWN:<{width}} ")
-                       for figure, width in columns]  # fmt: skip
+        self._cells = [
+            (figure.value, figure.unit.divisor, _pattern(figure, width), f"{UNKNOWN:<{width}} ")
+            for figure, width in columns
+        ]
 
     @property
     def mark(self) -> str:

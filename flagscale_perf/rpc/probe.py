@@ -91,11 +91,32 @@ def _recorder(marks: list[int], observe: Callable[[CallRecord], None]) -> Callab
         serialize_ns = (first_send_ns or end_ns) - begin_ns
         deserialize_ns = end_ns - (last_receive_ns or end_ns)
         observe(
-            tuple_of(CallRecord, (
-                number, begin_ns, end_ns - begin_ns, serialize_ns, send_ns, 0, None, None, receive_ns,
-                deserialize_ns, sent, received, sent, received, 0, 0, status, 0, 0, method,
-            ))
-        )  # fmt: skip
+            tuple_of(
+                CallRecord,
+                (
+                    number,
+                    begin_ns,
+                    end_ns - begin_ns,
+                    serialize_ns,
+                    send_ns,
+                    0,
+                    None,
+                    None,
+                    receive_ns,
+                    deserialize_ns,
+                    sent,
+                    received,
+                    sent,
+                    received,
+                    0,
+                    0,
+                    status,
+                    0,
+                    0,
+                    method,
+                ),
+            )
+        )
 
     return record
 

@@ -65,17 +65,25 @@ PARTS = (
     Part("prometheus_client", "prometheus-client>=0.20", "--perf-prometheus-port and -textfile"),
     Part("msgspec", "msgspec>=0.18", "reading run files: flagscale-perf report, watch, compare"),
     Part("torch", "torch", "training; flagscale-perf peak, unless with --device", MEGATRON),
-    Part("megatron", "megatron-core>=0.15",
-         "training loops of your own (FlagScale and Megatron-LM bring theirs along)", MEGATRON),
+    Part(
+        "megatron",
+        "megatron-core>=0.15",
+        "training loops of your own (FlagScale and Megatron-LM bring theirs along)",
+        MEGATRON,
+    ),
     Part("starlette", "starlette>=0.40", "flagscale-perf serve", SERVE),
     Part("uvicorn", "uvicorn>=0.30", "flagscale-perf serve", SERVE),
     Part("zmq", "pyzmq>=26", "calls between processes: flagscale_perf.rpc.probe", RPC),
     Part("msgpack", "msgpack>=1.0", "messages of the examples of calls", RPC),
-    Part("opentelemetry", "opentelemetry-exporter-otlp-proto-http>=1.30",
-         "flagscale-perf trace-export --format otlp", TRACE),
+    Part(
+        "opentelemetry",
+        "opentelemetry-exporter-otlp-proto-http>=1.30",
+        "flagscale-perf trace-export --format otlp",
+        TRACE,
+    ),
     Part("pandas", "pandas", "the tables of flagscale_perf.open_run; examples/analysis", ALL),
     Part("wandb", "wandb", "--perf-wandb", ALL),
-)  # fmt: skip
+)
 
 
 def install_line(package: str, *options: str) -> str:

@@ -222,10 +222,19 @@ class Tracer(Side):
         function_name = 0 if call is None else names.get(call.function) or self._name(call.function)
         partition_name = (names.get(partition) or self._name(partition)) if partition else 0
         self._put(
-            tuple_of(StartRecord, (
-                0, operation.kind, start_ns, start_ns, function_name, partition_name, trace_id,
-            ))
-        )  # fmt: skip
+            tuple_of(
+                StartRecord,
+                (
+                    0,
+                    operation.kind,
+                    start_ns,
+                    start_ns,
+                    function_name,
+                    partition_name,
+                    trace_id,
+                ),
+            )
+        )
 
     def _record(self, operation: Operation, batch: Any, error: BaseException | None) -> None:
         """Makes the record. Most of tracing's cost is here, so it avoids every call that it can."""
@@ -253,14 +262,38 @@ class Tracer(Side):
         if operation.known_bytes is not None:
             self._put_unsized(number, *operation.known_bytes)
         self._put(
-            tuple_of(OperationRecord, (
-                0, number, call_number, operation.kind, operation.start_ns, operation.total_ns,
-                operation.select_ns, operation.serialize_ns, operation.unit_ns, unit_name,
-                operation.slowest_unit_ns, operation.notify_ns, operation.tags_ns, operation.decode_ns,
-                operation.pack_ns, operation.size_bytes, len(rows), len(fields), first, last,
-                partition_name, error_name, weight, training_step, trace_id, field_set,
-            ))
-        )  # fmt: skip
+            tuple_of(
+                OperationRecord,
+                (
+                    0,
+                    number,
+                    call_number,
+                    operation.kind,
+                    operation.start_ns,
+                    operation.total_ns,
+                    operation.select_ns,
+                    operation.serialize_ns,
+                    operation.unit_ns,
+                    unit_name,
+                    operation.slowest_unit_ns,
+                    operation.notify_ns,
+                    operation.tags_ns,
+                    operation.decode_ns,
+                    operation.pack_ns,
+                    operation.size_bytes,
+                    len(rows),
+                    len(fields),
+                    first,
+                    last,
+                    partition_name,
+                    error_name,
+                    weight,
+                    training_step,
+                    trace_id,
+                    field_set,
+                ),
+            )
+        )
 
     def _weight(self, operation: Operation, batch: Any, place: Place, error: BaseException | None) -> int:
         """Weight of a sampled operation; 0 if it is not kept."""
@@ -298,11 +331,27 @@ class Tracer(Side):
         names = self._name(call.function), self._error_name(error)
         self._put(
             CallRecord(
-                0, number, parent, call.start_ns, total_ns, get_ns, compute_ns, put_ns, call.batch.size,
-                call.operations, call.get_ns, call.put_ns, call.get_bytes, call.put_bytes, names[0], names[1],
-                weight, training_step, trace_id,
+                0,
+                number,
+                parent,
+                call.start_ns,
+                total_ns,
+                get_ns,
+                compute_ns,
+                put_ns,
+                call.batch.size,
+                call.operations,
+                call.get_ns,
+                call.put_ns,
+                call.get_bytes,
+                call.put_bytes,
+                names[0],
+                names[1],
+                weight,
+                training_step,
+                trace_id,
             )
-        )  # fmt: skip
+        )
 
     def _number_of(self, call: Call, place: Place) -> int:
         """The number by which records refer to the call, which ends later; 0 if the call is not kept."""

@@ -47,16 +47,32 @@ TABLE: dict[str, Phase] = {
     "data_loading": Phase("Data", Kind.WORK, ("batch-generator",)),
     "forward": Phase("Forward", Kind.WORK, ("forward-compute",)),
     "backward": Phase("Backward", Kind.WORK, ("backward-compute",)),
-    "pipeline_recv_wait": Phase("Pipe", Kind.WAITING, (
-        "forward-recv", "backward-recv", "forward-send-backward-recv", "backward-send-forward-recv",
-        "forward-send-forward-recv", "backward-send-backward-recv",
-        "forward-backward-send-forward-backward-recv", "forward-send-slave-forward-recv",
-    )),
+    "pipeline_recv_wait": Phase(
+        "Pipe",
+        Kind.WAITING,
+        (
+            "forward-recv",
+            "backward-recv",
+            "forward-send-backward-recv",
+            "backward-send-forward-recv",
+            "forward-send-forward-recv",
+            "backward-send-backward-recv",
+            "forward-backward-send-forward-backward-recv",
+            "forward-send-slave-forward-recv",
+        ),
+    ),
     "pipeline_send": Phase("Pipe", Kind.WAITING, ("forward-send", "backward-send")),
-    "exposed_grad_comm": Phase("Comm", Kind.WAITING, (
-        "all-grads-sync", "embedding-grads-all-reduce", "conditional-embedder-grads-all-reduce",
-        "non-tensor-parallel-grads-all-reduce", "layernorm-grads-all-reduce",
-    )),
+    "exposed_grad_comm": Phase(
+        "Comm",
+        Kind.WAITING,
+        (
+            "all-grads-sync",
+            "embedding-grads-all-reduce",
+            "conditional-embedder-grads-all-reduce",
+            "non-tensor-parallel-grads-all-reduce",
+            "layernorm-grads-all-reduce",
+        ),
+    ),
     "exposed_param_comm": Phase("Comm", Kind.WAITING, ("params-all-gather",)),
     "exposed_stat_comm": Phase("Comm", Kind.WAITING, (AGREEMENT,)),
     "zero_grad": Phase("Optim", Kind.WORK, (ZERO_GRAD,)),
@@ -70,7 +86,7 @@ TABLE: dict[str, Phase] = {
     "forward_backward_other": Phase("Other", Kind.BOTH, ("forward-backward",)),
     "other": Phase("Other", Kind.BOTH),
     "between_steps": Phase("Between", Kind.BOTH),
-}  # fmt: skip
+}
 
 PHASES = tuple(TABLE)
 OTHER = PHASES.index("other")

@@ -170,7 +170,7 @@ def _content(part: Part) -> Mapping[str, Any]:
         ],
         "fits": {name: asdict(one) for name, one in fits_of(part).items()},
         "slow": [asdict(one) for one in slow_parts(part)],
-    }  # fmt: skip
+    }
 
 
 def _verdicts(part: Part) -> Sequence[Verdict]:

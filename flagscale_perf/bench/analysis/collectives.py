@@ -20,9 +20,17 @@ COLOURS = ("blue", "orange", "green", "red", "sky", "yellow", "grey")
 MOST_ROWS = 48
 GOOD_FIT = 0.9
 HEAD = (
-    "operation", "bytes", "median, us", "p95, us", "algbw, GB/s", "busbw, GB/s",
-    "in place: median, us", "p95, us", "algbw, GB/s", "busbw, GB/s",
-)  # fmt: skip
+    "operation",
+    "bytes",
+    "median, us",
+    "p95, us",
+    "algbw, GB/s",
+    "busbw, GB/s",
+    "in place: median, us",
+    "p95, us",
+    "algbw, GB/s",
+    "busbw, GB/s",
+)
 ONE_PLACE = (
     "Where there are no figures, torch.distributed has the operation only in place, or only out of place."
 )
@@ -147,10 +155,16 @@ def curves(part: Part) -> list[Block]:
 
 def _fits(part: Part) -> list[Block]:
     rows: list[Sequence[Cell]] = [
-        (name, Quantity(one.alpha_s * 1e6, "", 1), gb(one.beta_bytes_per_s / GB), Quantity(one.r2, "", 3),
-         Quantity(one.points, "", 0), "" if one.r2 >= GOOD_FIT else "no straight line: read the curve")
+        (
+            name,
+            Quantity(one.alpha_s * 1e6, "", 1),
+            gb(one.beta_bytes_per_s / GB),
+            Quantity(one.r2, "", 3),
+            Quantity(one.points, "", 0),
+            "" if one.r2 >= GOOD_FIT else "no straight line: read the curve",
+        )
         for name, one in fits_of(part).items()
-    ]  # fmt: skip
+    ]
     if not rows:
         return []
     head = ("time = alpha + size / beta", "alpha, us", "beta, GB/s", "r2", "points", "")

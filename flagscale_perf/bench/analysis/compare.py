@@ -80,12 +80,17 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
         for place in range(len(runs))
     ]
     paired = Paired(
-        runs, cut, NOUN, times,
+        runs,
+        cut,
+        NOUN,
+        times,
         parts={part: [[*row] for row in each] for part, each in weighted.items()},
         left_out=[_left_out(run, keys) for run in runs],
-        most=MAX_ROUNDS, noise=NOISE, same_run=same,
+        most=MAX_ROUNDS,
+        noise=NOISE,
+        same_run=same,
         unit="% of BASE",
-    )  # fmt: skip
+    )
     every = [[time for row in side for time in row] for side in (times[:cut], times[cut:])]
     return paired.judged(options).comparison(
         (sides.typical(every[0]), sides.typical(every[1])),

@@ -19,7 +19,7 @@ from flagscale_perf.bench.names import (
     TTFT,
     UNSPLIT,
     WAIT,
-)  # fmt: skip
+)
 
 SEEN = {PREFILL: TTFT, DECODE: TPOT}  # what the client sees of a phase
 

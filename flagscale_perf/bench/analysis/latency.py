@@ -65,10 +65,11 @@ def _drawn(part: Part) -> Sequence[Block]:
     panels = [
         Panel(title, unit, _lines(found[figure], output, scale), begins_at_zero=True)
         for figure, title, unit, scale in (
-            (TTFT, "Until the first token", "ms", MS), (TPOT, "For each further token", "ms", MS),
+            (TTFT, "Until the first token", "ms", MS),
+            (TPOT, "For each further token", "ms", MS),
             (THROUGHPUT, "Tokens made", "tokens/s", 1.0),
         )
-    ]  # fmt: skip
+    ]
     panels = [panel for panel in panels if panel.lines]
     lengths = [setting.seq for setting in found[LATENCY]]
     span = float(min(lengths)), float(max(max(lengths), min(lengths) + 1))
@@ -85,11 +86,13 @@ def _lines(groups: Groups, output: int, scale: float) -> list[Line]:
     return [
         Line(
             f"batch {batch}" if arm == SINGLE else f"{arm}, batch {batch}",
-            [float(seq) for seq, _ in points], [value for _, value in points],
-            COLOURS[batches.index(batch) % len(COLOURS)], "line" if arm == SINGLE else "dashed",
+            [float(seq) for seq, _ in points],
+            [value for _, value in points],
+            COLOURS[batches.index(batch) % len(COLOURS)],
+            "line" if arm == SINGLE else "dashed",
         )
         for (arm, batch), points in made.items()
-    ]  # fmt: skip
+    ]
 
 
 def _content(part: Part) -> Mapping[str, Any]:
@@ -98,10 +101,16 @@ def _content(part: Part) -> Mapping[str, Any]:
     results = []
     for setting, whole in found[LATENCY].items():
         entry: dict[str, Any] = {
-            "arm": setting.arm, "tensor_parallel": setting.tp, "pipeline_parallel": setting.pp,
-            "batch_size": setting.batch, "sequence_length": setting.seq, "output_length": setting.output,
-            "mean_latency_s": whole.mean, "repetitions": len(whole.medians), "noise_share": whole.noise,
-        }  # fmt: skip
+            "arm": setting.arm,
+            "tensor_parallel": setting.tp,
+            "pipeline_parallel": setting.pp,
+            "batch_size": setting.batch,
+            "sequence_length": setting.seq,
+            "output_length": setting.output,
+            "mean_latency_s": whole.mean,
+            "repetitions": len(whole.medians),
+            "noise_share": whole.noise,
+        }
         for figure, name in ((LATENCY, "latency"), (TTFT, "ttft"), (TPOT, "tpot")):
             group = found[figure].get(setting)
             for label, share in PERCENTILES:

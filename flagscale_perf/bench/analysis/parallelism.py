@@ -59,9 +59,11 @@ def _all(part: Part) -> list[tuple[Gain, str, float, str]]:
     """Every gain with its label and unit."""
     made = []
     for figure, job, is_rate, what, scale, unit in (
-        (DURATION, JOB, False, "a batch", MS, "ms"), (TTFT, JOB, False, "first token", MS, "ms"),
-        (TPOT, JOB, False, "each further token", MS, "ms"), (TOKENS, FLOW, True, "in flow", 1.0, "tokens/s"),
-    ):  # fmt: skip
+        (DURATION, JOB, False, "a batch", MS, "ms"),
+        (TTFT, JOB, False, "first token", MS, "ms"),
+        (TPOT, JOB, False, "each further token", MS, "ms"),
+        (TOKENS, FLOW, True, "in flow", 1.0, "tokens/s"),
+    ):
         gains = gains_of(groups_of(part, figure), job, is_rate)
         made += [(gain, f"{what}: {gain.setting.case}", scale, unit) for gain in gains]
     return sorted(made, key=lambda each: each[0].setting.devices)
@@ -69,10 +71,15 @@ def _all(part: Part) -> list[tuple[Gain, str, float, str]]:
 
 def _row(gain: Gain, what: str, scale: float, unit: str) -> Sequence[Cell]:
     return (
-        gain.setting.arm, what, Quantity(scale * gain.one, unit), Quantity(scale * gain.here, unit),
+        gain.setting.arm,
+        what,
+        Quantity(scale * gain.one, unit),
+        Quantity(scale * gain.here, unit),
         Quantity(None if gain.lost is None else scale * gain.lost, unit),
-        Quantity(gain.speedup, "", 2), Quantity(gain.efficiency, "share"), Quantity(gain.noise, "share"),
-    )  # fmt: skip
+        Quantity(gain.speedup, "", 2),
+        Quantity(gain.efficiency, "share"),
+        Quantity(gain.noise, "share"),
+    )
 
 
 def _memory(part: Part) -> list[Block]:
@@ -94,10 +101,9 @@ def _drawn(part: Part) -> Sequence[Block]:
 
 def _efficiency(part: Part) -> list[Block]:
     lanes = [
-        Lane(f"{gain.setting.arm}, {what}", 0.0,
-             [Stripe("efficiency", 100 * gain.efficiency, None, "blue")])
+        Lane(f"{gain.setting.arm}, {what}", 0.0, [Stripe("efficiency", 100 * gain.efficiency, None, "blue")])
         for gain, what, _, _ in _all(part)
-    ]  # fmt: skip
+    ]
     most = max([100.0, *(stripe.value or 0.0 for lane in lanes for stripe in lane.parts)])
     return [Waterfall("efficiency", "Parallel efficiency", "%", lanes, 1.05 * most)] if lanes else []
 
@@ -127,15 +133,25 @@ def _content(part: Part) -> Mapping[str, Any]:
     memory = memory_of(part)
     gains = [
         {
-            "arm": gain.setting.arm, "tensor_parallel": gain.setting.tp, "pipeline_parallel": gain.setting.pp,
-            "batch_size": gain.setting.batch, "sequence_length": gain.setting.seq,
-            "output_length": gain.setting.output, "in_flight": gain.setting.in_flight, "what": what,
-            "one_device": gain.one, "here": gain.here, "unit": "tokens/s" if unit == "tokens/s" else "s",
-            "beyond_its_share": gain.lost, "speedup": gain.speedup, "efficiency": gain.efficiency,
-            "noise_share": gain.noise, "memory_gb": memory.get(gain.setting.arm),
+            "arm": gain.setting.arm,
+            "tensor_parallel": gain.setting.tp,
+            "pipeline_parallel": gain.setting.pp,
+            "batch_size": gain.setting.batch,
+            "sequence_length": gain.setting.seq,
+            "output_length": gain.setting.output,
+            "in_flight": gain.setting.in_flight,
+            "what": what,
+            "one_device": gain.one,
+            "here": gain.here,
+            "unit": "tokens/s" if unit == "tokens/s" else "s",
+            "beyond_its_share": gain.lost,
+            "speedup": gain.speedup,
+            "efficiency": gain.efficiency,
+            "noise_share": gain.noise,
+            "memory_gb": memory.get(gain.setting.arm),
         }
         for gain, what, _, unit in _all(part)
-    ]  # fmt: skip
+    ]
     steps = [
         one._asdict() | {"communication": one.communication, "communication_share": one.share}
         for one in steps_of(part)
@@ -175,6 +191,12 @@ def _remarks(part: Part) -> Sequence[Remark]:
 
 
 SHOWN = Shown(
-    "parallelism", "parallelism_overhead", "parallelism_analysis", _sections, _drawn, _content, _verdicts,
+    "parallelism",
+    "parallelism_overhead",
+    "parallelism_analysis",
+    _sections,
+    _drawn,
+    _content,
+    _verdicts,
     _remarks,
-)  # fmt: skip
+)

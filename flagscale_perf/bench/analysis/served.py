@@ -85,9 +85,15 @@ def groups_of(part: Part, figure: str) -> Groups:
             int(case.get(name) or 0) for name in ("batch", "seq", "output", "in_flight")
         )
         setting = Setting(
-            str(case.get("arm", SINGLE)), int(case.get("tp") or 1), int(case.get("pp") or 1),
-            batch, seq, output, in_flight, str(case.get("job", JOB)),
-        )  # fmt: skip
+            str(case.get("arm", SINGLE)),
+            int(case.get("tp") or 1),
+            int(case.get("pp") or 1),
+            batch,
+            seq,
+            output,
+            in_flight,
+            str(case.get("job", JOB)),
+        )
         made[setting].samples += point.samples
         made[setting].medians.append(median(point.samples))
     return dict(sorted(made.items(), key=lambda item: item[0][3:]))
@@ -101,10 +107,8 @@ def on_one_device(groups: Groups, setting: Setting) -> Group | None:
 def memory_of(part: Part) -> dict[str, float]:
     """GB by arm, where known."""
     return {
-        str(one.case.get("arm", SINGLE)): one.value
-        for one in part.values(MEMORY)
-        if one.value is not None
-    }  # fmt: skip
+        str(one.case.get("arm", SINGLE)): one.value for one in part.values(MEMORY) if one.value is not None
+    }
 
 
 def remarks_of(part: Part) -> list[Remark]:
@@ -112,21 +116,27 @@ def remarks_of(part: Part) -> list[Remark]:
     said = [
         Remark(
             f"{one.case.get('arm')}: vLLM preempted {one.value:.0f} requests: its cache was too small;"
-            " times are those of a full cache; give fewer or shorter requests, or more memory", "bad",
+            " times are those of a full cache; give fewer or shorter requests, or more memory",
+            "bad",
         )
         for one in part.values(PREEMPTIONS)
         if one.value
-    ]  # fmt: skip
+    ]
     merged = sum(one.value or 0 for one in part.values(FEW_PIECES))
     if merged:
-        said.append(Remark(
-            f"{merged:.0f} requests came back in few pieces: the client had no processor when they"
-            " came. They count in latency, not in the first token's time and the further ones'", "warn",
-        ))  # fmt: skip
+        said.append(
+            Remark(
+                f"{merged:.0f} requests came back in few pieces: the client had no processor when they"
+                " came. They count in latency, not in the first token's time and the further ones'",
+                "warn",
+            )
+        )
     if part.settings.get("device") == "core" and part.settings.get("engine") != "torch":  # has no server
-        said.append(Remark(
-            "A rank is a core here. Server, engine and client share these"
-            f" {part.settings.get('devices')} cores with the ranks: more ranks leave less for these",
-            "warn",
-        ))  # fmt: skip
+        said.append(
+            Remark(
+                "A rank is a core here. Server, engine and client share these"
+                f" {part.settings.get('devices')} cores with the ranks: more ranks leave less for these",
+                "warn",
+            )
+        )
     return said

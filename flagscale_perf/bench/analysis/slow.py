@@ -76,8 +76,12 @@ def _by_links(links: Mapping[Link, Spread]) -> Iterable[Slow]:
         other = min((one for link, one in links.items() if rank not in link), default=None)
         if other is not None and _is_slower(own, other):
             times = own.median / other.median
-            yield Slow((rank,), times, f"rank {rank} is slow: its fastest link takes {times:.1f} times as"
-                       " long as the fastest one between other ranks")  # fmt: skip
+            yield Slow(
+                (rank,),
+                times,
+                f"rank {rank} is slow: its fastest link takes {times:.1f} times as"
+                " long as the fastest one between other ranks",
+            )
 
 
 def _slow_links(links: Mapping[Link, Spread]) -> Iterable[Slow]:
@@ -90,8 +94,12 @@ def _slow_links(links: Mapping[Link, Spread]) -> Iterable[Slow]:
         known = [one for one in others if one is not None]
         if len(known) == len(link) and all(_is_slower(own, one) for one in known):
             times = own.median / max(known).median
-            yield Slow(link, times, f"the link between rank {link[0]} and rank {link[1]} takes {times:.1f}"
-                       " times as long as other links of both")  # fmt: skip
+            yield Slow(
+                link,
+                times,
+                f"the link between rank {link[0]} and rank {link[1]} takes {times:.1f}"
+                " times as long as other links of both",
+            )
 
 
 def _by_copies(part: Part) -> Iterable[Slow]:
@@ -106,8 +114,12 @@ def _by_copies(part: Part) -> Iterable[Slow]:
             continue
         if _is_slower(own, other) and _is_slower(triads[rank], triad):
             times = own.median / other.median
-            yield Slow((rank,), times, f"rank {rank} is slow: a copy in its own memory takes {times:.1f}"
-                       " times as long as on the fastest rank")  # fmt: skip
+            yield Slow(
+                (rank,),
+                times,
+                f"rank {rank} is slow: a copy in its own memory takes {times:.1f}"
+                " times as long as on the fastest rank",
+            )
 
 
 def _alone(part: Part, op: str) -> dict[int, Spread]:

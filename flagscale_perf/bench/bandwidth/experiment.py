@@ -39,13 +39,18 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--ranks", type=whole, metavar="N", help="processes (default: one a GPU; 2 without)")
     parser.add_argument("--backend", choices=("nccl", "gloo"), help="default: nccl with GPUs, else gloo")
     parser.add_argument(
-        "--operations", type=_operations, metavar="LIST", default=tuple(COLLECTIVES),
+        "--operations",
+        type=_operations,
+        metavar="LIST",
+        default=tuple(COLLECTIVES),
         help=f"collectives, by commas (default: all of {', '.join(COLLECTIVES)})",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--max-size", type=size_of, metavar="SIZE",
+        "--max-size",
+        type=size_of,
+        metavar="SIZE",
         help="largest message, as 64M or 2G (default: as memory allows)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--even-if-busy",
         action="store_true",
@@ -134,8 +139,16 @@ def job_of(args: Namespace) -> tuple[Job, dict[str, Any]]:
     copied = copy_bytes("cuda" if backend == "nccl" else "cpu") // (1 if backend == "nccl" else local)
     wanted = (QUICK_SIZES, QUICK_MESSAGE_SIZES) if args.quick else (SIZES, MESSAGE_SIZES)
     sizes, messages = (tuple(size for size in each if size <= most) or (most,) for each in wanted)
-    job = Job(count, backend, args.operations if count > 1 else (), sizes, messages if count > 1 else (),
-              LOOPS, QUICK_LOOP_S if args.quick else LOOP_S, copied)  # fmt: skip
+    job = Job(
+        count,
+        backend,
+        args.operations if count > 1 else (),
+        sizes,
+        messages if count > 1 else (),
+        LOOPS,
+        QUICK_LOOP_S if args.quick else LOOP_S,
+        copied,
+    )
     said, cores, load = [], len(os.sched_getaffinity(0)), os.getloadavg()[0]
     if load > BUSY_SHARE * cores:
         said.append(
@@ -147,8 +160,10 @@ def job_of(args: Namespace) -> tuple[Job, dict[str, Any]]:
             f"the largest messages have {messages[-1]:,} bytes: larger ones do not fit into the free memory"
         )
     if copied < CACHES * last_cache_bytes():
-        said.append(f"a copy is of {copied:,} bytes, less than {CACHES} times the last cache: in part"
-                    " it measures that")  # fmt: skip
+        said.append(
+            f"a copy is of {copied:,} bytes, less than {CACHES} times the last cache: in part"
+            " it measures that"
+        )
     return job, asdict(job) | {"is_quick": args.quick, "free_bytes": free, "said": said}
 
 

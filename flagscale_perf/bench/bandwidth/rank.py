@@ -67,9 +67,13 @@ class Rank:
                 operation = make(self._world, size // ITEM_BYTES)
                 whole = max(operation.given_bytes, operation.made_bytes)
                 case = {
-                    "op": name, "executed": executed, "ranks": self._job.ranks, "size_bytes": whole,
-                    "place": place, "dtype": DTYPE,
-                }  # fmt: skip
+                    "op": name,
+                    "executed": executed,
+                    "ranks": self._job.ranks,
+                    "size_bytes": whole,
+                    "place": place,
+                    "dtype": DTYPE,
+                }
                 self._timed(case, operation)
 
     def _messages(self) -> None:
@@ -78,8 +82,14 @@ class Rank:
                 for both in (False, True) if pair[0] < pair[1] else (False,):
                     operation = message(self._world, size // ITEM_BYTES, pair, both)
                     way = "both ways" if both else "one way"
-                    case = {"op": "send_recv", "src": pair[0], "dst": pair[1], "way": way,
-                            "size_bytes": size, "dtype": DTYPE}  # fmt: skip
+                    case = {
+                        "op": "send_recv",
+                        "src": pair[0],
+                        "dst": pair[1],
+                        "way": way,
+                        "size_bytes": size,
+                        "dtype": DTYPE,
+                    }
                     self._timed(case, operation if self._world.rank in pair else None)
 
     def _local(self) -> None:

@@ -61,9 +61,14 @@ def _started(job: Job, words: tuple[str, ...], fd: int, log: IO[str]) -> subproc
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", *words, str(fd)],
-        stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=(fd,), env=environment, text=True,
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=log,
+        pass_fds=(fd,),
+        env=environment,
+        text=True,
         start_new_session=True,
-    )  # fmt: skip
+    )
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):  # it stays open: its end is this process's, however that comes
         process.stdin.write(job.encode() + "\n")

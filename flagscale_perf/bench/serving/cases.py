@@ -135,6 +135,10 @@ def numbers(text: str) -> list[int]:
 def case_of(turn: Turn, engine: str) -> Mapping[str, Any]:
     """The case of a point."""
     return {
-        **turn.arm.case, "engine": engine, "batch": turn.case.batch, "seq": turn.case.seq,
-        "output": turn.case.output, "repetition": turn.repetition,
-    }  # fmt: skip
+        **turn.arm.case,
+        "engine": engine,
+        "batch": turn.case.batch,
+        "seq": turn.case.seq,
+        "output": turn.case.output,
+        "repetition": turn.repetition,
+    }

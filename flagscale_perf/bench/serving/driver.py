@@ -71,14 +71,26 @@ class Setup:
     def start(self, arm: Arm, arms: Sequence[Arm], port: int | None) -> Start:
         """How an arm's server is started."""
         options = [
-            "--model", str(self.model.directory if self.model.has_weights else self.served),
-            "--served-model-name", "model", "--tokenizer", str(self.served),
-            "--no-enable-prefix-caching", "--max-model-len", str(self.longest),
-            "--max-num-seqs", str(self.in_flight), "--seed", "0",
-            "--tensor-parallel-size", str(arm.tensor), "--pipeline-parallel-size", str(arm.pipeline),
+            "--model",
+            str(self.model.directory if self.model.has_weights else self.served),
+            "--served-model-name",
+            "model",
+            "--tokenizer",
+            str(self.served),
+            "--no-enable-prefix-caching",
+            "--max-model-len",
+            str(self.longest),
+            "--max-num-seqs",
+            str(self.in_flight),
+            "--seed",
+            "0",
+            "--tensor-parallel-size",
+            str(arm.tensor),
+            "--pipeline-parallel-size",
+            str(arm.pipeline),
             *([] if self.model.has_weights else ["--load-format", "dummy"]),
             *(["--enforce-eager"] if self.is_eager else []),
-        ]  # fmt: skip
+        ]
         environment = clean_environment()
         if self.devices.what == GPU:
             options += ["--gpu-memory-utilization", f"{MEMORY_SHARE / len(arms):.3f}"]
@@ -105,9 +117,15 @@ class Client:
         try:
             with open(self._log, "wb") as log:
                 self._process = subprocess.Popen(
-                    [setup.python, str(CLIENT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-                    env=clean_environment(), text=True, bufsize=1, start_new_session=True,
-                )  # fmt: skip
+                    [setup.python, str(CLIENT)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    env=clean_environment(),
+                    text=True,
+                    bufsize=1,
+                    start_new_session=True,
+                )
         except OSError as error:
             raise PerfError(f"{setup.python}: cannot be run ({error.strerror})") from None
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -129,15 +147,45 @@ class Client:
         self._made += 1
         path, case = self._setup.directory / f"bench_{self._made:04}.json", load.case
         options = [
-            "--backend", "vllm", "--host", HOST, "--port", str(port), "--model", "model",
-            "--tokenizer", str(self._setup.served), "--dataset-name", "random",
-            "--random-input-len", str(case.seq), "--random-output-len", str(case.output),
-            "--num-prompts", str(load.requests), "--max-concurrency", str(load.in_flight), "--ignore-eos",
-            "--temperature", "0", "--percentile-metrics", "ttft,tpot,itl,e2el",
-            "--metric-percentiles", "50,95,99", "--save-result", "--save-detailed",
-            "--result-dir", str(path.parent), "--result-filename", path.name, "--disable-tqdm",
-            "--seed", str(load.seed), "--num-warmups", "0",
-        ]  # fmt: skip
+            "--backend",
+            "vllm",
+            "--host",
+            HOST,
+            "--port",
+            str(port),
+            "--model",
+            "model",
+            "--tokenizer",
+            str(self._setup.served),
+            "--dataset-name",
+            "random",
+            "--random-input-len",
+            str(case.seq),
+            "--random-output-len",
+            str(case.output),
+            "--num-prompts",
+            str(load.requests),
+            "--max-concurrency",
+            str(load.in_flight),
+            "--ignore-eos",
+            "--temperature",
+            "0",
+            "--percentile-metrics",
+            "ttft,tpot,itl,e2el",
+            "--metric-percentiles",
+            "50,95,99",
+            "--save-result",
+            "--save-detailed",
+            "--result-dir",
+            str(path.parent),
+            "--result-filename",
+            path.name,
+            "--disable-tqdm",
+            "--seed",
+            str(load.seed),
+            "--num-warmups",
+            "0",
+        ]
         self._ask(options)
         self.ready()
         return read_result(path, load.requests, case.output)

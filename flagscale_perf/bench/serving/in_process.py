@@ -72,7 +72,13 @@ def _generate(torch: Any, model: Any, case: Case) -> list[int]:
     begun_ns = monotonic_ns()
     with torch.no_grad():
         model.generate(
-            input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, streamer=streamer,
-            max_new_tokens=case.output, min_new_tokens=case.output, eos_token_id=None, pad_token_id=0,
-        )  # fmt: skip
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            streamer=streamer,
+            max_new_tokens=case.output,
+            min_new_tokens=case.output,
+            eos_token_id=None,
+            pad_token_id=0,
+        )
     return [begun_ns, *streamer.marks_ns[1:]]  # the first is of the prompt

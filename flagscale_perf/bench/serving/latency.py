@@ -26,9 +26,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     options.add_sizes(parser)
     options.add_arms(parser)
     parser.add_argument(
-        "--engine", choices=(measure.VLLM, TORCH),
+        "--engine",
+        choices=(measure.VLLM, TORCH),
         help="vllm, or torch: transformers' generate in this process (default: vllm where it is found)",
-    )  # fmt: skip
+    )
 
 
 def prepare(args: Namespace) -> Plan:

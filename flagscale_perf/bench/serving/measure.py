@@ -18,7 +18,7 @@ from flagscale_perf.bench.names import (
     TOKENS,
     TPOT,
     TTFT,
-)  # fmt: skip
+)
 from flagscale_perf.bench.recording import Clock, Part
 from flagscale_perf.bench.serving.cases import SEED, Arm, Case, Turn, case_of, turns
 from flagscale_perf.bench.serving.driver import Driver, Load, Setup
@@ -44,9 +44,16 @@ def measure(part: Part, chosen: Chosen, args: Namespace, in_flight: int, loads: 
     """
     longest = chosen.model.longest or max(case.tokens for case in chosen.cases) + 1
     setup = Setup(
-        chosen.python or "", chosen.model, chosen.devices, longest, in_flight, chosen.directory,
-        chosen.is_eager, float(args.start_timeout), args.vllm_port,
-    )  # fmt: skip
+        chosen.python or "",
+        chosen.model,
+        chosen.devices,
+        longest,
+        in_flight,
+        chosen.directory,
+        chosen.is_eager,
+        float(args.start_timeout),
+        args.vllm_port,
+    )
     say(f"starting vLLM for {', '.join(arm.name for arm in chosen.arms)} ...")
     with Driver(setup, chosen.arms) as driver:
         for arm in chosen.arms:
@@ -95,10 +102,13 @@ def _run(part: Part, driver: Driver, turn: Turn, load: Load, more: Mapping[str, 
 def keep(part: Part, case: Mapping[str, Any], result: Result, clock: Clock) -> None:
     """Writes a result as points."""
     for figure, unit, samples in (
-        (TTFT, "s", result.ttft), (TPOT, "s", result.tpot), (LATENCY, "s", result.latency),
-        (DURATION, "s", [result.duration_s]), (THROUGHPUT, "tokens/s", [result.output_per_s]),
+        (TTFT, "s", result.ttft),
+        (TPOT, "s", result.tpot),
+        (LATENCY, "s", result.latency),
+        (DURATION, "s", [result.duration_s]),
+        (THROUGHPUT, "tokens/s", [result.output_per_s]),
         (TOKENS, "tokens/s", [result.tokens_per_s]),
-    ):  # fmt: skip
+    ):
         if samples:
             part.point(figure, unit, case, samples, clock)
     if few := result.in_few_pieces:

@@ -18,10 +18,18 @@ from flagscale_perf.spine.errors import PerfError
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
 # `vllm bench latency` draws tokens below 10,000.
 SMALL_QWEN3: dict[str, Any] = standalone.SMALL_QWEN3 | {
-    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 16_384, "rms_norm_eps": 1e-6,
-    "rope_theta": 1000000, "hidden_act": "silu", "attention_bias": False, "torch_dtype": "bfloat16",
-    "bos_token_id": 0, "eos_token_id": 1, "max_position_embeddings": 8192 + 256,
-}  # fmt: skip
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "vocab_size": 16_384,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1000000,
+    "hidden_act": "silu",
+    "attention_bias": False,
+    "torch_dtype": "bfloat16",
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "max_position_embeddings": 8192 + 256,
+}
 SMALL_NAME = "a small Qwen3 (built in)"
 _LONGEST = ("max_position_embeddings", "n_positions", "max_sequence_length")
 CACHE_BYTES = 2  # per element of a key or value
@@ -122,13 +130,21 @@ def write_served(model: Model, directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     vocabulary = {f"t{number}": number for number in range(model.vocabulary)}
     tokenizer: dict[str, Any] = {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
-        "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": None, "decoder": None,
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": None,
+        "decoder": None,
         "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "t0"},
-    }  # fmt: skip
+    }
     about: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": model.longest}
     for name, content in (
-        ("config.json", model.config), ("tokenizer.json", tokenizer), ("tokenizer_config.json", about),
-    ):  # fmt: skip
+        ("config.json", model.config),
+        ("tokenizer.json", tokenizer),
+        ("tokenizer_config.json", about),
+    ):
         (directory / name).write_text(json.dumps(content), encoding="utf-8")
     return directory

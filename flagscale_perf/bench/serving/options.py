@@ -54,24 +54,33 @@ class Chosen:
     def settings(self) -> dict[str, Any]:
         """As the run file has them."""
         return {
-            "model": self.model.name, "weights": self.model.weights, "device": self.devices.what,
-            "devices": self.devices.count, "eager": self.is_eager, "repeats": self.repeats,
-            "arms": [arm.name for arm in self.arms], "seed": SEED,
+            "model": self.model.name,
+            "weights": self.model.weights,
+            "device": self.devices.what,
+            "devices": self.devices.count,
+            "eager": self.is_eager,
+            "repeats": self.repeats,
+            "arms": [arm.name for arm in self.arms],
+            "seed": SEED,
             "vllm": None if self.python is None else version_of(self.python),
-        }  # fmt: skip
+        }
 
 
 def add_model(parser: ArgumentParser) -> None:
     """Adds the options for model and vLLM."""
     parser.add_argument(
-        "--model", metavar="DIR",
+        "--model",
+        metavar="DIR",
         help="a local directory with a config.json; without weights in it they are random (default: a small"
-             " Qwen3 that is built in)",
-    )  # fmt: skip
+        " Qwen3 that is built in)",
+    )
     parser.add_argument(
-        "--max-model-len", "--max_model_len", type=whole, metavar="N",
+        "--max-model-len",
+        "--max_model_len",
+        type=whole,
+        metavar="N",
         help="longest sequence, prompt and output (default: what the model is made for)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--vllm-python", metavar="PROGRAM", help="Python of the environment that has vLLM (default: this one)"
     )
@@ -82,9 +91,12 @@ def add_model(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--vllm-port", type=whole, metavar="N", help="of vLLM's first server (default: any)")
     parser.add_argument(
-        "--start-timeout", type=whole, default=int(START_S), metavar="S",
+        "--start-timeout",
+        type=whole,
+        default=int(START_S),
+        metavar="S",
         help="seconds that vLLM may take to start (default: %(default)s)",
-    )  # fmt: skip
+    )
 
 
 def add_arms(parser: ArgumentParser) -> None:
@@ -127,9 +139,16 @@ def chosen(args: Namespace, cases: list[Case], is_given: bool, parallel: list[in
     check_devices(arms, found.count, found.what)
     fit, left_out = fitting(cases, model, is_given)
     return Chosen(
-        find_python(args.vllm_python), model, found, arms, fit, args.repeats or repeats, left_out,
-        (args.out / RAW).absolute(), bool(args.eager or args.quick),
-    )  # fmt: skip
+        find_python(args.vllm_python),
+        model,
+        found,
+        arms,
+        fit,
+        args.repeats or repeats,
+        left_out,
+        (args.out / RAW).absolute(),
+        bool(args.eager or args.quick),
+    )
 
 
 def is_cpu(found: Devices) -> bool:

@@ -17,7 +17,7 @@ from flagscale_perf.bench.names import (
     TRANSFER,
     UNSPLIT,
     WAIT,
-)  # fmt: skip
+)
 from flagscale_perf.bench.recording import Part
 from flagscale_perf.bench.serving import measure, options
 from flagscale_perf.bench.serving.cases import SEED, Arm, Case, Turn, turns
@@ -44,10 +44,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     options.add_model(parser)
     options.add_arms(parser)
     parser.add_argument(
-        "--case", type=_case, action="append", metavar="SEQ,BATCH,OUTPUT",
+        "--case",
+        type=_case,
+        action="append",
+        metavar="SEQ,BATCH,OUTPUT",
         help="tokens of a prompt, requests at a time, tokens that each makes; may be given several times"
-             " (default: 512,1,100 and 1024,2,200)",
-    )  # fmt: skip
+        " (default: 512,1,100 and 1024,2,200)",
+    )
     parser.add_argument("--test-all", action="store_true", help="TP and PP, which is the default")
     parser.add_argument(
         "--try-pipeline",

@@ -105,19 +105,39 @@ def profile_vllm(load: Load, directory: Path) -> None:
     schedule = Schedule.of(options)
     assert schedule is not None
     words = [
-        "--model", str(model.directory if model.has_weights else served), "--tokenizer", str(served),
+        "--model",
+        str(model.directory if model.has_weights else served),
+        "--tokenizer",
+        str(served),
         *(() if model.has_weights else ("--load-format", "dummy")),
-        "--tensor-parallel-size", str(load.tensor), "--pipeline-parallel-size", str(load.pipeline),
-        "--input-len", str(load.tokens), "--output-len", str(OUTPUT), "--batch-size", str(load.batch),
-        "--num-iters-warmup", str(first), "--num-iters", str(schedule.length + 1),
-        "--max-model-len", str(load.longest), "--enforce-eager", "--disable-detokenize",
-    ]  # fmt: skip
+        "--tensor-parallel-size",
+        str(load.tensor),
+        "--pipeline-parallel-size",
+        str(load.pipeline),
+        "--input-len",
+        str(load.tokens),
+        "--output-len",
+        str(OUTPUT),
+        "--batch-size",
+        str(load.batch),
+        "--num-iters-warmup",
+        str(first),
+        "--num-iters",
+        str(schedule.length + 1),
+        "--max-model-len",
+        str(load.longest),
+        "--enforce-eager",
+        "--disable-detokenize",
+    ]
     before, log = set(directory.glob(RUN_FILES)), work / "vllm.log"
     with log.open("wb") as said:
         code = subprocess.call(
-            [load.python, "-c", BENCH, *words], env=_environment(load, options, work),
-            stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            [load.python, "-c", BENCH, *words],
+            env=_environment(load, options, work),
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+        )
     if code:
         raise PerfError(f"vLLM ended with exit code {code}: {last_error(log)} ({log})")
     if not set(directory.glob(RUN_FILES)) - before:
@@ -160,7 +180,10 @@ def read_windows(directory: Path) -> Mapping[str, Window]:
         whole = sums.mean.communication / NS_PER_S
         is_split = abs(whole - waiting - transfer) <= UNSPLIT * whole
         made[phase] = Window(
-            sums.mean.total / NS_PER_S, median(clean) / NS_PER_S if clean else None,
-            waiting if is_split else None, transfer if is_split else None, whole,
-        )  # fmt: skip
+            sums.mean.total / NS_PER_S,
+            median(clean) / NS_PER_S if clean else None,
+            waiting if is_split else None,
+            transfer if is_split else None,
+            whole,
+        )
     return made

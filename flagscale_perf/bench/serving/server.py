@@ -59,9 +59,13 @@ class Server:
         words = [start.python, "-m", MODULE, "--host", HOST, "--port", str(self.port), *start.options]
         with open(start.log, "wb") as log:
             self._process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=dict(start.environment),
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=dict(start.environment),
                 start_new_session=True,
-            )  # fmt: skip
+            )
         self.pid = self._process.pid
 
     def wait(self, most_s: float) -> None:

@@ -69,9 +69,13 @@ def version_of(python: str) -> str | None:
     """The version of its vLLM; None if no package tells."""
     for name in PACKAGES:
         ended = subprocess.run(
-            [python, "-c", VERSION.format(name)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=LOOK_S, check=False,
-        )  # fmt: skip
+            [python, "-c", VERSION.format(name)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LOOK_S,
+            check=False,
+        )
         if ended.returncode == 0:
             return ended.stdout.strip()
     return None
@@ -136,5 +140,8 @@ def clean_environment(variables: Mapping[str, str] = os.environ) -> dict[str, st
     kept = {name: value for name, value in variables.items() if not name.startswith("FLAGSCALE_PERF_")}
     local = ",".join(filter(None, (variables.get("no_proxy", ""), "127.0.0.1", "localhost")))
     return kept | {
-        "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "no_proxy": local, "NO_PROXY": local,
-    }  # fmt: skip
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "no_proxy": local,
+        "NO_PROXY": local,
+    }

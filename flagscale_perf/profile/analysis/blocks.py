@@ -32,9 +32,20 @@ from flagscale_perf.spine.facts import words_of
 from flagscale_perf.spine.records import RUNNING
 
 ROW_HEAD = (
-    "rank", "step_phase", "phase", "layer", "module", "kind", "op", "runs_per_step", "self_ns_per_step",
-    "total_ns_per_step", "device_ns_per_step", "flops_per_step", "moved_bytes_per_step",
-)  # fmt: skip
+    "rank",
+    "step_phase",
+    "phase",
+    "layer",
+    "module",
+    "kind",
+    "op",
+    "runs_per_step",
+    "self_ns_per_step",
+    "total_ns_per_step",
+    "device_ns_per_step",
+    "flops_per_step",
+    "moved_bytes_per_step",
+)
 
 
 def report_of(found: ProfileReport) -> Report:
@@ -66,9 +77,20 @@ def rows_of(found: ProfileReport) -> Iterable[Sequence[object]]:
     for sums in found.sums.values():
         for cell in sums.cells:
             yield (
-                sums.titles[cell.rank], sums.phase, cell.phase, cell.place.name, cell.module, cell.kind,
-                cell.op, cell.runs, cell.self_ns, cell.total_ns, cell.device_ns, cell.flops, cell.moved_bytes,
-            )  # fmt: skip
+                sums.titles[cell.rank],
+                sums.phase,
+                cell.phase,
+                cell.place.name,
+                cell.module,
+                cell.kind,
+                cell.op,
+                cell.runs,
+                cell.self_ns,
+                cell.total_ns,
+                cell.device_ns,
+                cell.flops,
+                cell.moved_bytes,
+            )
 
 
 def _steps(found: ProfileReport) -> list[str]:
@@ -119,20 +141,27 @@ def _share(value: float | None) -> Quantity:
 def _sections(found: ProfileReport) -> list[Section]:
     return [
         Section("books", "Books", "What a step is made of", _each(found, drawn.books, tables.books)),
-        Section("layers", "Layers", "Time by layer and kind of work",
-                _each(found, drawn.layers, tables.layers)),
-        Section("operators", "Operators", "Time by operator",
-                _each(found, drawn.operators, tables.operators)),
+        Section(
+            "layers", "Layers", "Time by layer and kind of work", _each(found, drawn.layers, tables.layers)
+        ),
+        Section(
+            "operators", "Operators", "Time by operator", _each(found, drawn.operators, tables.operators)
+        ),
         Section("modules", "Modules", "Time by module", _each(found, tables.modules)),
-        Section("communication", "Communication", "Waiting and transfer in collectives",
-                communication(found)),
-        Section("roofline", "Roofline", "Against what the device can do",
-                _each(found, drawn.roofline, tables.roofline)),
+        Section(
+            "communication", "Communication", "Waiting and transfer in collectives", communication(found)
+        ),
+        Section(
+            "roofline",
+            "Roofline",
+            "Against what the device can do",
+            _each(found, drawn.roofline, tables.roofline),
+        ),
         Section("memory", "Memory", "Memory by module", [*drawn.memory(found), *tables.memory(found)]),
         Section("observer", "Observer", "What profiling itself costs", tables.observer(found)),
         Section("thresholds", "Thresholds", "By the requirement's thresholds", tables.verdicts(found)),
         Section("added", "Added", "Added figures and charts", _added(found)),
-    ]  # fmt: skip
+    ]
 
 
 def _each(found: ProfileReport, *makers: drawn.Maker) -> list[Block]:
@@ -161,7 +190,7 @@ _CURES = (
     ("compiled", "profile without torch.compile once, or read the compiled regions as they are"),
     ("graph", "profile without CUDA graphs once (vLLM: enforce_eager=True)"),
     ("no module", "attach the profiler to the model that runs: in vLLM that lives in the worker processes"),
-)  # fmt: skip
+)
 
 
 def remarks_of(found: ProfileReport) -> list[str]:
@@ -239,14 +268,19 @@ def communication(found: ProfileReport) -> list[Block]:
         made.append(_bubbles(found))
     if communication.unsplit:
         count = len(communication.operations)
-        made.append(Note(
-            f"{communication.unsplit} of {count} operations are not split: not all their ranks were recorded"
-        ))  # fmt: skip
+        made.append(
+            Note(
+                f"{communication.unsplit} of {count} operations are not split: not all their ranks were "
+                "recorded"
+            )
+        )
     if communication.clocks > 1:
-        made.append(Note(
-            f"{communication.clocks} clocks: an operation's time beyond its shortest on any rank"
-            " counts as waiting"
-        ))  # fmt: skip
+        made.append(
+            Note(
+                f"{communication.clocks} clocks: an operation's time beyond its shortest on any rank"
+                " counts as waiting"
+            )
+        )
     return made
 
 
@@ -260,12 +294,16 @@ def _pictures(found: ProfileReport) -> list[Block]:
             name = f"{one.label} {one.operation}"
             speeds[name] = max(speeds.get(name, 0.0), one.busbw_gb_per_s)
     lanes = [
-        Lane(f"rank {rank}", 0.0, [
-            Stripe(name, sum(getattr(one, part) for one in own) / steps / NS_PER_MS, None, colour)
-            for name, part, colour in PARTS
-        ])
+        Lane(
+            f"rank {rank}",
+            0.0,
+            [
+                Stripe(name, sum(getattr(one, part) for one in own) / steps / NS_PER_MS, None, colour)
+                for name, part, colour in PARTS
+            ],
+        )
         for rank, own in sorted(ranks.items())
-    ]  # fmt: skip
+    ]
     made: list[Block] = [Waterfall("waits", "Collectives by rank", "ms a step", lanes, _longest(lanes))]
     if speeds:
         bars = [
@@ -282,26 +320,47 @@ def _longest(lanes: list[Lane]) -> float:
 def _waits(waits: Sequence[Waits]) -> Table:
     rows: list[Sequence[Cell]] = [
         (
-            f"rank {one.rank}", one.label, one.op, Quantity(one.runs),
-            ms(one.exposed_waiting_ns + one.exposed_transfer_ns), ms(one.exposed_waiting_ns),
-            ms(one.exposed_transfer_ns), ms(one.hidden_ns), Quantity(one.lasts),
-            _speed(one.naive_gb_per_s), _speed(one.busbw_gb_per_s),
+            f"rank {one.rank}",
+            one.label,
+            one.op,
+            Quantity(one.runs),
+            ms(one.exposed_waiting_ns + one.exposed_transfer_ns),
+            ms(one.exposed_waiting_ns),
+            ms(one.exposed_transfer_ns),
+            ms(one.hidden_ns),
+            Quantity(one.lasts),
+            _speed(one.naive_gb_per_s),
+            _speed(one.busbw_gb_per_s),
         )
         for one in waits
-    ]  # fmt: skip
-    head = ("", "group", "operation", "runs", "exposed ms", "waiting", "transfer", "hidden ms", "came last",
-            "GB/s with waiting", "bus GB/s")  # fmt: skip
+    ]
+    head = (
+        "",
+        "group",
+        "operation",
+        "runs",
+        "exposed ms",
+        "waiting",
+        "transfer",
+        "hidden ms",
+        "came last",
+        "GB/s with waiting",
+        "bus GB/s",
+    )
     return Table(head, rows, 8, "Of all profiled steps", most=MOST)
 
 
 def _lates(found: ProfileReport) -> Table:
     rows = [
         (
-            f"rank {one.rank}", f"{one.module or 'outside'}, {one.phase}",
-            f"{one.lasts} of {one.operations}", ms(one.late_ns), ms(one.waits_ns),
+            f"rank {one.rank}",
+            f"{one.module or 'outside'}, {one.phase}",
+            f"{one.lasts} of {one.operations}",
+            ms(one.late_ns),
+            ms(one.waits_ns),
         )
         for one in found.communication.lates
-    ]  # fmt: skip
+    ]
     head = ("", "before", "came last", "later by ms", "others waited ms")
     return Table(head, rows, 2, "Who comes last", most=MOST)
 
@@ -309,14 +368,29 @@ def _lates(found: ProfileReport) -> Table:
 def _bubbles(found: ProfileReport) -> Table:
     rows = [
         (
-            f"rank {one.rank}", Quantity(one.stage), Quantity(one.steps), ms(one.bubble_ns),
-            ms(one.back_pressure_ns), ms(one.transfer_ns), Quantity(one.share, "share", 1),
-            Quantity(one.waiting_share, "share", 1), Quantity(one.ideal_share, "share", 1),
+            f"rank {one.rank}",
+            Quantity(one.stage),
+            Quantity(one.steps),
+            ms(one.bubble_ns),
+            ms(one.back_pressure_ns),
+            ms(one.transfer_ns),
+            Quantity(one.share, "share", 1),
+            Quantity(one.waiting_share, "share", 1),
+            Quantity(one.ideal_share, "share", 1),
         )
         for one in found.communication.bubbles
-    ]  # fmt: skip
-    head = ("", "stage", "steps", "bubble ms", "back-pressure ms", "transfer ms", "bubble", "both",
-            "(p-1)/(m+p-1)")  # fmt: skip
+    ]
+    head = (
+        "",
+        "stage",
+        "steps",
+        "bubble ms",
+        "back-pressure ms",
+        "transfer ms",
+        "bubble",
+        "both",
+        "(p-1)/(m+p-1)",
+    )
     return Table(head, rows, 8, "The pipeline's bubble")
 
 

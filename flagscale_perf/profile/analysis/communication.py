@@ -125,9 +125,21 @@ def _sides(rank: RankCollectives, members: Members) -> Iterator[tuple[_Key, Side
         window = windows[record["window"]]
         step = steps.setdefault(window, {}).setdefault(record["step"], len(steps[window]))
         side = Side(
-            rank.rank, window, step, record["phase"], record["module"], record["call"], record["start_ns"],
-            record["total_ns"], None, None, record["exposed_ns"], None, record["is_send"], False,
-        )  # fmt: skip
+            rank.rank,
+            window,
+            step,
+            record["phase"],
+            record["module"],
+            record["call"],
+            record["start_ns"],
+            record["total_ns"],
+            None,
+            None,
+            record["exposed_ns"],
+            None,
+            record["is_send"],
+            False,
+        )
         yield _key(rank.rank, window, record, members), side, record
 
 

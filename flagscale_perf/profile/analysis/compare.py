@@ -42,8 +42,18 @@ REMARKS = (
     " hold jointly with 95 %",
 )
 _TOKENS = "tokens of a {} step"
-_PLACE = ("host", "model", "device", "mode", "world_size", "tensor_size", "pipeline_size", "data_size",
-          "expert_size", "modules")  # fmt: skip
+_PLACE = (
+    "host",
+    "model",
+    "device",
+    "mode",
+    "world_size",
+    "tensor_size",
+    "pipeline_size",
+    "data_size",
+    "expert_size",
+    "modules",
+)
 _NO_CONFIGURATION = ("job", "profiled")
 
 
@@ -195,10 +205,16 @@ def _paired(
         for run, first, row in zip(runs, firsts, kept, strict=True)
     ]
     return Paired(
-        runs, cut, f"{basis} {phase} step", times,
+        runs,
+        cut,
+        f"{basis} {phase} step",
+        times,
         parts=_parts([run.sums[phase] for run in runs], times, statistic),
-        left_out=left_out, most=MAX_STEPS, noise=NOISE, same_run=same,
-    )  # fmt: skip
+        left_out=left_out,
+        most=MAX_STEPS,
+        noise=NOISE,
+        same_run=same,
+    )
 
 
 def _parts(

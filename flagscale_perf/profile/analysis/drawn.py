@@ -25,10 +25,18 @@ from flagscale_perf.spine.clock import NS_PER_MS
 
 Maker = Callable[[ProfileReport, PhaseSums], Sequence[Block]]
 PART_COLOURS = {
-    "operators": "blue", "outside": "sky", "communication": "red", "host": "grey", "engine": "yellow",
-    "residual": "faint", "forward": "blue", "backward": "orange", "recompute": "green", "optimizer": "sky",
+    "operators": "blue",
+    "outside": "sky",
+    "communication": "red",
+    "host": "grey",
+    "engine": "yellow",
+    "residual": "faint",
+    "forward": "blue",
+    "backward": "orange",
+    "recompute": "green",
+    "optimizer": "sky",
     "other": "grey",
-}  # fmt: skip
+}
 REST = "other work"
 MORE = ("sky", "green", "orange", "yellow", "grey", "faint")
 MOST_OPERATORS, MOST_RANKS, MOST_PLACES = 20, 8, 96
@@ -63,9 +71,14 @@ def layers(found: ProfileReport, sums: PhaseSums) -> list[Block]:
     if len(sums.books) > 1:
         chosen += [(sums.titles[rank], _of_rank(rank)) for rank in [*sums.books][:MOST_RANKS]]
     maps: list[Block] = [
-        _map(f"heat-{sums.phase}", "kind of work", names, kinds,
-             [(label, _grid(sums, names, kinds, lambda cell: cell.kind, mask)) for label, mask in chosen]),
-    ]  # fmt: skip
+        _map(
+            f"heat-{sums.phase}",
+            "kind of work",
+            names,
+            kinds,
+            [(label, _grid(sums, names, kinds, lambda cell: cell.kind, mask)) for label, mask in chosen],
+        ),
+    ]
     parts = _parts(sums)
     numbered = [place.name for place in places if place.number is not None]
     if len(parts) > 1 and numbered:
@@ -92,9 +105,12 @@ def _parts(sums: PhaseSums) -> list[str]:
 
 
 def _grid(
-    sums: PhaseSums, rows: Sequence[str], columns: Sequence[str], key: Callable[[Cell], str],
+    sums: PhaseSums,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    key: Callable[[Cell], str],
     chosen: Callable[[Cell], bool] | None,
-) -> list[list[float | None]]:  # fmt: skip
+) -> list[list[float | None]]:
     ranks = {cell.rank for cell in sums.cells if chosen is None or chosen(cell)}
     scale = len(sums.books) / len(ranks) if chosen is not None and len(ranks) == 1 else 1.0
     add = sums.by if scale != 1.0 else sums.by_place
@@ -109,24 +125,43 @@ def _grid(
 
 
 def _map(
-    key: str, axis: str, rows: Sequence[str], columns: Sequence[str],
+    key: str,
+    axis: str,
+    rows: Sequence[str],
+    columns: Sequence[str],
     grids: Sequence[tuple[str, Sequence[Sequence[float | None]]]],
-) -> HeatMap:  # fmt: skip
+) -> HeatMap:
     return HeatMap(
-        key=key, title=f"Layers by {axis}", row_name="layer", rows=rows, axis=axis, span=None,
-        edges=list(range(len(columns) + 1)), columns=columns,
+        key=key,
+        title=f"Layers by {axis}",
+        row_name="layer",
+        rows=rows,
+        axis=axis,
+        span=None,
+        edges=list(range(len(columns) + 1)),
+        columns=columns,
         layers=[Layer(label, "ms a step", values) for label, values in grids],
-    )  # fmt: skip
+    )
 
 
 def operators(found: ProfileReport, sums: PhaseSums) -> list[Block]:
     """Kinds of work and the longest operators, by the part of the step they run in."""
     return [
-        _bars(f"kinds-{sums.phase}", f"Kinds of work, {sums.phase}", sums, lambda cell: cell.kind,
-              len(sums.kinds)),
-        _bars(f"operators-{sums.phase}", f"The {MOST_OPERATORS} longest operators, {sums.phase}", sums,
-              lambda cell: cell.op or cell.kind, MOST_OPERATORS),
-    ]  # fmt: skip
+        _bars(
+            f"kinds-{sums.phase}",
+            f"Kinds of work, {sums.phase}",
+            sums,
+            lambda cell: cell.kind,
+            len(sums.kinds),
+        ),
+        _bars(
+            f"operators-{sums.phase}",
+            f"The {MOST_OPERATORS} longest operators, {sums.phase}",
+            sums,
+            lambda cell: cell.op or cell.kind,
+            MOST_OPERATORS,
+        ),
+    ]
 
 
 def _bars(key: str, title: str, sums: PhaseSums, name: Callable[[Cell], str], most: int) -> Waterfall:
@@ -136,13 +171,17 @@ def _bars(key: str, title: str, sums: PhaseSums, name: Callable[[Cell], str], mo
     whole = sums.mean.total or 1.0
     lanes = [
         Lane(
-            label, 0.0,
-            [Stripe(part, by_part[label, part].self_ns / NS_PER_MS, None, colour_of(part))
-             for part in sums.parts if (label, part) in by_part],
+            label,
+            0.0,
+            [
+                Stripe(part, by_part[label, part].self_ns / NS_PER_MS, None, colour_of(part))
+                for part in sums.parts
+                if (label, part) in by_part
+            ],
             (f"{100 * amounts[label].self_ns / whole:.1f} % of the step",),
         )
         for label in chosen
-    ]  # fmt: skip
+    ]
     longest = max((amounts[label].self_ns for label in chosen), default=0.0) / NS_PER_MS
     return Waterfall(key, title, "ms a step", lanes, longest * 1.05)
 
@@ -170,10 +209,15 @@ def roofline(found: ProfileReport, sums: PhaseSums) -> list[Block]:
         by_kind.setdefault(point.kind, []).append(point)
     for kind, own in by_kind.items():
         lines.append(
-            Line(kind, [point.intensity or 0.0 for point in own],
-                 [(point.flop_per_s or 0.0) / 1e9 for point in own], colour_of(kind), "dot",
-                 [_words(point) for point in own])
-        )  # fmt: skip
+            Line(
+                kind,
+                [point.intensity or 0.0 for point in own],
+                [(point.flop_per_s or 0.0) / 1e9 for point in own],
+                colour_of(kind),
+                "dot",
+                [_words(point) for point in own],
+            )
+        )
     panel = Panel(f"Roofline, {sums.phase}", "GFLOP/s", lines)
     return [
         Series(f"roofline-{sums.phase}", "Roofline", [panel], "FLOP for each byte", (low, high), is_log=True)
@@ -211,9 +255,15 @@ def memory(found: ProfileReport) -> list[Block]:
     if not made:
         return []
     lanes = [
-        Lane(one.label, 0.0, [Stripe("retained", max(0.0, one.retained_bytes) / MB, None, "blue"),
-                              Stripe("transient", one.transient_bytes / MB, None, "orange")])
+        Lane(
+            one.label,
+            0.0,
+            [
+                Stripe("retained", max(0.0, one.retained_bytes) / MB, None, "blue"),
+                Stripe("transient", one.transient_bytes / MB, None, "orange"),
+            ],
+        )
         for one in made
-    ]  # fmt: skip
+    ]
     longest = max(max(0.0, one.retained_bytes) + one.transient_bytes for one in made) / MB
     return [Waterfall("memory", "Memory of the forward pass by module", "MB", lanes, longest * 1.05 or 1.0)]

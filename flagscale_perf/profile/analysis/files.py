@@ -101,13 +101,18 @@ def comm_analysis(found: ProfileReport) -> dict[str, Any]:
         "comm_percentage": 100 * total_s / whole_s if whole_s else None,
         "by_operation_type": by_operation,
     }
-    return dict(finite(_common(found) | {
-        "communication_analysis": analysis,
-        "time_unit": "s in which the rank did nothing else; hidden_time comes beside other work. wait,"
-        " transfer and hidden are of those operations that are split",
-        "bandwidth_unit": "GB/s (10^9 bytes): bus bandwidth as nccl-tests counts it, by the time without"
-        " waiting, by the transfers of those operations that are split",
-    }))  # fmt: skip
+    return dict(
+        finite(
+            _common(found)
+            | {
+                "communication_analysis": analysis,
+                "time_unit": "s in which the rank did nothing else; hidden_time comes beside other work. "
+                "wait, transfer and hidden are of those operations that are split",
+                "bandwidth_unit": "GB/s (10^9 bytes): bus bandwidth as nccl-tests counts it, by the time "
+                "without waiting, by the transfers of those operations that are split",
+            }
+        )
+    )
 
 
 def _collectives(found: ProfileReport) -> dict[str, dict[str, Any]]:
@@ -143,7 +148,7 @@ def _common(found: ProfileReport) -> dict[str, Any]:
         },
         "coverage": {phase: sums.mean.coverage for phase, sums in found.sums.items()},
         "versions": words_of(found.profile.header.facts.get("versions")),
-    }  # fmt: skip
+    }
 
 
 def comprehensive_report(found: ProfileReport) -> dict[str, Any]:

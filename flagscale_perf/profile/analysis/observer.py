@@ -68,10 +68,16 @@ class Observer:
     def as_dict(self) -> dict[str, float | int | None]:
         """Its content as JSON-ready data."""
         return {
-            "ratio": self.ratio, "spread": self.spread, "pairs": len(self.ratios), "lost": self.lost,
-            "clean_ratio": self.clean_ratio, "clean_spread": self.noise, "clean_pairs": len(self.clean),
-            "outside_ns_per_step": self.outside_ns, "reduce_ns_per_step": self.reduce_ns,
-        }  # fmt: skip
+            "ratio": self.ratio,
+            "spread": self.spread,
+            "pairs": len(self.ratios),
+            "lost": self.lost,
+            "clean_ratio": self.clean_ratio,
+            "clean_spread": self.noise,
+            "clean_pairs": len(self.clean),
+            "outside_ns_per_step": self.outside_ns,
+            "reduce_ns_per_step": self.reduce_ns,
+        }
 
 
 def observers_of(profile: Profile) -> dict[str, Observer]:

@@ -23,32 +23,56 @@ KINDS = (
     *(OPTIMIZER, OTHER, COMMUNICATION, HOST, ENGINE),
 )
 COLOURS = {
-    MATMUL: "blue", ATTENTION: "sky", NORM: "green", ACTIVATION: "yellow", EMBEDDING: "orange",
-    COMMUNICATION: "red", HOST: "grey", ENGINE: "faint",
-}  # fmt: skip
+    MATMUL: "blue",
+    ATTENTION: "sky",
+    NORM: "green",
+    ACTIVATION: "yellow",
+    EMBEDDING: "orange",
+    COMMUNICATION: "red",
+    HOST: "grey",
+    ENGINE: "faint",
+}
 # Kind -> what the operator's name has in it, without its namespace, in small letters.
 _OPERATORS: tuple[tuple[str, str], ...] = (
     (COMPILED, r"compiledfxgraph|compiled region|torch-compiled|inductor|^triton_"),
-    (COMMUNICATION, r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast_$"
-                    r"|^(i?send|i?recv)|barrier|^shm_|wait_tensor"),
+    (
+        COMMUNICATION,
+        r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast_$"
+        r"|^(i?send|i?recv)|barrier|^shm_|wait_tensor",
+    ),
     (OPTIMIZER, r"^_fused_(adam|sgd|adagrad)|optimizer\.step"),
     (ATTENTION, r"attention|flash_attn|fmha|paged_attn|reshape_and_cache|rotary|rope"),
     (NORM, r"layer_?norm|rms_?norm|batch_norm|group_norm|fused_norm"),
     (EMBEDDING, r"embedding|^(index_select|gather)"),
     (LOSS, r"nll_loss|cross_entropy|log_softmax"),
     (ACTIVATION, r"silu|gelu|relu|swiglu|sigmoid|tanh|softmax|softplus|glu|mish"),
-    (MATMUL, r"^(mm|addmm|bmm|baddbmm|matmul|linear|einsum|dot|mv|addmv|outer|_scaled_mm|grouped_mm|_int_mm)"
-             r"|gemm|onednn_mm|packed_linear|convolution|mkldnn_.*linear"),
-    (COPY, r"copy|^(_to_copy|to|clone|contiguous|cat|stack|fill_|zero_|zeros|ones|full|empty|arange|new_)"
-           r"|^(index_put|slice_backward|select_backward|masked_fill|resize_|repeat|concat)|memcpy|memset|pad"),
-    (REDUCTION, r"^(sum|mean|max|min|argmax|argmin|norm|linalg_vector_norm|all|any|topk|sort|cumsum|prod|var"
-                r"|std|amax|multinomial|isfinite|_foreach_norm)"),
-    (VIEW, r"view|reshape|transpose|permute|expand|unsqueeze|squeeze|slice|select|split|chunk|^t$|^t_"
-           r"|as_strided|narrow|detach|alias|unbind|flatten|size|stride|resolve_|lift_fresh|broadcast_to|contiguous"),
-    (ELEMENTWISE, r"^(_?foreach_)?_?(add|sub|rsub|mul|div|pow|rsqrt|sqrt|exp|log|neg|abs|cos|sin|where|clamp"
-                  r"|lerp|addc|eq|ne|lt|le|gt|ge|bitwise|logical|reciprocal|maximum|minimum|dropout|bernoulli|native_"
-                  r"dropout|triu|tril|erf|square|threshold|floor|round|remainder|item|_local_scalar)"),
-)  # fmt: skip
+    (
+        MATMUL,
+        r"^(mm|addmm|bmm|baddbmm|matmul|linear|einsum|dot|mv|addmv|outer|_scaled_mm|grouped_mm|_int_mm)"
+        r"|gemm|onednn_mm|packed_linear|convolution|mkldnn_.*linear",
+    ),
+    (
+        COPY,
+        r"copy|^(_to_copy|to|clone|contiguous|cat|stack|fill_|zero_|zeros|ones|full|empty|arange|new_)"
+        r"|^(index_put|slice_backward|select_backward|masked_fill|resize_|repeat|concat)|memcpy|memset|pad",
+    ),
+    (
+        REDUCTION,
+        r"^(sum|mean|max|min|argmax|argmin|norm|linalg_vector_norm|all|any|topk|sort|cumsum|prod|var"
+        r"|std|amax|multinomial|isfinite|_foreach_norm)",
+    ),
+    (
+        VIEW,
+        r"view|reshape|transpose|permute|expand|unsqueeze|squeeze|slice|select|split|chunk|^t$|^t_"
+        r"|as_strided|narrow|detach|alias|unbind|flatten|size|stride|resolve_|lift_fresh|broadcast_to|contiguous",
+    ),
+    (
+        ELEMENTWISE,
+        r"^(_?foreach_)?_?(add|sub|rsub|mul|div|pow|rsqrt|sqrt|exp|log|neg|abs|cos|sin|where|clamp"
+        r"|lerp|addc|eq|ne|lt|le|gt|ge|bitwise|logical|reciprocal|maximum|minimum|dropout|bernoulli|native_"
+        r"dropout|triu|tril|erf|square|threshold|floor|round|remainder|item|_local_scalar)",
+    ),
+)
 _COMPILED = tuple((kind, re.compile(pattern)) for kind, pattern in _OPERATORS)
 _NODE = re.compile(r"^(autograd::engine::evaluate_function: )?(\w+?)Backward\d*$")
 _ATTENTION_MODULE = re.compile(r"(^|\.)(\w*attn\w*|\w*attention\w*)$", re.IGNORECASE)

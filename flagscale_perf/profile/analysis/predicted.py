@@ -63,8 +63,11 @@ def _memory(found: Prediction, card: Card | None) -> list[Table | Note]:
         for name, size in sorted(found.at_peak.items(), key=lambda item: -item[1])
     ]
     rows.append(("peak", Quantity(peak / _GB, "GB", 3), Quantity(1.0, "share", 1)))
-    kept = [("parameters", found.parameter_bytes), ("gradients", found.gradient_bytes),
-            ("optimizer", found.optimizer_bytes)]  # fmt: skip
+    kept = [
+        ("parameters", found.parameter_bytes),
+        ("gradients", found.gradient_bytes),
+        ("optimizer", found.optimizer_bytes),
+    ]
     held = [f"{name} {size / _GB:.3f} GB" for name, size in kept if size]
     blocks: list[Table | Note] = [
         Table(("held for", "at the peak", "share"), rows, 2),

@@ -121,10 +121,8 @@ class ProfileReport:
             "operators": _amounts(sums.by(lambda cell: cell.op or cell.kind)),
             "modules": _amounts(sums.by_place(lambda cell: cell.module)),
             "roofline": {label: asdict(point) for label, point in points.items()},
-            "operators_roofline": {
-                op: asdict(point) for op, point in operators_of(sums, self.roofs).items()
-            },
-        }  # fmt: skip
+            "operators_roofline": {op: asdict(point) for op, point in operators_of(sums, self.roofs).items()},
+        }
 
 
 def _at(name: str) -> Any:
@@ -147,9 +145,13 @@ def report_of(profile: Profile) -> ProfileReport:
     """The report of a profile, without findings."""
     sums, roofs = sums_of(profile), roofs_of(profile)
     found = ProfileReport(
-        profile, sums, observers_of(profile), roofs,
-        {phase: points_of(one, roofs) for phase, one in sums.items()}, communication_of(profile),
-    )  # fmt: skip
+        profile,
+        sums,
+        observers_of(profile),
+        roofs,
+        {phase: points_of(one, roofs) for phase, one in sums.items()},
+        communication_of(profile),
+    )
     found = replace(found, verdicts=verdicts_of(found.main, roofs, found.communication))
     return replace(found, metrics={name: make(found) for name, make in metrics().items()})
 
@@ -169,18 +171,44 @@ def verdicts_of(sums: PhaseSums | None, roofs: Roofs, communication: Communicati
     ]
     copy = None if roofs.bytes_per_s is None else roofs.bytes_per_s / GB
     rows = (
-        ("TP efficiency, at most", 1 - tensor / total if tensor and total else None, "share", 0.75, 0.5,
-         "what TP collectives leave of the step; smaller matmuls are not in it: compare with TP 1",
-         "no tensor-parallel collective was recorded"),
-        ("PP efficiency, at most", 1 - max(waiting) if waiting else None, "share", 0.6, 0.4,
-         "what waiting for other stages leaves of the step, on the one that waits most",
-         "no pipeline was recorded"),
-        ("P2P", max(links) if links else None, "GB/s", 200.0, 100.0,
-         "the fastest messages between two ranks", "no message between two ranks was split"),
-        ("memory bandwidth", copy, "GB/s", 1500.0, 1500.0,
-         "a copy, read and written; the requirement has one limit", "the roof of a copy was not measured"),
+        (
+            "TP efficiency, at most",
+            1 - tensor / total if tensor and total else None,
+            "share",
+            0.75,
+            0.5,
+            "what TP collectives leave of the step; smaller matmuls are not in it: compare with TP 1",
+            "no tensor-parallel collective was recorded",
+        ),
+        (
+            "PP efficiency, at most",
+            1 - max(waiting) if waiting else None,
+            "share",
+            0.6,
+            0.4,
+            "what waiting for other stages leaves of the step, on the one that waits most",
+            "no pipeline was recorded",
+        ),
+        (
+            "P2P",
+            max(links) if links else None,
+            "GB/s",
+            200.0,
+            100.0,
+            "the fastest messages between two ranks",
+            "no message between two ranks was split",
+        ),
+        (
+            "memory bandwidth",
+            copy,
+            "GB/s",
+            1500.0,
+            1500.0,
+            "a copy, read and written; the requirement has one limit",
+            "the roof of a copy was not measured",
+        ),
         ("NVLink utilisation", None, "share", 0.5, 0.3, "", "a profile has no counters of links"),
-    )  # fmt: skip
+    )
     return [
         verdict_of(name, value, unit, (excellent, improve), why if value is None else remark)
         for name, value, unit, excellent, improve, remark, why in rows

@@ -99,14 +99,16 @@ def _point(label: str, kind: str, one: Amount, roofs: Roofs) -> Point | None:
         floor_ns is not None and roofs.best is not None and one.flops / roofs.best * NS_PER_S >= floor_ns
     )
     return Point(
-        label, kind, one.self_ns,
+        label,
+        kind,
+        one.self_ns,
         flop_per_s=one.flops / one.counted_ns * NS_PER_S if one.counted_ns else None,
         bytes_per_s=one.moved_bytes / one.moved_ns * NS_PER_S if one.moved_ns else None,
         intensity=one.flops / one.moved_bytes if one.flops and one.moved_bytes else None,
         roof_share=None if floor_ns is None else floor_ns / worked_ns,
         floor_ns=floor_ns,
         bound=None if floor_ns is None else "compute" if is_compute else "memory",
-    )  # fmt: skip
+    )
 
 
 def drawn(points: Sequence[Point]) -> list[Point]:

@@ -216,7 +216,9 @@ def _texts(values: Iterable[str]) -> Column:
 
 
 def _empty(record_type: Any) -> Frame:
-    return Frame({
-        name: np.empty(0, dtype=object if name in NAMES[record_type] else np.int64)
-        for name in record_type._fields
-    })  # fmt: skip
+    return Frame(
+        {
+            name: np.empty(0, dtype=object if name in NAMES[record_type] else np.int64)
+            for name in record_type._fields
+        }
+    )

@@ -252,7 +252,20 @@ def _cells(rank: Rank, number: int, phase: str, steps: int, places: Places) -> l
         kind = kind_of(op, part, module, sort)
         device_ns, flops, moved = (None if value == UNKNOWN else value / steps for value in rest)
         made.append(
-            Cell(number, part, place, module, op, within(module), kind, self_ns / steps, total_ns / steps,
-                 runs / steps, device_ns, flops, moved)
-        )  # fmt: skip
+            Cell(
+                number,
+                part,
+                place,
+                module,
+                op,
+                within(module),
+                kind,
+                self_ns / steps,
+                total_ns / steps,
+                runs / steps,
+                device_ns,
+                flops,
+                moved,
+            )
+        )
     return made

@@ -65,13 +65,22 @@ def operators(found: ProfileReport, sums: PhaseSums) -> list[Block]:
     rows: list[Sequence[Cell]] = []
     for op, one in sums.by(lambda cell: cell.op or cell.kind).items():
         point = points.get(op)
-        rows.append((
-            op, kinds.get(op, op), Quantity(one.runs, "", 1), ms(one.self_ns),
-            _share(one.self_ns / sums.mean.total if sums.mean.total else None),
-            None if point is None or point.flop_per_s is None else Quantity(point.flop_per_s / 1e9, "", 1),
-            None if point is None or point.bytes_per_s is None else Quantity(point.bytes_per_s / 1e9, "", 1),
-            None if point is None else _share(point.roof_share),
-        ))  # fmt: skip
+        rows.append(
+            (
+                op,
+                kinds.get(op, op),
+                Quantity(one.runs, "", 1),
+                ms(one.self_ns),
+                _share(one.self_ns / sums.mean.total if sums.mean.total else None),
+                None
+                if point is None or point.flop_per_s is None
+                else Quantity(point.flop_per_s / 1e9, "", 1),
+                None
+                if point is None or point.bytes_per_s is None
+                else Quantity(point.bytes_per_s / 1e9, "", 1),
+                None if point is None else _share(point.roof_share),
+            )
+        )
     head = ("operator", "kind", "runs", "ms", "of the step", "GFLOP/s", "GB/s", "of the roof")
     return [Table(head, rows, 6, f"A {sums.phase} step by operator", most=MOST)]
 
@@ -96,14 +105,17 @@ def roofline(found: ProfileReport, sums: PhaseSums) -> list[Block]:
         measured.append(("copy, read and written", Quantity(found.roofs.bytes_per_s / 1e9, "GB/s", 1)))
     rows: list[Sequence[Cell]] = [
         (
-            point.label, ms(point.self_ns), None if point.floor_ns is None else ms(point.floor_ns),
+            point.label,
+            ms(point.self_ns),
+            None if point.floor_ns is None else ms(point.floor_ns),
             None if point.intensity is None else Quantity(point.intensity, "", 1),
             None if point.flop_per_s is None else Quantity(point.flop_per_s / 1e9, "", 1),
             None if point.bytes_per_s is None else Quantity(point.bytes_per_s / 1e9, "", 1),
-            _share(point.roof_share), point.bound,
+            _share(point.roof_share),
+            point.bound,
         )
         for point in found.points[sums.phase]
-    ]  # fmt: skip
+    ]
     if not rows:
         return [Note("No operator has FLOPs or bytes: the step with shapes is missing (--shapes).")]
     head = ("", "ms", "at the roof", "FLOP/byte", "GFLOP/s", "GB/s", "of the roof", "held by")
@@ -132,12 +144,19 @@ def observer(found: ProfileReport) -> list[Block]:
     """A row for each kind of step."""
     rows: list[Sequence[Cell]] = []
     for phase, one in found.observers.items():
-        rows.append((
-            phase, _times(one.ratio), _times(one.spread), Quantity(len(one.ratios)), _times(one.lost),
-            _times(one.clean_ratio), _times(one.noise),
-            None if one.outside_ns is None else ms(one.outside_ns),
-            None if one.reduce_ns is None else ms(one.reduce_ns),
-        ))  # fmt: skip
+        rows.append(
+            (
+                phase,
+                _times(one.ratio),
+                _times(one.spread),
+                Quantity(len(one.ratios)),
+                _times(one.lost),
+                _times(one.clean_ratio),
+                _times(one.noise),
+                None if one.outside_ns is None else ms(one.outside_ns),
+                None if one.reduce_ns is None else ms(one.reduce_ns),
+            )
+        )
     head = (
         "steps",
         "profiled / clean",

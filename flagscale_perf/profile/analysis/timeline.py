@@ -74,8 +74,13 @@ class _Drawn:
             case WindowRecord():
                 track = Track(_FIRST + record.process, _WINDOWS)
                 yield from self._name(track, "windows")
-                yield Span(track, "window", record.start_ns, record.start_ns + record.total_ns,
-                           {"events": record.events, "dropped": record.dropped_events})  # fmt: skip
+                yield Span(
+                    track,
+                    "window",
+                    record.start_ns,
+                    record.start_ns + record.total_ns,
+                    {"events": record.events, "dropped": record.dropped_events},
+                )
                 yield from self._runs(record)
             case CollectiveRecord():
                 yield from self._collective(record)
@@ -121,9 +126,13 @@ class _Drawn:
         lanes[lane] = end_ns
         yield from self._name(track, group or "collectives")
         args: Mapping[str, Any] = {
-            "module": module, "call": call, "size_bytes": one.size_bytes,
-            "sequence": one.sequence, "peer": one.peer, "exposed_ms": _ms(one.exposed_ns),
-        }  # fmt: skip
+            "module": module,
+            "call": call,
+            "size_bytes": one.size_bytes,
+            "sequence": one.sequence,
+            "peer": one.peer,
+            "exposed_ms": _ms(one.exposed_ns),
+        }
         yield Span(track, op, one.start_ns, end_ns, args)
         self._keep(one, track)
 
@@ -146,10 +155,12 @@ class _Drawn:
         """From the last rank to arrive to those that waited for it, and from sender to receiver. There is
         none if a rank is not in the file, as that one may have arrived later still.
         """
-        operations = operations_of([
-            RankCollectives(self._rank(each), self._clock(each), self._places.get(each, {}), collectives)
-            for each, collectives in self._collectives.items()
-        ])  # fmt: skip
+        operations = operations_of(
+            [
+                RankCollectives(self._rank(each), self._clock(each), self._places.get(each, {}), collectives)
+                for each, collectives in self._collectives.items()
+            ]
+        )
         for number, operation in enumerate(operations):
             found = _ends(operation)
             if found is None:

@@ -23,9 +23,14 @@ ADAMW = "adamw"
 TOTAL = "Total"
 # What the tracker calls a reference -> what we call what it holds.
 HELD = {
-    "PARAM": "parameters", "BUFFER": "buffers", "GRAD": "gradients", "OPT": "optimizer", "ACT": "activations",
-    "TEMP": "temporary", "OTH": "other",
-}  # fmt: skip
+    "PARAM": "parameters",
+    "BUFFER": "buffers",
+    "GRAD": "gradients",
+    "OPT": "optimizer",
+    "ACT": "activations",
+    "TEMP": "temporary",
+    "OTH": "other",
+}
 Parts = Callable[[Callable[[str], Any]], None]
 
 

@@ -9,9 +9,15 @@ from typing import Any
 from flagscale_perf.spine.errors import PerfError
 
 SMALL_QWEN3: dict[str, Any] = {
-    "vocab_size": 4096, "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 4,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "tie_word_embeddings": False,
-}  # fmt: skip
+    "vocab_size": 4096,
+    "hidden_size": 256,
+    "intermediate_size": 768,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "tie_word_embeddings": False,
+}
 DIVIDED = ("num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size")  # by --tp
 
 

@@ -132,9 +132,12 @@ def _profile(run: Run) -> None:
         model = divided(model, run.tensor, run.pipeline)
         stage, place = divmod(rank.number, run.tensor)
         rank = Rank(
-            tensor=place, tensor_size=run.tensor, pipeline=stage, pipeline_size=run.pipeline,
+            tensor=place,
+            tensor_size=run.tensor,
+            pipeline=stage,
+            pipeline_size=run.pipeline,
             host="huggingface",
-        )  # fmt: skip
+        )
     step = (_training if run.mode == TRAIN else _generating)(model, run, device)
     options = ProfileOptions(Steps(run.warmup + 1, run.warmup + run.steps), run.directory.absolute())
     schedule = Schedule.of(options)

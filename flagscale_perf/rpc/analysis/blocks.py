@@ -55,14 +55,16 @@ def report_of(found: CallsReport) -> Report:
     state = found.source.state()
     facts = found.facts
     where = ", ".join(filter(None, (facts.transport, facts.endpoint)))
-    pairs = Pairs([
-        ("begun", found.source.begun()),
-        ("connection", where or None),
-        ("carried by", ", ".join(filter(None, (facts.payload, facts.control))) or None),
-        ("server", ", ".join(filter(None, (facts.device, facts.dtype))) or None),
-        ("empty call", ms(facts.latency_ns, "ms")),
-        ("recorded", ", ".join(found.source.selected()) or None),
-    ])  # fmt: skip
+    pairs = Pairs(
+        [
+            ("begun", found.source.begun()),
+            ("connection", where or None),
+            ("carried by", ", ".join(filter(None, (facts.payload, facts.control))) or None),
+            ("server", ", ".join(filter(None, (facts.device, facts.dtype))) or None),
+            ("empty call", ms(facts.latency_ns, "ms")),
+            ("recorded", ", ".join(found.source.selected()) or None),
+        ]
+    )
     return Report(
         title=found.source.title(),
         subject=f"{found.overall.calls:,} calls over {facts.transport or 'an unknown transport'}",
@@ -159,13 +161,17 @@ def _methods(found: CallsReport) -> Table:
     head = ("method", "calls", "failed", "mean ms", "total ms", "sent KiB", "received KiB", "share")
     rows: list[Sequence[Cell]] = [
         (
-            method_name(name), Quantity(totals.calls), Quantity(totals.failed),
-            ms(totals.total_ns / totals.calls), ms(totals.total_ns),
-            _kb(totals.sent_bytes / totals.calls), _kb(totals.received_bytes / totals.calls),
+            method_name(name),
+            Quantity(totals.calls),
+            Quantity(totals.failed),
+            ms(totals.total_ns / totals.calls),
+            ms(totals.total_ns),
+            _kb(totals.sent_bytes / totals.calls),
+            _kb(totals.received_bytes / totals.calls),
             Quantity(share, "share", 1),
         )
         for name, totals, share in found.by_method()
-    ]  # fmt: skip
+    ]
     return Table(head, rows, len(head) - 1)
 
 
@@ -179,8 +185,11 @@ def _layer(found: CallsReport) -> list[Block]:
         for stage, took_ns in zip(ALL_STAGES, stage_times(step.call), strict=True):
             parts.append(Stripe(stage.title, took_ns / NS_PER_MS, None, stage.colour))
         moved = step.call.sent_bytes + step.call.received_bytes
-        lanes.append(Lane(f"{step.call.number} {method_name(step.call.method)}", at_ns / NS_PER_MS, parts,
-                          (_mb(moved),)))  # fmt: skip
+        lanes.append(
+            Lane(
+                f"{step.call.number} {method_name(step.call.method)}", at_ns / NS_PER_MS, parts, (_mb(moved),)
+            )
+        )
     words = f"{len(layer.steps)} calls that come {layer.repeats} times one after the other; the one of"
     how = "" if layer.starts_known else "; the log has no starts, so calls are drawn end to end"
     return [
@@ -193,10 +202,16 @@ def _series(found: CallsReport) -> Series:
     bins = found.bins
     x = [one.first for one in bins]
     lines = [
-        Line(stage.title, x, [one.totals.stages_ns[place] / one.totals.calls / NS_PER_MS for one in bins],
-             stage.colour, "area")
-        for place, stage in enumerate(ALL_STAGES) if found.overall.stages_ns[place]
-    ]  # fmt: skip
+        Line(
+            stage.title,
+            x,
+            [one.totals.stages_ns[place] / one.totals.calls / NS_PER_MS for one in bins],
+            stage.colour,
+            "area",
+        )
+        for place, stage in enumerate(ALL_STAGES)
+        if found.overall.stages_ns[place]
+    ]
     speeds = [_speed(one.totals) for one in bins]
     many = f", means of {bins[0].totals.calls} calls" if bins[0].totals.calls > 1 else ""
     panels = [
@@ -247,8 +262,15 @@ def _slowest(found: CallsReport) -> Table:
     for call in found.slowest:
         times = dict(zip(ALL_STAGES, stage_times(call), strict=True))
         cells = [ms(times[stage]) for stage in stages]
-        rows.append((Quantity(call.number), method_name(call.method), ms(call.total_ns), *cells,
-                     status_name(call.status)))  # fmt: skip
+        rows.append(
+            (
+                Quantity(call.number),
+                method_name(call.method),
+                ms(call.total_ns),
+                *cells,
+                status_name(call.status),
+            )
+        )
     return Table(head, rows, len(head) - 2, "Slowest calls")
 
 
@@ -262,9 +284,13 @@ def _large(call: CallRecord) -> Sequence[Cell]:
     speed = throughput(call)
     moved = call.sent_bytes + call.received_bytes
     return (
-        Quantity(call.number), method_name(call.method), _kb(call.sent_bytes), _kb(call.received_bytes),
-        _kb(moved), Quantity(None if speed is None else speed / MIB, "", 2),
-    )  # fmt: skip
+        Quantity(call.number),
+        method_name(call.method),
+        _kb(call.sent_bytes),
+        _kb(call.received_bytes),
+        _kb(moved),
+        Quantity(None if speed is None else speed / MIB, "", 2),
+    )
 
 
 def _served(served: Served) -> list[Block]:
@@ -272,10 +298,15 @@ def _served(served: Served) -> list[Block]:
         return []
     head = ("method", "calls", "failed", "mean ms", *PARTS, "other")
     rows: list[Sequence[Cell]] = [
-        (method_name(name), Quantity(one.calls), Quantity(one.failed), ms(one.total_ns / one.calls),
-         *(ms(part / one.calls) for part in one.parts_ns))
+        (
+            method_name(name),
+            Quantity(one.calls),
+            Quantity(one.failed),
+            ms(one.total_ns / one.calls),
+            *(ms(part / one.calls) for part in one.parts_ns),
+        )
         for name, one in served.methods.items()
-    ]  # fmt: skip
+    ]
     return [Table(head, rows, len(head) - 1)]
 
 

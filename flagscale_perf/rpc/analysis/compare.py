@@ -53,12 +53,16 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
     count = min(len(run.units) for run in runs)
     rows = [run.units[:count] for run in runs]
     judged = Paired(
-        runs, cut, runs[0].kind,
+        runs,
+        cut,
+        runs[0].kind,
         times=[[unit.total_ns / NS_PER_MS for unit in row] for row in rows],
         parts=_parts(rows),
         left_out=[sides.left_out(run.left_out, len(run.units) - count) for run in runs],
-        most=MAX_UNITS, noise=NOISE, same_run=sides.on_both_sides(runs[:cut], runs[cut:]),
-    ).judged(options)  # fmt: skip
+        most=MAX_UNITS,
+        noise=NOISE,
+        same_run=sides.on_both_sides(runs[:cut], runs[cut:]),
+    ).judged(options)
     result = judged.comparison(
         (_side(rows[:cut]), _side(rows[cut:])),
         sides.differences(_configuration(runs[0]), _configuration(runs[cut])),

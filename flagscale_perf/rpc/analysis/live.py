@@ -77,8 +77,12 @@ class LiveCalls(LiveSession[Totals]):
         blocks: list[Block] = [self.series("calls", CURVES), self._stages(), *self._methods()]
         if self._slowest is not None:
             took_ms = self._slowest.total_ns / NS_PER_MS
-            blocks.append(Note(f"slowest: call {self._slowest.number}, {method_name(self._slowest.method)},"
-                               f" {took_ms:.3f} ms"))  # fmt: skip
+            blocks.append(
+                Note(
+                    f"slowest: call {self._slowest.number}, {method_name(self._slowest.method)},"
+                    f" {took_ms:.3f} ms"
+                )
+            )
         if self._failed is not None:
             words = f"{overall.failed} failed, the last one call {self._failed.number}"
             blocks.append(Note(f"{words}: {status_name(self._failed.status)}", "bad"))

@@ -20,9 +20,16 @@ MAX_BINS = 1024  # of the stages over the calls
 SAMPLE = 1024
 _STAGES = [f"{stage.name}_ns" for stage in STAGES]
 _SUMMED = [
-    "status", "total_ns", *_STAGES, "sent_bytes", "received_bytes", "socket_sent_bytes",
-    "socket_received_bytes", "shared_sent_bytes", "shared_received_bytes",
-]  # fmt: skip
+    "status",
+    "total_ns",
+    *_STAGES,
+    "sent_bytes",
+    "received_bytes",
+    "socket_sent_bytes",
+    "socket_received_bytes",
+    "shared_sent_bytes",
+    "shared_received_bytes",
+]
 
 
 def add_columns(totals: Totals, columns: Columns) -> None:

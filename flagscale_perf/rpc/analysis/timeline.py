@@ -41,9 +41,12 @@ class _Calls:
         """The call, and its stages one after another."""
         end_ns = call.start_ns + call.total_ns
         args = {
-            "number": call.number, "sent_bytes": call.sent_bytes, "received_bytes": call.received_bytes,
-            "dtype": dtype_name(call.dtype), "status": status_name(call.status),
-        }  # fmt: skip
+            "number": call.number,
+            "sent_bytes": call.sent_bytes,
+            "received_bytes": call.received_bytes,
+            "dtype": dtype_name(call.dtype),
+            "status": status_name(call.status),
+        }
         name = method_name(call.method)
         if call.start_ns < self._end_ns:
             yield Span(_CALLS, name, call.start_ns, end_ns, args, "in flight", str(call.number))

@@ -142,8 +142,20 @@ def _functions(found: TraceReport) -> list[Block]:
         return []
     rows = [_function(name, one) for name, one in functions]
     times = [row for name, one in functions for row in _times(name, one)]
-    head = ("function", "calls", "failed", "mean ms", "+- ms", "get", "compute", "put", "other", "queue",
-            "queue is", "compute is")  # fmt: skip
+    head = (
+        "function",
+        "calls",
+        "failed",
+        "mean ms",
+        "+- ms",
+        "get",
+        "compute",
+        "put",
+        "other",
+        "queue",
+        "queue is",
+        "compute is",
+    )
     tones = [verdicts.TONES.get(str(row[10]), "") for row in rows]
     return [
         Table(head, rows, 11, "Where the time goes", tones=tones),
@@ -190,10 +202,18 @@ def _processes(found: TraceReport) -> list[Block]:
     if len({process for process, _ in sums.by_process} | {process for process, _ in sums.operations_by}) < 2:
         return []
     calls: list[Sequence[Cell]] = [
-        (process, function, _count(one.total), Quantity(sum(one.errors.values())), ms(one.total.mean),
-         ms(one.total.percentile(0.95)), Quantity(one.queue_share, "share", 1))
-        for (process, function), one in ordered if one.calls
-    ]  # fmt: skip
+        (
+            process,
+            function,
+            _count(one.total),
+            Quantity(sum(one.errors.values())),
+            ms(one.total.mean),
+            ms(one.total.percentile(0.95)),
+            Quantity(one.queue_share, "share", 1),
+        )
+        for (process, function), one in ordered
+        if one.calls
+    ]
     operations: list[Sequence[Cell]] = [
         (process, kind.name.lower(), *_spread(spread))
         for (process, kind), spread in sorted(sums.operations_by.items(), key=lambda item: -item[1].total)
@@ -217,11 +237,18 @@ def _operations(found: TraceReport) -> list[Block]:
             continue
         speed = one.speed.percentile(0.5)
         bound = bound_of(one, found.models[kind])
-        rows.append((
-            kind.name.lower(), _count(one.total), Quantity(sum(one.errors.values())),
-            *map(ms, (one.total.mean, *(one.total.percentile(share) for share in (0.5, 0.95, 0.99)))),
-            _mib(one.size.mean), _mb_s(speed), verdicts.of_speed(speed), bound,
-        ))  # fmt: skip
+        rows.append(
+            (
+                kind.name.lower(),
+                _count(one.total),
+                Quantity(sum(one.errors.values())),
+                *map(ms, (one.total.mean, *(one.total.percentile(share) for share in (0.5, 0.95, 0.99)))),
+                _mib(one.size.mean),
+                _mb_s(speed),
+                verdicts.of_speed(speed),
+                bound,
+            )
+        )
         tones.append(
             verdicts.TONES.get(str(verdicts.of_speed(speed)), "") if bound in (None, "bytes") else ""
         )
@@ -282,11 +309,18 @@ def _cost(found: TraceReport) -> list[Block]:
             continue
         parts = model.parts(*shape)
         whole = sum(parts) or 1.0
-        rows.append((
-            kind.name.lower(), ms(model.fixed_ns), Quantity(model.cell_ns / 1000, "", 3),
-            ms(model.byte_ns * MIB), Quantity(model.error, "share", 0), Quantity(model.calls),
-            Quantity(model.shapes), *(Quantity(part / whole, "share", 0) for part in parts),
-        ))  # fmt: skip
+        rows.append(
+            (
+                kind.name.lower(),
+                ms(model.fixed_ns),
+                Quantity(model.cell_ns / 1000, "", 3),
+                ms(model.byte_ns * MIB),
+                Quantity(model.error, "share", 0),
+                Quantity(model.calls),
+                Quantity(model.shapes),
+                *(Quantity(part / whole, "share", 0) for part in parts),
+            )
+        )
     if not rows:
         return []
     head = (
@@ -361,8 +395,20 @@ def _lineage(lineage: Lineage | None) -> list[Block]:
 
 def _rows(found: TraceReport) -> list[Sequence[object]]:
     """Rows of the CSV: one for each function in each process."""
-    head = ["process", "function", "calls", "failed", "total_s", "get_s", "compute_s", "put_s", "mean_s",
-            "p50_s", "p95_s", "p99_s"]  # fmt: skip
+    head = [
+        "process",
+        "function",
+        "calls",
+        "failed",
+        "total_s",
+        "get_s",
+        "compute_s",
+        "put_s",
+        "mean_s",
+        "p50_s",
+        "p95_s",
+        "p99_s",
+    ]
     rows: list[Sequence[object]] = [head]
     for (process, function), one in found.sums.by_process.items():
         times = [one.total.mean, *(one.total.percentile(share) for share in (0.5, 0.95, 0.99))]

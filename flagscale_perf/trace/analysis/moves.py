@@ -131,11 +131,20 @@ class Moves:
         late_ns = (one.notify_ns or 0) + (one.tags_ns or 0) if kind is Kind.PUT else 0
         self.moves.append(
             Move(
-                kind, process, one.call, start_ns, end_ns,
+                kind,
+                process,
+                one.call,
+                start_ns,
+                end_ns,
                 start_ns if kind is Kind.GET else end_ns - late_ns,
-                what.partition, ranges, one.rows, what.fields, one.step, one.weight_milli / 1000,
+                what.partition,
+                ranges,
+                one.rows,
+                what.fields,
+                one.step,
+                one.weight_milli / 1000,
             )
-        )  # fmt: skip
+        )
 
     def add_keys(self, record: KeysRecord, partition: str) -> None:
         """Adds keys, the latest time for each index."""

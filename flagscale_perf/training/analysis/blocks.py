@@ -124,25 +124,36 @@ def _tiles(found: TrainingReport) -> list[Tile]:
         Tile("MFU", Quantity(rates.mfu, "share"), no_peak or found.overview.flops_convention),
         Tile("HFU", Quantity(rates.hfu, "share"), no_peak or "recomputation included"),
         Tile("TFLOPS/GPU", Quantity(rates.tflops_per_gpu, "", 1), ("intervals ", low, " to ", high)),
-        Tile("tokens/s", Quantity(rates.tokens_per_s, "", 0),
-             (Quantity(rates.samples_per_s, "", 1), " samples/s")),
-        Tile("iteration, p50", _ms(rates.p50_ms),
-             ("p95 ", _ms(rates.p95_ms), ", max ", _ms(figures.max_ms))),
-        Tile("goodput (ETTR)", Quantity(found.goodput.ettr, "share"),
-             ("of ", Quantity(found.goodput.wall_s, "s"))),
-        Tile("peak memory", _gb(held.peak_gb, 1),
-             ("of ", _gb(held.device_gb, 1)) if held.device_gb else "not read"),
+        Tile(
+            "tokens/s",
+            Quantity(rates.tokens_per_s, "", 0),
+            (Quantity(rates.samples_per_s, "", 1), " samples/s"),
+        ),
+        Tile("iteration, p50", _ms(rates.p50_ms), ("p95 ", _ms(rates.p95_ms), ", max ", _ms(figures.max_ms))),
+        Tile(
+            "goodput (ETTR)",
+            Quantity(found.goodput.ettr, "share"),
+            ("of ", Quantity(found.goodput.wall_s, "s")),
+        ),
+        Tile(
+            "peak memory",
+            _gb(held.peak_gb, 1),
+            ("of ", _gb(held.device_gb, 1)) if held.device_gb else "not read",
+        ),
         Tile("energy", Quantity(device.energy_j, "J"), power),
-    ]  # fmt: skip
+    ]
 
 
 def goodput(bar: GoodputBar) -> list[Block]:
     """Where the time of a session, or of all sessions, went."""
     if not any(part.dur_s for part in bar.parts):
         return [Note("No time is recorded yet.")]
-    whole = Pairs([
-        ("wall time", Quantity(bar.wall_s, "s")), ("ETTR", _known(bar.ettr, "", 3)),
-    ])  # fmt: skip
+    whole = Pairs(
+        [
+            ("wall time", Quantity(bar.wall_s, "s")),
+            ("ETTR", _known(bar.ettr, "", 3)),
+        ]
+    )
     return [whole, series.goodput(bar)]
 
 
@@ -241,11 +252,13 @@ def _by_group(rows: Sequence[Phase]) -> Cell:
 def _waits(phases: Phases) -> Block:
     if phases.bubble_s is None:
         return Note("No bubble: one pipeline stage, or a schedule whose bubble is not known.")
-    return Pairs([
-        ("bubble, which the schedule makes inevitable", _both(phases.bubble_share, phases.bubble_s)),
-        ("imbalance, the rest of the wait for stages", _both(phases.imbalance_share, phases.imbalance_s)),
-        ("bubble of computing and waiting", _known(phases.bubble_share_of_pipeline, "share")),
-    ])  # fmt: skip
+    return Pairs(
+        [
+            ("bubble, which the schedule makes inevitable", _both(phases.bubble_share, phases.bubble_s)),
+            ("imbalance, the rest of the wait for stages", _both(phases.imbalance_share, phases.imbalance_s)),
+            ("bubble of computing and waiting", _known(phases.bubble_share_of_pipeline, "share")),
+        ]
+    )
 
 
 def _both(share: float | None, dur_s: float | None) -> Cell:
@@ -323,10 +336,13 @@ def _monitor(found: Monitor) -> list[Block]:
 def _reading(found: TrainingReport) -> list[Block]:
     reading = found.reading
     records = ", ".join(f"{count:,} {kind}" for kind, count in reading.records.items())
-    rows = Pairs([
-        ("run file", Path(reading.path).name), ("records", records or "none"),
-        ("lines left out", f"{reading.skipped:,}"),
-    ])  # fmt: skip
+    rows = Pairs(
+        [
+            ("run file", Path(reading.path).name),
+            ("records", records or "none"),
+            ("lines left out", f"{reading.skipped:,}"),
+        ]
+    )
     skipped = [(str(line.number), line.reason) for line in reading.first_skipped]
     return [rows, Table(("line", "why it is not a record"), skipped)] if skipped else [rows]
 

@@ -81,14 +81,19 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
     ]
     phases = _phases(rows, basis)
     judged = Paired(
-        runs, cut, basis[0].name,
+        runs,
+        cut,
+        basis[0].name,
         times=[[time or 0.0 for time in row] for row in times],
-        parts=phases, left_out=aligned.left_out, most=MAX_STEPS,
+        parts=phases,
+        left_out=aligned.left_out,
+        most=MAX_STEPS,
         noise=REHEARSAL_NOISE if is_rehearsal else NOISE,
-        same_run=same_run, unit=basis[0].unit,
+        same_run=same_run,
+        unit=basis[0].unit,
         assumed=f"assumed for {'rehearsals on a CPU' if is_rehearsal else 'devices'}",
         numbers=[[step.iteration for step in row] for row in rows],
-    ).judged(options)  # fmt: skip
+    ).judged(options)
     result = judged.comparison(
         (_side(sides[0], rows[:cut], basis[0]), _side(sides[1], rows[cut:], basis[-1])),
         differences(*sides),

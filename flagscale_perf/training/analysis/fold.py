@@ -71,11 +71,16 @@ _CLASSES = {
 
 
 _STATISTICS = {  # how the summary calls a figure that has another name there
-    "tflops_per_gpu": "avg_tflops_per_gpu", "mfu": "avg_mfu", "hfu": "avg_hfu",
-    "tokens_per_s": "avg_throughput_tokens", "samples_per_s": "avg_throughput_samples",
-    "iteration_ms": "avg_iteration_ms", "p50_ms": "p50_iteration_ms", "p95_ms": "p95_iteration_ms",
+    "tflops_per_gpu": "avg_tflops_per_gpu",
+    "mfu": "avg_mfu",
+    "hfu": "avg_hfu",
+    "tokens_per_s": "avg_throughput_tokens",
+    "samples_per_s": "avg_throughput_samples",
+    "iteration_ms": "avg_iteration_ms",
+    "p50_ms": "p50_iteration_ms",
+    "p95_ms": "p95_iteration_ms",
     "max_ms": "max_iteration_ms",
-}  # fmt: skip
+}
 
 
 def read_report(path: Path) -> TrainingReport:

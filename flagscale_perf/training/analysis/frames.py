@@ -134,9 +134,15 @@ def _stretch(record: RanksRecord, places: dict[int, Place], world_size: int) -> 
         sharing = max(1, min(record.ranks_per_entry, world_size - rank))
         place = places.get(rank, (None, None, None))
         yield [
-            record.first_iteration, record.iteration, rank, sharing, *place, *map(_ms, of_entry),
-            as_gb(peak_bytes), *_of_host(host),
-        ]  # fmt: skip
+            record.first_iteration,
+            record.iteration,
+            rank,
+            sharing,
+            *place,
+            *map(_ms, of_entry),
+            as_gb(peak_bytes),
+            *_of_host(host),
+        ]
 
 
 def _of_host(host: HostStretch) -> Row:

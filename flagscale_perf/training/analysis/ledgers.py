@@ -119,16 +119,27 @@ def blocks_of(found: LedgerTable, stages: int, events: Mapping[int, str]) -> lis
     of_stage = f" of stage {found.stage}" if stages > 1 else ""
     title = f"Where a mean step{of_stage} goes, all ranks considered: {found.steps:,} iterations"
     rows: list[Sequence[Cell]] = [
-        (_LEDGER_WORDS[row.kind], row.phase and row.phase.replace("_", " "), ranges(row.ranks) or None,
-         _late_words(row, found.steps), _quantity_ms(row.step_ms), Quantity(row.share, "share"))
-        for row in found.rows if row.total_ns
-    ]  # fmt: skip
+        (
+            _LEDGER_WORDS[row.kind],
+            row.phase and row.phase.replace("_", " "),
+            ranges(row.ranks) or None,
+            _late_words(row, found.steps),
+            _quantity_ms(row.step_ms),
+            Quantity(row.share, "share"),
+        )
+        for row in found.rows
+        if row.total_ns
+    ]
     rows.append(("mean step", None, None, None, _quantity_ms(found.step_ms), Quantity(1.0, "share")))
     left_out = f"{found.left_out:,} steps with other collectives than these are left out."
     head = ("", "phase", "ranks", "", "mean step", "share")
     notes = [Note(_TERMS), *([Note(left_out)] if found.left_out else [])]
-    return [Table(head, rows, 2, title), *notes, *_by_rank(found, of_stage),
-            *_slowest(found, of_stage, events)]  # fmt: skip
+    return [
+        Table(head, rows, 2, title),
+        *notes,
+        *_by_rank(found, of_stage),
+        *_slowest(found, of_stage, events),
+    ]
 
 
 def _by_rank(found: LedgerTable, of_stage: str) -> list[Block]:
@@ -153,11 +164,16 @@ def _by_rank(found: LedgerTable, of_stage: str) -> list[Block]:
 def _path(found: CriticalPath) -> Table:
     """What each rank has on the path, and how much of its work that is."""
     rows = [
-        ("messages, collectives" if row.rank is None else f"rank {row.rank}",
-         None if row.stage is None else str(row.stage), row.phase.replace("_", " "),
-         _quantity_ms(row.step_ms), Quantity(row.share, "share"), Quantity(row.of_own, "share"))
+        (
+            "messages, collectives" if row.rank is None else f"rank {row.rank}",
+            None if row.stage is None else str(row.stage),
+            row.phase.replace("_", " "),
+            _quantity_ms(row.step_ms),
+            Quantity(row.share, "share"),
+            Quantity(row.of_own, "share"),
+        )
         for row in found.rows
-    ]  # fmt: skip
+    ]
     head = ("", "stage", "most of it in", "of a mean step", "share", "of its work")
     title = f"The critical path of {found.steps} captured steps"
     return Table(head, rows, 3, title, _MOST_RANKS)
@@ -165,11 +181,17 @@ def _path(found: CriticalPath) -> Table:
 
 def _slowest(found: LedgerTable, of_stage: str, events: Mapping[int, str]) -> list[Block]:
     rows: list[Sequence[Cell]] = [
-        (f"{one.iteration:,}", f"rank {ranges(one.ranks)}" if one.ranks else "all ranks",
-         one.phase.replace("_", " "), events.get(one.iteration), _quantity_ms(one.step_ms),
-         _quantity_ms(one.beyond_ms), _quantity_ms(one.part_ms))
+        (
+            f"{one.iteration:,}",
+            f"rank {ranges(one.ranks)}" if one.ranks else "all ranks",
+            one.phase.replace("_", " "),
+            events.get(one.iteration),
+            _quantity_ms(one.step_ms),
+            _quantity_ms(one.beyond_ms),
+            _quantity_ms(one.part_ms),
+        )
         for one in found.slowest
-    ]  # fmt: skip
+    ]
     head = ("step", "whose", "in", "event", "took", "more than usual", "longer there")
     return [Table(head, rows, 3, f"The slowest steps{of_stage}, and what was longer in them")] if rows else []
 
@@ -228,12 +250,19 @@ def _stragglers(found: Sequence[Straggler]) -> Block:
     )
     rows = [
         (
-            ranges(one.ranks), one.hostname, one.device, str(one.stage),
+            ranges(one.ranks),
+            one.hostname,
+            one.device,
+            str(one.stage),
             (span(one.first_iteration, one.iteration) or "") + ("" if one.is_over else " and on"),
-            one.phase.replace("_", " "), one.against, one.cause, _ms(one.excess_ms), _ms(one.iteration_ms),
+            one.phase.replace("_", " "),
+            one.against,
+            one.cause,
+            _ms(one.excess_ms),
+            _ms(one.iteration_ms),
         )
         for one in sorted(found, key=lambda each: each.excess_ms, reverse=True)
-    ]  # fmt: skip
+    ]
     return Table(head, rows, 3, f"Stragglers: {len(found)}", _MOST)
 
 
@@ -244,11 +273,14 @@ def _memory_and_cpu(found: Ranks) -> Table:
     )
     rows = [
         (
-            span(one.first_rank, one.last_rank), one.hostname, one.device,
+            span(one.first_rank, one.last_rank),
+            one.hostname,
+            one.device,
             None if one.stage is None else str(one.stage),
-            Quantity(peak, "GB"), Quantity(one.cpu_wait_share, "share"),
+            Quantity(peak, "GB"),
+            Quantity(one.cpu_wait_share, "share"),
         )
         for one, peak in highest
-    ]  # fmt: skip
+    ]
     head = ("ranks", "node", "device", "stage", "peak memory", "no CPU")
     return Table(head, rows, 2, "Memory and CPU by rank, the highest peak first", _MOST_RANKS, is_folded=True)

@@ -194,8 +194,10 @@ def report_of(listed: RunList) -> Report:
     """What every format shows."""
     count = len(listed.runs)
     unjudged = sum(run.findings is None for run in listed.runs)
-    long = (f"Findings of {unjudged:,} runs with files above {LONG_BYTES >> 20} MiB are not looked for;"
-            " --read-all does.")  # fmt: skip
+    long = (
+        f"Findings of {unjudged:,} runs with files above {LONG_BYTES >> 20} MiB are not looked for;"
+        " --read-all does."
+    )
     return Report(
         title=f"{count:,} run{'s' * (count != 1)} in {listed.directory}",
         facts=[Note(long)] if unjudged else [],
@@ -237,9 +239,14 @@ def _name(run: Run) -> str:
 
 def _row(run: Run) -> Sequence[Cell]:
     return (
-        run.session_id, run.end_reason, Quantity(run.iterations), Quantity(run.mfu, "share"),
-        Quantity(run.tokens_per_s, "", 0), Quantity(run.goodput, "share"), Quantity(run.findings),
-    )  # fmt: skip
+        run.session_id,
+        run.end_reason,
+        Quantity(run.iterations),
+        Quantity(run.mfu, "share"),
+        Quantity(run.tokens_per_s, "", 0),
+        Quantity(run.goodput, "share"),
+        Quantity(run.findings),
+    )
 
 
 def _note(run: Run) -> Cell:

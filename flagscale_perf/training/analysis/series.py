@@ -10,13 +10,23 @@ from flagscale_perf.training.analysis.report import Point, SlowStep, TrainingRep
 from flagscale_perf.training.analysis.tables import GoodputBar, Ranks, Straggler
 
 GROUP_COLOURS = {
-    "Forward": "sky", "Backward": "blue", "Optim": "green", "Data": "yellow", "Comm": "orange", "Pipe": "red",
-    "Other": "grey", "Between": "faint",
-}  # fmt: skip
+    "Forward": "sky",
+    "Backward": "blue",
+    "Optim": "green",
+    "Data": "yellow",
+    "Comm": "orange",
+    "Pipe": "red",
+    "Other": "grey",
+    "Between": "faint",
+}
 _CLASS_COLOURS = {
-    "startup": "orange", "productive": "green", "evaluation": "sky", "checkpoint": "blue",
-    "data_stall": "yellow", "lost": "red",
-}  # fmt: skip
+    "startup": "orange",
+    "productive": "green",
+    "evaluation": "sky",
+    "checkpoint": "blue",
+    "data_stall": "yellow",
+    "lost": "red",
+}
 _LAYERS = {
     "work_ms": ("Work", "ms"),
     "wait_ms": ("Waiting", "ms"),
@@ -38,24 +48,43 @@ def trend(found: TrainingReport) -> Series:
     points = _settled(found)
     steps = found.trend.slow_steps
     panels = [
-        Panel("TFLOPS per GPU", "", [
-            _line(points, "TFLOPS per GPU", "blue", _true("tflops_per_gpu")), _suspects(points),
-        ]),
-        Panel("Share of the peak", "share", [
-            _line(points, "MFU", "blue", _true("mfu")),
-            _line(points, "HFU", "orange", _true("hfu"), "dashed"),
-        ]),
-        Panel("Iteration time", "ms", [
-            _line(points, "max", "faint", _of("iteration_max_ms")),
-            _line(points, "p95", "orange", _of("iteration_p95_ms")),
-            _line(points, "p50", "blue", _of("iteration_p50_ms")), _slow(steps),
-        ]),
+        Panel(
+            "TFLOPS per GPU",
+            "",
+            [
+                _line(points, "TFLOPS per GPU", "blue", _true("tflops_per_gpu")),
+                _suspects(points),
+            ],
+        ),
+        Panel(
+            "Share of the peak",
+            "share",
+            [
+                _line(points, "MFU", "blue", _true("mfu")),
+                _line(points, "HFU", "orange", _true("hfu"), "dashed"),
+            ],
+        ),
+        Panel(
+            "Iteration time",
+            "ms",
+            [
+                _line(points, "max", "faint", _of("iteration_max_ms")),
+                _line(points, "p95", "orange", _of("iteration_p95_ms")),
+                _line(points, "p50", "blue", _of("iteration_p50_ms")),
+                _slow(steps),
+            ],
+        ),
         Panel("Tokens per second", "", [_line(points, "Tokens per second", "green", _of("tokens_per_s"))]),
-        Panel("Pauses", "s", [
-            _pauses(points, "evaluation", "sky", "eval_ms"),
-            _pauses(points, "checkpoint", "blue", "checkpoint_ms"),
-        ], True),
-    ]  # fmt: skip
+        Panel(
+            "Pauses",
+            "s",
+            [
+                _pauses(points, "evaluation", "sky", "eval_ms"),
+                _pauses(points, "checkpoint", "blue", "checkpoint_ms"),
+            ],
+            True,
+        ),
+    ]
     return _series("trend", "Throughput and iteration time over the run", panels, found)
 
 

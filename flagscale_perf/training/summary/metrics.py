@@ -26,32 +26,61 @@ OUTCOMES = {outcome.value: outcome.name.lower() for outcome in Outcome}
 MJ_PER_J = 1000
 MAX_LABEL = 128
 EVENTS = (
-    "failure", "drop", "resume", "note", "clock", "suspect", "shed", "slow", "memory", "hardware", "rank",
+    "failure",
+    "drop",
+    "resume",
+    "note",
+    "clock",
+    "suspect",
+    "shed",
+    "slow",
+    "memory",
+    "hardware",
+    "rank",
     "other",
-)  # fmt: skip
+)
 RUN_LABELS = (
-    "session_id", "package_version", "host", "script", "hostname", "device", "dtype", "flops_convention",
-    "model_family", "world_size", "tensor_parallel", "pipeline_parallel", "data_parallel", "context_parallel",
+    "session_id",
+    "package_version",
+    "host",
+    "script",
+    "hostname",
+    "device",
+    "dtype",
+    "flops_convention",
+    "model_family",
+    "world_size",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "data_parallel",
+    "context_parallel",
     "expert_parallel",
-)  # fmt: skip
+)
 
 _OWN = (
     Metric("run_info", "What runs, on what; the value is 1.", RUN_LABELS),
     Metric("running", "1 while the run goes on, 0 after its end was recorded."),
     Metric("end_info", "How the run ended, from its end on; the value is 1.", ("reason",)),
     Metric("start_timestamp_seconds", "Unix time of the monitor's start.", (), NS_PER_S),
-    Metric("last_iteration_timestamp_seconds", "Unix time of the end of the last finished iteration.", (),
-           NS_PER_S),
+    Metric(
+        "last_iteration_timestamp_seconds",
+        "Unix time of the end of the last finished iteration.",
+        (),
+        NS_PER_S,
+    ),
     Metric("last_iteration", "Number of the last finished iteration."),
     Metric("target_iterations", "Iteration at which training ends."),
     Metric("iterations_total", "Iterations of this session by what became of them.", ("outcome",)),
     Metric("samples_total", "Sequences trained in this session, over all data-parallel ranks."),
     Metric("skipped_samples_total", "Sequences consumed without training in this session."),
     Metric("tokens_total", "Tokens trained in this session."),
-    Metric("model_flops_total", "Model FLOPs of the trained sequences, all devices together; absent where "
-           "they are not known."),
-    Metric("iteration_seconds_total", "Time of iterations, without evaluation and"
-                                      " checkpoints.", (), NS_PER_S),
+    Metric(
+        "model_flops_total",
+        "Model FLOPs of the trained sequences, all devices together; absent where they are not known.",
+    ),
+    Metric(
+        "iteration_seconds_total", "Time of iterations, without evaluation and checkpoints.", (), NS_PER_S
+    ),
     Metric("evaluation_seconds_total", "Time of evaluation between iterations.", (), NS_PER_S),
     Metric("checkpoint_seconds_total", "Time that training waited for checkpoints.", (), NS_PER_S),
     Metric("monitor_seconds_total", "Time that the monitor took of the training thread.", (), NS_PER_S),
@@ -61,13 +90,21 @@ _OWN = (
     Metric("dropped_records_total", "Records lost because the disk did not take them in time."),
     Metric("device_peak_flops_per_second", "Dense peak of one device."),
     Metric("device_memory_bytes", "All the memory of rank 0's device."),
-    Metric("ranks_work_seconds", "Time that a rank works per step: the lowest of all ranks, the median, the "
-           "highest.", ("rank",), NS_PER_S),
+    Metric(
+        "ranks_work_seconds",
+        "Time that a rank works per step: the lowest of all ranks, the median, the highest.",
+        ("rank",),
+        NS_PER_S,
+    ),
     Metric("silent_ranks", "Ranks of which nothing was read in the last stretch."),
     Metric("stragglers", "Ranks that make the others wait now."),
-    Metric("straggler_excess_seconds", "How much longer per step the slowest of them works than it should.",
-           (), NS_PER_S),
-)  # fmt: skip
+    Metric(
+        "straggler_excess_seconds",
+        "How much longer per step the slowest of them works than it should.",
+        (),
+        NS_PER_S,
+    ),
+)
 # Counters that sum a field of the steps.
 _SUMS = {
     "samples_total": "samples",
@@ -144,7 +181,7 @@ class RunMetrics:
         return {
             name: {labels: value / TABLE[name].divisor for labels, value in series.items()}
             for name, series in self._values.items()
-        }  # fmt: skip
+        }
 
     def _add_step(self, step: StepRecord) -> None:
         self._set("last_iteration", step.iteration)

@@ -20,10 +20,18 @@ ADAM_BYTES = 28  # of a parameter: gradient, weight and two moments read, the la
 FLOPS = 6  # of a parameter and token, forward and backward
 
 _SHORT = (
-    "zero_grad", "optimizer", "optimizer_copy_grad", "optimizer_unscale_check", "optimizer_clip",
-    "optimizer_copy_param", "optimizer_count_zeros", "forward_backward_other", "other", "between_steps",
+    "zero_grad",
+    "optimizer",
+    "optimizer_copy_grad",
+    "optimizer_unscale_check",
+    "optimizer_clip",
+    "optimizer_copy_param",
+    "optimizer_count_zeros",
+    "forward_backward_other",
+    "other",
+    "between_steps",
     "exposed_stat_comm",
-)  # fmt: skip
+)
 
 
 class _Judged(NamedTuple):
