@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
@@ -51,7 +50,7 @@ class Lane:
     Attributes:
         spans: one after the other, without a gap.
         of_phase, of_collective: places of the spans of each phase, and of waits for others by the timer.
-        turns: of each span, the how manieth it is of its phase or collective.
+        turns: of each span, how many of its phase or collective come before it.
         begin_ns, end_ns: from when to when.
     """
 
@@ -73,11 +72,11 @@ class Lane:
 
     @property
     def is_timed(self) -> bool:
-        """Whether its spans follow one another, and its waits for other stages are timed: some schedules wait
-        outside of any timer.
+        """Whether no span ends before it begins, and its waits for other stages are timed: some schedules
+        wait outside of any timer.
         """
-        follows = all(before.end_ns <= span.start_ns for before, span in pairwise(self.spans))
-        return follows and self.spans[0].dur_ns >= 0 and any(span.phase in PIPE for span in self.spans)
+        is_sound = min(span.dur_ns for span in self.spans) >= 0 < len(self._lasting)
+        return is_sound and any(span.phase in PIPE for span in self.spans)
 
     def at(self, time_ns: int) -> int:
         """The place of the span that ends then or lasts; spans that take no time left out."""
@@ -128,9 +127,9 @@ class Lanes:
         return int(median(alike)) if alike else lane.spans[place].dur_ns
 
     def members(self, rank: int, place: int) -> list[tuple[int, int]]:
-        """Ranks, and places of their waits in the same collective: the how manieth in this step it is of this
-        rank; itself alone where they have not left it at one moment. All ranks agree, or those of one
-        replica; its first and its last stage share embeddings.
+        """Ranks, and places of their waits in the same collective, matched by their turn in the step; itself
+        alone where they have not left it at one moment. All ranks agree, or those of one replica; its first
+        and its last stage share embeddings.
         """
         timer, turn = self.of[rank].spans[place].timer, self.of[rank].turns[place]
         own = self._ranks[self.stages[rank]]

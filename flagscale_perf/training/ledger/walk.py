@@ -25,7 +25,7 @@ from flagscale_perf.training.rank_records import NodeRecord
 from flagscale_perf.training.records import CapturedRecord, CaptureRecord
 
 MAX_STEPS, MAX_RANKS = 16, 256  # a window may have more steps, a job more ranks
-BESIDE = 0.5  # of what its stage waits; who may gain less, or nothing, is beside the path
+BESIDE = 0.5  # of what the stage waits: a gain between nothing and less than this is beside the path
 MAX_SPANS = 400_000  # to replay: some seconds; of larger jobs fewer steps
 JUDGED = ("data_loading", "forward", "backward")  # of other phases the path is not known well enough
 

@@ -23,7 +23,7 @@ MIN_STEPS = Limit(20, "", "ours: fewer steps than this are noise")
 SPARE_MEMORY = Limit(
     0.6, "share", "ours: of the device at peak; what recomputation or a small batch saves has to fit in"
 )
-_MAX_SHARE = 0.99  # several troubles at once may seem to take more than there is
+MAX_SHARE = 0.99  # several troubles at once may seem to take more than there is
 
 
 @dataclass(frozen=True)
@@ -135,15 +135,12 @@ class TrainingCase(Case):
         """
         if not self.is_on_one_host():
             return self.host_share(ranks)
-        beyond = self._waits_beyond(ranks)
-        lateness = 0.0
-        for finding in self.explained_by:
-            if finding.name.startswith("host_"):
-                share = self.share_of_steps(finding.cost_s) or 0.0
-                if beyond is not None and finding.name == "host_short_of_cpu":
-                    share = min(share, beyond)
-                lateness += share
-        return lateness
+        found = [each for each in self.explained_by if each.name.startswith("host_")]
+        shares = {each.name: self.share_of_steps(each.cost_s) or 0.0 for each in found}
+        beyond, cpu = self._waits_beyond(ranks), "host_short_of_cpu"
+        if beyond is not None and cpu in shares:
+            shares[cpu] = min(shares[cpu], beyond)
+        return sum(shares.values())
 
     def _waits_beyond(self, ranks: Sequence[int]) -> float | None:
         """By how much these ranks wait longer for a CPU than the median of the others; None if not known."""
@@ -196,7 +193,7 @@ def slows(
     rule: TrainingRule, case: TrainingCase, title: str, share: float, evidence: list[Evidence]
 ) -> Finding:
     """A finding that takes this share of the steps' time."""
-    share = min(share, _MAX_SHARE)
+    share = min(share, MAX_SHARE)
     cost_s, wall_s = share * case.rated_s, case.report.goodput.wall_s
     return replace(
         rule.finding(title, evidence, FASTER),
@@ -210,7 +207,7 @@ def interrupts(
     rule: TrainingRule, case: TrainingCase, title: str, evidence: list[Evidence], dur_s: float
 ) -> Finding:
     """A finding that takes so much time in which less was trained than could be."""
-    share = min(case.share_of_wall(dur_s), _MAX_SHARE)
+    share = min(case.share_of_wall(dur_s), MAX_SHARE)
     return replace(
         rule.finding(title, evidence, SOONER), cost_s=dur_s, cost_share=share, gain=share / (1 - share)
     )

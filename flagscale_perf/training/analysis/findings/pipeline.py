@@ -11,7 +11,13 @@ from typing import NamedTuple
 from flagscale_perf.analysis.rules import Advice, Change, Finding, Limit, rule
 from flagscale_perf.spine.units import percent
 from flagscale_perf.training.analysis.findings.advice import double, halve, name_of, switch_on, written
-from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, ranks_of, slows
+from flagscale_perf.training.analysis.findings.case import (
+    MAX_SHARE,
+    TrainingCase,
+    TrainingRule,
+    ranks_of,
+    slows,
+)
 from flagscale_perf.training.analysis.tables import Ranks
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ledger.ledger import Ledger
@@ -52,20 +58,20 @@ def slow_stage(this: TrainingRule, case: TrainingCase) -> Finding | None:
         if found.stage is None
         else f"Pipeline stage {found.stage} has more to do"
     )
-    title += f": an even division would save {percent(found.even)} of the steps' time"
-    if found.whole > found.even:
-        title += f", to do no more than the others up to {percent(found.whole)}"
+    if found.even is None:
+        title += f": an even division would save at most {percent(found.whole)} of the steps' time"
+    else:
+        title += f": an even division would save {percent(found.even)} of the steps' time, to do no more than"
+        title += f" the others up to {percent(found.whole)}"
     evidence = [this.broke("above the mean stage, of the iterations' time", found.excess, "slow_stage")]
     ranks = case.report.ranks
     places = [] if ranks is None or found.stage is None else [entry.stage for entry in ranks.entries]
     slow = [number for number, place in enumerate(places) if place == found.stage]
-    finding = slows(this, case, title, found.whole, evidence)
-    return replace(
-        finding,
-        ranks=ranks_of(ranks, slow),
-        least_s=found.even * case.rated_s,
-        least_gain=found.even / (1 - found.even),
-    )
+    finding = replace(slows(this, case, title, found.whole, evidence), ranks=ranks_of(ranks, slow))
+    if found.even is None:
+        return finding
+    even = min(found.even, MAX_SHARE)
+    return replace(finding, least_s=even * case.rated_s, least_gain=even / (1 - even))
 
 
 class _Slowest(NamedTuple):
@@ -74,13 +80,14 @@ class _Slowest(NamedTuple):
     Attributes:
         stage: None where it is only known not to be the first.
         excess: over the mean stage.
-        even, whole: what an even division would save, and what the stage would if it worked no longer than
-            the others do on average.
+        even: what an even division would save; None where the schedule is not known well enough.
+        whole: a bound of that, and of what the stage would save if it worked no longer than the others do on
+            average.
     """
 
     stage: int | None
     excess: float
-    even: float
+    even: float | None
     whole: float
 
 
@@ -88,22 +95,22 @@ def _slowest(case: TrainingCase) -> _Slowest | None:
     work = _by_ledgers(case.ledgers) or _by_ranks(case.report.ranks)
     if not work:
         excess = _own_wait(case)
-        return None if excess is None else _Slowest(None, excess, excess, excess)
+        return None if excess is None else _Slowest(None, excess, None, excess)
     stage = max(work, key=lambda number: work[number])
     excess = work[stage] - statistics.fmean(work.values())
     return _Slowest(stage, excess, _even(work, stage, case.facts), excess * len(work) / (len(work) - 1))
 
 
-def _even(work: Mapping[int, float], slowest: int, facts: RunFacts) -> float:
+def _even(work: Mapping[int, float], slowest: int, facts: RunFacts) -> float | None:
     """What an even division would save. In 1F1B, of m micro-batches the steps lose the excess over the mean
     stage in m - 1; and once less what the stage takes longer than each stage behind it, as far as it would
     have waited for that one: docs/formulas.md, "The ledger".
     """
-    excess = work[slowest] - statistics.fmean(work.values())
     rows = (facts.micro_batch_size or 0) * (facts.data_parallel or 0)
     batches = (facts.global_batch_size or 0) // rows if rows else 0
     if not batches or facts.pipeline_schedule != ONE_F_ONE_B:
-        return excess
+        return None
+    excess = work[slowest] - statistics.fmean(work.values())
     behind = [work[slowest] - own for stage, own in work.items() if stage > slowest]
     hidden = min(sum(behind), len(behind) * work[slowest] * FORWARD)
     return max(0.0, excess - (excess + hidden) / batches)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from flagscale_perf.training.ledger.cuts import CUTS
@@ -24,6 +26,18 @@ def test_a_lane_has_no_gaps() -> None:
     ends = [lane.begin_ns, *(span.end_ns for span in lane.spans)]
     assert [span.start_ns for span in lane.spans] == ends[:-1]
     assert ends[-1] == lane.end_ns
+
+
+def test_a_step_that_takes_no_time_or_runs_backwards_is_none() -> None:
+    """As in a damaged file."""
+    captured, _ = Schedule(2, 1, batches=4, seed=1).run()
+    before, this = (step for step in captured if step.rank == 0)
+    code = 2 * NUMBER_OF["forward-recv"]
+    at_once = replace(
+        this, start_ns=before.start_ns + before.train_step_ns, train_step_ns=0, marks=[code, 0, code + 1, 0]
+    )
+    assert not Lane(before, at_once).is_timed
+    assert not Lane(before, replace(this, start_ns=before.start_ns)).is_timed
 
 
 def test_who_worked_until_when() -> None:

@@ -58,3 +58,15 @@ def test_what_an_even_division_saves_is_what_the_schedule_does(
     (found,) = [each for each in findings_of(plan, tmp_path) if each.name == "slow_stage"]
     assert found.least_gain == pytest.approx(max(0.0, step_ns / even_ns - 1), rel=1e-6)
     assert found.gain is not None and found.gain >= step_ns / light_ns - 1 - 1e-6
+
+
+@pytest.mark.parametrize(("schedule", "work_ms"), [("interleaved", 950), ("1f1b", 10**7)])
+def test_what_is_not_known_is_a_bound_and_impossible_work_no_crash(
+    tmp_path: Path, schedule: str, work_ms: int
+) -> None:
+    work = [(work_ms if place == 1 else 750) * MS for place in PLACES]
+    also = [node_record(stages=PLACES), *(ranks_record(n, work_ns=work) for n in range(10, STEPS, 10))]
+    facts = FOUR_STAGES | {"global_batch_size": 100, "pipeline_schedule": schedule}
+    (found,) = [each for each in findings_of(Plan(facts=facts, also=also), tmp_path) if each.ranks == [2, 3]]
+    assert (found.least_gain is None) == (schedule == "interleaved")
+    assert ("would save at most 20.0 %" in found.title) == (schedule == "interleaved")
