@@ -118,49 +118,32 @@ class TrainingCase(Case):
             return first.share(first.base_ns.get(name, 0) + first.exchange_ns.get(name, 0))
         return sum(row.share or 0.0 for row in self.report.phases.rows if row.name == name)
 
-    def host_share(self, ranks: Sequence[int] = ()) -> float:
+    def host_share(self, ranks: Sequence[int] = (), *, beyond_others: bool = False) -> float:
         """Of the steps' time, what findings say that hosts are short of; where ranks are named, no more than
-        these ranks wait for it. 0 without such a finding.
+        these wait for it, or than they wait for a CPU beyond the other ranks. 0 without such a finding.
         """
         return sum(
-            min([self.share_of_steps(finding.cost_s) or 0.0, *self._waits(finding, ranks)])
+            min([self.share_of_steps(finding.cost_s) or 0.0, *self._waits(finding, ranks, beyond_others)])
             for finding in self.explained_by
             if finding.name.startswith("host_")
             and (not ranks or not finding.ranks or not set(ranks).isdisjoint(finding.ranks))
         )
 
-    def host_lateness(self, ranks: Sequence[int]) -> float:
-        """Of the steps' time, how late these ranks may be for want of what their host is short of. Where that
-        is CPU, and all ranks share one host, what they wait for it longer than the others do.
-        """
-        if not self.is_on_one_host():
-            return self.host_share(ranks)
-        found = [each for each in self.explained_by if each.name.startswith("host_")]
-        shares = {each.name: self.share_of_steps(each.cost_s) or 0.0 for each in found}
-        beyond, cpu = self._waits_beyond(ranks), "host_short_of_cpu"
-        if beyond is not None and cpu in shares:
-            shares[cpu] = min(shares[cpu], beyond)
-        return sum(shares.values())
-
-    def _waits_beyond(self, ranks: Sequence[int]) -> float | None:
-        """By how much these ranks wait longer for a CPU than the median of the others; None if not known."""
+    def _waits(self, finding: Finding, ranks: Sequence[int], beyond_others: bool) -> list[float]:
+        """The longest of these ranks' waits for what a host is short of; none where it is not known."""
         own: list[float] = []
         others: list[float] = []
+        of_memory = finding.name == "host_short_of_memory"
         for entry in self.report.ranks.entries if self.report.ranks else []:
-            is_own = any(entry.first_rank <= rank <= entry.last_rank for rank in ranks)
-            if entry.cpu_wait_share is not None:
-                (own if is_own else others).append(entry.cpu_wait_share)
-        return max(0.0, max(own) - statistics.median(others)) if own and others else None
-
-    def _waits(self, finding: Finding, ranks: Sequence[int]) -> list[float]:
-        """The longest of these ranks' waits for what a host is short of; none where it is not known."""
-        waits = [
-            entry.memory_wait_share if finding.name == "host_short_of_memory" else entry.cpu_wait_share
-            for entry in (self.report.ranks.entries if self.report.ranks else [])
-            if any(entry.first_rank <= rank <= entry.last_rank for rank in ranks)
-        ]
-        known = [wait for wait in waits if wait is not None]
-        return [max(known)] if known else []
+            share = entry.memory_wait_share if of_memory else entry.cpu_wait_share
+            if share is not None:
+                is_own = any(entry.first_rank <= rank <= entry.last_rank for rank in ranks)
+                (own if is_own else others).append(share)
+        if not own:
+            return []
+        # Memory is waited for by a whole machine, so that no rank's lateness shows beside its neighbours'.
+        is_beyond = beyond_others and others and not of_memory
+        return [max(0.0, max(own) - statistics.median(others)) if is_beyond else max(own)]
 
     def is_on_one_host(self) -> bool:
         """Whether no other host has a rank, so that this one cannot be left out."""

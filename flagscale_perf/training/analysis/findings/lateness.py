@@ -34,7 +34,7 @@ def late_finding(
     if row.label == OFF_PATH:
         return None
     share = ledger.share(row.price_ns)
-    if not this.exceeds(share - case.host_lateness(row.ranks), limit):
+    if not this.exceeds(share - case.host_share(row.ranks, beyond_others=True), limit):
         return None
     evidence = [this.broke(f"what it costs ({_figures(ledger, row)})", share, limit)]
     causes = [slow.cause for slow in case.report.stragglers if slow.cause and slow.ranks == list(row.ranks)]
