@@ -66,7 +66,7 @@ demo-profile: $(RUN) ## run: profile a small Qwen3 on the CPU
 # The tests of one file stay in one process; the longest file starts first (tests/durations.py). Three, as trainings wait half of the time.
 tests = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-test: $(TEST) ## test: every test
+test: $(TEST) ## test: unit tests and short trainings (9 to 25 minutes)
 	$(tests) $(ARGS)
 
 test-all: ## test: everything (an hour); PARTS="lint oracle" for some of it
@@ -95,7 +95,7 @@ tq-contract: $(TRACE_READY) ## TransferQueue's own tests and tutorials, traced; 
 test-fast: $(TEST) ## test: the tests that start no training
 	$(tests) -m 'not host and not gpu and not faults and not long and not oracle and not walk and not rpc' $(ARGS)
 
-walk: $(TEST) ## test: the README's commands, in fresh environments (minutes)
+walk: $(TEST) ## test: commands of README and docs, in fresh environments
 	$(BIN)/python -m pytest tests/walk -m walk $(ARGS)
 
 golden: $(TEST) ## maintain: write every golden file anew, and print what changed

@@ -26,7 +26,7 @@ COULD_NOT_RUN = 77
 ALWAYS, CHANGED, RELEASE = "always", "changed", "release"
 OK, FAILED, SKIPPED, NOT_RUN = "ok", "FAILED", "skipped", "not run"
 AS_IT_WAS = "what it guards is as it was when it passed (.ci/passed.toml)"
-# What somebody gave to `make test-all` is not meant for the targets of its parts.
+# Arguments of `make test-all` are not meant for the targets of its parts.
 NOT_PASSED_ON = ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", "ARGS")
 WIDTH = 80
 # What a part has printed is read by then; what it left running may hold its output for ever.

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from bench_hot_path import PLAIN, Arm, has_extension, in_plain_python, loop
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.bench_hot_path import PLAIN, Arm, has_extension, in_plain_python, loop
 from benchmarks.provenance import head
 from flagscale_perf.training.records import MarksRecord, StepRecord
 

@@ -59,7 +59,7 @@ class Cell:
 
 
 def main() -> None:
-    """Counts, asks everybody, prints."""
+    """Counts, asks every peer, and prints the tables."""
     options = parse_options()
     named = NAMED | (NEWER if NEWER_CORE.is_dir() else {})
     rows = {name: args for name, args in named.items() if not changes_hardware_flops_only(args)}
@@ -176,8 +176,8 @@ def our_cell(args: Args, truth: Truth) -> Cell:
     """The convention where we are worse, in integers."""
     totals = count(ModelShape.from_args(args), args["batch"], args["seq_length"]).totals
     pairs = [
-        (totals["model_flops_causal_half"], truth["causal_half"]),
-        (totals["model_flops_full_attention"], truth["full"]),
+        (totals["model_flops_causal_half"] or 0, truth["causal_half"]),
+        (totals["model_flops_full_attention"] or 0, truth["full"]),
     ]
     worst = max(pairs, key=lambda pair: abs(pair[0] - pair[1]) / pair[1])
     return Cell("0", "exact") if worst[0] == worst[1] else error_cell(worst[0] / worst[1] - 1)

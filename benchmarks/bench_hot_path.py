@@ -1,7 +1,7 @@
 """What one training step costs with the monitor, beside what a user would put into the loop instead.
 
 All arms run in one process, in shuffled blocks of steps, around the same stand-in train step. What the
-monitor adds is the difference to the same loop with the same timers that nobody listens to; each difference
+monitor adds is the difference to the same loop with the same timers without a listener; each difference
 is between medians of one round, the figure is the median over the rounds. The bars are printed beside it;
 exits 1 where one is missed.
 """

@@ -277,7 +277,7 @@ def outcome_of(path: Path) -> Outcome:
         cut.write_text("".join(json.dumps(row) + "\n" for row in kept))
         report = read_report(cut)
     found = [each for each in report.findings if each.gain_of == "tokens/s" and each.name not in BESIDE]
-    ledgers, path = report.ledgers, report.critical_path
+    ledgers, critical = report.ledgers, report.critical_path
     phases = phases_of([row for row in kept if row["kind"] == "cuts"])
     residual = next((row.share for one in ledgers for row in one.rows if row.kind == "residual"), 0.0)
     return Outcome(
@@ -289,8 +289,8 @@ def outcome_of(path: Path) -> Outcome:
         flagscale=flagscale(phases) if ledgers else NOTHING,
         residual=abs(residual),
         path={}
-        if path is None
-        else {row.rank: row.of_own or 0.0 for row in path.rows if row.rank is not None},
+        if critical is None
+        else {row.rank: row.of_own or 0.0 for row in critical.rows if row.rank is not None},
     )
 
 
@@ -381,7 +381,6 @@ def judge(plant: Plant, outcome: Outcome, right: Counter[str]) -> None:
 
 
 def _limit_ms(outcome: Outcome) -> float:
-    """How near a price has to come."""
     return max(NEAR * abs(outcome.true_ms), NEAR_OF_STEP * outcome.step_ms)
 
 

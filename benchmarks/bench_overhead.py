@@ -32,9 +32,9 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 import psutil  # noqa: E402
-from bench_hot_path import Arm, loop  # noqa: E402
-from peers.paired_run import ARMS, OFF, TIMED, steps_to_train  # noqa: E402
 
+from benchmarks.bench_hot_path import Arm, loop  # noqa: E402
+from benchmarks.peers.paired_run import ARMS, OFF, TIMED, steps_to_train  # noqa: E402
 from benchmarks.provenance import head  # noqa: E402
 from tests.processes import flagscale as fs  # noqa: E402
 
@@ -245,7 +245,6 @@ def main() -> int:
 
 
 def _held_to_bars(figures: dict[str, float]) -> int:
-    """Prints the figures beside their bars; 1 if one is missed."""
     bars = {
         "off": ("off, us a step with 28 timer calls", OFF_BAR_US),
         "on": ("on, us a step", PHASES_BAR_US),

@@ -62,7 +62,8 @@ from benchmarks.provenance import head  # noqa: E402
 from flagscale_perf.profile.analysis import timings  # noqa: E402
 from flagscale_perf.profile.calls import CallFiles, read_calls  # noqa: E402
 from flagscale_perf.profile.kineto import Session  # noqa: E402
-from flagscale_perf.profile.profiler import Profiler  # noqa: E402
+from flagscale_perf.profile.profiler import Profiler, _Output  # noqa: E402
+from flagscale_perf.profile.ranges import Ranges  # noqa: E402
 from flagscale_perf.profile.records import WindowRecord  # noqa: E402
 from flagscale_perf.profile.window import Reduction  # noqa: E402
 from flagscale_perf.profiling import ProfileOptions, Steps  # noqa: E402
@@ -230,18 +231,18 @@ def convert(events: int, steps: int) -> None:
         return
     reads: list[float] = []
 
-    def read(session: Session, most: int) -> None:
+    def read(self: Session, most: int) -> None:
         begin_s = time.perf_counter()
-        original(session, most)
+        original(self, most)
         reads.append(time.perf_counter() - begin_s)
 
     original = Session.read
     Session.read = read
+    write_calls()
     options = ProfileOptions(
         Steps(1, steps), Path.cwd(), clean=0, shapes=False, memory=False, max_events=10**9
     )
     records: list[Any] = []
-    Profiler._joined = with_calls(Profiler._joined)
     profiler = Profiler(model, options, put=records.append)
     before_mb, stop_s = memory_mb("VmRSS"), 0.0
     for _ in range(steps):
@@ -268,13 +269,14 @@ def convert(events: int, steps: int) -> None:
     )
 
 
-def with_calls(joined: Callable[[Profiler], Reduction]) -> Callable[[Profiler], Reduction]:
-    """Single runs are written, too, as where a rank has a writer."""
+def write_calls() -> None:
+    """From now on single runs are written, too, as where a rank has a writer."""
+    join = _Output.join
 
-    def made(profiler: Profiler) -> Reduction:
-        return dataclasses.replace(joined(profiler), files=CallFiles(Path.cwd(), 1 << 40))
+    def joined(self: _Output, ranges: Ranges) -> Reduction:
+        return dataclasses.replace(join(self, ranges), files=CallFiles(Path.cwd(), 1 << 40))
 
-    return made
+    _Output.join = joined
 
 
 def csv_of_calls() -> tuple[float, float]:

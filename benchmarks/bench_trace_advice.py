@@ -172,7 +172,7 @@ def said(kind: Kind, model: Model) -> str:
     costs = f"{model.fixed_ns / 1e6:.2f} ms + {model.cell_ns / 1e3:.2f} us a cell"
     costs += f" + {model.byte_ns * (1 << 20) / 1e6:.2f} ms a MB"
     of = f"{model.calls} operations of {model.shapes} shapes"
-    return f"{kind.name.lower()} = {costs}; {100 * model.error:.0f} % off in the middle of {of}"
+    return f"{kind.name.lower()} = {costs}; {100 * model.error:.0f} % off, median of {of}"
 
 
 def measured(queue: Queue, models: dict[Kind, Model], rounds: int) -> int:
@@ -183,10 +183,10 @@ def measured(queue: Queue, models: dict[Kind, Model], rounds: int) -> int:
         times: tuple[list[int], list[int]] = ([], [])
         for number in range(rounds + WARM_UP):
             for place in (0, 1) if number % 2 else (1, 0):
-                took = queue.once(change[2 + place])[change.kind]
+                took = queue.once((change.before, change.after)[place])[change.kind]
                 if number >= WARM_UP:
                     times[place].append(took)
-        before, after = map(statistics.median, times)
+        before, after = (statistics.median(each) for each in times)
         gain, predicted = 1 - after / before, predicted_gain(models[change.kind], change)
         row = f"{change.name:<36}{before / 1e6:>10.2f}{after / 1e6:>10.2f}{gain:>8.1%}{predicted:>11.1%}"
         if change.name == "again":

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.provenance import head
 from flagscale_perf.cli.instruments import load_records
 from flagscale_perf.trace.analysis.lineage import join
-from flagscale_perf.trace.analysis.moves import Moves
+from flagscale_perf.trace.analysis.transfers import Transfers, What
 from tests.trace_runs import MS, lines_of_call, lines_of_put, make_get, make_operation
 
 ROUNDS = 3
@@ -180,9 +180,9 @@ def joining() -> int:
     for name, is_shuffled in (("ranges", False), ("shuffled indexes", True)):
         speeds = []
         for _ in range(ROUNDS):
-            moves = samples(is_shuffled)
+            transfers = samples(is_shuffled)
             begin = time.perf_counter()
-            found = join(moves)
+            found = join(transfers)
             speeds.append(SAMPLES / (time.perf_counter() - begin))
             assert found.joined == found.consumed == SAMPLES // BATCH * BATCH
         missed += bar(
@@ -191,16 +191,16 @@ def joining() -> int:
     return missed
 
 
-def samples(is_shuffled: bool) -> Moves:
+def samples(is_shuffled: bool) -> Transfers:
     """A million samples, put and got in batches, their indexes used again and again."""
-    moves, source = Moves(), random.Random(0)
+    transfers, source = Transfers(), random.Random(0)
     indexes = list(range(64 * BATCH))
     for number, batch in enumerate(_batches(indexes, is_shuffled, source)):
         at_ns = number * 20 * MS
         ranges = tuple((index, 1) for index in batch) if is_shuffled else ((batch[0], BATCH),)
-        moves.add(make_operation(start_ns=at_ns, rows=BATCH), f"P{number % 4}", "train", ranges, 0)
-        moves.add(make_get(start_ns=at_ns + 10 * MS, rows=BATCH), "C", "train", ranges, 0)
-    return moves
+        transfers.add(make_operation(start_ns=at_ns, rows=BATCH), f"P{number % 4}", What("train", ranges))
+        transfers.add(make_get(start_ns=at_ns + 10 * MS, rows=BATCH), "C", What("train", ranges))
+    return transfers
 
 
 def _batches(indexes: list[int], is_shuffled: bool, source: random.Random) -> Iterator[list[int]]:

@@ -116,7 +116,7 @@ def apart(one: ProfileReport, other: ProfileReport, phase: str) -> str:
 
 
 def main() -> int:
-    """See above."""
+    """Runs the arms and prints what each costs."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--rounds", type=int, default=64, help="prompts, one after another (default: 64)")
     parser.add_argument("arms", nargs="*", metavar="ARM", help=f"of: {', '.join(ARMS)} (default: all)")

@@ -91,9 +91,8 @@ def _splits(files: Sequence[Path]) -> list[tuple[Sequence[Path], Sequence[Path]]
 
 
 def _alternating(runs: Runs) -> list[tuple[Sequence[Path], Sequence[Path]]]:
-    """Runs of the same rounds on both sides."""
     return [
-        tuple([runs[kind][place] for place in places] for kind in (PADDED, SLOWER))
+        ([runs[PADDED][place] for place in places], [runs[SLOWER][place] for place in places])
         for places in combinations(range(len(runs[PADDED])), SIDE)
     ]
 

@@ -72,7 +72,7 @@ def enough(pairs: int) -> Iterator[str]:
         later = [judged(pairs + seed, process, runs, 0.0, MEDIAN).outcome for seed, runs in wanted]
         yield (
             f"{label}: of {pairs} pairs of the same code {len(wanted)} are undecided and ask for"
-            f" {median([runs for _, runs in wanted]):g} runs a side in the middle;"
+            f" {median([runs for _, runs in wanted]):g} runs a side on median;"
             f" {sum(outcome != UNDECIDED for outcome in later)} of {len(later)} are then decided"
         )
 

@@ -140,7 +140,7 @@ def ours(profiled: Ours, step: Callable[[], None], is_profiled: bool = True) -> 
 
 
 def unread(step: Callable[[], None]) -> Arm:
-    """With the session of torch that our Profiler has, and nothing else of it: nobody reads the events."""
+    """With the session of torch that our Profiler has, and nothing else of it: its events are not read."""
 
     def run() -> Took:
         begin = clock()

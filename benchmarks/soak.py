@@ -25,9 +25,9 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 import psutil  # noqa: E402
-from bench_hot_path import Arm, loop  # noqa: E402
-from bench_overhead import WRITER, catch_up, feed, memory_mb  # noqa: E402
 
+from benchmarks.bench_hot_path import Arm, loop  # noqa: E402
+from benchmarks.bench_overhead import WRITER, catch_up, feed, memory_mb  # noqa: E402
 from benchmarks.provenance import head  # noqa: E402
 from flagscale_perf.training.analysis.fold import read_summary  # noqa: E402
 from tests.fakes import free_port  # noqa: E402

@@ -71,7 +71,7 @@ class PerfConfig:
         "directory of the monitor's files, the same on all nodes",
         metavar="PATH",
     )
-    perf_log_first: bool = option(False, parse_bool, "begin the log with a line of iteration 1 alone")
+    perf_log_first: bool = option(False, parse_bool, "log iteration 1 on a line of its own first")
     perf_console_output: bool = option(False, parse_bool, "print the log's lines to the console, too")
     perf_memory_tracking: bool = option(True, parse_bool, "record device memory")
     perf_breakdown: bool = option(False, parse_bool, "split the iteration's time into phases, and show them")

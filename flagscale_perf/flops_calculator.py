@@ -341,11 +341,9 @@ def _components(model: Measure, hardware: Measure) -> dict[str, dict[str, int]]:
 
 def _totals(tape: Tape, step: Step, packed: Step | None) -> dict[str, int | None]:
     def model(of: Step, convention: str) -> int | None:
-        """Model FLOPs of a step, without padding."""
         return Measure(tape, of, convention, padded=False).total("fwd", "bwd") if tape.known else None
 
     def hardware(convention: str, *phases: str) -> int | None:
-        """FLOPs done in these phases; None where the recomputation is not known."""
         is_known = tape.known and tape.shape.recompute.known
         return Measure(tape, step, convention, padded=True).total(*phases) if is_known else None
 

@@ -42,7 +42,6 @@ def _guarded(
     """The wall: an `event` that raises switches the monitor off, and training continues."""
 
     def guarded(self: TrainingHooks, /, *args: Params.args, **kwargs: Params.kwargs) -> None:
-        """Runs the event; an exception switches the monitor off."""
         try:
             event(self, *args, **kwargs)
         except Exception as error:  # whatever it is: no failure of the monitor may end a training
@@ -61,7 +60,6 @@ def _metered(
     """
 
     def metered(self: TrainingHooks, /, *args: Params.args, **kwargs: Params.kwargs) -> None:
-        """Runs the event and adds its time to the monitor's cost."""
         now_ns = monotonic_ns()
         try:
             event(self, now_ns, *args, **kwargs)
@@ -291,7 +289,6 @@ class TrainingHooks:
             self._say(f"flagscale_perf: summary in {summary}")
 
     def _shed(self) -> None:
-        """The monitor has exceeded its budget and goes on with one part less."""
         overrun, budget, part = self._monitor.overrun, self._monitor.budget, self._monitor.shed()
         if overrun is None or budget is None or part is None:
             return

@@ -45,7 +45,6 @@ class PerfLogger(Recorder):
         """
 
         def task() -> WriterTask:
-            """What the writer needs to know, in JSON types."""
             owner = None if identity is None else content_of(identity)
             return WriterTask.of(config.as_dict(), asdict(facts), config.perf_log_dir, owner)
 

@@ -242,7 +242,6 @@ class StepMeter:
         self._emit_pending(leave=0)
 
     def _close(self, end_ns: int) -> None:
-        """Ends the iteration of the last train step, if that has ended, and emits what is complete."""
         if self._numbers is not None:
             record = self._record(self._numbers, end_ns)
             owed = (record, self._pair, self.timeline, self._taken)
@@ -304,7 +303,6 @@ class StepMeter:
         return record
 
     def _skip_before(self, now_ns: int, iterations: int, consumed: int) -> None:
-        """The host has skipped iterations without a call of their own, as their numbers show."""
         loop_top_ns = self.notes.loop_top_ns
         start_ns = now_ns if loop_top_ns is None else loop_top_ns
         self._close(start_ns)

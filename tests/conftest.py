@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--record",
         action="store_true",
-        help="put the figures of the faults into tests/faults and docs/operations.md",
+        help="put the figures of the faults into tests/faults and docs/generated/faults.md",
     )
 
 

@@ -15,8 +15,7 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch.distributed import all_reduce as bound_at_import
 
-from flagscale_perf.profile.collectives import filled, numbered
-from flagscale_perf.profile.communication import collectives_of
+from flagscale_perf.profile.communication import collectives_of, filled, numbered
 from flagscale_perf.profile.events import Nesting
 from flagscale_perf.profile.flight import flown, groups
 from flagscale_perf.profile.kineto import Session

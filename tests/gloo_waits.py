@@ -19,8 +19,7 @@ import torch
 import torch.distributed as dist
 
 from flagscale_perf.profile.attribution import Attribution
-from flagscale_perf.profile.collectives import numbered
-from flagscale_perf.profile.communication import collectives_of
+from flagscale_perf.profile.communication import collectives_of, numbered
 from flagscale_perf.profile.flight import flown, groups
 from flagscale_perf.profile.kineto import Range, Session
 from flagscale_perf.profile.pieces import Pieces, exposed

@@ -17,7 +17,6 @@ from pathlib import Path
 from flagscale_perf.analysis.run_file import RunFile, sessions_in
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import ProcessRecord
-from flagscale_perf.spine.processes import own_pids
 from flagscale_perf.spine.records import Record, RunEnd
 from flagscale_perf.spine.session import file_names
 
@@ -89,11 +88,11 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def writers_of(directory: Path) -> set[int]:
     """Pids of the processes that have the run file open to write it."""
     files, found = set(map(str, directory.glob("perf_records_*"))), set()
-    for pid in own_pids():
+    for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if b".recording" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                links = {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
-                found |= {pid} if files & links else set()
+            if b".recording" in (process / "cmdline").read_bytes():
+                links = {os.readlink(link) for link in (process / "fd").iterdir()}
+                found |= {int(process.name)} if files & links else set()
     return found
 
 

@@ -31,7 +31,7 @@ class Paragraph:
 
     def word(self, pattern: str) -> str:
         """The only match of a pattern with one group, such as the name of the file to change."""
-        (found,) = set(re.findall(pattern, self.text))
+        (found,) = set(re.findall(pattern, " ".join(self.text.split())))
         return str(found)
 
 

@@ -211,6 +211,11 @@ def write_run(directory: Path, calls: Sequence[Any], facts: RpcFacts = FACTS, **
     return path
 
 
+def columns_of(calls: Sequence[CallRecord]) -> dict[str, Sequence[Any]]:
+    """At least one call as `rpc.analysis.columns` has them."""
+    return dict(zip(CallRecord._fields, zip(*calls, strict=True), strict=True))
+
+
 def write_log(path: Path, calls: Sequence[CallRecord], facts: RpcFacts = FACTS) -> Path:
     """A log of these calls, ours."""
     lines, totals = LogFormat(make_session(facts)), Totals()

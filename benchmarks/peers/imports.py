@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -31,7 +30,7 @@ class StandIn(ModuleType):
     by isinstance.
     """
 
-    __path__: Sequence[str] = []
+    __path__ = []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -75,7 +75,7 @@ def size(text: str) -> int:
 
 
 def _observed(options: argparse.Namespace) -> Observed | None:
-    """Whose calls they are; None where nobody says."""
+    """Whose calls they are; None where the log does not say."""
     if options.log is not None:
         return Observed.of_session(options.log)
     if options.calls is not None:

@@ -85,7 +85,6 @@ class Change:
 
 
 def _ms(seconds: Sequence[float]) -> str:
-    """Their median; - where there is none."""
     return f"{1e3 * median(seconds):.0f}" if seconds else "-"
 
 

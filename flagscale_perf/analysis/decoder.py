@@ -210,7 +210,6 @@ def _struct_of(msgspec: Any, kind: str, record_type: Any) -> Any:
 
 
 def _checked(meta: Any, hint: Any, lowest: int) -> Any:
-    """The hint in msgspec's words."""
     if hint == Wide or hint in (bool, float, type(None), dict[str, Any]):
         return hint
     if hint is int:

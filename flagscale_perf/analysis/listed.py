@@ -126,7 +126,6 @@ def _table(sessions: Sequence[Session]) -> Table | Note:
 
 
 def _note(one: Session) -> Cell:
-    """Directory, subject, figures and first finding of a session, in small print."""
     parts: list[Part] = [f"{one.directory}: " if one.directory else ""]
     if one.report is None:
         return (*parts, f"its file is above {LONG_BYTES >> 20} MiB; --read-all reads it")

@@ -69,7 +69,7 @@ class Counter:
 
 @dataclass(frozen=True)
 class Moment:
-    """Something that happened once."""
+    """Something at one instant: a mark on a track."""
 
     name: str
     at_ns: int

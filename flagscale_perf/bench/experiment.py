@@ -18,9 +18,9 @@ EXPERIMENTS = {
     "parallelism": "flagscale_perf.bench.serving.parallelism",
 }
 HELP = {
-    "bandwidth": "what memory, links and collectives move in a second",
-    "latency": "what a model that serves takes until the first token, and for each further one",
-    "parallelism": "what several devices gain over one in a model that serves, and where the rest goes",
+    "bandwidth": "bandwidth of memory, links and collectives",
+    "latency": "time to first token and per output token",
+    "parallelism": "scaling efficiency, and where the rest of the time goes",
 }
 
 

@@ -9,8 +9,8 @@ from flagscale_perf.spine.errors import PerfError
 HOST = "127.0.0.1"
 
 
-def free_port(wanted: int | None, option: str) -> int:
-    """One that nobody listens at: the wanted one, or any. Raises PerfError, which names the option, for one
+def free_port(wanted: int | None = None, option: str = "") -> int:
+    """A port that is free: the wanted one, or any. Raises PerfError, which names the option, for one
     that cannot be used.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as door:

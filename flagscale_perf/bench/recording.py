@@ -71,7 +71,7 @@ class Book:
     """A run file of experiments; a context manager that ends the file."""
 
     def __init__(self, file: RecordsSink, path: Path, task: WriterTask) -> None:
-        """Use `begin` instead."""
+        """Takes a file that has been begun; `begin` makes one."""
         self._file, self._task = file, task
         self._is_refused = self._is_over = False
         self.path = path

@@ -17,17 +17,15 @@ PROG = "flagscale-perf"
 
 # Name and one line of help; the class `<Name>Command` is in `cli/<name>.py`.
 COMMANDS = {
-    "report": "summarise a finished or running session, a training or calls, from its directory",
+    "report": "summarise a finished or running session of any instrument, from its directory",
     "watch": "show a running session live in the terminal; also a finished or killed one",
     "serve": "show a run's report in a browser on this machine, and what comes while the run goes on",
     "runs": "list the runs below a directory: model, speed, goodput, findings; overlay trainings on a page",
-    "capture": "let a live run keep the raw marks of all ranks for some steps",
+    "capture": "have a live training record the raw timings of all ranks for the next steps",
     "trace-export": (
         "write a run as a trace for Perfetto: iterations, phases, ranks and counters on one timeline"
     ),
-    "compare": (
-        "say whether one run is slower than another, in which phase, and whether that is more than noise"
-    ),
+    "compare": "compare two runs: is one slower, in which phase, and by more than noise explains",
     "flops": "count a model's FLOPs, component by component",
     "peak": "show or measure a device's peak FLOP/s, the denominator of MFU",
     "enable": "let the training scripts of this Python environment understand --enable-perf-monitor",

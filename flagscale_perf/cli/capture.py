@@ -51,7 +51,7 @@ class CaptureCommand(Command):
             raise PerfError(f"no training writes {str(run.path)!r} now; give the directory of a live one")
         if not run.header.config.get("perf_breakdown"):
             raise PerfError(
-                f"the run of {str(run.path)!r} takes no marks: it was started without "
+                f"the run of {str(run.path)!r} cannot capture: it was started without "
                 "--perf-breakdown; start it with that"
             )
         with contextlib.closing(Follower(run.path)) as follower:
@@ -87,7 +87,6 @@ def _ask(run: RunFile, steps: int, follower: Follower) -> CaptureRecord:
         with contextlib.suppress(OSError):
             request.unlink()
     raise PerfError(
-        f"the run of {str(run.path)!r} has not answered within {WAIT_S:g} s: it does no steps now, or "
-        "it still captures"
-        " others; try again"
+        f"the run of {str(run.path)!r} has not answered within {WAIT_S:g} s: it is not training now, "
+        "or still captures other steps; try again"
     )

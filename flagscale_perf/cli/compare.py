@@ -76,8 +76,8 @@ class CompareCommand(Command):
             choices=tuple(STATISTICS),
             default=MEDIAN,
             help=(
-                "of an iteration's times: median, what a usual one takes (default), or mean, in which slow "
-                "ones count as they do in tokens/s"
+                "statistic to compare: median (default), or mean, in which slow iterations count as they do "
+                "in tokens/s"
             ),
         )
         add(

@@ -96,7 +96,6 @@ def _print_queue() -> bool:
 
 
 def _print_profiling() -> None:
-    """What profiling finds; nothing where it is not installed."""
     try:
         profiling = importlib.import_module(PROFILING)
     except ModuleNotFoundError as error:

@@ -193,7 +193,6 @@ def _yaml(text: str) -> Any:
 
 
 def _composed(path: Path) -> Mapping[str, Any]:
-    """The file with those that its Hydra defaults list names."""
     try:
         from hydra import compose, initialize_config_dir
         from hydra.errors import HydraException
@@ -209,7 +208,7 @@ def _composed(path: Path) -> Mapping[str, Any]:
         reason = " ".join(str(error).partition("Config search path")[0].split()).rstrip(".")
         raise PerfError(f"--args {path}: Hydra cannot put it together: {reason}; mend its defaults") from None
     except RecursionError:
-        raise PerfError(f"--args {path}: its defaults lead back to it; take one of them out") from None
+        raise PerfError(f"--args {path}: its defaults are circular; take one of them out") from None
     assert isinstance(content, dict)
     return {str(name): value for name, value in content.items()}
 

@@ -45,7 +45,7 @@ def add_output(parser: _ActionsContainer, formats: Sequence[str], about: str) ->
 
 def format_of(args: Namespace, formats: Sequence[str], name: str = "report") -> str:
     """The format asked for, one of these. Raises PerfError for a file that is named like another one, for a
-    place where no file can be, and for what is nothing for a terminal; `name` is of a file to propose.
+    place where no file can be, and for what a terminal cannot show; `name` is of a file to propose.
     """
     path: Path | None = None if args.output == STDOUT else args.output
     chosen: str = args.format or _named_by(path, formats) or formats[0]
@@ -55,12 +55,13 @@ def format_of(args: Namespace, formats: Sequence[str], name: str = "report") -> 
             check_place(path)
     elif chosen in NOT_FOR_TERMINALS and args.output is None and sys.stdout.isatty():
         what, suffix = NOT_FOR_TERMINALS[chosen], SUFFIXES[chosen][0]
-        raise PerfError(f"--format {chosen} makes {what}, nothing for a terminal; add -o {name}{suffix}")
+        raise PerfError(
+            f"--format {chosen} makes {what}, which a terminal cannot show; add -o {name}{suffix}"
+        )
     return chosen
 
 
 def _check_name(path: Path, chosen: str, formats: Sequence[str]) -> None:
-    """Raises PerfError for a name with the ending of a format that is not chosen, or of none of them."""
     known = SUFFIXES.get(chosen)
     if known is None or not path.suffix or path.suffix.lower() in known:
         return

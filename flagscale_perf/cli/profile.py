@@ -17,7 +17,7 @@ from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Boxes, HeatMap, Report, Series, Waterfall
 from flagscale_perf.analysis.run_file import RUN_FILES, RunFile, check_instrument, find_run_file
-from flagscale_perf.cli.base import Command, whole_number
+from flagscale_perf.cli.base import COMMAND, Command, whole_number
 from flagscale_perf.cli.output import page_of, pictures_of, put_next, write_all
 from flagscale_perf.profile.prediction import DTYPES, Setup, card_of
 from flagscale_perf.spine.errors import PerfError
@@ -35,9 +35,7 @@ class ProfileCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """The actions and their options."""
-        actions = parser.add_subparsers(
-            dest="action", required=True, metavar="report | run | predict", help="what to do"
-        )
+        actions = parser.add_subparsers(dest="action", required=True, metavar=COMMAND, help="what to do")
         report = actions.add_parser("report", help="write the JSON, CSV, PNG, HTML and README of a profile")
         report.add_argument("run", type=Path, metavar="DIR", help="where the run file is")
         _add_files(report)

@@ -38,7 +38,7 @@ class ReportCommand(Command):
         which.add_argument(
             "--all-sessions",
             action="store_true",
-            help="of trainings: where the time of all sessions of the directory together went",
+            help="training only: where the time of all sessions in the directory went",
         )
         add_session(which)
         add(
@@ -55,7 +55,7 @@ class ReportCommand(Command):
         add(
             "--sample",
             metavar="PARTITION:INDEX|KEY",
-            help="of traced queues: who created this sample, who wrote its fields, and who got them",
+            help="queue traces only: who created this sample, who wrote its fields, and who got them",
         )
         add_output(
             parser, FORMATS, "text (default), markdown, html, json, csv (a row an interval, or a call) or png"

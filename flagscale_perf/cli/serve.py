@@ -128,7 +128,6 @@ class _Source:
 
 @contextlib.contextmanager
 def _listening(args: Namespace) -> Iterator[socket.socket]:
-    """The socket, closed and, of a path, removed afterwards."""
     if args.unix_socket is None:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

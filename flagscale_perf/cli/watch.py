@@ -64,8 +64,6 @@ class WatchCommand(Command):
 
 
 class _View:
-    """The session shown now, and remarks about its file."""
-
     def __init__(self, path: Path, session_id: str | None, may_wait: bool) -> None:
         """Raises PerfError where there is no run, unless it may be waited for and none has begun yet."""
         self.run: Live | None = None

@@ -22,7 +22,7 @@ class Sampler:
     """Reads one device until the process ends. For the writer process, never for the training's."""
 
     def __init__(self, device_uuid: str, period_s: float = PERIOD_S) -> None:
-        """`device_uuid`: as in `RunFacts`."""
+        """`device_uuid`: as in `RunFacts`; `period_s`: seconds between two readings."""
         self._device_uuid = device_uuid
         self._period_s = period_s
         self._readings: deque[HardwareRecord] = deque(maxlen=MAX_WAITING)
@@ -43,8 +43,6 @@ class Sampler:
     def take(self, patience_s: float = PATIENCE_S) -> tuple[list[HardwareRecord], list[str]]:
         """The readings since the last call, and new messages; each problem is reported once, including a
         driver that has not answered for `patience_s` seconds.
-
-        A driver that has not answered for `patience_s` seconds is one.
         """
         since_ns = self._busy_since_ns
         if since_ns is not None and not self._has_hung and monotonic_ns() - since_ns >= patience_s * NS_PER_S:
@@ -67,9 +65,7 @@ class Sampler:
                     self._notes.append(f"no hardware counters: {reader.name} does not answer for this device")
                 self._busy_since_ns = None
                 self._ending.wait(self._period_s)
-        except (
-            Exception
-        ) as error:  # the driver's library may raise anything; the recording goes on without counters
+        except Exception as error:  # the driver's library may raise anything; the recording goes on
             self._notes.append(f"no hardware counters: {type(error).__name__}: {error}")
         finally:
             self._busy_since_ns = None

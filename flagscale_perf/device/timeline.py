@@ -57,7 +57,7 @@ class HostTimeline:
         self.mark: Callable[[int], None] = self._marks.add
 
     def begin(self, now_ns: int) -> None:
-        """Begins a step."""
+        """Begins a step; marks since the last one are dropped."""
         self._marks.clear()
 
     def end(self, now_ns: int) -> tuple[int, ...] | None:

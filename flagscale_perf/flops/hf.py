@@ -11,16 +11,8 @@ from flagscale_perf.spine.errors import PerfError
 
 # Training arguments that a config.json may hold in addition to what transformers reads.
 OF_TRAINING = (
-    "decoder_seq_length",
-    "image_grids",
-    "frozen",
-    "freeze_ViT",
-    "freeze_LM",
-    "recompute_granularity",
-    "recompute_method",
-    "recompute_num_layers",
-    "recompute_modules",
-    "micro_batch_size",
+    *("decoder_seq_length", "image_grids", "frozen", "freeze_ViT", "freeze_LM", "recompute_granularity"),
+    *("recompute_method", "recompute_num_layers", "recompute_modules", "micro_batch_size"),
 )
 
 # argument -> keys that may hold it, the first one present wins

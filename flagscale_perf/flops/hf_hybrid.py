@@ -49,7 +49,6 @@ def _nemotron_h(config: Config) -> dict[str, Any]:
 
 
 def _letters(config: Config, name: str) -> str:
-    """The pattern in Megatron's letters. Raises PerfError."""
     kinds = config.get(name)
     if not isinstance(kinds, list) or not kinds:
         raise PerfError(f"config.json: {name} is {kinds!r}; write a list of the layers' kinds")

@@ -216,7 +216,6 @@ def _section(config: Mapping[str, Any], name: str, defaults: Mapping[str, Any]) 
 
 
 def _text(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The text model's own config, in a section of its own or at the top level."""
     inner = config.get("text_config")
     beside = {} if isinstance(inner, Mapping) else {key: config[key] for key in config if key != "model_type"}
     text = {**defaults, **beside, **(inner if isinstance(inner, Mapping) else {})}

@@ -127,7 +127,7 @@ class MemoryNeed:
 
     @property
     def rank_bytes(self) -> int:
-        """Bytes of one rank."""
+        """All that one rank needs, its process included."""
         return self.state_bytes + self.activation_bytes + self.exchange_bytes + self.process_bytes
 
     @property
@@ -204,7 +204,6 @@ def _activations(shape: Shape, layout: Layout) -> int:
 
 
 def _layer_bytes(shape: Shape, layout: Layout, layer: int) -> float:
-    """Bytes that one layer keeps per token."""
     width, divided = layout.weight_bytes, layout.tensor
     queries, keys = shape.heads * shape.head_dim, shape.kv_groups * shape.head_dim
     if shape.latent is not None:

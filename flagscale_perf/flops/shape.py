@@ -13,28 +13,12 @@ from flagscale_perf.flops.towers import BertHeads, Encoder, Vision
 from flagscale_perf.spine.errors import PerfError
 
 RECOMPUTE_MODULES = (
-    "core_attn",
-    "moe_act",
-    "layernorm",
-    "mla_up_proj",
-    "mlp",
-    "moe",
-    "shared_experts",
-    "gdn_norm_out",
-    "gdp_in_proj",
-    "gdp_qkv",
+    *("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts", "gdn_norm_out"),
+    *("gdp_in_proj", "gdp_qkv"),
 )
 LORA_TARGETS = (
-    "linear_qkv",
-    "linear_proj",
-    "linear_fc1",
-    "linear_fc2",
-    "linear_q_proj",
-    "linear_q_down_proj",
-    "linear_q_up_proj",
-    "linear_kv_proj",
-    "linear_kv_down_proj",
-    "linear_kv_up_proj",
+    *("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", "linear_q_proj", "linear_q_down_proj"),
+    *("linear_q_up_proj", "linear_kv_proj", "linear_kv_down_proj", "linear_kv_up_proj"),
 )
 
 # Names in `Shape.frozen` of what "language_model" is not.

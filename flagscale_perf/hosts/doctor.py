@@ -188,7 +188,6 @@ def _global_names(source: Path) -> set[str]:
 
 
 def _assigned(source: Path) -> dict[str, object]:
-    """Top-level `NAME = constant` of a module."""
     tree = ast.parse(source.read_text(encoding="utf-8"))
     return {
         target.id: node.value.value

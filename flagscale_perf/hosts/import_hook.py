@@ -95,7 +95,6 @@ class _AfterLoader(importlib.abc.Loader):
         self._hook = hook
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        """Leaves it to the module's own loader."""
         module: ModuleType | None = self._inner.create_module(spec)
         return module
 

@@ -80,8 +80,7 @@ class Installation:
         if self._asked and self._rank == "0" and not self.hooks.entered and not has_own_loop and not is_child:
             _print_safely(
                 "nothing was recorded: the script ended without entering a training loop that the monitor"
-                " knows"
-                " (flagscale-perf doctor lists them)",
+                " knows (flagscale-perf doctor lists them)",
                 sys.stderr,
             )
 
@@ -175,9 +174,8 @@ class Installation:
 
 
 def _print_safely(text: str, stream: TextIO) -> None:
-    with contextlib.suppress(
-        OSError, ValueError
-    ):  # a closed stream, or what it cannot encode, must not end the host
+    # A closed stream, or what it cannot encode, must not end the host.
+    with contextlib.suppress(OSError, ValueError):
         print(f"flagscale_perf: {text}", file=stream, flush=True)
 
 

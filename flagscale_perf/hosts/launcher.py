@@ -15,6 +15,9 @@ USAGE = "usage: python -m flagscale_perf.launch SCRIPT ARGS..."
 
 def main(argv: Sequence[str]) -> int:
     """Runs the script `argv[0]` as `python SCRIPT` would, with hooks. Returns 2 for a wrong command line."""
+    if argv and argv[0] in ("-h", "--help"):
+        print(f"{USAGE}\nRuns an unmodified training script with the monitor's hooks; ARGS go to the script.")
+        return 0
     try:
         run(argv)
     except PerfError as error:

@@ -84,12 +84,11 @@ def _marking(host_class: type, hooks: TrainingHooks) -> type:
             pass
         return answers.add(name, log_level, host_call(self, name, log_level))
 
-    answer: Any = call if hot.extension is None else hot.extension.Lookup(known, call)
     # No slots, so that the host's objects can change to this class.
     return type(
         host_class.__name__,
         (host_class,),
-        {"__call__": answer, "__reduce__": _as_of(host_class), "__slots__": ()},
+        {"__call__": call, "__reduce__": _as_of(host_class), "__slots__": ()},
     )
 
 

@@ -110,7 +110,6 @@ class Machine:
             path = os.path.dirname(path)
 
     def _field(self, path: str, name: str) -> int | None:
-        """The number behind a name at the beginning of a line."""
         for line in _lines(path):
             words = line.split()
             if len(words) >= 2 and words[0] == name and words[1].isdecimal():

@@ -61,7 +61,7 @@ def above_zero(most: float, example: str, unit: str = "") -> Callable[[str], flo
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """One of these words."""
+    """A parser that takes one of these words."""
 
     def parse(text: str) -> str:
         if str(text) not in words:

@@ -91,6 +91,14 @@ class Calls:
     def __len__(self) -> int:
         return len(self.columns["step"])
 
+    def distinct(self, *columns: str) -> tuple[list[tuple[int, ...]], Ints]:
+        """Each different row of these columns once, and for each run the index of its row."""
+        values = tuple(self.columns[name].astype(np.int64) for name in columns)
+        sizes = tuple(int(each.max(initial=0)) + 1 for each in values)
+        found, place = np.unique(np.ravel_multi_index(values, sizes), return_inverse=True)
+        rows = zip(*(each.tolist() for each in np.unravel_index(found, sizes)), strict=True)
+        return list(rows), place
+
 
 @dataclass
 class CallFiles:

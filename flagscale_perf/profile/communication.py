@@ -6,17 +6,100 @@ collective calls c10d's), and what a library's thread or the device then execute
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from flagscale_perf.profile.collectives import Collective
 from flagscale_perf.profile.events import Events, Nesting
 from flagscale_perf.profile.flight import Flown, Groups, bytes_of
-from flagscale_perf.profile.groups import Group
-from flagscale_perf.profile.operations import POINT_TO_POINT, Named, Role, buffer_bytes, named, operation_of
+from flagscale_perf.profile.operations import (
+    POINT_TO_POINT,
+    Group,
+    Named,
+    Role,
+    buffer_bytes,
+    named,
+    operation_of,
+)
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One operation of this rank: the fields of a `CollectiveRecord` known so far.
+
+    Attributes:
+        event: index of the call's event, whose module and phase are those of the operation; -1: a kernel that
+            no event on the host is known to have launched.
+        executed: index of the event in which the host executes it, the call's own where there is no other;
+            -1: a device does.
+        op, call: names of what was executed and of what was called.
+        start_ns, total_ns: of what was executed; of the call where that has no event of its own, and from the
+            call on for point-to-point.
+        group: text of a `Group`; "" where it is not known.
+    """
+
+    event: int
+    op: str
+    call: str
+    start_ns: int
+    total_ns: int
+    group: str = ""
+    group_size: int | None = None
+    sequence: int | None = None
+    ordinal: int = 0
+    peer: int | None = None
+    is_send: int | None = None
+    size_bytes: int | None = None
+    exposed_ns: int | None = None
+    executed: int = field(default=-1, compare=False)
+
+    @property
+    def operation(self) -> str:
+        """The operation executed, or the one called if the execution's name does not tell."""
+        return operation_of(self.op) or operation_of(self.call)
+
+
+def numbered(window: Iterable[Collective]) -> list[Collective]:
+    """A window's collectives of all steps in order, each with its ordinal."""
+    seen: Counter[tuple[str, str, int | None]] = Counter()
+    found = []
+    for each in window:
+        key = each.group, each.op, each.peer
+        found.append(replace(each, ordinal=seen[key]))
+        seen[key] += 1
+    return found
+
+
+def filled(step: Sequence[Collective], shaped: Sequence[Collective]) -> list[Collective]:
+    """A step's collectives with bytes and peers from the step with shapes, where they are otherwise unknown:
+    the n-th run of a call there is the n-th here. If the two steps do not make the same calls, nothing is
+    taken over.
+    """
+
+    def keys(collectives: Sequence[Collective]) -> list[tuple[str, str, int]]:
+        seen: Counter[tuple[str, str]] = Counter()
+        found = []
+        for each in collectives:
+            key = each.call, each.operation
+            found.append((*key, seen[key]))
+            seen[key] += 1
+        return found
+
+    here, there = keys(step), dict(zip(keys(shaped), shaped, strict=True))
+    if set(here) != set(there):
+        return list(step)
+    return [
+        replace(
+            each,
+            size_bytes=there[key].size_bytes if each.size_bytes is None else each.size_bytes,
+            peer=there[key].peer if each.peer is None else each.peer,
+        )
+        for key, each in zip(here, step, strict=True)
+    ]
+
 
 _SLACK_NS = 20_000  # between the clocks of the flight recorder and of the profiler
 _PIPELINE = "PIPELINE_MODEL_PARALLEL_GROUP"
@@ -50,8 +133,6 @@ def collectives_of(
 
 
 class _Step:
-    """Joins a step's events into collectives."""
-
     def __init__(self, events: Events, nesting: Nesting, groups: Groups) -> None:
         self._events, self._nesting, self._groups = events, nesting, groups
         self._end_ns = events.end_ns
@@ -88,7 +169,6 @@ class _Step:
         return [(event, self._said[int(self._events.name[event])].operation) for event in marked]
 
     def _calls(self) -> list[_Call]:
-        """The calls that contain no other call, each with the outermost call around it."""
         calls = dict(self._of_role(Role.CALL))
         outer: dict[int, int] = {}
         around: set[int] = set()
@@ -121,7 +201,6 @@ class _Step:
         return above >= 0
 
     def _flown_by_call(self, calls: Sequence[_Call], recorded: Sequence[Flown]) -> dict[int, Flown]:
-        """What the flight recorder noted during each call."""
         waiting = [call for call in calls if call.operation not in POINT_TO_POINT]
         if not waiting:
             return {}
@@ -209,7 +288,6 @@ class _Step:
         return name, int(ran.start_ns[index].min()), int((ran.start_ns + ran.duration_ns)[index].max())
 
     def _with_parameters(self, made: Collective, call: _Call) -> Collective:
-        """Adds what NCCL's event within the call says."""
         for event, said in self._events.metadata.items():
             start_ns = self._start(event)
             if self._start(call.event) <= start_ns <= int(self._end_ns[call.event]):
@@ -283,7 +361,6 @@ def _alike(operation: str) -> frozenset[str]:
 
 
 def _tensors(shapes: Sequence[Any], types: Sequence[str]) -> tuple[list[Sequence[int]], list[str]]:
-    """Sizes and types of all tensors among an event's inputs, including those in lists."""
     sizes: list[Sequence[int]] = []
     kinds: list[str] = []
     for shape, kind in zip(shapes, types, strict=False):

@@ -87,8 +87,6 @@ def layered(events: Events, attention: Sequence[str], is_collective: Callable[[s
 
 
 class _Forward:
-    """One forward pass of the model."""
-
     def __init__(self, events: Events, attention: Ints, is_collective: Callable[[str], bool]) -> None:
         self._events, self._attention = events, attention
         self._thread = int(events.thread[attention[0]])
@@ -122,7 +120,6 @@ class _Forward:
         return int(self._end_ns[self._attention[place]])
 
     def _bounds(self) -> list[int]:
-        """Where each layer begins, and where the last one ends."""
         graph = self._graph()
         if graph is not None:
             begin, end = int(self._events.start_ns[graph]), int(self._end_ns[graph])
@@ -230,7 +227,6 @@ class _Merged:
 
     @classmethod
     def of(cls, events: Events, ranges: Sequence[_Range]) -> _Merged:
-        """Sorts by start, then by length, then ranges before events."""
         start_ns = np.concatenate([[made.start_ns for made in ranges], events.start_ns])
         lengths = np.concatenate([[made.end_ns - made.start_ns for made in ranges], events.duration_ns])
         order = np.lexsort((np.arange(len(start_ns)), -lengths, start_ns))
@@ -239,20 +235,16 @@ class _Merged:
         return cls(len(ranges), order, place[len(ranges) :])
 
     def column(self, values: np.ndarray, of_ranges: Sequence[int]) -> np.ndarray:
-        """The events' values followed by those of the ranges, in the merged order."""
         joined: np.ndarray = np.concatenate([np.asarray(of_ranges, values.dtype), values])[self.order]
         return joined
 
     def kernels(self, kernels: Kernels) -> Kernels:
-        """The same kernels, pointing to the events' new indexes."""
         known = kernels.event >= 0
         event = kernels.event.copy()
         event[known] = self.moved[event[known]]
         return replace(kernels, event=event)
 
     def inputs(self, inputs: Inputs) -> Inputs:
-        """The events' inputs; a range has none."""
-
         def column(values: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
             return [() if at < self.count else values[at - self.count] for at in self.order.tolist()]
 

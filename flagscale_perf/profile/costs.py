@@ -26,67 +26,31 @@ from flagscale_perf.profile.rows import Key, operators_of
 FREE = frozenset(
     f"aten::{name}"
     for name in (
-        "view",
-        "reshape",
-        "_unsafe_view",
-        "as_strided",
-        "t",
-        "transpose",
-        "permute",
-        "expand",
-        "expand_as",
-        "unsqueeze",
-        "squeeze",
-        "slice",
-        "select",
-        "narrow",
-        "split",
-        "split_with_sizes",
-        "chunk",
-        "unbind",
-        "detach",
-        "detach_",
-        "alias",
-        "empty",
-        "empty_like",
-        "empty_strided",
-        "new_empty",
-        "new_empty_strided",
-        "resize_",
-        "resolve_conj",
-        "resolve_neg",
-        "lift_fresh",
-        "view_as",
-        "flatten",
-        "unflatten",
-        "_reshape_alias",
-        "set_",
-        "is_nonzero",
-        "item",
-        "contiguous",
+        *("view", "reshape", "_unsafe_view", "as_strided", "t", "transpose", "permute", "expand"),
+        *("expand_as", "unsqueeze", "squeeze", "slice", "select", "narrow", "split"),
+        *("split_with_sizes", "chunk", "unbind", "detach", "detach_", "alias", "empty", "empty_like"),
+        *("empty_strided", "new_empty", "new_empty_strided", "resize_", "resolve_conj"),
+        *("resolve_neg", "lift_fresh", "view_as", "flatten", "unflatten", "_reshape_alias", "set_"),
+        *("is_nonzero", "item", "contiguous"),
     )
 )
 # What these call is their implementation and is not counted as an operator of its own.
 _WHOLE = frozenset(
     f"aten::{name}"
     for name in (
-        "sum",
-        "mean",
-        "native_layer_norm",
-        "native_layer_norm_backward",
-        "_softmax",
-        "_log_softmax",
-        "embedding_dense_backward",
-        "cat",
-        "index_select",
-        "nll_loss_forward",
-        "nll_loss_backward",
+        *("sum", "mean", "native_layer_norm", "native_layer_norm_backward", "_softmax"),
+        *("_log_softmax", "embedding_dense_backward", "cat", "index_select", "nll_loss_forward"),
+        *("nll_loss_backward"),
     )
 )
 _WRITES_ONLY = frozenset({"aten::copy_", "aten::fill_", "aten::zero_"})
-_CPU_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 _NO_TENSOR = frozenset({"", "Scalar", "ScalarList", "TensorList"})
 _Formula = Callable[..., int]
+# Missing in torch's own table.
+_CPU_ATTENTION: dict[str, _Formula] = {
+    "_scaled_dot_product_flash_attention_for_cpu": flop_counter.sdpa_flop,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": flop_counter.sdpa_backward_flop,
+}
 
 
 @dataclass
@@ -169,18 +133,11 @@ def formula_of(name: str) -> _Formula | None:
     if name in FORMULAS:
         return FORMULAS[name].flops
     space, _, op = name.partition("::")
-    if op == _CPU_ATTENTION:
-        return _typed(flop_counter.sdpa_flop)
-    if op == _CPU_ATTENTION + "_backward":
-        return _typed(flop_counter.sdpa_backward_flop)
+    if op in _CPU_ATTENTION:
+        return _CPU_ATTENTION[op]
     packet = getattr(getattr(torch.ops, space, None), op, None) if op.isidentifier() else None
-    return None if packet is None else _typed(flop_counter.flop_registry.get(packet))
-
-
-def _typed(formula: Any) -> _Formula | None:
-    """Torch does not annotate its formulas."""
-    typed: _Formula | None = formula
-    return typed
+    found: _Formula | None = None if packet is None else flop_counter.flop_registry.get(packet)
+    return found
 
 
 def _flops(formula: _Formula, shapes: Sequence[Any], dtypes: Sequence[str], values: Sequence[Any]) -> int:
@@ -205,7 +162,7 @@ def _moved(name: str, shapes: Sequence[Any], dtypes: Sequence[str], made: int) -
     for shape, dtype in zip(shapes, dtypes, strict=True):
         if dtype in _NO_TENSOR:
             if dtype == "TensorList":
-                return -1  # nobody says of which types
+                return -1  # their types are not recorded
             continue
         size = bytes_of([shape], [dtype])
         if size is None:
@@ -236,17 +193,13 @@ class Formula(NamedTuple):
     is_of_a_pair: bool = False
 
 
-def _onednn_mm(made: Shape, given: Shape, *_: Any) -> int:
-    """The weight is behind an opaque number; the result is an argument."""
+def _product(made: Shape, given: Shape, *_: Any) -> int:
+    """The weight is behind an opaque number, or packed; the result is an argument."""
     return 2 * prod(made) * given[-1]
 
 
 def _onednn_weight(made: Shape, given: Shape, *_: Any) -> int:
     return made[-1] * given[-1]
-
-
-def _packed_linear(made: Shape, given: Shape, *_: Any) -> int:
-    return 2 * prod(made) * given[-1]
 
 
 def _attention(query: Shape, _key: Shape, _value: Shape, made: Shape, *_: Any) -> int:
@@ -256,6 +209,6 @@ def _attention(query: Shape, _key: Shape, _value: Shape, made: Shape, *_: Any) -
 
 FORMULAS: dict[str, Formula] = {
     "vllm::unified_attention_with_output": Formula(_attention, is_of_a_pair=True),
-    "_C::onednn_mm": Formula(_onednn_mm, _onednn_weight),
-    "_C::weight_packed_linear": Formula(_packed_linear),
+    "_C::onednn_mm": Formula(_product, _onednn_weight),
+    "_C::weight_packed_linear": Formula(_product),
 }

@@ -26,7 +26,7 @@ class Kernels:
     Attributes:
         names: distinct names; `name` has indexes into them.
         start_ns: on the monotonic clock.
-        event: index of the event that launched it; -1 where nobody knows.
+        event: index of the event that launched it; -1 where that is not known.
         stream: of the device.
     """
 

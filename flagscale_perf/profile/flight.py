@@ -11,8 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from flagscale_perf.profile.groups import Group
-from flagscale_perf.profile.operations import buffer_bytes, operation_of
+from flagscale_perf.profile.operations import Group, buffer_bytes, operation_of
 from flagscale_perf.spine.clock import Anchor
 
 # Bytes of an element, by what the flight recorder and the profiler call its type.
@@ -34,7 +33,7 @@ class Flown(NamedTuple):
         asked_ns: monotonic mark of when it was asked for.
         op: name of what is executed, such as "gloo:all_reduce".
         group: text of its `Group`.
-        size: ranks in the group; None where nobody says.
+        size: ranks in the group; None where that is not known.
         sequence: number in the group, the same on all its ranks.
         size_bytes: as nccl-tests counts them; None where a type is not known.
     """

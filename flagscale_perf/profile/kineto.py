@@ -132,8 +132,6 @@ def _experimental(device: bool) -> dict[str, Any]:
 
 
 class _Reader:
-    """Turns Kineto's raw events into columns."""
-
     def __init__(self, raw: list[Any], offset: int, device: bool, shapes: bool, memory: bool) -> None:
         self._offset = offset
         self._device, self._shapes, self._memory = device, shapes, memory
@@ -197,7 +195,7 @@ class _Reader:
             name=name,
             start_ns=_column(kernels, "start_ns") - self._offset,
             duration_ns=_column(kernels, "duration_ns"),
-            event=_ints([launched_by.get(launch, NOTHING) for launch in launches]),
+            event=np.array([launched_by.get(launch, NOTHING) for launch in launches], np.int64),
             stream=_column(kernels, "device_resource_id"),
         )
 
@@ -241,13 +239,7 @@ def _inputs(raw: list[Any]) -> Inputs:
     )
 
 
-def _ints(values: list[Any]) -> Ints:
-    return np.array(values, np.int64)
-
-
 class _Numbers(dict[str, int]):
-    """A number for each text, in the order of their first use."""
-
     def __missing__(self, text: str) -> int:
         number = self[text] = len(self)
         return number

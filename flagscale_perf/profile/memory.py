@@ -17,11 +17,11 @@ class MemoryKey(NamedTuple):
     """A module, or an operator that it calls directly: `op` is "" for the module as a whole.
 
     Attributes:
-        part: label of a `Part`.
+        phase: label of a `Part`.
         module: path of it, "" outside of any.
     """
 
-    part: str
+    phase: str
     module: str
     op: str
 
@@ -38,7 +38,7 @@ class Memory:
     peak_bytes: int = 0
 
     def add(self, other: Memory) -> None:
-        """Adds another run."""
+        """Adds another run of the same module or operator."""
         self.allocations += other.allocations
         self.allocated_bytes += other.allocated_bytes
         self.retained_bytes += other.retained_bytes

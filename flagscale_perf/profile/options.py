@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.options.table import to_environment
 from flagscale_perf.options.values import Steps, parse_ranks
+from flagscale_perf.spine.errors import PerfError
 
 __all__ = ["ProfileOptions", "Steps", "options_of", "parse_ranks"]
 
 DEFAULT_DIRECTORY = "logs/profile"
 PREFIX = "FLAGSCALE_PERF_PROFILE"
+# rows of `PerfConfig`, whose names begin with perf_profile_ there
+_ROWS = ("steps", "ranks", "clean", "shapes", "memory")
 MAX_EVENTS = 2_000_000  # of one window
 
 
@@ -25,7 +29,7 @@ class ProfileOptions:
     Attributes:
         steps: of these; None: nothing.
         directory: of the run file, absolute.
-        job: what the ranks of one job have in common; "" where nobody has said it: then it is the directory.
+        job: what the ranks of one job have in common; where it is "", it is the directory.
         ranks: which ones, as `0,2-3`; "" for all.
         clean: clean steps beside each profiled one, to see what profiling costs.
         shapes: one more step with shapes, for FLOPs and bytes.
@@ -55,13 +59,7 @@ class ProfileOptions:
     @property
     def variables(self) -> dict[str, str]:
         """Environment variables that give another process the same options."""
-        config = PerfConfig(
-            perf_profile_steps=None if self.steps is None else str(self.steps),
-            perf_profile_ranks=self.ranks or None,
-            perf_profile_clean=self.clean,
-            perf_profile_shapes=self.shapes,
-            perf_profile_memory=self.memory,
-        )
+        config = PerfConfig(**{f"perf_profile_{name}": getattr(self, name) for name in _ROWS})
         own = {f"{PREFIX}_DIR": str(self.directory), f"{PREFIX}_JOB": self.job}
         return own | {name: text for name, text in to_environment(config).items() if name.startswith(PREFIX)}
 
@@ -75,12 +73,69 @@ class ProfileOptions:
 
 def options_of(config: PerfConfig, job: str = "") -> ProfileOptions:
     """The profile options among the monitor's, with the run file beside its own. `job`: as the attribute."""
-    return ProfileOptions(
-        steps=None if config.perf_profile_steps is None else Steps.parse(config.perf_profile_steps),
-        directory=Path(config.perf_log_dir).absolute(),
-        job=job,
-        ranks=config.perf_profile_ranks or "",
-        clean=config.perf_profile_clean,
-        shapes=config.perf_profile_shapes,
-        memory=config.perf_profile_memory,
-    )
+    given = {name: getattr(config, f"perf_profile_{name}") for name in _ROWS}
+    given["steps"] = None if given["steps"] is None else Steps.parse(given["steps"])
+    given["ranks"] = given["ranks"] or ""
+    return ProfileOptions(directory=Path(config.perf_log_dir).absolute(), job=job, **given)
+
+
+class Kind(Enum):
+    """What is done with a step."""
+
+    IGNORED = 0
+    CLEAN = 1  # only its time is taken
+    PROFILED = 2
+    DETAILED = 3  # with shapes and memory, for which its time does not count
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A window: each profiled step with its clean ones after it, and a last one with shapes and memory.
+
+    Attributes:
+        steps: the first one of a window, how many are profiled, and when the next window begins.
+        clean: behind each profiled step.
+        has_detail: whether there is a last one with shapes and memory.
+    """
+
+    steps: Steps
+    clean: int
+    has_detail: bool
+
+    @classmethod
+    def of(cls, options: ProfileOptions) -> Schedule | None:
+        """None if nothing is profiled. Raises PerfError if one window would run into the next."""
+        if options.steps is None:
+            return None
+        schedule = cls(options.steps, options.clean, options.shapes or options.memory)
+        every = options.steps.every
+        if every is not None and every < schedule.length:
+            raise PerfError(
+                f"steps {options.steps}: with {options.clean} clean steps beside each profiled one"
+                f"{' and one with shapes and memory' if schedule.has_detail else ''} a window is"
+                f" {schedule.length} steps long; write /{schedule.length} or more, or fewer clean steps"
+            )
+        return schedule
+
+    @property
+    def profiled(self) -> int:
+        """Number of profiled steps in a window."""
+        return self.steps.last - self.steps.first + 1
+
+    @property
+    def length(self) -> int:
+        """Steps from a window's first to its last."""
+        return self.profiled * (1 + self.clean) + int(self.has_detail)
+
+    def position(self, iteration: int) -> int | None:
+        """The step's index in its window, from 0, or past its end; None before the first window."""
+        since = iteration - self.steps.first
+        if since < 0:
+            return None
+        return since if self.steps.every is None else since % self.steps.every
+
+    def kind(self, position: int) -> Kind:
+        """What is done with the step at this position of a window."""
+        if position < self.profiled * (1 + self.clean):
+            return Kind.CLEAN if position % (1 + self.clean) else Kind.PROFILED
+        return Kind.DETAILED if self.has_detail and position == self.length - 1 else Kind.IGNORED

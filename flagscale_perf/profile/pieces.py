@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flagscale_perf.profile.attribution import Attribution
-from flagscale_perf.profile.collectives import Collective
+from flagscale_perf.profile.communication import Collective
 from flagscale_perf.profile.events import NOTHING, Bools, Events, Ints, Kernels
 from flagscale_perf.profile.operations import Role, named
 from flagscale_perf.profile.records import Sort
@@ -35,6 +35,11 @@ class Pieces:
     duration_ns: Ints
     sort: Ints
     op: Ints
+
+    def with_others(self, *others: Pieces) -> Pieces:
+        """These and the others together."""
+        columns = zip(*(vars(one).values() for one in (self, *others)), strict=True)
+        return Pieces(*map(np.concatenate, columns))
 
     @classmethod
     def of(cls, events: Events, places: Attribution, collectives: Sequence[Collective] = ()) -> Pieces:
@@ -113,13 +118,8 @@ def _beside(pieces: Pieces, theirs: Pieces, events: Events, places: Attribution,
         ]
     between = np.array(engine, np.int64).reshape(-1, 3)
     waits = np.full(len(between), int(Sort.ENGINE), np.int64)
-    return Pieces(
-        owner=np.concatenate([pieces.owner, theirs.owner, between[:, 0]]),
-        start_ns=np.concatenate([pieces.start_ns, theirs.start_ns, between[:, 1]]),
-        duration_ns=np.concatenate([np.maximum(remaining, 0), theirs.duration_ns, between[:, 2]]),
-        sort=np.concatenate([pieces.sort, theirs.sort, waits]),
-        op=np.concatenate([pieces.op, theirs.op, between[:, 0]]),
-    )
+    left = replace(pieces, duration_ns=np.maximum(remaining, 0))
+    return left.with_others(theirs, Pieces(between[:, 0], between[:, 1], between[:, 2], waits, between[:, 0]))
 
 
 def _waiting(pieces: Pieces, events: Events, collectives: Sequence[Collective], step_thread: int) -> Pieces:
@@ -144,13 +144,9 @@ def _waiting(pieces: Pieces, events: Events, collectives: Sequence[Collective], 
     wait_ns = events.end_ns[op] - begin_ns
     remaining = pieces.duration_ns.copy()
     np.subtract.at(remaining, held, wait_ns)
-    return Pieces(
-        owner=np.concatenate([pieces.owner, pieces.owner[held]]),
-        start_ns=np.concatenate([pieces.start_ns, begin_ns]),
-        duration_ns=np.concatenate([remaining, wait_ns]),
-        sort=np.concatenate([pieces.sort, np.full(len(held), int(Sort.COMMUNICATION), np.int64)]),
-        op=np.concatenate([pieces.op, op]),
-    )
+    sort = np.full(len(held), int(Sort.COMMUNICATION), np.int64)
+    waits = Pieces(pieces.owner[held], begin_ns, wait_ns, sort, op)
+    return replace(pieces, duration_ns=remaining).with_others(waits)
 
 
 def _held(pieces: Pieces, events: Events, thread: Ints, op: Ints) -> Ints:
@@ -170,7 +166,7 @@ def _held(pieces: Pieces, events: Events, thread: Ints, op: Ints) -> Ints:
 
 def _works(events: Events) -> Bools:
     """Whether each event is an operator that does more than call others and wait: what an autograd function
-    in Python does itself is the latter, as far as anybody can see.
+    in Python does itself is the latter, as far as the profiler shows.
     """
     found: Bools = events.marked([_is_work(name) for name in events.names]) & (events.scope == _FUNCTION)
     return found

@@ -18,13 +18,11 @@ from flagscale_perf.profile import kineto
 from flagscale_perf.profile.calls import CallFiles
 from flagscale_perf.profile.compiled import attention_paths
 from flagscale_perf.profile.kineto import Range, Session
-from flagscale_perf.profile.options import ProfileOptions
+from flagscale_perf.profile.options import Kind, ProfileOptions, Schedule
 from flagscale_perf.profile.ranges import STEP, Ranges, unwrapped
 from flagscale_perf.profile.rank import Rank
-from flagscale_perf.profile.schedule import Kind, Schedule
-from flagscale_perf.profile.store import Store
 from flagscale_perf.profile.task import job_of
-from flagscale_perf.profile.window import Reduction, Step, Window
+from flagscale_perf.profile.window import Reduction, Step, Store, Window
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.errors import raised_by_signal
 from flagscale_perf.spine.records import Record
@@ -72,15 +70,12 @@ class _Reducer:
         self._thread.start()
 
     def begin(self, iteration: int | None) -> None:
-        """A window begins with this step."""
         self._due.put(partial(self._reduction.begin, iteration, monotonic_ns()))
 
     def put(self, window: Window) -> None:
-        """The window is over."""
         self._due.put(partial(self._reduction.reduce, window))
 
     def close(self) -> None:
-        """Waits until all records are made."""
         self._due.put(None)
         self._thread.join()
 
@@ -88,13 +83,11 @@ class _Reducer:
         try:
             while (make := self._due.get()) is not None:
                 make()
-        except Exception as error:
+        except Exception as error:  # unforeseen events: this thread's end must be said, and profiling ends
             self._fail(error)
 
 
 class _Output:
-    """Where this rank's records and the sentences to its user go."""
-
     def __init__(
         self,
         models: Sequence[nn.Module],
@@ -138,7 +131,6 @@ class _Output:
                 self.complain(f"{lost} records are lost: the writer took none for a long time", "lost")
 
     def end(self) -> None:
-        """All records are put."""
         if self._membership is not None:
             self._membership.end("completed")
             self._membership = None
@@ -202,7 +194,7 @@ class Profiler:
         number = self._phases[phase].count if iteration is None else iteration
         try:
             self._begin(number, iteration, phase)
-        except Exception as error:
+        except Exception as error:  # of torch's profiler or a hook, on the training thread: training goes on
             self._fail(error)
 
     def end_step(
@@ -216,7 +208,7 @@ class Profiler:
         try:
             self._step.attended = attended
             self._end(samples, tokens)
-        except Exception as error:
+        except Exception as error:  # as in begin_step
             self._fail(error)
 
     @contextlib.contextmanager
@@ -241,7 +233,7 @@ class Profiler:
                 self._end(None, None)
             for phase in self._phases.values():
                 self._end_window(phase)
-        except Exception as error:
+        except Exception as error:  # as in begin_step
             self._fail(error)
         self._is_on = False
         reducer, self._reducer = self._reducer, None

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flagscale_perf.profile.records import (
-    BeginRecord,
-    CollectiveRecord,
-    DelayRecord,
-    MemoryRecord,
-    RankRecord,
-    RoofRecord,
-    RowRecord,
-    StepRecord,
-    WindowRecord,
-)
+from flagscale_perf.profile.records import NAMES, DelayRecord, StepRecord
 from flagscale_perf.sinks.base import Presentation
 from flagscale_perf.spine.figures import Table
 from flagscale_perf.spine.peers.records import NameRecord
@@ -39,17 +29,7 @@ class ProfilePipeline(ProcessesPipeline):
         _not_shown,
         views=(),
     )
-    numbered = (
-        RankRecord,
-        StepRecord,
-        RowRecord,
-        CollectiveRecord,
-        MemoryRecord,
-        WindowRecord,
-        RoofRecord,
-        DelayRecord,
-        BeginRecord,
-    )
+    numbered = (*NAMES, DelayRecord)
     recorded = (*numbered, NameRecord)
     things = "records"
     steps = (StepRecord,)

@@ -57,6 +57,11 @@ class RankRecord(NamedTuple):
     modules: int
 
 
+# What the time of a profiled step goes to; each has a field in `StepRecord`. The residual is what
+# `rows.rows_of` has not measured.
+PARTS = ("operators", "outside", "communication", "host", "engine", "residual")
+
+
 @record("profile_step", slot=25, start="start_ns", duration="total_ns")
 class StepRecord(NamedTuple):
     """One step: a training iteration, or one forward pass of a serving model.
@@ -116,7 +121,7 @@ class RowRecord(NamedTuple):
             residual, make the step.
         total_ns: with what it calls in turn.
         device_ns: of the kernels it has launched; None without a device.
-        flops: of all its runs, from the step with shapes; None where nobody knows them for this operator.
+        flops: of all its runs, from the step with shapes; None where they are not known for this operator.
         moved_bytes: what its runs must at least read and write, from the same step.
     """
 
@@ -151,7 +156,7 @@ class CollectiveRecord(NamedTuple):
         call: name of what was called, such as "c10d::allreduce_".
         group: name of the process group with its ranks (`groups.Group`), such as
             "TENSOR_MODEL_PARALLEL_GROUP 0-1", so that it is the same on all its ranks and on no other.
-        group_size: ranks in it; None where nobody says.
+        group_size: ranks in it; None where that is not known.
         sequence: number in the group, the same on all ranks; None where the profiler has none.
         ordinal: how many of this group and op (and peer) ran before it in the window.
         peer: for point-to-point, the other rank in the group; None for a collective.

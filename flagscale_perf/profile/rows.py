@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,16 +19,16 @@ _LABELS = tuple(part.label for part in Part)
 
 
 class Key(NamedTuple):
-    """What identifies a row.
+    """What identifies a row; the fields are those of a `RowRecord`.
 
     Attributes:
-        part: label of a `Part`.
+        phase: label of a `Part`.
         module: path of it, "" outside of any.
         sort: a `Sort`.
         op: name, "" for Python and engine.
     """
 
-    part: str
+    phase: str
     module: str
     sort: int
     op: str
@@ -60,31 +60,22 @@ class StepRows:
 
     Attributes:
         rows: by what they are of.
-        operators_ns, outside_ns, host_ns, engine_ns, communication_ns: as in `StepRecord`.
+        parts_ns: by the names in `records.PARTS`, without the residual.
         device_busy_ns: None without a device.
         events: that it was made of.
-        dropped: events that were more than may be kept.
-        unmatched: nodes of the backward pass that no module is known for.
         calls: each run of an operator that is in the rows; None for those of no step.
     """
 
     rows: dict[Key, Row] = field(default_factory=dict)
-    operators_ns: int = 0
-    outside_ns: int = 0
-    host_ns: int = 0
-    engine_ns: int = 0
-    communication_ns: int = 0
+    parts_ns: Mapping[str, int] = field(default_factory=dict)
     device_busy_ns: int | None = None
     events: int = 0
-    dropped: int = 0
-    unmatched: int = 0
     calls: StepCalls | None = None
 
     @property
     def booked_ns(self) -> int:
         """The time that the rows account for."""
-        parts = (self.operators_ns, self.outside_ns, self.host_ns, self.engine_ns, self.communication_ns)
-        return sum(parts)
+        return sum(self.parts_ns.values())
 
 
 def rows_of(events: Events, places: Attribution, pieces: Pieces) -> StepRows:
@@ -95,15 +86,15 @@ def rows_of(events: Events, places: Attribution, pieces: Pieces) -> StepRows:
     inside = int(pieces.duration_ns[is_inside].sum())
     return StepRows(
         rows=grouped.rows(pieces),
-        operators_ns=inside,
-        outside_ns=sums[Sort.OPERATOR] - inside,
-        host_ns=sums[Sort.HOST],
-        engine_ns=sums[Sort.ENGINE],
-        communication_ns=sums[Sort.COMMUNICATION],
+        parts_ns={
+            "operators": inside,
+            "outside": sums[Sort.OPERATOR] - inside,
+            "communication": sums[Sort.COMMUNICATION],
+            "host": sums[Sort.HOST],
+            "engine": sums[Sort.ENGINE],
+        },
         device_busy_ns=None if events.kernels is None else events.kernels.busy_ns,
         events=len(events),
-        dropped=events.dropped,
-        unmatched=places.unmatched,
         calls=grouped.calls(pieces),
     )
 

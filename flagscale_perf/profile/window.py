@@ -4,34 +4,97 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from flagscale_perf.profile.attribution import Attribution
 from flagscale_perf.profile.calls import CallFiles, StepCalls
-from flagscale_perf.profile.collectives import Collective, filled, numbered
-from flagscale_perf.profile.communication import collectives_of, is_communication
+from flagscale_perf.profile.communication import (
+    Collective,
+    collectives_of,
+    filled,
+    is_communication,
+    numbered,
+)
 from flagscale_perf.profile.compiled import layered
 from flagscale_perf.profile.costs import Cost, costs_of
 from flagscale_perf.profile.events import Events
 from flagscale_perf.profile.flight import flown, groups
 from flagscale_perf.profile.kineto import Session
 from flagscale_perf.profile.memory import Memory, MemoryKey, memory_of
-from flagscale_perf.profile.options import ProfileOptions
+from flagscale_perf.profile.options import Kind, ProfileOptions
 from flagscale_perf.profile.pieces import Pieces, exposed
+from flagscale_perf.profile.rank import Rank
 from flagscale_perf.profile.records import (
+    NAMES,
+    PARTS,
     BeginRecord,
     CollectiveRecord,
     MemoryRecord,
+    RankRecord,
+    RoofRecord,
     RowRecord,
     StepRecord,
     WindowRecord,
 )
 from flagscale_perf.profile.rows import Key, Row, StepRows, rows_of
-from flagscale_perf.profile.schedule import Kind
-from flagscale_perf.profile.store import Store
 from flagscale_perf.spine.clock import monotonic_ns
+from flagscale_perf.spine.peers.records import NAME_BYTES, NameRecord
+from flagscale_perf.spine.records import Record
 from flagscale_perf.writer.console import complain
+
+
+class Store:
+    """Numbers names and records; not thread-safe."""
+
+    def __init__(self, put_all: Callable[[Sequence[Record]], None]) -> None:
+        self._put_all = put_all
+        self._pending: list[Record] = []
+        self._names: dict[str, int] = {"": 0}
+        self._count = 0
+
+    def name(self, text: str) -> int:
+        """The text's number; records the text at its first use."""
+        number = self._names.get(text)
+        if number is None:
+            number = self._names[text] = len(self._names)
+            self._pending.append(NameRecord(0, number, _cut(text)))
+        return number
+
+    def next_number(self) -> int:
+        """Reserves the number of a record that is added after those that refer to it."""
+        self._count += 1
+        return self._count
+
+    def add(self, kind: type[Record], number: int | None = None, **fields: Any) -> int:
+        """Adds a record, with its texts as numbers, and returns its number."""
+        number = self.next_number() if number is None else number
+        for name in NAMES[kind]:
+            fields[name] = self.name(fields[name])
+        self._pending.append(kind(process=0, number=number, **fields))
+        return number
+
+    def flush(self) -> None:
+        """Passes on what was added since the last call; may wait for room in the ring."""
+        pending, self._pending = self._pending, []
+        self._put_all(pending)
+
+    def add_rank(self, rank: Rank, modules: int) -> None:
+        """Adds the record of the rank, which comes first."""
+        self.add(RankRecord, **vars(rank), modules=modules)
+
+    def add_roofs(self, per_second: Mapping[str, int]) -> None:
+        """Adds what this rank's device reaches at best, as measured by `device.roofs.roofs`."""
+        for roof, value in per_second.items():
+            self.add(RoofRecord, roof=roof, per_second=value)
+
+
+def _cut(text: str) -> str:
+    """Shortens a name from the left: modules differ at the end of their paths."""
+    raw = text.encode()
+    return text if len(raw) <= NAME_BYTES else raw[-NAME_BYTES:].decode(errors="ignore")
+
 
 NO_CALLS = "single runs of operators are not kept any more, only their sums"
 _UNKNOWN = Cost()
@@ -172,15 +235,7 @@ class Reduction:
 
     def _add_memory(self, window: int, phase: str, found: dict[MemoryKey, Memory]) -> None:
         for key, memory in found.items():
-            self.store.add(
-                MemoryRecord,
-                window=window,
-                step_phase=phase,
-                phase=key.part,
-                module=key.module,
-                op=key.op,
-                **vars(memory),
-            )
+            self.store.add(MemoryRecord, window=window, step_phase=phase, **key._asdict(), **vars(memory))
 
     def _add_collectives(self, window: int, steps: Sequence[_Calls], shaped: Sequence[Collective]) -> None:
         """Adds the collectives of all steps, each with its ordinal in the window and with the bytes that the
@@ -190,13 +245,20 @@ class Reduction:
         everything = iter(numbered(each for collectives in lists for each in collectives))
         for step in steps:
             for place in step.places:
-                self._add_collective(window, step.step, place, next(everything))
-
-    def _add_collective(self, window: int, step: int, place: tuple[str, str], each: Collective) -> None:
-        fields = {name: value for name, value in vars(each).items() if name not in ("event", "executed")}
-        self.store.add(CollectiveRecord, window=window, step=step, phase=place[0], module=place[1], **fields)
+                each = vars(next(everything))
+                fields = {name: value for name, value in each.items() if name not in ("event", "executed")}
+                at: dict[str, Any] = {
+                    "window": window,
+                    "step": step.step,
+                    "phase": place[0],
+                    "module": place[1],
+                }
+                self.store.add(CollectiveRecord, **at, **fields)
 
     def _add_step(self, window: int, step: Step, found: StepRows | None) -> int:
+        parts: dict[str, int | None] = dict.fromkeys(PARTS)
+        if found is not None:
+            parts |= {**found.parts_ns, "residual": step.total_ns - found.booked_ns}
         return self.store.add(
             StepRecord,
             window=window,
@@ -205,12 +267,7 @@ class Reduction:
             is_profiled=int(found is not None),
             start_ns=step.start_ns,
             total_ns=step.total_ns,
-            operators_ns=None if found is None else found.operators_ns,
-            outside_ns=None if found is None else found.outside_ns,
-            host_ns=None if found is None else found.host_ns,
-            engine_ns=None if found is None else found.engine_ns,
-            communication_ns=None if found is None else found.communication_ns,
-            residual_ns=None if found is None else step.total_ns - found.booked_ns,
+            **{f"{part}_ns": value for part, value in parts.items()},
             device_busy_ns=None if found is None else found.device_busy_ns,
             samples=step.samples,
             tokens=step.tokens,
@@ -227,15 +284,8 @@ class Reduction:
                 RowRecord,
                 window=window,
                 step_phase=step_phase,
-                phase=key.part,
-                module=key.module,
-                sort=key.sort,
-                op=key.op,
-                steps=row.steps,
-                runs=row.runs,
-                self_ns=row.self_ns,
-                total_ns=row.total_ns,
-                device_ns=row.device_ns,
+                **key._asdict(),
+                **vars(row),
                 flops=_flops(cost, row.steps, attended) if is_same else None,
                 moved_bytes=_times(cost.moved_bytes if is_same else None, row.steps),
             )

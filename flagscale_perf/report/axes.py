@@ -19,6 +19,11 @@ def title_of(panel: Panel, is_log: bool = False) -> str:
     return f"{title} (axis not from 0)" if bounds is not None and bounds[0] > 0 else title
 
 
+def lines_of(panel: Panel) -> list[Line]:
+    """Its lines, without areas that are 0 everywhere."""
+    return [line for line in panel.lines if line.style != "area" or any(line.y)]
+
+
 def value_range(panel: Panel) -> tuple[float, float] | None:
     """The lowest and highest value of the axis; None without values.
 

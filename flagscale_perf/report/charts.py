@@ -10,8 +10,8 @@ from html import escape
 from typing import Any
 
 from flagscale_perf.analysis.blocks import Boxes, HeatMap, Layer, Line, Panel, Series, Waterfall
-from flagscale_perf.report.axes import title_of, value_range
-from flagscale_perf.report.format import shown
+from flagscale_perf.report.axes import lines_of, title_of, value_range
+from flagscale_perf.report.format import in_a_cell, shown
 from flagscale_perf.report.palette import HEAT_MAP
 from flagscale_perf.spine.units import printable
 
@@ -93,7 +93,8 @@ def _stacked(series: Series) -> Chart:
         top = 1 - row * (_PANEL_PX + _GAP_PX) / inner_px
         domain: dict[str, Any] = {"domain": [max(0.0, top - _PANEL_PX / inner_px), top]}
         layout[_axis("yaxis", row)] = domain | (_LOG | _PLAIN if series.is_log else _values_axis(panel))
-        labels = {line.label for line in panel.lines}
+        lines = lines_of(panel)
+        labels = {line.label for line in lines}
         legend, is_plain = _axis("legend", row), labels <= named or labels == {panel.title}
         named |= labels
         if is_plain:
@@ -101,7 +102,7 @@ def _stacked(series: Series) -> Chart:
         else:
             layout[legend] = {"y": top, "title": _title(title_of(panel, series.is_log))}
         place = {"xaxis": "x", "yaxis": _axis("y", row), "legend": legend, "showlegend": not is_plain}
-        drawn += [_trace(line, panel.unit) | place for line in panel.lines]
+        drawn += [_trace(line, panel.unit) | place for line in lines]
     if series.is_log:
         layout |= {"hovermode": "closest", "height": max(_LOG_PX, layout["height"])}
         layout["xaxis"] = {"title": {"text": label(series.axis)}, "anchor": hover["anchor"]} | _LOG
@@ -203,7 +204,6 @@ def _map(heat: HeatMap) -> Chart:
             trace |= _in_figures(trace)
         layout["xaxis"] = {"type": "category", "title": {"text": label(heat.axis)}, "showgrid": False}
         layout["height"] = _named_height(heat)
-        del rows["title"]  # the rows' names say what they are, and need the room
         rows["dtick"] = max(1, len(heat.rows) // _MOST_NAMED)
     return {"data": traces, "layout": layout}
 
@@ -215,14 +215,10 @@ def _in_figures(trace: Chart) -> Chart:
         "hovertemplate": trace["hovertemplate"].replace("%{z", "%{customdata"),
         "z": [[math.log10(each) if each and each > 0 else None for each in row] for row in values],
         "customdata": values,
-        "text": [["" if not each else _in_a_cell(each) for each in row] for row in values],
+        "text": [["" if not each else in_a_cell(each) for each in row] for row in values],
         "texttemplate": "%{text}",
         "showscale": False,
     }
-
-
-def _in_a_cell(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 10 else f"{value:.2g}"
 
 
 def _named_height(heat: HeatMap) -> int:
@@ -262,7 +258,6 @@ def _waterfall(fall: Waterfall) -> Chart:
 
 
 def _boxes(boxes: Boxes) -> Chart:
-    """A horizontal box for each row."""
     traces = [
         {
             "type": "box",
@@ -283,7 +278,6 @@ def _boxes(boxes: Boxes) -> Chart:
 
 
 def _lanes(block: Waterfall | Boxes, rows: int) -> dict[str, Any]:
-    """Named rows on an axis of their own."""
     return {
         "height": 130 + 30 * max(rows, 3),
         "margin": {"t": 60, "b": _BOTTOM_PX, "l": 130},

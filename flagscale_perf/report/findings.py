@@ -7,6 +7,7 @@ from flagscale_perf.analysis.rules import Change, Evidence, Finding
 from flagscale_perf.report.format import shown
 from flagscale_perf.spine.units import duration, percent, ranges
 
+WITHIN_LIMITS = "every judged figure is within its limit"
 RISK = "a risk: costs nothing yet"
 
 
@@ -55,7 +56,8 @@ def lost(finding: Finding) -> str:
 def gained(finding: Finding) -> str:
     """Such as `at most +12.0 % tokens/s`, or an interval, for a finding that has a gain."""
     least = "at most" if finding.least_gain is None else f"+{percent(finding.least_gain)} to"
-    beside = f", not on top of {' and '.join(finding.overlaps)}" if finding.overlaps else ""
+    others = " and ".join(finding.overlaps).replace("_", " ")
+    beside = f" (overlaps with {others})" if others else ""
     return f"{least} +{percent(finding.gain or 0.0)} {finding.gain_of}{beside}"
 
 

@@ -43,13 +43,14 @@ def quantity(figure: Quantity) -> str:
     value, unit = figure.value, figure.unit
     if value is None:
         return UNKNOWN
-    sign = "+" if figure.is_change and (value > 0 or unit == "share" and value == 0) else ""
-    return sign + _unsigned(value, unit, figure.decimals)
+    text = _unsigned(value, unit, figure.decimals)
+    has_sign = figure.is_change and (value > 0 or unit == "share") and not text.startswith("-")
+    return f"+{text}" if has_sign else text
 
 
 def _unsigned(value: float, unit: str, decimals: int | None) -> str:
     if unit == "share":
-        return percent(value) if decimals is None else f"{100 * value:.{decimals}f} %"
+        return percent(value) if decimals is None else f"{100 * value:z.{decimals}f} %"  # never -0
     if unit == "s" and decimals is None:
         return duration(value)
     if unit in _SCALED:
@@ -73,6 +74,11 @@ def _scaled(value: float, unit: str) -> str:
         if value >= size:
             return f"{value / size:.3g} {prefix}{unit}"
     return f"{value:.3g} {unit}"
+
+
+def in_a_cell(value: float) -> str:
+    """As short as a cell of a heat map needs it, in the unit of all of them."""
+    return f"{value:.0f}" if abs(value) >= 10 else f"{value:.2g}"
 
 
 def bar_parts(bar: StackedBar) -> list[Stripe]:

@@ -122,7 +122,6 @@ def _charts(report: Report) -> dict[str, Any]:
 
 
 def _is_drawn(block: Block) -> TypeGuard[Drawn]:
-    """Whether page.js draws it."""
     return isinstance(block, HeatMap | Waterfall | Boxes) or isinstance(block, Series) and bool(block.panels)
 
 

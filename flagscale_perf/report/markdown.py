@@ -46,7 +46,6 @@ def escaped(text: str) -> str:
 
 
 def _blocks(blocks: Sequence[Block]) -> Iterator[str]:
-    """A paragraph for each block that has text."""
     for block in blocks:
         match block:
             case Pairs():
@@ -89,6 +88,7 @@ def _findings(all_of_them: Findings) -> str:
         + "".join(f"   - {escaped(label)}: {escaped(text)}\n" for label, text in findings.rows(finding))
         for place, finding in enumerate(all_of_them.found, 1)
     ]
-    title = f"## Findings: {len(found)}\n" if found else "## Findings\n\nNone: nothing broke a limit.\n"
+    none = f"## Findings\n\nNo problems: {findings.WITHIN_LIMITS}.\n"
+    title = f"## Findings: {len(found)}\n" if found else none
     unjudged = "".join(f"- Not judged: {escaped(phrase)}\n" for phrase in all_of_them.unjudged)
     return "\n".join([title, *found, *([unjudged] if unjudged else [])])

@@ -22,6 +22,11 @@ def on_white(name: str) -> str:
     return COLOURS[name][0]
 
 
+def ink_on(name: str) -> str:
+    """The colour of text that is easy to read on it, where there is one theme only."""
+    return "white" if name == "blue" else "black"
+
+
 def variables(theme: int) -> str:
     """Declarations of a style sheet: 0 for the light page, 1 for the dark one."""
     return " ".join(f"--{name}: {shades[theme]};" for name, shades in COLOURS.items())

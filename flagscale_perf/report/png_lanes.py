@@ -1,21 +1,28 @@
-"""Waterfalls and box plots as panels of a figure."""
+"""Panels of a figure whose rows have names: waterfalls, box plots and heat maps."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import compress, pairwise
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from flagscale_perf.analysis.blocks import Boxes, Waterfall
-from flagscale_perf.report.palette import on_white
+from flagscale_perf.analysis.blocks import Boxes, HeatMap, Layer, Waterfall
+from flagscale_perf.report.format import in_a_cell
+from flagscale_perf.report.palette import HEAT_MAP, on_white
 from flagscale_perf.spine.units import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_SOFT, _GRID = "#555555", "#e5e5e5"
-_LETTER = 0.0045  # of the figure's width
+SOFT, GRID = "#555555", "#e5e5e5"
+_LETTER, _MARGIN = 0.0046, 0.03  # of the figure's width: of a row's name, and what is free left of a panel
+_AXIS_NAME = 0.015  # the same of the name of the rows' axis
 _KEY_INCH, _KEY_LETTER_INCH = 0.42, 0.075  # of a legend's entry, and of each letter in it
-_LANE_INCH, _LEGEND_INCH, _PAD_POINTS = 0.16, 0.19, 23
+_LANE_INCH, _LEGEND_INCH, _PAD_POINTS, _FEWEST_LANES = 0.16, 0.19, 23, 3
+_MOST_NAMES, _LEVEL_NAMES, _SLOPE_INCH, _SLOPE_FREE_INCH = 48, 6, 0.039, 0.3  # of a heat map
+_DECADE = 10
+_CELL_INCH = 0.5, 0.13  # from here on there is room for a figure in it
 
 
 class Room(NamedTuple):
@@ -32,8 +39,15 @@ class Room(NamedTuple):
     below: float = 0.0
 
 
-def room_of(block: Waterfall | Boxes, width_inch: float, figure_inch: float, height_inch: float) -> Room:
-    """The room of a panel of this width and at least this height, with the names of its rows."""
+Rows = Waterfall | Boxes | HeatMap
+
+
+def room_of(block: Rows, width_inch: float, figure_inch: float, height_inch: float) -> Room:
+    """The room of a panel of this width and at least this height, with the names of its rows and columns."""
+    if isinstance(block, HeatMap):
+        lanes, columns = min(len(block.rows), _MOST_NAMES) if block.columns else 0, block.columns
+        slope = _SLOPE_INCH * max(map(len, columns)) if len(columns) > _LEVEL_NAMES else 0.0
+        return Room(max(height_inch, _LANE_INCH * lanes), below=max(0.0, slope - _SLOPE_FREE_INCH))
     if isinstance(block, Boxes):
         return Room(max(height_inch, _LANE_INCH * len(block.rows)))
     names = _name_share(lane.label for lane in block.lanes)
@@ -41,8 +55,18 @@ def room_of(block: Waterfall | Boxes, width_inch: float, figure_inch: float, hei
     return Room(max(height_inch, _LANE_INCH * len(block.lanes)), _LEGEND_INCH * (rows - 1))
 
 
+def draw(axes: Axes, block: Rows) -> None:
+    """The first row is at the top."""
+    match block:
+        case Waterfall():
+            _waterfall(axes, block)
+        case Boxes():
+            _boxes(axes, block)
+        case HeatMap():
+            _heat_map(axes, block)
+
+
 def _parts(fall: Waterfall) -> list[str]:
-    """The names of the parts that are drawn, each once."""
     drawn = (printable(part.label) for lane in fall.lanes for part in lane.parts if part.value)
     return list(dict.fromkeys(drawn))
 
@@ -57,11 +81,11 @@ def _legend_rows(labels: Sequence[str], width_inch: float) -> int:
 
 
 def _name_share(labels: Iterable[str]) -> float:
-    """Width of the row names as a share of the figure's."""
-    return _LETTER * max(map(len, labels), default=0)
+    """What a panel loses of the figure's width to the names of its rows."""
+    return max(0.0, _LETTER * max(map(len, labels), default=0) - _MARGIN)
 
 
-def waterfall(axes: Axes, fall: Waterfall) -> None:
+def _waterfall(axes: Axes, fall: Waterfall) -> None:
     """A bar for each part, beginning where the one before it ends."""
     named: set[str] = set()
     for place, lane in enumerate(fall.lanes):
@@ -74,23 +98,12 @@ def waterfall(axes: Axes, fall: Waterfall) -> None:
                 left += part.value
     axes.set_xlim(0, fall.span or 1)
     names, parts = [lane.label for lane in fall.lanes], _parts(fall)
-    width_inch = (axes.get_position().width - _name_share(names)) * _width_inch(axes)
-    _rows(axes, fall, names, _legend_rows(parts, width_inch))
-    columns = _legend_columns(parts, width_inch)
-    axes.legend(
-        loc="lower left",
-        bbox_to_anchor=(-0.01, 0.99),
-        ncols=columns,
-        frameon=False,
-        fontsize=9,
-        columnspacing=1.0,
-        handlelength=1.3,
-        handletextpad=0.4,
-    )
+    width_inch = _size_inch(axes)[0] * (1 - _name_share(names) / axes.get_position().width)
+    _lanes(axes, fall, names, _legend_rows(parts, width_inch))
+    legend(axes, _legend_columns(parts, width_inch))
 
 
-def boxes(axes: Axes, block: Boxes) -> None:
-    """Horizontal boxes, the first one at the top."""
+def _boxes(axes: Axes, block: Boxes) -> None:
     for place, row in enumerate(block.rows):
         stats = {
             "med": row.median,
@@ -112,26 +125,113 @@ def boxes(axes: Axes, block: Boxes) -> None:
             whiskerprops=line,
             capprops=line,
         )
-    axes.set_xlim(left=0)
-    _rows(axes, block, [row.label for row in block.rows])
+    axes.set_xlim(0, 1.05 * max((row.high for row in block.rows), default=0) or 1)
+    _lanes(axes, block, [row.label for row in block.rows])
 
 
-def _width_inch(axes: Axes) -> float:
-    figure = axes.get_figure(root=True)
-    return 0.0 if figure is None else figure.get_figwidth()
-
-
-def _rows(axes: Axes, block: Waterfall | Boxes, labels: list[str], legend_rows: int = 1) -> None:
-    """Title, unit and the names of the rows; the title stands above the legend."""
-    box, room = axes.get_position(), _name_share(labels)
-    axes.set_position((box.x0 + room, box.y0, box.width - room, box.height))
-    title = printable(f"{block.title}, {block.unit}")
+def _lanes(axes: Axes, block: Waterfall | Boxes, names: Sequence[str], legend_rows: int = 1) -> None:
     pad = _PAD_POINTS + 72 * _LEGEND_INCH * (legend_rows - 1)
-    left = -room / (box.width - room)  # above the names, too: it may be long
-    axes.set_title(title, loc="left", x=left, size=12, weight="bold", pad=pad, parse_math=False)
+    title(axes, f"{block.title}, {block.unit}", "x", pad, _name_share(names))
+    axes.set_yticks(range(len(names)), map(printable, names), size=9, parse_math=False)
+    spare = max(0, _FEWEST_LANES - len(names)) / 2
+    axes.set_ylim(len(names) - 0.5 + spare, -0.5 - spare)
+    axes.set_xlabel(printable(block.unit), size=9, color=SOFT)
+
+
+def _heat_map(axes: Axes, heat: HeatMap) -> None:
+    """The first layer only."""
+    layer, count = heat.layers[0], len(heat.rows)
+    unit = "" if layer.unit == "share" else f", {layer.unit}"
+    words = f"{layer.label[:1].upper()}{layer.label[1:]} of each {heat.row_name}{unit}"
+    _cells(axes, heat, layer)
+    title(axes, words, room=_name_share(heat.rows) + _AXIS_NAME)
+    axes.grid(visible=False)
+    axes.set_xlabel(heat.axis, size=9, color=SOFT)
+    axes.set_ylabel(heat.row_name, size=9, color=SOFT)
+    step = max(1, math.ceil(count * _LANE_INCH / _size_inch(axes)[1]))
+    names = [printable(name) for name in heat.rows[::step]]
+    axes.set_yticks(range(0, count, step), names, size=8, parse_math=False)
+    axes.set_ylim(count - 0.5, -0.5)
+    if heat.columns:
+        slope, align = (35, "right") if len(heat.columns) > _LEVEL_NAMES else (0, "center")
+        names = [printable(name) for name in heat.columns]
+        places = [place + 0.5 for place in range(len(names))]
+        axes.set_xticks(places, names, size=8, rotation=slope, ha=align, parse_math=False)
+    elif heat.span is not None:
+        axes.set_xlim(*heat.span)
+    for row, begin, end in heat.outlines:
+        axes.fill_between(
+            [begin, end], row - 0.5, row + 0.5, facecolor="none", edgecolor=on_white("red"), lw=1.8
+        )
+
+
+def _cells(axes: Axes, heat: HeatMap, layer: Layer) -> None:
+    """They show their values where they are large enough; a bar explains the colours of others."""
+    from matplotlib.ticker import LogLocator, MaxNLocator
+
+    values = [value for row in layer.values for value in row if value is not None]
+    low, high = min(filter(None, values), default=0.0), max(values, default=0.0)
+    is_share, is_log = layer.unit == "share", low > 0 and layer.unit != "share"
+    image = axes.pcolormesh(
+        heat.edges,
+        [row - 0.5 for row in range(len(heat.rows) + 1)],
+        [known(row) for row in layer.values],
+        cmap=HEAT_MAP.lower(),
+        norm="log" if is_log else "linear",
+    )
+    middle, (width, height) = math.sqrt(low * high) if is_log else (low + high) / 2, _size_inch(axes)
+    inch, columns = width / (heat.edges[-1] - heat.edges[0]), list(pairwise(heat.edges))
+    large = [height / len(heat.rows) >= _CELL_INCH[1] and inch * (b - a) >= _CELL_INCH[0] for a, b in columns]
+    for place, row in enumerate(layer.values):
+        for (begin, end), value in compress(zip(columns, row, strict=True), large):
+            if value:
+                words = f"{value:.0%}" if is_share else in_a_cell(value)
+                ink = "white" if value <= middle else "black"
+                axes.text((begin + end) / 2, place, words, color=ink, size=8, ha="center", va="center")
+    if not all(large):
+        form, ticks = "{x:.0%}" if is_share else "{x:g}", LogLocator(subs=(1, 2, 5))
+        bar = axes.figure.colorbar(image, ax=axes, pad=0.015, fraction=0.08, format=form)
+        bar.set_ticks(ticks if is_log and high > _DECADE * low else MaxNLocator(6))
+        bar.minorticks_off()
+
+
+def _size_inch(axes: Axes) -> tuple[float, float]:
+    box = axes.get_window_extent()
+    return box.width / axes.figure.dpi, box.height / axes.figure.dpi
+
+
+def title(
+    axes: Axes, words: str, lines: Literal["x", "y"] = "y", pad: float = _PAD_POINTS, room: float = 0.0
+) -> None:
+    """Above the panel and its legend. The panel gives up `room`, a share of the figure's width, at its left;
+    `lines` is the axis whose values have grid lines.
+    """
+    box = axes.get_position()
+    width = box.width - room
+    axes.set_position((box.x0 + room, box.y0, width, box.height))
+    axes.set_title(
+        printable(words), loc="left", x=-room / width, size=12, weight="bold", pad=pad, parse_math=False
+    )
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="x", color=_GRID, lw=0.8)
+    axes.grid(axis=lines, color=GRID, lw=0.8)
     axes.set_axisbelow(True)
-    axes.set_yticks(range(len(labels)), [printable(label) for label in labels], size=9, parse_math=False)
-    axes.invert_yaxis()
-    axes.set_xlabel(printable(block.unit), size=9, color=_SOFT)
+
+
+def legend(axes: Axes, columns: int = 8) -> None:
+    """Between the title and the panel."""
+    axes.legend(
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        borderaxespad=0.2,
+        ncols=columns,
+        frameon=False,
+        fontsize=8,
+        columnspacing=0.8,
+        handlelength=1.1,
+        handletextpad=0.4,
+    )
+
+
+def known(values: Iterable[float | None]) -> Sequence[float]:
+    """With NaN, where nothing is drawn, for what is not known."""
+    return [math.nan if value is None else value for value in values]

@@ -29,11 +29,7 @@ from flagscale_perf.report.html import library, parts_of, render_page
 from flagscale_perf.spine.errors import PerfError
 
 UPDATES = "updates"
-LOCAL_HOSTS = (
-    "localhost",
-    "127.0.0.1",
-    "::1",
-)  # what a browser on this machine, or an ssh tunnel's end, calls us
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")  # what a browser here, or an ssh tunnel's end, calls us
 HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",

@@ -26,8 +26,8 @@ _WIDTH, _NOTE_WIDTH = 120, 80
 SCREEN_LINES, SCREEN_WIDTH = 40, 100
 _SCREEN_FINDINGS, _HEAD_LINES, _TILES = 3, 6, 6
 _FEWEST_LINES = 4  # of a section that is shown at all
+_SHARE = "\N{NO-BREAK SPACE}%"  # while lines are wrapped: a figure and its unit stay on one line
 _TEXT_LINES = SCREEN_LINES - 3  # what was found, the page and the next command come below
-NOTHING_FOUND = "nothing broke a limit"
 
 
 def render(report: Report) -> str:
@@ -58,7 +58,8 @@ def screen(report: Report) -> str:
         parts.append(["Key figures", *map(_fitted, _first(_labelled(tiles), _TILES))])
     for section in [each for each in report.sections if each.on_screen] or report.sections[:1]:
         left = _TEXT_LINES - 1 - sum(len(part) + 1 for part in parts)
-        lines = [*([printable(section.title)] if section.title else []), *_blocks(section.blocks)]
+        title = [printable(section.title)] if section.title else []
+        lines = [*title, *_blocks(section.blocks, SCREEN_WIDTH)]
         if left >= _FEWEST_LINES:
             parts.append([_fitted(line) for line in _first(lines, left)])
     return "\n\n".join("\n".join(lines) for lines in [*parts, *([last] if last else [])]) + "\n"
@@ -75,8 +76,7 @@ def _fitted(line: str) -> str:
     return line if len(line) <= SCREEN_WIDTH else line[: SCREEN_WIDTH - 3] + "..."
 
 
-def _blocks(blocks: Sequence[Block]) -> Iterator[str]:
-    """The lines of all blocks that have text."""
+def _blocks(blocks: Sequence[Block], width: int = _WIDTH) -> Iterator[str]:
     for place, block in enumerate(blocks):
         match block:
             case Pairs():
@@ -90,7 +90,7 @@ def _blocks(blocks: Sequence[Block]) -> Iterator[str]:
             case StackedBar() if block.in_words:
                 yield from _labelled(bar_rows(block))
             case Note():
-                yield from _wrapped(printable(shown(block.text)), "  ")
+                yield from _wrapped(printable(shown(block.text)), "  ", width)
 
 
 def _labelled(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -120,7 +120,7 @@ def _tiles(tiles: Sequence[Tile]) -> list[tuple[str, str]]:
 def _findings(all_of_them: Findings) -> list[str]:
     unjudged = list(_labelled([("not judged", phrase) for phrase in all_of_them.unjudged]))
     if not all_of_them.found:
-        return ["Findings", *_labelled([("none", NOTHING_FOUND)]), *unjudged]
+        return ["Findings", *_labelled([("none", findings.WITHIN_LIMITS)]), *unjudged]
     lines = [f"Findings: {len(all_of_them.found)}"]
     for place, finding in enumerate(all_of_them.found, 1):
         lines += [""] * (place > 1) + [f"  {place}. {printable(finding.title)}"]
@@ -137,7 +137,7 @@ def _short_findings(all_of_them: Findings) -> list[str]:
     if left := len(all_of_them.found[_SCREEN_FINDINGS:]):
         lines.append(f"  and {left} more")
     elif not all_of_them.found:
-        lines = ["Findings", *_labelled([("none", NOTHING_FOUND)])]
+        lines = ["Findings", *_labelled([("none", findings.WITHIN_LIMITS)])]
     if unjudged := all_of_them.unjudged:
         more = f" (and {len(unjudged) - 1} more)" if len(unjudged) > 1 else ""
         lines += _wrapped(printable(unjudged[0]) + more, f"  {'not judged':<{_LABEL_WIDTH}}", SCREEN_WIDTH)
@@ -146,7 +146,7 @@ def _short_findings(all_of_them: Findings) -> list[str]:
 
 def _found(all_of_them: Findings) -> str:
     if not all_of_them.found:
-        return NOTHING_FOUND
+        return f"no problems: {findings.WITHIN_LIMITS}"
     count, first = len(all_of_them.found), printable(all_of_them.found[0].title)
     return first if count == 1 else f"{count} findings, first of all: {first}"
 
@@ -157,6 +157,6 @@ def _details(rows: Iterable[tuple[str, str]], width: int = _WIDTH) -> Iterator[s
 
 
 def _wrapped(text: str, first: str, width: int = _WIDTH) -> list[str]:
-    rest = " " * len(first)
-    lines = textwrap.wrap(text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
-    return lines or [first.rstrip()]
+    rest, whole = " " * len(first), text.replace(" %", _SHARE)
+    lines = textwrap.wrap(whole, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    return [line.replace(_SHARE, " %") for line in lines] or [first.rstrip()]

@@ -21,7 +21,7 @@ from flagscale_perf.analysis.blocks import (
     StackedBar,
     Stripe,
 )
-from flagscale_perf.report.format import shown
+from flagscale_perf.report.format import bar_parts, shown
 from flagscale_perf.spine.units import percent, printable
 
 WIDE = 100
@@ -115,14 +115,13 @@ def _row(panel: Panel) -> list[str]:
 
 
 def _bar(bar: StackedBar, width: int) -> Iterator[Text]:
-    """The title, the bar, and its parts in percent."""
     if title := shown(bar.title):
         yield Text(printable(title))
-    drawn, legend = Text(), [Text()]
+    drawn, legend, named = Text(), [Text()], bar_parts(bar)
     for place, part in enumerate(bar.parts):
         fill, style = _fill(place, part), _STYLES[part.colour]
         drawn.append(fill * _cells(part.share, min(width, WIDE)), style=style)
-        if part.label:
+        if part.label and part in named:
             entry = Text.assemble((f"{fill} ", style), f"{printable(part.label)} {percent(part.share)}  ")
             if len(legend[-1]) + len(entry) > width:
                 legend.append(Text())

@@ -19,7 +19,7 @@ class DType(IntEnum):
 
     @property
     def bytes(self) -> int:
-        """Size of one item."""
+        """How many bytes one item takes."""
         return _BYTES[self]
 
 

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.facts import facts_of
 
-_COPY_BYTES, _COPIES = 16 << 20, 4  # more than a cache holds
 CLIENT, SERVER, PROBE = "client", "server", "probe"  # who records
 
 
@@ -18,7 +16,7 @@ class RpcFacts:
     """The facts of a run header. None for what is unknown.
 
     Attributes:
-        role: `CLIENT`, `SERVER` or `PROBE`: somebody else's sockets.
+        role: `CLIENT`, `SERVER` or `PROBE`: the sockets of another program.
         transport: "IPC", "TCP" or "INPROC", of the endpoint that is really connected.
         endpoint: that endpoint.
         payload: how arrays travel: "shared", "frames" or "msgpack".
@@ -28,7 +26,7 @@ class RpcFacts:
         epoch: of the server: another one for each of its starts.
         client: number of this connection at the server.
         server_pid: the server's process, where it is on this machine.
-        receive_has_wait: `receive_ns` holds the wait for the reply, too, as nobody told them apart.
+        receive_has_wait: `receive_ns` holds the wait for the reply, too, as the log does not tell them apart.
         copy_bytes_per_s: of one copy in this machine's memory, measured when the session began.
         model: what the server says about its model.
     """
@@ -57,19 +55,6 @@ class RpcFacts:
     def as_dict(self) -> dict[str, Any]:
         """Its content as JSON-ready data."""
         return asdict(self)
-
-
-def copy_speed() -> int:
-    """Bytes per second of one copy in this machine's memory, the best of several; takes some milliseconds."""
-    source, target = bytes(_COPY_BYTES), memoryview(bytearray(_COPY_BYTES))
-    best = min(_copied_ns(source, target) for _ in range(_COPIES))
-    return round(_COPY_BYTES * NS_PER_S / best)
-
-
-def _copied_ns(source: bytes, target: memoryview) -> int:
-    begin_ns = monotonic_ns()
-    target[:] = source
-    return max(1, monotonic_ns() - begin_ns)
 
 
 def transport_of(endpoint: str) -> str:

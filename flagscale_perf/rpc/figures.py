@@ -6,11 +6,12 @@ The first ten have the names, titles and widths of the log that others write, to
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TypeAlias
 
 from flagscale_perf.rpc.dtypes import DType
 from flagscale_perf.rpc.records import CallRecord, Status
-from flagscale_perf.rpc.stages import stage_times
+from flagscale_perf.rpc.stages import FIELDS, OTHER_STAGE, STAGES, Stage, stage_times
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.figures import PLAIN, Column, Figure, Table, Unit, Value
 from flagscale_perf.spine.session import Starts
@@ -49,10 +50,21 @@ def throughput(call: CallRecord) -> float | None:
     return moved * NS_PER_S / call.total_ns if call.total_ns else None
 
 
-def _ms(key: str, label: str, width: int, value: Callable[[CallRecord], int | None], meaning: str) -> Call:
-    return Figure(
-        key, label, _MS, lambda call, _: value(call), meaning, Column(f"{key.removesuffix('_ms')}(ms)", width)
-    )
+def _ms(column: str, label: str, width: int, value: Callable[[CallRecord], int | None], meaning: str) -> Call:
+    title = Column(f"{column}(ms)", width)
+    return Figure(f"{column}_ms", label, _MS, lambda call, _: value(call), meaning, title)
+
+
+def _of(stage: Stage, value: Callable[[CallRecord], int | None]) -> Call:
+    return _ms(stage.column, stage.name, stage.width, value, stage.meaning)
+
+
+def _stages(is_required: bool) -> list[Call]:
+    return [
+        _of(stage, attrgetter(field))
+        for stage, field in zip(STAGES, FIELDS, strict=True)
+        if stage.is_required is is_required
+    ]
 
 
 def _kb(key: str, label: str, value: Callable[[CallRecord], int], meaning: str) -> Call:
@@ -67,31 +79,8 @@ def _plain(key: str, label: str, column: Column, value: Callable[[CallRecord], V
 _REQUIRED: tuple[Call, ...] = (
     _plain("ID", "call", Column("ID", 6), lambda call: call.number, "number of the call, from 1"),
     _plain("Method", "method", Column("Method", 21), lambda call: method_name(call.method), "its name"),
-    _ms(
-        "Serialize_ms",
-        "serialize",
-        16,
-        lambda call: call.serialize_ns,
-        "until the message is ready: headers, copies into frames or shared memory",
-    ),
-    _ms(
-        "Send_ms",
-        "send",
-        13,
-        lambda call: call.send_ns,
-        "until the socket has taken it, at most until the server has it; ZeroMQ only queues it",
-    ),
-    _ms(
-        "Recv_ms",
-        "receive",
-        13,
-        lambda call: call.receive_ns,
-        "taking the reply from the socket, once it is there",
-    ),
-    _ms(
-        "Deserialize_ms", "deserialize", 18, lambda call: call.deserialize_ns, "until the result can be used"
-    ),
-    _ms("Total_ms", "total", 13, lambda call: call.total_ns, "the whole call: all stages and Other"),
+    *_stages(is_required=True),
+    _ms("Total", "total", 13, lambda call: call.total_ns, "the whole call: all stages and Other"),
     _kb("Sent_KB", "sent", lambda call: call.sent_bytes, "bytes of arrays sent / 1024"),
     _kb("Recv_KB", "received", lambda call: call.received_bytes, "bytes of arrays received / 1024"),
     Figure(
@@ -104,34 +93,8 @@ _REQUIRED: tuple[Call, ...] = (
     ),
 )
 _MORE: tuple[Call, ...] = (
-    _ms(
-        "Wait_ms",
-        "wait",
-        11,
-        lambda call: call.wait_ns,
-        "from the send until the reply was there, less Queue and Server: transport, and waking up",
-    ),
-    _ms(
-        "Queue_ms",
-        "queue",
-        11,
-        lambda call: call.queue_ns,
-        "at the server, until it began; `-` where it does not say: Wait has it then",
-    ),
-    _ms(
-        "Server_ms",
-        "server",
-        12,
-        lambda call: call.server_ns,
-        "at the server, from its beginning to its reply; `-` like Queue",
-    ),
-    _ms(
-        "Other_ms",
-        "other",
-        11,
-        lambda call: stage_times(call)[-1],
-        "the caller's own work between the stages: Total less all of them",
-    ),
+    *_stages(is_required=False),
+    _of(OTHER_STAGE, lambda call: stage_times(call)[-1]),
     _kb(
         "Socket_KB",
         "through a socket",

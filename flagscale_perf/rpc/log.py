@@ -87,7 +87,7 @@ class LogFormat:
             f"Time: {totals.total_ns / NS_PER_MS:.3f} ms",
             f"Sent: {totals.sent_bytes / MIB:.2f} MB, received: {totals.received_bytes / MIB:.2f} MB,"
             f" throughput: {speed}",
-            "Stages: " + ", ".join(f"{stage.title} {100 * share:.1f} %" for stage, share in shares),
+            "Stages: " + ", ".join(f"{stage.name} {100 * share:.1f} %" for stage, share in shares),
             f"Ended: {printable(end.reason)}",
             RULER,
         ]
@@ -174,7 +174,6 @@ class PerformanceLogSink:
             yield self._wanted.with_stem(f"{self._wanted.stem}_{number}")
 
     def _open(self, path: Path) -> int:
-        """Opens and locks the log. Raises OSError, also if the file is something else."""
         if self._has_begun:
             fd = open_locked(path)
             if _left_in(path, self._format.mark) is not None:

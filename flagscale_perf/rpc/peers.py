@@ -78,7 +78,7 @@ class ServedRings:
     """The server's end: its single thread passes records to `observe`."""
 
     def __init__(self, pid: int) -> None:
-        """`pid`: of this process."""
+        """`pid`: of the server, which is this process."""
         self._pid = pid
         self._rings: OrderedDict[int, OwnRing] = OrderedDict()
 
@@ -90,7 +90,7 @@ class ServedRings:
         ring.put(record)
 
     def close(self) -> None:
-        """No more records follow."""
+        """Ends every client's ring: no more records follow."""
         for ring in self._rings.values():
             ring.end("completed")
         self._rings.clear()

@@ -7,7 +7,7 @@
         reply = msgpack.unpackb(socket.recv())
 
 What comes before the first send is `serialize`, what comes behind the last receive `deserialize`; `receive`
-has the wait for the reply and the server's time, too, as nobody else tells them apart. For blocking sockets,
+has the wait for the reply and the server's time, too, as nothing else tells them apart. For blocking sockets,
 one call at a time: REQ, or DEALER used like it.
 """
 

@@ -128,7 +128,7 @@ class ServerSource:
         self._last_call = 0  # of which there is a record
 
     def take(self) -> list[Entry]:
-        """The new records."""
+        """The records since the last call."""
         return self._guarded(lambda node: node.cycle(counts_dead=True))
 
     def close(self, last_call: int = 0) -> list[Entry]:

@@ -1,7 +1,8 @@
-"""The stages of a call, in the order in which they follow one another."""
+"""The stages of a call, in the order in which they follow one another: the one table of them."""
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import NamedTuple
 
 from flagscale_perf.rpc.records import CallRecord
@@ -14,33 +15,76 @@ class Stage(NamedTuple):
 
     Attributes:
         name: its field in `CallRecord`, without "_ns".
-        title: in words.
         colour: a name of the palette.
+        column, width: of the log, without its unit.
+        meaning: from where to where it is timed.
+        is_required: other logs of this kind have its column, too.
+        is_told: the server says it, or does not: then it is None, and contained in `wait`.
     """
 
     name: str
-    title: str
     colour: str
+    column: str
+    width: int
+    meaning: str
+    is_required: bool = False
+    is_told: bool = False
 
 
 STAGES = (
-    Stage("serialize", "serialize", "blue"),
-    Stage("send", "send", "orange"),
-    Stage("wait", "wait", "yellow"),
-    Stage("queue", "queue", "grey"),
-    Stage("server", "server", "green"),
-    Stage("receive", "receive", "sky"),
-    Stage("deserialize", "deserialize", "red"),
+    Stage(
+        "serialize",
+        "blue",
+        "Serialize",
+        16,
+        "until the message is ready: headers, copies into frames or shared memory",
+        is_required=True,
+    ),
+    Stage(
+        "send",
+        "orange",
+        "Send",
+        13,
+        "until the socket has taken it, at most until the server has it; ZeroMQ only queues it",
+        is_required=True,
+    ),
+    Stage(
+        "wait",
+        "yellow",
+        "Wait",
+        11,
+        "from the send until the reply was there, less Queue and Server: transport, and waking up",
+    ),
+    Stage(
+        "queue",
+        "grey",
+        "Queue",
+        11,
+        "at the server, until it began; `-` where it does not say: Wait has it then",
+        is_told=True,
+    ),
+    Stage(
+        "server",
+        "green",
+        "Server",
+        12,
+        "at the server, from its beginning to its reply; `-` like Queue",
+        is_told=True,
+    ),
+    Stage(
+        "receive", "sky", "Recv", 13, "taking the reply from the socket, once it is there", is_required=True
+    ),
+    Stage("deserialize", "red", "Deserialize", 18, "until the result can be used", is_required=True),
 )
-OTHER_STAGE = Stage(OTHER, "other", "faint")
+OTHER_STAGE = Stage(
+    OTHER, "faint", "Other", 11, "the caller's own work between the stages: Total less all of them"
+)
 ALL_STAGES = (*STAGES, OTHER_STAGE)
+FIELDS = tuple(f"{stage.name}_ns" for stage in STAGES)
+_of = attrgetter(*FIELDS)
 
 
 def stage_times(call: CallRecord) -> tuple[int, ...]:
     """Nanoseconds of each of `ALL_STAGES`; what the server does not report is 0, and contained in `wait`."""
-    queue, server = call.queue_ns or 0, call.server_ns or 0
-    known = (
-        *(call.serialize_ns, call.send_ns, call.wait_ns, queue, server),
-        *(call.receive_ns, call.deserialize_ns),
-    )
+    known = [took or 0 for took in _of(call)]
     return (*known, call.total_ns - sum(known))

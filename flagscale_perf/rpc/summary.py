@@ -41,7 +41,7 @@ class RpcSummary:
             self._end = record
 
     def text(self) -> str:
-        """The summary so far."""
+        """What has been summed up so far, as JSON."""
         content = {
             "summary_version": SUMMARY_VERSION,
             "session": self._header.session_id,

@@ -18,7 +18,7 @@ PREFIX = "flagscale_perf_"  # of the metrics of an instrument that has no other
 
 
 class Summary(Protocol):
-    """A session summed up."""
+    """What a session came to, as the summary file holds it."""
 
     def add(self, record: Record) -> None:
         """The next record of the session."""

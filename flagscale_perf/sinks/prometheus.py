@@ -42,7 +42,7 @@ class _Exposition:
         return self._published
 
     def text(self) -> bytes:
-        """In Prometheus' text format."""
+        """The published metrics, in Prometheus' text format."""
         content: bytes = self._library.generate_latest(self.registry)
         return content
 
@@ -84,8 +84,7 @@ class PrometheusPortSink:
 
     name: ClassVar[str] = "Prometheus port"
     cost: ClassVar[str] = (
-        "no metrics to scrape; free the port or give another --perf-prometheus-port, "
-        "it is tried again all the time"
+        "no metrics to scrape; free the port or give another --perf-prometheus-port; retrying"
     )
     rebuilds: ClassVar[bool] = True
 
@@ -101,11 +100,6 @@ class PrometheusPortSink:
     def open(cls, context: SinkContext) -> PrometheusPortSink | None:
         """Only with the option."""
         return cls(context) if context.options.perf_prometheus_port else None
-
-    @property
-    def address(self) -> tuple[str, int] | None:
-        """Where it listens; None as long as it does not."""
-        return None if self._server is None else (self._server.server_name, self._server.server_port)
 
     def write(self, record: Record) -> None:
         """Adds the record."""

@@ -10,8 +10,6 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include <structmember.h>
-
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -330,155 +328,6 @@ static PyTypeObject packer_type = {
     .tp_new = packer_new,
 };
 
-/* ---- Store: records into the next slot of a ring, as `Ring._put` does it in Python. */
-
-typedef struct {
-    PyObject_HEAD
-    vectorcallfunc vectorcall;
-    PyObject *view, *packers; /* the whole ring as a memoryview; type -> Packer */
-    Py_ssize_t begin;         /* of the slots */
-    uint64_t slots, stored, known_tail;
-    int tail_word, dropped_word;
-} Store;
-
-/* Whether what packing has raised counts as a drop; the exceptions are those of `Ring._put`. */
-static int is_drop(void)
-{
-    return PyErr_ExceptionMatches(PyExc_OverflowError) || PyErr_ExceptionMatches(PyExc_TypeError)
-        || PyErr_ExceptionMatches(PyExc_AttributeError) || PyErr_ExceptionMatches(PyExc_LookupError);
-}
-
-/* A lost record's `number`, if it has one, into the second word behind that of the drops (`Ring._drop`). */
-static void note_lost(Store *self, PyObject *record)
-{
-    int overflow = 0;
-    PyObject *number = PyObject_GetAttrString(record, "number");
-    long long value = number == NULL ? -1 : PyLong_AsLongLongAndOverflow(number, &overflow);
-    Py_XDECREF(number);
-    PyErr_Clear();
-    Py_buffer memory; /* asked for anew: the attribute may have run Python code */
-    if (value < 0 || overflow || PyObject_GetBuffer(self->view, &memory, PyBUF_WRITABLE)) {
-        PyErr_Clear();
-        return;
-    }
-    ((volatile uint64_t *)memory.buf)[self->dropped_word + 2] = (uint64_t)value;
-    PyBuffer_Release(&memory);
-}
-
-/* store(record) */
-static PyObject *store_call(PyObject *callable, PyObject *const *args, size_t flags, PyObject *keywords)
-{
-    Store *self = (Store *)callable;
-    if (PyVectorcall_NARGS(flags) != 1 || (keywords != NULL && PyTuple_GET_SIZE(keywords))) {
-        PyErr_SetString(PyExc_TypeError, "a record is all that is stored");
-        return NULL;
-    }
-    _Alignas(8) unsigned char slot[SLOT_BYTES];
-    PyObject *found = PyDict_GetItemWithError(self->packers, (PyObject *)Py_TYPE(args[0]));
-    if (found == NULL && PyErr_Occurred())
-        return NULL;
-    const Packer *packer = (const Packer *)Py_XNewRef(found);
-    Py_ssize_t size = packer == NULL ? -1 : put_fields(packer, slot, args[0]);
-    unsigned char kind = packer == NULL ? 0 : packer->slot;
-    Py_XDECREF(found);
-    if (PyErr_Occurred()) {
-        if (!is_drop())
-            return NULL;
-        PyErr_Clear();
-    }
-    Py_buffer memory; /* asked for after packing, which may run Python code that releases the ring */
-    if (PyObject_GetBuffer(self->view, &memory, PyBUF_WRITABLE))
-        return NULL;
-    unsigned char *base = memory.buf;
-    volatile uint64_t *words = memory.buf;
-    if (size >= 0 && self->stored - self->known_tail >= self->slots) {
-        self->known_tail = words[self->tail_word];
-        size = self->stored - self->known_tail >= self->slots ? -1 : size;
-    }
-    if (size < 0) {
-        words[self->dropped_word]++;
-    } else {
-        Py_ssize_t offset = self->begin + (Py_ssize_t)(self->stored % self->slots) * SLOT_BYTES;
-        write_slot(base + offset, slot, kind, size, ++self->stored);
-    }
-    PyBuffer_Release(&memory);
-    if (size < 0)
-        note_lost(self, args[0]);
-    Py_RETURN_NONE;
-}
-
-static int store_is_sound(Store *self)
-{
-    PyObject *type, *packer;
-    Py_ssize_t place = 0;
-    while (PyDict_Next(self->packers, &place, &type, &packer))
-        if (Py_TYPE(packer) != &packer_type) {
-            PyErr_SetString(PyExc_TypeError, "what packs a record is no Packer");
-            return 0;
-        }
-    Py_ssize_t room = PyMemoryView_GET_BUFFER(self->view)->len - self->begin;
-    int words_fit = self->tail_word >= 0 && self->dropped_word >= 0 && self->tail_word < self->begin / 8
-        && self->dropped_word + 2 < self->begin / 8;
-    if (self->begin < 0 || !words_fit || room < SLOT_BYTES || room / SLOT_BYTES < (Py_ssize_t)self->slots || !self->slots) {
-        PyErr_SetString(PyExc_ValueError, "a ring that is larger than its memory");
-        return 0;
-    }
-    return 1;
-}
-
-static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
-{
-    PyObject *view, *packers;
-    Py_ssize_t begin;
-    unsigned long long slots;
-    int tail_word, dropped_word;
-    static char *names[] = {"view", "packers", "begin", "slots", "tail_word", "dropped_word", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O!nKii", names, &PyMemoryView_Type, &view, &PyDict_Type,
-                                     &packers, &begin, &slots, &tail_word, &dropped_word))
-        return NULL;
-    Store *self = (Store *)type->tp_alloc(type, 0);
-    if (self == NULL)
-        return NULL;
-    self->vectorcall = store_call;
-    self->view = Py_NewRef(view);
-    self->packers = PyDict_Copy(packers);
-    self->begin = begin;
-    self->slots = slots;
-    self->tail_word = tail_word;
-    self->dropped_word = dropped_word;
-    if (self->packers == NULL || !store_is_sound(self)) {
-        Py_DECREF(self);
-        return NULL;
-    }
-    return (PyObject *)self;
-}
-
-static void store_dealloc(PyObject *object)
-{
-    Store *self = (Store *)object;
-    Py_CLEAR(self->view);
-    Py_CLEAR(self->packers);
-    Py_TYPE(object)->tp_free(object);
-}
-
-static PyMemberDef store_members[] = {
-    {"stored", T_ULONGLONG, offsetof(Store, stored), READONLY, "How many records it has stored."},
-    {NULL},
-};
-
-static PyTypeObject store_type = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "flagscale_perf.spine._hot.Store",
-    .tp_doc = "Store(view, packers, begin, slots, tail_word, dropped_word): (record) -> None; see `ring.Ring.put`.",
-    .tp_basicsize = sizeof(Store),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
-    .tp_vectorcall_offset = offsetof(Store, vectorcall),
-    .tp_call = PyVectorcall_Call,
-    .tp_members = store_members,
-    .tp_new = store_new,
-    .tp_dealloc = store_dealloc,
-};
-
 /* ---- Marks: integers of one step, in memory that is there from the start. */
 
 typedef struct {
@@ -578,7 +427,7 @@ typedef struct {
     int64_t code; /* added to the clock's reading */
 } Stamp;
 
-static PyObject *name_mark, *name_phase_failed, *name_barrier, *name_log_level;
+static PyObject *name_mark, *name_phase_failed, *name_barrier;
 
 /* What taking a mark has raised, to `taker.phase_failed`, while it counts as being handled, as in an `except`. */
 static PyObject *stamp_failed(Stamp *self)
@@ -696,114 +545,6 @@ static PyTypeObject stamp_type = {
     .tp_dealloc = stamp_dealloc,
 };
 
-/* ---- Lookup: a method (self, name, log_level=None) whose answers are known but for the first ones. */
-
-typedef struct {
-    PyObject_HEAD
-    vectorcallfunc vectorcall;
-    PyObject *known, *ask; /* known: log level -> name -> answer; ask: the method that gives what is not there */
-} Lookup;
-
-static PyObject *lookup_call(PyObject *callable, PyObject *const *args, size_t flags, PyObject *keywords)
-{
-    Lookup *self = (Lookup *)callable;
-    Py_ssize_t given = PyVectorcall_NARGS(flags), named = keywords == NULL ? 0 : PyTuple_GET_SIZE(keywords);
-    int has_level = given + named == 3 && given >= 2 && (!named || first_is(keywords, name_log_level));
-    if (has_level || (given == 2 && !named)) {
-        PyObject *level = has_level ? args[2] : Py_None;
-        PyObject *names = PyDict_GetItemWithError(self->known, level);
-        Py_XINCREF(names); /* a name can be of a class whose __eq__ does anything */
-        int is_known = names != NULL && PyDict_CheckExact(names);
-        PyObject *answer = is_known ? Py_XNewRef(PyDict_GetItemWithError(names, args[1])) : NULL;
-        Py_XDECREF(names);
-        if (answer != NULL)
-            return answer;
-    }
-    if (PyErr_Occurred())
-        return NULL;
-    return PyObject_Vectorcall(self->ask, args, flags, keywords);
-}
-
-static PyObject *lookup_get(PyObject *self, PyObject *object, PyObject *type)
-{
-    return object == NULL || object == Py_None ? Py_NewRef(self) : PyMethod_New(self, object);
-}
-
-static PyObject *lookup_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
-{
-    PyObject *known, *ask;
-    static char *names[] = {"known", "ask", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O", names, &PyDict_Type, &known, &ask))
-        return NULL;
-    Lookup *self = (Lookup *)type->tp_alloc(type, 0);
-    if (self == NULL)
-        return NULL;
-    self->vectorcall = lookup_call;
-    self->known = Py_NewRef(known);
-    self->ask = Py_NewRef(ask);
-    return (PyObject *)self;
-}
-
-static int lookup_traverse(PyObject *self, visitproc visit, void *arg)
-{
-    Py_VISIT(((Lookup *)self)->known);
-    Py_VISIT(((Lookup *)self)->ask);
-    return 0;
-}
-
-static void lookup_dealloc(PyObject *self)
-{
-    PyObject_GC_UnTrack(self);
-    Py_CLEAR(((Lookup *)self)->known);
-    Py_CLEAR(((Lookup *)self)->ask);
-    Py_TYPE(self)->tp_free(self);
-}
-
-/* No tp_clear: what it holds, a dict and a function, can be cleared, so no cycle stays. */
-static PyTypeObject lookup_type = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "flagscale_perf.spine._hot.Lookup",
-    .tp_doc = "Lookup(known, ask): the method (self, name, log_level=None) of timers, as in `hosts.timers`.",
-    .tp_basicsize = sizeof(Lookup),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
-    .tp_vectorcall_offset = offsetof(Lookup, vectorcall),
-    .tp_call = PyVectorcall_Call,
-    .tp_descr_get = lookup_get,
-    .tp_new = lookup_new,
-    .tp_traverse = lookup_traverse,
-    .tp_dealloc = lookup_dealloc,
-};
-
-/* ---- span: the lowest and the highest of integers, and whether they follow one another in their order. */
-
-static PyObject *span_of(PyObject *module, PyObject *numbers)
-{
-    if (!PyList_Check(numbers) || PyList_GET_SIZE(numbers) == 0) {
-        PyErr_SetString(PyExc_TypeError, "a span is of a list with something in it");
-        return NULL;
-    }
-    int64_t low = INT64_MAX, high = INT64_MIN, before = 0;
-    int is_row = 1;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(numbers); i++) {
-        int64_t number;
-        PyObject *each = Py_NewRef(PyList_GET_ITEM(numbers, i)); /* its __index__ can do anything to the list */
-        int failed = put_integer((unsigned char *)&number, each);
-        Py_DECREF(each);
-        if (failed)
-            return NULL;
-        is_row = is_row && (i == 0 || (number > before && number - 1 == before));
-        low = number < low ? number : low;
-        high = number > high ? number : high;
-        before = number;
-    }
-    return Py_BuildValue("LLO", (long long)low, (long long)high, is_row ? Py_True : Py_False);
-}
-
-static PyMethodDef module_methods[] = {
-    {"span", span_of, METH_O, "See `hot.span`."},
-    {NULL},
-};
-
 /* ---- The module. */
 
 static int execute(PyObject *module)
@@ -812,12 +553,10 @@ static int execute(PyObject *module)
     name_mark = PyUnicode_InternFromString("mark");
     name_phase_failed = PyUnicode_InternFromString("phase_failed");
     name_barrier = PyUnicode_InternFromString("barrier");
-    name_log_level = PyUnicode_InternFromString("log_level");
-    if (name_mark == NULL || name_phase_failed == NULL || name_barrier == NULL || name_log_level == NULL)
+    if (name_mark == NULL || name_phase_failed == NULL || name_barrier == NULL)
         return -1;
     return PyModule_AddStringConstant(module, "VERSION", VERSION) || PyModule_AddType(module, &packer_type)
-        || PyModule_AddType(module, &store_type) || PyModule_AddType(module, &marks_type) || PyModule_AddType(module, &stamp_type)
-        || PyModule_AddType(module, &lookup_type)
+        || PyModule_AddType(module, &marks_type) || PyModule_AddType(module, &stamp_type)
         ? -1
         : 0;
 }
@@ -834,7 +573,6 @@ static PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "_hot",
     .m_doc = "The hot path in C; `spine.hot` says when it is used.",
-    .m_methods = module_methods,
     .m_slots = module_slots,
 };
 

@@ -1,38 +1,19 @@
 """The extension as Python sees it (`_hot.c`)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 VERSION: str
 
-def span(numbers: list[int], /) -> tuple[int, int, bool]: ...
-
 class Packer:
     def __init__(self, slot: int, fields: Sequence[tuple[str, int]]) -> None: ...
     def __call__(self, memory: memoryview, offset: int, sequence: int, record: Any, /) -> None: ...
-
-class Store:
-    stored: int
-    def __init__(
-        self,
-        view: memoryview,
-        packers: Mapping[type, Packer],
-        begin: int,
-        slots: int,
-        tail_word: int,
-        dropped_word: int,
-    ) -> None: ...
-    def __call__(self, record: Any, /) -> None: ...
 
 class Marks:
     def __init__(self, room: int) -> None: ...
     def add(self, mark: int, /) -> None: ...
     def clear(self) -> None: ...
     def take(self) -> tuple[int, ...]: ...
-
-class Lookup:
-    def __init__(self, known: dict[Any, dict[str, Any]], ask: Callable[..., Any]) -> None: ...
-    def __call__(self, timers: Any, /, name: str, log_level: int | None = None) -> Any: ...
 
 class Stamp:
     def __init__(self, taker: Any, code: int) -> None: ...

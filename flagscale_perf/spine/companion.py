@@ -37,8 +37,8 @@ def start(
     """Runs `python -m module words`; `streams` as subprocess has them. Raises OSError and
     subprocess.SubprocessError.
 
-    `is_detached`: it is nobody's child, and does not end with this process, even where somebody kills all of
-    that one's children, as Ray does. What is returned is a process that has started it and ends at once.
+    `is_detached`: it outlives this process and is not its child, so it also survives where all children are
+    killed, as Ray does. What is returned is then the process that has started it, which ends at once.
     """
     command = [sys.executable, "-P", "-m", module, *words]
     if is_detached:
@@ -56,14 +56,14 @@ def start(
 
 
 def settle() -> None:
-    """First thing in the new process: ignores signals that stop a job, as its parent's end is its own."""
+    """Ignores the signals that stop a job, as the process ends after its parent. Call it first."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
 
 def give_way() -> None:
-    """Lowers the priority: once, when the process does its work, which on a busy machine it would otherwise
-    hardly come to begin.
+    """Lowers the priority. Call it once the process is at work: with a low priority, starting on a busy
+    machine would take too long.
     """
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
@@ -84,8 +84,8 @@ class Unsaved(NamedTuple):
 def end_after_parent(
     is_orphan: Callable[[], bool], progress: Callable[[], int], unsaved: Unsaved | None = None
 ) -> None:
-    """Ends the process some time after its parent, or whoever it works for, even where its disk hangs; while
-    `progress` grows, it may go on. What is unsaved then is saved elsewhere first.
+    """Ends the process some time after its parent, or whoever it works for, even where its disk hangs. While
+    `progress` grows, it may go on; at the end, what is unsaved is first saved elsewhere.
     """
     threading.Thread(
         target=_end, args=(is_orphan, progress, unsaved), name="flagscale_perf orphan", daemon=True

@@ -1,7 +1,7 @@
-"""What the training thread does most, taking marks and packing records, is done by the C extension `_hot`
-where that was built, else in Python. The same comes out of both.
+"""Whether the C extension `_hot` or plain Python does what the training thread does most: take marks and pack
+records. Both give the same result.
 
-What is made looks at `extension` then, and nothing does in a step; it is None for plain Python.
+`extension`, None for plain Python, is looked at when an object is made, never in a step.
 """
 
 from __future__ import annotations
@@ -53,16 +53,5 @@ class Marks:
 
 
 def new_marks(room: int) -> Marks:
-    """Empty ones. Beyond `room`, which ones are kept is open."""
+    """Empty marks. Which are kept beyond `room` is not defined."""
     return Marks(room) if extension is None else extension.Marks(room)
-
-
-def _span(numbers: list[int]) -> tuple[int, int, bool]:
-    """The lowest and the highest, and whether they follow one another in their order. For a list with
-    something in it.
-    """
-    low, high = min(numbers), max(numbers)
-    return low, high, high - low + 1 == len(numbers) and numbers == list(range(low, high + 1))
-
-
-span: Callable[[list[int]], tuple[int, int, bool]] = getattr(extension, "span", _span)

@@ -1,7 +1,7 @@
 """The one codec of run files: a record a line, `kind` first, strict JSON (no NaN), compact.
 
-All of this needs the standard library alone, so that a writer can go on with a file of its own. What reads
-anybody's files, and checks them, is `analysis.decoder`.
+It needs the standard library alone, so that a writer can go on with a file of its own (`recall` does not
+check types). Any other file is read and checked by `analysis.decoder`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def read_records(file: BinaryIO, decode: Callable[[bytes], Record]) -> Iterator[
 
 
 def whole_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | BadLine]]:
-    """Lines with the number of those before them, and what is none."""
+    """Blocks of whole lines, each with the number of lines before it, and what is not a whole line."""
     number, rest = 0, b""
     while True:
         chunk = file.read(CHUNK_BYTES)

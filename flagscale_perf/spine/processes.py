@@ -1,9 +1,7 @@
-"""What Linux says about processes: /proc and /proc/PID/stat."""
+"""What Linux says about a process in /proc/PID/stat."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 from typing import NamedTuple
 
 
@@ -41,13 +39,3 @@ def process_stat(pid: int | str) -> ProcessStat | None:
     if fields[0] in "ZXx":
         return None
     return ProcessStat(int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
-
-
-def own_pids() -> list[int]:
-    """Pids of this user's processes. Raises OSError where /proc cannot be read."""
-    uid, pids = os.getuid(), []
-    for name in os.listdir("/proc"):
-        with contextlib.suppress(OSError):
-            if name.isdigit() and os.stat(f"/proc/{name}").st_uid == uid:
-                pids.append(int(name))
-    return pids

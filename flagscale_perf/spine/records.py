@@ -16,7 +16,7 @@ SCHEMA_VERSION = 1
 RUNNING = "running"  # as long as a process writes the run file
 KILLED = "killed"  # the reason of an end that a run did not record itself
 STOPPED = "stopped by the user"  # the reason of every end that `run.py action=stop` brought about
-GOOD_ENDS = frozenset({"completed", STOPPED})  # what nobody has to look into
+GOOD_ENDS = frozenset({"completed", STOPPED})  # need no investigation
 
 # An instance of a registered type. NamedTuples and frozen dataclasses have no base class in common.
 Record: TypeAlias = Any

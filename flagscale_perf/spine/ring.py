@@ -18,10 +18,8 @@ import struct
 import tempfile
 import weakref
 import zlib
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from flagscale_perf.spine import hot
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.records import TYPES, EventRecord, Record
 from flagscale_perf.spine.slots import CRC_BYTES, MAX_PAYLOAD, PREFIX, SLOT_BYTES, fit_utf8
@@ -30,8 +28,9 @@ MAGIC = 0x33_46_52_45_50_53_46  # "FSPERF3"; the last character is the layout's 
 SLOTS = 65_536
 _HEADER_BYTES = 8192
 # 64-bit words of the header; producer and consumer write to different cache lines
-_WORD_MAGIC, _WORD_SLOTS, _WORD_DROPPED, _WORD_CLOSED_AT, _WORD_TAIL, _WORD_BEATS = 0, 1, 8, 9, 16, 17
-_WORD_NEWEST = _WORD_DROPPED + 2  # so in _hot.c, too
+_WORD_MAGIC, _WORD_SLOTS = 0, 1
+_WORD_DROPPED, _WORD_CLOSED_AT, _WORD_NEWEST = 8, 9, 10
+_WORD_TAIL, _WORD_BEATS = 16, 17
 
 
 class _Text(NamedTuple):
@@ -41,17 +40,12 @@ class _Text(NamedTuple):
     size: int
 
 
-_REASON, _SESSION, _SUMMARY, _PRODUCER, _TROUBLE = (
-    _Text(512, 248),
-    _Text(768, 248),
-    _Text(1024, 4096),
-    _Text(5120, 2048),
-    _Text(7168, 1024),
-)
+_REASON, _SESSION, _SUMMARY = _Text(512, 248), _Text(768, 248), _Text(1024, 4096)
+_PRODUCER, _TROUBLE = _Text(5120, 2048), _Text(7168, 1024)
 
 
 class RingEnd(NamedTuple):
-    """What the producer said last.
+    """How the producer has closed the ring.
 
     Attributes:
         reason: see `RunEnd.reason`.
@@ -69,12 +63,9 @@ class Ring:
     and sets the rest.
 
     Attributes:
-        put: stores a record; counts a drop if the ring is full or a value does not fit. Never raises, never
-            waits.
         fd: descriptor of the shared memory to hand to another process; None where it exists in this process
             only.
         slots: how many records it can hold.
-        is_atomic: `put` is one step of the interpreter, so that any thread may call it.
     """
 
     def __init__(self, memory: mmap.mmap, fd: int | None) -> None:
@@ -84,24 +75,18 @@ class Ring:
         self._view = memoryview(memory)
         self._words = self._view[:_HEADER_BYTES].cast("Q")
         self.slots = self._words[_WORD_SLOTS]
-        self._head = self._known_tail = 0  # the producer's, where plain Python stores
-        self._store: Any = None  # where the extension does
+        self._head = self._known_tail = 0  # the producer's
         layouts = [registered.layout for registered in TYPES.values() if registered.layout]
         self._packers = {
             type_: registered.layout.packer() for type_, registered in TYPES.items() if registered.layout
         }
-        self.put: Callable[[Record], None] = self._put
-        store = getattr(hot.extension, "Store", None)  # one that was built from older source has none
-        if store is not None:
-            self.put = self._store = store(
-                self._view, self._packers, _HEADER_BYTES, self.slots, _WORD_TAIL, _WORD_DROPPED
-            )
-        self.is_atomic = self._store is not None
         self._unpackers = {layout.slot: layout.unpack for layout in layouts}
 
     @classmethod
     def create(cls, slots: int = SLOTS) -> Ring:
-        """A new, empty ring. Raises OSError where not even private memory is to be had."""
+        """A new, empty ring; private to this process where no shared memory is available. Raises OSError
+        where there is no memory at all.
+        """
         size = _HEADER_BYTES + slots * SLOT_BYTES
         fd: int | None = None
         try:
@@ -119,8 +104,8 @@ class Ring:
 
     @classmethod
     def attach(cls, fd: int) -> Ring:
-        """The other end of a ring created elsewhere; takes the descriptor over. Raises ValueError if it is no
-        ring.
+        """The other end of a ring created elsewhere; takes the descriptor over. Raises ValueError if it is
+        not a ring of this version.
         """
         memory = mmap.mmap(fd, 0)
         magic, slots = struct.unpack_from("=QQ", memory)
@@ -128,7 +113,10 @@ class Ring:
             raise ValueError(f"descriptor {fd} is not a ring of this version")
         return cls(memory, fd)
 
-    def _put(self, record: Record) -> None:
+    def put(self, record: Record) -> None:
+        """Stores the record, one thread at a time; counts a drop if the ring is full or a value does not fit.
+        Never raises, never waits.
+        """
         head = self._head
         try:
             if head - self._known_tail >= self.slots:
@@ -166,7 +154,7 @@ class Ring:
     @property
     def stored(self) -> int:
         """Records that this end's `put` has stored so far."""
-        return self._head if self._store is None else self._store.stored
+        return self._head
 
     @property
     def saved(self) -> int:
@@ -179,12 +167,12 @@ class Ring:
         return self._read(self._words[_WORD_TAIL]) is None
 
     def beat(self) -> None:
-        """The consumer gets on with its work."""
+        """Shows that the consumer makes progress."""
         self._words[_WORD_BEATS] += 1
 
     @property
     def beats(self) -> int:
-        """How often it has said so."""
+        """How often the consumer has called `beat`."""
         return self._words[_WORD_BEATS]
 
     @property
@@ -198,7 +186,7 @@ class Ring:
         return self._words[_WORD_NEWEST]
 
     def close(self, reason: str, at_ns: int) -> None:
-        """The producer's last word; nothing is put after it."""
+        """Ends the producer's side; nothing may be put after it."""
         self._words[_WORD_CLOSED_AT] = at_ns
         self._set_text(_REASON, reason)
 
@@ -210,7 +198,7 @@ class Ring:
 
     @property
     def producer(self) -> str | None:
-        """Which process stores into the ring, for its consumer; None if it is not set."""
+        """What the producer says of itself to the consumer; None if it is not set."""
         return self._text(_PRODUCER)
 
     @producer.setter
@@ -245,7 +233,7 @@ class Ring:
         self._set_text(_TROUBLE, text)
 
     def release(self) -> None:
-        """Gives the mapping and the descriptor back."""
+        """Unmaps the memory and closes the descriptor."""
         for view in (self._words, self._view):
             view.release()
         self._memory.close()

@@ -42,7 +42,7 @@ Unpack = Callable[[bytes], Any]
 _Make = Callable[[Iterable[Any]], Any]
 
 
-# What the extension knows the sorts of fields by.
+# Kinds of fields, as the extension names them.
 _INTEGER, _OPTIONAL, _WIDE, _TEXT, _MANY = "i", "o", "w", "s", "t"
 
 
@@ -54,7 +54,7 @@ class _Field(NamedTuple):
 
     @property
     def stored(self) -> tuple[str, int]:
-        """Of which sort it is, and how many bytes it takes, those of a field of many integers aside."""
+        """Kind and bytes; 0 bytes for a field of many integers."""
         if self.type is tuple:
             return _MANY, 0
         if self.size is not None:
@@ -69,7 +69,7 @@ class Layout:
         slot: the type's number.
         size: bytes of a slot that a record fills, without the values of a last field of many integers.
         room: how many integers the last field may hold; 0 if it is no field of many integers.
-        unpack: the record again, of the bytes so stored.
+        unpack: the bytes of a slot behind its checksum -> the record.
     """
 
     def __init__(self, slot: int, record_type: Any) -> None:
@@ -99,7 +99,7 @@ class Layout:
             self.unpack = _unpacker(layout, stored, record_type._make)
 
     def packer(self) -> Pack:
-        """Memory, offset of the slot, sequence number and record -> None: stores the slot, its checksum last.
+        """A function (memory, offset, sequence number, record) that stores the slot, its checksum last.
 
         For a value that does not fit it raises struct.error, OverflowError, AttributeError, TypeError or
         IndexError.

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from zlib import crc32
 
-from flagscale_perf.spine.hot import span
-
 Place = tuple[str, int | None]  # a partition and an index in it
 TRACE_ID, STEP = "trace_id", "global_steps"
 _DEPTH = 5  # of wrappers and lists around a value, and of containers in containers
@@ -93,11 +91,11 @@ def extent_of(rows: Sequence[int]) -> tuple[int, int, tuple[int, ...]]:
     """The lowest and the highest index, and all ranges if the rows are not exactly those between the two,
     each once. `rows` must not be empty.
     """
-    first, last, is_one_range = span(rows if type(rows) is list else list(rows))
-    if is_one_range:
-        return first, last, ()
+    first, count = rows[0], len(rows)
+    if list(rows) == list(range(first, first + count)):  # as nearly always; costs less than what follows
+        return first, first + count - 1, ()
     ranges = ranges_of(rows)
-    return first, last, () if ranges == (first, len(rows)) else ranges
+    return min(rows), max(rows), () if len(ranges) == 2 and ranges[1] == count else ranges
 
 
 def place_of(batch: Any) -> Place:

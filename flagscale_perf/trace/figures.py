@@ -11,8 +11,9 @@ from flagscale_perf.spine.session import Starts
 from flagscale_perf.trace.records import ONE, Kind, OperationRecord
 
 MS = Unit("ms", 1e6, 3, base=1e9)
-MIB = Unit("MiB", 1 << 20, 3)  # what the logs call MB
-MIB_PER_S = Unit("MiB/s", 1 << 20, 2)
+MIB = 1 << 20  # what the logs call MB
+_MIB = Unit("MiB", MIB, 3)
+_MIB_PER_S = Unit("MiB/s", MIB, 2)
 
 Operation: TypeAlias = Figure[OperationRecord, Starts]
 
@@ -49,14 +50,14 @@ OTHER = "other"  # what the stages leave of the whole
 
 
 def throughput(operation: OperationRecord) -> float | None:
-    """Bytes per second."""
+    """Bytes per second; None where not all bytes are known, or it took no time."""
     if operation.size_bytes is None or not operation.total_ns:
         return None
     return operation.size_bytes * NS_PER_S / operation.total_ns
 
 
 def stages_ns(operation: OperationRecord) -> dict[str, int]:
-    """The stages that were measured."""
+    """Nanoseconds by stage, of those that were measured."""
     found = {stage.key: getattr(operation, f"{stage.key}_ns") for stage in STAGES}
     return {key: took_ns for key, took_ns in found.items() if took_ns is not None}
 
@@ -104,14 +105,14 @@ OPERATIONS = Table(
         Figure(
             "size_mb",
             "size",
-            MIB,
+            _MIB,
             lambda operation, _: operation.size_bytes,
             "bytes of the samples' values alone / 1024²",
         ),
         Figure(
             "throughput_mb_per_s",
             "throughput",
-            MIB_PER_S,
+            _MIB_PER_S,
             lambda operation, _: throughput(operation),
             "size / total",
         ),

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.records import Record
 from flagscale_perf.spine.units import printable
+from flagscale_perf.trace.figures import MIB
 from flagscale_perf.trace.records import (
     ONE,
     Begun,
@@ -19,7 +20,6 @@ from flagscale_perf.trace.records import (
 )
 
 NOT_AVAILABLE = "N/A"
-BYTES_PER_MB = 1 << 20  # of `throughput_mbps` and `data_size_mb`
 TRACE_MARK, DETAIL_MARK = "[TQ-TRACE]", "[TQ-DETAIL]"
 _STAGES = {Begun.CALL: "GET", Begun.COMPUTE: "COMPUTE", Begun.CALL_PUT: "PUT"}
 _OF_CLIENTS = (Begun.PUT, Begun.GET, Begun.WAIT)
@@ -80,8 +80,6 @@ def escaped(text: str) -> str:
 
 
 class _Call:
-    """Lines of one call."""
-
     def __init__(self, call: CallRecord, names: Mapping[int, str], anchor: Anchor, pid: int | None) -> None:
         self._call = call
         self._names = names
@@ -129,10 +127,10 @@ def _operation(
     total_ns = operation.total_ns
     fields = f"duration={_seconds(total_ns)} | "
     if size is not None and total_ns:
-        fields += f"throughput_mbps={size / BYTES_PER_MB * NS_PER_S / total_ns:.2f} | "
+        fields += f"throughput_mbps={size / MIB * NS_PER_S / total_ns:.2f} | "
     fields += f"{_error(names, operation)}batch_size={operation.rows} | fields={operation.fields} | "
     if size is not None:
-        fields += f"data_size_mb={size / BYTES_PER_MB:.6f} | "
+        fields += f"data_size_mb={size / MIB:.6f} | "
     if unsized is not None:
         fields += f"unsized={','.join(_name(names, field) for field in unsized.fields)} | "
     end_ns = operation.start_ns + total_ns

@@ -29,9 +29,6 @@ class _Log:
     """The log of one process.
 
     Attributes:
-        pid: of it.
-        names: behind its numbers.
-        file: what it is written to.
         there: numbers of the records whose lines an earlier writer has brought there.
         unended: what has begun and not ended.
         early: lines that an earlier writer has brought there of what had not ended.

@@ -17,7 +17,7 @@ ONE = 1000  # of `weight_milli`: the record stands for itself alone
 
 
 class Kind(IntEnum):
-    """Kind of a client's operation."""
+    """A client's operation, as `operation` of a record has it."""
 
     PUT = 0
     GET = 1

@@ -34,7 +34,7 @@ class Side:
         self.begin()
 
     def begin(self) -> None:
-        """Gives names out anew."""
+        """Forgets all names and sets of fields: they are recorded again when they are used."""
         self._name_numbers = itertools.count(1)
         self._names: dict[str, int] = {}
         self._field_sets: dict[tuple[str, ...], int] = {}
@@ -53,7 +53,6 @@ class Side:
         return 0 if error is None else self._name(type(error).__name__)
 
     def _field_set(self, fields: tuple[str, ...]) -> int:
-        """The number of this set of fields."""
         names = [self._name(str(field)) for field in fields]
         number = next(self._name_numbers)
         for at in range(0, len(names), FIELDS_ROOM):

@@ -56,8 +56,6 @@ from flagscale_perf.trace.running import (
 )
 from flagscale_perf.trace.side import CLEAR_ROOM, Side, parts_of
 
-_NO_FIELDS: Mapping[str, Any] = {}
-_NO_ROWS: Sequence[int] = ()
 _NOWHERE: tuple[None, None, tuple[int, ...]] = (None, None, ())
 P = ParamSpec("P")
 Given = TypeVar("Given")
@@ -147,7 +145,7 @@ class Tracer(Side):
         call = operation.call
         if call is None and not self._detail:
             return
-        fields = _NO_FIELDS if data is None else fields_of(data)
+        fields: Mapping[str, Any] = {} if data is None else fields_of(data)
         operation.fields = tuple(fields)
         operation.size_bytes = None if data is None else payload_bytes(fields)
         if operation.size_bytes is None and fields:
@@ -223,22 +221,13 @@ class Tracer(Side):
         partition_name = (names.get(partition) or self._name(partition)) if partition else 0
         self._put(
             tuple_of(
-                StartRecord,
-                (
-                    0,
-                    operation.kind,
-                    start_ns,
-                    start_ns,
-                    function_name,
-                    partition_name,
-                    trace_id,
-                ),
+                StartRecord, (0, operation.kind, start_ns, start_ns, function_name, partition_name, trace_id)
             )
         )
 
     def _record(self, operation: Operation, batch: Any, error: BaseException | None) -> None:
         """Makes the record. Most of tracing's cost is here, so it avoids every call that it can."""
-        rows: Sequence[int] = _NO_ROWS if batch is None else batch.global_indexes
+        rows: Sequence[int] = () if batch is None else batch.global_indexes
         first, last, ranges = extent_of(rows) if rows else _NOWHERE
         partition = batch.partition_ids[0] if rows else ""
         weight = ONE
@@ -345,8 +334,7 @@ class Tracer(Side):
                 call.put_ns,
                 call.get_bytes,
                 call.put_bytes,
-                names[0],
-                names[1],
+                *names,
                 weight,
                 training_step,
                 trace_id,

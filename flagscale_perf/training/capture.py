@@ -63,15 +63,9 @@ class Capture:
     def add(self, step: StepRecord, marks: Sequence[int]) -> None:
         """A step and all its marks."""
         if step.iteration in self.window:
-            self._kept.append(
-                CapturedRecord(
-                    self._rank,
-                    step.iteration,
-                    step.start_ns,
-                    step.train_step_ns,
-                    packed(marks, step.start_ns),
-                )
-            )
+            kept = packed(marks, step.start_ns)
+            times = step.start_ns, step.train_step_ns
+            self._kept.append(CapturedRecord(self._rank, step.iteration, *times, kept))
 
     def take(self) -> list[CapturedRecord]:
         """What was kept since the last call."""
@@ -80,7 +74,7 @@ class Capture:
 
 
 def packed(marks: Sequence[int], start_ns: int) -> list[int]:
-    """Marks as in `CapturedRecord.marks`."""
+    """Marks as in `CapturedRecord.marks`: of each its code, and the nanoseconds since the one before."""
     numbers, before_ns = [], start_ns
     for mark in marks:
         at_ns = time_of(mark)
@@ -164,7 +158,6 @@ class Coming:
         return f"{stretch('iteration', first, last)} are not captured whole: {', and '.join(parts)}"
 
     def _lost(self, last: int) -> list[str]:
-        """Up to that iteration, ranks that lack the same ones together."""
         first = self._window.first
         ranks_of = defaultdict(list)
         for rank, missing in enumerate(self._missing):

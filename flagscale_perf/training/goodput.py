@@ -166,7 +166,7 @@ class SessionGoodput:
         return self._has_begun and self._settling.is_final and self._kept_until is None
 
     def add_usual(self, steps: UsualSteps) -> None:
-        """The next steps."""
+        """Takes steps together; only where `takes_many`."""
         iteration_ns = steps.columns["iteration_ns"]
         self._trained_until_ns = max(self._trained_until_ns, max(steps.ends_ns))
         self._end_ns = max(self._end_ns, self._trained_until_ns)
@@ -181,13 +181,12 @@ class SessionGoodput:
             self._data_stall_ns += sum(min(max(part_ns or 0, 0), whole_ns) for part_ns, whole_ns in loading)
 
     def _hold(self, judged: _Judged, step: StepRecord) -> None:
-        """A step that may belong to the start."""
         if is_judged(step) and not self._settling.is_final:
             self._settling.add(step)
             self._judged.append(judged)
 
     def result(self) -> Goodput:
-        """The session so far."""
+        """The session so far; its classes add up to the wall time."""
         excess_ns, trained_ns, lost_ns = self._warmup_shares()
         more_ns, less_trained_ns, less_stall_ns = self._start_shares()
         excess_ns, trained_ns = excess_ns + more_ns, trained_ns - less_trained_ns

@@ -31,6 +31,44 @@ class Stretch(NamedTuple):
     throttle: str | None
 
 
+class Readings:
+    """What readings of a device, or intervals of them, have in common; None for what was never read.
+
+    Attributes:
+        clock_mhz: the lowest.
+        temperature_c: the highest.
+        reasons: every one of `REASONS` that was named.
+    """
+
+    def __init__(self) -> None:
+        self.clock_mhz: int | None = None
+        self.temperature_c: int | None = None
+        self.reasons: set[str] | None = None
+        self._throttle: str | None = None  # of the one before: names are looked at where they change
+        self._power_sum = self._power_count = 0
+
+    def add(self, read: HardwareRecord | IntervalRecord) -> None:
+        """Takes the next one."""
+        if read.power_mw is not None:
+            self._power_sum += read.power_mw
+            self._power_count += 1
+        self.clock_mhz = lowest(self.clock_mhz, read.sm_clock_mhz)
+        self.temperature_c = highest(self.temperature_c, read.temperature_c)
+        if read.throttle is not None and read.throttle != self._throttle:
+            self._throttle = read.throttle
+            self.reasons = (self.reasons or set()) | (reasons_in(read.throttle) & set(REASONS))
+
+    @property
+    def throttle(self) -> str | None:
+        """The reasons as one text, as in `HardwareRecord`."""
+        return None if self.reasons is None else ", ".join(sorted(self.reasons))
+
+    @property
+    def power_mw(self) -> float | None:
+        """The mean of those that were read, in milliwatts."""
+        return self._power_sum / self._power_count if self._power_count else None
+
+
 class HardwareWindow:
     """Hands each reading to the stretch of training it was made in, in bounded memory."""
 
@@ -41,10 +79,7 @@ class HardwareWindow:
 
     def _begin_anew(self) -> None:
         self._energy_to: HardwareRecord | None = None
-        self._power_sum = self._power_count = 0
-        self._clock: int | None = None
-        self._temperature: int | None = None
-        self._reasons: set[str] | None = None
+        self._read = Readings()
 
     def add(self, reading: HardwareRecord) -> None:
         """The next reading, in the order of time."""
@@ -62,13 +97,14 @@ class HardwareWindow:
     def close(self) -> Stretch:
         """The stretch ends; the next one begins."""
         energy_mj, energy_ns = _energy(self._energy_from, self._energy_to)
+        read, power_mw = self._read, self._read.power_mw
         stretch = Stretch(
             energy_mj=energy_mj,
             energy_ns=energy_ns,
-            power_mw=round(self._power_sum / self._power_count) if self._power_count else None,
-            sm_clock_mhz=self._clock,
-            temperature_c=self._temperature,
-            throttle=None if self._reasons is None else ", ".join(sorted(self._reasons)),
+            power_mw=None if power_mw is None else round(power_mw),
+            sm_clock_mhz=read.clock_mhz,
+            temperature_c=read.temperature_c,
+            throttle=read.throttle,
         )
         self._energy_from = self._energy_to or self._energy_from
         self._begin_anew()
@@ -80,13 +116,7 @@ class HardwareWindow:
                 self._energy_from = reading
             else:
                 self._energy_to = reading
-        if reading.power_mw is not None:
-            self._power_sum += reading.power_mw
-            self._power_count += 1
-        self._clock = lowest(self._clock, reading.sm_clock_mhz)
-        self._temperature = highest(self._temperature, reading.temperature_c)
-        if reading.throttle is not None:
-            self._reasons = (self._reasons or set()) | reasons_in(reading.throttle)
+        self._read.add(reading)
 
 
 def _energy(first: HardwareRecord | None, last: HardwareRecord | None) -> tuple[int | None, int | None]:
@@ -124,39 +154,26 @@ class HardwareTotals:
 
     def __init__(self) -> None:
         self._energy_mj = self._energy_ns = 0
-        self._power_sum = self._power_count = 0
-        self._clock: int | None = None
-        self._temperature: int | None = None
-        self._reasons: set[str] | None = None
-        self._throttle: str | None = None  # of the interval before
+        self._read = Readings()
         self._xids = 0
         self._last = HardwareRecord(at_ns=0)
 
     def add_interval(self, interval: IntervalRecord) -> None:
-        """Takes the next interval."""
+        """Takes the next interval: energy, power, clock, temperature and reasons."""
         if interval.energy_mj is not None and interval.energy_ns is not None:
             self._energy_mj += interval.energy_mj
             self._energy_ns += interval.energy_ns
-        if interval.power_mw is not None:
-            self._power_sum += interval.power_mw
-            self._power_count += 1
-        self._clock = lowest(self._clock, interval.sm_clock_mhz)
-        self._temperature = highest(self._temperature, interval.temperature_c)
-        if interval.throttle is not None and interval.throttle != self._throttle:
-            self._throttle = interval.throttle
-            self._reasons = ((self._reasons or set()) | reasons_in(interval.throttle)) & set(REASONS)
+        self._read.add(interval)
 
     def add_reading(self, reading: HardwareRecord) -> None:
-        """Takes the next reading."""
+        """Takes the next reading: errors and links, of which the last counts."""
         self._last = reading
         self._xids += bool(reading.xid)
 
     def result(self, tokens: int, elapsed_ns: int, scale: Scale) -> HardwareSummary:
         """The readings so far; `tokens` of all devices were trained in `elapsed_ns`."""
-        last, has_energy = self._last, self._energy_ns > 0
-        power_mw = self._energy_mj * NS_PER_S / self._energy_ns if has_energy else None
-        if power_mw is None and self._power_count:
-            power_mw = self._power_sum / self._power_count
+        last, read, has_energy = self._last, self._read, self._energy_ns > 0
+        power_mw = self._energy_mj * NS_PER_S / self._energy_ns if has_energy else read.power_mw
         efficiency = _tokens_per_joule(tokens, elapsed_ns, power_mw, scale)
         return HardwareSummary(
             energy_j=self._energy_mj / MW_PER_W if has_energy else None,
@@ -164,9 +181,9 @@ class HardwareTotals:
             power_w=None if power_mw is None else power_mw / MW_PER_W,
             tokens_per_joule=efficiency,
             joules_per_token=1 / efficiency if efficiency else None,
-            min_sm_clock_mhz=self._clock,
-            max_temperature_c=self._temperature,
-            throttle=None if self._reasons is None else sorted(self._reasons),
+            min_sm_clock_mhz=read.clock_mhz,
+            max_temperature_c=read.temperature_c,
+            throttle=None if read.reasons is None else sorted(read.reasons),
             ecc_uncorrected=last.ecc_uncorrected,
             xid_readings=self._xids if last.xid is not None else None,
             pcie_generation=last.pcie_generation,
@@ -196,7 +213,7 @@ def _tokens_per_joule(tokens: int, elapsed_ns: int, power_mw: float | None, scal
 
 
 def reasons_in(throttle: str) -> set[str]:
-    """The names in `HardwareRecord.throttle`."""
+    """The names in a `HardwareRecord.throttle`; none in an empty one."""
     return set(filter(None, throttle.split(", ")))
 
 

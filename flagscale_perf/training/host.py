@@ -21,12 +21,7 @@ PROC = Path("/proc")
 _NS_PER_US, _KIB, _SECTOR_BYTES = 1000, 1024, 512
 _MAX_WAITING = 4096  # readings kept for the iteration under way
 _GROWING = (
-    "run_delay_ns",
-    "on_cpu_ns",
-    "cpu_stall_ns",
-    "memory_stall_ns",
-    "io_stall_ns",
-    "disk_bytes",
+    *("run_delay_ns", "on_cpu_ns", "cpu_stall_ns", "memory_stall_ns", "io_stall_ns", "disk_bytes"),
     "network_bytes",
 )
 
@@ -168,7 +163,6 @@ def merged(stretches: Iterable[HostStretch]) -> HostStretch:
         return HostStretch()
 
     def values(name: str) -> list[int]:
-        """Those that were read."""
         return [value for each in known if (value := getattr(each, name)) is not None]
 
     sums = {name: sum(values(name)) if values(name) else None for name in ("host_ns", *_GROWING)}

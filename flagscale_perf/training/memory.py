@@ -60,7 +60,7 @@ class MemoryTotals:
             self._reserved_peak = max(self._reserved_peak or 0, step.memory_reserved_bytes)
 
     def add_usual(self, steps: UsualSteps) -> None:
-        """The next steps."""
+        """Takes steps together, as `add` takes one."""
         iterations, peaks = steps.columns["iteration"], steps.columns["memory_peak_bytes"]
         known: Sequence[int] = range(len(steps))
         if None in peaks:
@@ -91,7 +91,7 @@ class MemoryTotals:
         return int(left) if left < MAX_FORECAST else None
 
     def result(self) -> MemorySummary:
-        """The readings so far."""
+        """What the readings so far say; None where there was none."""
         last = self._last
         share = None if last is None else fragmentation(last.memory_bytes, last.memory_reserved_bytes)
         return MemorySummary(

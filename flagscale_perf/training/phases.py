@@ -113,6 +113,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
     for group in dict.fromkeys(phase.group for phase in TABLE.values())
 }
 
+GROUP_WORDS = {  # in the words of tables of phases, for people
+    "Data": "data loading", "Forward": "forward", "Backward": "backward", "Pipe": "pipeline",
+    "Comm": "exposed comm", "Optim": "optimizer", "Other": "other", "Between": "between steps",
+}  # fmt: skip
+
 ONE_F_ONE_B = "1f1b"
 
 
@@ -137,7 +142,7 @@ class PhaseJoin:
     """Brings the phases of a step, which are recorded first, together with the step."""
 
     def __init__(self, facts: RunFacts) -> None:
-        """`facts` of the run."""
+        """`facts` of the run: its stages and schedule, from which the bubble follows."""
         self._stages = _stages_of(facts)
         self._held: PhaseRecord | None = None
 
@@ -209,7 +214,7 @@ class PhaseSums:
         self._sums: list[int | None] = [None] * len(PHASES)
 
     def add(self, step: StepRecord, phases: StepPhases) -> None:
-        """Adds a step's phases."""
+        """Adds a step with its phases; waits are known as long as every step has them."""
         first = self.steps == 0
         self.steps += 1
         self.iteration_ns += step.iteration_ns

@@ -2,9 +2,46 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.figures import GIGABYTES, TERAFLOPS
 from flagscale_perf.spine.units import as_ms
+
+
+class Rates(NamedTuple):
+    """Of some steps; None where not known. MFU and HFU are shares of 1."""
+
+    tflops_per_gpu: float | None
+    tokens_per_s: float | None
+    samples_per_s: float | None
+    mfu: float | None
+    hfu: float | None
+    iteration_ms: float | None
+    p50_ms: float | None
+    p95_ms: float | None
+
+    @classmethod
+    def of_summary(cls, part: object) -> Rates:
+        """From a part of a summary that has them."""
+        return cls(*(getattr(part, name) for name in SUMMARY_NAMES.values()))
+
+    def in_summary(self) -> dict[str, Any]:
+        """Under the names that a summary has for them."""
+        return dict(zip(SUMMARY_NAMES.values(), self, strict=True))
+
+
+# The requirement's own files fix what a summary calls a rate.
+SUMMARY_NAMES = {
+    "tflops_per_gpu": "avg_tflops_per_gpu",
+    "tokens_per_s": "avg_throughput_tokens",
+    "samples_per_s": "avg_throughput_samples",
+    "mfu": "avg_mfu",
+    "hfu": "avg_hfu",
+    "iteration_ms": "avg_iteration_ms",
+    "p50_ms": "p50_iteration_ms",
+    "p95_ms": "p95_iteration_ms",
+}
 
 
 def plus(one: int | None, other: int | None) -> int | None:

@@ -24,6 +24,9 @@ class Outcome(IntEnum):
     DATA_SKIPPED = 2  # the host passed over the data without a step: --iterations-to-skip, --skip-iters-range
 
 
+OUTCOMES = {int(outcome): outcome.name.lower() for outcome in Outcome}
+
+
 @record("step", slot=1, start="start_ns", duration="iteration_ns")
 class StepRecord(NamedTuple):
     """One finished iteration (or, for DATA_SKIPPED, a run of passed-over ones) as this rank saw it.

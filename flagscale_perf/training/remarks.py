@@ -32,7 +32,7 @@ class Watch:
     """Makes remarks about records. Each trouble is reported when it begins, not while it lasts."""
 
     def __init__(self, facts: RunFacts) -> None:
-        """`facts` of the run."""
+        """`facts` of the run: its device's memory, and where training ends."""
         self._memory = MemoryTotals(facts)
         self._train_iters = facts.train_iters
         self._times_ns: deque[float] = deque(maxlen=RECENT)

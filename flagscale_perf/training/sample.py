@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from flagscale_perf.training.records import PhaseRecord, StepRecord
+
 
 class Step(NamedTuple):
     """What is kept of one. `phases_ns` in the order of `training.phases.PHASES`; None where they were not
@@ -16,6 +18,12 @@ class Step(NamedTuple):
     tokens: int
     model_flops: int | None
     phases_ns: tuple[int | None, ...] | None
+
+    @classmethod
+    def of(cls, step: StepRecord, phases: PhaseRecord | None) -> Step:
+        """From its records; `phases`: None where they were not measured."""
+        phases_ns = None if phases is None else phases[1:]
+        return cls(step.iteration, step.iteration_ns, step.samples, step.tokens, step.model_flops, phases_ns)
 
 
 class Numbered(Protocol):
@@ -47,7 +55,7 @@ class Sample(Generic[NumberedT]):
         self._every = 1
 
     def add(self, step: NumberedT) -> None:
-        """The next step."""
+        """Takes the next step; it may be thinned out at once, or others for it."""
         if not self.keeps(step.iteration):
             self.thinned += 1
             return

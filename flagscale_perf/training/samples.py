@@ -97,7 +97,7 @@ class ThinnedRows(Generic[Row]):
         self._last = row
 
     def rows(self) -> list[Row]:
-        """Those kept, oldest first."""
+        """Those kept, oldest first; the stream's last one is always there."""
         if self._last is None or self._rows[-1] is self._last:
             return self._rows
         return [*self._rows, self._last]

@@ -50,7 +50,7 @@ class UsualSteps:
         return len(self.ends_ns)
 
     def one(self, number: int) -> StepRecord:
-        """One of them."""
+        """The step at this place, as a record."""
         return StepRecord(*(column[number] for column in self.columns.values()))
 
     def phases_of(self, number: int) -> PhaseRecord | None:

@@ -93,7 +93,6 @@ class TrustedWork:
         self.suspect_intervals = 0
 
     def _begin_anew(self) -> None:
-        """Sums since the last interval."""
         self._elapsed_ns = 0
         self._model_flops: int | None = 0
         self._hardware_flops: int | None = 0

@@ -6,14 +6,15 @@ from dataclasses import fields
 from typing import Any
 
 from flagscale_perf.spine.clock import Anchor
+from flagscale_perf.spine.units import as_ms
 from flagscale_perf.training.hardware import HardwareWindow
 from flagscale_perf.training.host import HostRecord, HostWindow
 from flagscale_perf.training.phases import PhaseSums, StepPhases, Waits
-from flagscale_perf.training.rates import plus
+from flagscale_perf.training.rates import Rates, mean_ms, per_second, plus, tflops_per_gpu
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord, Outcome, StepRecord
 from flagscale_perf.training.samples import Reservoir
 from flagscale_perf.training.usual import UsualSteps
-from flagscale_perf.training.utilisation import Scale, Work
+from flagscale_perf.training.utilisation import Scale, Utilisation, Work
 
 # What a step and an interval call alike: summed, or for memory the last that is known.
 _SHARED = [field.name for field in fields(IntervalRecord) if field.name in StepRecord._fields[1:]]
@@ -97,6 +98,22 @@ class StepSums:
             setattr(both, name, known if self.steps and other.steps else getattr(one, name))
         return both
 
+    def utilisation(self, scale: Scale) -> Utilisation:
+        """MFU and HFU of these steps."""
+        return Work(self.iteration_ns, self.model_flops, self.hardware_flops).utilisation(scale)
+
+    def rates(self, scale: Scale) -> Rates:
+        """Of these steps, on the run's devices."""
+        return Rates(
+            tflops_per_gpu(self.model_flops, self.iteration_ns, scale.world_size),
+            per_second(self.tokens, self.iteration_ns),
+            per_second(self.samples, self.iteration_ns),
+            *self.utilisation(scale),
+            mean_ms(self.iteration_ns, self.steps),
+            as_ms(self.durations.quantile(0.5)),
+            as_ms(self.durations.quantile(0.95)),
+        )
+
     def by_name(self) -> dict[str, Any]:
         """Every sum by its field's name."""
         return {name: getattr(self, name) for name in _SUMMED}
@@ -113,8 +130,6 @@ def skipped_iterations(step: StepRecord) -> int:
 
 
 class _Open:
-    """An interval under way."""
-
     def __init__(self, first: StepRecord) -> None:
         self.first_iteration = first.iteration - first.iterations + 1
         self.start_ns = first.start_ns
@@ -124,7 +139,6 @@ class _Open:
         self.last_known: dict[str, Any] = dict.fromkeys(_LAST)
 
     def add(self, step: StepRecord, phases: StepPhases | None) -> None:
-        """Adds a step and its phases."""
         self.last = step
         if step.warmup or step.outcome == Outcome.DATA_SKIPPED:
             self.warmup.add(step, phases)
@@ -178,7 +192,6 @@ class IntervalWindow:
             return None
         warmup_only = open_.sums.steps == 0 and open_.warmup.steps > 0  # what was passed over is in both
         sums = open_.warmup if warmup_only else open_.sums
-        utilisation = Work(sums.iteration_ns, sums.model_flops, sums.hardware_flops).utilisation(self._scale)
         return IntervalRecord(
             iteration=open_.last.iteration,
             first_iteration=open_.first_iteration,
@@ -186,8 +199,7 @@ class IntervalWindow:
             steps=sums.steps,
             skipped_iterations=open_.skipped,
             warmup_only=warmup_only,
-            mfu=utilisation.mfu,
-            hfu=utilisation.hfu,
+            **sums.utilisation(self._scale)._asdict(),
             iteration_p50_ns=sums.durations.quantile(0.5),
             iteration_p95_ns=sums.durations.quantile(0.95),
             iteration_max_ns=sums.durations.maximum,

@@ -76,7 +76,7 @@ class Drain:
         self._batch: _Batch | None = None
         self._batches = 0  # that are in the run file
         self._has_pruned = False
-        self._troubles = _Troubles(ring, self._journal)
+        self._troubles = _Troubles(ring, self._journal, self._views)
 
     def run(self, wait: Callable[[float], None], is_orphan: Callable[[], bool]) -> None:
         """Until the end of the session. `wait` sleeps so many seconds or less; `is_orphan` says that the
@@ -98,7 +98,7 @@ class Drain:
         self._notices.look()
         is_safe = self._save()
         is_shown = self._session is None or self._session.views.flush()
-        self._troubles.note(self._views)
+        self._troubles.note()
         self._notices.beat()
         return is_shown and is_safe and not self._journal.waiting
 
@@ -112,14 +112,13 @@ class Drain:
                 self._hand_on(session)
                 self._notices.look()
         except OSError as error:
-            self._troubles.run_file_fails(error, self._views)
+            self._troubles.run_file_fails(error)
             return False
         self._troubles.run_file_works()
         if not self._has_pruned:
             self._prune()
         return True
 
-    @property
     def _views(self) -> FanOut | None:
         return None if self._session is None else self._session.views
 
@@ -241,9 +240,8 @@ class Drain:
         self._journal.complain(f"{self._task.directory} takes no more: what waited is in {directory}")
 
     def _close(self) -> None:
-        """Closes every file and gives the trainer the summary's path."""
         if self._session is None:
-            self._troubles.note(self._views)
+            self._troubles.note()
             self._ring.summary = ""
             return
         try:
@@ -251,7 +249,7 @@ class Drain:
         except OSError as error:
             self._troubles.run_file_error = error
             self._journal.complain(describe(RecordsSink, error))
-        self._troubles.note(self._views)
+        self._troubles.note()
         self._ring.summary = self._session.summary()
 
     def _insist(self, attempt: Callable[[], bool], wait: Callable[[float], None], limit_s: float) -> bool:
@@ -267,25 +265,26 @@ class Drain:
 
 
 class _Troubles:
-    """What cannot be written as things stand: reported once, and left in the ring, which outlives the writer.
+    """What cannot be written as things stand: left in the ring, which outlives the writer, and only then
+    reported, once: a process that ends as soon as it is told looks for the reason there.
 
     Attributes:
         run_file_error: of the last try.
     """
 
-    def __init__(self, ring: AnyRing, journal: Journal) -> None:
-        self._ring, self._journal = ring, journal
+    def __init__(self, ring: AnyRing, journal: Journal, views: Callable[[], FanOut | None]) -> None:
+        self._ring, self._journal, self._views = ring, journal, views
         self.run_file_error: OSError | None = None
         self._in_ring: str | None = None
         self._is_reported = False
         self._seen: set[str] = set()
 
-    def run_file_fails(self, error: OSError, views: FanOut | None) -> None:
+    def run_file_fails(self, error: OSError) -> None:
         """Reports it unless the same has been reported: a disk that comes and goes must not flood the
         console.
         """
         self.run_file_error = error
-        self.note(views)
+        self.note()
         trouble = f"{type(error).__name__} {error.errno}"
         if trouble not in self._seen:
             self._seen.add(trouble)
@@ -299,8 +298,9 @@ class _Troubles:
             self._is_reported = False
             self._journal.report("note", f"{RecordsSink.name} works again")
 
-    def note(self, views: FanOut | None) -> None:
+    def note(self) -> None:
         """Leaves in the ring what is not written now."""
+        views = self._views()
         troubles: dict[str, Exception] = {} if views is None else views.troubles()
         if self.run_file_error is not None:
             troubles = {RecordsSink.name: self.run_file_error} | troubles
@@ -311,6 +311,7 @@ class _Troubles:
         """Reports a failure once: where the run file refuses, the session is begun again and again, and every
         view opened.
         """
+        self.note()
         if name != "failure" or text not in self._seen:
             self._seen.add(text)
             self._journal.report(name, text)

@@ -122,7 +122,7 @@ class FanOut:
         return is_new
 
     def _lose(self, sink: type[Sink], error: Exception) -> None:
-        """The same where it is not tried again."""
+        """Reports a failure that loses something for good."""
         self._incomplete[sink.name] = error
         self._fail(sink, error)
 

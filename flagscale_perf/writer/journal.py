@@ -1,6 +1,4 @@
-"""Events that the writer makes itself, and what it notices: records lost, a clock that was set, that it stood
-still.
-"""
+"""Events that the writer makes itself: lost records, a clock that was set, that it was blocked."""
 
 from __future__ import annotations
 
@@ -11,6 +9,7 @@ from flagscale_perf.spine.errors import traceback_lines
 from flagscale_perf.spine.peers.rings import AnyRing
 from flagscale_perf.spine.records import ClockRecord, EventRecord, Record
 from flagscale_perf.writer.instrument import Entry, Remark
+from flagscale_perf.writer.losses import OVERFLOW
 from flagscale_perf.writer.messages import Send, Trouble
 
 CLOCK_STEP_NS = 2 * NS_PER_S
@@ -45,7 +44,7 @@ class Journal:
             self.send(Trouble(line))
 
     def event(self, name: str, text: str) -> EventRecord:
-        """An event of now."""
+        """An event at this moment, of the last finished iteration."""
         return EventRecord(name, monotonic_ns(), self._position(), text)
 
     def recorded(self, entries: Iterable[Entry]) -> list[Record]:
@@ -87,7 +86,7 @@ class Notices:
         meanwhile.
         """
         if (stood_s := self._pulse.beat()) is not None:
-            text = f"the writer stood still for {stood_s:.0f} s: its disk did not answer, or it was stopped"
+            text = f"the writer was blocked for {stood_s:.0f} s: its disk did not answer, or it was stopped"
             self._journal.waiting.append(self._journal.event("failure", text))
 
     def go_on(self) -> None:
@@ -118,7 +117,7 @@ class Notices:
         dropped = self._ring.dropped
         if dropped >= self._next_drop_notice:
             self._next_drop_notice = 2 * dropped
-            text = f"{dropped} records lost so far: more came than the disk took"
+            text = f"{dropped} records lost so far: {OVERFLOW}"
             self._journal.report("drop", text)
             if not self._has_complained_of_drops:
                 self._has_complained_of_drops = True

@@ -14,7 +14,7 @@ from flagscale_perf.spine.ring import Ring
 from flagscale_perf.spine.session import file_names
 from flagscale_perf.writer.console import complain
 
-OVERFLOW = "more came than the disk took"
+OVERFLOW = "records came faster than the disk took them"
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,6 @@ class _Store:
         self.lost = 0
         self._ring = ring
         self._into: Callable[[Record], None] | None = None  # from the first record on
-        self._is_free = False  # any thread may store without a turn
         self._pending: deque[Record] = deque()
         self._storing = threading.Lock()
 
@@ -208,14 +207,11 @@ class _Store:
                 put = self._into or self._first()
                 while pending:
                     put(pending.popleft())
-                if self._is_free:
-                    self.put = put
             finally:
                 self._storing.release()
 
     def _first(self) -> Callable[[Record], None]:
         ring = self._ring()
-        self._is_free = ring is None or ring.is_atomic
         self._into = self.lose if ring is None else ring.put
         return self._into
 
@@ -241,11 +237,11 @@ class _WriterVisit(Visit):
         self._thread.start()
 
     def name(self, title: str) -> None:
-        """What this process is."""
+        """Tells the writer what this process is: its title and start."""
         self.ring.producer = dump([title, self._start_ns])
 
     def leave(self) -> None:
-        """The door, too."""
+        """Gives back the ring, the connection and the door, if it is open."""
         super().leave()
         if self._door is not None:
             self._door.close()
@@ -277,7 +273,7 @@ class _WriterVisit(Visit):
         self._meetings += 1
         if self._meetings > MAX_MEETINGS:
             raise OSError(
-                f"{MAX_MEETINGS} times a writer let go of its records; is another version of flagscale_perf"
+                f"{MAX_MEETINGS} times a writer detached; is another version of flagscale_perf"
                 " writing for this job?"
             )
         for _ in range(MEET_TRIES):
@@ -306,7 +302,6 @@ class _WriterVisit(Visit):
             self.leave()
 
     def _start_writer(self, door: Door) -> None:
-        """Raises OSError and subprocess.SubprocessError."""
         self._writers += 1
         try:
             words = self._job.make_task().encode(door.fd).decode()

@@ -40,7 +40,7 @@ class Ledger:
         self.highest = max(self.highest, record.number)
 
     def close(self, source: Source) -> ProcessRecord:
-        """The process's second record."""
+        """The record of its end: why, and what it has lost."""
         ring = source.ring
         lost = max(self.highest, ring.newest_dropped) - self.count
         return replace(self.begin, end=source.end, dropped=ring.dropped, lost=max(lost, 0))
@@ -119,7 +119,7 @@ class ProcessesPipeline:
         return []
 
     def close(self, dropped: int) -> list[Entry]:
-        """Processes that an earlier writer knew, and that nobody has found again."""
+        """Processes that an earlier writer knew, and that were not found again."""
         return [
             replace(ledger.begin, end=UNFOUND, lost=None)
             for ledger in self._numbered.values()
@@ -138,7 +138,6 @@ class ProcessesPipeline:
         return ledger
 
     def _open(self, begin: ProcessRecord) -> Ledger:
-        """The books of a process, begun or gone on with."""
         ledger = self._numbered.setdefault(begin.number, Ledger(begin))
         self._ledgers[begin.pid, begin.start_ns] = ledger
         return ledger
@@ -157,7 +156,6 @@ class ProcessesPipeline:
 
 
 def _said_by(source: Source) -> tuple[str, int]:
-    """Title and start."""
     try:
         title, start_ns = json.loads(source.ring.producer or "")
         return str(title), int(start_ns)

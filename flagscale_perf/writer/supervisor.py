@@ -65,8 +65,8 @@ class Supervisor:
             return self._release() or None
         if before and self._beats() == before:
             self._report_hang(
-                f"what it has not taken {PATIENCE_S:.0f} s after the training goes to"
-                f" {tempfile.gettempdir()}/{RESCUED}*; `flagscale-perf report` shows what is where"
+                f"records that it has not written {PATIENCE_S:.0f} s after the training are saved to"
+                f" {tempfile.gettempdir()}/{RESCUED}*; `flagscale-perf report` shows what is in which"
             )
         return None
 
@@ -83,11 +83,10 @@ class Supervisor:
         return 0
 
     def _report_hang(self, cost: str) -> None:
-        """Prints once a session that the writer stands still."""
         if not self._why:
             with self._lock:
                 who = "" if self._writer is None else f", or process {self._writer.pid} was stopped"
-            self._why = f"the writer stands still: the disk of {self._task.directory} does not answer{who}"
+            self._why = f"the writer is blocked: the disk of {self._task.directory} does not answer{who}"
             complain(f"flagscale_perf: {self._why}; {cost}")
 
     def _release(self) -> str:
@@ -155,8 +154,8 @@ class Supervisor:
         def look() -> None:
             if watcher.stands_still():
                 self._report_hang(
-                    f"training goes on; {self._ring.slots} records have room in memory, what comes "
-                    "beyond is lost and counted"
+                    f"training goes on; {self._ring.slots} records have room in memory, further ones are "
+                    "dropped and counted"
                 )
 
         for message in messages_of(writer, look):
@@ -181,7 +180,6 @@ class Supervisor:
                     self._writer.stdin.write(b"\n")
 
     def _run_here(self) -> None:
-        """The writer's work on this thread."""
         instrument = self._make_instrument(self._task, None)
         drain = Drain(self._ring, self._task, instrument, self._console.show)
         drain.patience_s = FINISH_LIMIT_S  # it does not outlive this process

@@ -42,7 +42,7 @@ class WriterTask:
 
     @cached_property
     def options(self) -> PerfConfig:
-        """The options in force."""
+        """The options of this session, parsed."""
         return PerfConfig.of(self.config)
 
     @classmethod
@@ -99,7 +99,7 @@ class Briefing(NamedTuple):
 
 
 def decode(line: bytes) -> Briefing:
-    """What `WriterTask.encode` made."""
+    """The task that `WriterTask.encode` made bytes of."""
     content = json.loads(line)
     ring_fd: int = content.pop("ring_fd")
     content |= {"anchor": Anchor(**content["anchor"]), "directory": Path(content["directory"])}

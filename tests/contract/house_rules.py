@@ -26,7 +26,7 @@ MAY_SYNCHRONISE = {
         "hosts/rehearsal",
         "device/roofs",
         "profile/standalone/run",
-        "bench/bandwidth/loops",
+        "bench/bandwidth/rank",
         "bench/bandwidth/operations",
     )
 }

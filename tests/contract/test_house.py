@@ -23,7 +23,6 @@ CONTRACT_DATA = (
 # Modules without a file of unit tests, and where their behaviour is tested. A line goes when its file comes.
 TESTED_ELSEWHERE = {
     "analysis/live.py": "tests/unit/trace/analysis/test_live.py",
-    "bench/bandwidth/rank.py": "tests/unit/bench/bandwidth/test_ranks.py",
     "cli/__init__.py": "tests/contract/test_cli.py",
     "report/connections.py": "tests/processes/test_serve.py",
     "cli/serve.py": "tests/processes/test_serve.py",
@@ -40,7 +39,6 @@ TESTED_ELSEWHERE = {
     "training/analysis/tables.py": "tests/unit/training/analysis/test_fold.py",
     "training/analysis/trend.py": "tests/unit/training/analysis/test_fold.py",
     "training/records.py": "tests/unit/spine/test_jsonl.py",
-    "training/recording/sources.py": "tests/unit/writer/test_drain.py",
     "writer/process.py": "tests/processes/test_writer_ends.py",
     "hosts/transfer_queue/bridge.py": "tests/trace/test_calls.py",
     "hosts/transfer_queue/client.py": "tests/trace/test_operations.py",

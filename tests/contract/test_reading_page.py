@@ -38,6 +38,13 @@ def test_its_samples_of_the_log_are_what_is_written(name: str) -> None:
     assert f"```\n{titles}\n{rule}\n{first}\n```" in PAGE
 
 
+@pytest.mark.parametrize(("page", "lines"), [("metrics.md", 6), ("operations.md", 4)])
+def test_a_page_shows_what_the_report_prints(page: str, lines: int) -> None:
+    text = (REPO / "docs" / page).read_text(encoding="utf-8")
+    (sample,) = [part for part in text.split("```")[1::2] if part.startswith(("\nKey figures", "\nRun "))]
+    assert sample.strip("\n") in golden("report_screen.txt") and sample.strip().count("\n") == lines - 1
+
+
 def test_the_sample_of_calls_is_the_golden_log() -> None:
     page = (REPO / "docs/rpc.md").read_text(encoding="utf-8")
     sample = page[page.index("```\nZeroMQ Performance Log") + 4 :].split("```")[0].splitlines()

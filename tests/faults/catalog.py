@@ -23,8 +23,8 @@ GO_ON_WITH_NAN = ("--no-check-for-nan-in-loss-and-grad",)
 WITH_PHASES = ("--perf-breakdown", "--perf-log-interval", "1", "--perf-max-overhead", "100")
 SCRAPED = ('perf_prometheus_port="{PORT}"',)
 STILL, STOOD = (
-    "the writer stands still: the disk of",
-    "the writer stood still for 1",
+    "the writer is blocked: the disk of",
+    "the writer was blocked for 1",
 )  # told at once; recorded when it is over
 GET = b"GET /metrics HTTP/1.1\r\n\r\n"
 

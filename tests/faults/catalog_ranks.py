@@ -140,7 +140,7 @@ RANKS = (
         LOOP,
         NODES,
         prepare=do.exchange_is_a_file,
-        says="the ranks of other nodes are not heard",
+        says="cannot read other nodes' ranks",
         then=NEVER,
     ),
     Fault(
@@ -151,7 +151,7 @@ RANKS = (
         prepare=do.exchange_is_a_file,
         at=1,
         act=do.remove_planted(100),
-        says="the ranks of other nodes are heard again",
+        says="other nodes' ranks are read again",
         then=HEARD,
     ),
     Fault(
@@ -160,7 +160,7 @@ RANKS = (
         LOOP,
         NODES,
         prepare=do.exchange_is_a_link,
-        says="the ranks of other nodes are not heard",
+        says="cannot read other nodes' ranks",
         then=do.elsewhere_is_untouched,
     ),
     Fault(

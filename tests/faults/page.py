@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import platform
@@ -30,7 +31,7 @@ def recorder(config: pytest.Config, write: Callable[[dict[str, Figures]], None])
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Machine and figures by fault, of the last run."""
+    """Date, machine and figures by fault, of the last run."""
     return json.loads(path.read_text())
 
 
@@ -39,7 +40,8 @@ def renew(path: Path, names: list[str], noted: dict[str, Figures]) -> None:
     earlier = read(path)["faults"] if path.exists() else {}
     faults = {name: figures for name in names if (figures := noted.get(name, earlier.get(name)))}
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-    path.write_text(json.dumps({"machine": machine, "faults": faults}, indent=1) + "\n")
+    last = {"date": str(datetime.date.today()), "machine": machine, "faults": faults}
+    path.write_text(json.dumps(last, indent=1) + "\n")
 
 
 def shown(begin: str) -> str:
@@ -56,11 +58,11 @@ def show(begin: str, table: str) -> None:
     PAGE.write_text(f"{head}{begin}\n{table}{END}{tail}")
 
 
-def rows_of(head: str, machine: str, rows: list[list[object]]) -> str:
-    """A table in Markdown."""
+def rows_of(head: str, last: dict[str, Any], rows: list[list[object]]) -> str:
+    """A table in Markdown of the last run."""
     rule = "| " + " | ".join(["---"] * (head.count("|") - 1)) + " |"
     lines = [f"| {' | '.join(map(str, row))} |" for row in rows]
-    return "\n".join([f"Measured on {machine}.", "", head, rule, *lines, ""])
+    return "\n".join([f"Measured on {last['date']}, on {last['machine']}.", "", head, rule, *lines, ""])
 
 
 def times(figures: Figures) -> str:

@@ -26,7 +26,7 @@ def table() -> str:
     """Of the page: a row for every fault of the last run."""
     last = page.read(LAST_RUN)
     rows = [_row(fault, last["faults"][fault.name]) for fault in CATALOG if fault.name in last["faults"]]
-    return page.rows_of(HEAD, last["machine"], rows)
+    return page.rows_of(HEAD, last, rows)
 
 
 def _row(fault: Fault, figures: page.Figures) -> list[object]:

@@ -22,7 +22,7 @@ def table() -> str:
     """Of the page: a row for every fault of the last run."""
     last = page.read(LAST_RUN)
     rows = [_row(fault, last["faults"][fault.name]) for fault in TRACE if fault.name in last["faults"]]
-    return page.rows_of(HEAD, last["machine"], rows)
+    return page.rows_of(HEAD, last, rows)
 
 
 def _row(fault: TraceFault, figures: page.Figures) -> list[object]:

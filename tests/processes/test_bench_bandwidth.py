@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.bench.analysis.slow import slow_parts
+from flagscale_perf.bench.analysis.bandwidth import slow_parts
 from flagscale_perf.bench.analysis.source import read_bench
 from flagscale_perf.bench.bandwidth import ranks
 from flagscale_perf.bench.bandwidth.job import Job
+from flagscale_perf.bench.ports import free_port
 from flagscale_perf.bench.recording import Clock
 from tests.bench_runs import book_in
 from tests.processes.flagscale import wait_until
@@ -36,7 +37,7 @@ def test_what_is_slow_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     """100 ms late, where a message takes less than one. A busy machine may make another link slow, too."""
     monkeypatch.setenv("SLOW", slow)
     with book_in(tmp_path) as book, book.part("bandwidth", JOB.planned, {}) as part:
-        for point in ranks.run(JOB, ranks.port_of(None), module="tests.slow_ranks"):
+        for point in ranks.run(JOB, free_port(None, "--port"), module="tests.slow_ranks"):
             if point.case["op"] == "send_recv":  # a copy of 64 KB may well be disturbed on a busy machine
                 part.point("time", "s", point.case, point.samples, Clock(point.start_ns, point.dur_ns))
     found = slow_parts(read_bench(book.path).parts["bandwidth"])

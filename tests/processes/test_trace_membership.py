@@ -70,7 +70,7 @@ def test_what_hangs_has_its_lines_and_what_dies_in_it_is_counted_and_named(tmp_p
     finished(tmp_path)
     traces = read_traces([find_run_file(tmp_path)])
     compute, get = traces.unended
-    who = f"a program {pid} (its process has ended without a word)"
+    who = f"a program {pid} (its process ended without reporting why)"
     assert compute.startswith(f"{who}: the compute in partition train_1 of rollout, begun ")
     assert get.startswith(f"{who}: a get in partition train_1 of rollout, begun ")
     assert (traces.sums.count, traces.losses.lost) == (3, 0)
@@ -282,6 +282,7 @@ def test_a_process_that_ends_on_a_full_disk_says_how_much_is_missing(tmp_path: P
         pid = so_far(one)
         writer = writer_of(small)
         wait_for(lambda: counts(records_in(small)) == {pid: 1})
+        wait_for(lambda: any(path.stat().st_size for path in small.glob("tq_trace_*.log")))  # the views, too
         (small / "ballast").write_bytes(bytes(shutil.disk_usage(small).free))
         say(one)
         so_far(one)

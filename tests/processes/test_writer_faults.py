@@ -16,6 +16,7 @@ from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.spine.ring import SLOTS
 from flagscale_perf.training.analysis.fold import read_summary
 from flagscale_perf.training.records import StepRecord
+from flagscale_perf.writer.losses import OVERFLOW
 from tests.fakes import make_context, make_header, make_interval
 from tests.processes.trainer import Trainer, ended_summary, records_in, steps_in, text_of, trainer, wait_for
 
@@ -106,9 +107,9 @@ def test_what_finds_no_room_is_counted_and_told_as_soon_as_writing_works_again(t
     assert steps_in(tmp_path) == [*range(1, SLOTS + 1), *range(SLOTS + 1001, SLOTS + 1011)]
     summary = ended_summary(tmp_path)
     assert (code, summary["dropped_records"], summary["totals"]["train_steps"]) == (0, 1000, SLOTS + 10)
-    told = "1000 records lost so far: more came than the disk took"
+    told = f"1000 records lost so far: {OVERFLOW}"
     (run_file,) = tmp_path.glob("perf_records_*")
-    last = f"1000 of {SLOTS + 1010} records are missing from {run_file}: more came than the disk took"
+    last = f"1000 of {SLOTS + 1010} records are missing from {run_file}: {OVERFLOW}"
     assert stderr.splitlines() == [f"flagscale_perf: {told}", f"flagscale_perf: {last}"]
     records = records_in(tmp_path)
     place = next(

@@ -9,7 +9,7 @@ import ray
 import torch
 from tensordict import TensorDict
 
-from flagscale_perf.trace.analysis.moves import pairs_of
+from flagscale_perf.trace.analysis.transfers import pairs_of
 from flagscale_perf.trace.batches import key_number
 from flagscale_perf.trace.records import (
     ONE,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.bench.analysis.efficiency import steps_of
+from flagscale_perf.bench.analysis.parallelism import steps_of
 from flagscale_perf.cli import main
 from tests.serving import only_bench
 

@@ -1,1 +1,1 @@
-"""A walk through the README: its commands, typed in fresh Python environments that have the wheel."""
+"""A walk through README and docs: their commands, typed in fresh Python environments that have the wheel."""

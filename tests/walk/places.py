@@ -20,7 +20,7 @@ from tests.wheel import REPO
 DEADLINE_S = 120  # far beyond any healthy command: it only ends a hung one
 CTRL_C = b"\x03"
 # Of the checkout what its own commands need. Not the package: it would be found before the wheel's.
-SCRIPTS = ("run.py", "conf", "examples")
+SCRIPTS = ("run.py", "conf", "examples", "scripts")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What is typed for each command of the README, where, and what must come of it."""
+"""What is typed for each command of the README, where, and what must come of it (docs: docs_steps.py)."""
 
 from __future__ import annotations
 
@@ -38,19 +38,21 @@ class Typed:
 
 @dataclass(frozen=True)
 class Step:
-    """A command of the README.
+    """A command of a page.
 
     Attributes:
         command: as it stands there.
         place: where it is typed; None for nowhere.
-        typed: what is typed, with a value for each thing that the README leaves open.
+        typed: what is typed, with a value for each thing that the page leaves open.
         instead: why it is typed nowhere.
+        after: steps that make what it reads, besides TRAININGS.
     """
 
     command: str
     place: Place | None
     typed: tuple[Typed, ...] = ()
     instead: str = ""
+    after: tuple[Step, ...] = ()
 
 
 def as_it_stands(place: Place, command: str, shows: str, *codes: int) -> Step:
@@ -101,6 +103,15 @@ ENABLE = Step(
 DEMO = Step("make demo", Place.HOST, (Typed("python run.py train.model.train_iters=12", "exit status 0"),))
 TRAININGS = (LAUNCH, ENABLE, DEMO)  # what the commands that read find
 
+SERVE = Step(
+    f"flagscale-perf serve {RUN}",
+    Place.WHEEL,
+    (
+        Typed(f"flagscale-perf serve {RUN}", "serve needs uvicorn, which is not installed", (2,)),
+        Typed('pip install --disable-pip-version-check "$WHEEL[serve]"'),
+        Typed(f"flagscale-perf serve {RUN}", "http://127.0.0.1:", is_left=True),
+    ),
+)
 WHEEL_STEPS = (
     Step(
         "pip install .",
@@ -146,25 +157,17 @@ WHEEL_STEPS = (
         "flagscale-perf runs outputs --format html -o runs.html",
         Place.WHEEL,
         (
-            Typed("flagscale-perf runs outputs", "1 run in "),
+            Typed("flagscale-perf runs outputs", " in outputs"),
             Typed("flagscale-perf runs outputs --format html -o runs.html"),
             Typed("head -c 15 runs.html", "<!DOCTYPE html>"),
         ),
     ),
-    Step(
-        f"flagscale-perf serve {RUN}",
-        Place.WHEEL,
-        (
-            Typed(f"flagscale-perf serve {RUN}", "serve needs uvicorn, which is not installed", (2,)),
-            Typed('pip install --disable-pip-version-check "$WHEEL[serve]"'),
-            Typed(f"flagscale-perf serve {RUN}", "http://127.0.0.1:", is_left=True),
-        ),
-    ),
+    SERVE,
     Step(
         "flagscale-perf compare BASE NEW --fail-if-slower 3%",
         Place.WHEEL,
         # Noise decides which it is: not slower, slower, or too few steps to say.
-        (Typed(f"flagscale-perf compare {RUN} {AGAIN} --fail-if-slower 3%", "judged is ", (0, 1, 3)),),
+        (Typed(f"flagscale-perf compare {RUN} {AGAIN} --fail-if-slower 3%", "compared by ", (0, 1, 3)),),
     ),
 )
 DRYRUN = "action=dryrun"
@@ -194,6 +197,9 @@ HOST_STEPS = (
         (Typed(f"python run.py train.system.enable_perf_monitor=true {DRYRUN}", "host_0_localhost_run.sh"),),
     ),
 )
+BENCH = as_it_stands(
+    Place.HOST, "flagscale-perf bench bandwidth --quick -o outputs/bench", "wrote outputs/bench: "
+)
 OTHER_STEPS = (
     Step(
         "pip install --no-deps .",
@@ -213,18 +219,16 @@ OTHER_STEPS = (
     Step(
         "make demo-trace",
         None,
-        instead="Ray, TransferQueue and verl have their own environment; `make test-trace` runs the example",
+        instead="Ray, TransferQueue and verl have an environment of their own: tests/trace/test_example.py",
     ),
     as_it_stands(Place.CHECKOUT, "make demo-profile", "Key figures"),
-    Step(
-        "flagscale-perf profile predict --model DIR --seq-length 4096 --device H200",
-        None,
-        instead="the walk has no transformers; tests/unit/cli/test_profile.py does it",
-    ),
     as_it_stands(
-        Place.HOST, "flagscale-perf bench bandwidth --quick -o outputs/bench", "wrote outputs/bench: "
+        Place.HOST,
+        "flagscale-perf profile predict --model DIR --seq-length 4096 --device H200",
+        "NVIDIA H200",
     ),
-    Step("make test", None, instead="it runs everything else in tests/, this walk apart"),
-    Step("make bench", None, instead="half an hour on an idle machine; see benchmarks/results"),
+    BENCH,
+    Step("make test", None, instead="it runs the other tests; .ci/parts.toml has it as a part"),
+    Step("make bench NAME=overhead", None, instead="half an hour on an idle machine; see benchmarks/results"),
 )
 STEPS = (*WHEEL_STEPS, *HOST_STEPS, *OTHER_STEPS)

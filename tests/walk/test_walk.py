@@ -1,4 +1,4 @@
-"""Every command of the README, typed as it stands there.
+"""Commands of README and docs, typed as they stand there; tests/contract/test_commands.py says which are not.
 
 `make walk` runs this; it takes some minutes, most of them pip's.
 """
@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.walk import places
+from tests.walk import docs_steps, places
 from tests.walk.steps import FIRST_REMARK, STEPS, TRAININGS, Place, Step
 from tests.wheel import REPO, build_wheel
 
 pytestmark = pytest.mark.walk
-WALKED = [step for step in STEPS if step.place is not None]
+WALKED = [step for step in (*STEPS, *docs_steps.DOCS_STEPS) if step.place is not None]
 
 
 class Walker:
@@ -27,6 +27,7 @@ class Walker:
         self.directory = directory / "user"
         self.directory.mkdir()
         places.copy_scripts(self.directory)
+        docs_steps.lend(self.directory)
         self._wheel = build_wheel(directory / "built")
         self._terminals: dict[Place, places.Terminal | places.NoIndexError] = {}
         self._found: dict[str, list[places.Shown]] = {}
@@ -91,10 +92,10 @@ def check(step: Step, shown: list[places.Shown]) -> None:
 
 
 @pytest.mark.parametrize("step", WALKED, ids=lambda step: step.command)
-def test_a_command_of_the_readme(walker: Walker, step: Step) -> None:
+def test_a_command_of_a_page(walker: Walker, step: Step) -> None:
     if step not in TRAININGS:
-        for training in TRAININGS:
-            walker.walk(training)
+        for earlier in (*TRAININGS, *step.after):
+            walker.walk(earlier)
     check(step, walker.walk(step))
 
 

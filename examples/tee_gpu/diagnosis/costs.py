@@ -43,7 +43,7 @@ class Traffic:
 
     @property
     def calls(self) -> int:
-        """Number of calls."""
+        """How many calls this traffic is of."""
         return sum(load.calls for load in self.loads)
 
     @property

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.processes import own_pids
 
 _ACCEPTS = 0x10000  # flag of a listening unix socket
 _TCP_LISTENS = "0A"
@@ -45,7 +44,7 @@ class EndpointState:
 
     Attributes:
         endpoint: as it was given.
-        kind: "live", "stale" (a socket's file that nobody listens at), "missing", "not a socket", "closed"
+        kind: "live", "stale" (a socket's file without a listener), "missing", "not a socket", "closed"
             (TCP), "unknown" (inproc).
         listeners: who listens; more than one at a path where a later server took it over.
         mode, owner: of the file; None without one.
@@ -82,7 +81,7 @@ def zeromq_servers() -> list[tuple[str, Listener]]:
     held = {inode: endpoint for endpoint, inodes in _listening().items() for inode in inodes}
     found = [
         (held[inode], _listener(pid))
-        for pid in own_pids()
+        for pid in _own_pids()
         if _has_loaded_zeromq(pid)
         for inode in _inodes(pid)
         if inode in held
@@ -114,17 +113,24 @@ def _rows(path: str, fields: int) -> Iterator[list[str]]:
 
 
 def _owners(inodes: list[int]) -> tuple[Listener, ...]:
-    """The processes that have them open."""
     wanted, found = set(inodes), []
-    for pid in own_pids() if wanted else ():
+    for pid in _own_pids() if wanted else ():
         if mine := _inodes(pid) & wanted:
             wanted -= mine
             found.append(_listener(pid))
     return (*found, *(Listener(None) for _ in wanted))
 
 
+def _own_pids() -> list[int]:
+    uid, pids = os.getuid(), []
+    for name in os.listdir("/proc"):
+        with contextlib.suppress(OSError):
+            if name.isdigit() and os.stat(f"/proc/{name}").st_uid == uid:
+                pids.append(int(name))
+    return pids
+
+
 def _inodes(pid: int) -> set[int]:
-    """Inodes of the sockets that a process has open."""
     found = set()
     with contextlib.suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):

@@ -42,7 +42,7 @@ class Places:
 
 
 class Interval(NamedTuple):
-    """Seconds, between these."""
+    """Seconds, at least and at most."""
 
     least: float
     most: float
@@ -74,7 +74,7 @@ class Diagnosis:
         return found + ([] if self.places is None else _wrong_places(self.places))
 
     def report(self) -> Report:
-        """The diagnosis as blocks."""
+        """What every format shows of the diagnosis."""
         head = [
             Pairs([("machine", self.here.machine), ("measured", f"{self.here.rounds} interleaved rounds")])
         ]

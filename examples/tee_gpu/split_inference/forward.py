@@ -51,7 +51,7 @@ class _Place:
 
 
 class ProtectedModel:
-    """A model whose matrix products are somebody else's.
+    """A model whose matrix products another process computes.
 
     Attributes:
         facts: what the GPU side said about the model.
@@ -212,7 +212,6 @@ class ProtectedModel:
         return rms_norm(hidden, weight, self.facts.epsilon, self._memory(hidden.shape, self.dtype))
 
     def _shared(self, kept: Tensor) -> Tensor:
-        """Keys or values as `Matmul` takes them."""
         if not self.options.repeat_kv:
             return self._copied(kept)
         times = self.sizes.heads // self.sizes.kv_heads

@@ -11,7 +11,7 @@ from flagscale_perf.cli import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED
 
 def run_program(main: Callable[[], int]) -> None:
     """Ends the process as `main` says, and without a traceback where its reader has gone (`| head -1`) or
-    somebody presses Ctrl-C.
+    Ctrl-C is pressed.
     """
     try:
         code = main()

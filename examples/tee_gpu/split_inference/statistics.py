@@ -59,7 +59,7 @@ class Statistics:
         self.server_ns[kind] = self.server_ns.get(kind, 0) + (record.server_ns or 0)
 
     def text(self, dtype: str) -> str:
-        """The sums."""
+        """The sums as lines of text."""
         each = max(self.calls, 1) * 1e6
         return "\n".join(
             [

@@ -80,7 +80,7 @@ def pass_traffic(model: ModelSizes, run: Pass) -> list[CallTraffic]:
 
 
 def total(calls: list[CallTraffic]) -> CallTraffic:
-    """All calls as one."""
+    """The bytes of all calls together."""
     return CallTraffic(
         "total", sum(call.sent_bytes for call in calls), sum(call.received_bytes for call in calls)
     )

@@ -259,7 +259,6 @@ class Client:
         return reply
 
     def _take_one(self, deadline_ns: int) -> None:
-        """Receives one message, of whichever call."""
         answer, frames, there_ns, size = self._link.receive(deadline_ns)
         if isinstance(answer, wire.Failure) and not answer.number:
             raise _error_of("the connection", answer)

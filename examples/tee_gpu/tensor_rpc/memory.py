@@ -1,7 +1,7 @@
 """Shared memory that the server allocates, seals, and lets one client open: its file has no name, and is
 reached as `/proc/PID/fd/N`, which the kernel opens to processes of the same user only.
 
-The seals forbid every process to resize it, so no access can hit a missing page; nobody but the server can
+The seals forbid every process to resize it, so no access can hit a missing page; only the server can
 write to the memory for replies. All pages are touched at creation, so the first call costs as much as any
 other.
 """

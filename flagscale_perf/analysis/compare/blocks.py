@@ -29,8 +29,8 @@ from flagscale_perf.analysis.compare.judge import (
 )
 
 _JUDGED = {
-    MEDIAN: "the median time of {}: what a usual one takes",
-    MEAN: "the mean time of {}: every slow one counts, as in tokens/s",
+    MEDIAN: "the median time of {}",
+    MEAN: "the mean time of {}, in which slow ones count as in tokens/s",
 }
 _VERDICTS = {UNDECIDED: "no difference shown", UNKNOWN: "not on both sides"}
 Noun = tuple[str, str]  # what is compared, without and with its article
@@ -85,7 +85,7 @@ def _sentences(result: Comparison, noun: Noun) -> list[Cell]:
     one, an_one = noun
     aligned = f"the same {one}s" if result.is_by_iteration else f"the last {one}s (none in common)"
     return [
-        f"judged is {_JUDGED[result.judged].format(an_one)}",
+        f"compared by {_JUDGED[result.judged].format(an_one)}",
         *([] if _is_open(result) else [("change ", *_with_interval(whole))]),
         *_by_the_mean(result),
         *_large_parts(result),
@@ -103,7 +103,6 @@ def _sentences(result: Comparison, noun: Noun) -> list[Cell]:
 
 
 def _spread(result: Comparison) -> list[str | Quantity]:
-    """The lowest and the highest run of each side, where there are several."""
     found: list[str | Quantity] = []
     for side, runs in (("BASE", result.base_runs), ("NEW", result.new_runs)):
         if len(runs) > 1:
@@ -119,7 +118,7 @@ def _undecided(result: Comparison, noun: Noun) -> list[Cell]:
     side = "slower" if (result.whole.share or 0.0) > 0 else "faster"
     apart = (
         f"every {noun[0]} of NEW is {side} than every one of BASE: these runs differ;"
-        " whether what they run does, the noise between runs leaves open"
+        " that may be noise between runs"
     )
     gate = result.gate
     has_answer = gate is not None and gate.needed is not None

@@ -208,7 +208,6 @@ class Judge:
         return bootstrap.mean(values[: self._bases]), bootstrap.mean(values[self._bases :])
 
     def _shown(self, series: Sequence[_Within]) -> list[tuple[float, float]]:
-        """The interval of each side's mean, with the noise between runs where that is known."""
         if not self.is_noise_seen:
             return self._intervals(series)
         reach = _quantile((1 + CONFIDENCE) / 2, self._freedom) * math.sqrt(self._between(series))
@@ -263,7 +262,6 @@ class Judge:
         return self._bases + self._news - 2 if self.is_noise_seen else None
 
     def _between(self, series: Sequence[_Within]) -> float:
-        """The variance between the runs of a side."""
         values = [run.value for run in series]
         sides = values[: self._bases], values[self._bases :]
         return sum(deviation(side) ** 2 * (len(side) - 1) for side in sides) / max(1, len(values) - 2)

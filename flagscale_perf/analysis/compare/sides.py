@@ -25,7 +25,7 @@ class Run(Protocol):
 
     @property
     def path(self) -> Path:
-        """Where the run is."""
+        """The file of the run."""
 
     @property
     def title(self) -> str:

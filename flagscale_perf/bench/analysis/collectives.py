@@ -4,15 +4,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from flagscale_perf.analysis.blocks import Block, Cell, Line, Note, Panel, Quantity, Series, Table
-from flagscale_perf.bench.analysis.fit import Fit, fit
-from flagscale_perf.bench.analysis.points import MESSAGE, measured
 from flagscale_perf.bench.analysis.source import Part, spread
 from flagscale_perf.bench.names import IN_PLACE
 from flagscale_perf.bench.records import BenchPoint
 from flagscale_perf.profile.operations import bus_factor
+
+MESSAGE = "send_recv"
+# Key that makes a case of its kind -> keys that must then hold a number.
+_NEEDED = {"executed": ("ranks",), "moved_bytes": ("rank", "moved_bytes")}
+
+
+def measured(part: Part, **case: Any) -> list[BenchPoint]:
+    """Times whose case has these words, with an operation, a valid size and valid ranks."""
+    return [point for point in part.of("time", **case) if _is_whole(point) and min(point.samples) > 0]
+
+
+def _is_whole(point: BenchPoint) -> bool:
+    case = point.case
+    needed = ["size_bytes", *(name for key, names in _NEEDED.items() if key in case for name in names)]
+    if case.get("op") == MESSAGE:
+        needed += ["src", "dst"]
+    is_named = type(case.get("op")) is str
+    return is_named and all(type(case.get(name)) is int for name in needed) and case["size_bytes"] > 0
+
 
 GB = 1e9
 ONE_WAY = "one way"
@@ -126,7 +144,7 @@ def _cells(point: BenchPoint | None) -> tuple[Quantity, ...]:
 
 
 def gb(value: float | None) -> Quantity:
-    """A cell in GB/s."""
+    """A cell in GB/s with three decimals."""
     return Quantity(value, "", 3)
 
 
@@ -169,3 +187,53 @@ def _fits(part: Part) -> list[Block]:
         return []
     head = ("time = alpha + size / beta", "alpha, us", "beta, GB/s", "r2", "points", "")
     return [Table(head, rows)]
+
+
+MIN_SIZES = 3  # a line goes through any two points
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A line through times by size.
+
+    Attributes:
+        alpha_s: what an empty message would take: this is what decoding feels.
+        beta_bytes_per_s: what each further byte goes at: this is what training feels.
+        r2: how much of the spread the line explains, each point weighted as in the fit; 1 is all.
+        points: sizes.
+    """
+
+    alpha_s: float
+    beta_bytes_per_s: float
+    r2: float
+    points: int
+
+
+def fit(sizes: Sequence[float], times: Sequence[float]) -> Fit | None:
+    """By least squares of relative errors: each point has weight 1/t, so that large messages do not dominate.
+    None with fewer than `MIN_SIZES` sizes, or if times do not grow with the size.
+    """
+    if len(set(sizes)) < MIN_SIZES or min(times) <= 0:
+        return None
+    weights = [1 / (time * time) for time in times]
+    total = sum(weights)
+    size_mean = _mean(weights, sizes, total)
+    time_mean = _mean(weights, times, total)
+    spread = sum(w * (size - size_mean) ** 2 for w, size in zip(weights, sizes, strict=True))
+    joint = sum(
+        w * (size - size_mean) * (time - time_mean)
+        for w, size, time in zip(weights, sizes, times, strict=True)
+    )
+    slope = joint / spread
+    if slope <= 0:
+        return None
+    alpha = time_mean - slope * size_mean
+    left = sum(
+        w * (time - alpha - slope * size) ** 2 for w, size, time in zip(weights, sizes, times, strict=True)
+    )
+    whole = sum(w * (time - time_mean) ** 2 for w, time in zip(weights, times, strict=True))
+    return Fit(alpha, 1 / slope, 1 - left / whole, len(sizes))
+
+
+def _mean(weights: Sequence[float], values: Sequence[float], total: float) -> float:
+    return sum(w * value for w, value in zip(weights, values, strict=True)) / total

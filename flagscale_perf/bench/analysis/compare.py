@@ -168,7 +168,6 @@ def _left_out(run: Run, keys: Sequence[Key]) -> dict[str, int]:
 
 
 def _configuration(bench: Bench) -> dict[str, object]:
-    """Facts about the machine, and the settings of the experiments."""
     facts: dict[str, object] = {
         name: fact for name, fact in bench.header.facts.items() if name not in _NO_CONFIGURATION
     }

@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping
 
 from flagscale_perf.analysis.blocks import Note, Report, Section
-from flagscale_perf.bench.analysis.experiments import SHOWN
-from flagscale_perf.bench.analysis.report import BenchReport
+from flagscale_perf.bench.analysis.report import SHOWN, BenchReport, subject_of
 from flagscale_perf.spine.jsonl import finite
 
 PLOTS = "plots"
@@ -29,12 +28,11 @@ def pictures(found: BenchReport, whole: Report) -> Mapping[str, Report]:
     """Each picture's blocks by name; a text says why where there is nothing to draw."""
     made = {}
     for name, part in found.bench.parts.items():
-        shown = SHOWN[name]
-        blocks = shown.drawn(part) or [Note(f"Nothing to draw: {name} is {part.state}.")]
-        title = shown.picture.replace("_", " ").capitalize()
-        is_partial = "" if part.is_complete else f" ({part.state})"
-        made[f"{PLOTS}/{shown.picture}.png"] = Report(
-            title=f"{title}, {part.count}{is_partial}",
+        blocks = SHOWN[name].drawn(part) or [Note(f"Nothing to draw: {name} is {part.state}.")]
+        title = f"{name.capitalize()} analysis"
+        count = part.count if part.is_complete else f"{part.count} ({part.state})"
+        made[f"{PLOTS}/{name}_analysis.png"] = Report(
+            title=subject_of([title, count], [part], found.bench.header.facts.get("machine")),
             facts=[],
             sections=[Section(name, title, title, blocks)],
             content=whole.content,

@@ -6,21 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flagscale_perf.analysis.blocks import Block, Cell, Line, Panel, Quantity, Section, Series, Table
-from flagscale_perf.analysis.verdicts import Verdict
-from flagscale_perf.bench.analysis.served import (
-    MS,
-    Group,
-    Groups,
-    Setting,
-    groups_of,
-    memory_of,
-    remarks_of,
-)
-from flagscale_perf.bench.analysis.shown import Remark, Shown
+from flagscale_perf.bench.analysis.collectives import COLOURS
+from flagscale_perf.bench.analysis.served import MS, Group, Groups, Setting, groups_of, memory_of, remarks_of
+from flagscale_perf.bench.analysis.shown import Shown
 from flagscale_perf.bench.analysis.source import Part
 from flagscale_perf.bench.names import LATENCY, SINGLE, THROUGHPUT, TPOT, TTFT
 
-COLOURS = ("blue", "orange", "green", "red", "sky", "yellow", "grey")
 PERCENTILES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 HEAD = (
     *("arm", "batch", "prompt", "output", "first token, ms", "p95", "then each, ms", "p95", "whole, ms"),
@@ -122,15 +113,4 @@ def _content(part: Part) -> Mapping[str, Any]:
     return {"results": results}
 
 
-def _verdicts(part: Part) -> Sequence[Verdict]:
-    """The requirement has no threshold for latency."""
-    return []
-
-
-def _remarks(part: Part) -> Sequence[Remark]:
-    return remarks_of(part)
-
-
-SHOWN = Shown(
-    "latency", "latency_analysis", "latency_analysis", _sections, _drawn, _content, _verdicts, _remarks
-)
+SHOWN = Shown("latency", "latency_analysis", _sections, _drawn, _content, remarks_of)

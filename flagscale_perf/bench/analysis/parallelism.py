@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from flagscale_perf.analysis.blocks import (
     Block,
@@ -18,11 +19,123 @@ from flagscale_perf.analysis.blocks import (
     Waterfall,
 )
 from flagscale_perf.analysis.verdicts import Verdict, verdict_of
-from flagscale_perf.bench.analysis.efficiency import Gain, Step, gains_of, steps_of
-from flagscale_perf.bench.analysis.served import MS, groups_of, memory_of, remarks_of
-from flagscale_perf.bench.analysis.shown import Remark, Shown
+from flagscale_perf.bench import names
+from flagscale_perf.bench.analysis.served import (
+    MS,
+    Group,
+    Groups,
+    Setting,
+    groups_of,
+    memory_of,
+    on_one_device,
+    remarks_of,
+)
+from flagscale_perf.bench.analysis.shown import Shown
 from flagscale_perf.bench.analysis.source import Part
-from flagscale_perf.bench.names import DURATION, FLOW, JOB, TOKENS, TPOT, TTFT
+
+SEEN = {names.PREFILL: names.TTFT, names.DECODE: names.TPOT}  # what the client sees of a phase
+
+
+@dataclass(frozen=True)
+class Gain:
+    """One setting of one arm against a single device.
+
+    Attributes:
+        setting: of the arm.
+        one, here: of the figure: seconds, or tokens a second.
+        lost: seconds beyond its share of `one`; None for a rate.
+        speedup: by so much it is faster; efficiency: of it, a device's.
+        noise: of both sides' repetitions together, as a share; None where one has a single repetition.
+    """
+
+    setting: Setting
+    one: float
+    here: float
+    lost: float | None
+    speedup: float
+    noise: float | None
+
+    @property
+    def efficiency(self) -> float:
+        """T1 / (p Tp) as a share; 1 where p devices are p times as fast as one."""
+        return self.speedup / self.setting.devices
+
+
+def gains_of(groups: Groups, job: str, is_rate: bool) -> list[Gain]:
+    """Each setting of every arm against those of a single device."""
+    made = []
+    for setting, group in groups.items():
+        base = on_one_device(groups, setting)
+        if setting.job != job or base is None or base is group or not base.value or not group.value:
+            continue
+        speedup = group.value / base.value if is_rate else base.value / group.value
+        lost = None if is_rate else group.value - base.value / setting.devices
+        made.append(Gain(setting, base.value, group.value, lost, speedup, _noise(base, group)))
+    return made
+
+
+def _noise(*groups: Group) -> float | None:
+    known = [group.noise for group in groups]
+    return None if None in known else sum(one or 0.0 for one in known)
+
+
+class Step(NamedTuple):
+    """A profiled step of one arm and phase, in seconds.
+
+    Attributes:
+        seen: what a token, or a prompt, takes as the client of a server sees it; None where that was not
+            measured.
+        clean: of a step that is not profiled; None without one.
+        total: of the profiled one.
+        waiting, transfer: of that, in collectives; None where they are not told apart.
+        unsplit: in collectives that are not split.
+    """
+
+    arm: str
+    phase: str
+    seen: float | None
+    clean: float | None
+    total: float
+    waiting: float | None
+    transfer: float | None
+    unsplit: float
+
+    @property
+    def communication(self) -> float:
+        """Seconds in collectives."""
+        return (self.waiting or 0.0) + (self.transfer or 0.0) + self.unsplit
+
+    @property
+    def share(self) -> float | None:
+        """Of the profiled step, in collectives."""
+        return self.communication / self.total if self.total else None
+
+
+def steps_of(part: Part) -> list[Step]:
+    """The profiled steps by phase, each arm's under those of one device."""
+    made = []
+    for one in part.values(names.STEP):
+        arm, phase = str(one.case.get("arm")), str(one.case.get("phase"))
+        if one.value is None or phase not in SEEN:
+            continue
+        at = {"arm": arm, "phase": phase}
+        parts = {str(each.case.get("part")): each.value for each in part.values(names.STEP_PART, **at)}
+        clean = next((each.value for each in part.values(names.STEP_CLEAN, **at)), None)
+        seen = _seen(part, phase, arm, one.case.get("seq"))
+        split = parts.get(names.WAIT), parts.get(names.TRANSFER)
+        made.append(Step(arm, phase, seen, clean, one.value, *split, parts.get(names.UNSPLIT) or 0.0))
+    return sorted(made, key=lambda step: step.phase, reverse=True)
+
+
+def _seen(part: Part, phase: str, arm: str, seq: object) -> float | None:
+    """What the client saw for the same size and arm, with one request at a time."""
+    found = [
+        group.value
+        for setting, group in groups_of(part, SEEN[phase]).items()
+        if (setting.arm, setting.seq, setting.batch, setting.job) == (arm, seq, 1, names.JOB)
+    ]
+    return found[0] if found else None
+
 
 LIMITS = {"TP": (0.75, 0.5), "PP": (0.6, 0.4)}
 MAX_NOISE = 0.5  # of what is compared: repetitions that differ by more decide nothing
@@ -56,13 +169,12 @@ def _sections(part: Part) -> Sequence[Section]:
 
 
 def _all(part: Part) -> list[tuple[Gain, str, float, str]]:
-    """Every gain with its label and unit."""
     made = []
     for figure, job, is_rate, what, scale, unit in (
-        (DURATION, JOB, False, "a batch", MS, "ms"),
-        (TTFT, JOB, False, "first token", MS, "ms"),
-        (TPOT, JOB, False, "each further token", MS, "ms"),
-        (TOKENS, FLOW, True, "in flow", 1.0, "tokens/s"),
+        (names.DURATION, names.JOB, False, "a batch", MS, "ms"),
+        (names.TTFT, names.JOB, False, "first token", MS, "ms"),
+        (names.TPOT, names.JOB, False, "each further token", MS, "ms"),
+        (names.TOKENS, names.FLOW, True, "in flow", 1.0, "tokens/s"),
     ):
         gains = gains_of(groups_of(part, figure), job, is_rate)
         made += [(gain, f"{what}: {gain.setting.case}", scale, unit) for gain in gains]
@@ -109,7 +221,6 @@ def _efficiency(part: Part) -> list[Block]:
 
 
 def _step_bars(steps: Sequence[Step]) -> list[Block]:
-    """The profiled steps of each arm, one under the other."""
     if not steps:
         return []
     lanes = [Lane(f"{one.arm}, {one.phase}", 0.0, _stripes(one)) for one in steps]
@@ -160,8 +271,8 @@ def _content(part: Part) -> Mapping[str, Any]:
 
 
 def _verdicts(part: Part) -> Sequence[Verdict]:
-    jobs = gains_of(groups_of(part, DURATION), JOB, is_rate=False)
-    flows = gains_of(groups_of(part, TOKENS), FLOW, is_rate=True)
+    jobs = gains_of(groups_of(part, names.DURATION), names.JOB, is_rate=False)
+    flows = gains_of(groups_of(part, names.TOKENS), names.FLOW, is_rate=True)
     return [
         _verdict(part, "TP", [gain for gain in jobs if gain.setting.tp > 1], "a fixed batch"),
         _verdict(part, "PP", [gain for gain in flows if gain.setting.pp > 1], "tokens/s, many in flight"),
@@ -182,21 +293,8 @@ def _verdict(part: Part, name: str, gains: Sequence[Gain], what: str) -> Verdict
 
 
 def _why(part: Part, name: str) -> str:
-    found = [one.why for one in part.values(DURATION) if str(one.case.get("arm", "")).startswith(name)]
+    found = [one.why for one in part.values(names.DURATION) if str(one.case.get("arm", "")).startswith(name)]
     return found[0] if found else "no such arm was measured"
 
 
-def _remarks(part: Part) -> Sequence[Remark]:
-    return remarks_of(part)
-
-
-SHOWN = Shown(
-    "parallelism",
-    "parallelism_overhead",
-    "parallelism_analysis",
-    _sections,
-    _drawn,
-    _content,
-    _verdicts,
-    _remarks,
-)
+SHOWN = Shown("parallelism", "parallelism_overhead", _sections, _drawn, _content, remarks_of, _verdicts)

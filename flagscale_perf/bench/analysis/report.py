@@ -20,11 +20,13 @@ from flagscale_perf.analysis.blocks import (
 )
 from flagscale_perf.analysis.session import tone_of
 from flagscale_perf.analysis.verdicts import Verdict, blocks_of
-from flagscale_perf.bench.analysis.experiments import SHOWN
-from flagscale_perf.bench.analysis.shown import Remark
+from flagscale_perf.bench.analysis import bandwidth, latency, parallelism
+from flagscale_perf.bench.analysis.shown import Remark, Shown
 from flagscale_perf.bench.analysis.source import COMPLETE, Bench, Part, case_text, read_bench, spread
 from flagscale_perf.spine.jsonl import finite
 
+# Every experiment that has a report, in the order of the report.
+SHOWN: dict[str, Shown] = {one.name: one for one in (bandwidth.SHOWN, latency.SHOWN, parallelism.SHOWN)}
 ROW_HEAD = ("experiment", "figure", "unit", "case", "median", "min", "p95", "repetitions", "why")
 NOTHING = "no experiment has measured anything"
 
@@ -100,7 +102,9 @@ def report_of(found: BenchReport) -> Report:
     measured = any(part.points or part.figures for part in parts)
     return Report(
         title=f"Experiments of session {header.session_id}",
-        subject=_subject(parts, header.facts.get("machine")),
+        subject=subject_of(
+            [f"{part.name} ({part.count})" for part in parts], parts, header.facts.get("machine")
+        ),
         state=bench.state,
         tone=tone_of(bench.state),
         facts=[Pairs(_facts(header.facts, bench.begun)), *_notes(found)],
@@ -113,12 +117,13 @@ def report_of(found: BenchReport) -> Report:
     )
 
 
-def _subject(parts: Sequence[Part], machine: object) -> str:
-    served = [
-        str(part.settings[key]) for part in parts for key in ("model", "engine") if key in part.settings
-    ]
-    what = [*(f"{part.name} ({part.count})" for part in parts), *dict.fromkeys(served)]
-    return ", ".join(what) + (f" on {machine}" if machine else "")
+def subject_of(what: Sequence[str], parts: Sequence[Part], machine: object) -> str:
+    """`latency (12 points), qwen3, vllm on node`: a model and an engine where one was served."""
+    served = []
+    for part in parts:
+        engine = part.settings.get("engine") or ("vllm" if "vllm" in part.settings else None)
+        served += [str(one) for one in (part.settings.get("model"), engine) if one]
+    return ", ".join([*what, *dict.fromkeys(served)]) + (f" on {machine}" if machine else "")
 
 
 def _facts(facts: Mapping[str, Any], begun: str) -> list[tuple[str, str | None]]:
@@ -138,7 +143,6 @@ def _joined(found: object, between: str) -> str | None:
 
 
 def _notes(found: BenchReport) -> list[Note]:
-    """What is incomplete, and what was found."""
     partial = [
         Note(f"{part.name} is {part.state} ({part.count})", "warn")
         for part in found.bench.parts.values()
@@ -149,7 +153,6 @@ def _notes(found: BenchReport) -> list[Note]:
 
 
 def _tiles(found: BenchReport) -> list[Tile]:
-    """The figures with a known verdict."""
     return [
         Tile(one.name, Quantity(one.value, one.unit), one.verdict)
         for verdicts in found.verdicts.values()

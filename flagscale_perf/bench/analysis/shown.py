@@ -24,6 +24,10 @@ class Remark:
     tone: str = ""
 
 
+def _no_verdicts(part: Part) -> Sequence[Verdict]:
+    return []
+
+
 @dataclass(frozen=True)
 class Shown:
     """How one experiment is presented.
@@ -31,19 +35,17 @@ class Shown:
     Attributes:
         name: of the experiment.
         file: beginning of its JSON file's name.
-        picture: its picture in `plots`.
         sections: of the report.
         drawn: blocks of the picture.
         content: keys of its JSON besides those that all have.
-        verdicts: by the requirement's thresholds, and by the machine's own ceilings.
         remarks: what was found, the worst first.
+        verdicts: by the requirement's thresholds, and by the machine's own ceilings.
     """
 
     name: str
     file: str
-    picture: str
     sections: Callable[[Part], Sequence[Section]]
     drawn: Callable[[Part], Sequence[Block]]
     content: Callable[[Part], Mapping[str, Any]]
-    verdicts: Callable[[Part], Sequence[Verdict]]
     remarks: Callable[[Part], Sequence[Remark]]
+    verdicts: Callable[[Part], Sequence[Verdict]] = _no_verdicts

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.analysis.session import Session
@@ -33,6 +33,17 @@ def spread(samples: Sequence[float]) -> Spread:
     return Spread(middle, ordered[0], ordered[math.ceil(0.95 * count) - 1], count)
 
 
+Entry = TypeVar("Entry", BenchPoint, BenchFigure)
+
+
+def _matching(entries: Iterable[Entry], figure: str, case: Mapping[str, Any]) -> list[Entry]:
+    return [
+        one
+        for one in entries
+        if one.figure == figure and all(one.case.get(key) == value for key, value in case.items())
+    ]
+
+
 @dataclass
 class Part:
     """One experiment of a run file.
@@ -43,7 +54,7 @@ class Part:
         settings: how it measured.
         points, figures: in the order in which they came.
         ended: None where it was still under way when the file ended.
-        is_live: somebody still writes the file.
+        is_live: whether the file is still being written.
     """
 
     name: str
@@ -75,19 +86,11 @@ class Part:
 
     def of(self, figure: str, **case: Any) -> list[BenchPoint]:
         """The points of this figure whose case contains all of these values."""
-        return [
-            point
-            for point in self.points
-            if point.figure == figure and all(point.case.get(key) == value for key, value in case.items())
-        ]
+        return _matching(self.points, figure, case)
 
     def values(self, figure: str, **case: Any) -> list[BenchFigure]:
         """The same for figures that were not measured here."""
-        return [
-            one
-            for one in self.figures
-            if one.figure == figure and all(one.case.get(key) == value for key, value in case.items())
-        ]
+        return _matching(self.figures, figure, case)
 
 
 @dataclass(frozen=True)

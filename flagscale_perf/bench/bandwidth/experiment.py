@@ -15,8 +15,9 @@ from flagscale_perf.bench.bandwidth.local import HOST_DEVICE
 from flagscale_perf.bench.bandwidth.operations import COLLECTIVES
 from flagscale_perf.bench.bandwidth.rank import measure_joined
 from flagscale_perf.bench.experiment import Experiment, Plan, say, whole
+from flagscale_perf.bench.links import Topology, read_topology
+from flagscale_perf.bench.ports import free_port
 from flagscale_perf.bench.recording import Clock, Part
-from flagscale_perf.device.links import Topology, read_topology
 from flagscale_perf.device.roofs import CACHES, copy_bytes, last_cache_bytes
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
@@ -35,7 +36,7 @@ _UNITS = {"K": KB, "M": MB, "G": GB}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Of the subcommand."""
+    """Adds the options for ranks, operations and sizes."""
     parser.add_argument("--ranks", type=whole, metavar="N", help="processes (default: one a GPU; 2 without)")
     parser.add_argument("--backend", choices=("nccl", "gloo"), help="default: nccl with GPUs, else gloo")
     parser.add_argument(
@@ -54,10 +55,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--even-if-busy",
         action="store_true",
-        help="measure although another process uses a card, or with more ranks than this machine is for",
+        help="measure even if a GPU is in use or there are more ranks than this machine has room for",
     )
     parser.add_argument(
-        "--joined", action="store_true", help="be a rank that torchrun has started, on any number of nodes"
+        "--joined", action="store_true", help="run as a rank under torchrun, on one node or several"
     )
     parser.add_argument(
         "--port", type=whole, metavar="PORT", help="where the ranks meet (default: any free one)"
@@ -70,13 +71,10 @@ def prepare(args: Namespace) -> Plan:
     topology = read_topology()
     if job.device == "cuda" and (busy := topology.busy(visible())) and not args.even_if_busy:
         raise PerfError(f"{busy}; the figures would be those of both: end it first, or give --even-if-busy")
-    port = ranks.port_of(args.port)
+    port = free_port(args.port, "--port")
 
     def measure(part: Part) -> None:
-        """Measures point by point."""
-
         def put(point: Measured) -> None:
-            """Writes a point to the run file."""
             part.point("time", "s", point.case, point.samples, Clock(point.start_ns, point.dur_ns))
 
         put_ceilings(part, topology)
@@ -124,51 +122,70 @@ def job_of(args: Namespace) -> tuple[Job, dict[str, Any]]:
         raise missing("torch", ModuleNotFoundError(name="torch"), "bench bandwidth")
     devices = _devices()
     backend = args.backend or ("nccl" if devices else "gloo")
-    count, local = _ranks(args, devices if backend == "nccl" else 2)
-    if backend == "nccl" and (not devices or local > devices):
-        raise PerfError(
-            f"--ranks {local}: this machine has {devices} GPUs that torch can use; take --ranks {devices}, or"
-            " --backend gloo for the processor"
-            if devices
-            else "--backend nccl: there is no GPU that torch can use; leave it out: gloo needs none"
-        )
+    is_gpu = backend == "nccl"
+    count, local = _ranks(args, devices if is_gpu else 2)
     free = free_bytes()
-    if backend == "gloo" and not (args.joined or args.even_if_busy):
+    if is_gpu:
+        _check_devices(local, devices)
+    elif not (args.joined or args.even_if_busy):
         _check_room(local, free)
-    most = min(args.max_size or 2 * GB, free // (2 * BUFFERS * local))
-    copied = copy_bytes("cuda" if backend == "nccl" else "cpu") // (1 if backend == "nccl" else local)
-    wanted = (QUICK_SIZES, QUICK_MESSAGE_SIZES) if args.quick else (SIZES, MESSAGE_SIZES)
-    sizes, messages = (tuple(size for size in each if size <= most) or (most,) for each in wanted)
+    sizes, messages, cut = _sizes(args, free // (2 * BUFFERS * local))
+    is_alone = count == 1
     job = Job(
         count,
         backend,
-        args.operations if count > 1 else (),
+        () if is_alone else args.operations,
         sizes,
-        messages if count > 1 else (),
+        () if is_alone else messages,
         LOOPS,
         QUICK_LOOP_S if args.quick else LOOP_S,
-        copied,
+        copy_bytes("cuda") if is_gpu else copy_bytes("cpu") // local,
     )
+    settings = {"is_quick": args.quick, "free_bytes": free, "said": _remarks(job.copy_bytes, cut)}
+    return job, asdict(job) | settings
+
+
+def _sizes(args: Namespace, room: int) -> tuple[tuple[int, ...], tuple[int, ...], int | None]:
+    """Of collectives and of messages; and the largest message where memory has cut the list. `room`: bytes of
+    the largest buffer that fits.
+    """
+    most = min(args.max_size or 2 * GB, room)
+    wanted = (QUICK_SIZES, QUICK_MESSAGE_SIZES) if args.quick else (SIZES, MESSAGE_SIZES)
+    sizes, messages = (tuple(size for size in each if size <= most) or (most,) for each in wanted)
+    return sizes, messages, messages[-1] if most < wanted[1][-1] and args.max_size is None else None
+
+
+def _remarks(copied: int, cut: int | None) -> list[str]:
+    """`cut`: bytes of the largest messages, where memory has shortened the list."""
     said, cores, load = [], len(os.sched_getaffinity(0)), os.getloadavg()[0]
     if load > BUSY_SHARE * cores:
         said.append(
             f"other work keeps this machine busy (load {load:.1f} on {cores} cores): figures are"
             " those of both"
         )
-    if most < wanted[1][-1] and args.max_size is None:
-        said.append(
-            f"the largest messages have {messages[-1]:,} bytes: larger ones do not fit into the free memory"
-        )
+    if cut is not None:
+        said.append(f"the largest messages have {cut:,} bytes: larger ones do not fit into the free memory")
     if copied < CACHES * last_cache_bytes():
         said.append(
             f"a copy is of {copied:,} bytes, less than {CACHES} times the last cache: in part"
             " it measures that"
         )
-    return job, asdict(job) | {"is_quick": args.quick, "free_bytes": free, "said": said}
+    return said
+
+
+def _check_devices(ranks: int, devices: int) -> None:
+    """Raises PerfError for more ranks than GPUs."""
+    if not devices:
+        raise PerfError("--backend nccl: there is no GPU that torch can use; leave it out: gloo needs none")
+    if ranks > devices:
+        raise PerfError(
+            f"--ranks {ranks}: this machine has {devices} GPUs that torch can use; take --ranks {devices}, or"
+            " --backend gloo for the processor"
+        )
 
 
 def _ranks(args: Namespace, usual: int) -> tuple[int, int]:
-    """The number of ranks in all, and on this machine. Raises PerfError."""
+    """In all, and on this machine. Raises PerfError."""
     if not args.joined:
         count = args.ranks or usual
         return count, count

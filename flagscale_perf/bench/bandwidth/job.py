@@ -49,7 +49,7 @@ class Job:
 
     @property
     def planned(self) -> int:
-        """Number of points."""
+        """How many points the ranks are going to send."""
         makes = sum(len(COLLECTIVES[name]) for name in self.operations if name in COLLECTIVES)
         collectives = makes * len(self.sizes) if self.ranks > 1 else 0
         messages = 3 * len(self.pairs) // 2 * len(self.message_sizes)  # both ways of a pair together, too

@@ -43,7 +43,6 @@ def _transfer(is_pinned: bool, to_device: bool, to_host: bool) -> Callable[[Worl
         streams = [torch.cuda.Stream() for _ in copies]
 
         def run() -> None:
-            """Runs each copy on its own stream."""
             for stream, (target, source) in zip(streams, copies, strict=True):
                 with torch.cuda.stream(stream):
                     target.copy_(source, non_blocking=True)

@@ -82,11 +82,7 @@ def _all_gather(world: World, count: int, is_in_place: bool) -> Operation:
     share.fill_(world.rank + 1.0)
     # its name from torch 2.13 on
     gather = getattr(world.dist, "all_gather_single", None) or world.dist.all_gather_into_tensor
-    return Operation(
-        lambda: gather(whole, share),
-        lambda: _is_gathered(whole, world),
-        *_bytes(share, whole),
-    )
+    return Operation(lambda: gather(whole, share), lambda: _is_gathered(whole, world), *_bytes(share, whole))
 
 
 def _reduce_scatter(world: World, count: int, is_in_place: bool) -> Operation:
@@ -94,9 +90,7 @@ def _reduce_scatter(world: World, count: int, is_in_place: bool) -> Operation:
     scatter = getattr(world.dist, "reduce_scatter_single", None) or world.dist.reduce_scatter_tensor
     largest = world.dist.ReduceOp.MAX
     return Operation(
-        lambda: scatter(share, whole, op=largest),
-        lambda: _holds(share, world.ranks),
-        *_bytes(whole, share),
+        lambda: scatter(share, whole, op=largest), lambda: _holds(share, world.ranks), *_bytes(whole, share)
     )
 
 
@@ -111,10 +105,7 @@ def _all_to_all(world: World, count: int) -> Operation:
 
 
 def _both(make: Callable[..., Operation]) -> Mapping[str, Make]:
-    return {
-        OUT_OF_PLACE: partial(make, is_in_place=False),
-        IN_PLACE: partial(make, is_in_place=True),
-    }
+    return {OUT_OF_PLACE: partial(make, is_in_place=False), IN_PLACE: partial(make, is_in_place=True)}
 
 
 # Name -> where the result goes -> how it is made: torch.distributed has some of them one way only.
@@ -148,7 +139,6 @@ def _holds(data: Any, value: float) -> bool:
 
 
 def _is_gathered(whole: Any, world: World) -> bool:
-    """Whether each rank's share holds that rank's value."""
     return all(_holds(part, place + 1) for place, part in enumerate(whole.chunk(world.ranks)))
 
 

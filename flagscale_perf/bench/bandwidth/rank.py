@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,7 +18,6 @@ from typing import Any
 
 from flagscale_perf.bench.bandwidth.job import Job, Measured
 from flagscale_perf.bench.bandwidth.local import locals_of, run_of
-from flagscale_perf.bench.bandwidth.loops import Loops, Timer, alone, seconds_per_run, timer_of
 from flagscale_perf.bench.bandwidth.operations import (
     COLLECTIVES,
     DTYPE,
@@ -30,6 +30,84 @@ from flagscale_perf.bench.bandwidth.operations import (
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
+
+WARMUP = 5
+MAX_RUNS = 100_000
+
+
+@dataclass(frozen=True)
+class Timer:
+    """How to time on this device.
+
+    Attributes:
+        wait: until the device has done all that it was given.
+        barrier: until all ranks are here.
+        longest: the largest of all ranks' values, the same on each; of every value of a list.
+    """
+
+    wait: Callable[[], None]
+    barrier: Callable[[], None]
+    longest: Callable[[list[float]], list[float]]
+
+
+def timer_of(torch: Any, dist: Any, device: str, group: Any) -> Timer:
+    """A timer for the ranks of a group that communicates through the processor, so that it does not disturb
+    what is measured.
+    """
+
+    def longest(values: list[float]) -> list[float]:
+        tensor = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=group)
+        found: list[float] = tensor.tolist()
+        return found
+
+    wait = torch.cuda.synchronize if device.startswith("cuda") else _nothing
+    return Timer(wait, lambda: dist.barrier(group=group), longest)
+
+
+def alone(torch: Any, device: str) -> Timer:
+    """A timer for what one rank does by itself."""
+    wait = torch.cuda.synchronize if device.startswith("cuda") else _nothing
+    return Timer(wait, _nothing, list)
+
+
+def seconds_per_run(run: Callable[[], Any], timer: Timer, loops: int, loop_s: float) -> list[float]:
+    """For each loop, the time of the slowest rank. All ranks call it with the same operation. A barrier for
+    each run would measure the barrier where messages are small, and hide how ranks drift apart.
+
+    Args:
+        run: the operation.
+        timer: of the ranks that run it.
+        loops: each of them a repetition.
+        loop_s: seconds that each takes at least.
+    """
+    for _ in range(WARMUP):
+        run()
+    timer.wait()
+    runs = _enough(run, timer, loop_s)
+    return timer.longest([_loop(run, timer, runs) / runs for _ in range(loops)])
+
+
+def _enough(run: Callable[[], Any], timer: Timer, seconds: float) -> int:
+    """Number of runs that make a loop long enough, the same on all ranks."""
+    runs = 1
+    while True:
+        took = timer.longest([_loop(run, timer, runs)])[0]
+        if took >= seconds or runs >= MAX_RUNS:
+            return runs
+        growth = seconds / took * 1.1 if took > seconds / 20 else 10
+        runs = min(MAX_RUNS, max(runs + 1, int(runs * growth)))
+
+
+def _loop(run: Callable[[], Any], timer: Timer, runs: int) -> float:
+    timer.barrier()
+    timer.wait()
+    start = time.perf_counter()
+    for _ in range(runs):
+        run()
+    timer.wait()
+    return time.perf_counter() - start
+
 
 TIMEOUT = timedelta(seconds=120)  # of one operation; so long the others wait for a rank that died
 JOB = "flagscale_perf job"  # its key in the store
@@ -51,7 +129,7 @@ class Rank:
     def __init__(self, world: World, job: Job, timer: Timer, send: Send) -> None:
         """`send` takes the points; every rank calls it with the same ones."""
         self._world, self._job, self._timer, self._send = world, job, timer, send
-        self._loops = Loops(job.loops, job.loop_s)
+        self._loops = job.loops, job.loop_s
 
     def measure(self) -> None:
         """Measures the whole job. Raises PerfError if wrong data arrived."""
@@ -100,7 +178,7 @@ class Rank:
                 start_ns, samples = monotonic_ns(), [0.0] * self._job.loops
                 if rank == world.rank:
                     run = run_of(local, world, size)
-                    samples = seconds_per_run(run, alone(world.torch, world.device), self._loops)
+                    samples = seconds_per_run(run, alone(world.torch, world.device), *self._loops)
                 case = {"op": name, "rank": rank, "size_bytes": size, "moved_bytes": local.times * size}
                 self._put(case, start_ns, self._timer.longest(samples))
 
@@ -112,14 +190,14 @@ class Rank:
         self._timer.wait()
         if max(self._timer.longest([float(not is_right())])):
             raise PerfError(f"{case}: wrong data arrived; a link or a driver is broken")
-        self._put(case, start_ns, seconds_per_run(run, self._timer, self._loops))
+        self._put(case, start_ns, seconds_per_run(run, self._timer, *self._loops))
 
     def _put(self, case: dict[str, Any], start_ns: int, samples: list[float]) -> None:
         self._send(Measured(case, start_ns, monotonic_ns() - start_ns, samples))
 
 
 def _nothing() -> None:
-    """The operation of a rank that takes no part."""
+    """The operation of a rank that takes no part, and the wait where there is nothing to wait for."""
 
 
 def _yes() -> bool:
@@ -175,7 +253,7 @@ def import_torch() -> Any:
 
 
 def _end_with_starter() -> None:
-    """Ends this process once nobody holds the other end of stdin: who started the ranks is gone."""
+    """Ends this process when the other end of stdin is closed: the process that started the ranks is gone."""
     os.read(sys.stdin.fileno(), 1)
     os._exit(1)
 

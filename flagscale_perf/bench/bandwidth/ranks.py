@@ -15,18 +15,13 @@ from typing import IO
 
 import flagscale_perf
 from flagscale_perf.bench.bandwidth.job import Job, Measured
-from flagscale_perf.bench.ports import HOST, free_port
+from flagscale_perf.bench.ports import HOST
 from flagscale_perf.spine.errors import PerfError
 
 MODULE = "flagscale_perf.bench.bandwidth.rank"
 END_S = 5.0  # for a rank to exit by itself
 MAX_LINES = 3  # shown of a rank's stderr
 _ROOT = str(Path(flagscale_perf.__file__).resolve().parents[1])
-
-
-def port_of(given: int | None) -> int:
-    """The port at which the ranks meet. Raises PerfError if it cannot be used."""
-    return free_port(given, "--port")
 
 
 def run(job: Job, port: int, module: str = MODULE) -> Iterator[Measured]:

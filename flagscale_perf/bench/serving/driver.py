@@ -5,18 +5,84 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flagscale_perf.bench.ports import HOST
 from flagscale_perf.bench.serving.cases import Arm, Case
-from flagscale_perf.bench.serving.model import Model, write_served
-from flagscale_perf.bench.serving.results import Result, read_result
+from flagscale_perf.bench.serving.model import model_options, vllm_words, write_served
+from flagscale_perf.bench.serving.options import Chosen
 from flagscale_perf.bench.serving.server import Server, Start, last_error
-from flagscale_perf.bench.serving.vllm_python import GPU, Devices, clean_environment, rank_cores
+from flagscale_perf.bench.serving.vllm_python import GPU, clean_environment, rank_cores
 from flagscale_perf.spine.errors import PerfError
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run of the bench; times in seconds, one value a request.
+
+    Attributes:
+        ttft: from sending a request until its first token came back; tpot: for each further token, on
+            average. Both leave out requests whose tokens came in less than half as many pieces: the client
+            was not there when the first one came.
+        in_few_pieces: how many these are.
+        latency: until the last token.
+        duration_s: from the first request sent until the last one was done.
+        prompt_tokens, output_tokens: of all requests.
+    """
+
+    ttft: list[float]
+    tpot: list[float]
+    in_few_pieces: int
+    latency: list[float]
+    duration_s: float
+    prompt_tokens: int
+    output_tokens: int
+
+    @property
+    def output_per_s(self) -> float:
+        """Tokens generated per second."""
+        return self.output_tokens / self.duration_s
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens per second, including those of the prompts."""
+        return (self.prompt_tokens + self.output_tokens) / self.duration_s
+
+
+def read_result(path: Path, requests: int, output: int) -> Result:
+    """Raises PerfError for an invalid file, a failed request, or a request with another number of tokens than
+    asked for: its times would mean something else.
+    """
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        latencies, firsts, lengths = found["latencies"], found["ttfts"], found["output_lens"]
+        itls = found["itls"]
+        done, errors = found["completed"], [error for error in found["errors"] if error]
+        duration_s, prompts = float(found["duration"]), int(found["total_input_tokens"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise PerfError(f"{path}: vLLM's bench wrote no result that is known here ({error!r})") from None
+    if done != requests:
+        why = f": {errors[0].strip().splitlines()[-1]}" if errors else ""
+        raise PerfError(f"{requests - done} of {requests} requests failed{why}")
+    if any(length != output for length in lengths):
+        raise PerfError(f"requests made {sorted(set(lengths))} tokens where {output} were asked for")
+    told = [
+        (first, last)
+        for first, last, pieces in zip(firsts, latencies, itls, strict=True)
+        if 2 * len(pieces) >= output - 1
+    ]
+    return Result(
+        ttft=[float(first) for first, _ in told],
+        tpot=[(last - first) / (output - 1) for first, last in told if output > 1],
+        in_few_pieces=requests - len(told),
+        latency=[float(last) for last in latencies],
+        duration_s=duration_s,
+        prompt_tokens=prompts,
+        output_tokens=sum(lengths),
+    )
+
 
 CLIENT = Path(__file__).with_name("client.py")
 GIB = 1 << 30
@@ -38,86 +104,45 @@ class Load(NamedTuple):
     seed: int
 
 
-@dataclass(frozen=True)
-class Setup:
-    """What all arms share.
-
-    Attributes:
-        python: that has vLLM.
-        model: what is served.
-        devices: of this machine.
-        longest: tokens of a request, at most; `in_flight`: requests at a time, at most.
-        directory: of what vLLM and its bench write.
-        is_eager: whether nothing is compiled.
-        start_s: that a server may take until it answers.
-        port: of the first server; None for free ones.
-    """
-
-    python: str
-    model: Model
-    devices: Devices
-    longest: int
-    in_flight: int
-    directory: Path
-    is_eager: bool
-    start_s: float = 600.0
-    port: int | None = None
-
-    @property
-    def served(self) -> Path:
-        """The directory with configuration and tokenizer."""
-        return self.directory / "model"
-
-    def start(self, arm: Arm, arms: Sequence[Arm], port: int | None) -> Start:
-        """How an arm's server is started."""
-        options = [
-            "--model",
-            str(self.model.directory if self.model.has_weights else self.served),
-            "--served-model-name",
-            "model",
-            "--tokenizer",
-            str(self.served),
-            "--no-enable-prefix-caching",
-            "--max-model-len",
-            str(self.longest),
-            "--max-num-seqs",
-            str(self.in_flight),
-            "--seed",
-            "0",
-            "--tensor-parallel-size",
-            str(arm.tensor),
-            "--pipeline-parallel-size",
-            str(arm.pipeline),
-            *([] if self.model.has_weights else ["--load-format", "dummy"]),
-            *(["--enforce-eager"] if self.is_eager else []),
-        ]
-        environment = clean_environment()
-        if self.devices.what == GPU:
-            options += ["--gpu-memory-utilization", f"{MEMORY_SHARE / len(arms):.3f}"]
-        else:
-            needed = self.model.cache_bytes(2 * self.in_flight * self.longest) or GIB
-            most = max(one.devices for one in arms)
-            environment |= {
-                "VLLM_CPU_OMP_THREADS_BIND": rank_cores(arm.devices, most, self.devices.names),
-                "VLLM_CPU_KVCACHE_SPACE": str(max(1, -(-needed // GIB))),
-            }
-        return Start(self.python, options, environment, self.directory / f"{arm.file}.log", port)
+def start_of(chosen: Chosen, in_flight: int, arm: Arm) -> Start:
+    """How an arm's server is started, that takes so many requests at a time."""
+    options = model_options(chosen.model, chosen.served) | {
+        "served-model-name": "model",
+        "no-enable-prefix-caching": True,
+        "max-model-len": chosen.longest,
+        "max-num-seqs": in_flight,
+        "seed": 0,
+        "tensor-parallel-size": arm.tensor,
+        "pipeline-parallel-size": arm.pipeline,
+        "enforce-eager": chosen.is_eager,
+    }
+    environment = clean_environment()
+    if chosen.devices.what == GPU:
+        options["gpu-memory-utilization"] = f"{MEMORY_SHARE / len(chosen.arms):.3f}"
+    else:
+        needed = chosen.model.cache_bytes(2 * in_flight * chosen.longest) or GIB
+        environment |= {
+            "VLLM_CPU_OMP_THREADS_BIND": rank_cores(arm.devices, chosen.widest, chosen.devices.names),
+            "VLLM_CPU_KVCACHE_SPACE": str(max(1, -(-needed // GIB))),
+        }
+    log = chosen.directory / f"{arm.file}.log"
+    return Start(chosen.python or "", vllm_words(options), environment, log)
 
 
 class Client:
     """The process that has vLLM imported and runs its bench; see `client`."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, chosen: Chosen) -> None:
         """Starts it; `ready` waits until it has imported vLLM. Raises PerfError if the program cannot be
         run.
         """
-        self._log = setup.directory / "client.log"
-        self._setup = setup
+        self._log = chosen.directory / "client.log"
+        self._chosen = chosen
         self._made = 0
         try:
             with open(self._log, "wb") as log:
                 self._process = subprocess.Popen(
-                    [setup.python, str(CLIENT)],
+                    [chosen.python or "", str(CLIENT)],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
@@ -127,7 +152,7 @@ class Client:
                     start_new_session=True,
                 )
         except OSError as error:
-            raise PerfError(f"{setup.python}: cannot be run ({error.strerror})") from None
+            raise PerfError(f"{chosen.python}: cannot be run ({error.strerror})") from None
         assert self._process.stdin is not None and self._process.stdout is not None
         self._asked, self._answers = self._process.stdin, self._process.stdout
 
@@ -145,48 +170,31 @@ class Client:
     def run(self, port: int, load: Load) -> Result:
         """Runs `vllm bench serve` once. Raises PerfError if a request or the client fails."""
         self._made += 1
-        path, case = self._setup.directory / f"bench_{self._made:04}.json", load.case
-        options = [
-            "--backend",
-            "vllm",
-            "--host",
-            HOST,
-            "--port",
-            str(port),
-            "--model",
-            "model",
-            "--tokenizer",
-            str(self._setup.served),
-            "--dataset-name",
-            "random",
-            "--random-input-len",
-            str(case.seq),
-            "--random-output-len",
-            str(case.output),
-            "--num-prompts",
-            str(load.requests),
-            "--max-concurrency",
-            str(load.in_flight),
-            "--ignore-eos",
-            "--temperature",
-            "0",
-            "--percentile-metrics",
-            "ttft,tpot,itl,e2el",
-            "--metric-percentiles",
-            "50,95,99",
-            "--save-result",
-            "--save-detailed",
-            "--result-dir",
-            str(path.parent),
-            "--result-filename",
-            path.name,
-            "--disable-tqdm",
-            "--seed",
-            str(load.seed),
-            "--num-warmups",
-            "0",
-        ]
-        self._ask(options)
+        path, case = self._chosen.directory / f"bench_{self._made:04}.json", load.case
+        options = {
+            "backend": "vllm",
+            "host": HOST,
+            "port": port,
+            "model": "model",
+            "tokenizer": self._chosen.served,
+            "dataset-name": "random",
+            "random-input-len": case.seq,
+            "random-output-len": case.output,
+            "num-prompts": load.requests,
+            "max-concurrency": load.in_flight,
+            "ignore-eos": True,
+            "temperature": 0,
+            "percentile-metrics": "ttft,tpot,itl,e2el",
+            "metric-percentiles": "50,95,99",
+            "save-result": True,
+            "save-detailed": True,
+            "result-dir": path.parent,
+            "result-filename": path.name,
+            "disable-tqdm": True,
+            "seed": load.seed,
+            "num-warmups": 0,
+        }
+        self._ask(vllm_words(options))
         self.ready()
         return read_result(path, load.requests, case.output)
 
@@ -204,15 +212,15 @@ class Client:
 
 
 class Driver:
-    """Servers and client; a context manager that stops them in any case.
+    """Servers and client of the arms; a context manager that stops them in any case.
 
     Attributes:
         failed: why, by the names of the arms that did not come up or were given up.
     """
 
-    def __init__(self, setup: Setup, arms: Sequence[Arm]) -> None:
-        """Starts nothing yet."""
-        self._setup, self._arms = setup, arms
+    def __init__(self, chosen: Chosen, in_flight: int) -> None:
+        """Starts nothing yet. `in_flight`: requests that a server takes at a time."""
+        self._chosen, self._in_flight = chosen, in_flight
         self._ends = contextlib.ExitStack()
         self._servers: dict[str, Server] = {}
         self.failed: dict[str, str] = {}
@@ -221,25 +229,24 @@ class Driver:
         """Starts all servers together. Raises PerfError if that of the single device does not come up; any
         other arm that does not is in `failed`, with the reason.
         """
-        setup = self._setup
-        write_served(setup.model, setup.served)
+        chosen = self._chosen
+        write_served(chosen.model, chosen.served)
         with self._ends:
-            self._client = Client(setup)
+            self._client = Client(chosen)
             self._ends.callback(self._client.stop)
-            for place, arm in enumerate(self._arms):
-                port = None if setup.port is None else setup.port + place
-                server = self._servers[arm.name] = Server(setup.start(arm, self._arms, port))
+            for arm in chosen.arms:
+                server = self._servers[arm.name] = Server(start_of(chosen, self._in_flight, arm))
                 self._ends.callback(server.stop)
                 self._client.watch(server.pid)
             self._client.ready()
-            for arm in self._arms:
+            for arm in chosen.arms:
                 self._wait(arm)
             self._ends = self._ends.pop_all()
         return self
 
     def _wait(self, arm: Arm) -> None:
         try:
-            self._servers[arm.name].wait(self._setup.start_s)
+            self._servers[arm.name].wait(self._chosen.start_s)
         except PerfError as error:
             if arm.devices == 1:
                 raise

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from flagscale_perf.bench.experiment import say
-from flagscale_perf.bench.names import DURATION, LATENCY, MEMORY, THROUGHPUT, TOKENS, TPOT, TTFT
+from flagscale_perf.bench.names import MEMORY
 from flagscale_perf.bench.recording import Part
 from flagscale_perf.bench.serving.cases import SEED, Case, Turn, case_of
-from flagscale_perf.bench.serving.measure import GB, WARM_OUTPUT
+from flagscale_perf.bench.serving.driver import Result
+from flagscale_perf.bench.serving.measure import GB, WARM_OUTPUT, keep
 from flagscale_perf.bench.serving.options import Chosen
 from flagscale_perf.profile.standalone.model import made_model
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
@@ -40,9 +41,8 @@ def measure(part: Part, chosen: Chosen, order: Sequence[Turn]) -> None:
     import torch
 
     torch.manual_seed(SEED)
-    longest = chosen.model.longest or max(case.tokens for case in chosen.cases)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = made_model(chosen.model.directory, longest).to(device).eval()
+    model = made_model(chosen.model.directory, chosen.longest).to(device).eval()
     for case in {(turn.case.batch, turn.case.seq): turn.case for turn in order}.values():
         _generate(torch, model, case._replace(output=min(WARM_OUTPUT, case.output)))
     for number, turn in enumerate(order, 1):
@@ -50,12 +50,16 @@ def measure(part: Part, chosen: Chosen, order: Sequence[Turn]) -> None:
             begun, first, *others = _generate(torch, model, turn.case)
         first_s, last_s = ((mark - begun) / NS_PER_S for mark in (first, [first, *others][-1]))
         at = {**case_of(turn, ENGINE), "in_flight": turn.case.batch}
-        if others:
-            part.point(TPOT, "s", at, [(last_s - first_s) / len(others)], clock)
-        for figure, seconds in ((TTFT, first_s), (LATENCY, last_s), (DURATION, last_s)):
-            part.point(figure, "s", at, [seconds], clock)
-        for figure, tokens in ((THROUGHPUT, turn.case.output), (TOKENS, turn.case.tokens)):
-            part.point(figure, "tokens/s", at, [turn.case.batch * tokens / last_s], clock)
+        result = Result(
+            ttft=[first_s],
+            tpot=[(last_s - first_s) / len(others)] if others else [],
+            in_few_pieces=0,
+            latency=[last_s],
+            duration_s=last_s,
+            prompt_tokens=turn.case.batch * turn.case.seq,
+            output_tokens=turn.case.batch * turn.case.output,
+        )
+        keep(part, at, result, clock)
         say(
             f"[{number}/{len(order)}] batch {turn.case.batch}, {turn.case.seq} + {turn.case.output} tokens:"
             f" {1e3 * last_s:.1f} ms"

@@ -53,7 +53,6 @@ def prepare(args: Namespace) -> Plan:
     order = turns(chosen.arms, chosen.cases, chosen.repeats)
 
     def run(part: Part) -> None:
-        """Measures point by point."""
         for case, why in chosen.left_out:
             part.value(LATENCY, "s", case._asdict(), None, why)
         if engine == TORCH:
@@ -62,7 +61,7 @@ def prepare(args: Namespace) -> Plan:
             in_process.measure(part, chosen, order)
         else:
             most = max(case.batch for case in chosen.cases)
-            measure.measure(part, chosen, args, most, {"": measure.job})
+            measure.measure(part, chosen, most, {"": measure.job})
 
     settings = chosen.settings | {"engine": engine, "longest": chosen.model.longest}
     settings |= {"weights": "random", "vllm": None} if engine == TORCH else {}

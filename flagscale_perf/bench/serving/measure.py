@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from flagscale_perf.bench import names
 from flagscale_perf.bench.experiment import say
-from flagscale_perf.bench.names import (
-    DURATION,
-    FEW_PIECES,
-    LATENCY,
-    MEMORY,
-    PREEMPTIONS,
-    THROUGHPUT,
-    TOKENS,
-    TPOT,
-    TTFT,
-)
 from flagscale_perf.bench.recording import Clock, Part
 from flagscale_perf.bench.serving.cases import SEED, Arm, Case, Turn, case_of, turns
-from flagscale_perf.bench.serving.driver import Driver, Load, Setup
+from flagscale_perf.bench.serving.driver import Driver, Load, Result
 from flagscale_perf.bench.serving.options import Chosen
-from flagscale_perf.bench.serving.results import Result
 from flagscale_perf.spine.errors import PerfError
 
 VLLM = "vllm"
@@ -37,25 +25,13 @@ def job(turn: Turn) -> Load:
     return Load(turn.case, turn.case.batch, turn.case.batch, SEED + turn.repetition)
 
 
-def measure(part: Part, chosen: Chosen, args: Namespace, in_flight: int, loads: Loads) -> set[str]:
+def measure(part: Part, chosen: Chosen, in_flight: int, loads: Loads) -> set[str]:
     """Starts servers that take so many requests at a time, measures every case of every arm under each of the
     loads, whose name is in the points unless it is "", and returns the names of the arms that failed. Raises
     PerfError if the single device fails.
     """
-    longest = chosen.model.longest or max(case.tokens for case in chosen.cases) + 1
-    setup = Setup(
-        chosen.python or "",
-        chosen.model,
-        chosen.devices,
-        longest,
-        in_flight,
-        chosen.directory,
-        chosen.is_eager,
-        float(args.start_timeout),
-        args.vllm_port,
-    )
     say(f"starting vLLM for {', '.join(arm.name for arm in chosen.arms)} ...")
-    with Driver(setup, chosen.arms) as driver:
+    with Driver(chosen, in_flight) as driver:
         for arm in chosen.arms:
             if arm.name in driver.failed:
                 _fail(part, driver, arm, driver.failed[arm.name])
@@ -84,7 +60,6 @@ def _warm(part: Part, driver: Driver, arm: Arm, cases: Sequence[Case]) -> None:
 
 
 def _run(part: Part, driver: Driver, turn: Turn, load: Load, more: Mapping[str, str]) -> str:
-    """Measures, writes the points, and says what came out."""
     case = {**case_of(turn, VLLM), "in_flight": load.in_flight, **more}
     try:
         with part.timing() as clock:
@@ -102,17 +77,17 @@ def _run(part: Part, driver: Driver, turn: Turn, load: Load, more: Mapping[str, 
 def keep(part: Part, case: Mapping[str, Any], result: Result, clock: Clock) -> None:
     """Writes a result as points."""
     for figure, unit, samples in (
-        (TTFT, "s", result.ttft),
-        (TPOT, "s", result.tpot),
-        (LATENCY, "s", result.latency),
-        (DURATION, "s", [result.duration_s]),
-        (THROUGHPUT, "tokens/s", [result.output_per_s]),
-        (TOKENS, "tokens/s", [result.tokens_per_s]),
+        (names.TTFT, "s", result.ttft),
+        (names.TPOT, "s", result.tpot),
+        (names.LATENCY, "s", result.latency),
+        (names.DURATION, "s", [result.duration_s]),
+        (names.THROUGHPUT, "tokens/s", [result.output_per_s]),
+        (names.TOKENS, "tokens/s", [result.tokens_per_s]),
     ):
         if samples:
             part.point(figure, unit, case, samples, clock)
     if few := result.in_few_pieces:
-        part.value(FEW_PIECES, "", case, float(few), "requests whose tokens came several at once")
+        part.value(names.FEW_PIECES, "", case, float(few), "requests whose tokens came several at once")
 
 
 def _fail(part: Part, driver: Driver, arm: Arm, why: str) -> None:
@@ -125,15 +100,17 @@ def _fail(part: Part, driver: Driver, arm: Arm, why: str) -> None:
 
 def not_measured(part: Part, arm: Arm, why: str) -> None:
     """Says why an arm has no figures."""
-    part.value(DURATION, "s", {**arm.case, "engine": VLLM}, None, why)
+    part.value(names.DURATION, "s", {**arm.case, "engine": VLLM}, None, why)
     say(f"{arm.name} is not measured: {why}")
 
 
 def _keep_memory(part: Part, driver: Driver, arm: Arm) -> None:
-    """Writes how much memory an arm's server holds, and whether its cache was large enough."""
+    """Also whether the server's cache was large enough."""
     server, case = driver.server(arm), {**arm.case, "engine": VLLM}
-    part.value(MEMORY, "GB", case, server.memory_bytes() / GB, "resident in all processes of the server")
-    part.value(PREEMPTIONS, "", case, server.preemptions(), "vLLM's metrics")
+    part.value(
+        names.MEMORY, "GB", case, server.memory_bytes() / GB, "resident in all processes of the server"
+    )
+    part.value(names.PREEMPTIONS, "", case, server.preemptions(), "vLLM's metrics")
 
 
 def points_of(order: Sequence[Turn]) -> int:

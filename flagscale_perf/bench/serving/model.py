@@ -53,12 +53,12 @@ class Model:
 
     @property
     def name(self) -> str:
-        """The name for messages."""
+        """Its directory, or what stands for the built-in one."""
         return SMALL_NAME if self.directory is None else str(self.directory)
 
     @property
     def weights(self) -> str:
-        """A description of the weights for messages."""
+        """`its own`, or `random`."""
         return "its own" if self.has_weights else "random"
 
     @property
@@ -123,6 +123,27 @@ def _config(directory: Path) -> dict[str, Any]:
 
 def _has_weights(directory: Path | None) -> bool:
     return directory is not None and any(next(directory.glob(one), None) for one in WEIGHTS)
+
+
+def vllm_words(options: Mapping[str, object]) -> list[str]:
+    """Options of a vLLM command: `--max-model-len 64` for `{"max-model-len": 64}`, a switch alone for True,
+    and nothing for None and False.
+    """
+    given = {
+        f"--{name}": value for name, value in options.items() if value is not None and value is not False
+    }
+    return [
+        word for name, value in given.items() for word in ((name,) if value is True else (name, str(value)))
+    ]
+
+
+def model_options(model: Model, served: Path) -> dict[str, object]:
+    """Options by which vLLM reads this model and its tokenizer; `served`: what `write_served` has written."""
+    return {
+        "model": model.directory if model.has_weights else served,
+        "tokenizer": served,
+        "load-format": None if model.has_weights else "dummy",
+    }
 
 
 def write_served(model: Model, directory: Path) -> Path:

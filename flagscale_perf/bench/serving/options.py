@@ -38,6 +38,7 @@ class Chosen:
         left_out: cases that the model cannot do, each with the reason.
         directory: of what vLLM writes.
         is_eager: whether nothing is compiled.
+        start_s: that a server may take until it answers.
     """
 
     python: str | None
@@ -49,10 +50,26 @@ class Chosen:
     left_out: list[tuple[Case, str]]
     directory: Path
     is_eager: bool
+    start_s: float = START_S
+
+    @property
+    def served(self) -> Path:
+        """The directory with the configuration and the tokenizer that vLLM is given."""
+        return self.directory / "model"
+
+    @property
+    def widest(self) -> int:
+        """Devices of the largest arm."""
+        return max(arm.devices for arm in self.arms)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of a request, prompt and output, at most."""
+        return self.model.longest or max(case.tokens for case in self.cases) + 1
 
     @property
     def settings(self) -> dict[str, Any]:
-        """As the run file has them."""
+        """The settings in the run file."""
         return {
             "model": self.model.name,
             "weights": self.model.weights,
@@ -89,7 +106,6 @@ def add_model(parser: ArgumentParser) -> None:
         action="store_true",
         help="vLLM compiles nothing and has no CUDA graphs (--quick does that)",
     )
-    parser.add_argument("--vllm-port", type=whole, metavar="N", help="of vLLM's first server (default: any)")
     parser.add_argument(
         "--start-timeout",
         type=whole,
@@ -104,10 +120,7 @@ def add_arms(parser: ArgumentParser) -> None:
     parser.add_argument("--repeats", type=whole, metavar="N", help="how often each is measured (default: 3)")
     for name, what in (("--tp", "tensor-parallel sizes"), ("--pp", "pipeline sizes")):
         parser.add_argument(
-            name,
-            type=numbers,
-            metavar="N,...",
-            help=f"{what} beside one device (default: 2 where measured)",
+            name, type=numbers, metavar="N,...", help=f"{what} beside one device (default: 2 where measured)"
         )
 
 
@@ -148,6 +161,7 @@ def chosen(args: Namespace, cases: list[Case], is_given: bool, parallel: list[in
         left_out,
         (args.out / RAW).absolute(),
         bool(args.eager or args.quick),
+        float(args.start_timeout),
     )
 
 

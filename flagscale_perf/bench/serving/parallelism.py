@@ -1,4 +1,4 @@
-"""`flagscale-perf bench parallelism`: what several devices gain over one, and what communication takes."""
+"""`flagscale-perf bench parallelism`: scaling efficiency, and where the rest of the time goes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,8 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Set
 from dataclasses import replace
 
+from flagscale_perf.bench import names
 from flagscale_perf.bench.experiment import Experiment, Plan, say
-from flagscale_perf.bench.names import (
-    DURATION,
-    FLOW,
-    JOB,
-    STEP,
-    STEP_CLEAN,
-    STEP_PART,
-    TRANSFER,
-    UNSPLIT,
-    WAIT,
-)
 from flagscale_perf.bench.recording import Part
 from flagscale_perf.bench.serving import measure, options
 from flagscale_perf.bench.serving.cases import SEED, Arm, Case, Turn, turns
@@ -57,9 +47,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="start vLLM's pipeline on a CPU, too, where it is known to fail",
     )
-    parser.add_argument(
-        "--no-profile", action="store_true", help="no profiled steps, so not how long they communicate"
-    )
+    parser.add_argument("--no-profile", action="store_true", help="skip profiling (no communication times)")
 
 
 def prepare(args: Namespace) -> Plan:
@@ -74,19 +62,18 @@ def prepare(args: Namespace) -> Plan:
     hopeless = [arm for arm in chosen.arms if arm.pipeline > 1 and options.is_cpu(chosen.devices)]
     out = [] if args.try_pipeline else hopeless
     chosen = replace(chosen, arms=[arm for arm in chosen.arms if arm not in out])
-    in_flight = max(FLOWS * max(arm.devices for arm in chosen.arms), *(case.batch for case in chosen.cases))
+    in_flight = max(FLOWS * chosen.widest, *(case.batch for case in chosen.cases))
 
     def flow(turn: Turn) -> Load:
         """A continuous load: always more requests in flight than a pipeline has stages."""
         return Load(turn.case, WAVES * in_flight, in_flight, SEED + turn.repetition)
 
     def run(part: Part) -> None:
-        """Measures point by point."""
         for case, why in chosen.left_out:
-            part.value(DURATION, "s", case._asdict(), None, why)
+            part.value(names.DURATION, "s", case._asdict(), None, why)
         for arm in out:
             measure.not_measured(part, arm, CPU_PIPELINE)
-        failed = measure.measure(part, chosen, args, in_flight, {JOB: measure.job, FLOW: flow})
+        failed = measure.measure(part, chosen, in_flight, {names.JOB: measure.job, names.FLOW: flow})
         if not args.no_profile:
             _profile(part, chosen, failed)
 
@@ -111,7 +98,7 @@ def _profile(part: Part, chosen: Chosen, failed: Set[str]) -> None:
         try:
             _profile_arm(part, chosen, arm)
         except PerfError as error:
-            part.value(STEP, "s", arm.case, None, f"no profile: {error}")
+            part.value(names.STEP, "s", arm.case, None, f"no profile: {error}")
             say(f"{arm.name} is not profiled: {error}")
 
 
@@ -119,21 +106,29 @@ def _profile_arm(part: Part, chosen: Chosen, arm: Arm) -> None:
     directory, seq = chosen.directory / "profile" / arm.file, chosen.cases[0].seq
     say(f"profiling {arm.name} ...")
     model = None if chosen.model.directory is None else str(chosen.model.directory)
-    widest = max(one.devices for one in chosen.arms)
     load = ProfiledLoad(
-        model, PROFILED_STEPS, 1, seq, 1, seq + OUTPUT, arm.tensor, arm.pipeline, chosen.python or "", widest
+        model,
+        PROFILED_STEPS,
+        1,
+        seq,
+        1,
+        seq + OUTPUT,
+        arm.tensor,
+        arm.pipeline,
+        chosen.python or "",
+        chosen.widest,
     )
     profile_vllm(load, directory)
     for phase, found in read_windows(directory).items():
         at = {**arm.case, "seq": seq, "batch": 1, "phase": phase}
-        part.value(STEP, "s", at, found.total, "mean profiled step of a mean rank")
+        part.value(names.STEP, "s", at, found.total, "mean profiled step of a mean rank")
         why = "no step that is not profiled" if found.clean is None else "median step that is not profiled"
-        part.value(STEP_CLEAN, "s", at, found.clean, why)
-        parts = {WAIT: found.waiting, TRANSFER: found.transfer}
+        part.value(names.STEP_CLEAN, "s", at, found.clean, why)
+        parts = {names.WAIT: found.waiting, names.TRANSFER: found.transfer}
         if found.waiting is None:
-            parts = {UNSPLIT: found.communication}
+            parts = {names.UNSPLIT: found.communication}
         for name, value in parts.items():
-            part.value(STEP_PART, "s", {**at, "part": name}, value, "of that step, in collectives")
+            part.value(names.STEP_PART, "s", {**at, "part": name}, value, "of that step, in collectives")
 
 
 EXPERIMENT = Experiment("parallelism", add_arguments, prepare)

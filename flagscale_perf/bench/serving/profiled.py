@@ -13,17 +13,10 @@ from statistics import median
 from typing import NamedTuple
 
 from flagscale_perf.analysis.run_file import RUN_FILES, RunFile, find_run_file
-from flagscale_perf.bench.serving.model import read_model, write_served
+from flagscale_perf.bench.serving.model import model_options, read_model, vllm_words, write_served
 from flagscale_perf.bench.serving.server import last_error
-from flagscale_perf.bench.serving.vllm_python import (
-    GPU,
-    clean_environment,
-    devices,
-    plugin_path,
-    rank_cores,
-)
-from flagscale_perf.profile.options import ProfileOptions, Steps
-from flagscale_perf.profile.schedule import Schedule
+from flagscale_perf.bench.serving.vllm_python import GPU, clean_environment, devices, plugin_path, rank_cores
+from flagscale_perf.profile.options import ProfileOptions, Schedule, Steps
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
 
@@ -104,31 +97,21 @@ def profile_vllm(load: Load, directory: Path) -> None:
     options = ProfileOptions(Steps(first, first + load.steps - 1), directory.absolute())
     schedule = Schedule.of(options)
     assert schedule is not None
-    words = [
-        "--model",
-        str(model.directory if model.has_weights else served),
-        "--tokenizer",
-        str(served),
-        *(() if model.has_weights else ("--load-format", "dummy")),
-        "--tensor-parallel-size",
-        str(load.tensor),
-        "--pipeline-parallel-size",
-        str(load.pipeline),
-        "--input-len",
-        str(load.tokens),
-        "--output-len",
-        str(OUTPUT),
-        "--batch-size",
-        str(load.batch),
-        "--num-iters-warmup",
-        str(first),
-        "--num-iters",
-        str(schedule.length + 1),
-        "--max-model-len",
-        str(load.longest),
-        "--enforce-eager",
-        "--disable-detokenize",
-    ]
+    words = vllm_words(
+        model_options(model, served)
+        | {
+            "tensor-parallel-size": load.tensor,
+            "pipeline-parallel-size": load.pipeline,
+            "input-len": load.tokens,
+            "output-len": OUTPUT,
+            "batch-size": load.batch,
+            "num-iters-warmup": first,
+            "num-iters": schedule.length + 1,
+            "max-model-len": load.longest,
+            "enforce-eager": True,
+            "disable-detokenize": True,
+        }
+    )
     before, log = set(directory.glob(RUN_FILES)), work / "vllm.log"
     with log.open("wb") as said:
         code = subprocess.call(

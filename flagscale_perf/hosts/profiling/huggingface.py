@@ -111,7 +111,6 @@ def _stepping(kind: type[nn.Module], profiler: Profiler) -> type[nn.Module]:
 
 
 def _shape(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int | None, int | None]:
-    """Samples and their length."""
     for name in ("input_ids", "inputs_embeds"):
         if getattr(kwargs.get(name), "ndim", 0) >= 2:
             return int(kwargs[name].shape[0]), int(kwargs[name].shape[1])

@@ -10,9 +10,8 @@ from torch import nn
 
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.hosts.profiling.place import megatron_rank
-from flagscale_perf.profile.options import options_of
+from flagscale_perf.profile.options import Schedule, options_of
 from flagscale_perf.profile.profiler import Profiler
-from flagscale_perf.profile.schedule import Schedule
 
 
 class TrainingProfile:

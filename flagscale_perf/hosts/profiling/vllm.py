@@ -107,23 +107,23 @@ class Steps:
         self._is_on = True
 
     def begin(self, scheduled: Any) -> None:
-        """Called when `execute_model` begins."""
+        """`execute_model` begins with what the scheduler has chosen."""
         if not self._is_on:
             return
         try:
             self._begin(scheduled)
-        except Exception as error:
+        except Exception as error:  # another version's scheduler or model: vLLM goes on serving
             self._fail(error)
 
     def end(self) -> None:
-        """The step is over."""
+        """The step is over; nothing to do for one that is not profiled."""
         work, self._work = self._work, None
         if work is None or self._profiler is None:
             return
         self._profiler.end_step(samples=work.requests, tokens=work.tokens, attended=work.attended)
 
     def close(self) -> None:
-        """The worker ends."""
+        """The worker ends: waits until its records are written."""
         self._is_on = False
         profiler, self._profiler = self._profiler, None
         if profiler is not None:
@@ -299,7 +299,7 @@ def from_environment() -> None:
         install(ProfileOptions.of())
     except PerfError as error:
         _say(f"nothing is profiled in process {os.getpid()}: {error}")
-    except Exception as error:
+    except Exception as error:  # another version's modules, for example
         _say(f"nothing is profiled in process {os.getpid()}: {type(error).__name__}: {error}")
 
 

@@ -73,7 +73,7 @@ def bind_again(client: type) -> None:
 
 
 def bind_again_after_undo() -> None:
-    """The same, with what the class has now."""
+    """Gives live clients the class's own methods back, once the wrappers are off."""
     client = getattr(sys.modules.get(MODULE), CLIENT, None)
     if client is not None:
         bind_again(client)
@@ -90,7 +90,7 @@ def _traced_put(put: _Method) -> _Method:
         operation = tracer.begin_operation(running.PUT, given, partition or "")
         try:
             batch = await put(self, *args, **kwargs)
-        except BaseException as error:
+        except BaseException as error:  # one that is cancelled ends, too
             tracer.end_operation(operation, given, None, error)
             raise
         finally:
@@ -111,7 +111,7 @@ def _traced_get(get: _Method) -> _Method:
         operation = tracer.begin_operation(running.GET, batch)
         try:
             data = await get(self, *args, **kwargs)
-        except BaseException as error:
+        except BaseException as error:  # one that is cancelled ends, too
             tracer.end_operation(operation, batch, None, error)
             raise
         finally:
@@ -136,7 +136,7 @@ def _traced_wait(get_meta: _Method) -> _Method:
             return await get_meta(self, *args, **kwargs)
         try:
             batch = await get_meta(self, *args, **kwargs)
-        except BaseException as error:
+        except BaseException as error:  # one that is cancelled ends, too
             tracer.end_wait(wait, None, error)
             raise
         tracer.end_wait(wait, batch, None)
@@ -174,7 +174,7 @@ async def _cleared(
     error: BaseException | None = None
     try:
         return await clear(*args, **kwargs)
-    except BaseException as raised:
+    except BaseException as raised:  # the same
         error = raised
         raise
     finally:

@@ -22,6 +22,7 @@ from flagscale_perf.analysis.blocks import (
     ms,
 )
 from flagscale_perf.analysis.session import tone_of
+from flagscale_perf.analysis.verdicts import blocks_of
 from flagscale_perf.profile.analysis import drawn, tables
 from flagscale_perf.profile.analysis.extend import charts
 from flagscale_perf.profile.analysis.report import ProfileReport
@@ -32,32 +33,22 @@ from flagscale_perf.spine.facts import words_of
 from flagscale_perf.spine.records import RUNNING
 
 ROW_HEAD = (
-    "rank",
-    "step_phase",
-    "phase",
-    "layer",
-    "module",
-    "kind",
-    "op",
-    "runs_per_step",
-    "self_ns_per_step",
-    "total_ns_per_step",
-    "device_ns_per_step",
-    "flops_per_step",
-    "moved_bytes_per_step",
+    *("rank", "step_phase", "phase", "layer", "module", "kind", "op", "runs_per_step", "self_ns_per_step"),
+    *("total_ns_per_step", "device_ns_per_step", "flops_per_step", "moved_bytes_per_step"),
 )
 
 
 def report_of(found: ProfileReport) -> Report:
     """The report as blocks, the same for every output format."""
     profile = found.profile
-    header, count = profile.header, len(profile.ranks)
+    header, count, machine = profile.header, len(profile.ranks), _machines(found)
     hosts = {
         str(rank.place[name]) for rank in profile.ranks for name in ("host", "model") if rank.place.get(name)
     }
     return Report(
         title=f"Profile of session {header.session_id}",
-        subject=", ".join([*sorted(hosts), f"{count} rank{'s' * (count != 1)}", *_steps(found)]),
+        subject=", ".join([*sorted(hosts), f"{count} rank{'s' * (count != 1)}", *_steps(found)])
+        + (f" on {machine}" if machine else ""),
         state=profile.state,
         tone=tone_of(profile.state),
         facts=[Pairs(_facts(found, profile.begun)), *(Note(line, "warn") for line in remarks_of(found))],
@@ -76,21 +67,9 @@ def rows_of(found: ProfileReport) -> Iterable[Sequence[object]]:
     yield ROW_HEAD
     for sums in found.sums.values():
         for cell in sums.cells:
-            yield (
-                sums.titles[cell.rank],
-                sums.phase,
-                cell.phase,
-                cell.place.name,
-                cell.module,
-                cell.kind,
-                cell.op,
-                cell.runs,
-                cell.self_ns,
-                cell.total_ns,
-                cell.device_ns,
-                cell.flops,
-                cell.moved_bytes,
-            )
+            place = sums.titles[cell.rank], sums.phase, cell.phase, cell.place.name, cell.module
+            times = cell.runs, cell.self_ns, cell.total_ns, cell.device_ns
+            yield (*place, cell.kind, cell.op, *times, cell.flops, cell.moved_bytes)
 
 
 def _steps(found: ProfileReport) -> list[str]:
@@ -98,16 +77,20 @@ def _steps(found: ProfileReport) -> list[str]:
     return [f"{count} {phase} steps" for phase, count in counts.items()]
 
 
+def _machines(found: ProfileReport) -> str | None:
+    names, own = found.profile.machines, found.profile.header.facts.get("machine")
+    return ", ".join(names) if len(names) > 1 else str(own or "") or None
+
+
 def _facts(found: ProfileReport, begun: str) -> list[tuple[str, str | None]]:
     profile = found.profile
     versions = words_of(profile.header.facts.get("versions"))
     named = ", ".join(f"{name} {version}" for name, version in versions.items()) or None
-    machine = str(profile.header.facts.get("machine") or "") or None
     modes = sorted({str(rank.place["mode"]) for rank in profile.ranks if rank.place.get("mode")})
     devices = sorted({str(rank.place["device"]) for rank in profile.ranks if rank.place.get("device")})
     return [
         ("begun", begun),
-        ("machine", ", ".join(profile.machines) if len(profile.machines) > 1 else machine),
+        ("machine", _machines(found)),
         ("device", ", ".join(devices) or None),
         ("model runs", ", ".join(modes) or None),
         ("versions", named),
@@ -125,11 +108,14 @@ def _tiles(found: ProfileReport) -> list[Tile]:
     if observer.lost is not None:
         within.append("without start and stop")
     cost = observer.ratio if observer.lost is None else observer.lost
+    share = _share(books.communication / books.total if books.total else None)
+    has_any = books.communication or len(found.profile.ranks) > 1
+    collectives = [Tile("in collectives", share)] if has_any else []
     return [
         Tile(f"a {sums.phase} step", Quantity(books.total / NS_PER_MS, "ms", 3)),
         Tile("rows account for", _share(books.coverage)),
-        Tile("in collectives", _share(books.communication / books.total if books.total else None)),
-        Tile("host and engine", _share((books.host + books.engine) / books.total if books.total else None)),
+        *collectives,
+        Tile("host and engine", _share(books.python / books.total if books.total else None)),
         Tile("profiling", None if cost is None else f"x{cost:.3f}", " ".join(within) or None),
     ]
 
@@ -159,7 +145,7 @@ def _sections(found: ProfileReport) -> list[Section]:
         ),
         Section("memory", "Memory", "Memory by module", [*drawn.memory(found), *tables.memory(found)]),
         Section("observer", "Observer", "What profiling itself costs", tables.observer(found)),
-        Section("thresholds", "Thresholds", "By the requirement's thresholds", tables.verdicts(found)),
+        Section("thresholds", "Thresholds", "By the requirement's thresholds", blocks_of(found.verdicts)),
         Section("added", "Added", "Added figures and charts", _added(found)),
     ]
 
@@ -248,12 +234,11 @@ def _nothing(found: ProfileReport) -> str:
 
 
 MOST = 20
-PARTS = (
+WAITS = (
     ("waiting", "exposed_waiting_ns", "red"),
     ("transfer", "exposed_transfer_ns", "blue"),
     ("hidden by other work", "hidden_ns", "faint"),
 )
-MB = 1e6
 
 
 def communication(found: ProfileReport) -> list[Block]:
@@ -261,26 +246,18 @@ def communication(found: ProfileReport) -> list[Block]:
     communication = found.communication
     if not communication.operations:
         return []
-    made: list[Block] = [*_pictures(found), _waits(found.communication.waits)]
+    made: list[Block] = [*_pictures(found), _waits(communication.waits)]
     if communication.lates:
         made.append(_lates(found))
     if communication.bubbles:
         made.append(_bubbles(found))
-    if communication.unsplit:
+    if unsplit := communication.unsplit:
         count = len(communication.operations)
-        made.append(
-            Note(
-                f"{communication.unsplit} of {count} operations are not split: not all their ranks were "
-                "recorded"
-            )
-        )
-    if communication.clocks > 1:
-        made.append(
-            Note(
-                f"{communication.clocks} clocks: an operation's time beyond its shortest on any rank"
-                " counts as waiting"
-            )
-        )
+        said = f"{unsplit} of {count} operations are not split: not all their ranks were recorded"
+        made.append(Note(said))
+    if (clocks := communication.clocks) > 1:
+        said = f"{clocks} clocks: an operation's time beyond its shortest on any rank counts as waiting"
+        made.append(Note(said))
     return made
 
 
@@ -299,7 +276,7 @@ def _pictures(found: ProfileReport) -> list[Block]:
             0.0,
             [
                 Stripe(name, sum(getattr(one, part) for one in own) / steps / NS_PER_MS, None, colour)
-                for name, part, colour in PARTS
+                for name, part, colour in WAITS
             ],
         )
         for rank, own in sorted(ranks.items())
@@ -335,17 +312,8 @@ def _waits(waits: Sequence[Waits]) -> Table:
         for one in waits
     ]
     head = (
-        "",
-        "group",
-        "operation",
-        "runs",
-        "exposed ms",
-        "waiting",
-        "transfer",
-        "hidden ms",
-        "came last",
-        "GB/s with waiting",
-        "bus GB/s",
+        *("", "group", "operation", "runs", "exposed ms", "waiting", "transfer", "hidden ms", "came last"),
+        *("GB/s with waiting", "bus GB/s"),
     )
     return Table(head, rows, 8, "Of all profiled steps", most=MOST)
 
@@ -381,14 +349,7 @@ def _bubbles(found: ProfileReport) -> Table:
         for one in found.communication.bubbles
     ]
     head = (
-        "",
-        "stage",
-        "steps",
-        "bubble ms",
-        "back-pressure ms",
-        "transfer ms",
-        "bubble",
-        "both",
+        *("", "stage", "steps", "bubble ms", "back-pressure ms", "transfer ms", "bubble", "both"),
         "(p-1)/(m+p-1)",
     )
     return Table(head, rows, 8, "The pipeline's bubble")

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from flagscale_perf.profile.groups import Group
-from flagscale_perf.profile.operations import POINT_TO_POINT, operation_of
+from flagscale_perf.profile.operations import POINT_TO_POINT, Group, operation_of
 
 CLOCK, SHORTEST = "clock", "shortest"
+_OWN = ("phase", "module", "call", "start_ns", "total_ns", "exposed_ns", "is_send")  # of a side, as recorded
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Operation:
         sides: by rank.
         transfer_ns: from the last rank's coming to the first one's result; None where ranks are missing.
         split_by: "clock", or "shortest" where the ranks have several clocks: then the transfer is the
-            shortest time that one of them has taken, as the last to come waits for nobody; "": not split.
+            shortest time that one of them has taken, as the last to come waits for no other; "": not split.
         late_ns: which the last rank came after the one before it; None where the clocks differ.
     """
 
@@ -124,22 +124,9 @@ def _sides(rank: RankCollectives, members: Members) -> Iterator[tuple[_Key, Side
     for record in rank.collectives:
         window = windows[record["window"]]
         step = steps.setdefault(window, {}).setdefault(record["step"], len(steps[window]))
-        side = Side(
-            rank.rank,
-            window,
-            step,
-            record["phase"],
-            record["module"],
-            record["call"],
-            record["start_ns"],
-            record["total_ns"],
-            None,
-            None,
-            record["exposed_ns"],
-            None,
-            record["is_send"],
-            False,
-        )
+        own = {name: record[name] for name in _OWN}
+        unknown: dict[str, Any] = dict.fromkeys(("wait_ns", "tail_ns", "exposed_wait_ns"))
+        side = Side(rank=rank.rank, window=window, step=step, **own, **unknown, is_last=False)
         yield _key(rank.rank, window, record, members), side, record
 
 

@@ -25,7 +25,7 @@ from flagscale_perf.profile.analysis.sums import PhaseSums, sums_of
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
 
-MIN_STEPS, MAX_STEPS = 2, 4096  # of one step nobody knows what it differs by from the next
+MIN_STEPS, MAX_STEPS = 2, 4096  # a single step shows no spread
 ENOUGH = 5  # of a sort, so that the other sort is not looked at
 WARMUP_SHARE = 4  # at most every fourth step is left out as warm-up
 CLEAN, PROFILED = "clean", "profiled"
@@ -43,16 +43,8 @@ REMARKS = (
 )
 _TOKENS = "tokens of a {} step"
 _PLACE = (
-    "host",
-    "model",
-    "device",
-    "mode",
-    "world_size",
-    "tensor_size",
-    "pipeline_size",
-    "data_size",
-    "expert_size",
-    "modules",
+    *("host", "model", "device", "mode", "world_size", "tensor_size", "pipeline_size", "data_size"),
+    *("expert_size", "modules"),
 )
 _NO_CONFIGURATION = ("job", "profiled")
 
@@ -280,7 +272,6 @@ def _configuration(run: Run, phase: str) -> dict[str, object]:
 
 
 def _bars(parts: Sequence[Row]) -> list[Section]:
-    """Kinds of work on both sides, to one scale."""
     kinds = [row for row in parts if row.name.startswith(KIND)]
     wholes = {side: sum(getattr(row, side) or 0.0 for row in kinds) for side in ("base", "new")}
     bars = [

@@ -17,7 +17,7 @@ from flagscale_perf.analysis.blocks import (
     Waterfall,
 )
 from flagscale_perf.profile.analysis import roofline as roofs
-from flagscale_perf.profile.analysis.memory import memory_of
+from flagscale_perf.profile.analysis.memory import MB, memory_of
 from flagscale_perf.profile.analysis.operators import COLOURS
 from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.profile.analysis.sums import Cell, PhaseSums
@@ -40,7 +40,6 @@ PART_COLOURS = {
 REST = "other work"
 MORE = ("sky", "green", "orange", "yellow", "grey", "faint")
 MOST_OPERATORS, MOST_RANKS, MOST_PLACES = 20, 8, 96
-MB = 1e6
 
 
 def books(found: ProfileReport, sums: PhaseSums) -> list[Block]:
@@ -50,7 +49,7 @@ def books(found: ProfileReport, sums: PhaseSums) -> list[Block]:
     bars: list[Block] = []
     for rank, one in [*sums.books.items()][:MOST_RANKS]:
         stripes = [
-            Stripe(name, value / NS_PER_MS, value / one.total if one.total else None, PART_COLOURS[name])
+            Stripe(name, value / NS_PER_MS, value / one.total if one.total else None, colour_of(name))
             for name, value in one.parts.items()
         ]
         title = f"{sums.titles[rank]}, a {sums.phase} step"
@@ -77,7 +76,7 @@ def layers(found: ProfileReport, sums: PhaseSums) -> list[Block]:
             names,
             kinds,
             [(label, _grid(sums, names, kinds, lambda cell: cell.kind, mask)) for label, mask in chosen],
-        ),
+        )
     ]
     parts = _parts(sums)
     numbered = [place.name for place in places if place.number is not None]
@@ -99,7 +98,6 @@ def _of_rank(rank: int) -> Callable[[Cell], bool]:
 
 
 def _parts(sums: PhaseSums) -> list[str]:
-    """Modules within the layers, in model order as far as the rows show it."""
     found = [cell.part or "(layer)" for cell in sums.cells if cell.place.number is not None]
     return list(dict.fromkeys(found))[:MOST_OPERATORS]
 
@@ -147,16 +145,10 @@ def _map(
 def operators(found: ProfileReport, sums: PhaseSums) -> list[Block]:
     """Kinds of work and the longest operators, by the part of the step they run in."""
     return [
+        _bars("kinds", "Kinds of work", sums, lambda cell: cell.kind, len(sums.kinds)),
         _bars(
-            f"kinds-{sums.phase}",
-            f"Kinds of work, {sums.phase}",
-            sums,
-            lambda cell: cell.kind,
-            len(sums.kinds),
-        ),
-        _bars(
-            f"operators-{sums.phase}",
-            f"The {MOST_OPERATORS} longest operators, {sums.phase}",
+            "operators",
+            f"The {MOST_OPERATORS} longest operators",
             sums,
             lambda cell: cell.op or cell.kind,
             MOST_OPERATORS,
@@ -183,7 +175,7 @@ def _bars(key: str, title: str, sums: PhaseSums, name: Callable[[Cell], str], mo
         for label in chosen
     ]
     longest = max((amounts[label].self_ns for label in chosen), default=0.0) / NS_PER_MS
-    return Waterfall(key, title, "ms a step", lanes, longest * 1.05)
+    return Waterfall(f"{key}-{sums.phase}", f"{title}, {sums.phase}", "ms a step", lanes, longest * 1.05)
 
 
 def colour_of(part: str) -> str:

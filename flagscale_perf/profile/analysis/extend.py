@@ -52,7 +52,7 @@ def charts() -> Mapping[str, Chart]:
 
 
 def forget() -> None:
-    """Undoes every registration."""
+    """Undoes every registration of metrics, charts and operators."""
     _metrics.clear()
     _charts.clear()
     forget_operators()

@@ -80,18 +80,18 @@ def _add(entry: dict[str, Any], path: str, cells: Sequence[Cell], steps: int) ->
 
 def comm_analysis(found: ProfileReport) -> dict[str, Any]:
     """Content of `comm_analysis.json`."""
-    ranks = found.profile.ranks
+    ranks = max(1, len(found.profile.ranks))
     exposed_ns = found.communication.exposed_ns
-    total_s = sum(exposed_ns.values()) / max(1, len(ranks)) / NS_PER_S
+    total_s = sum(exposed_ns.values()) / ranks / NS_PER_S
     whole_s = sum(sums.mean.total * sums.mean.steps for sums in found.sums.values()) / NS_PER_S
     by_operation = {
         op: {
-            "count": one["count"] / max(1, len(ranks)),
-            "total_time": exposed_ns[op] / max(1, len(ranks)) / NS_PER_S,
-            "wait_time": one["wait"] / max(1, len(ranks)) / NS_PER_S,
-            "transfer_time": one["transfer"] / max(1, len(ranks)) / NS_PER_S,
-            "hidden_time": one["hidden"] / max(1, len(ranks)) / NS_PER_S,
-            "total_bytes": one["bytes"] / max(1, len(ranks)),
+            "count": one["count"] / ranks,
+            "total_time": exposed_ns[op] / ranks / NS_PER_S,
+            "wait_time": one["wait"] / ranks / NS_PER_S,
+            "transfer_time": one["transfer"] / ranks / NS_PER_S,
+            "hidden_time": one["hidden"] / ranks / NS_PER_S,
+            "total_bytes": one["bytes"] / ranks,
             "avg_bandwidth_gbps": one["speed"],
         }
         for op, one in _collectives(found).items()
@@ -137,7 +137,6 @@ def _collectives(found: ProfileReport) -> dict[str, dict[str, Any]]:
 
 
 def _common(found: ProfileReport) -> dict[str, Any]:
-    """What the requirement's keys mean in these files."""
     return {
         "base": f"all profiled steps of {BASE.removeprefix('the mean profiled step of ')}",
         "unit": "s",
@@ -204,11 +203,12 @@ def readme(found: ProfileReport, whole: Report, shown: Sequence[str]) -> str:
         for phase, sums in found.sums.items()
     )
     said = "\n".join(f"{place}. {one.title}" for place, one in enumerate(found.findings, 1))
+    none = "No problems: every judged figure is within its limit."
     pictures_of = "\n\n".join(f"![{name}]({name}.png)" for name in shown)
     names = "\n".join(f"- `{name}`: {about}" for name, about in ABOUT.items())
     return (
         f"# {whole.title}\n\n{whole.subject}\n\n## How far to trust it\n\n{coverage}\n{observer}\n\n"
-        f"## Findings\n\n{said or 'Nothing broke a limit.'}\n\n## Files\n\n{names}\n\n{pictures_of}\n"
+        f"## Findings\n\n{said or none}\n\n## Files\n\n{names}\n\n{pictures_of}\n"
     )
 
 

@@ -45,6 +45,16 @@ def _takes(this: ProfileRule, books: Books, title: str, saved_ns: float, evidenc
     return replace(this.finding(title, evidence, GAIN), cost_s=saved_ns * books.steps / NS_PER_S)
 
 
+def _part(this: ProfileRule, sums: PhaseSums, limit: str, what: str, taken_ns: float) -> list[Finding]:
+    """What takes a part of a step: one finding where that is above the limit, otherwise none."""
+    share = taken_ns / sums.mean.total
+    if not this.exceeds(share, limit):
+        return []
+    words = f"of a {sums.phase} step, {taken_ns / NS_PER_MS:.3f} ms"
+    title = f"{what} takes {100 * share:.1f} % of a {sums.phase} step"
+    return [_takes(this, sums.mean, title, taken_ns, [this.broke(words, share, limit)])]
+
+
 def _together(findings: Sequence[Finding], whole_s: float) -> list[Finding]:
     """With their shares of all profiled steps and what would be gained. Together they are no more than the
     whole: one that would be counts what the costlier ones leave of it, and names them.
@@ -157,19 +167,15 @@ def host_bound(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     """Much of the step is spent in Python. Not on a rank that the others wait for: what it spends there
     beyond them is what they wait. Nor what one layer or module spends beyond the median layer.
     """
-    late, found = {rank for one in case.explained_by for rank in one.ranks}, []
+    late, found = {rank for one in case.explained_by for rank in one.ranks}, list[Finding]()
     for sums in case.steps:
         own = [one for place, one in sums.books.items() if case.report.profile.ranks[place].rank not in late]
         if not own:
             continue
-        taken = sum(one.host + one.engine for one in own) / len(own) - sum(_more_python(sums).values())
+        taken = sum(one.python for one in own) / len(own) - sum(_more_python(sums).values())
         if sums.busy is not None:  # a device that has work waits for no Python
             taken = min(taken, max(0.0, sums.mean.total - sums.busy))
-        share = taken / sums.mean.total
-        if this.exceeds(share, "host"):
-            words = f"of a {sums.phase} step, {taken / NS_PER_MS:.3f} ms"
-            title = f"Python takes {100 * share:.1f} % of a {sums.phase} step"
-            found.append(_takes(this, sums.mean, title, taken, [this.broke(words, share, "host")]))
+        found += _part(this, sums, "host", "Python", taken)
     return found
 
 
@@ -201,17 +207,16 @@ def python_in_module(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     for sums in case.steps:
         layers = {place.name for place in _layers(sums)}
         for name, taken in _more_python(sums).items():
-            share = taken / sums.mean.total
-            if name not in layers and this.exceeds(share, "python"):
-                words = f"of a {sums.phase} step, {taken / NS_PER_MS:.3f} ms"
-                title = f"Python in {name} takes {100 * share:.1f} % of a {sums.phase} step"
-                found.append(_takes(this, sums.mean, title, taken, [this.broke(words, share, "python")]))
+            if name not in layers:
+                found += _part(this, sums, "python", f"Python in {name}", taken)
     return found
 
 
 @rule(
     limits={
-        "slower": Limit(1.5, "times", "ours: as long as the median layer and as any within the limit"),
+        "slower": Limit(
+            1.5, "times", "ours: relative to the median layer and to every layer within the limit"
+        ),
         "worth": Limit(0.02, "share", "ours: of a step, less is not worth a change"),
     },
     causes=[
@@ -282,11 +287,8 @@ def recomputation(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     found = []
     for sums in case.steps:
         again = sums.by(lambda cell: cell.phase, lambda cell: cell.kind != COMMUNICATION).get(RECOMPUTE)
-        if again is not None and this.exceeds(again.self_ns / sums.mean.total, "again"):
-            share = again.self_ns / sums.mean.total
-            words = f"of a {sums.phase} step, {again.self_ns / NS_PER_MS:.3f} ms"
-            title = f"Recomputation takes {100 * share:.1f} % of a {sums.phase} step"
-            found.append(_takes(this, sums.mean, title, again.self_ns, [this.broke(words, share, "again")]))
+        if again is not None:
+            found += _part(this, sums, "again", "Recomputation", again.self_ns)
     return found
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from flagscale_perf.profile.analysis.layers import Place, Places, within
 from flagscale_perf.profile.analysis.source import Profile
 
+MB = 1e6
 MOST_ROWS = 96  # beyond which what is in layers is left out
 
 

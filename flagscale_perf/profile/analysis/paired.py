@@ -118,11 +118,9 @@ def _on_rank(rank: Rank, phase: str, places: Places, names: Sequence[str]) -> tu
 def _layers(calls: Calls, places: Places, stage: int | None, names: Sequence[str]) -> NDArray[np.int64]:
     """The place of each run's layer among the names; -1 for none and for a collective."""
     known = {name: number for number, name in enumerate(names)}
-    texts = tuple(calls.columns[name].astype(np.int64) for name in ("part", "module", "op"))
-    shape = (len(calls.names),) * len(texts)
-    distinct, place = np.unique(np.ravel_multi_index(texts, shape), return_inverse=True)
+    rows, place = calls.distinct("part", "module", "op")
     layers = []
-    for row in zip(*(each.tolist() for each in np.unravel_index(distinct, shape)), strict=True):
+    for row in rows:
         part, module, op = (calls.names[number] for number in row)
         is_collective = kind_of(op, part, module) == COMMUNICATION
         layers.append(-1 if is_collective else known.get(places.of(module, stage).name, -1))

@@ -23,8 +23,6 @@ _WITHOUT = "The operators' own working memory, the allocator's blocks and the de
 
 @dataclass
 class _Place:
-    """Sums over the operators of a layer, or of what lies outside of layers."""
-
     flops: dict[str, int] = field(default_factory=dict)
     moved_bytes: int = 0
     floor_ns: float | None = 0.0

@@ -104,11 +104,8 @@ class ProfileReport:
         sums = self.sums[phase]
         points = {point.label: point for point in self.points[phase]}
         return {
-            "books": asdict(sums.mean) | {"coverage": sums.mean.coverage},
-            "books_by_rank": {
-                sums.titles[rank]: asdict(books) | {"coverage": books.coverage}
-                for rank, books in sums.books.items()
-            },
+            "books": sums.mean.as_dict(),
+            "books_by_rank": {sums.titles[rank]: books.as_dict() for rank, books in sums.books.items()},
             "residual": sums.mean.residual,
             "coverage": sums.mean.coverage,
             "observer": self.observers[phase].as_dict(),
@@ -172,38 +169,22 @@ def verdicts_of(sums: PhaseSums | None, roofs: Roofs, communication: Communicati
     copy = None if roofs.bytes_per_s is None else roofs.bytes_per_s / GB
     rows = (
         (
-            "TP efficiency, at most",
-            1 - tensor / total if tensor and total else None,
-            "share",
-            0.75,
-            0.5,
+            *("TP efficiency, at most", 1 - tensor / total if tensor and total else None, "share", 0.75, 0.5),
             "what TP collectives leave of the step; smaller matmuls are not in it: compare with TP 1",
             "no tensor-parallel collective was recorded",
         ),
         (
-            "PP efficiency, at most",
-            1 - max(waiting) if waiting else None,
-            "share",
-            0.6,
-            0.4,
+            *("PP efficiency, at most", 1 - max(waiting) if waiting else None, "share", 0.6, 0.4),
             "what waiting for other stages leaves of the step, on the one that waits most",
             "no pipeline was recorded",
         ),
         (
-            "P2P",
-            max(links) if links else None,
-            "GB/s",
-            200.0,
-            100.0,
+            *("P2P", max(links) if links else None, "GB/s", 200.0, 100.0),
             "the fastest messages between two ranks",
             "no message between two ranks was split",
         ),
         (
-            "memory bandwidth",
-            copy,
-            "GB/s",
-            1500.0,
-            1500.0,
+            *("memory bandwidth", copy, "GB/s", 1500.0, 1500.0),
             "a copy, read and written; the requirement has one limit",
             "the roof of a copy was not measured",
         ),

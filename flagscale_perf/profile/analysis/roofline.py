@@ -82,7 +82,7 @@ def points_of(sums: PhaseSums, roofs: Roofs) -> list[Point]:
 
 
 def operators_of(sums: PhaseSums, roofs: Roofs) -> dict[str, Point]:
-    """Points by operator."""
+    """Points by operator, as `points_of` makes them."""
     amounts = sums.by(lambda cell: (cell.op, cell.kind))
     points = ((op, _point(op, kind, one, roofs)) for (op, kind), one in amounts.items())
     return {op: point for op, point in points if point is not None}

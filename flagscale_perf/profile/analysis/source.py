@@ -51,12 +51,6 @@ class Frame:
         found: Column = self.columns[name] != UNKNOWN
         return found
 
-    def floats(self, name: str) -> Column:
-        """The field as floats, NaN where it is unknown."""
-        column = self.columns[name]
-        made: Column = np.where(column == UNKNOWN, np.nan, column.astype(np.float64))
-        return made
-
     def total(self, name: str) -> int | None:
         """The sum of the known values of a field; None if none is known."""
         known = self.columns[name][self.known(name)]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field, fields
-from typing import TypeVar
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from flagscale_perf.profile.analysis.layers import Place, Places, ordered, within
 from flagscale_perf.profile.analysis.operators import KINDS, kind_of
 from flagscale_perf.profile.analysis.source import UNKNOWN, Frame, Profile, Rank
+from flagscale_perf.profile.records import PARTS
 
 Key = TypeVar("Key", bound=Hashable)
-PARTS = ("operators", "outside", "communication", "host", "engine", "residual")
 
 
 @dataclass(frozen=True)
@@ -86,39 +86,64 @@ class Amount:
 
 @dataclass(frozen=True)
 class Books:
-    """The parts of one profiled step, on average; they add up to `total`. None for a part that no record
-    has.
+    """What one profiled step is made of, on average; times in nanoseconds.
+
+    Attributes:
+        steps: how many.
+        total: of the step.
+        parts: by the names in `PARTS`; they add up to the total. 0 for a part that no record has.
+        rows: of all rows together.
     """
 
     steps: int
     total: float
-    operators: float
-    outside: float
-    communication: float
-    host: float
-    engine: float
-    residual: float
+    parts: Mapping[str, float]
     rows: float
 
     @classmethod
+    def mean(cls, books: Sequence[Books], weights: Sequence[int], steps: int) -> Books:
+        """The weighted mean of these, at least one, as the books of so many steps."""
+
+        def mean(values: Iterable[float]) -> float:
+            return sum(value * weight for value, weight in zip(values, weights, strict=True)) / sum(weights)
+
+        return cls(
+            steps,
+            mean(one.total for one in books),
+            {part: mean(one.parts[part] for one in books) for part in PARTS},
+            mean(one.rows for one in books),
+        )
+
+    @classmethod
     def mixed(cls, kinds: Sequence[Books]) -> Books | None:
-        """The weighted mean of several kinds of steps; None if there are none."""
-        steps, *others = (each.name for each in fields(Books))
-        count = sum(one.steps for one in kinds)
-        if not count:
-            return None
-        values = {name: sum(getattr(one, name) * one.steps for one in kinds) / count for name in others}
-        return cls(steps=count, **values)
+        """The mean step of several kinds of steps; None if there are none."""
+        counts = [one.steps for one in kinds]
+        return cls.mean(kinds, counts, sum(counts)) if sum(counts) else None
+
+    @property
+    def communication(self) -> float:
+        """In collectives, while the rank does nothing else."""
+        return self.parts["communication"]
+
+    @property
+    def python(self) -> float:
+        """Between operators: in Python, and in autograd's engine."""
+        return self.parts["host"] + self.parts["engine"]
+
+    @property
+    def residual(self) -> float:
+        """In no row; may be negative."""
+        return self.parts["residual"]
 
     @property
     def coverage(self) -> float | None:
         """Share of the step that the rows account for."""
         return 1 - abs(self.residual) / self.total if self.total else None
 
-    @property
-    def parts(self) -> dict[str, float]:
-        """The parts by name."""
-        return {name: float(getattr(self, name)) for name in PARTS}
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready, times in nanoseconds."""
+        ends = {"rows": self.rows, "coverage": self.coverage}
+        return {"steps": self.steps, "total": self.total} | dict(self.parts) | ends
 
 
 @dataclass(frozen=True)
@@ -147,10 +172,8 @@ class PhaseSums:
     @property
     def mean(self) -> Books:
         """The mean over all ranks."""
-        count = len(self.books)
-        steps, *others = (each.name for each in fields(Books))
-        values = {name: sum(getattr(one, name) for one in self.books.values()) / count for name in others}
-        return Books(steps=max(one.steps for one in self.books.values()), **values)
+        books = list(self.books.values())
+        return Books.mean(books, [1] * len(books), max(one.steps for one in books))
 
     @property
     def places(self) -> Sequence[Place]:
@@ -223,49 +246,24 @@ def sums_of(profile: Profile) -> dict[str, PhaseSums]:
 def _books(steps: Frame, rows_ns: float) -> Books:
     count = len(steps)
     parts = {name: (steps.total(f"{name}_ns") or 0) / count for name in PARTS}
-    return Books(steps=count, total=(steps.total("total_ns") or 0) / count, rows=rows_ns, **parts)
+    return Books(count, (steps.total("total_ns") or 0) / count, parts, rows_ns)
 
 
 def _cells(rank: Rank, number: int, phase: str, steps: int, places: Places) -> list[Cell]:
     rows = rank.rows.where(rank.rows["step_phase"] == phase)
     stage = rank.place.get("pipeline")
     known: dict[str, Place] = {}
-    names = (
-        "phase",
-        "module",
-        "op",
-        "sort",
-        "self_ns",
-        "total_ns",
-        "runs",
-        "device_ns",
-        "flops",
-        "moved_bytes",
-    )
+    texts, numbers = ("phase", "module", "op", "sort"), ("self_ns", "total_ns", "runs")
+    known_only = ("device_ns", "flops", "moved_bytes")
     made = []
     for part, module, op, sort, self_ns, total_ns, runs, *rest in zip(
-        *(rows[name].tolist() for name in names), strict=True
+        *(rows[name].tolist() for name in (*texts, *numbers, *known_only)), strict=True
     ):
         place = known.get(module)
         if place is None:
             place = known[module] = places.of(module, stage)
         kind = kind_of(op, part, module, sort)
-        device_ns, flops, moved = (None if value == UNKNOWN else value / steps for value in rest)
-        made.append(
-            Cell(
-                number,
-                part,
-                place,
-                module,
-                op,
-                within(module),
-                kind,
-                self_ns / steps,
-                total_ns / steps,
-                runs / steps,
-                device_ns,
-                flops,
-                moved,
-            )
-        )
+        each = (self_ns / steps, total_ns / steps, runs / steps)
+        others = (None if value == UNKNOWN else value / steps for value in rest)
+        made.append(Cell(number, part, place, module, op, within(module), kind, *each, *others))
     return made

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flagscale_perf.analysis.blocks import Block, Cell, Note, Pairs, Quantity, Table, ms
-from flagscale_perf.analysis.verdicts import blocks_of
 from flagscale_perf.profile.analysis import roofline as roofs
-from flagscale_perf.profile.analysis.memory import memory_of
+from flagscale_perf.profile.analysis.memory import MB, memory_of
 from flagscale_perf.profile.analysis.report import ProfileReport
-from flagscale_perf.profile.analysis.sums import PARTS, PhaseSums
+from flagscale_perf.profile.analysis.sums import PhaseSums
+from flagscale_perf.profile.records import PARTS
 
 MOST = 20
-MB = 1e6
 
 
 def books(found: ProfileReport, sums: PhaseSums) -> list[Block]:
@@ -72,12 +71,8 @@ def operators(found: ProfileReport, sums: PhaseSums) -> list[Block]:
                 Quantity(one.runs, "", 1),
                 ms(one.self_ns),
                 _share(one.self_ns / sums.mean.total if sums.mean.total else None),
-                None
-                if point is None or point.flop_per_s is None
-                else Quantity(point.flop_per_s / 1e9, "", 1),
-                None
-                if point is None or point.bytes_per_s is None
-                else Quantity(point.bytes_per_s / 1e9, "", 1),
+                None if point is None else _giga(point.flop_per_s),
+                None if point is None else _giga(point.bytes_per_s),
                 None if point is None else _share(point.roof_share),
             )
         )
@@ -107,10 +102,10 @@ def roofline(found: ProfileReport, sums: PhaseSums) -> list[Block]:
         (
             point.label,
             ms(point.self_ns),
-            None if point.floor_ns is None else ms(point.floor_ns),
+            ms(point.floor_ns),
             None if point.intensity is None else Quantity(point.intensity, "", 1),
-            None if point.flop_per_s is None else Quantity(point.flop_per_s / 1e9, "", 1),
-            None if point.bytes_per_s is None else Quantity(point.bytes_per_s / 1e9, "", 1),
+            _giga(point.flop_per_s),
+            _giga(point.bytes_per_s),
             _share(point.roof_share),
             point.bound,
         )
@@ -153,20 +148,13 @@ def observer(found: ProfileReport) -> list[Block]:
                 _times(one.lost),
                 _times(one.clean_ratio),
                 _times(one.noise),
-                None if one.outside_ns is None else ms(one.outside_ns),
-                None if one.reduce_ns is None else ms(one.reduce_ns),
+                ms(one.outside_ns),
+                ms(one.reduce_ns),
             )
         )
     head = (
-        "steps",
-        "profiled / clean",
-        "+-",
-        "pairs",
-        "with start, stop",
-        "clean / clean",
-        "+-",
-        "start, stop ms",
-        "rows made in ms",
+        *("steps", "profiled / clean", "+-", "pairs", "with start, stop", "clean / clean", "+-"),
+        *("start, stop ms", "rows made in ms"),
     )
     said = (
         "Each profiled step against the clean ones beside it, in this run; +- is half of the distance"
@@ -176,13 +164,12 @@ def observer(found: ProfileReport) -> list[Block]:
     return [Table(head, rows, 7), Note(said)] if rows else []
 
 
-def verdicts(found: ProfileReport) -> Sequence[Block]:
-    """A row for each of the requirement's thresholds."""
-    return blocks_of(found.verdicts)
-
-
 def _times(value: float | None) -> Cell:
     return None if value is None else Quantity(value, "", 3)
+
+
+def _giga(value: float | None) -> Cell:
+    return None if value is None else Quantity(value / 1e9, "", 1)
 
 
 def _share(value: float | None) -> Quantity:

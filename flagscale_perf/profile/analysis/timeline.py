@@ -9,21 +9,19 @@ from typing import Any, NamedTuple
 from flagscale_perf.analysis.session import Session, clock_of
 from flagscale_perf.analysis.timeline import Arrow, Item, Moment, Name, Span, Timeline, Track
 from flagscale_perf.profile.analysis.communication import CLOCK, Operation, RankCollectives, operations_of
-from flagscale_perf.profile.analysis.sums import PARTS
 from flagscale_perf.profile.calls import Calls, read_calls
 from flagscale_perf.profile.records import (
-    BeginRecord,
+    NAMES,
+    PARTS,
     CollectiveRecord,
     DelayRecord,
-    MemoryRecord,
     RankRecord,
-    RoofRecord,
-    RowRecord,
     StepRecord,
     WindowRecord,
 )
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
+from flagscale_perf.spine.units import as_ms
 
 _FIRST = 100  # process of the trace of the first rank
 _WINDOWS, _STEPS, _COLLECTIVES = 1, 2, 10
@@ -32,16 +30,14 @@ MOST_LANES = 16  # of collectives of one rank at the same time
 RUN_LANES = 32  # of operators at the same time on several threads; others are drawn apart
 MOST_MATCHED = 200_000  # collectives of all ranks; later ones have no arrows
 _TEXTS = ("phase", "module", "op", "call", "group")
+_DRAWN = (ProcessRecord, NameRecord, RankRecord, StepRecord, CollectiveRecord, WindowRecord)
 _Side = tuple[int, int, int, int | None]  # of an operation: rank, start, time, whether it sends
 
 
 def timeline(session: Session) -> Timeline:
     """The timeline of a session."""
     drawn = _Drawn(session)
-    own = {
-        each: drawn.items
-        for each in (*(ProcessRecord, NameRecord), *(RankRecord, StepRecord, CollectiveRecord, WindowRecord))
-    } | dict.fromkeys((RowRecord, MemoryRecord, RoofRecord, DelayRecord, BeginRecord), _nothing)
+    own = dict.fromkeys((*NAMES, DelayRecord), _nothing) | dict.fromkeys(_DRAWN, drawn.items)
     return Timeline(session.header, own, rest=drawn.arrows)
 
 
@@ -50,8 +46,6 @@ def _nothing(record: Any) -> tuple[Item, ...]:
 
 
 class _Drawn:
-    """Makes spans as records come, and the arrows at the end."""
-
     def __init__(self, session: Session) -> None:
         self._session, self._name_of = session, session.course.name
         self._ends: dict[tuple[int, str], list[int]] = {}
@@ -108,7 +102,7 @@ class _Drawn:
         yield from self._name(track, "steps")
         phase = self._name_of(step.process, step.phase)
         title = f"{phase} {step.iteration or ''}".strip() + ("" if step.is_profiled else ", clean")
-        args = {f"{part}_ms": _ms(getattr(step, f"{part}_ns")) for part in PARTS if step.is_profiled}
+        args = {f"{part}_ms": as_ms(getattr(step, f"{part}_ns")) for part in PARTS if step.is_profiled}
         yield Span(track, title, step.start_ns, step.start_ns + step.total_ns, args)
 
     def _collective(self, one: CollectiveRecord) -> Iterator[Item]:
@@ -131,13 +125,12 @@ class _Drawn:
             "size_bytes": one.size_bytes,
             "sequence": one.sequence,
             "peer": one.peer,
-            "exposed_ms": _ms(one.exposed_ns),
+            "exposed_ms": as_ms(one.exposed_ns),
         }
         yield Span(track, op, one.start_ns, end_ns, args)
         self._keep(one, track)
 
     def _keep(self, one: CollectiveRecord, track: Track) -> None:
-        """Keeps an operation for the arrows."""
         if self._kept < MOST_MATCHED:
             self._kept += 1
             texts = {field: self._name_of(one.process, getattr(one, field)) for field in _TEXTS}
@@ -182,10 +175,6 @@ def _ends(operation: Operation) -> tuple[str, _Side, list[_Side]] | None:
     begins = [key for key, each in sides.items() if (each.is_send if is_message else each.is_last)]
     ends = [key for key in sides if key not in begins]
     return "message" if is_message else "last to come", begins[0], ends
-
-
-def _ms(value: int | None) -> float | None:
-    return None if value is None else value / 1e6
 
 
 class _Run(NamedTuple):
@@ -233,7 +222,7 @@ def _operators(runs: Sequence[_Run], process: int) -> Iterator[Item]:
             yield Name(track, "operators")
         if place == len(lanes) < RUN_LANES:
             lanes.append([])
-        facts = {"module": run.module, "part": run.part, "run": run.ordinal, "self_ms": run.self_ns / 1e6}
+        facts = {"module": run.module, "part": run.part, "run": run.ordinal, "self_ms": as_ms(run.self_ns)}
         if place < RUN_LANES:
             lanes[place].append(run.end_ns)
             yield Span(track, run.op, run.start_ns, run.end_ns, facts)

@@ -18,7 +18,6 @@ HEAD = (
     *("rank", "iteration", "step", "step_phase", "phase", "module", "op", "kind"),
     *("ordinal", "start_ns", "duration_ns", "self_ns"),
 )
-_TEXTS = ("step", "part", "module", "op")
 _UNUSED, _MINUS, _ZERO, _COMMA, _NEWLINE = b"\0-0,\n"
 _AT_ONCE = 50_000  # lines that are made at a time: as much memory as they need
 Characters = NDArray[np.uint8]
@@ -65,10 +64,7 @@ def lines_of(rank: Rank, calls: Calls) -> Iterator[bytes]:
         )
     }
     columns = calls.columns
-    texts = tuple(columns[name].astype(np.int64) for name in _TEXTS)
-    sizes = tuple(int(each.max(initial=0)) + 1 for each in texts)
-    distinct, place = np.unique(np.ravel_multi_index(texts, sizes), return_inverse=True)
-    rows = zip(*(each.tolist() for each in np.unravel_index(distinct, sizes)), strict=True)
+    rows, place = calls.distinct("step", "part", "module", "op")
     begins = _characters([_begin(rank, calls, steps, *row).encode() for row in rows])
     for begin in range(0, len(calls), _AT_ONCE):
         part = slice(begin, begin + _AT_ONCE)

@@ -49,7 +49,7 @@ class Waits(NamedTuple):
 
     @property
     def exposed_waiting_ns(self) -> int:
-        """What the rank waited and did nothing else; all waiting where nobody knows what hides it."""
+        """What the rank waited and did nothing else; all waiting where it is not known what hides it."""
         return self.wait_ns if self.exposed_wait_ns is None else self.exposed_wait_ns
 
     @property
@@ -73,7 +73,7 @@ class Late(NamedTuple):
         lasts: how often it came last, of `operations`.
         late_ns: how much later than the one before it, together.
         waits_ns: what the others have waited in these operations and done nothing else, together.
-        alone_ns: by step, what the one that waited longest for it did, less what anybody waited for another
+        alone_ns: by step, what the one that waited longest for it did, less what any rank waited for another
             rank: ranks that are late in turns, as on a busy machine, have as much below 0 as above.
         most_ns: by step, the same without that.
     """
@@ -133,7 +133,7 @@ class Communication:
         waits: by rank, group and sort; lates: the ranks that others wait for, the worst first.
         bubbles: of the stages of a pipeline.
         unsplit: operations of which not all ranks were recorded.
-        clocks: how many the ranks have: with more than one, waits are clock-free, and nobody is late.
+        clocks: how many the ranks have: with more than one, waits are clock-free, and no rank is late.
     """
 
     operations: Sequence[Operation]
@@ -151,7 +151,7 @@ def communication_of(profile: Profile) -> Communication:
         RankCollectives(rank.rank, rank.clock, rank.place, list(rank.collectives.records()))
         for rank in profile.ranks
     ]
-    # a group of one rank has nobody to send to, or to wait for
+    # a group of one rank has no other to send to, or to wait for
     everything = operations_of(ranks)
     operations = [operation for operation in everything if operation.size != 1]
     stages = {rank.rank: rank.place.get("pipeline") for rank in ranks}
@@ -265,7 +265,7 @@ def _scores(
     lasts: Mapping[int, Sequence[Operation]], waited: Mapping[_Step, Counter[int]]
 ) -> Mapping[_Step, Mapping[int, int]]:
     """By step and rank, the longest that another rank waited for it, less what it waited itself beyond that
-    rank's other waiting: who comes late because somebody else did is not to blame.
+    rank's other waiting: a rank that is late because another one was is not to blame.
     """
     pairs: dict[_Step, Counter[tuple[int, int]]] = defaultdict(Counter)
     for last, operations in lasts.items():

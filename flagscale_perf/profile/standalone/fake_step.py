@@ -108,7 +108,6 @@ def made_ready(setup: Setup, config: Path | None) -> Ready:
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True if setup.is_foreach else None)
 
     def train(part: Callable[[str], Any]) -> None:
-        """Forward, backward, optimizer."""
         with part(FORWARD):
             loss = model(input_ids=ids, labels=ids).loss
         with part(BACKWARD):
@@ -119,7 +118,6 @@ def made_ready(setup: Setup, config: Path | None) -> Ready:
         model.zero_grad()
 
     def infer(part: Callable[[str], Any]) -> None:
-        """Predicts a prefill step."""
         with part(FORWARD), torch.no_grad():
             model(input_ids=ids, use_cache=True)
 
@@ -127,7 +125,7 @@ def made_ready(setup: Setup, config: Path | None) -> Ready:
 
 
 def optimizer_bytes(optimizer: torch.optim.Optimizer | None) -> int:
-    """Of its state."""
+    """Bytes of its state: 0 before its first step."""
     if optimizer is None:
         return 0
     states = (value for state in optimizer.state.values() for value in state.values())

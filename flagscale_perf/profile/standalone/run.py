@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flagscale_perf.profile.options import ProfileOptions, Steps
-from flagscale_perf.profile.schedule import Schedule
+from flagscale_perf.profile.options import ProfileOptions, Schedule, Steps
 from flagscale_perf.profile.standalone.model import divided, made_model
 from flagscale_perf.spine.errors import PerfError
 

@@ -51,7 +51,7 @@ class Rows:
 
 
 def report_of(found: CallsReport) -> Report:
-    """The report as blocks."""
+    """What every format shows of a session of calls."""
     state = found.source.state()
     facts = found.facts
     where = ", ".join(filter(None, (facts.transport, facts.endpoint)))
@@ -94,7 +94,6 @@ def complaint_of(found: CallsReport) -> str:
 
 
 def _remarks(found: CallsReport) -> list[Note]:
-    """What a reader must know before the figures."""
     notes = []
     overall = found.overall
     if not overall.calls and not found.served.methods:
@@ -150,7 +149,7 @@ def _sections(found: CallsReport) -> list[Section]:
 def _stages(totals: Totals) -> StackedBar:
     shares = tenths(totals.stages_ns)
     parts = [
-        Stripe(stage.title, took_ns / NS_PER_MS, share, stage.colour)
+        Stripe(stage.name, took_ns / NS_PER_MS, share, stage.colour)
         for stage, took_ns, share in zip(ALL_STAGES, totals.stages_ns, shares, strict=True)
         if took_ns or stage.name not in ("wait", "queue", "server")  # which not every log has
     ]
@@ -183,7 +182,7 @@ def _layer(found: CallsReport) -> list[Block]:
     for step in layer.steps:
         at_ns, parts = step.start_ns, []
         for stage, took_ns in zip(ALL_STAGES, stage_times(step.call), strict=True):
-            parts.append(Stripe(stage.title, took_ns / NS_PER_MS, None, stage.colour))
+            parts.append(Stripe(stage.name, took_ns / NS_PER_MS, None, stage.colour))
         moved = step.call.sent_bytes + step.call.received_bytes
         lanes.append(
             Lane(
@@ -203,7 +202,7 @@ def _series(found: CallsReport) -> Series:
     x = [one.first for one in bins]
     lines = [
         Line(
-            stage.title,
+            stage.name,
             x,
             [one.totals.stages_ns[place] / one.totals.calls / NS_PER_MS for one in bins],
             stage.colour,
@@ -229,7 +228,7 @@ def _speed(totals: Totals) -> float | None:
 def _boxes(found: CallsReport) -> Boxes:
     times = [stage_times(call) for call in found.sample]
     rows = [
-        BoxRow(stage.title, *_five([one[place] / NS_PER_MS for one in times]), stage.colour)
+        BoxRow(stage.name, *_five([one[place] / NS_PER_MS for one in times]), stage.colour)
         for place, stage in enumerate(ALL_STAGES)
         if any(one[place] for one in times)
     ]
@@ -257,7 +256,7 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 
 def _slowest(found: CallsReport) -> Table:
     stages: list[Stage] = [stage for place, stage in enumerate(ALL_STAGES) if found.overall.stages_ns[place]]
-    head = ("call", "method", "total ms", *(stage.title for stage in stages), "status")
+    head = ("call", "method", "total ms", *(stage.name for stage in stages), "status")
     rows: list[Sequence[Cell]] = []
     for call in found.slowest:
         times = dict(zip(ALL_STAGES, stage_times(call), strict=True))

@@ -37,11 +37,6 @@ def _named(columns: Sequence[Sequence[Any]]) -> Columns:
     return dict(zip(CallRecord._fields, columns, strict=True))
 
 
-def columns_of(calls: Sequence[CallRecord]) -> Columns:
-    """The columns of at least one call."""
-    return _named(list(zip(*calls, strict=True)))
-
-
 def call_at(columns: Columns, place: int) -> CallRecord:
     """One call of a batch."""
     cells = [columns[name][place] for name in CallRecord._fields]

@@ -77,7 +77,7 @@ def _parts(rows: Sequence[Sequence[Unit]]) -> Mapping[str, list[list[float | Non
     parts: dict[str, list[list[float | None]]] = {}
     for place, stage in enumerate(ALL_STAGES):
         if any(unit.stages_ns[place] for row in rows for unit in row):
-            parts[_STAGE + stage.title] = _each(rows, lambda unit, place=place: unit.stages_ns[place])  # type: ignore[misc]
+            parts[_STAGE + stage.name] = _each(rows, lambda unit, place=place: unit.stages_ns[place])  # type: ignore[misc]
     for name in methods:
         parts[_METHOD + method_name(name)] = _each(rows, lambda unit, name=name: unit.methods_ns.get(name))  # type: ignore[misc]
     return parts
@@ -102,7 +102,6 @@ def _configuration(run: SessionUnits) -> dict[str, object]:
 
 
 def _charts(paired: Paired, parts: Sequence[Row]) -> list[Section]:
-    """The runs superimposed, and the stages side by side."""
     trend = sides.trend(paired.times, paired.cut, "Time", paired.noun)
     bars = [_bar(side, parts) for side in ("base", "new")]
     room = max(sum(part.value or 0.0 for part in bar.parts) for bar in bars)
@@ -117,8 +116,8 @@ def _bar(side: str, parts: Sequence[Row]) -> StackedBar:
     times = {row.name: getattr(row, side) or 0.0 for row in parts if row.name.startswith(_STAGE)}
     whole = sum(times.values()) or 1.0
     stripes = [
-        Stripe(stage.title, time, time / whole, stage.colour)
+        Stripe(stage.name, time, time / whole, stage.colour)
         for stage in ALL_STAGES
-        if (time := times.get(_STAGE + stage.title)) is not None
+        if (time := times.get(_STAGE + stage.name)) is not None
     ]
     return StackedBar(side.upper(), "ms", stripes)

@@ -26,7 +26,7 @@ from flagscale_perf.rpc.stages import STAGES, stage_times
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
 GAIN = "calls in the same time"
-_REQUIREMENT = "the requirement of this log"
+_REQUIREMENT = "required limit"
 WORTH = Limit(0.01, "share", "ours: less is not worth a change")
 _SAME = 1e-3  # ends of an interval nearer to one another are one figure
 _WAITS = 3  # times an empty call: what calls through shared memory take beyond it is no transport
@@ -217,7 +217,7 @@ def _empty_call(case: CallsCase) -> str:
     if fixed is None:
         return ""
     fixed_ns = fixed.most
-    says = f"; one without a byte costs {fixed_ns / NS_PER_MS:.3f} ms"
+    says = f"; an empty call costs {fixed_ns / NS_PER_MS:.3f} ms"
     if begun_ns and fixed_ns > _WAITS * begun_ns:
         says += f" among these calls and took {begun_ns / NS_PER_MS:.3f} ms when the session began"
     return says

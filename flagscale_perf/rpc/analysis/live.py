@@ -59,7 +59,7 @@ class LiveCalls(LiveSession[Totals]):
 
     @property
     def counted(self) -> dict[str, int]:
-        """Calls so far."""
+        """How many calls have come so far."""
         return {"calls": self.totals.overall.calls}
 
     def head(self) -> tuple[str, str]:
@@ -94,7 +94,7 @@ class LiveCalls(LiveSession[Totals]):
             totals.merge(second)
         shares = tenths(totals.stages_ns)
         parts = [
-            Stripe(stage.title, took_ns / NS_PER_MS, share, stage.colour)
+            Stripe(stage.name, took_ns / NS_PER_MS, share, stage.colour)
             for stage, took_ns, share in zip(ALL_STAGES, totals.stages_ns, shares, strict=True)
         ]
         return StackedBar("stages of these calls", "ms", parts)

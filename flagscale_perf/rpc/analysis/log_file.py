@@ -18,6 +18,7 @@ from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.figures import KIB, REQUIRED, TABLE
 from flagscale_perf.rpc.log import FORMAT, ONLY, RECEIVE_HAS_WAIT, TITLE
 from flagscale_perf.rpc.records import CallRecord, Status
+from flagscale_perf.rpc.stages import FIELDS, STAGES
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.units import UNKNOWN
@@ -61,22 +62,20 @@ def _sizes(cells: Sequence[str]) -> list[float]:
 _READ: dict[str, tuple[str, Convert]] = {
     "ID": ("number", lambda cells: list(map(int, cells))),
     "Method": ("method", list),
-    "Serialize(ms)": ("serialize_ns", _times),
-    "Send(ms)": ("send_ns", _times),
-    "Recv(ms)": ("receive_ns", _times),
-    "Deserialize(ms)": ("deserialize_ns", _times),
     "Total(ms)": ("total_ns", _times),
     "Sent(KB)": ("sent_bytes", _sizes),
     "Recv(KB)": ("received_bytes", _sizes),
-    "Wait(ms)": ("wait_ns", _times),
-    "Queue(ms)": ("queue_ns", _known_times),
-    "Server(ms)": ("server_ns", _known_times),
     "Socket(KB)": ("socket_sent_bytes", _sizes),  # both ways; only their sum is used
     "Shared(KB)": ("shared_sent_bytes", _sizes),
     "DType": ("dtype", lambda cells: [_DTYPE[cell] for cell in cells]),
     "Status": ("status", lambda cells: [_STATUS[cell] for cell in cells]),
+    **{
+        f"{stage.column}(ms)": (field, _known_times if stage.is_told else _times)
+        for stage, field in zip(STAGES, FIELDS, strict=True)
+    },
 }
-_ABSENT = {"queue_ns": None, "server_ns": None}  # anything else that a log lacks is 0
+# anything else that a log lacks is 0
+_ABSENT = {field: None for stage, field in zip(STAGES, FIELDS, strict=True) if stage.is_told}
 
 
 class Part(NamedTuple):
@@ -223,7 +222,6 @@ class LogFile:
         self.first_skipped += lines[: MAX_BAD_LINES - len(self.first_skipped)]
 
     def _other(self, text: str, number: int) -> None:
-        """Handles a line that is not a row."""
         if text.startswith("#"):
             self._remark(text, number)
         elif not self._has_rows and text.startswith("ID "):
@@ -236,7 +234,6 @@ class LogFile:
                 self._doubtful.append(SkippedLine(number, "between the rows, and no row"))
 
     def _head(self, text: str, number: int) -> None:
-        """Raises PerfError if a column is missing."""
         titles = text.split()
         missing = [title for title in _TITLES[:REQUIRED] if title not in titles]
         if missing:
@@ -270,7 +267,6 @@ class LogFile:
 
 
 def _facts(facts: RpcFacts, role: str, text: str) -> RpcFacts:
-    """Parses what `LogFormat.heading` writes about a session."""
     endpoint, *known = text.split(", ")
     about = dict(each.partition(" ")[::2] for each in known)
     return replace(

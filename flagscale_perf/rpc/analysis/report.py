@@ -55,7 +55,7 @@ class CallsReport:
 
     @property
     def overall(self) -> Totals:
-        """Sums over all calls."""
+        """The sums of all methods together."""
         return self.totals.overall
 
     @property
@@ -114,13 +114,13 @@ def _sums(totals: Totals) -> dict[str, Any]:
 
 
 class Fold:
-    """Folds batches of calls."""
+    """Sums up a session's calls, batch by batch, in bounded memory."""
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
-        """Forgets every call."""
+        """Forgets what came before: another session of the same log begins."""
         self.totals = CallTotals()
         self.slowest, self.largest = Tops(), Tops()
         self.bins, self.sample = Bins(), Sample()
@@ -130,7 +130,7 @@ class Fold:
         self.end_ns = 0
 
     def add(self, columns: Columns) -> None:
-        """Adds the next calls."""
+        """Adds a batch that follows the earlier ones."""
         add_batch(self.totals, columns)
         self.slowest.add(columns, columns["total_ns"])
         self.largest.add(columns, list(map(add, columns["sent_bytes"], columns["received_bytes"])))

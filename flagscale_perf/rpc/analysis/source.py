@@ -49,7 +49,6 @@ class RunSource:
         yield from gathered(self._calls())
 
     def _calls(self) -> Iterator[Sequence[Sequence[Any]]]:
-        """The calls in columns."""
         for part in self._session.blocks((CallRecord,)):
             if isinstance(part, Block):
                 yield part.columns

@@ -12,17 +12,16 @@ from typing import Any
 
 from flagscale_perf.rpc.analysis.columns import Columns, call_at, calls_in
 from flagscale_perf.rpc.records import CallRecord, Status
-from flagscale_perf.rpc.stages import STAGES
+from flagscale_perf.rpc.stages import FIELDS
 from flagscale_perf.rpc.totals import CallTotals, Totals
 
 TOP = 5
 MAX_BINS = 1024  # of the stages over the calls
 SAMPLE = 1024
-_STAGES = [f"{stage.name}_ns" for stage in STAGES]
 _SUMMED = [
     "status",
     "total_ns",
-    *_STAGES,
+    *FIELDS,
     "sent_bytes",
     "received_bytes",
     "socket_sent_bytes",
@@ -39,7 +38,7 @@ def add_columns(totals: Totals, columns: Columns) -> None:
     totals.failed += len(statuses) - statuses.count(Status.OK)
     whole = _sum(columns["total_ns"])
     totals.total_ns += whole
-    parts = [_sum(columns[name]) for name in _STAGES]
+    parts = [_sum(columns[name]) for name in FIELDS]
     for place, took_ns in enumerate([*parts, whole - sum(parts)]):
         totals.stages_ns[place] += took_ns
     totals.sent_bytes += _sum(columns["sent_bytes"])
@@ -49,7 +48,6 @@ def add_columns(totals: Totals, columns: Columns) -> None:
 
 
 def _sum(values: Sequence[Any]) -> int:
-    """Sum of numbers, some of which may be unknown."""
     try:
         return int(round(sum(values)))
     except TypeError:
@@ -106,7 +104,7 @@ class Bins:
         self.bins: list[Bin] = []
 
     def add(self, columns: Columns) -> None:
-        """Adds the next calls."""
+        """Adds a batch that follows the earlier ones."""
         numbers = columns["number"]
         place = 0
         while place < len(numbers):
@@ -117,7 +115,6 @@ class Bins:
             place = end
 
     def _open_bin(self, number: int) -> Bin:
-        """The bin for the call with this number."""
         if self.bins and self.bins[-1].totals.calls < self.width:
             return self.bins[-1]
         if len(self.bins) == MAX_BINS:
@@ -184,5 +181,5 @@ class Tops:
         self.rows = heapq.nlargest(TOP, [*self.rows, *new], key=lambda row: row[:2])
 
     def calls(self) -> list[CallRecord]:
-        """The calls kept."""
+        """The calls kept, the greatest figure first."""
         return [call for *_, call in self.rows]

@@ -56,12 +56,11 @@ class _Calls:
         at_ns = call.start_ns
         for stage, took_ns in zip(ALL_STAGES, stage_times(call), strict=True):
             if took_ns > 0 and stage.name != OTHER:
-                yield Span(_STAGES, stage.title, at_ns, at_ns + took_ns, {"number": call.number})
+                yield Span(_STAGES, stage.name, at_ns, at_ns + took_ns, {"number": call.number})
                 at_ns += took_ns
 
 
 def _served(served: ServedRecord) -> Iterator[Item]:
-    """The call at the server, from the start of its processing."""
     args = served._asdict()
     begin_ns = served.start_ns + served.queue_ns
     yield Span(_SERVED, method_name(served.method), begin_ns, served.start_ns + served.total_ns, args)

@@ -2,8 +2,8 @@
 from the job's key.
 
 The descriptor of the ring goes with the first message, so that the ring outlives a process that is killed
-right after it. Who can bind the address drains: there is no file, and no second one while it lives. The
-connection stays; its end tells each side that the other one is gone.
+right after it. Whoever binds the address drains the rings: no file is needed, and there is only one at a
+time. The connection stays open; its end tells each side that the other one is gone.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from typing import NamedTuple
 from flagscale_perf.spine.processes import process_stat
 from flagscale_perf.spine.ring import Ring
 
-MAX_WAITING = 4096  # processes that nobody has received yet
-UNSAID = "its process has ended without a word"
+MAX_WAITING = 4096  # processes that are not received yet
+UNSAID = "its process ended without reporting why"
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
 def job_key(*words: str) -> str:
-    """The key of a job, of words that no other job of this user has."""
+    """The key of a job, from words that no other job of this user has."""
     job = "\0".join([*words, str(os.getuid())])
     return hashlib.sha256(os.fsencode(job)).hexdigest()[:16]
 
@@ -49,11 +49,11 @@ class Visitor(NamedTuple):
 
 
 class StrangerError(OSError):
-    """Another user's process has the address."""
+    """The address belongs to another user's process."""
 
 
 def connect(key: str) -> socket.socket | None:
-    """To the process that drains this job's rings; None if there is none. Raises OSError."""
+    """A connection to the process that drains this job's rings; None if there is none. Raises OSError."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.setblocking(False)
@@ -70,7 +70,7 @@ def connect(key: str) -> socket.socket | None:
 
 
 def give(connection: socket.socket, ring_fd: int) -> None:
-    """The ring. Raises OSError."""
+    """Sends the ring's descriptor. Raises OSError."""
     rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [ring_fd]))
     connection.sendmsg([b"\n"], [rights])
 
@@ -90,7 +90,7 @@ class Visit:
         self._connection: socket.socket | None = None
 
     def meet(self) -> bool:
-        """Gives the ring; False if nobody is there to take it. Raises OSError."""
+        """Hands the ring over; False if no process drains the job's rings. Raises OSError."""
         connection = connect(self._key)
         if connection is None:
             return False
@@ -106,7 +106,7 @@ class Visit:
         return True
 
     def lines(self) -> Iterator[bytes]:
-        """What the other side sends, until it is gone."""
+        """Lines from the other side, until it is gone."""
         if self._connection is not None:
             with contextlib.suppress(OSError), self._connection, self._connection.makefile("rb") as lines:
                 yield from lines
@@ -146,7 +146,7 @@ class Source:
             self._start = self._started()
 
     def why_over(self) -> str | None:
-        """None while records may come; whether it lives is taken to be true where the system does not say.
+        """None while records may come; where the system does not say, the process is taken to live.
 
         Ask before the ring is read: what is gone stores nothing any more.
         """
@@ -156,7 +156,7 @@ class Source:
         return None if is_running else UNSAID
 
     def release(self) -> None:
-        """Gives the mapping back, not the connection."""
+        """Unmaps the ring; the connection stays."""
         self.ring.release()
         process, self._process = self._process, None
         if process is not None:
@@ -212,7 +212,7 @@ class Door:
         return cls(socket.socket(fileno=fd))
 
     def visitors(self) -> Iterator[Visitor]:
-        """Those that have come since the last call. Never waits."""
+        """Processes that have handed over a ring since the last call. Never waits."""
         self._listener.setblocking(False)
         with contextlib.suppress(OSError):  # none is waiting, or the door is shut
             while True:
@@ -235,12 +235,12 @@ class Door:
                 yield visitor
 
     def shut(self) -> None:
-        """Lets nobody in any more; those who wait already still come."""
+        """Refuses new connections; those that wait already are still received."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RD)
 
     def close(self) -> None:
-        """Gives the address back."""
+        """Releases the address."""
         self._listener.close()
         for connection in self._coming:
             connection.close()

@@ -15,10 +15,10 @@ from flagscale_perf.spine.peers.handover import Visit
 from flagscale_perf.spine.ring import Producer, Ring
 
 SLOTS = 4096  # 1 MiB: the steps of minutes
-# Between two tries to hand the ring over: a fifth of the time for which nobody has come.
+# Between two tries to hand the ring over: a fifth of the time waited so far.
 PAUSE_S, MAX_PAUSE_S, GROWTH = 0.02, 5.0, 1.2
 MAX_LAST_PAUSE_S = 0.25  # the same at the end
-LAST_TRIES = 40  # where nobody has come before the end
+LAST_TRIES = 40  # where it is not handed over before the end
 
 
 class OwnRing(Producer):
@@ -31,8 +31,8 @@ class OwnRing(Producer):
 
     @classmethod
     def begin(cls, key: str, owner: Any) -> Self:
-        """Makes a ring, which a thread of its own hands to whoever drains those of `key`, and to the next
-        should that one be killed. `owner`: JSON-ready, see `PeerKind`.
+        """Makes a ring, which a thread hands to the process that drains those of `key`, and to its successor
+        should it be killed. `owner`: JSON-ready, see `PeerKind`.
 
         Raises OSError without shared memory, RuntimeError without a thread.
         """

@@ -42,8 +42,8 @@ class ProcessRecord:
         start_ns: monotonic mark of its joining the job.
         end: why nothing more comes of it; None while it may.
         dropped: records that its ring had no room for.
-        lost: records that its numbers say were made and that did not come; None where nobody knows, as the
-            process was gone before it was found.
+        lost: records that its numbers say were made and that did not come; None where unknown, as the process
+            was gone before it was found.
     """
 
     number: int

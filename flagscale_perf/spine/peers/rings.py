@@ -30,8 +30,8 @@ AnyRing: TypeAlias = "Ring | Rings"  # what a writer drains
 
 
 class Rings:
-    """The consumer's end of all rings, with what `Ring` has for it. Every `take` is followed by one `commit`
-    of all it gave.
+    """The consumer's end of all rings, with the methods that `Ring` has for it. Every `take` is followed by
+    one `commit` of all that it returned.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Rings:
         self.summary: str | None = None
 
     def receive(self) -> bool:
-        """Lets in who has come; whether anybody is there."""
+        """Receives new processes; whether there are any, new or not."""
         if self._door is not None:
             for visitor in self._door.visitors():
                 with contextlib.suppress(OSError, ValueError, struct.error):
@@ -76,7 +76,7 @@ class Rings:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing of anybody waits to be taken and given back; asked on any thread."""
+        """Whether no records wait to be taken and given back; asked on any thread."""
         with contextlib.suppress(ValueError):  # a ring has just been given back
             return all(member.source.ring.is_empty for member in list(self._members))
         return False
@@ -88,7 +88,7 @@ class Rings:
         slots: list[Slot] = []
         for member in self._members:
             slots += self._of(member, limit - len(slots))
-        self._members = self._members[1:] + self._members[:1]  # nobody is always last
+        self._members = self._members[1:] + self._members[:1]  # none is always last
         return slots
 
     def behind(self, count: int) -> list[Slot]:
@@ -107,7 +107,7 @@ class Rings:
                 self._part(member)
 
     def beat(self) -> None:
-        """As of a ring."""
+        """Shows progress, as `Ring.beat` does for one ring."""
         self.beats += 1
 
     @property
@@ -117,7 +117,7 @@ class Rings:
 
     @property
     def end(self) -> RingEnd | None:
-        """There once every process has been gone for a while, and nobody is let in any more."""
+        """Set once every process has been gone for `LINGER_NS`; from then on new ones are refused."""
         if self._door is None:
             return None if self._members else RingEnd(self._reason, self._alone_since_ns)
         if self._members or self._clock() - self._alone_since_ns < LINGER_NS:

@@ -22,19 +22,20 @@ from flagscale_perf.analysis.blocks import (
 from flagscale_perf.analysis.session import tone_of
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.trace.analysis import verdicts
-from flagscale_perf.trace.analysis.columns import MIB
-from flagscale_perf.trace.analysis.drawn import drawn
 from flagscale_perf.trace.analysis.layout import NOTHING
 from flagscale_perf.trace.analysis.lineage import Lineage
+from flagscale_perf.trace.analysis.pictures import pictures
 from flagscale_perf.trace.analysis.remarks import remarks_of
 from flagscale_perf.trace.analysis.report import TraceReport, bound_of, usual
-from flagscale_perf.trace.figures import OTHER, STAGES
+from flagscale_perf.trace.figures import MIB, OTHER, STAGES
 from flagscale_perf.trace.records import Kind
 from flagscale_perf.trace.spread import Spread
 from flagscale_perf.trace.sums import FunctionSums
 
 COLOURS = {stage.key: stage.colour for stage in STAGES} | {OTHER: "grey"}
 MOST_PROCESSES = 64
+_PERCENTILES = (0.5, 0.95, 0.99)
+_SPREAD = ("mean ms", "p50", "p95", "p99", "max")
 
 
 def report_of(found: TraceReport) -> Report:
@@ -44,7 +45,7 @@ def report_of(found: TraceReport) -> Report:
         [
             ("begun", traces.begun),
             ("traces", Quantity(sums.trace_count)),
-            ("of them without an id", Quantity(sums.without_id) if sums.without_id else None),
+            ("without id", Quantity(sums.without_id) if sums.without_id else None),
         ]
     )
     return Report(
@@ -91,7 +92,7 @@ def _tiles(found: TraceReport) -> list[Tile]:
         speed = found.sums.operations[kind].speed.percentile(0.5)
         tiles.append(Tile(f"a {kind.name.lower()}", _mb_s(speed, "MiB/s"), verdicts.of_speed(speed)))
     if found.lineage is not None and found.lineage.joined:
-        tiles.append(Tile("a sample waits", ms(found.lineage.residence.percentile(0.5), "ms"), "middle"))
+        tiles.append(Tile("a sample waits", ms(found.lineage.residence.percentile(0.5), "ms"), "median"))
     return tiles
 
 
@@ -110,7 +111,7 @@ def _sections(found: TraceReport) -> list[Section]:
             _lineage(found.lineage),
         ),
     ]
-    return sections + drawn(found)
+    return sections + pictures(found)
 
 
 def _waits(found: TraceReport) -> list[Block]:
@@ -137,29 +138,17 @@ def _waits(found: TraceReport) -> list[Block]:
 
 
 def _functions(found: TraceReport) -> list[Block]:
-    functions = sorted(found.sums.functions.items(), key=lambda item: -item[1].total.total)
+    functions = found.sums.functions.items()
     if not functions:
         return []
     rows = [_function(name, one) for name, one in functions]
     times = [row for name, one in functions for row in _times(name, one)]
-    head = (
-        "function",
-        "calls",
-        "failed",
-        "mean ms",
-        "+- ms",
-        "get",
-        "compute",
-        "put",
-        "other",
-        "queue",
-        "queue is",
-        "compute is",
-    )
+    shares = ("get", "compute", "put", "other", "queue")
+    head = ("function", "calls", "failed", "mean ms", "+- ms", *shares, "queue is", "compute is")
     tones = [verdicts.TONES.get(str(row[10]), "") for row in rows]
     return [
         Table(head, rows, 11, "Where the time goes", tones=tones),
-        Table(("function", "", "calls", "mean ms", "p50", "p95", "p99", "max"), times, 6, "Times"),
+        Table(("function", "", "calls", *_SPREAD), times, 6, "Times"),
         Note(verdicts.RULES),
     ]
 
@@ -182,12 +171,11 @@ def _function(name: str, one: FunctionSums) -> Sequence[Cell]:
 
 def _times(name: str, one: FunctionSums) -> list[Sequence[Cell]]:
     parts = (("total", one.total), ("get", one.get), ("compute", one.compute), ("put", one.put))
-    return [(name, part, *_spread(spread)) for part, spread in parts if spread.count]
+    return [(name, part, *_spread(spread)) for part, spread in parts if spread.high]
 
 
 def _spread(spread: Spread) -> Sequence[Cell]:
-    figures = (spread.mean, *(spread.percentile(share) for share in (0.5, 0.95, 0.99)), spread.high)
-    return (_count(spread), *map(ms, figures))
+    return (_count(spread), *map(ms, (spread.mean, *map(spread.percentile, _PERCENTILES), spread.high)))
 
 
 def _count(spread: Spread) -> Cell:
@@ -223,7 +211,7 @@ def _processes(found: TraceReport) -> list[Block]:
         head = ("process", "function", "calls", "failed", "mean ms", "p95 ms", "queue")
         blocks.append(Table(head, calls, 5, "Calls", most=MOST_PROCESSES))
     if operations:
-        more = ("process", "", "operations", "mean ms", "p50", "p95", "p99", "max")
+        more = ("process", "", "operations", *_SPREAD)
         blocks.append(Table(more, operations, 6, "Operations", most=MOST_PROCESSES, is_folded=True))
     return blocks
 
@@ -236,27 +224,22 @@ def _operations(found: TraceReport) -> list[Block]:
         if not one.total.count:
             continue
         speed = one.speed.percentile(0.5)
-        bound = bound_of(one, found.models[kind])
+        verdict, model = verdicts.of_speed(speed), found.models[kind]
+        bound = bound_of(one, model)
         rows.append(
             (
                 kind.name.lower(),
                 _count(one.total),
                 Quantity(sum(one.errors.values())),
-                *map(ms, (one.total.mean, *(one.total.percentile(share) for share in (0.5, 0.95, 0.99)))),
+                *map(ms, (one.total.mean, *map(one.total.percentile, _PERCENTILES))),
                 _mib(one.size.mean),
                 _mb_s(speed),
-                verdicts.of_speed(speed),
+                verdict,
                 bound,
             )
         )
-        tones.append(
-            verdicts.TONES.get(str(verdicts.of_speed(speed)), "") if bound in (None, "bytes") else ""
-        )
-        notes.append(
-            None
-            if not found.models[kind].reason
-            else f"what holds it is not known: {found.models[kind].reason}"
-        )
+        tones.append(verdicts.TONES.get(str(verdict), "") if bound in (None, "bytes") else "")
+        notes.append(f"what holds it is not known: {model.reason}" if model.reason else None)
     if not rows:
         return []
     head = ("", "operations", "failed", "mean ms", "p50", "p95", "p99", "MiB", "MiB/s", "that is", "held by")
@@ -289,15 +272,13 @@ def _waterfall(found: TraceReport) -> list[Block]:
         if units:
             waited: list[Sequence[Cell]] = [(name, *_spread(spread)) for name, spread in units]
             title = f"Storage unit that a {kind.name.lower()} waited for longest"
-            head = ("unit", "operations", "mean ms", "p50", "p95", "p99", "max")
-            blocks.append(Table(head, waited, 6, title, most=16))
+            blocks.append(Table(("unit", "operations", *_SPREAD), waited, 6, title, most=16))
     return blocks
 
 
 def _tail(found: TraceReport, kind: Kind, stage: str) -> Sequence[Cell]:
     spread = found.sums.operations[kind].stages.get(stage)
-    shares = (0.5, 0.95, 0.99)
-    return [None if spread is None else ms(spread.percentile(share)) for share in shares]
+    return [None if spread is None else ms(spread.percentile(share)) for share in _PERCENTILES]
 
 
 def _cost(found: TraceReport) -> list[Block]:
@@ -323,18 +304,8 @@ def _cost(found: TraceReport) -> list[Block]:
         )
     if not rows:
         return []
-    head = (
-        "",
-        "fixed ms",
-        "us a cell",
-        "ms a MiB",
-        "off by",
-        "operations",
-        "shapes",
-        "fixed",
-        "cells",
-        "bytes",
-    )
+    costs, shares = ("fixed ms", "us a cell", "ms a MiB"), ("fixed", "cells", "bytes")
+    head = ("", *costs, "off by", "operations", "shapes", *shares)
     note = (
         "a cell is one field of one row; the last three are shares of the time of an operation of usual shape"
     )
@@ -374,7 +345,7 @@ def _lineage(lineage: Lineage | None) -> list[Block]:
         )
         for (source, target), flow in flows
     ]
-    head = ("put by", "got by", "samples", "mean ms", "p50", "p95", "p99", "max", "steps", "at most")
+    head = ("put by", "got by", "samples", *_SPREAD, "steps", "at most")
     blocks: list[Block] = [facts, Table(head, rows, 8, "How long samples stay in the queue")]
     held: list[Sequence[Cell]] = [
         (
@@ -395,26 +366,12 @@ def _lineage(lineage: Lineage | None) -> list[Block]:
 
 def _rows(found: TraceReport) -> list[Sequence[object]]:
     """Rows of the CSV: one for each function in each process."""
-    head = [
-        "process",
-        "function",
-        "calls",
-        "failed",
-        "total_s",
-        "get_s",
-        "compute_s",
-        "put_s",
-        "mean_s",
-        "p50_s",
-        "p95_s",
-        "p99_s",
-    ]
-    rows: list[Sequence[object]] = [head]
+    seconds = ("total_s", "get_s", "compute_s", "put_s", "mean_s", "p50_s", "p95_s", "p99_s")
+    rows: list[Sequence[object]] = [("process", "function", "calls", "failed", *seconds)]
     for (process, function), one in found.sums.by_process.items():
-        times = [one.total.mean, *(one.total.percentile(share) for share in (0.5, 0.95, 0.99))]
-        sums = [one.total.total, *one.parts()]
-        seconds = ["" if time is None else time / NS_PER_S for time in [*sums, *times]]
-        rows.append([process, function, one.calls, sum(one.errors.values()), *seconds])
+        times = [one.total.total, *one.parts(), one.total.mean, *map(one.total.percentile, _PERCENTILES)]
+        figures = ["" if time is None else time / NS_PER_S for time in times]
+        rows.append([process, function, one.calls, sum(one.errors.values()), *figures])
     return rows
 
 

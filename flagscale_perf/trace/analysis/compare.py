@@ -18,8 +18,7 @@ from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.analysis.session import Course
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.trace.analysis.columns import MIB
-from flagscale_perf.trace.figures import stages_ns
+from flagscale_perf.trace.figures import MIB, stages_ns
 from flagscale_perf.trace.records import KINDS, CallRecord, Kind, OperationRecord
 
 MIN_ROUNDS, MAX_ROUNDS = 8, 4096
@@ -79,7 +78,6 @@ class _Columns:
         self.kept: dict[str, dict[str, list[dict[str, float]]]] = defaultdict(lambda: defaultdict(list))
 
     def add(self, name: str, process: str, parts: dict[str, float]) -> None:
-        """Adds the next call."""
         column = self.kept[name][process]
         if len(column) < 2 * MAX_ROUNDS:
             column.append(parts)

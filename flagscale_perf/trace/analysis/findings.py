@@ -7,32 +7,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flagscale_perf.analysis.chance import CHANCE, binomial_tail
-from flagscale_perf.analysis.rules import (
-    Change,
-    Finding,
-    Limit,
-    find,
-    names_no_cause,
-    rule,
-)
+from flagscale_perf.analysis.rules import Change, Finding, Limit, find, names_no_cause, rule
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.trace.analysis import verdicts
-from flagscale_perf.trace.analysis.case import (
-    GAIN,
-    MIN_OPERATIONS,
-    WORTH,
-    TraceCase,
-    TraceRule,
-    best_gain,
-)
-from flagscale_perf.trace.analysis.columns import MIB
+from flagscale_perf.trace.analysis.case import GAIN, MIN_OPERATIONS, WORTH, TraceCase, TraceRule, best_gain
 from flagscale_perf.trace.analysis.late_samples import slow_producer, stale_samples, starvation
 from flagscale_perf.trace.analysis.remarks import remarks_of
 from flagscale_perf.trace.analysis.report import TraceReport
+from flagscale_perf.trace.figures import MIB
 from flagscale_perf.trace.spread import Spread
 
 _MIN_CALLS = 10  # ours: of a function with fewer nothing is said
-_SMALL = MIB  # bytes: what moves less takes its time by its fixed cost, as far as nothing else is known
+_SMALL = MIB  # bytes: what has fewer takes its time by its fixed cost, as far as nothing else is known
 
 
 def _percent(share: float) -> str:
@@ -107,10 +93,7 @@ def queue_overhead(this: TraceRule, case: TraceCase) -> list[Finding]:
 
 
 @rule(
-    limits={
-        "part": Limit(0.5, "share", "ours: of an operation's time by the fitted model"),
-        "worth": WORTH,
-    },
+    limits={"part": Limit(0.5, "share", "ours: of an operation's time by the fitted model"), "worth": WORTH},
     causes=[],
     changes=[],
     explains={"low_throughput"},
@@ -238,7 +221,7 @@ def low_throughput(this: TraceRule, case: TraceCase) -> list[Finding]:
 
 
 @rule(
-    limits={"failed": Limit(0, "", "any")},
+    limits={"failed": Limit(0, "", "ours: a sound job has none")},
     causes=["see the errors' names, and the log of the process"],
     changes=[Change([], "every call and operation that failed is kept whatever the sampling: look at those")],
 )
@@ -258,7 +241,7 @@ def errors(this: TraceRule, case: TraceCase) -> Finding | None:
 
 
 @rule(
-    limits={"missing": Limit(0, "", "any")},
+    limits={"missing": Limit(0, "", "ours: one is enough to make a sum too low")},
     causes=[],
     changes=[Change([], "see the remarks above: where the complete files are, and what to set")],
 )

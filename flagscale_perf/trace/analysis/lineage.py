@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flagscale_perf.trace.analysis.lives import Indexes, Nodes, Piece, cleared_exactly, in_turn
-from flagscale_perf.trace.analysis.moves import Clear, Move, Moves, can_have
+from flagscale_perf.trace.analysis.transfers import Clear, Transfer, Transfers, can_have
 from flagscale_perf.trace.records import Kind
 from flagscale_perf.trace.spread import Spread
 
@@ -44,7 +44,7 @@ class Holder:
     """A process whose puts batches waited for.
 
     Attributes:
-        batches: got by somebody that it has put samples of, beside other processes.
+        batches: got with samples of it and of other processes.
         last: those of which its samples came last.
         held: of these, how long after those of the process before it, in nanoseconds.
     """
@@ -144,33 +144,33 @@ class Lineage:
 class _Steps:
     """When the last consumer's steps ended, in each of its processes."""
 
-    def __init__(self, moves: Moves, consumer: str) -> None:
-        self._moves = moves
+    def __init__(self, transfers: Transfers, consumer: str) -> None:
+        self._transfers = transfers
         self._ends: dict[str, list[int]] = defaultdict(list)
-        for work in moves.works.values():
+        for work in transfers.works.values():
             if work.function == consumer:
                 self._ends[work.process].append(work.end_ns)
         if not self._ends:  # outside of functions each get is a step
-            for move in moves.moves:
-                if move.kind is Kind.GET and move.process == consumer:
-                    self._ends[consumer].append(move.end_ns)
+            for transfer in transfers.transfers:
+                if transfer.kind is Kind.GET and transfer.process == consumer:
+                    self._ends[consumer].append(transfer.end_ns)
         for ends in self._ends.values():
             ends.sort()
 
-    def number(self, get: Move) -> int:
+    def number(self, get: Transfer) -> int:
         """Number of the step that the get belongs to, from 1; as recorded, if it is."""
         if get.step is not None:
             return get.step
         return self._at(get.process, self._begin(get)) + 1
 
-    def between(self, put: Move, get: Move) -> int:
+    def between(self, put: Transfer, get: Transfer) -> int:
         """How many steps ended after the put and before the step of the get began."""
         if put.step is not None and get.step is not None:
             return max(0, get.step - put.step)
         return max(0, self._at(get.process, self._begin(get)) - self._at(get.process, put.ready_ns))
 
-    def _begin(self, get: Move) -> int:
-        work = self._moves.works.get((get.process, get.call))
+    def _begin(self, get: Transfer) -> int:
+        work = self._transfers.works.get((get.process, get.call))
         return get.start_ns if work is None else work.start_ns
 
     def _at(self, process: str, at_ns: int) -> int:
@@ -178,16 +178,14 @@ class _Steps:
 
 
 class _Join:
-    """Processes the moves in one pass."""
-
-    def __init__(self, moves: Moves, each: Callable[[int, int, int], None]) -> None:
-        self._moves, self._all, self._each = moves, moves.moves, each
-        self._functions = [moves.function_of(move) for move in self._all]
-        self._turns = list(in_turn(moves))
-        self._exact = cleared_exactly(moves)
-        self.found = Lineage(left_out=moves.left_out)
+    def __init__(self, transfers: Transfers, each: Callable[[int, int, int], None]) -> None:
+        self._transfers, self._all, self._each = transfers, transfers.transfers, each
+        self._functions = [transfers.function_of(transfer) for transfer in self._all]
+        self._turns = list(in_turn(transfers))
+        self._exact = cleared_exactly(transfers)
+        self.found = Lineage(left_out=transfers.left_out)
         self.found.last_consumer = self._last_consumer()
-        self._steps = _Steps(moves, self.found.last_consumer)
+        self._steps = _Steps(transfers, self.found.last_consumer)
         self._nodes, self._indexes = Nodes(self._all, self._functions), Indexes()
         self._waiting: dict[tuple[str, int], int] = {}  # got, but of no put so far
         self._by_step: dict[int, list[float]] = {}
@@ -213,7 +211,6 @@ class _Join:
         return names[last[0][0] - 1] if last else ""
 
     def run(self) -> Lineage:
-        """Runs the join."""
         for one in self._turns:
             if isinstance(one, Clear):
                 self._clear(one)
@@ -243,14 +240,13 @@ class _Join:
             self.found.depth.append((clear.at_ns, -gone))
 
     def _unconsumed(self, counts: Counter[int]) -> int:
-        """Counts the samples that the last consumer did not get."""
         return sum(count for node, count in counts.items() if node and not self._nodes.is_over[node])
 
     def _put(self, place: int) -> None:
-        move, made, born = self._all[place], dict[int, int](), 0
+        transfer, made, born = self._all[place], dict[int, int](), 0
         fresh = 0  # node of those whose life begins, all alike
-        is_exact = move.partition in self._exact
-        for piece in self._indexes.pieces(move):
+        is_exact = transfer.partition in self._exact
+        for piece in self._indexes.pieces(transfer):
             before = piece.read()
             counts = Counter(before)
             for node, count in counts.items():
@@ -264,10 +260,10 @@ class _Join:
             else:
                 piece.write([made[node] for node in before])
             if self._waiting:
-                self._join_late(move.partition, piece, place)
+                self._join_late(transfer.partition, piece, place)
         self.found.made += born
         if born:
-            self.found.depth.append((move.ready_ns, born))
+            self.found.depth.append((transfer.ready_ns, born))
 
     def _join_late(self, partition: str, piece: Piece, put: int) -> None:
         """Joins samples of this put that, by the clocks, were got before it was done."""
@@ -285,32 +281,35 @@ class _Join:
             self._joined(get, node, count)
 
     def _get(self, place: int) -> None:
-        move, found = self._all[place], self.found
-        if move.ranges is None:
-            found.unknown += move.rows
+        transfer, found = self._all[place], self.found
+        if transfer.ranges is None:
+            found.unknown += transfer.rows
             return
         is_last = self._functions[place] == found.last_consumer
         nodes: Counter[int] = Counter()
         taken = 0
-        for piece in self._indexes.pieces(move):
-            here = piece.read()
-            counts = Counter(here)
+        for piece in self._indexes.pieces(transfer):
+            counts = Counter(piece.read())
             nodes.update(counts)
-            unmade = {node for node in counts if not self._nodes.writers(node, move.fields)}
+            unmade = {node for node in counts if not self._nodes.writers(node, transfer.fields)}
             if unmade:
-                for at, node in zip(piece.places, here, strict=True):
-                    if node in unmade:
-                        self._waiting[move.partition, piece.base + at] = place
+                indexes = zip(piece.places, piece.read(), strict=True)
+                missing = [piece.base + at for at, node in indexes if node in unmade]
+                self._waiting.update(dict.fromkeys(((transfer.partition, at) for at in missing), place))
             if is_last:
-                over = {node: self._nodes.after_last_get(node) if node else 0 for node in counts}
-                taken += sum(counts[node] for node in counts if over[node] != node)
-                piece.write([over[node] for node in here])
-        found.consumed += sum(count for _, count in move.ranges)
+                taken += self._taken(piece, counts)
+        found.consumed += sum(count for _, count in transfer.ranges)
         if taken:
-            found.depth.append((move.start_ns, -taken))
+            found.depth.append((transfer.start_ns, -taken))
         last = [self._joined(place, node, count) for node, count in nodes.items()]
         if made := {put for put in last if put is not None}:
-            self._fan_in(move, made)
+            self._fan_in(transfer, made)
+
+    def _taken(self, piece: Piece, counts: Counter[int]) -> int:
+        """How many of these samples the last consumer gets for the first time."""
+        over = {node: self._nodes.after_last_get(node) if node else 0 for node in counts}
+        piece.write([over[node] for node in piece.read()])
+        return sum(count for node, count in counts.items() if over[node] != node)
 
     def _joined(self, place: int, node: int, count: int) -> int | None:
         """Joins samples of a get; returns the put after which they had all that was got, None if no put is
@@ -341,7 +340,7 @@ class _Join:
             self._aged(get, self._all[self._nodes.first[node]], count)
         return puts[0]
 
-    def _aged(self, get: Move, first: Move, count: int) -> None:
+    def _aged(self, get: Transfer, first: Transfer, count: int) -> None:
         age = self._steps.between(first, get)
         self.found.age[age] += count
         step = self._by_step.setdefault(self._steps.number(get), [0.0, 0.0, 0.0])
@@ -349,7 +348,7 @@ class _Join:
         step[1] += age * count
         step[2] = max(step[2], age)
 
-    def _fan_in(self, get: Move, puts: Set[int]) -> None:
+    def _fan_in(self, get: Transfer, puts: Set[int]) -> None:
         ready: dict[str, int] = {}
         for put in puts:
             made = self._all[put]
@@ -369,8 +368,8 @@ def _nothing(get: int, put: int, samples: int) -> None:
     pass
 
 
-def join(moves: Moves, each: Callable[[int, int, int], None] = _nothing) -> Lineage:
+def join(transfers: Transfers, each: Callable[[int, int, int], None] = _nothing) -> Lineage:
     """The lineage of the samples that were got. `each` is called with a get, a put before it (indexes into
-    `Moves.moves`) and a number of samples; for one pair possibly several times.
+    `Transfers.transfers`) and a number of samples; for one pair possibly several times.
     """
-    return _Join(moves, each).run()
+    return _Join(transfers, each).run()

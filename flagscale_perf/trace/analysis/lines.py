@@ -1,37 +1,97 @@
 """Finds trace lines in text, whatever else is written before and after them on the same line.
 
 A line is read by itself: nothing is paired, so that interleaved, repeated and missing lines, calls that share
-an id and calls without one all count as what they are. Lines of the usual shape are parsed many at a time
-(`columns`), every other one by itself, with the same result.
+an id and calls without one all count as what they are. What the lines of a text say is handed on in columns,
+one for all lines that differ in their figures only.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import repeat
+from typing import NamedTuple
 
-from flagscale_perf.trace.analysis.columns import (
-    MARK,
-    MIB,
-    Calls,
-    Column,
-    Operations,
-    Stages,
-    columns_of,
-)
+from flagscale_perf.trace.figures import MIB
+from flagscale_perf.trace.records import Kind
 
-_FUNCTION_END = b"stage=FUNCTION_END"
-_STAGES = {b"stage=GET_END": 0, b"stage=COMPUTE_END": 1, b"stage=PUT_END": 2}
-_OPERATIONS = {b"stage=TQ_CLIENT_PUT_END": 0, b"stage=TQ_CLIENT_GET_END": 1}  # values of records.Kind
-_ENDS = {_FUNCTION_END, *_STAGES, *_OPERATIONS}
-_STARTED = b"FUNCTION_START"
-_WAITS = {b"TQ_CLIENT_WAIT_START", b"TQ_CLIENT_WAIT_END"}  # have no figures that are summed up
-_STARTS = _WAITS | {end.removeprefix(b"stage=").replace(b"_END", b"_START") for end in _ENDS}
-_ANSI = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
-_REPEATED = re.compile(rb"\s*\[repeated (\d{1,9})x across cluster\].*", re.DOTALL)
-_WORKER = re.compile(rb"pid=(\d+)(?:, ip=([^)\s]+))?")
+_MARK, _CALL_END = "[TQ-", "FUNCTION_END"
+_STAGES = {"GET_END": 0, "COMPUTE_END": 1, "PUT_END": 2}
+_OPERATIONS = {"TQ_CLIENT_PUT_END": Kind.PUT, "TQ_CLIENT_GET_END": Kind.GET}
+_ENDS = dict.fromkeys((_CALL_END, *_STAGES), "TRACE") | dict.fromkeys(_OPERATIONS, "DETAIL")
+_WAITS = {"TQ_CLIENT_WAIT_START", "TQ_CLIENT_WAIT_END"}  # have no figures that are summed up
+_BEGUN = _WAITS | {end.replace("_END", "_START") for end in _ENDS}
+_EQUALS = repeat("=")
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_REPEATED = re.compile(r"\s*\[repeated (\d{1,9})x across cluster\].*", re.DOTALL)
+_WORKER = re.compile(r"pid=(\d+)(?:, ip=([^)\s]+))?", re.ASCII)
 _FILE_PID = re.compile(r"(?:^tq_trace_|^worker-.*-)(\d+)\.")
 _MAX_WORKERS = 1 << 16
+
+
+class Stages(NamedTuple):
+    """Ends of one stage of calls.
+
+    Attributes:
+        process: whose they are, as far as that is known.
+        function: of the calls.
+        weight: how many each stands for.
+        stage: 0, 1 and 2 for get, compute and put.
+        seconds: of each.
+    """
+
+    process: str
+    function: str
+    weight: float
+    stage: int
+    seconds: list[float]
+
+
+class Calls(NamedTuple):
+    """Ends of calls.
+
+    Attributes:
+        process, function, weight, seconds: as of stages.
+        error: name of what they failed with; empty where they did not.
+        shares: get, compute and put of each call, in percent of it; None where they are not said.
+        traces: id of each.
+        numbers: of the calls in their process, as far as they are said.
+    """
+
+    process: str
+    function: str
+    weight: float
+    error: str
+    seconds: list[float]
+    shares: list[tuple[float, float, float] | None]
+    traces: list[str]
+    numbers: list[int]
+
+
+class Operations(NamedTuple):
+    """Ends of the client's operations.
+
+    Attributes:
+        process, weight, error, seconds, numbers: as of calls.
+        kind: of all of them.
+        sizes: bytes of each; None where they are not known.
+        rows, fields: the same.
+    """
+
+    process: str
+    kind: Kind
+    weight: float
+    error: str
+    seconds: list[float]
+    sizes: list[float | None]
+    rows: list[float | None]
+    fields: list[float | None]
+    numbers: list[int]
+
+
+Column = Stages | Calls | Operations
+_Fields = dict[str, str]
+_Key = tuple[str, str, str, str, str]  # stage, process, function, weight, error
 
 
 class TraceLines:
@@ -49,127 +109,111 @@ class TraceLines:
         """`name`: of the file, which may tell whose lines these are."""
         match = _FILE_PID.search(name)
         self._own = match[1] if match else ""
-        self._workers: dict[bytes, str] = {}
+        self._workers: dict[str, str] = {}
+        self._columns: dict[_Key, Column] = {}
         self.lines = self.torn = self.started = self.repeated = 0
         self.lossy: set[str] = set()
 
     def read(self, chunks: Iterable[bytes]) -> Iterator[Column]:
         """The ends that the lines report: of stages, of calls and of the client's operations."""
         for chunk in chunks:
-            found = columns_of(chunk, self._process)
-            self.lines += found.lines + found.rest.count(MARK)
-            self.started += found.started[_STARTED]
-            self.torn += sum(count for stage, count in found.started.items() if stage not in _STARTS)
-            yield from found.columns
-            if found.rest:
-                yield from self._close(found.rest.split(b"\n"))
+            for line in chunk.decode("utf-8", "replace").split("\n"):
+                if _MARK in line:
+                    before, *texts = line.split(_MARK)
+                    for text in texts:
+                        self._read(text, before)
+            yield from self._columns.values()
+            self._columns = {}
 
-    def _close(self, lines: Iterable[bytes]) -> Iterator[Column]:
-        """Parses a coloured line, one that stands for others, several in one, or a cut one."""
-        for line in lines:
-            before, *found = _ANSI.sub(b"", line).split(MARK)
-            for text in found:
-                match = _REPEATED.search(text)
-                if match:
-                    self.repeated += int(match[1]) - 1
-                    self.lossy.add(self._process(before, b""))
-                    text = text[: match.start()]
-                yield from self._line(text.rstrip(), before)
-
-    def _line(self, text: bytes, before: bytes) -> Iterator[Column]:
-        """Parses the text after the mark: fields in any order."""
-        kind, _, rest = text.partition(b"] trace_id=")
-        trace, *others = rest.split(b" | ")
-        stage = next((one for one in others if one in _ENDS), None)
-        fields = {name: value for name, _, value in (one.partition(b"=") for one in others)}
-        if stage is None and kind in (b"TRACE", b"DETAIL") and fields.get(b"stage") in _STARTS:
-            self.started += fields[b"stage"] == _STARTED
-            return
-        column: Column | None = None
-        if stage is not None and (stage in _OPERATIONS) == (kind == b"DETAIL"):
-            process = self._process(before, fields.get(b"pid", b""))
-            if kind == b"DETAIL":
-                column = _operation(_OPERATIONS[stage], process, fields)
-            elif kind == b"TRACE" and fields.get(b"func"):
-                column = _of_call(stage, process, trace, fields)
-        if column is None:
+    def _read(self, text: str, before: str) -> None:
+        """Reads what is behind a mark: fields in any order."""
+        self.lines += 1
+        if "\x1b" in text:
+            text = _ANSI.sub("", text)
+        if "[repeated " in text and (match := _REPEATED.search(text)):
+            self.repeated += int(match[1]) - 1
+            self.lossy.add(self._process(before, ""))
+            text = text[: match.start()]
+        kind, _, rest = text.rstrip().partition("] trace_id=")
+        stage = rest.partition(" | stage=")[2].partition(" | ")[0]
+        if stage in _BEGUN and kind in ("TRACE", "DETAIL"):
+            self.started += stage == "FUNCTION_START"
+        elif _ENDS.get(stage) != kind or not self._end(stage, rest, before):
             self.torn += 1
-        else:
-            yield column
 
-    def _process(self, before: bytes, pid: bytes) -> str:
-        """The process that wrote the line: as the line itself says, as Ray or a logger put before it, or as
+    def _end(self, stage: str, rest: str, before: str) -> bool:
+        """Whether the line is whole."""
+        trace, *others = rest.split(" | ")
+        fields = {name: value for name, _, value in map(str.partition, others, _EQUALS)}
+        function, weight, error = fields.get("func", ""), fields.get("weight", ""), fields.get("error", "")
+        took = _figure(fields.get("total_duration" if stage == _CALL_END else "duration", ""), "s")
+        if took is None or not (function or stage in _OPERATIONS):
+            return False
+        process = self._process(before, fields.get("pid", ""))
+        key = stage, process, function, weight, error
+        column = self._columns.get(key)
+        if column is None:
+            column = self._columns[key] = _column(key)
+        column.seconds.append(took)
+        if isinstance(column, Stages):
+            return True
+        if (number := _figure(fields.get("number", ""))) is not None:
+            column.numbers.append(int(number))
+        if isinstance(column, Calls):
+            column.shares.append(_shares(fields))
+            column.traces.append(trace)
+        else:
+            column.sizes.append(_size(fields, took))
+            column.rows.append(_figure(fields.get("batch_size", "")))
+            column.fields.append(_figure(fields.get("fields", "")))
+        return True
+
+    def _process(self, before: str, pid: str) -> str:
+        """The process that wrote the line: as Ray or a logger put before it, as the line itself says, or as
         in the file's name.
         """
         known = ""
-        if b"pid=" in before:
-            head = before.partition(b")")[0]
+        if "pid=" in before:
+            head = before.partition(")")[0]
             known = self._workers.get(head, "")
-            if not known and (match := _WORKER.search(head)):
-                known = match[1].decode() + ("@" + match[2].decode("ascii", "replace") if match[2] else "")
+            if not known and (match := _WORKER.search(_ANSI.sub("", head))):
+                known = match[1] + ("@" + match[2] if match[2] else "")
                 if len(self._workers) < _MAX_WORKERS:
                     self._workers[head] = known
-        return known or pid.decode("ascii", "replace") or self._own
+        return known or pid or self._own
 
 
-def _of_call(stage: bytes, process: str, trace: bytes, fields: dict[bytes, bytes]) -> Column | None:
-    """None if the line is cut."""
-    function, weight = fields[b"func"].decode("utf-8", "replace"), _weight(fields)
-    if stage != _FUNCTION_END:
-        took = _behind(fields, b"duration", b"s")
-        return None if took is None else Stages(process, function, weight, _STAGES[stage], [took])
-    total = _behind(fields, b"total_duration", b"s")
-    if total is None:
-        return None
-    get, compute, put = (
-        _behind(fields, name, b"%") for name in (b"get_ratio", b"compute_ratio", b"put_ratio")
-    )
-    is_shared = get is not None and compute is not None and put is not None
-    shares = [(get or 0.0, compute or 0.0, put or 0.0)] if is_shared else []
-    return Calls(process, function, weight, _error(fields), [total], shares, [trace], _numbers(fields))
+def _column(key: _Key) -> Column:
+    stage, process, function, weight_text, error = key
+    weight = _figure(weight_text) or 1.0
+    if stage in _STAGES:
+        return Stages(process, function, weight, _STAGES[stage], [])
+    if stage in _OPERATIONS:
+        return Operations(process, _OPERATIONS[stage], weight, error, [], [], [], [], [])
+    return Calls(process, function, weight, error, [], [], [], [])
 
 
-def _operation(kind: int, process: str, fields: dict[bytes, bytes]) -> Operations | None:
-    took = _behind(fields, b"duration", b"s")
-    if took is None:
-        return None
-    size_mib, speed_mib = _number(fields, b"data_size_mb"), _number(fields, b"throughput_mbps")
-    if size_mib is None and speed_mib is not None:
+def _shares(fields: _Fields) -> tuple[float, float, float] | None:
+    get = _figure(fields.get("get_ratio", ""), "%")
+    compute = _figure(fields.get("compute_ratio", ""), "%")
+    put = _figure(fields.get("put_ratio", ""), "%")
+    return None if get is None or compute is None or put is None else (get, compute, put)
+
+
+def _size(fields: _Fields, took: float) -> float | None:
+    """Bytes; None where not all are known."""
+    size_mib = _figure(fields.get("data_size_mb", ""))
+    if size_mib is None and (speed_mib := _figure(fields.get("throughput_mbps", ""))) is not None:
         size_mib = speed_mib * took
-    is_known = size_mib is not None and b"unsized" not in fields
-    size = size_mib * MIB if size_mib is not None and is_known else None
-    rows, columns = _number(fields, b"batch_size"), _number(fields, b"fields")
-    return Operations(
-        process, kind, _weight(fields), _error(fields), [took], [size], [rows], [columns], _numbers(fields)
-    )
+    return None if size_mib is None or "unsized" in fields else size_mib * MIB
 
 
-def _behind(fields: dict[bytes, bytes], name: bytes, unit: bytes) -> float | None:
-    """The value of a field such as `duration=0.060000s`; None if it is missing or cut."""
-    value = fields.get(name, b"")
-    return _value(value[:-1]) if value.endswith(unit) else None
-
-
-def _number(fields: dict[bytes, bytes], name: bytes) -> float | None:
-    return _value(fields.get(name, b""))
-
-
-def _numbers(fields: dict[bytes, bytes]) -> list[int]:
-    number = _number(fields, b"number")
-    return [] if number is None else [int(number)]
-
-
-def _weight(fields: dict[bytes, bytes]) -> float:
-    return _number(fields, b"weight") or 1.0
-
-
-def _error(fields: dict[bytes, bytes]) -> str:
-    return fields.get(b"error", b"").decode("utf-8", "replace")
-
-
-def _value(digits: bytes) -> float | None:
+def _figure(text: str, unit: str = "") -> float | None:
+    """A figure such as `0.060000s`; None if it is missing or cut."""
+    if not text or not text.endswith(unit):
+        return None
     try:
-        value = float(digits)
+        value = float(text[:-1] if unit else text)
     except ValueError:
         return None
     return value if 0 <= value < 1e12 else None

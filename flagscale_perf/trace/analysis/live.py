@@ -10,10 +10,10 @@ from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.records import Record, RunHeader
 from flagscale_perf.trace.analysis import verdicts
 from flagscale_perf.trace.analysis.blocks import COLOURS
-from flagscale_perf.trace.analysis.columns import MIB
 from flagscale_perf.trace.analysis.remarks import remarks_of
 from flagscale_perf.trace.analysis.source import RunReader, Traces
 from flagscale_perf.trace.analysis.sums import Sums
+from flagscale_perf.trace.figures import MIB
 from flagscale_perf.trace.records import CallRecord, Kind, OperationRecord
 
 SHOWN_FUNCTIONS = 8
@@ -37,7 +37,7 @@ CURVES = (
 
 
 class LiveTraces(LiveSession[Second]):
-    """One session of traces."""
+    """A session of traces up to its newest record, as `watch` shows it."""
 
     def __init__(self, header: RunHeader) -> None:
         """Raises PerfError for a header without a valid session id."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 
-from flagscale_perf.trace.analysis.moves import Clear, Move, Moves
+from flagscale_perf.trace.analysis.transfers import Clear, Transfer, Transfers
 
 PAGE = 4096
 
 
-def in_turn(moves: Moves) -> Iterator[int | Clear]:
+def in_turn(transfers: Transfers) -> Iterator[int | Clear]:
     """Puts and gets by their index, and clears, in time order."""
-    found = moves.moves
-    clears = deque(sorted(moves.clears, key=lambda clear: clear.at_ns))
+    found = transfers.transfers
+    clears = deque(sorted(transfers.clears, key=lambda clear: clear.at_ns))
     for place in sorted(range(len(found)), key=lambda at: (found[at].ready_ns, found[at].kind)):
         while clears and clears[0].at_ns <= found[place].ready_ns:
             yield clears.popleft()
@@ -21,10 +21,10 @@ def in_turn(moves: Moves) -> Iterator[int | Clear]:
     yield from clears
 
 
-def cleared_exactly(moves: Moves) -> set[str]:
+def cleared_exactly(transfers: Transfers) -> set[str]:
     """Partitions of which everything that was cleared is known, so that nothing else ends a life there."""
-    return {clear.partition for clear in moves.clears} - {
-        clear.partition for clear in moves.clears if not clear.is_known
+    return {clear.partition for clear in transfers.clears} - {
+        clear.partition for clear in transfers.clears if not clear.is_known
     }
 
 
@@ -33,15 +33,15 @@ class Nodes:
     their nodes.
 
     Attributes:
-        put: the last put, a place in the moves.
+        put: the last put, a place in the transfers.
         before: the node before it; 0 for none.
         first: the first put of the life.
         is_over: the last consumer has had it.
     """
 
-    def __init__(self, moves: Sequence[Move], functions: Sequence[str]) -> None:
-        """`functions`: in which each move was made."""
-        self._moves, self._functions = moves, functions
+    def __init__(self, transfers: Sequence[Transfer], functions: Sequence[str]) -> None:
+        """`functions`: in which each transfer was made."""
+        self._transfers, self._functions = transfers, functions
         self.put, self.before, self.first, self.is_over = [-1], [0], [-1], [True]
         self._over: dict[int, int] = {}
 
@@ -50,7 +50,7 @@ class Nodes:
         what the life began with, and is made in the same function or comes after the last consumer.
         """
         first = self.first[node]
-        began, writes = self._moves[first].fields, self._moves[put].fields
+        began, writes = self._transfers[first].fields, self._transfers[put].fields
         if began is not None and writes is not None and began.isdisjoint(writes):
             return False
         return self.is_over[node] or self._functions[first] == self._functions[put]
@@ -83,7 +83,7 @@ class Nodes:
         found, left = [], fields
         while node and (left is None or left):
             put = self.put[node]
-            written = self._moves[put].fields
+            written = self._transfers[put].fields
             if left is None or written is None:
                 found.append(put)
             elif not left.isdisjoint(written):
@@ -129,12 +129,12 @@ class Indexes:
     def __init__(self) -> None:
         self._pages: dict[tuple[str, int], list[int]] = {}
 
-    def pieces(self, move: Move | Clear) -> Iterator[Piece]:
-        """The samples of a move or clear, page by page."""
-        if isinstance(move, Clear) and move.ranges is None:
-            yield from self._partition(move.partition)
+    def pieces(self, transfer: Transfer | Clear) -> Iterator[Piece]:
+        """The samples of a transfer or clear, page by page."""
+        if isinstance(transfer, Clear) and transfer.ranges is None:
+            yield from self._partition(transfer.partition)
         single: dict[int, list[int]] = {}
-        for first, count in move.ranges or ():
+        for first, count in transfer.ranges or ():
             at, end = first, first + count
             while at < end:
                 number, begin = divmod(at, PAGE)
@@ -142,10 +142,10 @@ class Indexes:
                     single.setdefault(number, []).append(begin)
                     break
                 stop = min(PAGE, begin + end - at)
-                yield Piece(self._page(move.partition, number), number * PAGE, range(begin, stop))
+                yield Piece(self._page(transfer.partition, number), number * PAGE, range(begin, stop))
                 at += stop - begin
         for number, places in single.items():
-            yield Piece(self._page(move.partition, number), number * PAGE, places)
+            yield Piece(self._page(transfer.partition, number), number * PAGE, places)
 
     def _partition(self, name: str) -> Iterator[Piece]:
         for (partition, number), page in self._pages.items():

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flagscale_perf.analysis.log_files import LogChunks
-from flagscale_perf.trace.analysis.columns import Calls, Column, Operations, Stages
-from flagscale_perf.trace.analysis.lines import TraceLines
+from flagscale_perf.trace.analysis.lines import Calls, Column, Operations, Stages, TraceLines
 from flagscale_perf.trace.analysis.sums import NS, Sums
 
-NO_TRACE = b"N/A"
+NO_TRACE = "N/A"
 
 
 @dataclass
@@ -26,7 +25,7 @@ class Losses:
         dropped: records that a ring had no room for.
         lost: calls and operations that were made and did not come, by their numbers.
         twice: calls and operations that were read more than once, by their numbers.
-        uncertain: processes of which nobody knows whether something is missing.
+        uncertain: processes of which it is not known whether something is missing.
         troubles: files whose end could not be read, and why.
     """
 
@@ -95,12 +94,13 @@ class LogReader:
         one = self._sums.of(process, calls.function)
         times = [took * NS for took in calls.seconds]
         one.total.extend(times, calls.weight)
-        for took, shares in zip(times, calls.shares, strict=False):  # a single call may not say them
-            one.add_shares(took, shares, calls.weight)
+        for took, shares in zip(times, calls.shares, strict=True):
+            if shares is not None:
+                one.add_shares(took, shares, calls.weight)
         if calls.error:
             one.errors[calls.error] += len(times)
         for trace in calls.traces:
-            self._sums.trace(b"" if trace == NO_TRACE else trace)
+            self._sums.trace("" if trace == NO_TRACE else trace)
 
 
 class Numbers:

@@ -39,7 +39,7 @@ class Shape:
 
     @property
     def terms(self) -> tuple[float, float, float]:
-        """The factors of the three parts."""
+        """What the fixed, cell and byte costs are multiplied by."""
         return 1.0, float(self.rows * self.fields), self.size_bytes / self.times.count
 
 
@@ -76,7 +76,7 @@ class Shapes:
 
     @property
     def calls(self) -> int:
-        """Number of operations kept."""
+        """Operations of all shapes that are kept."""
         return sum(shape.times.count for shape in self.kept.values())
 
 
@@ -125,8 +125,8 @@ def fit(shapes: Shapes) -> Model:
     if shapes.calls < MIN_CALLS or len(found) < MIN_SHAPES:
         return replace(
             empty,
-            reason=f"{shapes.calls} operations of {len(found)} shapes (rows, fields, bytes);"
-            f" {MIN_CALLS} of {MIN_SHAPES} are needed",
+            reason=f"needs {MIN_CALLS} operations of {MIN_SHAPES} shapes (rows, fields, bytes);"
+            f" has {shapes.calls} of {len(found)}",
         )
     rows = [shape.terms for shape in found]
     middles = [shape.times.percentile(0.5) or 1.0 for shape in found]

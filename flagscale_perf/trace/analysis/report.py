@@ -134,4 +134,4 @@ def _function(one: FunctionSums) -> dict[str, Any]:
 def report_of(traces: Traces) -> TraceReport:
     """The report without findings."""
     models = {kind: fit(traces.sums.operations[kind].shapes) for kind in Kind}
-    return TraceReport(traces, models, None if traces.moves is None else join(traces.moves))
+    return TraceReport(traces, models, None if traces.transfers is None else join(traces.transfers))

@@ -11,8 +11,8 @@ from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.trace.analysis.lineage import join
 from flagscale_perf.trace.analysis.lives import Nodes, cleared_exactly, in_turn
-from flagscale_perf.trace.analysis.moves import Clear, Move, Moves
 from flagscale_perf.trace.analysis.source import Traces
+from flagscale_perf.trace.analysis.transfers import Clear, Transfer, Transfers
 from flagscale_perf.trace.batches import key_number
 from flagscale_perf.trace.records import Kind
 
@@ -54,12 +54,12 @@ class Sample:
 
 def report_of_sample(traces: Traces, asked: str) -> Report:
     """Of the sample PARTITION:INDEX or PARTITION:KEY. Raises PerfError where nothing of it is recorded."""
-    if traces.moves is None:
+    if traces.transfers is None:
         raise PerfError(f"a log has no indexes, so nothing is known of sample {asked!r}; give the run file")
-    partition, index = _by_key(traces.moves, asked) or _parsed(asked)
-    found = Sample(partition, index, _Story(traces.moves, partition, index).events())
+    partition, index = _by_key(traces.transfers, asked) or _parsed(asked)
+    found = Sample(partition, index, _Story(traces.transfers, partition, index).events())
     if not found.events:
-        known = sorted({move.partition for move in traces.moves.moves})
+        known = sorted({transfer.partition for transfer in traces.transfers.transfers})
         raise PerfError(
             f"no put or get of sample {asked!r} is recorded; there are samples of the partitions"
             f" {', '.join(map(repr, known[:10])) or '(none)'}"
@@ -76,10 +76,10 @@ def report_of_sample(traces: Traces, asked: str) -> Report:
     )
 
 
-def _by_key(moves: Moves, asked: str) -> tuple[str, int] | None:
+def _by_key(transfers: Transfers, asked: str) -> tuple[str, int] | None:
     """The sample that was given this key last; None where it is no key."""
     for at, letter in enumerate(asked):
-        held = moves.keys.get((asked[:at], key_number(asked[at + 1 :]))) if letter == ":" else None
+        held = transfers.keys.get((asked[:at], key_number(asked[at + 1 :]))) if letter == ":" else None
         if held:
             return asked[:at], max(held, key=lambda index: held[index])
     return None
@@ -96,27 +96,27 @@ def _parsed(asked: str) -> tuple[str, int]:
 
 
 class _Story:
-    """The moves of one sample, with the join's own rule for where it begins anew."""
+    """The transfers of one sample, with the join's own rule for where it begins anew."""
 
-    def __init__(self, moves: Moves, partition: str, index: int) -> None:
-        self._moves, self._partition, self._index = moves, partition, index
-        self._functions = [moves.function_of(move) for move in moves.moves]
-        self._is_exact = partition in cleared_exactly(moves)
-        self._nodes = Nodes(moves.moves, self._functions)
-        self._last_consumer = join(moves).last_consumer
-        self._first_ns = min((move.start_ns for move in moves.moves), default=0)
+    def __init__(self, transfers: Transfers, partition: str, index: int) -> None:
+        self._transfers, self._partition, self._index = transfers, partition, index
+        self._functions = [transfers.function_of(transfer) for transfer in transfers.transfers]
+        self._is_exact = partition in cleared_exactly(transfers)
+        self._nodes = Nodes(transfers.transfers, self._functions)
+        self._last_consumer = join(transfers).last_consumer
+        self._first_ns = min((transfer.start_ns for transfer in transfers.transfers), default=0)
 
     def events(self) -> list[Event]:
         """Each put, get and clear, in time order."""
         found: list[Event] = []
         node = 0
-        for one in in_turn(self._moves):
-            if not self._is_of(one if isinstance(one, Clear) else self._moves.moves[one]):
+        for one in in_turn(self._transfers):
+            if not self._is_of(one if isinstance(one, Clear) else self._transfers.transfers[one]):
                 continue
             if isinstance(one, Clear):
                 node = 0
                 found.append(Event(self._at_s(one.at_ns), "cleared"))
-            elif self._moves.moves[one].kind is Kind.PUT:
+            elif self._transfers.transfers[one].kind is Kind.PUT:
                 is_new = not node or (not self._is_exact and self._nodes.begins(node, one))
                 node = self._nodes.after_put(0 if is_new else node, one)
                 found.append(self._event(one, "created" if is_new else "put", ""))
@@ -126,7 +126,7 @@ class _Story:
                     node = self._nodes.after_last_get(node)
         return found
 
-    def _is_of(self, held: Move | Clear) -> bool:
+    def _is_of(self, held: Transfer | Clear) -> bool:
         """Whether the sample is in it; a clear without ranges takes the whole partition."""
         if held.partition != self._partition:
             return False
@@ -135,19 +135,21 @@ class _Story:
         return any(first <= self._index < first + count for first, count in held.ranges)
 
     def _event(self, place: int, what: str, written: str) -> Event:
-        move = self._moves.moves[place]
-        fields = UNKNOWN if move.fields is None else ", ".join(sorted(move.fields))
-        return Event(self._at_s(move.ready_ns), what, self._functions[place], move.process, fields, written)
+        transfer = self._transfers.transfers[place]
+        fields = UNKNOWN if transfer.fields is None else ", ".join(sorted(transfer.fields))
+        return Event(
+            self._at_s(transfer.ready_ns), what, self._functions[place], transfer.process, fields, written
+        )
 
     def _at_s(self, at_ns: int) -> float:
         return (at_ns - self._first_ns) / NS_PER_S
 
     def _written(self, get: int, node: int) -> str:
         """By whom, field by field where these are known."""
-        wanted, left = self._moves.moves[get].fields, self._moves.moves[get].fields
+        wanted, left = self._transfers.transfers[get].fields, self._transfers.transfers[get].fields
         words = []
         for put in self._nodes.writers(node, wanted):
-            made = self._moves.moves[put]
+            made = self._transfers.transfers[put]
             by = f"{self._functions[put]} at {self._at_s(made.ready_ns):.6f} s"
             if left is None or made.fields is None:
                 words.append(by)

@@ -17,8 +17,8 @@ from flagscale_perf.spine.facts import words_of
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.session import session_of
 from flagscale_perf.trace.analysis.log_reader import LogReader, Losses
-from flagscale_perf.trace.analysis.moves import Moves, Ranges, What, pairs_of
 from flagscale_perf.trace.analysis.sums import Sums
+from flagscale_perf.trace.analysis.transfers import Ranges, Transfers, What, pairs_of
 from flagscale_perf.trace.records import (
     KINDS,
     Begun,
@@ -55,7 +55,7 @@ class Traces:
         state: how it ended, of several machines the worst; empty where that is not known.
         begun: when; None where that is not known.
         sums: of calls and operations.
-        moves: for the lineage; None of text, which has no indexes.
+        transfers: for the lineage; None of text, which has no indexes.
         losses: what is missing.
         events: what the tracer says of itself.
         reading: lines that are no records, and files.
@@ -70,7 +70,7 @@ class Traces:
     state: str = ""
     begun: str | None = None
     sums: Sums = field(default_factory=Sums)
-    moves: Moves | None = None
+    transfers: Transfers | None = None
     losses: Losses = field(default_factory=Losses)
     events: list[str] = field(default_factory=list)
     reading: Reading | None = None
@@ -82,7 +82,7 @@ class Traces:
     @property
     def is_text(self) -> bool:
         """Whether the traces are lines of a log."""
-        return self.moves is None
+        return self.transfers is None
 
 
 def read_traces(paths: Sequence[Path]) -> Traces:
@@ -109,7 +109,7 @@ def _of_session(session: Session) -> Traces:
         title=f"Queue traces of session {header.session_id}",
         subject=", ".join(filter(None, (job, _versions(header), machines))),
         begun=session.begun,
-        moves=Moves(),
+        transfers=Transfers(),
     )
     reader = RunReader(traces, session.course)
     for record in session:
@@ -146,8 +146,8 @@ class RunReader:
                 self._call(record) if isinstance(record, CallRecord) else self._wait(record)
             case RowsRecord() | UnitsRecord():
                 self._before.setdefault(record.process, []).append(record)
-            case ClearRecord() | KeysRecord() if self._traces.moves is not None:
-                self._of_partition(record, self._traces.moves)
+            case ClearRecord() | KeysRecord() if self._traces.transfers is not None:
+                self._of_partition(record, self._traces.transfers)
             case FieldsRecord() | UnsizedRecord():
                 self._named(record)
 
@@ -158,12 +158,12 @@ class RunReader:
         losses.lost, losses.uncertain = course.lost, course.uncertain
         self._traces.events = list(course.events)
 
-    def _of_partition(self, record: ClearRecord | KeysRecord, moves: Moves) -> None:
+    def _of_partition(self, record: ClearRecord | KeysRecord, transfers: Transfers) -> None:
         partition = self.name(record.process, record.partition)
         if isinstance(record, ClearRecord):
-            moves.add_clear(record, partition)
+            transfers.add_clear(record, partition)
         else:
-            moves.add_keys(record, partition)
+            transfers.add_keys(record, partition)
 
     def _follow(self, record: Any) -> None:
         if isinstance(record, StartRecord | End):
@@ -201,10 +201,10 @@ class RunReader:
         self._traces.sums.add_operation(
             one, process, self.name(one.process, one.slowest_unit or 0), error, waits
         )
-        if self._traces.moves is not None:
+        if self._traces.transfers is not None:
             partition = self.name(one.process, one.partition)
             fields = None if one.field_set is None else self._field_sets.get((one.process, one.field_set))
-            self._traces.moves.add(one, process, What(partition, rows, fields))
+            self._traces.transfers.add(one, process, What(partition, rows, fields))
 
     def _own(self, one: OperationRecord) -> tuple[Ranges | None, dict[str, int]]:
         """What was recorded just before this operation: its ranges, None if there are none, or more than are
@@ -229,8 +229,8 @@ class RunReader:
     def _call(self, call: CallRecord) -> None:
         process, function = self.label(call.process), self.name(call.process, call.function) or "(no name)"
         self._traces.sums.add_call(call, process, function, self.name(call.process, call.error))
-        if self._traces.moves is not None:
-            self._traces.moves.add_call(call, process, function)
+        if self._traces.transfers is not None:
+            self._traces.transfers.add_call(call, process, function)
 
 
 def _of_logs(paths: Sequence[Path]) -> Traces:

@@ -8,8 +8,9 @@ from hashlib import blake2b
 from typing import Any
 
 from flagscale_perf.spine.clock import NS_PER_MS
-from flagscale_perf.trace.analysis.columns import MIB, Operations
+from flagscale_perf.trace.analysis.lines import Operations
 from flagscale_perf.trace.analysis.model import Shapes
+from flagscale_perf.trace.figures import MIB
 from flagscale_perf.trace.records import ONE, CallRecord, Kind, OperationRecord, WaitRecord
 from flagscale_perf.trace.spread import Distinct, Spread
 from flagscale_perf.trace.sums import FunctionSums, OperationSums
@@ -141,12 +142,12 @@ class Sums:
 
     @property
     def calls(self) -> int:
-        """Number of calls that ended."""
+        """Calls that ended, failed ones included."""
         return sum(one.calls for one in self.by_process.values())
 
     @property
     def count(self) -> int:
-        """Number of operations."""
+        """Puts and gets, failed ones included."""
         return sum(one.total.count for one in self.operations.values())
 
     @property
@@ -169,17 +170,18 @@ class Sums:
             one = self.by_process.setdefault((process, function), FunctionSums())
         return one
 
-    def trace(self, trace_id: bytes) -> None:
+    def trace(self, trace_id: str) -> None:
         """Counts a call's id."""
         if trace_id:
-            self.traces.add(int.from_bytes(blake2b(trace_id, digest_size=8).digest()))
+            digest = blake2b(trace_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+            self.traces.add(int.from_bytes(digest))
         else:
             self.without_id += 1
 
     def add_call(self, call: CallRecord, process: str, function: str, error: str) -> None:
         """Adds a call record, with its names resolved."""
         self.of(process, function).add(call, error)
-        self.trace(call.trace_id.encode("utf-8", "surrogatepass"))
+        self.trace(call.trace_id)
         self._seen(call.start_ns, call.total_ns)
 
     def add_operation(
@@ -205,10 +207,9 @@ class Sums:
 
     def add_text(self, process: str, told: Operations) -> None:
         """Adds operations read from lines of text."""
-        kind = Kind(told.kind)
-        sums, times = self.operations[kind], [took * NS for took in told.seconds]
+        sums, times = self.operations[told.kind], [took * NS for took in told.seconds]
         sums.total.extend(times, told.weight)
-        self._of_process(process, kind).extend(times, told.weight)
+        self._of_process(process, told.kind).extend(times, told.weight)
         if told.error:
             sums.errors[told.error] += len(times)
             return

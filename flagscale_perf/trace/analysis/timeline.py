@@ -11,8 +11,8 @@ from flagscale_perf.analysis.timeline import Arrow, Item, Name, Span, Timeline, 
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.trace.analysis.lineage import join
-from flagscale_perf.trace.analysis.moves import Moves
 from flagscale_perf.trace.analysis.source import RunReader, Traces
+from flagscale_perf.trace.analysis.transfers import Transfers
 from flagscale_perf.trace.figures import stages_ns
 from flagscale_perf.trace.records import (
     KINDS,
@@ -44,20 +44,17 @@ def timeline(session: Session) -> Timeline:
 
 
 class _Drawn:
-    """Makes spans as records come, and the arrows at the end."""
-
     def __init__(self, session: Session) -> None:
-        self._traces = Traces("", "", moves=Moves())
+        self._traces = Traces("", "", transfers=Transfers())
         self._reader = RunReader(self._traces, session.course)
         self._ends: dict[tuple[int, int], list[int]] = {}  # of the last span in each lane
-        self._tracks: list[Track] = []  # of the moves
+        self._tracks: list[Track] = []  # of the transfers
         self._last = Track(_FIRST, 0)
         self._cleared: dict[int, int] = {}  # start of each process's last clear
 
     def items(self, record: Any) -> Iterator[Item]:
-        """The spans of one record."""
-        kept = self._traces.moves
-        before = len(kept.moves) if kept is not None else 0
+        kept = self._traces.transfers
+        before = len(kept.transfers) if kept is not None else 0
         self._reader.add(record)
         match record:
             case ProcessRecord() if record.end is None:
@@ -67,7 +64,7 @@ class _Drawn:
                 yield from self._call(record)
             case OperationRecord() if record.operation in KINDS:
                 yield from self._operation(record)
-                if kept is not None and len(kept.moves) > before:
+                if kept is not None and len(kept.transfers) > before:
                     self._tracks.append(self._last)
             case ClearRecord():
                 yield from self._clear(record)
@@ -159,9 +156,8 @@ class _Drawn:
                 at_ns = until_ns
 
     def arrows(self) -> Iterator[Item]:
-        """Arrows from each put to the gets of its samples."""
-        moves = self._traces.moves
-        if moves is None:
+        transfers = self._traces.transfers
+        if transfers is None:
             return
         pairs: Counter[tuple[int, int]] = Counter()
 
@@ -169,9 +165,9 @@ class _Drawn:
             if len(pairs) < MOST_ARROWS:
                 pairs[put, get] += samples
 
-        join(moves, count)
+        join(transfers, count)
         for key, ((put, get), samples) in enumerate(pairs.items()):
-            made, taken = moves.moves[put], moves.moves[get]
+            made, taken = transfers.transfers[put], transfers.transfers[get]
             # inside of the spans, so that the viewer finds them
             yield Arrow(
                 f"{samples} samples",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flagscale_perf.trace.analysis.columns import MIB
+from flagscale_perf.trace.figures import MIB
 
 REQUIREMENT = "the requirement of these traces"
 COMPUTE_GOOD = 0.80  # more is good
@@ -17,21 +17,21 @@ TONES = {"good": "good", "suspect": "bad", "anomaly": "bad"}
 
 
 def of_queue(share: float | None) -> str | None:
-    """Verdict on the share of get and put in a function's time."""
+    """Verdict on the share of get and put in a function's time; None without one."""
     if share is None:
         return None
     return "good" if share < QUEUE_GOOD else "anomaly" if share > QUEUE_BAD else "watch"
 
 
 def of_compute(share: float | None) -> str | None:
-    """Verdict on the share of a function's own work."""
+    """Verdict on the share of a function's own work; None without one."""
     if share is None:
         return None
     return "good" if share > COMPUTE_GOOD else "watch"
 
 
 def of_speed(bytes_per_s: float | None) -> str | None:
-    """Verdict on a throughput."""
+    """Verdict on a throughput in bytes per second; None without one."""
     if bytes_per_s is None:
         return None
     return "good" if bytes_per_s > FAST else "suspect" if bytes_per_s < SLOW else "fair"

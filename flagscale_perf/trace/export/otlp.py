@@ -51,7 +51,6 @@ def _batches(spans: Iterable[TraceSpan]) -> Iterator[list[ReadableSpan]]:
 
 
 def _resource(span: TraceSpan) -> Resource:
-    """The resource: a span's process."""
     values: dict[str, str | int] = {"service.name": span.service, "tq.session": span.session}
     if span.process is not None:
         values |= {"process.pid": span.process.pid, "service.instance.id": str(span.process.pid)}

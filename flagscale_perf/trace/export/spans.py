@@ -15,8 +15,8 @@ from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.peers.records import ProcessRecord
 from flagscale_perf.spine.records import Record
 from flagscale_perf.trace.analysis.lineage import join
-from flagscale_perf.trace.analysis.moves import Moves
 from flagscale_perf.trace.analysis.source import RunReader, Traces
+from flagscale_perf.trace.analysis.transfers import Transfers
 from flagscale_perf.trace.records import ONE, CallRecord, Kind, OperationRecord
 
 _HEX = re.compile(r"[0-9a-f]{1,32}", re.IGNORECASE)
@@ -189,18 +189,18 @@ class _Spans:
 
 def links_of(records: Iterable[Record]) -> dict[Key, tuple[Key, ...]]:
     """For each get of samples put in this run, these puts, oldest first."""
-    moves, keys, course = Moves(), list[Key](), Course(has_hosts=True)
-    reader = RunReader(Traces("", "", moves=moves), course)
+    transfers, keys, course = Transfers(), list[Key](), Course(has_hosts=True)
+    reader = RunReader(Traces("", "", transfers=transfers), course)
     for record in records:
         course.add(record)
         reader.add(record)
-        if isinstance(record, OperationRecord) and len(moves.moves) > len(keys):
+        if isinstance(record, OperationRecord) and len(transfers.transfers) > len(keys):
             keys.append((record.process, record.number))
     puts: dict[int, set[int]] = {}
-    join(moves, lambda get, put, _: puts.setdefault(get, set()).add(put))
+    join(transfers, lambda get, put, _: puts.setdefault(get, set()).add(put))
     found = {}
     for get, made in puts.items():
-        ordered = sorted(made, key=lambda place: (moves.moves[place].ready_ns, keys[place]))
+        ordered = sorted(made, key=lambda place: (transfers.transfers[place].ready_ns, keys[place]))
         found[keys[get]] = tuple(keys[place] for place in ordered[-MAX_LINKS:])
     return found
 

@@ -25,16 +25,8 @@ _FACTS_OF_A_PROCESS = {
 }
 # Of the host's arguments, where a process begins or puts its files; and those that are facts of their own.
 _ARGUMENTS_OF_A_PROCESS = {
-    *(
-        "rank",
-        "local_rank",
-        "iteration",
-        "curr_iteration",
-        "load",
-        "save",
-        "tensorboard_dir",
-        "wandb_save_dir",
-    ),
+    *("rank", "local_rank", "iteration", "curr_iteration"),
+    *("load", "save", "tensorboard_dir", "wandb_save_dir"),
     *("consumed_train_samples", "consumed_valid_samples", "skipped_train_samples", "log_interval"),
     *("tensor_model_parallel_size", "pipeline_model_parallel_size", "data_parallel_size"),
     *("context_parallel_size", "expert_model_parallel_size", "transformer_pipeline_model_parallel_size"),
@@ -43,24 +35,9 @@ _OPTIONS_OF_A_PROCESS = {"perf_log_dir", "perf_console_output", "perf_max_log_fi
 # Of the model's shape, what says how it is trained and not what it is.
 _HOW_TRAINED = {"recompute", "micro_batch", "sequence_shards"}
 _MUST_AGREE = (
-    *(
-        "world_size",
-        "tensor_parallel",
-        "pipeline_parallel",
-        "data_parallel",
-        "context_parallel",
-        "expert_parallel",
-    ),
-    *(
-        "pipeline_schedule",
-        "device",
-        "rehearsal",
-        "dtype",
-        "model",
-        "seq_length",
-        "micro_batch_size",
-        "global_batch_size",
-    ),
+    *("world_size", "tensor_parallel", "pipeline_parallel", "data_parallel", "context_parallel"),
+    *("expert_parallel", "pipeline_schedule", "device", "rehearsal", "dtype", "model"),
+    *("seq_length", "micro_batch_size", "global_batch_size"),
 )
 
 

@@ -22,20 +22,15 @@ from flagscale_perf.analysis.blocks import (
     span,
 )
 from flagscale_perf.analysis.session import tone_of
-from flagscale_perf.training.analysis import series, settled
-from flagscale_perf.training.analysis.ledgers import WAIT_PARTS, ranks_of
+from flagscale_perf.training.analysis import series
+from flagscale_perf.training.analysis.ledgers import WAIT_PARTS, in_ms, ranks_of
 from flagscale_perf.training.analysis.report import Figures, Overview, Point, TrainingReport, Trend
-from flagscale_perf.training.analysis.tables import (
-    GoodputBar,
-    Memory,
-    Monitor,
-    Phase,
-    Phases,
-)
+from flagscale_perf.training.analysis.tables import GoodputBar, Memory, Monitor, Phase, Phases
 from flagscale_perf.training.analysis.why_not import no_phases
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.hardware import HardwareSummary
-from flagscale_perf.training.phases import GROUPS
+from flagscale_perf.training.phases import GROUP_WORDS, GROUPS
+from flagscale_perf.training.summary.settled import SettledSummary
 
 _GROUP_OF = {phase: group for group, names in GROUPS.items() for phase in names}
 _MOST, _MOST_EVENTS = 10, 20
@@ -119,7 +114,7 @@ def _tiles(found: TrainingReport) -> list[Tile]:
     no_peak = "no peak known" if found.overview.peak_tflops is None else None
     low, high = (Quantity(value, "", 1) for value in (figures.min_tflops_per_gpu, figures.max_tflops_per_gpu))
     power: Cell = (Quantity(device.power_w, "W"), ", rank 0's device") if device.power_w else "not read"
-    rates = settled.rates_of(found)
+    rates = found.rates
     return [
         Tile("MFU", Quantity(rates.mfu, "share"), no_peak or found.overview.flops_convention),
         Tile("HFU", Quantity(rates.hfu, "share"), no_peak or "recomputation included"),
@@ -129,7 +124,11 @@ def _tiles(found: TrainingReport) -> list[Tile]:
             Quantity(rates.tokens_per_s, "", 0),
             (Quantity(rates.samples_per_s, "", 1), " samples/s"),
         ),
-        Tile("iteration, p50", _ms(rates.p50_ms), ("p95 ", _ms(rates.p95_ms), ", max ", _ms(figures.max_ms))),
+        Tile(
+            "iteration, p50",
+            in_ms(rates.p50_ms),
+            ("p95 ", in_ms(rates.p95_ms), ", max ", in_ms(figures.max_ms)),
+        ),
         Tile(
             "goodput (ETTR)",
             Quantity(found.goodput.ettr, "share"),
@@ -148,12 +147,7 @@ def goodput(bar: GoodputBar) -> list[Block]:
     """Where the time of a session, or of all sessions, went."""
     if not any(part.dur_s for part in bar.parts):
         return [Note("No time is recorded yet.")]
-    whole = Pairs(
-        [
-            ("wall time", Quantity(bar.wall_s, "s")),
-            ("ETTR", _known(bar.ettr, "", 3)),
-        ]
-    )
+    whole = Pairs([("wall time", Quantity(bar.wall_s, "s")), ("ETTR", _known(bar.ettr, "", 3))])
     return [whole, series.goodput(bar)]
 
 
@@ -175,12 +169,11 @@ def _trend(found: TrainingReport) -> list[Block]:
 
 
 def _speed(found: TrainingReport) -> list[tuple[str, Cell]]:
-    """Of the iterations after the start."""
     figures, trend = found.figures, found.trend
     rows: list[tuple[str, Cell]] = [
-        ("mean iteration", _ms(settled.rates_of(found).iteration_ms)),
-        ("first iteration", (_ms(figures.first_iteration_ms), ", left out of the rates")),
-        ("settled", settled.state(found.settled)),
+        ("mean iteration", in_ms(found.rates.iteration_ms)),
+        ("first iteration", (in_ms(figures.first_iteration_ms), ", left out of the rates")),
+        ("settled", _settled(found.settled)),
     ]
     if trend.slow_step_count:
         excess = Quantity(trend.slow_excess_s, "s")
@@ -191,12 +184,22 @@ def _speed(found: TrainingReport) -> list[tuple[str, Cell]]:
     return rows
 
 
+def _settled(settled: SettledSummary) -> Cell:
+    if settled.first_iteration is None:
+        return f"not known: {settled.reason}; rates are of all iterations but the first"
+    since = f"from iteration {settled.first_iteration:,} on"
+    if not settled.has_slow_start:
+        return since
+    excess = Quantity(settled.excess_s, "s")
+    return (f"{since}; the {settled.start_steps:,} before it take ", excess, " longer than usual")
+
+
 def _slowest(trend: Trend) -> tuple[Part, ...]:
     longest = sorted(trend.slow_steps, key=lambda step: step.iteration_ms, reverse=True)[:_SLOWEST]
     parts: list[Part] = []
     for step in longest:
         parts += [", "] if parts else []
-        parts += [f"{step.iteration} (", _ms(step.iteration_ms), ", usually ", _ms(step.usual_ms), ")"]
+        parts += [f"{step.iteration} (", in_ms(step.iteration_ms), ", usually ", in_ms(step.usual_ms), ")"]
     return tuple(parts)
 
 
@@ -221,7 +224,7 @@ def _phases(found: TrainingReport) -> list[Block]:
     parts = WAIT_PARTS if any(row.exchange_ms is not None for row in named) else ()
     rows = [
         (
-            *(_words(row.name), _ms(row.step_ms), Quantity(row.share, "share"), Quantity(row.total_s, "s")),
+            *(_words(row.name), in_ms(row.step_ms), Quantity(row.share, "share"), Quantity(row.total_s, "s")),
             *(_known(part_ms, "ms", 1) for part_ms, _ in zip(row.parts_ms, parts, strict=False)),
         )
         for row in named
@@ -232,20 +235,19 @@ def _phases(found: TrainingReport) -> list[Block]:
         Note(_by_group(named)),
         *([drawn] if drawn.panels else []),
         Table(("phase", "mean step", "share", "total", *parts), rows, 3 + len(parts), colours=colours),
-        *([Note(f"Not named by the host, so in what is around them: {unnamed}.")] if unnamed else []),
+        *([Note(f"Not timed by the host; included in the enclosing phases: {unnamed}.")] if unnamed else []),
         _waits(phases),
     ]
 
 
 def _by_group(rows: Sequence[Phase]) -> Cell:
-    """The whole iteration in a line."""
     shares = {
         group: sum(row.share or 0.0 for row in rows if row.name in names) for group, names in GROUPS.items()
     }
     named: list[str | Quantity] = []
     for group, share in shares.items():
         if share:
-            named += [f"{', ' if named else ''}{group} ", Quantity(share, "share", 1)]
+            named += [f"{', ' if named else ''}{GROUP_WORDS[group]} ", Quantity(share, "share", 1)]
     return tuple(named)
 
 
@@ -366,7 +368,9 @@ def _run(found: TrainingReport) -> list[Block]:
         (one.hostname, f"{one.ranks:,}", span(one.first_rank, one.last_rank), ", ".join(one.devices))
         for one in seen.nodes
     ]
-    options = [(name, as_text(value)) for name, value in seen.config.items()]
+    options = [
+        (name, value if isinstance(value, str) else json.dumps(value)) for name, value in seen.config.items()
+    ]
     tables = [
         Table(("node", "ranks", "numbers", "devices"), nodes, 0, f"Nodes ({len(nodes)})", _MOST, True),
         Table(("what", "file"), list(found.files.items()), 0, "Files", None, True),
@@ -376,13 +380,7 @@ def _run(found: TrainingReport) -> list[Block]:
 
 
 def _rows(points: Sequence[Point]) -> list[Sequence[Any]]:
-    """A head, and a row of raw values for each point of the trend."""
     return [TABLE.csv_keys(), *(list(point.figures.values()) for point in points)]
-
-
-def as_text(value: Any) -> str:
-    """A fact or an option as it would be written."""
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _sentence(phrase: str) -> Note:
@@ -391,10 +389,6 @@ def _sentence(phrase: str) -> Note:
 
 def _words(name: str) -> str:
     return name.replace("_", " ")
-
-
-def _ms(value: float | None) -> Quantity:
-    return Quantity(value, "ms")
 
 
 def _gb(value: float | None, decimals: int | None = None) -> Quantity:

@@ -23,14 +23,7 @@ from flagscale_perf.training.analysis.basis import (
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.analysis.overlay import Curve, trends
 from flagscale_perf.training.analysis.overlay import phases as phases_bar
-from flagscale_perf.training.analysis.steps import (
-    MAX_STEPS,
-    RunSteps,
-    Step,
-    align,
-    common_span,
-    read_steps,
-)
+from flagscale_perf.training.analysis.steps import MAX_STEPS, RunSteps, Step, align, common_span, read_steps
 from flagscale_perf.training.phases import PHASES, TABLE, Kind
 from flagscale_perf.training.rates import as_gb, per_second, tflops_per_gpu
 
@@ -47,7 +40,7 @@ LABELS = {  # and decimals
 
 
 def report_of(result: Comparison) -> Report:
-    """What every format shows."""
+    """The comparison as every format shows it, with remarks on what times are divided by."""
     whose = "phases are rank 0's; with 95 % confidence all their intervals hold at once"
     adds_up = "" if result.judged == MEAN else "; their medians need not add up to the whole's"
     remarks = [
@@ -58,7 +51,17 @@ def report_of(result: Comparison) -> Report:
     if result.basis != ITERATION:
         words = "the runs differ in model, batch or world size: times are"
         remarks.insert(0, f"{words} {result.unit}, not ms per iteration")
-    return comparison.report_of(result, LABELS, [*remarks, *result.remarks])
+    said = replace(
+        result,
+        phases=[replace(row, name=_words(row.name)) for row in result.phases],
+        culprits=[_words(name) for name in result.culprits],
+        large_parts=[replace(row, name=_words(row.name)) for row in result.large_parts],
+    )
+    return replace(comparison.report_of(said, LABELS, [*remarks, *result.remarks]), content=result)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) -> Comparison:
@@ -107,7 +110,6 @@ def _charts(
     phases: Mapping[str, Sequence[Sequence[float | None]]],
     unit: str,
 ) -> list[Section]:
-    """The runs' trends over each other, and the phases side by side."""
     cut = len(sides[0])
     curves = [
         Curve(
@@ -131,7 +133,6 @@ def _charts(
 
 
 def _mean(runs: Sequence[Sequence[float | None]]) -> float:
-    """Of all steps; one without a time took none."""
     return sum(time or 0.0 for run in runs for time in run) / sum(map(len, runs))
 
 
@@ -169,7 +170,6 @@ def _on_both_sides(base: Sequence[RunSteps], new: Sequence[RunSteps]) -> str | N
 
 
 def _phases(rows: Sequence[Sequence[Step]], basis: Sequence[Basis]) -> Mapping[str, list[list[float | None]]]:
-    """Each phase's time in the steps of each run; none at all if a step has no phases."""
     if any(step.phases_ns is None for row in rows for step in row):
         return {}
     return {
@@ -182,7 +182,6 @@ def _phases(rows: Sequence[Sequence[Step]], basis: Sequence[Basis]) -> Mapping[s
 
 
 def _values(row: Sequence[Step], basis: Basis, times_ns: Sequence[int | None]) -> list[float | None]:
-    """The times in the basis's unit."""
     return [
         None if time_ns is None else basis.of(step, time_ns)
         for step, time_ns in zip(row, times_ns, strict=True)

@@ -43,6 +43,7 @@ from flagscale_perf.training.ledger.fold import LedgerFold
 from flagscale_perf.training.ledger.walk import WalkFold
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import CutsRecord, NodeRecord, RanksRecord
+from flagscale_perf.training.rates import SUMMARY_NAMES
 from flagscale_perf.training.records import (
     CapturedRecord,
     CaptureRecord,
@@ -67,19 +68,6 @@ _CLASSES = {
     "data_stall": "data (rank 0)",
     "lost": "lost",
     "idle": "idle, other",
-}
-
-
-_STATISTICS = {  # how the summary calls a figure that has another name there
-    "tflops_per_gpu": "avg_tflops_per_gpu",
-    "mfu": "avg_mfu",
-    "hfu": "avg_hfu",
-    "tokens_per_s": "avg_throughput_tokens",
-    "samples_per_s": "avg_throughput_samples",
-    "iteration_ms": "avg_iteration_ms",
-    "p50_ms": "p50_iteration_ms",
-    "p95_ms": "p95_iteration_ms",
-    "max_ms": "max_iteration_ms",
 }
 
 
@@ -136,7 +124,7 @@ class RunFold:
         }
 
     def add(self, record: Record) -> None:
-        """The next record."""
+        """Takes the next record, in the order of the file."""
         self._totals.add(record)
         self._holds_phases = isinstance(record, PhaseRecord) or (
             self._holds_phases and not isinstance(record, StepRecord)
@@ -256,8 +244,8 @@ class RunFold:
 
 def _figures(summary: Summary) -> Figures:
     known = vars(summary.final_statistics) | vars(summary.totals)
-    names = (each.name for each in fields(Figures))
-    return Figures(**{name: known[_STATISTICS.get(name, name)] for name in names})
+    names = SUMMARY_NAMES | {"max_ms": "max_iteration_ms"}
+    return Figures(**{each.name: known[names.get(each.name, each.name)] for each in fields(Figures)})
 
 
 def _phases(summary: Summary, ledgers: Sequence[LedgerTable]) -> Phases:

@@ -14,6 +14,7 @@ from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.packages import missing
 from flagscale_perf.spine.records import EventRecord, Record, RunHeader
 from flagscale_perf.spine.session import Labels
+from flagscale_perf.spine.units import as_ms
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.host import HostStretch
@@ -21,7 +22,7 @@ from flagscale_perf.training.phases import PhaseJoin, share
 from flagscale_perf.training.rank_records import RanksRecord
 from flagscale_perf.training.ranks.totals import Place, RankTotals
 from flagscale_perf.training.rates import as_gb, per_second
-from flagscale_perf.training.records import IntervalRecord, Outcome, PhaseRecord, StepRecord
+from flagscale_perf.training.records import OUTCOMES, IntervalRecord, PhaseRecord, StepRecord
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -61,20 +62,19 @@ class Field(NamedTuple):
         return cls(name, None)
 
     def value(self, recorded: Any) -> Any:
-        """In the column's unit."""
+        """A recorded value in the column's unit; None stays None."""
         return recorded if recorded is None or self.factor is None else recorded * self.factor
 
 
 _STEP = tuple(map(Field.of, StepRecord._fields))
 _PHASES = tuple(map(Field.of, PhaseRecord._fields))
-_OUTCOMES = {int(outcome): outcome.name.lower() for outcome in Outcome}
 
 
 def steps(records: Iterable[Record], header: RunHeader) -> DataFrame:
     """A row for each step: its fields; its start as seconds since the session's, its outcome as a word."""
     special: dict[str, Callable[[Any], Any]] = {
         "start_ms": lambda ms: ms / 1e3 - header.start_mono_ns / NS_PER_S,
-        "outcome": lambda number: _OUTCOMES.get(number, str(number)),
+        "outcome": lambda number: OUTCOMES.get(number, str(number)),
         "warmup": bool,
     }
     makers = [(each.value, special.get(each.name)) for each in _STEP]
@@ -101,7 +101,7 @@ def phases(records: Iterable[Record], facts: RunFacts) -> DataFrame:
                 join.hold(record)
             elif isinstance(record, StepRecord) and (found := join.take(record)) is not None:
                 own = [each.value(value) for each, value in zip(_PHASES, found.record, strict=True)]
-                yield [*own, _ms(found.bubble_ns), _ms(found.imbalance_ns)]
+                yield [*own, as_ms(found.bubble_ns), as_ms(found.imbalance_ns)]
 
     return frame_of([*(each.name for each in _PHASES), "bubble_ms", "imbalance_ms"], rows())
 
@@ -139,14 +139,13 @@ def _stretch(record: RanksRecord, places: dict[int, Place], world_size: int) -> 
             rank,
             sharing,
             *place,
-            *map(_ms, of_entry),
+            *map(as_ms, of_entry),
             as_gb(peak_bytes),
             *_of_host(host),
         ]
 
 
 def _of_host(host: HostStretch) -> Row:
-    """As the figures of rank 0's host are called and made."""
     whole_ns = host.host_ns or 0
     stalls = host.run_delay_ns, host.cpu_stall_ns, host.memory_stall_ns, host.io_stall_ns
     moved = host.disk_bytes, host.network_bytes
@@ -174,10 +173,6 @@ def events(records: Iterable[Record], header: RunHeader) -> DataFrame:
     return frame_of(_EVENT, rows)
 
 
-def _ms(dur_ns: int | None) -> float | None:
-    return None if dur_ns is None else dur_ns / NS_PER_MS
-
-
 class _Column:
     """Values as they come: 8 bytes each while they are numbers, whatever they are in a record."""
 
@@ -187,7 +182,6 @@ class _Column:
         self._values: Any = array("d")
 
     def extend(self, values: Sequence[Any]) -> None:
-        """Further values: numbers, texts, None."""
         self._kinds |= set(map(type, values))
         if str in self._kinds and isinstance(self._values, array):
             self._values = [None if value != value else value for value in self._values]

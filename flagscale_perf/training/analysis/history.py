@@ -120,7 +120,6 @@ def _runs_in(directory: Path) -> tuple[list[RunFile], list[str]]:
 
 
 def _kept_until(later: list[RunFile]) -> int | None:
-    """The earliest point that any of the later sessions went on from; None if none of them went back."""
     resumed = [RunFacts.of(run.header.facts).resume_iteration for run in later]
     return min(resumed, default=None)
 

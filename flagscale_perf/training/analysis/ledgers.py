@@ -28,7 +28,7 @@ _MOST, _MOST_RANKS = 10, 16
 WAIT_PARTS = ("exchange", "for late ranks", "in turns", "residual")
 _TERMS = (
     "late: the others wait for this rank; alone: what a step gains if only this rank is no longer late; in"
-    " turns: waiting for whichever rank is last by chance; residual: what the ranks' own records leave open"
+    " turns: waiting for whichever rank happens to be last; residual: what the ranks' own records leave open"
 )
 _LEDGER_WORDS = {
     "late": "late",
@@ -124,13 +124,13 @@ def blocks_of(found: LedgerTable, stages: int, events: Mapping[int, str]) -> lis
             row.phase and row.phase.replace("_", " "),
             ranges(row.ranks) or None,
             _late_words(row, found.steps),
-            _quantity_ms(row.step_ms),
+            in_ms(row.step_ms, 1),
             Quantity(row.share, "share"),
         )
         for row in found.rows
         if row.total_ns
     ]
-    rows.append(("mean step", None, None, None, _quantity_ms(found.step_ms), Quantity(1.0, "share")))
+    rows.append(("mean step", None, None, None, in_ms(found.step_ms, 1), Quantity(1.0, "share")))
     left_out = f"{found.left_out:,} steps with other collectives than these are left out."
     head = ("", "phase", "ranks", "", "mean step", "share")
     notes = [Note(_TERMS), *([Note(left_out)] if found.left_out else [])]
@@ -150,25 +150,24 @@ def _by_rank(found: LedgerTable, of_stage: str) -> list[Block]:
         if any(phase.exchange_ms is not None for phase in phases):
             parts = zip(*(phase.parts_ms for phase in phases), strict=True)
             rows += [
-                (f"{name}: {part}", *map(_quantity_ms, values))
+                (f"{name}: {part}", *(in_ms(value, 1) for value in values))
                 for part, values in zip(WAIT_PARTS, parts, strict=True)
                 if any(values)
             ]
         elif any(phase.total_s for phase in phases):
-            rows.append((name, *(_quantity_ms(phase.step_ms) for phase in phases)))
+            rows.append((name, *(in_ms(phase.step_ms, 1) for phase in phases)))
     head = ("phase", *(ranges(unit.ranks) or "a usual rank" for unit in found.ranks))
     title = f"A mean step{of_stage} by rank"
     return [Table(head, rows, len(found.ranks), title, is_folded=True)] if rows else []
 
 
 def _path(found: CriticalPath) -> Table:
-    """What each rank has on the path, and how much of its work that is."""
     rows = [
         (
             "messages, collectives" if row.rank is None else f"rank {row.rank}",
             None if row.stage is None else str(row.stage),
             row.phase.replace("_", " "),
-            _quantity_ms(row.step_ms),
+            in_ms(row.step_ms, 1),
             Quantity(row.share, "share"),
             Quantity(row.of_own, "share"),
         )
@@ -186,9 +185,9 @@ def _slowest(found: LedgerTable, of_stage: str, events: Mapping[int, str]) -> li
             f"rank {ranges(one.ranks)}" if one.ranks else "all ranks",
             one.phase.replace("_", " "),
             events.get(one.iteration),
-            _quantity_ms(one.step_ms),
-            _quantity_ms(one.beyond_ms),
-            _quantity_ms(one.part_ms),
+            in_ms(one.step_ms, 1),
+            in_ms(one.beyond_ms, 1),
+            in_ms(one.part_ms, 1),
         )
         for one in found.slowest
     ]
@@ -197,22 +196,18 @@ def _slowest(found: LedgerTable, of_stage: str, events: Mapping[int, str]) -> li
 
 
 def _late_words(row: LedgerRow, steps: int) -> Cell:
-    """Of a late unit: its pattern, how sure its price is, and where that is from."""
     if row.kind != "late":
         return None
     rhythm = f"{row.pattern}, last in {row.last_in} of {steps:,} steps, "
-    least, most, alone = _quantity_ms(row.least_ms), _quantity_ms(row.most_ms), _quantity_ms(row.alone_ms)
+    least, most, alone = in_ms(row.least_ms, 1), in_ms(row.most_ms, 1), in_ms(row.alone_ms, 1)
     if row.label in (BY_PATH, OFF_PATH):
         return (rhythm, "the job gains ", alone, " (", least, " to ", most, f") without; {row.label}")
     return (rhythm, least, " to ", most, "; alone ", alone, f"; {row.label}")
 
 
-def _ms(value_ms: float | None) -> Quantity:
-    return Quantity(value_ms, "ms")
-
-
-def _quantity_ms(value_ms: float | None) -> Quantity:
-    return Quantity(value_ms, "ms", 1)
+def in_ms(value_ms: float | None, decimals: int | None = None) -> Quantity:
+    """Milliseconds as a quantity."""
+    return Quantity(value_ms, "ms", decimals)
 
 
 def ranks_of(found: TrainingReport) -> list[Block]:
@@ -237,15 +232,7 @@ def _stragglers(found: Sequence[Straggler]) -> Block:
     if not found:
         return Note("No rank was reported as a straggler during the run.")
     head = (
-        "ranks",
-        "node",
-        "device",
-        "stage",
-        "iterations",
-        "phase",
-        "against",
-        "cause",
-        "longer",
+        *("ranks", "node", "device", "stage", "iterations", "phase", "against", "cause", "longer"),
         "of a step",
     )
     rows = [
@@ -258,8 +245,8 @@ def _stragglers(found: Sequence[Straggler]) -> Block:
             one.phase.replace("_", " "),
             one.against,
             one.cause,
-            _ms(one.excess_ms),
-            _ms(one.iteration_ms),
+            in_ms(one.excess_ms),
+            in_ms(one.iteration_ms),
         )
         for one in sorted(found, key=lambda each: each.excess_ms, reverse=True)
     ]

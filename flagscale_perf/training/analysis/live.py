@@ -31,15 +31,14 @@ from flagscale_perf.training.analysis.overview import sizes_of
 from flagscale_perf.training.analysis.series import GROUP_COLOURS
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import TABLE
-from flagscale_perf.training.phases import GROUPS, share, total_of
+from flagscale_perf.training.phases import GROUP_WORDS, GROUPS, share, total_of
 from flagscale_perf.training.rank_records import RanksRecord, StragglerRecord
 from flagscale_perf.training.records import IntervalRecord, Record, StepRecord
 from flagscale_perf.training.settled import Settling
 from flagscale_perf.training.window import end_mono_ns
 
 SHOWN_INTERVALS = 240
-SHOWN_EVENTS = 50
-_REMARKS, _STRAGGLERS = 6, 4
+SHOWN_EVENTS, _STRAGGLERS = 6, 4
 _TONES = {"failure": "bad", "note": "", "resume": "", "clock": ""}
 
 
@@ -69,7 +68,7 @@ class LiveRun:
         self._settling = Settling()
 
     def add(self, record: Record) -> None:
-        """The next record."""
+        """Takes the next record, in the order of the file."""
         self.course.add(record)
         if isinstance(record, StepRecord):
             self.last = record
@@ -139,7 +138,7 @@ class LiveRun:
                     "",
                     [*self._ranks(), *map(_straggler, list(self.slow.values())[-_STRAGGLERS:])],
                 ),
-                Section("events", "", "", [self._remark(event) for event in list(self.events)[-_REMARKS:]]),
+                Section("events", "", "", [*map(self._remark, self.events)]),
             ],
             content=self,
         )
@@ -187,14 +186,12 @@ class LiveRun:
         return Series("figures", title, panels, "iteration", (x[0], x[-1]))
 
     def _start(self) -> str:
-        """What there is to say of a slow start."""
         start = self._settling.result()
         if start.is_slow:
             return f", settled from iteration {start.settled_iteration} on"
         return ", not settled yet" if start.is_too_long else ""
 
     def _phases(self) -> list[Block]:
-        """The mean iteration of the last interval."""
         last = self.intervals[-1] if self.intervals else None
         if last is None or last.phases_ns is None:
             return []
@@ -204,7 +201,12 @@ class LiveRun:
                 "",
                 "ms",
                 [
-                    Stripe(title, as_ms(total), share(total, last.iteration_ns), GROUP_COLOURS[title])
+                    Stripe(
+                        GROUP_WORDS[title],
+                        as_ms(total),
+                        share(total, last.iteration_ns),
+                        GROUP_COLOURS[title],
+                    )
                     for title, total in totals.items()
                     if total is not None and total > 0
                 ],

@@ -33,7 +33,7 @@ class RecordedRun(RecordedFile):
     """
 
     def __init__(self, path: Path) -> None:
-        """Use `open_run` instead."""
+        """Use `open_run` instead. Raises PerfError for a file of another instrument."""
         super().__init__(path)
         cure = f"open_run(..., instrument={self.header.instrument!r})"
         check_instrument(path, self.header, "training", cure)
@@ -73,6 +73,5 @@ class RecordedRun(RecordedFile):
         return frames.events(self._between(first, last), self.header)
 
     def _between(self, first: int | None, last: int | None) -> Iterator[Record]:
-        """The records whose iteration is within the limits, and those that have none."""
         low, high = float("-inf") if first is None else first, float("inf") if last is None else last
         return (record for record in self.records() if low <= getattr(record, "iteration", low) <= high)

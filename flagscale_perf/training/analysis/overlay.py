@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from flagscale_perf.analysis.blocks import Line, Panel, Series, StackedBar, Stripe
 from flagscale_perf.spine.figures import Value
 from flagscale_perf.training.analysis.series import AXIS, GROUP_COLOURS, drawn_of
-from flagscale_perf.training.phases import GROUPS
+from flagscale_perf.training.phases import GROUP_WORDS, GROUPS
 
 MAX_POINTS = 400  # of a run; more than a chart has pixels for
 _PANELS = {  # a figure of `training.figures` each: title, unit
@@ -54,12 +54,12 @@ def phases(label: str, times: Mapping[str, float], unit: str, room: float) -> St
     for group, colour in GROUP_COLOURS.items():
         known = [times[name] for name in GROUPS[group] if name in times]
         value = sum(known) if known else None
-        parts.append(Stripe(group, value, value / whole if value is not None and whole else None, colour))
+        share = value / whole if value is not None and whole else None
+        parts.append(Stripe(GROUP_WORDS[group], value, share, colour))
     return StackedBar(label, unit, [part for part in parts if part.value], room=room, in_words=False)
 
 
 def _thinned(points: Iterable[Mapping[str, Value]], most: int) -> list[Mapping[str, Value]]:
-    """The settled ones, so few that a page with many runs stays small, the last one among them."""
     settled = [point for point in points if not point.get("warmup_only")]
     stride = -(-len(settled) // most) or 1
     return settled[::-1][::stride][::-1]

@@ -7,8 +7,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from flagscale_perf.spine.clock import NS_PER_MS
+from flagscale_perf.spine.units import as_ms
 from flagscale_perf.training.analysis.tables import RankEntry, Ranks, Straggler
 from flagscale_perf.training.phases import share
 from flagscale_perf.training.rank_records import RanksRecord, StragglerRecord
@@ -39,24 +41,21 @@ class RankMatrix:
         rows = self._stretches.rows()
         if not rows:
             return None
-        iteration, work = [_ms(row.iteration_ns) for row in rows], [_ms(row.work_ns) for row in rows]
-        wait, data = [_ms(row.wait_ns) for row in rows], [_ms(row.data_ns) for row in rows]
+        times: dict[str, Any] = {
+            f"{name}_ms": [list(map(as_ms, getattr(row, f"{name}_ns"))) for row in rows]
+            for name in ("iteration", "work", "wait", "data")
+        }
+        medians: dict[str, Any] = {f"median_{name}": _medians(column) for name, column in times.items()}
         last = rows[-1]
         return Ranks(
             entries=_entries(last, totals, world_size),
             stretches=[[row.first_iteration, row.iteration] for row in rows],
-            iteration_ms=iteration,
-            work_ms=work,
-            wait_ms=wait,
-            data_ms=data,
+            **times,
             memory_peak_gb=[[as_gb(size) for size in row.memory_peak_bytes] for row in rows],
             cpu_wait_share=[
                 [share(host.run_delay_ns, host.host_ns or 0) for host in row.hosts()] for row in rows
             ],
-            median_iteration_ms=_medians(iteration),
-            median_work_ms=_medians(work),
-            median_wait_ms=_medians(wait),
-            median_data_ms=_medians(data),
+            **medians,
             peak_gb=[as_gb(peak_bytes) for peak_bytes in totals.peaks_bytes()],
             silent=last.silent,
             silent_count=last.silent_count,
@@ -81,12 +80,7 @@ def _entries(record: RanksRecord, totals: RankTotals, world_size: int | None) ->
     return entries
 
 
-def _ms(durations_ns: Sequence[int | None]) -> list[float | None]:
-    return [None if dur_ns is None else dur_ns / NS_PER_MS for dur_ns in durations_ns]
-
-
 def _medians(rows: Sequence[Row]) -> list[float | None]:
-    """Of each column, over the rows in which it is known."""
     columns = ([value for value in column if value is not None] for column in zip(*rows, strict=False))
     return [statistics.median(known) if known else None for known in columns]
 

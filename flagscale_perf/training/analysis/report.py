@@ -27,6 +27,7 @@ from flagscale_perf.training.analysis.tables import (
     Straggler,
 )
 from flagscale_perf.training.hardware import HardwareSummary
+from flagscale_perf.training.rates import Rates
 from flagscale_perf.training.summary.settled import NOT_SETTLED, SettledSummary
 
 
@@ -217,8 +218,18 @@ class TrainingReport:
     ledgers: list[LedgerTable] = field(default_factory=list)
     critical_path: CriticalPath | None = None
 
+    @property
+    def rates(self) -> Rates:
+        """Of the settled steps; of all but the first where there is no slow start, or none that is known."""
+        all_ = Rates(**{name: getattr(self.figures, name) for name in Rates._fields})
+        if not self.settled.has_slow_start:
+            return all_
+        settled = Rates.of_summary(self.settled)
+        # Suspect intervals are in no average of MFU.
+        return settled if settled.mfu is not None else settled._replace(mfu=all_.mfu, hfu=all_.hfu)
+
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready; `report_version` first."""
+        """JSON-ready, with `report_version` as the first key."""
         content = {"report_version": REPORT_VERSION} | asdict(self)
         content["trend"]["points"] = [point.as_dict() for point in self.trend.points]
         content["hardware"] = {"power_w": None} | content["hardware"]  # its place since the first version

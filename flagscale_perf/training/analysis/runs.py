@@ -20,15 +20,16 @@ from flagscale_perf.spine.session import file_names
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.analysis.overlay import MAX_POINTS, Curve, trends
 from flagscale_perf.training.analysis.overview import sizes_of
-from flagscale_perf.training.analysis.settled import rates_of
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import TABLE
+from flagscale_perf.training.rates import SUMMARY_NAMES
 
 LONG_BYTES = 4 << 20  # of a run file; a longer one takes longer to read than anybody waits for in a list
 MAX_SUMMARY_BYTES = 32 << 20
 CHOSEN = 3  # runs that a page draws at first
 MAX_DRAWN_POINTS = 20_000  # of all runs together
 _MIN_POINTS = 40
+_RATES = ("iteration_ms", "mfu", "tflops_per_gpu", "tokens_per_s")
 _NO_RUN = "; this is not a run file of flagscale_perf"
 _KEY_OF: dict[str, str] = {
     figure.summary_key or figure.key: figure.key for figure in TABLE.figures if figure.in_summary
@@ -129,14 +130,10 @@ def _read(path: Path, directory: str, is_all_read: bool) -> tuple[Run, Points]:
 
 def _of_records(path: Path) -> tuple[dict[str, Any], Points]:
     report = read_report(path)
-    rates = rates_of(report)
     return {
         "end_reason": report.overview.end_reason,
         "iterations": report.overview.iterations,
-        "iteration_ms": rates.iteration_ms,
-        "mfu": rates.mfu,
-        "tflops_per_gpu": rates.tflops_per_gpu,
-        "tokens_per_s": rates.tokens_per_s,
+        **{name: getattr(report.rates, name) for name in _RATES},
         "goodput": report.goodput.ettr,
         "findings": len(report.findings),
         "first_finding": report.findings[0].title if report.findings else None,
@@ -169,10 +166,7 @@ def _of_summary(found: dict[str, Any]) -> tuple[dict[str, Any], Points]:
     return {
         "end_reason": info["end_reason"],
         "iterations": int(_number(info, "total_iterations") or 0),
-        "iteration_ms": _number(means, "avg_iteration_ms"),
-        "mfu": _number(means, "avg_mfu"),
-        "tflops_per_gpu": _number(means, "avg_tflops_per_gpu"),
-        "tokens_per_s": _number(means, "avg_throughput_tokens"),
+        **{name: _number(means, SUMMARY_NAMES[name]) for name in _RATES},
         "goodput": _number(_part(found, "goodput"), "ettr"),
         "findings": None,
         "first_finding": None,
@@ -191,7 +185,7 @@ def _number(part: Mapping[str, Any], name: str) -> float | None:
 
 
 def report_of(listed: RunList) -> Report:
-    """What every format shows."""
+    """The list as every format shows it: trends of the newest runs, a row for each run, what was left out."""
     count = len(listed.runs)
     unjudged = sum(run.findings is None for run in listed.runs)
     long = (
@@ -250,7 +244,6 @@ def _row(run: Run) -> Sequence[Cell]:
 
 
 def _note(run: Run) -> Cell:
-    """Where it is, what was trained on what, and the first finding."""
     size = "?" if run.world_size is None else f"{run.world_size:,}"
     layout = "".join(f", {name} {value}" for name, value in run.layout.items() if value != 1)
     what = f"{run.model_family or 'a training'} on {size} x {run.device or 'unknown device'}{layout}"
@@ -263,7 +256,6 @@ def _note(run: Run) -> Cell:
 
 
 def _rows(listed: RunList) -> list[Sequence[Any]]:
-    """A head, and a row of raw values for each run."""
     rows = [asdict(run) for run in listed.runs]
     head = list(Run.__dataclass_fields__)
     for row in rows:

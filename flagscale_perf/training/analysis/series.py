@@ -8,6 +8,7 @@ from dataclasses import replace
 from flagscale_perf.analysis.blocks import HeatMap, Layer, Line, Panel, Series, StackedBar, Stripe
 from flagscale_perf.training.analysis.report import Point, SlowStep, TrainingReport
 from flagscale_perf.training.analysis.tables import GoodputBar, Ranks, Straggler
+from flagscale_perf.training.phases import GROUP_WORDS
 
 GROUP_COLOURS = {
     "Forward": "sky",
@@ -47,14 +48,13 @@ def trend(found: TrainingReport) -> Series:
     """Throughput and iteration time; without warm-up, which would flatten everything else."""
     points = _settled(found)
     steps = found.trend.slow_steps
+    highest = _line(points, "max", "faint", _of("iteration_max_ms"))
+    p95 = _line(points, "p95", "orange", _of("iteration_p95_ms"))
     panels = [
         Panel(
             "TFLOPS per GPU",
             "",
-            [
-                _line(points, "TFLOPS per GPU", "blue", _true("tflops_per_gpu")),
-                _suspects(points),
-            ],
+            [_line(points, "TFLOPS per GPU", "blue", _true("tflops_per_gpu")), _suspects(points)],
         ),
         Panel(
             "Share of the peak",
@@ -68,8 +68,8 @@ def trend(found: TrainingReport) -> Series:
             "Iteration time",
             "ms",
             [
-                _line(points, "max", "faint", _of("iteration_max_ms")),
-                _line(points, "p95", "orange", _of("iteration_p95_ms")),
+                *([highest] if highest.y != p95.y else []),  # else it would lie below p95
+                p95,
                 _line(points, "p50", "blue", _of("iteration_p50_ms")),
                 _slow(steps),
             ],
@@ -91,7 +91,10 @@ def trend(found: TrainingReport) -> Series:
 def phases(found: TrainingReport) -> Series:
     """A mean step's time by group, stacked, and what the pipeline makes it wait."""
     points = [point for point in _settled(found) if point.groups_ms is not None]
-    areas = [_line(points, name, GROUP_COLOURS[name], _group(name), "area") for name in GROUP_COLOURS]
+    areas = [
+        _line(points, GROUP_WORDS[name], colour, _group(name), "area")
+        for name, colour in GROUP_COLOURS.items()
+    ]
     waits = [
         _line(points, "bubble", "red", _of("bubble_ms")),
         _line(points, "imbalance", "orange", _of("imbalance_ms"), "dashed"),
@@ -222,7 +225,6 @@ def _pauses(points: Sequence[Point], label: str, colour: str, name: str) -> Line
 
 
 def _suspects(points: Sequence[Point]) -> Line:
-    """Intervals above the peak, in no average: shown as what they are."""
     suspects = [point for point in points if point.figures["suspect"]]
     return _line(suspects, "suspect", "red", _of("tflops_per_gpu"), "cross")
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.analysis.run_file import RunFile
@@ -65,7 +64,7 @@ class RunSteps:
 
     @cached_property
     def facts(self) -> RunFacts:
-        """Of the header."""
+        """What ran, by the header."""
         return RunFacts.of(self.header.facts)
 
     @property
@@ -117,7 +116,7 @@ def read_steps(path: Path, warmup: int, span: range | None) -> RunSteps:
             settling.add(record)
             joined = phases.take(record)
             if choice.takes(record):
-                sample.add(_kept(record, None if joined is None else tuple(joined.record[1:])))
+                sample.add(Step.of(record, None if joined is None else joined.record))
         elif isinstance(record, IntervalRecord):
             trend.add(record)
     left_out = choice.left_out
@@ -133,8 +132,6 @@ def read_steps(path: Path, warmup: int, span: range | None) -> RunSteps:
 
 
 class _Choice:
-    """Which steps of a run are compared, and how many are not, by the reason."""
-
     def __init__(self, warmup: int, span: range | None) -> None:
         self.left_out: Counter[str] = Counter()
         self.memory_peak_bytes: int | None = None
@@ -143,7 +140,6 @@ class _Choice:
         self._was_paused = False
 
     def takes(self, step: StepRecord) -> bool:
-        """Whether the run's next step is one of them."""
         if step.memory_peak_bytes is not None:
             self.memory_peak_bytes = max(self.memory_peak_bytes or 0, step.memory_peak_bytes)
         reason = self._why_not(step)
@@ -169,10 +165,6 @@ class _Choice:
 def _is_paused(step: StepRecord) -> bool:
     """A host that only asks itself whether to save takes some microseconds."""
     return step.eval_ns + step.checkpoint_ns > PAUSE_SHARE * step.iteration_ns
-
-
-def _kept(step: StepRecord, phases_ns: tuple[Any, ...] | None) -> Step:
-    return Step(step.iteration, step.iteration_ns, step.samples, step.tokens, step.model_flops, phases_ns)
 
 
 def _listed(left_out: Counter[str]) -> str:

@@ -15,7 +15,14 @@ from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PHASES, PhaseJoin, StepPhases
 from flagscale_perf.training.rank_records import RanksRecord, StragglerRecord
 from flagscale_perf.training.rates import per_second, tflops_per_gpu
-from flagscale_perf.training.records import HardwareRecord, IntervalRecord, Outcome, PhaseRecord, StepRecord
+from flagscale_perf.training.records import (
+    OUTCOMES,
+    HardwareRecord,
+    IntervalRecord,
+    Outcome,
+    PhaseRecord,
+    StepRecord,
+)
 from flagscale_perf.training.utilisation import Scale
 from flagscale_perf.training.window import end_mono_ns
 
@@ -23,9 +30,6 @@ RANK_0, RANKS = 1, 2  # processes of the trace
 STEPS, PHASES_OF_STEPS = 1, 2  # threads of rank 0
 REMEMBERED = 4096  # steps whose times are kept for what comes later about them
 
-_OUTCOMES = {
-    outcome.value: outcome.name.lower() for outcome in Outcome
-}  # of a damaged file it may be any number
 _STEPS, _PHASES = Track(RANK_0, STEPS), Track(RANK_0, PHASES_OF_STEPS)
 
 
@@ -55,8 +59,6 @@ class _Stretch(NamedTuple):
 
 
 class _Tracks:
-    """Makes the items of each record type; remembers the times of the last steps."""
-
     def __init__(self, header: RunHeader) -> None:
         self.facts = RunFacts.of(header.facts)
         self._scale = Scale.of(self.facts)
@@ -66,21 +68,20 @@ class _Tracks:
         self._slow: dict[tuple[int, ...], StragglerRecord] = {}
 
     def hold(self, record: PhaseRecord) -> tuple[Item, ...]:
-        """Until their step comes."""
         self._phases.hold(record)
         return ()
 
     def rest(self) -> Iterator[Item]:
-        """Stragglers of which no end was recorded."""
         for straggler in self._slow.values():
             yield from self._slow_stretch(straggler)
 
     def step(self, step: StepRecord) -> Iterator[Item]:
-        """The iteration, what is in it and the pauses behind it."""
         whole = _Stretch(step.start_ns, end_mono_ns(step))
         self._recent.append((step.iteration, whole))
         args = {
-            "outcome": _OUTCOMES.get(step.outcome, str(step.outcome)),
+            "outcome": OUTCOMES.get(
+                step.outcome, str(step.outcome)
+            ),  # of a damaged file it may be any number
             "samples": step.samples,
             "tokens": step.tokens,
         }
@@ -108,7 +109,6 @@ class _Tracks:
                 start_ns = end_ns
 
     def interval(self, interval: IntervalRecord) -> Iterator[Item]:
-        """Counters at its end."""
         span = self._stretch(interval.first_iteration, interval.iteration)
         elapsed_ns = interval.iteration_ns
         figures = {
@@ -122,7 +122,6 @@ class _Tracks:
             )
 
     def reading(self, reading: HardwareRecord) -> Iterator[Item]:
-        """Counters of the device."""
         power_w = None if reading.power_mw is None else reading.power_mw / 1000
         figures = {
             "power W": power_w,
@@ -151,7 +150,6 @@ class _Tracks:
                     start_ns = end_ns
 
     def straggler(self, straggler: StragglerRecord) -> Iterator[Item]:
-        """A slow stretch, once it is over."""
         key = tuple(straggler.ranks)
         if not straggler.is_over:
             if key in self._slow or len(self._slow) < REMEMBERED:

@@ -30,13 +30,13 @@ class TrendTotals:
         self._has_slow = True
 
     def add(self, interval: IntervalRecord) -> None:
-        """The next interval."""
+        """Takes the next interval, with the steps marked as slow since the one before."""
         self._rows.add((interval, self._has_slow))
         self._has_slow = False
         self._count += 1
 
     def result(self, slow: SlowSteps) -> Trend:
-        """The trend so far."""
+        """The trend so far; `slow`: the slow steps of the same run."""
         return Trend(
             points=self.points(),
             intervals=self._count,

@@ -8,6 +8,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from operator import sub
 from typing import NamedTuple
 
 from flagscale_perf.training.ledger.cuts import WAITING
@@ -127,30 +128,39 @@ def _rows(record: CutsRecord) -> Iterator[tuple[Unit, list[int], list[int]]]:
 
 def _step_of(record: CutsRecord, book: Book, numbers: Mapping[Unit, int]) -> Step:
     """A unit that was not recorded in this step has what was usual in it, and waits for what is left."""
-    place = {column: number for number, column in enumerate(record.columns)}
-    at = [place.get(way.cut * PHASE_BASE + way.phase) for way in book.ways]
-    found = {
-        unit: ([0 if column is None else values[column] for column in at], wait)
-        for unit, values, wait in _rows(record)
-    }
+    found = _in_ways(record, book.ways)
     usual = found.pop((), None)
     units: list[int | None] = [*sorted(numbers[unit] for unit in found)]
     others = max(record.units, len(book.units)) - len(found)
     rows = [found[unit] for unit in sorted(found)]
     middle, wait_ns = usual or rows[0]
     if others:
-        known, known_wait_ns = rows[0] if rows else (middle, wait_ns)
-        left_ns = [
-            wait + sum(known[column] - middle[column] for column in columns)
-            for wait, columns in zip(known_wait_ns, book.columns(), strict=True)
-        ]
+        left_ns = _left(middle, rows[0] if rows else (middle, wait_ns), book.columns())
         units, rows = [None, *units], [(middle, left_ns), *rows]
     own_ns = [own for own, _ in rows]
     if usual is None and not others:
         beyond = _beyond(own_ns, 0)
     else:
-        beyond = [[ns - middle_ns for ns, middle_ns in zip(own, middle, strict=True)] for own in own_ns]
+        beyond = [list(map(sub, own, middle)) for own in own_ns]
     return Step(record.iteration, units, others, own_ns, [wait for _, wait in rows], beyond)
+
+
+def _in_ways(record: CutsRecord, ways: Sequence[Way]) -> dict[Unit, tuple[list[int], list[int]]]:
+    place = {column: number for number, column in enumerate(record.columns)}
+    at = [place.get(way.cut * PHASE_BASE + way.phase) for way in ways]
+    return {
+        unit: ([0 if column is None else values[column] for column in at], wait)
+        for unit, values, wait in _rows(record)
+    }
+
+
+def _left(usual: list[int], known: tuple[list[int], list[int]], ways: Sequence[range]) -> list[int]:
+    """What is left to wait at each cut for a unit that takes the usual time, by a row that is known."""
+    own_ns, wait_ns = known
+    return [
+        wait + sum(own_ns[column] - usual[column] for column in columns)
+        for wait, columns in zip(wait_ns, ways, strict=True)
+    ]
 
 
 def weighed(count: int, others: int) -> list[int]:
@@ -194,7 +204,6 @@ def _without_false_cuts(book: Book) -> Book:
     place = {way: number for number, way in enumerate(ways)}
 
     def merged(step: Step) -> Step:
-        """The step with the false cuts' waits among its columns."""
         own = [[0] * len(ways) for _ in step.units]
         for mine, row, wait in zip(own, step.own_ns, step.wait_ns, strict=True):
             for way, value in zip(moved, row, strict=True):

@@ -40,7 +40,7 @@ class Span(NamedTuple):
 
     @property
     def dur_ns(self) -> int:
-        """How long it lasts."""
+        """How long it lasts; below 0 where marks contradict one another."""
         return self.end_ns - self.start_ns
 
 
@@ -134,11 +134,8 @@ class Lanes:
         timer, turn = self.of[rank].spans[place].timer, self.of[rank].turns[place]
         own = self._ranks[self.stages[rank]]
         replica = [ranks[own.index(rank)] for _, ranks in sorted(self._ranks.items())]
-        groups = {
-            _AGREEMENT: [list(self.of), replica],
-            _EMBEDDINGS: [[replica[0], replica[-1]]],
-        }.get(timer, [own])
-        for group in groups:
+        groups = {_AGREEMENT: [list(self.of), replica], _EMBEDDINGS: [[replica[0], replica[-1]]]}
+        for group in groups.get(timer, [own]):
             waits = [(member, self.of[member].of_collective[timer]) for member in group]
             if rank in group and all(turn < len(places) for _, places in waits):
                 found = [(member, places[turn]) for member, places in waits]

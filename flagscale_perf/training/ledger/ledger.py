@@ -1,8 +1,8 @@
 """The ledger of one pipeline stage: rows that add up to its mean step, to the nanosecond.
 
 Between two cuts the stage takes as long as its last unit works and then waits: what all units wait for is the
-exchange. What the last unit works beyond the others is either a named lateness or everybody's unevenness in
-turns. The rest is what a usual unit does. docs/formulas.md, "The ledger", has the derivation.
+exchange. What the last unit works beyond the others is either a named lateness or random variation of all
+ranks. The rest is what a usual unit does. docs/formulas.md, "The ledger", has the derivation.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Ledger:
         total_ns: of the first unit, from cut to cut.
         base_ns: what a usual unit does, by phase.
         late: named units, the costliest first.
-        in_turns_ns: everybody's unevenness: what it costs that the last of several comes last.
+        in_turns_ns: random variation of all ranks: what it costs that the last of several comes last.
         exchange_ns: by phase, the wait of the last unit: nobody is late.
         residual_ns: what units whose cuts are one moment differ by all the same.
         common: the steps without lateness: what all units have in common.
@@ -156,11 +156,11 @@ class Ledger:
         return sum(row.cost_ns for row in self.late)
 
     def share(self, part_ns: float) -> float:
-        """Of all steps' time."""
+        """A part of the time of all steps, as a share of it."""
         return part_ns / max(1, self.total_ns)
 
     def step_ms(self, part_ns: float) -> float:
-        """Of a mean step."""
+        """Milliseconds of a mean step, of what is a sum over all of them."""
         return part_ns / self.steps / NS_PER_MS
 
 
@@ -261,7 +261,6 @@ class _Entries:
             waits_ns[phase] = [ns + part for ns, part in zip(waits_ns[phase], parts, strict=True)]
 
     def ranks(self) -> list[UnitTimes]:
-        """As in `Ledger`."""
         return [
             UnitTimes(
                 ranks,
@@ -272,7 +271,6 @@ class _Entries:
         ]
 
     def _without(self, step: Step, row: int, columns: Sequence[int], late: set[Place]) -> list[int]:
-        """A unit's own time without what it is named for."""
         own, beyond, unit = step.own_ns[row], step.beyond_ns[row], step.units[row]
         if not late:
             return [own[column] for column in columns]

@@ -51,7 +51,7 @@ class Late(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """Unit and phase."""
+        """Unit and phase, as `Lateness` has them."""
         return self.unit, self.phase
 
 

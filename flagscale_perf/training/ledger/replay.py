@@ -36,7 +36,6 @@ class _Direction(NamedTuple):
 
     @classmethod
     def named(cls, name: str) -> _Direction:
-        """Forward or backward."""
         receives = frozenset(NUMBER_OF[each] for each in NUMBER_OF if each.endswith(f"{name}-recv"))
         return cls(PHASES.index(name), NUMBER_OF[f"{name}-compute"], receives, NUMBER_OF[f"{name}-send"])
 
@@ -97,7 +96,6 @@ class Replay:
         return _Node(after, span.end_ns - last_ns)
 
     def _collectives(self) -> defaultdict[_Place, set[_Place]]:
-        """What all members have done before each of them."""
         waits: defaultdict[_Place, set[_Place]] = defaultdict(set)
         for place, span in self._spans():
             if span.phase in CUTS and place not in waits:
@@ -126,7 +124,6 @@ class Replay:
                                 yield place, (other, number - 1)
 
     def _places(self, phases: Container[int], timers: Container[int]) -> dict[int, list[_Place]]:
-        """Of each rank, the spans of those phases that those timers end."""
         found: dict[int, list[_Place]] = {rank: [] for rank in self._lanes.of}
         for place, span in self._spans():
             if span.phase in phases and span.timer in timers:

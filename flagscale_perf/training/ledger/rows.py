@@ -153,7 +153,6 @@ def _joined(
 
 
 def _latest(least_ns: Sequence[int]) -> list[int]:
-    """Places of those that wait least."""
     return heapq.nsmallest(LATEST, range(len(least_ns)), key=least_ns.__getitem__)
 
 
@@ -195,7 +194,6 @@ def decode(content: Any) -> MachineCuts:
 
 
 def _little_endian(numbers: Numbers) -> Numbers:
-    """What is sent, and back again."""
     if sys.byteorder == "big":
         numbers = numbers[:]
         numbers.byteswap()
@@ -255,7 +253,6 @@ class _Alike:
         self._own_ns, self._wait_ns = list(zip(*own, strict=True)), list(zip(*waits, strict=True))
 
     def rows(self, machine: int, iteration: int, columns: Numbers) -> Iterator[_Row]:
-        """Of that machine's units, a value for each of the columns."""
         found, ends, at = self.machines[machine], self._ends[machine], self.at[iteration]
         mine, cuts = len(found.columns), len(found.waits)
         place = {column: number for number, column in enumerate(found.columns)}
@@ -275,7 +272,6 @@ class _Alike:
         return [found.get(column, none) for column in columns]
 
     def least_ns(self, iteration: int) -> list[Sequence[int]]:
-        """For each cut, the least wait on each machine."""
         if self.has_all:
             every = (self.rows(at, iteration, self.columns) for at in range(len(self.machines)))
             least = (map(min, zip(*(row.wait_ns for row in rows), strict=True)) for rows in every)
@@ -308,20 +304,23 @@ class _Merged:
         if self.units <= KEPT_UNITS and all(group.has_all for group in self._found):
             every = {row.unit: row for group, at in self._machines[::-1] for row in self._rows(group, at)}
             return [every[unit] for unit in sorted(every)]
+        least_ns = _side_by_side(group.least_ns(self.iteration) for group in self._found)
+        usual_ns = _side_by_side(group.usual_ns(self.iteration, self.columns) for group in self._found)
+        usual = _Row(USUAL, list(map(_median, usual_ns)), list(map(min, least_ns)))
+        most = max(1, MAX_VALUES // (len(self.columns) + len(self.waits)) - 1)
+        return [*self._noted(suspects, least_ns)[:most], usual]
+
+    def _noted(self, suspects: AbstractSet[int], least_ns: Sequence[Sequence[int]]) -> list[_Row]:
         held = [(group, at) for group in self._found for at in group.holding]
         rows = (row for group, at in held[::-1] for row in self._rows(group, at))
         found = {row.unit: row for row in rows if row.unit in suspects}
         kept = dict.fromkeys(sorted(found))
-        least_ns = _side_by_side(group.least_ns(self.iteration) for group in self._found)
         for cut, of_machines in enumerate(least_ns):
             for number in _latest(of_machines):
                 found = {row.unit: row for row in self._rows(*self._machines[number])} | found
             latest = heapq.nsmallest(LATEST, found.values(), key=lambda row: row.wait_ns[cut])
             kept |= dict.fromkeys(row.unit for row in latest)
-        usual_ns = _side_by_side(group.usual_ns(self.iteration, self.columns) for group in self._found)
-        usual = _Row(USUAL, list(map(_median, usual_ns)), list(map(min, least_ns)))
-        most = max(1, MAX_VALUES // (len(self.columns) + len(self.waits)) - 1)
-        return [*(found[unit] for unit in list(kept)[:most]), usual]
+        return [found[unit] for unit in kept]
 
     def _rows(self, group: _Alike, machine: int) -> Iterator[_Row]:
         return group.rows(machine, self.iteration, self.columns)

@@ -50,7 +50,7 @@ class PathTimes(NamedTuple):
 
     @property
     def total_ns(self) -> int:
-        """From end to end."""
+        """From the end of the step before the first to that of the last."""
         return sum(self.on_ns.values())
 
     def part(self, rank: int) -> float:
@@ -153,7 +153,6 @@ class WalkFold:
 
 
 def _together(paths: Sequence[PathTimes]) -> PathTimes:
-    """All of them added up."""
     whole = PathTimes(len(paths), paths[0].stages, Counter(), Counter())
     for path in paths:
         whole.on_ns.update(path.on_ns)
@@ -202,8 +201,6 @@ def _lanes_of(steps: Iterable[CapturedRecord], stages: Mapping[int, int]) -> Ite
 
 
 class _Walk:
-    """Through the lanes of one step."""
-
     def __init__(self, lanes: Lanes) -> None:
         self._lanes = lanes
 

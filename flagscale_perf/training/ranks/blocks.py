@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from flagscale_perf.training.hardware import REASONS, lowest, reasons_in
+from flagscale_perf.training.hardware import Readings
 from flagscale_perf.training.host import HostRecord, HostStretch, HostWindow
 from flagscale_perf.training.ledger import rows
 from flagscale_perf.training.ledger.cuts import MAX_NS, WAITING, is_undisturbed
@@ -115,8 +115,7 @@ class BlockBuilder:
         self._times_ns: list[int] = []
         self._phases_ns: list[tuple[int, int, int | None]] = []
         self._memory: int | None = None
-        self._clock: int | None = None
-        self._reasons: set[str] | None = None
+        self._read = Readings()
         self._xid: int | None = None
         self._ecc: int | None = None
 
@@ -151,9 +150,7 @@ class BlockBuilder:
         if isinstance(reading, HostRecord):
             self._host.add(reading)
             return
-        self._clock = lowest(self._clock, reading.sm_clock_mhz)
-        if reading.throttle is not None:
-            self._reasons = (self._reasons or set()) | (reasons_in(reading.throttle) & set(REASONS))
+        self._read.add(reading)
         if reading.xid is not None:
             self._xid = reading.xid or self._xid or 0
         if reading.ecc_uncorrected is not None:
@@ -174,8 +171,8 @@ class BlockBuilder:
             wait_ns=_median([wait_ns for _, wait_ns, _ in self._phases_ns]),
             data_ns=_median(data_ns) if any(ns is not None for ns in data_ns) else None,
             memory_peak_bytes=self._memory,
-            sm_clock_mhz=self._clock,
-            throttle=None if self._reasons is None else ", ".join(sorted(self._reasons)),
+            sm_clock_mhz=self._read.clock_mhz,
+            throttle=self._read.throttle,
             xid=self._xid,
             ecc_uncorrected=self._ecc,
             host=self._host.close(),
@@ -185,7 +182,6 @@ class BlockBuilder:
 
 
 def _parts_of(phases_ns: Sequence[int | None]) -> tuple[int, int, int | None]:
-    """Work, waiting, and the loading of data, which is part of the work."""
     wait_ns = sum(phases_ns[place] or 0 for place in WAITING)
     return sum(ns or 0 for ns in phases_ns) - wait_ns, wait_ns, phases_ns[_DATA]
 

@@ -33,9 +33,7 @@ KEPT_NS = 30 * NS_PER_S  # longer than a reader of many nodes needs for one roun
 MIN_KEPT, MAX_KEPT = 2, 64  # items of each process
 MAX_BYTES = MAX_NODE_BYTES * 3 // 4  # of all items; the line about the node needs room, too
 MAX_NOTES = 64
-LINGER_NS = (
-    4 * NS_PER_S
-)  # how long the node's other processes may take to end after the one that started this
+LINGER_NS = 4 * NS_PER_S  # that the node's other processes may take to end after the one that started this
 
 
 @dataclass(frozen=True)

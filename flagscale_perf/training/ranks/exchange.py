@@ -151,8 +151,6 @@ class Outbox:
 
 @dataclass
 class _Progress:
-    """What has been read of one file."""
-
     signature: tuple[int, ...] = ()
     collector: str = ""
     next_item: int = 0
@@ -191,7 +189,6 @@ class Inbox:
         self._make()
 
     def _make(self) -> None:
-        """The directory, and this job's beacon in it. Raises OSError."""
         make_directory(self._path)
         with _opened(self._path) as fd:
             _replace(fd, BEACON, dump(Beacon(self._token, self._request)._asdict()).encode())
@@ -318,7 +315,6 @@ def _replace(directory: int, name: str, content: bytes) -> None:
 
 
 def _read(directory: int, name: str, limit: int) -> bytes:
-    """Raises OSError, ValueError for what is longer or no regular file."""
     try:
         fd = open_regular(name, os.O_RDONLY | os.O_NOFOLLOW, directory=directory)
     except NotRegularError:
@@ -337,7 +333,6 @@ def _unlink(directory: int, names: list[str]) -> None:
 
 
 def _beacon_in(directory: int) -> Beacon:
-    """Raises OSError, ValueError."""
     content = _parse_object(_read(directory, BEACON, MAX_BEACON_BYTES))
     return Beacon(_text(content.get("token")), content.get("request"))
 

@@ -62,12 +62,7 @@ class Gathered:
 class Gatherer:
     """Brings the job's other processes together; reads files in `take`, so not for a thread of the host."""
 
-    def __init__(
-        self,
-        job: Job,
-        node: Node[RankIdentity, RankItem],
-        is_alive: Callable[[], bool],
-    ) -> None:
+    def __init__(self, job: Job, node: Node[RankIdentity, RankItem], is_alive: Callable[[], bool]) -> None:
         """`is_alive`: whether the process whose companion this is lives; who ends after it has not died."""
         self._job = job
         self._node = node
@@ -90,7 +85,7 @@ class Gatherer:
                 self._inbox.request(content)
 
     def take(self) -> Gathered:
-        """What is new."""
+        """What is new since the last call; files are read for `LOOK_NS` at most."""
         if self._start_ns is None:
             self._start_ns = monotonic_ns()
         self._add(self._node.cycle(counts_dead=self._is_alive()))
@@ -119,11 +114,11 @@ class Gatherer:
         except OSError as error:
             self._is_cut_off = True
             reason = f"{type(error).__name__}: {error}"
-            self._report(f"the ranks of other nodes are not heard: {reason}; it is tried again all the time")
+            self._report(f"cannot read other nodes' ranks: {reason}; retrying")
             return
         if self._is_cut_off:
             self._is_cut_off = False
-            self._report("the ranks of other nodes are heard again")
+            self._report("other nodes' ranks are read again")
         for report in received.reports:
             self._meet(report.owners)
         self._new.items += received.items
@@ -131,10 +126,9 @@ class Gatherer:
             self._lose(report.gone)
             self._note(report.notes)
         for complaint in received.complaints:
-            self._report(f"not all is known of the ranks of a node: {complaint}")
+            self._report(f"incomplete data from another node's ranks: {complaint}")
 
     def _opened_inbox(self) -> Inbox:
-        """Raises OSError where that is refused."""
         if self._inbox is None:
             directory = directory_of(self._job.directory, self._job.key)
             self._inbox = Inbox(directory, self._job.size)

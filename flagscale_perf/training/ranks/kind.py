@@ -18,13 +18,7 @@ from flagscale_perf.training.host import HostReader
 from flagscale_perf.training.ledger.cuts import CutKeeper
 from flagscale_perf.training.marks import MarksJoin
 from flagscale_perf.training.phases import PhaseJoin
-from flagscale_perf.training.ranks.blocks import (
-    Block,
-    BlockBuilder,
-    RankIdentity,
-    decode_block,
-    encode_block,
-)
+from flagscale_perf.training.ranks.blocks import Block, BlockBuilder, RankIdentity, decode_block, encode_block
 from flagscale_perf.training.ranks.identity import identity_of
 from flagscale_perf.training.ranks.machine import Machine
 from flagscale_perf.training.ranks.place import Place
@@ -41,7 +35,7 @@ class RankFold:
     """
 
     def __init__(self, identity: RankIdentity, machine: Machine, reads_device: bool = True) -> None:
-        """`machine` of the rank."""
+        """`machine`: what all ranks of this process share; `reads_device`: on a thread of its own."""
         self.position = 0
         self._rank, self._machine = identity.rank, machine
         machine.join(identity)
@@ -79,7 +73,7 @@ class RankFold:
         return notes
 
     def close(self) -> list[RankItem]:
-        """The block under way."""
+        """The block under way, and what the machine has kept; the device is read no more."""
         if self._sampler is not None:
             self._sampler.stop()
         block = self._builder.close()

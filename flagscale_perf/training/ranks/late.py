@@ -45,7 +45,6 @@ class _Stage:
         self.slow: dict[tuple[Unit, int], _Slow] = {}
 
     def suspects(self, seen: Seen) -> set[int]:
-        """Lockstep groups that came last again and again."""
         counts = Counter(rank for record in self.window for rank in _first_ranks(record))
         again = [rank for rank, steps in counts.items() if steps >= SUSPECT_STEPS and rank in seen]
         return {seen[rank][0].lockstep for rank in again}
@@ -76,7 +75,6 @@ class _Stage:
         return records
 
     def close(self) -> list[StragglerRecord]:
-        """The run is over, and with it every stretch."""
         slow, self.slow = self.slow, {}
         return list(map(_over, slow.values()))
 
@@ -129,7 +127,6 @@ def _first_ranks(record: CutsRecord) -> Collection[int]:
 
 
 def _over(slow: _Slow) -> StragglerRecord:
-    """The record of its end, with the median excess."""
     excess_ns = slow.excess_ns.quantile(0.5) or slow.record.excess_ns
     return replace(slow.record, is_over=True, excess_ns=excess_ns)
 

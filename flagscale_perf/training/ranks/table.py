@@ -27,8 +27,6 @@ class _Row(NamedTuple):
 
 
 class _Round(NamedTuple):
-    """First and last iteration, and the ranks' rows."""
-
     first_iteration: int
     iteration: int
     rows: dict[int, _Row]
@@ -94,7 +92,6 @@ class RanksTable:
         return record
 
     def _median_rows(self) -> dict[int, _Row]:
-        """Of every rank that is in one of the rounds."""
         rows: dict[int, list[_Row]] = defaultdict(list)
         for round_ in self._rounds:
             for rank, row in round_.rows.items():

@@ -86,17 +86,14 @@ class _Entry:
 
     @property
     def host(self) -> HostStretch:
-        """Of its host, over all stretches."""
         return merged(self._hosts)
 
     def add_host(self, host: HostStretch) -> None:
-        """What was read in the next stretch."""
         self._hosts.append(host)
         if len(self._hosts) > _HOSTS_TOGETHER:
             self._hosts = [self.host]
 
     def add(self, iteration_ns: int | None, work_ns: int | None, wait_ns: int | None) -> None:
-        """The times of the next stretch."""
         if iteration_ns is not None and work_ns is not None and wait_ns is not None:
             self.stretches += 1
             self.iteration_ns += iteration_ns
@@ -215,7 +212,6 @@ class RankTotals:
         )
 
     def _work(self) -> _Work:
-        """Means over the stretches in which they were known."""
         known = {number: entry for number, entry in enumerate(self._entries) if entry.stretches}
         if not known:
             return _Work(None, None, None, None, None)

@@ -25,8 +25,6 @@ MIN_ROUNDS, MAX_ROUNDS = 8, 512
 
 
 class _Round:
-    """Blocks of one number, as they come in."""
-
     def __init__(self, begun_ns: int) -> None:
         self.begun_ns = begun_ns
         self.blocks: dict[int, Block] = {}
@@ -126,7 +124,6 @@ class RanksView:
         return records + list(self._late.close())
 
     def _number(self, block: Block) -> int:
-        """The same for the blocks of all ranks that are put side by side."""
         return block.iteration // self._steps
 
     def _errors_of(self, block: Block) -> list[Record]:

@@ -5,7 +5,9 @@ rank 0's device and the other ranks are read.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from flagscale_perf.device.sampler import Sampler
 from flagscale_perf.spine.records import EventRecord, Record
@@ -13,19 +15,12 @@ from flagscale_perf.spine.session import capture_request_name
 from flagscale_perf.training.capture import CaptureControl
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.host import HostReader
-from flagscale_perf.training.ledger.cuts import CutKeeper
+from flagscale_perf.training.ledger.cuts import CutKeeper, StepCuts
 from flagscale_perf.training.marks import MarksJoin
-from flagscale_perf.training.phases import PhaseJoin
+from flagscale_perf.training.phases import PhaseJoin, StepPhases
 from flagscale_perf.training.ranks.gather import Gathering, Job, node_of
 from flagscale_perf.training.ranks.identity import identity_of
 from flagscale_perf.training.ranks.place import Place
-from flagscale_perf.training.recording.sources import (
-    OneRank,
-    Sources,
-    TakeReadings,
-    UnreadRanks,
-    no_readings,
-)
 from flagscale_perf.training.records import (
     CapturedRecord,
     CaptureRecord,
@@ -44,6 +39,67 @@ from flagscale_perf.writer.instrument import Entry, Joined, Remark
 from flagscale_perf.writer.task import Parent, WriterTask
 
 SUSPECT, CAPTURE = "suspect", "capture"
+
+# Readings of the device since the last call, and what there is to say about them.
+TakeReadings = Callable[[], tuple[list[HardwareRecord], list[str]]]
+
+
+def no_readings() -> tuple[list[HardwareRecord], list[str]]:
+    """Where nothing reads the device."""
+    return [], []
+
+
+class OneRank:
+    """`Gathering` where there are no other ranks."""
+
+    def step(self, step: StepRecord, phases: StepPhases | None, cuts: StepCuts | None) -> None:
+        """Ignored: there is no other rank to compare it with."""
+
+    def reading(self, reading: HardwareRecord | HostRecord) -> None:
+        """Ignored: there is no other rank to compare it with."""
+
+    def interval(self, interval: IntervalRecord) -> list[Record]:
+        """An empty list: an interval of one rank adds no records."""
+        return []
+
+    def request(self, content: Any) -> None:
+        """Ignored: there is no other rank to answer it."""
+
+    def take(self) -> tuple[list[Record], list[str]]:
+        """No records and no notes."""
+        return [], []
+
+    close = take
+
+
+class UnreadRanks(OneRank):
+    """Where the other ranks are not read."""
+
+    def __init__(self, note: str) -> None:
+        """`note`: why, reported once."""
+        self._notes = [note]
+
+    def take(self) -> tuple[list[Record], list[str]]:
+        """No records; the note that says why, the first time."""
+        notes, self._notes = self._notes, []
+        return [], notes
+
+    close = take
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Of one writer.
+
+    Attributes:
+        readings: of rank 0's device; must not block.
+        ranks: of the whole job; its methods neither raise nor block for long.
+        host: new readings of rank 0's host.
+    """
+
+    readings: TakeReadings = no_readings
+    ranks: OneRank | Gathering = field(default_factory=OneRank)
+    host: Callable[[], list[HostRecord]] = list
 
 
 class TrainingPipeline:
@@ -236,7 +292,6 @@ def _only(note: str) -> TakeReadings:
 
 
 def _ranks(task: WriterTask, parent: Parent) -> OneRank | Gathering:
-    """The other ranks, as the launcher's environment says where they are."""
     place = Place.of(os.environ)
     if place is None or task.owner is None:
         return OneRank()

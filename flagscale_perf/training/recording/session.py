@@ -112,7 +112,6 @@ def _missing_phases(loop: Loop, facts: RunFacts) -> list[str]:
 
 def _flops_of(shape: ModelShape, seq_length: int) -> CountFlops:
     def flops(samples: int, packed: Packed | None) -> Flops:
-        """FLOPs of a step of so many samples."""
         return step_flops(shape, samples, seq_length, packed)
 
     return flops

@@ -18,43 +18,20 @@ from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import FIGURES
 from flagscale_perf.training.figures import TABLE as FIGURE_TABLE
 from flagscale_perf.training.rank_records import RanksRecord, StragglerIdentity, StragglerRecord
-from flagscale_perf.training.records import IntervalRecord, Outcome, StepRecord
+from flagscale_perf.training.records import OUTCOMES, IntervalRecord, StepRecord
 from flagscale_perf.training.utilisation import Scale
 from flagscale_perf.training.window import end_mono_ns
 
-OUTCOMES = {outcome.value: outcome.name.lower() for outcome in Outcome}
 MJ_PER_J = 1000
 MAX_LABEL = 128
 EVENTS = (
-    "failure",
-    "drop",
-    "resume",
-    "note",
-    "clock",
-    "suspect",
-    "shed",
-    "slow",
-    "memory",
-    "hardware",
-    "rank",
-    "other",
+    *("failure", "drop", "resume", "note", "clock", "suspect", "shed", "slow", "memory", "hardware"),
+    *("rank", "other"),
 )
 RUN_LABELS = (
-    "session_id",
-    "package_version",
-    "host",
-    "script",
-    "hostname",
-    "device",
-    "dtype",
-    "flops_convention",
-    "model_family",
-    "world_size",
-    "tensor_parallel",
-    "pipeline_parallel",
-    "data_parallel",
-    "context_parallel",
-    "expert_parallel",
+    *("session_id", "package_version", "host", "script", "hostname", "device", "dtype", "flops_convention"),
+    *("model_family", "world_size", "tensor_parallel", "pipeline_parallel", "data_parallel"),
+    *("context_parallel", "expert_parallel"),
 )
 
 _OWN = (
@@ -119,7 +96,6 @@ _SUMS = {
 
 
 def _of_figures() -> Iterator[Metric]:
-    """Gauges of the last interval; several figures may be one metric."""
     for figure in FIGURES:
         if gauge := figure.gauge:
             labels = (gauge.label[0],) if gauge.label else ()
@@ -160,7 +136,7 @@ class RunMetrics:
             self._set(name, 0)
 
     def add(self, record: Record) -> None:
-        """The next record."""
+        """Takes the next record; counters only grow, or are removed for good."""
         if isinstance(record, StepRecord):
             self._add_step(record)
         elif isinstance(record, IntervalRecord):

@@ -13,7 +13,6 @@ from flagscale_perf.training.utilisation import FLOP_PER_TFLOP, Scale
 
 
 def _basis(header: RunHeader) -> list[str]:
-    """What TFLOPS, MFU and HFU count, and of which peak they are shares."""
     facts = RunFacts.of(header.facts)
     peak = Scale.of(facts).peak_flop_per_s
     figure = UNKNOWN if peak is None else f"{peak / FLOP_PER_TFLOP:g} TFLOP/s"

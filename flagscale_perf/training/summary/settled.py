@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from flagscale_perf.spine.units import as_ms, as_s
 from flagscale_perf.training.phases import StepPhases, Waits
-from flagscale_perf.training.rates import mean_ms, per_second, tflops_per_gpu
 from flagscale_perf.training.records import StepRecord
 from flagscale_perf.training.settled import Settling, Start, is_judged
 from flagscale_perf.training.usual import UsualSteps
-from flagscale_perf.training.utilisation import Scale, Work
+from flagscale_perf.training.utilisation import Scale
 from flagscale_perf.training.window import StepSums
 
 
@@ -95,7 +94,6 @@ class SettledTotals:
         return self._after_start() if start.is_slow else all_
 
     def _after_start(self) -> StepSums | None:
-        """Over the steps after a slow start; None where there is none."""
         start = self._settling.result()
         if self._sums is None and start.is_slow:
             self._sums = StepSums()
@@ -112,7 +110,7 @@ class SettledTotals:
 
 
 def _summary(start: Start, sums: StepSums, scale: Scale, is_trusted: bool) -> SettledSummary:
-    work = Work(sums.iteration_ns, sums.model_flops, sums.hardware_flops).utilisation(scale)
+    rates = sums.rates(scale) if is_trusted else sums.rates(scale)._replace(mfu=None, hfu=None)
     has_settled = start.settled_iteration is not None
     return SettledSummary(
         first_iteration=start.settled_iteration,
@@ -121,12 +119,5 @@ def _summary(start: Start, sums: StepSums, scale: Scale, is_trusted: bool) -> Se
         start_s=as_s(start.dur_ns if has_settled else None),
         excess_s=as_s(start.excess_ns if has_settled else None),
         usual_ms=as_ms(start.usual_ns),
-        avg_tflops_per_gpu=tflops_per_gpu(sums.model_flops, sums.iteration_ns, scale.world_size),
-        avg_throughput_tokens=per_second(sums.tokens, sums.iteration_ns),
-        avg_throughput_samples=per_second(sums.samples, sums.iteration_ns),
-        avg_mfu=work.mfu if is_trusted else None,
-        avg_hfu=work.hfu if is_trusted else None,
-        avg_iteration_ms=mean_ms(sums.iteration_ns, sums.steps),
-        p50_iteration_ms=as_ms(sums.durations.quantile(0.5)),
-        p95_iteration_ms=as_ms(sums.durations.quantile(0.95)),
+        **rates.in_summary(),
     )

@@ -19,7 +19,7 @@ from flagscale_perf.training.hardware import HardwareTotals
 from flagscale_perf.training.memory import MemoryTotals
 from flagscale_perf.training.phases import PHASES, PhaseJoin, PhaseSums, share, total_of
 from flagscale_perf.training.ranks.totals import RankTotals
-from flagscale_perf.training.rates import as_gb, highest, mean_ms, per_second, tflops_per_gpu
+from flagscale_perf.training.rates import as_gb, highest, tflops_per_gpu
 from flagscale_perf.training.records import (
     HardwareRecord,
     IntervalRecord,
@@ -50,6 +50,57 @@ MAX_ROWS = 1600  # of `iteration_logs`: the file stays below a megabyte
 Part = TypeVar("Part", bound=Any)
 
 
+class _Course:
+    """How the run went: its iterations, its end, and failures inside the monitor."""
+
+    def __init__(self, header: RunHeader) -> None:
+        self._header, self._labels = header, Labels(header)
+        self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
+        self.iterations = self.skipped = self.dropped = self.failure_count = 0
+        self.failures: list[Failure] = []
+        self._first: int | None = None
+        self._last: int | None = None
+        self._end_wall_ns, self._reason = header.start_wall_ns, RUNNING
+
+    def step(self, step: StepRecord) -> None:
+        if self._first is None:
+            self._first = step.iteration - step.iterations + 1
+        self.iterations += step.iterations
+        self.skipped += skipped_iterations(step)
+        self._reach(end_mono_ns(step), step.iteration)
+
+    def usual(self, steps: UsualSteps) -> None:
+        self.iterations += len(steps)
+        self._reach(steps.ends_ns[-1], steps.columns["iteration"][-1])
+
+    def _reach(self, end_ns: int, iteration: int) -> None:
+        self._last, self._end_wall_ns = iteration, self._anchor.wall_of(end_ns)
+
+    def event(self, event: EventRecord) -> None:
+        self._end_wall_ns = self._anchor.wall_of(event.at_ns)
+        if event.name == "failure":
+            self.failure_count += 1
+            if len(self.failures) < MAX_FAILURES:
+                timestamp = self._labels.at(self._end_wall_ns).isoformat(sep=" ")
+                self.failures.append(Failure(timestamp, event.iteration, event.text))
+
+    def end(self, end: RunEnd) -> None:
+        self._reason, self._end_wall_ns, self.dropped = end.reason, end.end_wall_ns, end.dropped
+
+    def result(self, facts: RunFacts) -> SessionInfo:
+        return SessionInfo(
+            start_time=self._header.session_id[: len("20240129_103000")],
+            end_time=self._labels.at(self._end_wall_ns).isoformat(),
+            total_iterations=self.iterations,
+            session_id=self._header.session_id,
+            end_reason=self._reason,
+            first_iteration=self._first,
+            last_iteration=self._last,
+            world_size=facts.world_size or None,
+            flops_convention=facts.flops_convention or None,
+        )
+
+
 class RunTotals:
     """Everything the summary says, as running sums: memory does not grow with the length of the run.
 
@@ -59,9 +110,7 @@ class RunTotals:
 
     def __init__(self, header: RunHeader) -> None:
         """Raises ValueError for a header whose session id is none."""
-        self._header = header
-        self._labels = Labels(header)
-        self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
+        self._header, self._course = header, _Course(header)
         self._facts = RunFacts.of(header.facts)
         self._scale = Scale.of(self._facts)
         self._rated, self._warmup = StepSums(), StepSums()
@@ -74,15 +123,8 @@ class RunTotals:
         self._goodput = SessionGoodput(header)
         self.ranks = RankTotals(self._scale.world_size)
         self._extremes: tuple[float, float] | None = None
-        self._iterations = self._skipped = 0
-        self._first_iteration: int | None = None
-        self._last_iteration: int | None = None
         self._warmup_ns: int | None = None
         self._peak_bytes: int | None = None
-        self._failures: list[Failure] = []
-        self._failure_count = self._dropped = 0
-        self._end_wall_ns = header.start_wall_ns
-        self._reason = RUNNING
 
     @property
     def rated(self) -> StepSums:
@@ -101,19 +143,15 @@ class RunTotals:
         elif isinstance(record, IntervalRecord):
             self._add_interval(record)
         elif isinstance(record, EventRecord):
-            self._add_event(record)
+            self._course.event(record)
         elif isinstance(record, HardwareRecord):
             self._hardware.add_reading(record)
         elif isinstance(record, RunEnd):
-            self._reason, self._end_wall_ns, self._dropped = record.reason, record.end_wall_ns, record.dropped
+            self._course.end(record)
 
     def _add_step(self, step: StepRecord) -> None:
-        if self._first_iteration is None:
-            self._first_iteration = step.iteration - step.iterations + 1
-        self._last_iteration = step.iteration
+        self._course.step(step)
         self._memory.add(step)
-        self._iterations += step.iterations
-        self._skipped += skipped_iterations(step)
         phases = self._phases.take(step)
         if not step.warmup:
             self._rated.add(step, phases)
@@ -126,7 +164,6 @@ class RunTotals:
                 self._warmup_ns = step.iteration_ns
         if step.memory_peak_bytes is not None:
             self._peak_bytes = max(self._peak_bytes or 0, step.memory_peak_bytes)
-        self._end_wall_ns = self._anchor.wall_of(end_mono_ns(step))
 
     @property
     def takes_many(self) -> bool:
@@ -136,15 +173,13 @@ class RunTotals:
     def add_usual(self, steps: UsualSteps, intervals: Sequence[IntervalRecord]) -> None:
         """The next steps, and the intervals that end among them."""
         columns = steps.columns
+        self._course.usual(steps)
         self._goodput.add_usual(steps)
         self._memory.add_usual(steps)
-        self._last_iteration = columns["iteration"][-1]
-        self._iterations += len(steps)
         waits = self._phases.waits(steps)
         self._rated.add_usual(steps, waits)
         self._settled.add_usual(steps, waits)
         self._peak_bytes = highest(self._peak_bytes, *columns["memory_peak_bytes"])
-        self._end_wall_ns = self._anchor.wall_of(steps.ends_ns[-1])
         work = [columns[name] for name in ("iteration_ns", "model_flops", "hardware_flops")]
         for (begin, end), interval in zip(steps.stretches, intervals, strict=True):
             self._trusted.add_steps(*(column[begin:end] for column in work))
@@ -156,30 +191,22 @@ class RunTotals:
         self._rows.add(interval)
         self._hardware.add_interval(interval)
         self._trusted.close(interval)
-        self._dropped = interval.dropped
+        self._course.dropped = interval.dropped
         rate = tflops_per_gpu(interval.model_flops, interval.iteration_ns, self._scale.world_size)
         if rate is not None and not interval.warmup_only:
             low, high = self._extremes or (rate, rate)
             self._extremes = min(low, rate), max(high, rate)
-
-    def _add_event(self, event: EventRecord) -> None:
-        self._end_wall_ns = self._anchor.wall_of(event.at_ns)
-        if event.name == "failure":
-            self._failure_count += 1
-            if len(self._failures) < MAX_FAILURES:
-                timestamp = self._labels.at(self._end_wall_ns).isoformat(sep=" ")
-                self._failures.append(Failure(timestamp, event.iteration, event.text))
 
     def text(self) -> str:
         """The content of the summary's file."""
         return self.result().text()
 
     def result(self) -> Summary:
-        """The summary so far."""
+        """The summary so far; None for what is not known, and for NaN and infinities."""
         header, phases, all_steps = self._header, self.rated.phases, self._rated.with_steps_of(self._warmup)
         return Summary(
             schema_version=header.schema_version,
-            session_info=self._session_info(),
+            session_info=self._course.result(self._facts),
             final_statistics=_finite(self._statistics()),
             settled=_finite(self._settled.result(self._rated, not self._trusted.suspect_intervals)),
             totals=_finite(self._totals(all_steps)),
@@ -191,49 +218,28 @@ class RunTotals:
                 self._hardware.result(self._rated.tokens, self._rated.iteration_ns, self._scale)
             ),
             goodput=self._goodput.result(),
-            dropped_records=self._dropped,
-            failure_count=self._failure_count,
-            failures=list(self._failures),
+            dropped_records=self._course.dropped,
+            failure_count=self._course.failure_count,
+            failures=list(self._course.failures),
             run_facts={name: value for name, value in header.facts.items() if name not in ONLY_IN_RUN_FILE},
             config=header.config,
             files=file_names(header.session_id),
             iteration_logs=[self._figures.summary(interval) for interval in self._rows.rows()],
         )
 
-    def _session_info(self) -> SessionInfo:
-        return SessionInfo(
-            start_time=self._header.session_id[: len("20240129_103000")],
-            end_time=self._labels.at(self._end_wall_ns).isoformat(),
-            total_iterations=self._iterations,
-            session_id=self._header.session_id,
-            end_reason=self._reason,
-            first_iteration=self._first_iteration,
-            last_iteration=self._last_iteration,
-            world_size=self._facts.world_size or None,
-            flops_convention=self._facts.flops_convention or None,
-        )
-
     def _statistics(self) -> Statistics:
         sums = self._rated
         low, high = self._extremes or (None, None)
         mfu, hfu = self._trusted.utilisation()
-        durations = sums.durations
         return Statistics(
-            avg_tflops_per_gpu=tflops_per_gpu(sums.model_flops, sums.iteration_ns, self._scale.world_size),
+            **sums.rates(self._scale)._replace(mfu=mfu, hfu=hfu).in_summary(),
             avg_tflops=tflops_per_gpu(sums.model_flops, sums.iteration_ns, 1),
             max_tflops_per_gpu=high,
             min_tflops_per_gpu=low,
-            avg_throughput_tokens=per_second(sums.tokens, sums.iteration_ns),
-            avg_throughput_samples=per_second(sums.samples, sums.iteration_ns),
-            avg_mfu=mfu,
-            avg_hfu=hfu,
             suspect_intervals=self._trusted.suspect_intervals,
             peak_memory_gb=as_gb(self._peak_bytes),
-            avg_iteration_ms=mean_ms(sums.iteration_ns, sums.steps),
-            p50_iteration_ms=as_ms(durations.quantile(0.5)),
-            p95_iteration_ms=as_ms(durations.quantile(0.95)),
-            min_iteration_ms=as_ms(durations.minimum),
-            max_iteration_ms=as_ms(durations.maximum),
+            min_iteration_ms=as_ms(sums.durations.minimum),
+            max_iteration_ms=as_ms(sums.durations.maximum),
             first_iteration_ms=as_ms(self._warmup_ns),
             self_cost_share=share(sums.self_ns, sums.iteration_ns),
         )
@@ -241,7 +247,7 @@ class RunTotals:
     def _totals(self, sums: StepSums) -> Totals:
         return Totals(
             train_steps=sums.steps,
-            skipped_iterations=self._skipped,
+            skipped_iterations=self._course.skipped,
             samples=sums.samples,
             tokens=sums.tokens,
             skipped_samples=sums.skipped_samples,
@@ -254,7 +260,6 @@ class RunTotals:
 
 
 def _finite(part: Part) -> Part:
-    """The same with None for NaN and infinities."""
     known: Part = replace(part, **finite(vars(part)))
     return known
 

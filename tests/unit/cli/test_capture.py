@@ -91,7 +91,7 @@ def test_a_run_that_does_not_answer(
 ) -> None:
     monkeypatch.setattr(capture, "WAIT_S", 0.0)
     with live_run(tmp_path):
-        assert "has not answered within 0 s: it does no steps now" in refusal(capsys, tmp_path)
+        assert "has not answered within 0 s: it is not training now" in refusal(capsys, tmp_path)
 
 
 @pytest.mark.parametrize("steps", ["0", "1001", "-1", "five", ""])

@@ -68,7 +68,7 @@ def test_a_picture_is_nothing_for_a_terminal(runs, tmp_path, capsys, monkeypatch
     assert capsys.readouterr().err.startswith(f"wrote {tmp_path}/out.png (")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert main(["compare", *runs, "--format", "png"]) == 2
-    told = "--format png makes a picture, nothing for a terminal; add -o comparison.png\n"
+    told = "--format png makes a picture, which a terminal cannot show; add -o comparison.png\n"
     assert capsys.readouterr().err == told
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
 

@@ -244,7 +244,7 @@ def test_the_defaults_of_a_yaml_are_followed_as_hydra_does(capsys):
     ("texts", "message"),
     [
         ({"a": "defaults: [bsae]", "b": "x: 1"}, "In 'a': Could not load 'bsae'"),
-        ({"a": "defaults: [b]", "b": "defaults: [a]"}, "its defaults lead back to it; take one of them out"),
+        ({"a": "defaults: [b]", "b": "defaults: [a]"}, "its defaults are circular; take one of them out"),
         ({"a": "defaults: base"}, "defaults must be a list"),
         ({"a": "defaults: ['${x}']"}, "Error resolving interpolation '${x}'"),
         ({"a": "defaults: [b]", "b": "["}, "b.yaml"),

@@ -28,7 +28,7 @@ def test_a_picture_goes_to_a_file_or_through_a_pipe(run_dir: Path, capfdbinary, 
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     for name, what in (("png", "a picture"), ("html", "a page of 2 MB and more")):
         assert main(["report", str(run_dir), "--format", name]) == 2
-        told = f"--format {name} makes {what}, nothing for a terminal; add -o report.{name}\n"
+        told = f"--format {name} makes {what}, which a terminal cannot show; add -o report.{name}\n"
         assert capfdbinary.readouterr() == (b"", told.encode())
 
 

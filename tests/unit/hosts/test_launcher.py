@@ -36,6 +36,12 @@ def test_the_variable_asks_too_and_only_rank_0_answers(launch):
     assert launch("", FLAGSCALE_PERF_ENABLE_MONITOR="1", RANK="1").stderr == ""
 
 
+def test_help_is_not_a_mistake(run_python):
+    done = run_python("-m", "flagscale_perf.launch", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: python -m flagscale_perf.launch SCRIPT ARGS...\n")
+
+
 def test_nobody_who_did_not_ask_is_told(launch):
     assert launch("").stderr == ""
 

@@ -80,9 +80,9 @@ def test_a_module_within_a_node_is_computed_again() -> None:
     ]
 
 
-def test_a_node_whose_operator_nobody_saw_is_counted_and_has_no_module() -> None:
+def test_a_node_whose_operator_nobody_saw_has_no_module() -> None:
     places = Attribution.of(events_of([step(100), node("MmBackward0", 10, 20, 99)]))
-    assert (places.unmatched, places.module.tolist()) == (1, [0, 0])
+    assert places.module.tolist() == [0, 0]
 
 
 def test_a_range_of_a_hosts_own_is_no_operator() -> None:
@@ -101,7 +101,7 @@ def test_an_operator_that_makes_several_nodes_has_the_number_of_the_first() -> N
             ]
         )
     )
-    assert (places.unmatched, places.paths[places.module[3]]) == (0, "m")
+    assert places.paths[places.module[3]] == "m"
 
 
 def test_what_a_node_computes_again_outside_of_a_module_is_of_its_own() -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from flagscale_perf.profile.collectives import Collective
-from flagscale_perf.profile.communication import collectives_of, is_communication
+from flagscale_perf.profile.communication import Collective, collectives_of, is_communication
 from flagscale_perf.profile.events import Events, Nesting
 from flagscale_perf.profile.flight import Flown, Groups
-from flagscale_perf.profile.groups import Group
+from flagscale_perf.profile.operations import Group
 from tests.collective_events import E, events_of, executed
 
 TP, PP = Group("TENSOR_MODEL_PARALLEL_GROUP", (0, 2)), Group("PIPELINE_MODEL_PARALLEL_GROUP", (0, 1))

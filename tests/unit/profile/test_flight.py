@@ -11,7 +11,7 @@ import pytest
 from torch import distributed
 
 from flagscale_perf.profile.flight import Flown, Groups, bytes_of, describe, flown, forget, groups
-from flagscale_perf.profile.groups import Group
+from flagscale_perf.profile.operations import Group
 from flagscale_perf.spine.clock import Anchor
 
 RECORDER, WORLD = "torch._C._distributed_c10d", "torch.distributed.distributed_c10d"

@@ -91,7 +91,7 @@ def test_a_modules_backward_lasts_over_the_nodes_of_modules_in_it() -> None:
     )
     events = replace(events, allocations=changes)
     found = memory_of(events, Attribution.of(events))
-    wholes = {key.module: each for key, each in found.items() if key.part == "backward" and not key.op}
+    wholes = {key.module: each for key, each in found.items() if key.phase == "backward" and not key.op}
     assert wholes == {
         "top": Memory(2, 90, 20, transient_bytes=50, largest_bytes=50, peak_bytes=70),
         "top.a": Memory(1, 40, -10, transient_bytes=40, largest_bytes=40, peak_bytes=70),

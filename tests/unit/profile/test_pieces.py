@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flagscale_perf.profile.attribution import Attribution
-from flagscale_perf.profile.collectives import Collective
-from flagscale_perf.profile.communication import collectives_of
+from flagscale_perf.profile.communication import Collective, collectives_of
 from flagscale_perf.profile.events import Events
 from flagscale_perf.profile.pieces import Pieces, exposed
 from flagscale_perf.profile.ranges import STEP
@@ -173,7 +172,7 @@ def found(made: list[E], *spans: tuple[int, int]) -> list[int | None]:
     collectives = exposed_of(events)
     places = Attribution.of(events)
     rows = rows_of(events, places, Pieces.of(events, places, collectives))
-    assert rows.communication_ns == sum(each.exposed_ns or 0 for each in collectives)
+    assert rows.parts_ns["communication"] == sum(each.exposed_ns or 0 for each in collectives)
     return [each.exposed_ns for each in collectives]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flagscale_perf.profile.attribution import Attribution
 from flagscale_perf.profile.events import Events
 from flagscale_perf.profile.pieces import Pieces
-from flagscale_perf.profile.records import Sort
+from flagscale_perf.profile.records import PARTS, Sort
 from flagscale_perf.profile.rows import Key, Row, StepRows, rows_of
 from tests.profiled_events import Event, events_of, module, node, step
 
@@ -51,13 +51,9 @@ def test_a_step_of_one_module_its_backward_and_an_optimizer() -> None:
         Key("optimizer", "", host, "Optimizer.step#SGD.step"): Row(1, 10 * US, 30 * US),
         Key("optimizer", "", operator, "aten::add_"): Row(1, 20 * US, 20 * US),
     }
-    assert (found.operators_ns, found.outside_ns, found.host_ns, found.engine_ns, found.communication_ns) == (
-        55 * US,
-        40 * US,
-        100 * US,
-        5 * US,
-        0,
-    )
+    parts = {"operators": 55, "outside": 40, "communication": 0, "host": 100, "engine": 5}
+    assert found.parts_ns == {part: us * US for part, us in parts.items()}
+    assert [*found.parts_ns, "residual"] == list(PARTS)
     assert found.booked_ns == 200 * US
 
 

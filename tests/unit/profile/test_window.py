@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flagscale_perf.profile.options import ProfileOptions
+from flagscale_perf.profile.options import Kind, ProfileOptions
 from flagscale_perf.profile.records import StepRecord, WindowRecord
-from flagscale_perf.profile.schedule import Kind
-from flagscale_perf.profile.store import Store
-from flagscale_perf.profile.window import Reduction, Step, Window
+from flagscale_perf.profile.window import Reduction, Step, Store, Window
 from flagscale_perf.spine.peers.records import NameRecord
 
 

@@ -27,6 +27,8 @@ from flagscale_perf.report.format import as_table, bar_rows, cells, left_out, sh
         (Quantity(-0.02, "share"), "-2.0 %"),
         (Quantity(0.06, "share", 2, is_change=True), "+6.00 %"),
         (Quantity(-0.06, "share", 2, is_change=True), "-6.00 %"),
+        (Quantity(-0.00001, "share", 2), "0.00 %"),
+        (Quantity(-0.00001, "share", 2, is_change=True), "+0.00 %"),
         (Quantity(0.25, "s"), "0.250 s"),
         (Quantity(0.0, "s"), "0.0 s"),
         (Quantity(119.94, "s"), "119.9 s"),

@@ -56,7 +56,7 @@ def test_notes_and_tiles_are_escaped() -> None:
 
 
 def test_no_finding_is_said() -> None:
-    assert "Nothing: no figure" in findings(Findings([], []))
+    assert "No problems: every judged figure" in findings(Findings([], []))
     assert 'id="finding-data_stall"' in findings(Findings([finding()], []))
 
 

@@ -15,9 +15,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 
-from flagscale_perf.analysis.blocks import Findings, HeatMap, Layer, Line, Panel, Report, Series
+from flagscale_perf.analysis.blocks import Findings, HeatMap, Layer, Line, Panel, Report, Section, Series
 from flagscale_perf.report import png
 from flagscale_perf.report.axes import value_range
+from flagscale_perf.report.png_lanes import draw, room_of
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunEnd
 from flagscale_perf.training.analysis import blocks
@@ -33,17 +34,13 @@ def size_of(image: bytes) -> tuple[int, int]:
     return width, height
 
 
-def titles(report: Report, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The panels drawn."""
-    drawn: list[str] = []
-    title = png._title
-    monkeypatch.setattr(png, "_title", lambda axes, text: (drawn.append(text), title(axes, text)))
-    assert size_of(png.render(report))[0] == 1600
-    return drawn
+def titles(report: Report) -> list[str]:
+    """Of the panels that are drawn."""
+    return [title for axes in png._figure(report).axes if (title := axes.get_title(loc="left"))]
 
 
-def test_every_panel_of_a_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = titles(blocks.report_of(read_report(write(TROUBLED, tmp_path))), monkeypatch)
+def test_every_panel_of_a_whole_run(tmp_path: Path) -> None:
+    shown = titles(blocks.report_of(read_report(write(TROUBLED, tmp_path))))
     assert "Tokens per second (axis not from 0)" in shown or "SM clock, MHz (axis not from 0)" in shown
     assert [title.removesuffix(" (axis not from 0)") for title in shown] == [
         *("TFLOPS per GPU", "Share of the peak", "Iteration time, ms", "Tokens per second", "Pauses, s"),
@@ -53,9 +50,9 @@ def test_every_panel_of_a_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ]
 
 
-def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
     report = report_of(tmp_path, [make_header()], b"x\n")
-    assert titles(report, monkeypatch) == ["Goodput: 2.0 s"]
+    assert titles(report) == ["Goodput: 2.0 s"]
     missing = " ".join(png._missing(report))
     assert "No phases; switch on --perf-breakdown" in missing
     assert "1 lines of the run file are not records: line 2: " in missing
@@ -84,7 +81,7 @@ def test_stretches_of_ranks_stand_where_they_were(tmp_path: Path) -> None:
     report = report_of(tmp_path, [make_header(), *stretches])
     (heat,) = (block for section in report.sections for block in section.blocks if isinstance(block, HeatMap))
     axes = Figure().add_subplot()
-    png._heat_map(axes, heat)
+    draw(axes, heat)
     (cells,) = axes.collections
     assert isinstance(cells, QuadMesh)
     assert cells.get_coordinates()[0, :, 0].tolist() == [1, 11, 16, 100]
@@ -109,6 +106,21 @@ def test_all_that_is_not_judged_is_said_in_one_sentence(tmp_path: Path) -> None:
     assert png._missing(report) == ["Not judged: MFU: no peak is known; clocks: not read"]
 
 
+def test_a_panel_without_a_neighbour_has_the_whole_width(tmp_path: Path) -> None:
+    panels = [Panel("Rate", "", [Line("rate", [1, 2], [1.0, 2.0], "blue")])] * 3
+    sections = [Section("trend", "", "", [Series("trend", "all", panels, "iteration", (1, 2))])]
+    figure = png._figure(replace(report_of(tmp_path, sample_run()), sections=sections))
+    one, other, alone = (axes.get_position() for axes in figure.axes)
+    assert (alone.x0, alone.x1) == pytest.approx((one.x0, other.x1))
+
+
+def test_parts_that_are_zero_everywhere_are_left_out() -> None:
+    areas = [Line(name, [1, 2], [value, value], "blue", "area") for name, value in (("a", 1.0), ("b", 0.0))]
+    axes, panel = Figure().add_subplot(), Panel("Step", "ms", areas)
+    png._lines(axes, panel, Series("phases", "all", [panel], "iteration", None))
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a"]
+
+
 def test_names_of_a_heat_map_are_whole_inside_the_figure_and_off_the_next_panel() -> None:
     rows = ["Qwen3ForCausalLMWithALongName", *(f"layer {number}" for number in range(30))]
     columns = [f"self_attention.post_layernorm.{number}" for number in range(8)]
@@ -123,13 +135,14 @@ def test_names_of_a_heat_map_are_whole_inside_the_figure_and_off_the_next_panel(
         columns=columns,
         layers=[Layer("whole step", "ms", [[1.0] * 8 for _ in rows])],
     )
-    room = png._heat_room(heat)
+    room = room_of(heat, png._PANEL_WIDTH * 16, 16, png._PANEL_INCH)
     figure = Figure(figsize=(16, 10))
     axes = png._axes(figure, png._LEFT, 4.0, png._PANEL_WIDTH, room.height)
-    png._heat_map(axes, heat)
+    draw(axes, heat)
     FigureCanvasAgg(figure).draw()
     names = [label.get_window_extent() for label in axes.get_yticklabels()]
-    assert min(name.x0 for name in names) >= 0
+    assert axes.yaxis.label.get_window_extent().x0 >= 0
+    assert max(name.x0 for name in names) >= axes.yaxis.label.get_window_extent().x1
     assert all(upper.y0 >= lower.y1 - 1 for upper, lower in pairwise(names))
     below_inch = (axes.get_window_extent().y0 - axes.xaxis.label.get_window_extent().y0) / figure.dpi
     assert (

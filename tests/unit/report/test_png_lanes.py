@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from flagscale_perf.analysis.blocks import Boxes, BoxRow, Lane, Stripe, Waterfall
-from flagscale_perf.report.png_lanes import Room, boxes, room_of, waterfall
+from flagscale_perf.analysis.blocks import Boxes, BoxRow, HeatMap, Lane, Layer, Stripe, Waterfall
+from flagscale_perf.report.png_lanes import Room, draw, room_of
 
 FALL = Waterfall(
     "k",
@@ -25,7 +26,7 @@ FALL = Waterfall(
 
 def test_bars_begin_where_those_before_them_end() -> None:
     axes = Figure().add_axes((0.1, 0.1, 0.8, 0.8))
-    waterfall(axes, FALL)
+    draw(axes, FALL)
     assert [(bar.get_x(), bar.get_width()) for bar in axes.patches] == [(0.0, 2.0), (3.0, 1.0), (4.0, 4.0)]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["1 one", "2 two"]
     assert [label.get_text() for label in axes.get_legend().get_texts()] == ["send", "server"]
@@ -34,9 +35,28 @@ def test_bars_begin_where_those_before_them_end() -> None:
 
 def test_a_box_for_each_row_the_first_on_top() -> None:
     axes = Figure().add_axes((0.1, 0.1, 0.8, 0.8))
-    boxes(axes, Boxes("k", "Spread", "ms", [BoxRow("send", 1, 2, 3, 4, 5, "blue")] * 2))
+    draw(axes, Boxes("k", "Spread", "ms", [BoxRow("deserialize", 1, 2, 3, 4, 5, "blue")] * 2))
     assert axes.yaxis_inverted() and len(axes.get_yticklabels()) == 2
     assert axes.get_position().x0 > 0.1  # room for the labels
+
+
+def test_cells_show_their_values_where_there_is_room_and_a_bar_explains_the_others() -> None:
+    heat = HeatMap(
+        *("k", "Ranks", "rank", ["0", "1"], "iteration", None, [0, 50, 100]),
+        [Layer("work", "ms", [[0.5, 500.0], [None, 0.0]])],
+    )
+    figure = Figure(figsize=(16, 8))
+    draw(axes := figure.add_axes((0.1, 0.1, 0.4, 0.4)), heat)
+    assert [(text.get_text(), text.get_color()) for text in axes.texts] == [
+        ("0.5", "white"),
+        ("500", "black"),
+    ]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("iteration", "rank")
+    assert axes.get_title(loc="left") == "Work of each rank, ms"
+    draw(axes := figure.add_axes((0.1, 0.6, 0.4, 0.4)), replace(heat, edges=[0, 1, 100]))
+    assert [text.get_text() for text in axes.texts] == ["500"]
+    _, _, bar = figure.axes
+    assert bar.get_yscale() == "log"
 
 
 def test_nothing_lies_on_anything_else_however_many_rows_and_however_long_a_legend() -> None:
@@ -52,7 +72,7 @@ def test_nothing_lies_on_anything_else_however_many_rows_and_however_long_a_lege
     room = room_of(fall, 7.0, 16.0, 2.15)
     figure = Figure(figsize=(16, 8))
     axes = figure.add_axes((0.05, 0.2, 7 / 16, room.height / 8))
-    waterfall(axes, fall)
+    draw(axes, fall)
     FigureCanvasAgg(figure).draw()
     labels = [label.get_window_extent() for label in axes.get_yticklabels()]
     assert all(upper.y0 >= lower.y1 for upper, lower in pairwise(labels))

@@ -45,8 +45,8 @@ def port_sink(tmp_path: Path) -> Iterator[PrometheusPortSink]:
 
 
 def scraped(sink: PrometheusPortSink) -> dict[str, float]:
-    assert sink.address is not None
-    with urlopen("http://{}:{}/metrics".format(*sink.address), timeout=30) as answer:
+    server = sink._server
+    with urlopen(f"http://{server.server_name}:{server.server_port}/metrics", timeout=30) as answer:
         return samples_of(answer.read().decode())
 
 
@@ -57,7 +57,7 @@ def test_without_the_options_there_is_none(tmp_path: Path) -> None:
 
 def test_a_scrape_shows_what_was_flushed_and_only_loopback_hears(port_sink: PrometheusPortSink) -> None:
     port_sink.flush()
-    assert (port_sink.address or ("",))[0] == "127.0.0.1"
+    assert port_sink._server.server_name == "127.0.0.1"
     assert scraped(port_sink)["flagscale_perf_tokens_total"] == 0
     port_sink.write(make_step(1))
     assert scraped(port_sink)["flagscale_perf_tokens_total"] == 0

@@ -206,32 +206,6 @@ def test_a_value_that_releases_the_ring_does_no_harm() -> None:
         ring.put(make_step(1, samples=Releasing()))
 
 
-def test_a_store_takes_one_record_of_a_type_it_knows() -> None:
-    ring = Ring.create(slots=2)
-    for record in ((1, 2), object(), 7):
-        ring.put(record)  # type: ignore[arg-type]
-    assert (ring.stored, ring.dropped) == (0, 3)
-    for arguments in ((), (make_step(1), make_step(2))):
-        with pytest.raises(TypeError, match="a record is all that is stored"):
-            ring.put(*arguments)
-    ring.release()
-
-
-GOOD = {"view": memoryview(bytearray(512)), "begin": 256, "slots": 1, "tail_word": 1, "dropped_word": 2}
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"begin": 257}, {"begin": -1}, {"slots": 2}, {"slots": 0}, {"tail_word": 32}, {"dropped_word": -1}],
-)
-def test_a_store_larger_than_its_memory_is_refused(wrong: dict[str, Any]) -> None:
-    _hot.Store(packers={}, **GOOD)
-    with pytest.raises(ValueError, match="larger than its memory"):
-        _hot.Store(packers={}, **(GOOD | wrong))
-    with pytest.raises(TypeError, match="no Packer"):
-        _hot.Store(packers={int: print}, **GOOD)
-
-
 @pytest.mark.parametrize("offset", [-1, 1, 2**62, -(2**62)])
 def test_nothing_is_stored_outside_of_the_memory(offset: int) -> None:
     slot = bytearray(SLOT_BYTES)
@@ -318,34 +292,3 @@ def test_without_the_extension_plain_python_does_the_work(monkeypatch: pytest.Mo
     ring.put(make_step(1))
     assert (type(marks), len(marks.take()), ring.take(1)) == (hot.Marks, 1, [make_step(1)])
     ring.release()
-
-
-@given(
-    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1)
-    | st.integers(-5, 5).map(lambda n: [*range(n, n + 4)])
-)
-def test_a_span_is_the_same(numbers: list[int]) -> None:
-    assert _hot.span(numbers) == hot._span(numbers)
-
-
-@pytest.mark.parametrize(
-    "numbers", [[3, 4, 5], [5, 4, 3], [0, 0, 1], [0, 2, 1, 3], [2**63 - 1, -(2**63)], [7]]
-)
-def test_a_span_of_a_few(numbers: list[int]) -> None:
-    expected = min(numbers), max(numbers), numbers in ([3, 4, 5], [7])
-    assert _hot.span(numbers) == hot._span(numbers) == expected
-
-
-@pytest.mark.parametrize(
-    ("given_", "error"),
-    [
-        ([], TypeError),
-        (range(3), TypeError),
-        (["a"], TypeError),
-        ([2**63], OverflowError),
-        ([NoIndex()], ValueError),
-    ],
-)
-def test_a_span_of_anything_else_is_refused(given_: Any, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        _hot.span(given_)

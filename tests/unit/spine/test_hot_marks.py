@@ -1,10 +1,9 @@
-"""Marks, stamps and lookups of the extension: as in plain Python, and an exception, never a crash, for
+"""Marks and stamps of the extension: as in plain Python, and an exception, never a crash, for
 whatever they are given.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import sys
 import weakref
@@ -151,65 +150,6 @@ def test_a_taker_without_marks_is_an_exception() -> None:
         _hot.Stamp(object(), 0)()
 
 
-# --- lookups
-
-
-class Timers:
-    """Answers with how it was asked."""
-
-    def ask(self, name: Any, log_level: Any = None) -> Any:
-        return "asked", hash((name, log_level))
-
-
-KNOWN: dict[Any, Any] = {None: {"a": 1, 7: 2}, 2: {"a": 3}, 3: "no dict"}
-NAMES, LEVELS = st.sampled_from(["a", "b", 7, [], None]), st.sampled_from([None, 2, 3, 4, []])
-
-
-@given(
-    args=st.lists(NAMES, max_size=1).flatmap(lambda names: st.lists(LEVELS, max_size=2).map(names.__add__)),
-    named=st.dictionaries(st.sampled_from(["log_level", "name", "other"]), LEVELS, max_size=2),
-)
-def test_a_lookup_answers_what_is_known_and_asks_for_the_rest(args: list[Any], named: dict[str, Any]) -> None:
-    def in_python(name: Any, log_level: Any = None) -> Any:
-        names = KNOWN.get(log_level)
-        is_known = isinstance(names, dict) and name in names
-        return names[name] if is_known else Timers().ask(name, log_level)
-
-    outcomes: list[Any] = []
-    answering = type("Answering", (Timers,), {"__call__": _hot.Lookup(KNOWN, Timers.ask)})
-    for call in (in_python, answering(), answering().__call__):
-        try:
-            outcomes.append(call(*args, **named))
-        except TypeError:
-            outcomes.append(TypeError)
-    assert outcomes[0] == outcomes[1] == outcomes[2]
-
-
-@pytest.mark.parametrize("arguments", [(), ({},), (1, len), (None, len), ({}, len, 3)])
-def test_wrong_arguments_of_a_lookup_are_exceptions(arguments: Any) -> None:
-    with pytest.raises(TypeError):
-        _hot.Lookup(*arguments)
-    with pytest.raises(TypeError):
-        _hot.Lookup({}, 5)(1, "name")
-    with pytest.raises(TypeError):
-        _hot.Lookup({}, Timers.ask)()
-
-
-def test_a_name_that_empties_what_is_known_does_no_harm() -> None:
-    known: dict[Any, Any] = {None: {"a": object()}}
-
-    class Emptying(str):
-        def __hash__(self) -> int:
-            return hash("a")
-
-        def __eq__(self, other: object) -> bool:
-            known.clear()
-            return True
-
-    assert type(_hot.Lookup(known, Timers.ask)(Timers(), Emptying("b"))) is object
-    assert known == {}
-
-
 # --- memory
 
 
@@ -217,17 +157,6 @@ def test_a_stamp_goes_with_what_holds_it() -> None:
     taker: Any = Taker(None)
     taker.stamp, gone = _hot.Stamp(taker, 0), weakref.ref(taker)
     del taker
-    gc.collect()
-    assert gone() is None
-
-
-def test_a_lookup_goes_with_what_holds_it() -> None:
-    known: dict[Any, Any] = {}
-    timers: Any = type("Answering", (Timers,), {"__call__": _hot.Lookup(known, known.get)})()
-    known[None] = {"a": timers}
-    gone = weakref.ref(timers)
-    assert timers("a") is timers
-    del timers, known
     gc.collect()
     assert gone() is None
 
@@ -253,9 +182,6 @@ def use_everything() -> None:
     for mark in (marks.add, marks.add, raising(KeyError(1)), None, 7):
         _hot.Stamp(Taker(mark), 2**62)()
     marks.take()
-    for args in (("a",), ("b", 2), ("a", 2), ()):
-        with contextlib.suppress(TypeError):
-            _hot.Lookup(KNOWN, Timers.ask)(Timers(), *args)
 
 
 def test_nothing_it_makes_is_left() -> None:

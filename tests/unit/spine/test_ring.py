@@ -120,6 +120,12 @@ def test_a_value_that_does_not_fit_is_a_drop_and_no_exception(ring: Ring, record
     assert (ring.dropped, ring.take(9)) == (1, [make_step(2)])
 
 
+@pytest.mark.parametrize("record", [(1, 2), object(), 7])
+def test_what_is_no_record_is_a_drop_and_no_exception(ring: Ring, record: Any) -> None:
+    ring.put(record)
+    assert (ring.stored, ring.dropped, ring.take(9)) == (0, 1, [])
+
+
 def test_a_slot_with_one_wrong_byte_counts_as_not_there(ring: Ring) -> None:
     ring.put(make_step(1))
     layout = TYPES[StepRecord].layout

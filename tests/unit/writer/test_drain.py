@@ -17,8 +17,7 @@ from flagscale_perf.spine import files
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.ring import Ring
-from flagscale_perf.training.recording.pipeline import TrainingPipeline
-from flagscale_perf.training.recording.sources import Sources
+from flagscale_perf.training.recording.pipeline import Sources, TrainingPipeline
 from flagscale_perf.training.records import IntervalRecord, StepRecord
 from flagscale_perf.writer import drain as drain_module
 from flagscale_perf.writer.drain import Drain
@@ -218,7 +217,7 @@ def test_a_disk_full_for_too_long_drops_counts_and_says_so(
     assert steps_in(tmp_path) == list(range(1, 65))
     assert records_in(tmp_path)[-1].dropped == 47
     assert [line for line in said if "lost" in line] == [
-        "flagscale_perf: 36 records lost so far: more came than the disk took"
+        "flagscale_perf: 36 records lost so far: records came faster than the disk took them"
     ]
     assert json.loads(Path(ring.summary or "").read_text())["dropped_records"] == 47
     drops = [
@@ -226,7 +225,7 @@ def test_a_disk_full_for_too_long_drops_counts_and_says_so(
         for record in records_in(tmp_path)
         if isinstance(record, EventRecord) and record.name == "drop"
     ]
-    assert drops == ["36 records lost so far: more came than the disk took"]
+    assert drops == ["36 records lost so far: records came faster than the disk took them"]
 
 
 def test_a_disk_that_is_full_to_the_end_is_given_up_after_a_while(

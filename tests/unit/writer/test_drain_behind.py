@@ -8,8 +8,7 @@ import pytest
 
 from flagscale_perf.sinks.csv import CsvSink
 from flagscale_perf.spine.ring import Ring
-from flagscale_perf.training.recording.pipeline import TrainingPipeline
-from flagscale_perf.training.recording.sources import Sources
+from flagscale_perf.training.recording.pipeline import Sources, TrainingPipeline
 from flagscale_perf.writer import drain as drain_module
 from tests.unit.writer.test_drain import finish, make_drain, put, records_in, ring, said
 

@@ -17,7 +17,7 @@ from flagscale_perf.spine import files, stop_note
 from flagscale_perf.spine.records import EventRecord, RunEnd
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.training.marks import in_slots
-from flagscale_perf.training.recording.sources import Sources
+from flagscale_perf.training.recording.pipeline import Sources
 from flagscale_perf.training.records import MARKS_PER_SLOT, HardwareRecord, IntervalRecord, PhaseRecord
 from flagscale_perf.writer import drain as drain_module
 from flagscale_perf.writer import session as session_module

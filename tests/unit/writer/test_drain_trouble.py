@@ -74,3 +74,17 @@ def test_a_view_that_never_works_is_named_to_the_end(ring: Ring, tmp_path: Path,
     finish(ring, make_drain(ring, tmp_path, said))
     assert ring.trouble == "live log: Is a directory"
     assert (ring.saved, ring.stored) == (1, 1)
+
+
+def test_a_view_s_failure_stands_in_the_ring_before_it_is_told(ring: Ring, tmp_path: Path) -> None:
+    """A process that ends as soon as its user reads the line looks there for what is missing."""
+    seen: list[tuple[str, str]] = []
+
+    class Told(list[str]):
+        def append(self, text: str) -> None:
+            seen.append((text.partition(":")[2][:10], ring.trouble))
+
+    (tmp_path / "perf_realtime.log").mkdir()
+    put(ring, 1)
+    finish(ring, make_drain(ring, tmp_path, Told()))
+    assert seen[:1] == [(" live log:", "live log: Is a directory")]

@@ -72,4 +72,6 @@ def test_lost_records_are_printed_once_and_recorded_as_they_double(
         notices.look()
         counts += [record.text.split()[0] for record in journal.take()]
     assert counts == ["1", "2", "4"]
-    assert sent == [Trouble("flagscale_perf: 1 records lost so far: more came than the disk took")]
+    assert sent == [
+        Trouble("flagscale_perf: 1 records lost so far: records came faster than the disk took them")
+    ]

@@ -31,8 +31,8 @@ NOTHING = "nothing was recorded in /logs: {}; give a --perf-log-dir that can be 
         (Outcome(SESSION, 0, 300, 0, FULL, True), "", NOTHING.format(FULL)),
         (
             Outcome(None, 0, 300, 0, "", False),
-            "the writer stands still",
-            "nothing is recorded yet in /logs: the writer stands still",
+            "the writer is blocked",
+            "nothing is recorded yet in /logs: the writer is blocked",
         ),
         (
             Outcome(SESSION, 240, 60, 0, FULL, True),
@@ -48,7 +48,7 @@ NOTHING = "nothing was recorded in /logs: {}; give a --perf-log-dir that can be 
         (
             Outcome(SESSION, 300, 0, 5, "", True),
             "",
-            f"5 of 305 records are missing from {RUN_FILE}: more came than the disk took",
+            f"5 of 305 records are missing from {RUN_FILE}: records came faster than the disk took them",
         ),
         (
             Outcome(SESSION, 300, 0, 0, "summary: Read-only file system", True),
@@ -56,7 +56,7 @@ NOTHING = "nothing was recorded in /logs: {}; give a --perf-log-dir that can be 
             f"not everything was written: summary: Read-only file system; all 300 records are in {RUN_FILE}",
         ),
         # it stood still for a while, and caught up
-        (Outcome(SESSION, 300, 0, 0, "", True), "the writer stands still", ""),
+        (Outcome(SESSION, 300, 0, 0, "", True), "the writer is blocked", ""),
     ],
 )
 def test_the_line(outcome: Outcome, otherwise: str, line: str) -> None:

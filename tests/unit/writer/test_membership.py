@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
-from flagscale_perf.spine import hot
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.writer.membership import _Store
 from tests.fakes import make_event
 
 
-@pytest.mark.parametrize("has_extension", [True, False])
-def test_the_ring_is_asked_for_once(monkeypatch: pytest.MonkeyPatch, has_extension: bool) -> None:
-    if not has_extension:
-        monkeypatch.setattr(hot, "extension", None)
+def test_the_ring_is_asked_for_once() -> None:
     ring, asked = Ring.create(8), []
 
     def answer() -> Ring:

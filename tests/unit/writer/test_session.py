@@ -13,8 +13,7 @@ from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.spine.clock import Anchor, boot_id
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.ring import Ring
-from flagscale_perf.training.recording.pipeline import TrainingPipeline
-from flagscale_perf.training.recording.sources import Sources
+from flagscale_perf.training.recording.pipeline import Sources, TrainingPipeline
 from flagscale_perf.writer.session import Session
 from flagscale_perf.writer.task import WriterTask
 from tests.fakes import make_facts, make_header

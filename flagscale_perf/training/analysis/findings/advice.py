@@ -46,7 +46,6 @@ def switch_on(*flags: str, text: str) -> Advice:
     """Switch these flags on: those that are not; nothing where all of them are."""
 
     def make(case: TrainingCase) -> Change | None:
-        """The flags that are not on."""
         off = [flag for flag in flags if not case.argument(name_of(flag))]
         return written(case, dict.fromkeys(off, True), text) if off else None
 
@@ -57,7 +56,6 @@ def switch_off(flag: str, text: str) -> Advice:
     """Switch something off by its `--no-...` flag; nothing where it is off."""
 
     def make(case: TrainingCase) -> Change | None:
-        """The change, with its flag."""
         is_off = case.argument(name_of(flag).removeprefix("no_")) is False
         return None if is_off else written(case, {flag: True}, text)
 
@@ -75,7 +73,6 @@ def set_to(flag: str, value: Any, text: str) -> Advice:
     """Set the flag to a value that is right for every run; nothing where it has it."""
 
     def make(case: TrainingCase) -> Change | None:
-        """The flag and the value."""
         return None if case.argument(name_of(flag)) == value else written(case, {flag: value}, text)
 
     return Advice([flag], text, make=make)
@@ -87,7 +84,6 @@ def move(flag: str, text: str, next_value: Callable[[TrainingCase, float], float
     """
 
     def make(case: TrainingCase) -> Change | None:
-        """The flag with the next value, and the one that it has."""
         now = case.number(name_of(flag))
         if now is None or abs(now) > MAX_EXACT:
             return Change([flag], text)
@@ -108,7 +104,6 @@ def while_cores_are_free(advised: Advice) -> Advice:
     """
 
     def make(case: TrainingCase) -> Change | None:
-        """The change where there is room for what it starts."""
         cores, now = case.signals.host.cores, case.number(name_of(advised.flags[0])) or 0
         has_room = cores is None or cores > max(1, 2 * now)
         return advised.for_case(case) if has_room and not case.host_share() else None
@@ -138,5 +133,4 @@ def provided(advised: Change, where: Callable[[TrainingCase], bool]) -> Advice:
 
 
 def _short(value: float) -> float:
-    """4 for 4.0."""
     return int(value) if value == int(value) else value

@@ -10,12 +10,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
-from flagscale_perf.analysis.chance import (
-    CHANCE,
-    Period,
-    binomial_tail,
-    period_of,
-)
+from flagscale_perf.analysis.chance import CHANCE, Period, binomial_tail, period_of
 from flagscale_perf.analysis.growth import Growth, growth_of
 from flagscale_perf.analysis.rules import Limit
 from flagscale_perf.training.ledger.ledger import Ledger
@@ -24,15 +19,8 @@ from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.sample import Step
 
 NEIGHBOURS = 32  # a step's usual times are medians over these before, beside and behind it: some 96
-COUNTS = (
-    8,
-    16,
-    32,
-    64,
-    128,
-    256,
-    512,
-)  # sizes of what stands out are tried from that of the eighth longest on
+# Sizes of what stands out are tried from that of the eighth longest on.
+COUNTS = (8, 16, 32, 64, 128, 256, 512)
 EVENT = Limit(
     0.1,
     "share",
@@ -126,7 +114,7 @@ class Anatomy:
 
     @cached_property
     def iteration_ns(self) -> int:
-        """Of a usual step."""
+        """The median step's time; 0 without steps."""
         return int(statistics.median(self._iteration_ns)) if self.steps else 0
 
     def usual_ns(self, phase: str) -> int:
@@ -208,7 +196,6 @@ class Anatomy:
 
     @cached_property
     def _in_period(self) -> set[int]:
-        """Places of what a period explains."""
         return set() if self.periodic is None else {self._place[one] for one in self.periodic.period.hits}
 
     @cached_property
@@ -222,12 +209,10 @@ class Anatomy:
         return max(grown, key=lambda one: one.last_ns - one.first_ns, default=None)
 
     def _rest(self, name: str) -> list[int]:
-        """Of each step, outside that phase."""
         return [whole - part for whole, part in zip(self._iteration_ns, self.phases[name], strict=True)]
 
     @cached_property
     def _longer(self) -> list[int]:
-        """What each step takes beyond the usual one around it."""
         return self._beyond_usual(self._iteration_ns)
 
     def _beyond(self, name: str) -> list[int]:
@@ -262,7 +247,6 @@ class Anatomy:
 
     @cached_property
     def _stretches(self) -> list[range]:
-        """Iterations without a gap longer than some steps that are not looked at."""
         numbers = [step.iteration for step in self.steps]
         breaks = [
             place for place, (one, other) in enumerate(pairwise(numbers), 1) if other - one > NEIGHBOURS

@@ -49,10 +49,7 @@ _OF_SOME = Change(
             ),
             lambda case: not case.argument("mock_data"),
         ),
-        switch_off(
-            _MASKS,
-            "do not make and copy masks that the attention kernel does not read",
-        ),
+        switch_off(_MASKS, "do not make and copy masks that the attention kernel does not read"),
     ],
 )
 def data_stall(this: TrainingRule, case: TrainingCase) -> list[Finding]:

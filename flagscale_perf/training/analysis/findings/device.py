@@ -15,7 +15,6 @@ from flagscale_perf.training.analysis.findings.case import (
     slows,
     warns,
 )
-from flagscale_perf.training.analysis.settled import rates_of
 from flagscale_perf.training.clocks import LOWER_CLOCK
 
 
@@ -141,7 +140,7 @@ def _twice_the_micro_batch(case: TrainingCase, now: float) -> float | None:
 )
 def small_micro_batch(this: TrainingRule, case: TrainingCase) -> Finding | None:
     """Few tokens of a micro-batch on a device with room for more, and a low MFU while it computes."""
-    tokens, mfu = _micro_batch_tokens(case), rates_of(case.report).mfu
+    tokens, mfu = _micro_batch_tokens(case), case.report.rates.mfu
     if tokens is None or mfu is None or not case.has_spare_memory():
         return None
     computing = case.phase_share("forward", "backward")
@@ -169,7 +168,6 @@ def _micro_batch_tokens(case: TrainingCase) -> int | None:
 
 
 def _fewer_layers(case: TrainingCase) -> Change | None:
-    """Recompute half of the layers that are recomputed now, of each stage."""
     flags, text = ["--recompute-method", "--recompute-num-layers"], "with as many layers as memory needs"
     layers = case.number("recompute_num_layers")
     if case.argument("recompute_method") != "block":
@@ -191,7 +189,7 @@ def _fewer_layers(case: TrainingCase) -> Change | None:
         ),
         "spare_memory": SPARE_MEMORY,
     },
-    causes=["recomputation was needed for an earlier size of the job"],
+    causes=["recomputation is left over from a larger job"],
     changes=[
         set_to("--recompute-granularity", "selective", "instead of full"),
         Advice(

@@ -66,7 +66,6 @@ def _unjudged(case: TrainingCase) -> list[str]:
 
 
 def _shared_cores(case: TrainingCase) -> list[str]:
-    """Whether ranks that compute on the host's cores are more than these."""
     cores, nodes = case.signals.host.cores, case.report.overview.nodes
     ranks = next((node.ranks for node in nodes if node.first_rank == 0), case.report.overview.world_size or 1)
     if not case.is_on_cpu or cores is None or ranks <= cores or ranks < 2:
@@ -76,7 +75,6 @@ def _shared_cores(case: TrainingCase) -> list[str]:
 
 
 def _no_mfu(report: TrainingReport) -> str:
-    """Why there is none: the FLOPs are not known, or the peak."""
     reason = next((each for each in report.overview.missing if each.startswith("TFLOPS, MFU")), None)
     if reason is None and report.overview.peak_tflops is None:
         reason = "the peak of a CPU is in no table" if is_cpu(report) else report.overview.peak_source

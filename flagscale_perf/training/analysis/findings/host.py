@@ -34,10 +34,8 @@ class _Shortage(NamedTuple):
     explains=_EXPLAINED,
     limits={
         "host_short_of_cpu": Limit(
-            0.05,
-            "share",
-            "ours: a thread with a core of its own waits less than 1 % of the time for it",
-        ),
+            0.05, "share", "ours: a thread with a core of its own waits less than 1 % of the time for it"
+        )
     },
     causes=[
         "other processes on the same cores",

@@ -36,7 +36,7 @@ def late_finding(
     share = ledger.share(row.price_ns)
     if not this.exceeds(share - case.host_share(row.ranks, beyond_others=True), limit):
         return None
-    evidence = [this.broke(f"what it costs ({_figures(ledger, row)})", share, limit)]
+    evidence = [this.broke(f"cost ({_figures(ledger, row)})", share, limit)]
     causes = [slow.cause for slow in case.report.stragglers if slow.cause and slow.ranks == list(row.ranks)]
     found = slows(this, case, _title(case, ledger, row), share, evidence)
     return replace(
@@ -52,7 +52,6 @@ def late_finding(
 
 
 def _deciding(case: TrainingCase, row: LateRow) -> Iterator[Change]:
-    """What would tell more of its cause, or of its price."""
     if row.label == UNDECIDED:
         yield _UNDECIDED
     can_be_walked = case.facts.pipeline_schedule == ONE_F_ONE_B and case.facts.world_size <= MAX_RANKS
@@ -82,7 +81,6 @@ def _title(case: TrainingCase, ledger: Ledger, row: LateRow) -> str:
 
 
 def _figures(ledger: Ledger, row: LateRow) -> str:
-    """How sure that is, and what it is made of."""
     between = f"{_ms(ledger.step_ms(row.least_ns))} to {_ms(ledger.step_ms(row.most_ns))} ms a step"
     longer = f"{_ms(row.usual_ns / NS_PER_MS)} ms longer than the others"
     figures = f"{between}; {longer}, last in {row.last_in} of {ledger.steps} steps"
@@ -96,16 +94,13 @@ def _figures(ledger: Ledger, row: LateRow) -> str:
 
 
 def _every(row: LateRow) -> str:
-    """Whether its rhythm is exact."""
     is_exact = row.iteration - row.first_iteration == (row.distance or 0) * (row.steps - 1)
     return f"{'' if is_exact else 'about '}every {row.distance} steps"
 
 
 def _when(row: LateRow) -> str:
-    return {
-        "growing": ", longer and longer",
-        "lasting": f" from step {row.first_iteration} on",
-    }.get(row.pattern, "")
+    said = {"growing": ", longer and longer", "lasting": f" from step {row.first_iteration} on"}
+    return said.get(row.pattern, "")
 
 
 def _host_of(case: TrainingCase, rank: int) -> str:

@@ -73,7 +73,6 @@ def memory_limit(this: TrainingRule, case: TrainingCase) -> Finding | None:
 
 
 def _fullest(case: TrainingCase) -> tuple[int, float]:
-    """The rank with the highest peak, and the peak in GB; rank 0 where others have no more."""
     ranks, own_gb = case.report.ranks, case.report.memory.peak_gb or 0.0
     others = [] if ranks is None else zip(ranks.entries, ranks.peak_gb, strict=True)
     peaks = [(0, own_gb), *((entry.first_rank, gb) for entry, gb in others if gb is not None)]
@@ -81,7 +80,6 @@ def _fullest(case: TrainingCase) -> tuple[int, float]:
 
 
 def _ends_early(case: TrainingCase) -> bool:
-    """Whether a growing peak reaches the device's memory before the last iteration."""
     overview, left = case.report.overview, case.report.memory.out_of_memory_in_steps
     if left is None or overview.train_iters is None:
         return False
@@ -89,7 +87,6 @@ def _ends_early(case: TrainingCase) -> bool:
 
 
 def _expandable_segments(case: TrainingCase) -> Change | None:
-    """Unless the process has it."""
     name, value = "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"
     in_force = (case.facts.environment or {}).get(name) or ""
     if value in str(in_force):

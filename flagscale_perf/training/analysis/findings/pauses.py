@@ -144,7 +144,7 @@ def startup(this: TrainingRule, case: TrainingCase) -> Finding | None:
     dur_s = case.part("startup") - (case.report.settled.excess_s or 0.0)
     if not this.exceeds(dur_s, "startup_s"):
         return None
-    title = f"{number(dur_s, 0)} s pass before the first step has begun to run at its usual speed:"
+    title = f"Start-up took {number(dur_s, 0)} s, the first step's extra time included:"
     return _pause(this, case, title, dur_s)
 
 
@@ -198,7 +198,7 @@ def slow_start(this: TrainingRule, case: TrainingCase) -> Finding | None:
     if times is None or not this.exceeds(times, "slow_start_step"):
         return None
     title = (
-        f"The first {steps} steps after the first one take {number(mean_ms, 1)} ms in the mean, "
+        f"The first {steps} steps after the first one take {number(mean_ms, 1)} ms on average, "
         f"later ones {number(settled.usual_ms, 1)} ms: {percent(share)} of the session"
     )
     evidence = [
@@ -258,10 +258,7 @@ def lost(this: TrainingRule, case: TrainingCase) -> Finding | None:
         "idle": Limit(0.05, "share", "ours: time in no iteration and no known pause"),
         "idle_s": Limit(60, "s", "ours: the way to the end of a process takes less"),
     },
-    causes=[
-        "the run hung in an iteration that was never finished",
-        "a process that took long to end",
-    ],
+    causes=["the run hung in an iteration that was never finished", "a process that took long to end"],
     changes=[
         halve("--distributed-timeout-minutes", "lower it, so that a rank that is gone ends the run sooner", 2)
     ],
@@ -270,7 +267,7 @@ def idle(this: TrainingRule, case: TrainingCase) -> Finding | None:
     """Time in no iteration and no known pause."""
     if not this.exceeds(case.part("idle"), "idle_s"):
         return None
-    return _pause(this, case, "Nothing that is known happened for")
+    return _pause(this, case, "Unaccounted time:")
 
 
 def _pause(this: TrainingRule, case: TrainingCase, title: str, dur_s: float | None = None) -> Finding | None:

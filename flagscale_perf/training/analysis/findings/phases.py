@@ -20,16 +20,8 @@ ADAM_BYTES = 28  # of a parameter: gradient, weight and two moments read, the la
 FLOPS = 6  # of a parameter and token, forward and backward
 
 _SHORT = (
-    "zero_grad",
-    "optimizer",
-    "optimizer_copy_grad",
-    "optimizer_unscale_check",
-    "optimizer_clip",
-    "optimizer_copy_param",
-    "optimizer_count_zeros",
-    "forward_backward_other",
-    "other",
-    "between_steps",
+    *("zero_grad", "optimizer", "optimizer_copy_grad", "optimizer_unscale_check", "optimizer_clip"),
+    *("optimizer_copy_param", "optimizer_count_zeros", "forward_backward_other", "other", "between_steps"),
     "exposed_stat_comm",
 )
 
@@ -91,7 +83,7 @@ def _long(this: TrainingRule, case: TrainingCase, judged: _Judged) -> Finding:
     of_step = judged.dur_ns / max(1, case.anatomy.iteration_ns)
     title = (
         f"{named(judged.phase).capitalize()} takes {number(judged.dur_ns / NS_PER_MS, 1)} ms of each step, "
-        f"{percent(of_step)} of it; usual would be some {number(judged.usual_ns / NS_PER_MS, 1)} ms"
+        f"{percent(of_step)} of it; about {number(judged.usual_ns / NS_PER_MS, 1)} ms would be normal"
     )
     return replace(
         slows(this, case, title, share, [judged.evidence]),
@@ -133,7 +125,6 @@ def _inner_step(this: TrainingRule, case: TrainingCase) -> Iterator[_Judged]:
 
 
 def _computing(this: TrainingRule, case: TrainingCase) -> Iterator[_Judged]:
-    """Forward and backward pass against each other."""
     forward_ns, backward_ns = case.anatomy.usual_ns("forward"), case.anatomy.usual_ns("backward")
     if not forward_ns or not backward_ns:
         return

@@ -59,10 +59,10 @@ def slow_stage(this: TrainingRule, case: TrainingCase) -> Finding | None:
         else f"Pipeline stage {found.stage} has more to do"
     )
     if found.even is None:
-        title += f": an even division would save at most {percent(found.whole)} of the steps' time"
+        title += f": balancing the stages would save at most {percent(found.whole)} of the steps' time"
     else:
-        title += f": an even division would save {percent(found.even)} of the steps' time, to do no more than"
-        title += f" the others up to {percent(found.whole)}"
+        title += f": balancing the stages would save {percent(found.even)} of the steps' time, and at most"
+        title += f" {percent(found.whole)} if this stage did only the others' average"
     evidence = [this.broke("above the mean stage, of the iterations' time", found.excess, "slow_stage")]
     ranks = case.report.ranks
     places = [] if ranks is None or found.stage is None else [entry.stage for entry in ranks.entries]

@@ -52,7 +52,7 @@ def profile(text: str) -> Change:
 
 
 def named(phase: str) -> str:
-    """A phase in words."""
+    """The phase as a title says it; its own name where no words are known."""
     return _WORDS.get(phase, phase)
 
 

@@ -66,7 +66,6 @@ def _in_rhythm(this: TrainingRule, found: Finding) -> Finding:
 
 
 def _look(case: TrainingCase) -> Change:
-    """What to do about a rank of which no device is known, or whose host is the only one."""
     device = (
         "" if case.is_on_cpu else "that device's clocks and errors (nvidia-smi -q -d PERFORMANCE,ECC), and "
     )

@@ -39,7 +39,7 @@ class RunningMedian:
         self._sorted: list[int] = []
 
     def add(self, value: int) -> None:
-        """One more number."""
+        """Takes the next number, and forgets the oldest of more than `RECENT`."""
         self._order.append(value)
         insort(self._sorted, value)
         if len(self._order) > RECENT:
@@ -235,11 +235,9 @@ class Signals:
         """Takes in a step and says whether it is slow."""
         phases, self._held = self._held, None
         if is_judged(step) and self._sample.keeps(step.iteration):
-            is_whole = phases is not None and phases.iteration == step.iteration
-            measured = phases[1:] if phases is not None and is_whole and phases.other_ns is not None else None
-            self._sample.add(
-                Step(step.iteration, step.iteration_ns, step.samples, step.tokens, step.model_flops, measured)
-            )
+            is_own = phases is not None and phases.iteration == step.iteration
+            is_measured = phases is not None and is_own and phases.other_ns is not None
+            self._sample.add(Step.of(step, phases if is_measured else None))
         return self.slow_steps.add(step)
 
     def add_usual(self, steps: UsualSteps) -> set[int]:
@@ -248,11 +246,7 @@ class Signals:
         are_left_out = self._sample.keeps_none(min(iterations), max(iterations))
         for number, iteration in enumerate(() if are_left_out else iterations):
             if self._sample.keeps(iteration):
-                phases = steps.phases_of(number)
-                step, measured = steps.one(number), None if phases is None else phases[1:]
-                self._sample.add(
-                    Step(iteration, step.iteration_ns, step.samples, step.tokens, step.model_flops, measured)
-                )
+                self._sample.add(Step.of(steps.one(number), steps.phases_of(number)))
         return self.slow_steps.add_usual(steps)
 
     def anatomy(self, since: int = 0) -> Anatomy:
@@ -260,7 +254,7 @@ class Signals:
         return Anatomy([step for number, step in self._sample.steps.items() if number >= since])
 
     def add_interval(self, interval: IntervalRecord) -> None:
-        """Takes in an interval."""
+        """Takes in an interval; of a warm-up, or one without steps, only its counter of retries."""
         retries, before = interval.memory_retries, self._last_retries
         self._last_retries = before if retries is None else retries
         if interval.warmup_only or not interval.steps:

@@ -28,7 +28,6 @@ def _collect_together(case: TrainingCase) -> Change | None:
 
 
 def _profiling(case: TrainingCase) -> list[str]:
-    """The monitor's own cause, where it profiles steps."""
     steps = case.options.perf_profile_steps
     if steps is None:
         return []
@@ -130,9 +129,9 @@ def slow_steps(this: TrainingRule, case: TrainingCase) -> Finding | None:
 
 def _who(longer: Longer, in_bursts: bool) -> str:
     count, bursts = len(longer.iterations), len(longer.bursts)
-    much = f"{number(sum(longer.excess_ns) / count / NS_PER_MS, 1)} ms longer in the mean"
+    much = f"{number(sum(longer.excess_ns) / count / NS_PER_MS, 1)} ms longer on average"
     if not in_bursts:
-        return f"{count} steps, at no even distance, take {much}"
+        return f"{count} steps, at irregular intervals, take {much}"
     if bursts == 1:
         return f"{count} steps from {longer.iterations[0]} to {longer.iterations[-1]} take {much}"
     return f"{count} steps, in {bursts} bursts of some {round(count / bursts)}, take {much}"
@@ -177,7 +176,7 @@ def jitter(this: TrainingRule, case: TrainingCase) -> Finding | None:
         return None
     title = (
         f"Steps are uneven: {slow.count} of {case.steps} take {number(SLOW_STEP.value, 1)} times the usual "
-        f"or more, at no even distance{' and in no phase in particular' if case.anatomy.phases else ''}"
+        f"or more, at irregular intervals{' and in no phase in particular' if case.anatomy.phases else ''}"
     )
     evidence = [
         this.broke("p95 of the steps against the median before each", ratio, "jitter"),

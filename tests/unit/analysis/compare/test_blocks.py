@@ -67,7 +67,7 @@ def test_what_is_undecided_is_said_with_its_interval_and_what_would_decide_it(tm
     assert f"{mean} -2.44 % (-5.07 % to +0.34 %)" in " ".join(said.split())
     assert (
         "  every iteration of NEW is slower than every one of BASE: these runs differ;"
-        " whether what they run does, the noise\n  between runs leaves open\n"
+        " that may be noise between runs\n"
         "  slower or faster: if the change is as large as it seems, about 4 runs a side would decide it\n"
     ) in said
     limited = compare([path], [other], CompareOptions(fail_if_slower=0.06))

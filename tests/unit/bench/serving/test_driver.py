@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.bench.serving.cases import Case, arms_of
-from flagscale_perf.bench.serving.driver import Driver, Load, Setup
+from flagscale_perf.bench.serving.driver import Driver, Load, start_of
 from flagscale_perf.bench.serving.model import read_model
+from flagscale_perf.bench.serving.options import Chosen
 from flagscale_perf.bench.serving.vllm_python import Devices
 from flagscale_perf.spine.errors import PerfError
 from tests.serving import fake_python
@@ -18,21 +19,23 @@ ARMS = arms_of([2], [])
 CORES = Devices("core", tuple("0123"))
 
 
-def setup(directory: Path, devices: Devices = CORES, **changed: object) -> Setup:
+def chosen(directory: Path, devices: Devices = CORES, **changed: object) -> Chosen:
     fields = {
         "python": fake_python(directory),
-        "model": read_model(None),
+        "model": read_model(None, 64),
         "devices": devices,
-        "longest": 64,
-        "in_flight": 4,
+        "arms": ARMS,
+        "cases": [Case(2, 10, 3)],
+        "repeats": 1,
+        "left_out": [],
         "directory": directory / "out",
         "is_eager": True,
     }
-    return Setup(**fields | changed)  # type: ignore[arg-type]
+    return Chosen(**fields | changed)  # type: ignore[arg-type]
 
 
 def test_arms_differ_in_nothing_but_their_size(tmp_path: Path) -> None:
-    one, two = (setup(tmp_path).start(arm, ARMS, None) for arm in ARMS)
+    one, two = (start_of(chosen(tmp_path), 4, arm) for arm in ARMS)
     differ = [(a, b) for a, b in zip(one.options, two.options, strict=True) if a != b]
     assert differ == [("1", "2")]
     assert {"--no-enable-prefix-caching", "--enforce-eager", "dummy"} <= set(one.options)
@@ -42,14 +45,14 @@ def test_arms_differ_in_nothing_but_their_size(tmp_path: Path) -> None:
 
 
 def test_arms_on_gpus_share_their_memory(tmp_path: Path) -> None:
-    made = setup(tmp_path, Devices("GPU", ("0", "1")), is_eager=False)
-    options = list(made.start(ARMS[1], ARMS, None).options)
+    made = start_of(chosen(tmp_path, Devices("GPU", ("0", "1")), is_eager=False), 4, ARMS[1])
+    options = list(made.options)
     assert options[options.index("--gpu-memory-utilization") + 1] == "0.450"
     assert "--enforce-eager" not in options
 
 
 def test_servers_and_client_run_together_and_end_together(tmp_path: Path) -> None:
-    with Driver(setup(tmp_path), ARMS) as driver:
+    with Driver(chosen(tmp_path), 4) as driver:
         about = json.loads(driver.server(ARMS[1]).ask("/about") or "{}")
         assert (about["tensor"], about["longest"]) == (2, "64")
         load = Load(Case(2, 10, 3), 4, 2, 1)
@@ -62,6 +65,6 @@ def test_servers_and_client_run_together_and_end_together(tmp_path: Path) -> Non
 def test_a_program_that_is_none_is_said(tmp_path: Path) -> None:
     with (
         pytest.raises(PerfError, match="nothing: cannot be run"),
-        Driver(setup(tmp_path, python=str(tmp_path / "nothing")), ARMS),
+        Driver(chosen(tmp_path, python=str(tmp_path / "nothing")), 4),
     ):
         pass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,11 +15,11 @@ from tests.serving import fake_python
 
 @pytest.fixture
 def begin(tmp_path: Path) -> Callable[..., Server]:
-    """`begin(pipeline, port)`: a server."""
+    """`begin(pipeline)`: a server."""
 
-    def make(pipeline: int = 1, port: int | None = None) -> Server:
+    def make(pipeline: int = 1) -> Server:
         options = ("--tensor-parallel-size", "2", "--pipeline-parallel-size", str(pipeline))
-        return Server(Start(fake_python(tmp_path), options, dict(os.environ), tmp_path / "log", port))
+        return Server(Start(fake_python(tmp_path), options, dict(os.environ), tmp_path / "log"))
 
     return make
 
@@ -41,13 +40,6 @@ def test_one_that_ends_says_why_the_engine_failed_first(begin: Callable[..., Ser
     with pytest.raises(PerfError, match=r"^vLLM ended while it started: AssertionError: no tensors \("):
         server.wait(60)
     server.stop()
-
-
-def test_a_port_that_is_taken_is_said(begin: Callable[..., Server]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        with pytest.raises(PerfError, match=f"^--vllm-port {port}: Address already in use; name another"):
-            begin(port=port)
 
 
 def test_the_reason_in_a_log(tmp_path: Path) -> None:

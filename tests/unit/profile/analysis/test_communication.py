@@ -13,7 +13,7 @@ from flagscale_perf.profile.analysis.communication import (
     label_of,
     operations_of,
 )
-from flagscale_perf.profile.groups import Group
+from flagscale_perf.profile.operations import Group
 
 TP = "TENSOR_MODEL_PARALLEL_GROUP 0-1"
 

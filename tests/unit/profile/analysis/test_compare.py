@@ -100,7 +100,7 @@ def test_a_slower_layer_is_found_and_named_by_layer_and_by_kind_of_work(tmp_path
     observer = found.figures[2]
     assert (observer.name, observer.base) == ("observer", pytest.approx(1.05, rel=0.02))
     words = text.render(report_of(found))
-    assert "judged is the median time of a clean train step" in words
+    assert "compared by the median time of a clean train step" in words
     assert "kinds of work and places come from profiled steps, including the cost of profiling" in words
 
 

@@ -12,4 +12,4 @@ from tests.profile_runs import make_profile
 def test_a_profiles_run_file_is_known_and_reported(tmp_path: Path) -> None:
     path = make_profile().write(tmp_path)
     assert instrument_for(path) is INSTRUMENT
-    assert INSTRUMENT.report(path).subject == "GPTModel, megatron, 2 ranks, 2 train steps"
+    assert INSTRUMENT.report(path).subject == "GPTModel, megatron, 2 ranks, 2 train steps on node0"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flagscale_perf.profile.analysis.source import Profile
 from flagscale_perf.profile.analysis.sums import Books, sums_of
+from flagscale_perf.profile.records import PARTS
 from tests.profile_runs import MS
 
 
@@ -50,8 +51,10 @@ def test_nothing_was_profiled(nothing: Profile) -> None:
 
 
 def test_a_mean_step_of_two_kinds() -> None:
-    prefill = Books(1, 30.0, 10.0, 0.0, 20.0, 0.0, 0.0, 0.0, 30.0)
-    decode = Books(4, 5.0, 2.0, 0.0, 3.0, 0.0, 0.0, 0.0, 5.0)
+    nothing = dict.fromkeys(PARTS, 0.0)
+    prefill = Books(1, 30.0, nothing | {"operators": 10.0, "communication": 20.0}, 30.0)
+    decode = Books(4, 5.0, nothing | {"operators": 2.0, "communication": 3.0}, 5.0)
     # (30 + 4 * 5) / 5, (10 + 4 * 2) / 5, (20 + 4 * 3) / 5
-    assert Books.mixed([prefill, decode]) == Books(5, 10.0, 3.6, 0.0, 6.4, 0.0, 0.0, 0.0, 10.0)
+    mixed = Books(5, 10.0, nothing | {"operators": 3.6, "communication": 6.4}, 10.0)
+    assert Books.mixed([prefill, decode]) == mixed
     assert Books.mixed([]) is None

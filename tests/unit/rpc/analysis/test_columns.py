@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from flagscale_perf.rpc.analysis.columns import BATCH, call_at, columns_of, gathered
-from tests.rpc_sessions import make_call
+from flagscale_perf.rpc.analysis.columns import BATCH, call_at, gathered
+from tests.rpc_sessions import columns_of, make_call
 
 
 def test_a_batch_has_a_column_for_each_field_and_gives_the_calls_back() -> None:

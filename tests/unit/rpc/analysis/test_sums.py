@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from operator import add
 
-from flagscale_perf.rpc.analysis.columns import columns_of
 from flagscale_perf.rpc.analysis.sums import MAX_BINS, SAMPLE, Bins, Sample, Tops, add_batch
 from flagscale_perf.rpc.totals import CallTotals
-from tests.rpc_sessions import make_call
+from tests.rpc_sessions import columns_of, make_call
 
 
 def test_a_batch_adds_what_its_calls_add_one_by_one() -> None:

@@ -18,8 +18,8 @@ READY = 2700 * US  # of a put, when others may have its samples
 
 def _lineage(directory: Path, job: Job) -> Lineage:
     traces = read_traces([job.write(directory)])
-    assert traces.moves is not None
-    return join(traces.moves)
+    assert traces.transfers is not None
+    return join(traces.transfers)
 
 
 def test_each_life_of_an_index_is_joined_to_its_own_put(tmp_path: Path) -> None:
@@ -215,8 +215,8 @@ def test_clocks_of_two_machines_may_differ_by_so_much(tmp_path: Path, ahead_ms: 
     two.get(two.process("C", 2), 0, range(8))
     header = make_trace_header("20240129_103001", host="node1", boot_id="other")
     traces = read_traces([one.write(tmp_path), two.write(tmp_path, header)])
-    assert traces.moves is not None
-    assert join(traces.moves).joined == joined
+    assert traces.transfers is not None
+    assert join(traces.transfers).joined == joined
 
 
 def test_samples_of_unknown_indexes_are_counted_apart(tmp_path: Path) -> None:
@@ -248,10 +248,13 @@ def test_machines_of_a_job_are_joined_by_the_time_of_day(tmp_path: Path) -> None
     other = two.write(tmp_path, header)
     for given in ([path], [path, path], [other, path]):  # no file is read twice
         traces = read_traces(given)
-        assert traces.moves is not None
-        found = join(traces.moves)
+        assert traces.transfers is not None
+        found = join(traces.transfers)
         assert (found.joined, found.residence.high) == (8, 50 * MS - READY)
-        assert sorted({move.process for move in traces.moves.moves}) == ["C 2@node1", "P 1@node0"]
+        assert sorted({transfer.process for transfer in traces.transfers.transfers}) == [
+            "C 2@node1",
+            "P 1@node0",
+        ]
 
 
 def test_containers_of_one_machine_have_one_clock_and_are_told_apart(tmp_path: Path) -> None:
@@ -263,9 +266,9 @@ def test_containers_of_one_machine_have_one_clock_and_are_told_apart(tmp_path: P
     header = make_trace_header("20240129_113000", start_mono_ns=10 * MS)
     other = two.write(tmp_path, replace(header, start_wall_ns=header.start_wall_ns + 3_600_000 * MS))
     traces = read_traces([path, other])
-    assert traces.moves is not None
-    assert join(traces.moves).joined == 8
-    assert sorted({move.process for move in traces.moves.moves}) == [
+    assert traces.transfers is not None
+    assert join(traces.transfers).joined == 8
+    assert sorted({transfer.process for transfer in traces.transfers.transfers}) == [
         "P 1@node0",
         "P 1@node0/20240129_113000",
     ]

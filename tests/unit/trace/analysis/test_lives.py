@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from flagscale_perf.trace.analysis.lives import Nodes, cleared_exactly, in_turn
-from flagscale_perf.trace.analysis.moves import Clear, Moves, What
+from flagscale_perf.trace.analysis.transfers import Clear, Transfers, What
 from tests.trace_runs import MS, make_get, make_operation
 
 PROMPT, BOTH, NOTE = (frozenset(names) for names in (["prompt"], ["prompt", "response"], ["note"]))
 
 
-def _moves(*fields: frozenset[str] | None) -> Moves:
-    kept = Moves()
+def _transfers(*fields: frozenset[str] | None) -> Transfers:
+    kept = Transfers()
     for number, names in enumerate(fields):
         kept.add(make_operation(start_ns=number * MS), "P", What("train", None, names))
     return kept
@@ -29,7 +29,7 @@ def _moves(*fields: frozenset[str] | None) -> Moves:
     ],
 )
 def test_a_field_is_of_the_last_put_that_wrote_it(got: frozenset[str] | None, writers: list[int]) -> None:
-    nodes, node = Nodes(_moves(PROMPT, frozenset({"response"}), NOTE).moves, "abc"), 0
+    nodes, node = Nodes(_transfers(PROMPT, frozenset({"response"}), NOTE).transfers, "abc"), 0
     for put in range(3):
         node = nodes.after_put(node, put)
     assert nodes.writers(node, got) == writers
@@ -49,13 +49,13 @@ def test_a_field_is_of_the_last_put_that_wrote_it(got: frozenset[str] | None, wr
 def test_a_life_begins_with_what_the_last_one_began_with(
     functions: str, is_over: bool, fields: frozenset[str] | None, begins: bool
 ) -> None:
-    nodes = Nodes(_moves(PROMPT, fields).moves, functions)
+    nodes = Nodes(_transfers(PROMPT, fields).transfers, functions)
     node = nodes.after_put(0, 0)
     assert nodes.begins(nodes.after_last_get(node) if is_over else node, 1) is begins
 
 
 def test_moves_and_clears_come_in_the_order_of_their_times() -> None:
-    kept = _moves(PROMPT)
+    kept = _transfers(PROMPT)
     kept.add(make_get(start_ns=0), "C", What("train"))
     kept.clears += [Clear(9 * MS, "train", None, True), Clear(MS, "other", None, False)]
     assert list(in_turn(kept)) == [1, kept.clears[1], 0, kept.clears[0]]

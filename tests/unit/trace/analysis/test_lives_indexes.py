@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from flagscale_perf.trace.analysis.lives import PAGE, Indexes
-from flagscale_perf.trace.analysis.moves import Move, Moves, Ranges, What
+from flagscale_perf.trace.analysis.transfers import Ranges, Transfer, Transfers, What
 from tests.trace_runs import make_operation
 
 
-def _move(ranges: Ranges, partition: str = "train") -> Move:
-    kept = Moves()
+def _transfer(ranges: Ranges, partition: str = "train") -> Transfer:
+    kept = Transfers()
     kept.add(make_operation(), "P", What(partition, ranges))
-    return kept.moves[0]
+    return kept.transfers[0]
 
 
 def test_what_is_written_is_read_in_ranges_and_one_by_one() -> None:
     indexes = Indexes()
-    for piece in indexes.pieces(_move(((PAGE - 2, 4),))):
+    for piece in indexes.pieces(_transfer(((PAGE - 2, 4),))):
         piece.write([7] * len(piece.places))
-    single = _move(((PAGE - 1, 1), (5, 1), (PAGE, 1)))
+    single = _transfer(((PAGE - 1, 1), (5, 1), (PAGE, 1)))
     found = {
         piece.base + place: number
         for piece in indexes.pieces(single)
@@ -31,7 +31,7 @@ def test_what_is_written_is_read_in_ranges_and_one_by_one() -> None:
 
 def test_partitions_are_apart() -> None:
     indexes = Indexes()
-    for piece in indexes.pieces(_move(((0, 8),))):
+    for piece in indexes.pieces(_transfer(((0, 8),))):
         piece.write([1] * 8)
-    assert [piece.read() for piece in indexes.pieces(_move(((0, 8),), "validate"))] == [[0] * 8]
+    assert [piece.read() for piece in indexes.pieces(_transfer(((0, 8),), "validate"))] == [[0] * 8]
     assert indexes.counted() == {1: 8}

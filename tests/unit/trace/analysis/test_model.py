@@ -65,7 +65,7 @@ def test_too_few_are_refused() -> None:
         shapes.add(64, 4, MIB, 4 * MS)
     model = fit(shapes)
     assert not model
-    assert model.reason == "29 operations of 1 shapes (rows, fields, bytes); 30 of 3 are needed"
+    assert model.reason == "needs 30 operations of 3 shapes (rows, fields, bytes); has 29 of 1"
 
 
 def test_parts_that_cannot_be_told_apart_are_refused() -> None:

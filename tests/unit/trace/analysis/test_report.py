@@ -10,8 +10,8 @@ import pytest
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.trace.analysis import verdicts
-from flagscale_perf.trace.analysis.columns import MIB
 from flagscale_perf.trace.analysis.instrument import read_report
+from flagscale_perf.trace.figures import MIB
 from flagscale_perf.trace.lines import lines_of
 from flagscale_perf.trace.records import CallRecord, OperationRecord
 from tests.trace_runs import MS, START_WALL_NS, Job, pipeline

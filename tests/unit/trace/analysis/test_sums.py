@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from flagscale_perf.trace.analysis import sums
-from flagscale_perf.trace.analysis.columns import MIB, Operations
+from flagscale_perf.trace.analysis.lines import Operations
 from flagscale_perf.trace.analysis.sums import MANY, NS, Sums
+from flagscale_perf.trace.figures import MIB
 from flagscale_perf.trace.records import Kind
 from flagscale_perf.trace.sums import FunctionSums
 from tests.trace_runs import MS, make_call, make_get, make_operation

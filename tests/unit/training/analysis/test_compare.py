@@ -139,7 +139,7 @@ def test_the_runs_are_drawn_over_each_other_and_their_phases_side_by_side(tmp_pa
     trend, phases = compare([base], [new], CompareOptions()).charts
     assert [line.label for line in trend.blocks[0].panels[0].lines] == ["BASE", "NEW"]
     assert [(bar.title, bar.room) for bar in phases.blocks] == [("BASE", 106), ("NEW", 106)]
-    assert [part.value for bar in phases.blocks for part in bar.parts if part.label == "Backward"] == [36, 42]
+    assert [part.value for bar in phases.blocks for part in bar.parts if part.label == "backward"] == [36, 42]
 
 
 def test_the_bars_add_up_to_the_mean_iteration_though_phases_are_slow_in_turns(tmp_path) -> None:

@@ -8,7 +8,7 @@ from flagscale_perf.analysis.blocks import Series
 from flagscale_perf.training.analysis import series
 from flagscale_perf.training.analysis.report import SlowStep, Trend
 from flagscale_perf.training.analysis.tables import Memory, RankEntry, Straggler
-from flagscale_perf.training.phases import GROUPS
+from flagscale_perf.training.phases import GROUP_WORDS, GROUPS
 from tests.reports import bar, few_ranks, point, small, unknown
 
 
@@ -54,8 +54,8 @@ def test_phases_are_stacked_group_by_group() -> None:
     found = series.phases(
         with_points(point(10, groups_ms=groups, bubble_ms=4.0, imbalance_ms=1.0), point(20))
     )
-    assert {line.label for line in found.panels[0].lines if line.style == "area"} == set(GROUPS)
-    assert drawn(found)["Forward"] == ([10], [30.0])
+    assert {line.label for line in found.panels[0].lines if line.style == "area"} == set(GROUP_WORDS.values())
+    assert drawn(found)["forward"] == ([10], [30.0])
     assert drawn(found)["bubble"] == ([10], [4.0])
 
 

@@ -118,10 +118,10 @@ def test_where_the_files_cannot_be_the_rest_goes_on(tmp_path: Path) -> None:
     gatherer = make_gatherer(tmp_path, node)
     new = gatherer.take()
     assert new.owners == [make_identity(1)]
-    assert [note.split(":")[0] for note in new.notes] == ["the ranks of other nodes are not heard"]
+    assert [note.split(":")[0] for note in new.notes] == ["cannot read other nodes' ranks"]
     assert gatherer.take() == NOTHING, "said once"
     place_of(tmp_path).unlink()
-    assert gatherer.take().notes == ["the ranks of other nodes are heard again"]
+    assert gatherer.take().notes == ["other nodes' ranks are read again"]
     assert Outbox(place_of(tmp_path), "8").beacon() is not None
 
 
@@ -131,7 +131,7 @@ def test_a_hostile_file_is_said_and_the_others_are_read(tmp_path: Path) -> None:
     outbox = Outbox(place_of(tmp_path), "8")
     outbox.write(NodeReport(token_of(outbox), [make_identity(8)], [], [], 0, []).encode())
     (place_of(tmp_path) / "node_2.json").write_text("{}")
-    complaint = "not all is known of the ranks of a node: node_2.json: no report of a node: 'token'"
+    complaint = "incomplete data from another node's ranks: node_2.json: no report of a node: 'token'"
     assert gatherer.take() == Gathered([make_identity(8)], [], [], [complaint])
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.spine.ring import Ring
-from flagscale_perf.training.recording.sources import Sources
+from flagscale_perf.training.recording.pipeline import Sources
 from flagscale_perf.training.records import IntervalRecord
 from flagscale_perf.writer.drain import Drain
 from tests.fakes import MS, SECOND, make_reading, make_step

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from flagscale_perf.spine.records import EventRecord, RunEnd
 from flagscale_perf.spine.ring import Ring
-from flagscale_perf.training.recording.sources import OneRank, Sources
+from flagscale_perf.training.recording.pipeline import OneRank, Sources
 from flagscale_perf.training.records import IntervalRecord, StepRecord
 from tests.fakes import MS, make_event, make_marks, make_phases, make_reading, make_step
 from tests.unit.writer.test_drain import drain_of, finish, make_drain, put, records_in, ring, said

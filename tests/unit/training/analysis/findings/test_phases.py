@@ -17,7 +17,7 @@ def test_a_long_phase_says_what_would_be_usual(tmp_path: Path) -> None:
     (found,) = findings_of(PLANTED["long_phase"][0], tmp_path)
     assert found.title == (
         "The optimizer outside its parts takes 260.0 ms of each step, 20.8 % of it; "
-        "usual would be some 25.0 ms"
+        "about 25.0 ms would be normal"
     )
     assert (found.phase, found.pattern, found.evidence[0].limit) == ("optimizer", "constant", 0.1)
 

@@ -29,8 +29,8 @@ def test_a_slow_stage_is_seen_side_by_side_too(tmp_path: Path) -> None:
     assert [(each.name, each.ranks) for each in found] == [("slow_stage", [2, 3])]
     assert (
         found[0].title
-        == "Pipeline stage 1 has more to do: an even division would save 13.9 % of the steps' time, to do no "
-        "more than the others up to 20.0 %"
+        == "Pipeline stage 1 has more to do: balancing the stages would save 13.9 % of the steps' time, and "
+        "at most 20.0 % if this stage did only the others' average"
     )
     assert (found[0].least_gain, found[0].gain) == (pytest.approx(0.139 / 0.861), pytest.approx(0.2 / 0.8))
 

@@ -35,7 +35,8 @@ def test_two_bursts_of_slow_steps_have_no_period(tmp_path: Path) -> None:
 def test_single_steps_slow_in_one_phase_say_which(tmp_path: Path) -> None:
     (found,) = findings_of(PLANTED["slow_steps"][0], tmp_path)
     assert found.title == (
-        "45 steps, at no even distance, take 600.0 ms longer in the mean in forward: 4.3 % of the steps' time"
+        "45 steps, at irregular intervals, take 600.0 ms longer on average in forward: "
+        "4.3 % of the steps' time"
     )
     assert (found.phase, found.pattern, found.ranks) == ("forward", "single", [])
 
@@ -44,7 +45,7 @@ def test_bursts_say_how_many_and_how_long(tmp_path: Path) -> None:
     bursts = {start + step for start in (60, 171, 300, 333, 490) for step in range(6)}
     (found,) = findings_of(Plan(extra=lambda n: when(n in bursts, data_loading_ns=400 * MS)), tmp_path)
     assert found.title == (
-        "30 steps, in 5 bursts of some 6, take 400.0 ms longer in the mean in data loading: "
+        "30 steps, in 5 bursts of some 6, take 400.0 ms longer on average in data loading: "
         "2.0 % of the steps' time"
     )
     assert (found.pattern, found.first_iteration, found.iteration) == ("bursts", 60, 495)
@@ -54,8 +55,8 @@ def test_bursts_say_how_many_and_how_long(tmp_path: Path) -> None:
 def test_steps_slow_in_all_phases_are_jitter_that_names_none(tmp_path: Path) -> None:
     (found,) = findings_of(PLANTED["jitter"][0], tmp_path)
     assert found.title == (
-        "Steps are uneven: 45 of 599 take 1.2 times the usual or more, at no even distance and in no phase "
-        "in particular"
+        "Steps are uneven: 45 of 599 take 1.2 times the usual or more, at irregular intervals and in no "
+        "phase in particular"
     )
     assert (found.phase, found.pattern) == (None, None)
 

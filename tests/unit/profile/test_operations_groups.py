@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flagscale_perf.profile.groups import Group
+from flagscale_perf.profile.operations import Group
 
 
 @pytest.mark.parametrize(

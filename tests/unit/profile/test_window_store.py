@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flagscale_perf.profile.records import RoofRecord
-from flagscale_perf.profile.store import Store
+from flagscale_perf.profile.window import Store
 from flagscale_perf.spine.peers.records import NameRecord
 
 

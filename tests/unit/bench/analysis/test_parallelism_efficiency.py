@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.bench.analysis.efficiency import gains_of, steps_of
+from flagscale_perf.bench.analysis.parallelism import gains_of, steps_of
 from flagscale_perf.bench.analysis.served import groups_of
 from tests.efficiency_runs import parallel_part
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.rpc.analysis.fit import CallCost, fit
+from flagscale_perf.rpc.analysis.costs import CallCost, fit
 
 SIZES = [(0.0, 100.0), (1000.0, 0.0), (1000.0, 3000.0), (5000.0, 100.0), (20.0, 9000.0)]
 

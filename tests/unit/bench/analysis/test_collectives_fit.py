@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.bench.analysis.fit import fit
+from flagscale_perf.bench.analysis.collectives import fit
 
 
 def test_an_exact_line_is_found() -> None:

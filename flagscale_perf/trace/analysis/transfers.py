@@ -15,7 +15,7 @@ MAX_SAMPLES = 100_000_000  # of puts, gets and clears together: likewise
 Ranges = tuple[tuple[int, int], ...]  # first index and count of each
 
 
-class Move(NamedTuple):
+class Transfer(NamedTuple):
     """A put or get that succeeded.
 
     Attributes:
@@ -23,7 +23,7 @@ class Move(NamedTuple):
         process: who, a label.
         call: number of the call it was made in; 0 outside of any.
         start_ns, end_ns: on the clock that all processes of the report have in common.
-        ready_ns: from when on somebody else may have had the samples; of a get its start.
+        ready_ns: from when another process may have got the samples; of a get its start.
         partition: name of it.
         ranges: of samples; None where they are not known.
         rows: samples.
@@ -46,7 +46,7 @@ class Move(NamedTuple):
     weight: float
 
 
-def can_have(get: Move, put: Move) -> bool:
+def can_have(get: Transfer, put: Transfer) -> bool:
     """Whether the get may have samples of a put that was done after it began: then the put had begun before
     the get ended, as far as the clocks of their machines agree.
     """
@@ -99,11 +99,11 @@ class Work(NamedTuple):
     step: int | None
 
 
-class Moves:
-    """The moves kept for the lineage.
+class Transfers:
+    """The transfers kept for the lineage.
 
     Attributes:
-        moves: puts and gets.
+        transfers: puts and gets.
         works: calls, by process and number.
         clears: of samples.
         keys: by partition and number of the key, when each index was given it.
@@ -111,7 +111,7 @@ class Moves:
     """
 
     def __init__(self) -> None:
-        self.moves: list[Move] = []
+        self.transfers: list[Transfer] = []
         self.works: dict[tuple[str, int], Work] = {}
         self.clears: list[Clear] = []
         self.keys: dict[tuple[str, int], dict[int, int]] = {}
@@ -122,15 +122,15 @@ class Moves:
         if one.error:
             return
         ranges = what.ranges if what.ranges is not None else _span(one)
-        if len(self.moves) == MAX_KEPT or not self._has_room(ranges):
+        if len(self.transfers) == MAX_KEPT or not self._has_room(ranges):
             self.left_out += 1
             return
         kind, start_ns = Kind(one.operation), one.start_ns
         end_ns = start_ns + one.total_ns
         # The controller knows of a put's samples while the put still waits for its answer, and then for tags.
         late_ns = (one.notify_ns or 0) + (one.tags_ns or 0) if kind is Kind.PUT else 0
-        self.moves.append(
-            Move(
+        self.transfers.append(
+            Transfer(
                 kind,
                 process,
                 one.call,
@@ -182,10 +182,10 @@ class Moves:
         self._samples += samples
         return True
 
-    def function_of(self, move: Move) -> str:
-        """The function in which the move was made; outside of any, the label of its process."""
-        work = self.works.get((move.process, move.call))
-        return work.function if work is not None else move.process
+    def function_of(self, transfer: Transfer) -> str:
+        """The function in which the transfer was made; outside of any, the label of its process."""
+        work = self.works.get((transfer.process, transfer.call))
+        return work.function if work is not None else transfer.process
 
 
 def pairs_of(ranges: Sequence[int]) -> Ranges:

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from flagscale_perf.device.memory_peaks import ROWS, memory_of, whole_name
 from flagscale_perf.device.peaks import is_known
+from flagscale_perf.profile.prediction import ROWS, memory_of, whole_name
 from flagscale_perf.spine.errors import PerfError
 
 KNOWN = [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.bench.analysis.slow import slow_parts
+from flagscale_perf.bench.analysis.bandwidth import slow_parts
 from flagscale_perf.bench.analysis.source import Part, read_bench
 from tests.bench_runs import book_in, local, message
 

@@ -13,8 +13,8 @@ from itertools import accumulate
 from flagscale_perf.analysis.blocks import Block, HeatMap, Layer, Line, Note, Panel, Section, Series
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.trace.analysis.lineage import Lineage
-from flagscale_perf.trace.analysis.moves import Moves
 from flagscale_perf.trace.analysis.report import TraceReport
+from flagscale_perf.trace.analysis.transfers import Transfers
 from flagscale_perf.trace.records import Kind
 from flagscale_perf.trace.spread import Spread
 
@@ -24,17 +24,20 @@ COLOURS = ("blue", "orange", "green", "red", "sky", "yellow")
 LAYERS = ("compute", "get", "put")
 
 
-def drawn(found: TraceReport) -> list[Section]:
+def pictures(found: TraceReport) -> list[Section]:
     """The sections that are mostly pictures; empty for text, which has no indexes."""
-    moves, lineage = found.traces.moves, found.lineage
-    if moves is None or lineage is None or not (moves.moves or moves.works):
+    transfers, lineage = found.traces.transfers, found.lineage
+    if transfers is None or lineage is None or not (transfers.transfers or transfers.works):
         return []
-    axis, colours = _Axis(moves), _colours(moves)
+    axis, colours = _Axis(transfers), _colours(transfers)
     return [
         Section(
-            "flow", "Flow", "Producers, queue and consumers over time", _flow(axis, moves, lineage, colours)
+            "flow",
+            "Flow",
+            "Producers, queue and consumers over time",
+            _flow(axis, transfers, lineage, colours),
         ),
-        Section("processes-time", "Over time", "Processes over time", _processes(axis, moves)),
+        Section("processes-time", "Over time", "Processes over time", _processes(axis, transfers)),
         Section(
             "residence",
             "Residence",
@@ -47,9 +50,9 @@ def drawn(found: TraceReport) -> list[Section]:
 class _Axis:
     """Seconds since the first start, in bins of equal width."""
 
-    def __init__(self, moves: Moves) -> None:
-        spans = [(one.start_ns, one.end_ns) for one in moves.moves]
-        spans += [(one.start_ns, one.end_ns) for one in moves.works.values()]
+    def __init__(self, transfers: Transfers) -> None:
+        spans = [(one.start_ns, one.end_ns) for one in transfers.transfers]
+        spans += [(one.start_ns, one.end_ns) for one in transfers.works.values()]
         self.begin_ns = min(start for start, _ in spans)
         self.end_ns = max(end for _, end in spans)
         self.width_ns = max(1, math.ceil((self.end_ns - self.begin_ns) / BINS))
@@ -58,7 +61,6 @@ class _Axis:
         self.span = (self.edges[0], self.edges[-1])
 
     def bin_of(self, at_ns: int) -> int:
-        """The bin that contains this time."""
         return min(BINS - 1, max(0, (at_ns - self.begin_ns) // self.width_ns))
 
     def shares(self, start_ns: int, took_ns: int) -> Iterator[tuple[int, float]]:
@@ -73,20 +75,21 @@ class _Axis:
             at_ns = until_ns
 
 
-def _colours(moves: Moves) -> dict[str, str]:
+def _colours(transfers: Transfers) -> dict[str, str]:
     """Colours of functions, the same in every picture; those with the most samples have one of their own."""
     samples: Counter[str] = Counter()
-    for move in moves.moves:
-        samples[moves.function_of(move)] += move.rows
+    for transfer in transfers.transfers:
+        samples[transfers.function_of(transfer)] += transfer.rows
     return {name: COLOURS[place % len(COLOURS)] for place, (name, _) in enumerate(samples.most_common())}
 
 
-def _flow(axis: _Axis, moves: Moves, lineage: Lineage, colours: Mapping[str, str]) -> list[Block]:
-    """Samples put, waiting and got."""
+def _flow(axis: _Axis, transfers: Transfers, lineage: Lineage, colours: Mapping[str, str]) -> list[Block]:
     rates: dict[tuple[Kind, str], list[float]] = defaultdict(lambda: [0.0] * BINS)
-    for move in moves.moves:
-        at_ns = move.end_ns if move.kind is Kind.PUT else move.start_ns
-        rates[move.kind, moves.function_of(move)][axis.bin_of(at_ns)] += move.rows * move.weight
+    for transfer in transfers.transfers:
+        at_ns = transfer.end_ns if transfer.kind is Kind.PUT else transfer.start_ns
+        rates[transfer.kind, transfers.function_of(transfer)][axis.bin_of(at_ns)] += (
+            transfer.rows * transfer.weight
+        )
     per_s = NS_PER_S / axis.width_ns
     panels = []
     for kind, title in ((Kind.PUT, "Samples put"), (Kind.GET, "Samples got")):
@@ -114,22 +117,22 @@ def _depth(axis: _Axis, changes: Sequence[tuple[int, int]]) -> list[float | None
     return [float(max(0, counts[bisect_right(times, end_ns)])) for end_ns in ends]
 
 
-def _processes(axis: _Axis, moves: Moves) -> list[Block]:
+def _processes(axis: _Axis, transfers: Transfers) -> list[Block]:
     """The share of its time that each process spends on compute, get and put."""
     busy: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * BINS)
     seen: dict[str, int] = {}
-    for work in moves.works.values():
+    for work in transfers.works.values():
         seen.setdefault(work.process, work.start_ns)
         at_ns = work.start_ns
         for layer, took_ns in (("get", work.get_ns), ("compute", work.compute_ns), ("put", work.put_ns)):
             for place, share in axis.shares(at_ns, took_ns or 0):
                 busy[layer, work.process][place] += share
             at_ns += took_ns or 0
-    for move in moves.moves:
-        if (move.process, move.call) not in moves.works:
-            seen.setdefault(move.process, move.start_ns)
-            for place, share in axis.shares(move.start_ns, move.end_ns - move.start_ns):
-                busy[move.kind.name.lower(), move.process][place] += share
+    for transfer in transfers.transfers:
+        if (transfer.process, transfer.call) not in transfers.works:
+            seen.setdefault(transfer.process, transfer.start_ns)
+            for place, share in axis.shares(transfer.start_ns, transfer.end_ns - transfer.start_ns):
+                busy[transfer.kind.name.lower(), transfer.process][place] += share
     rows = sorted(seen, key=lambda process: seen[process])[:MOST_ROWS]
     layers = [
         Layer(layer, "share", [[min(1.0, part) for part in busy[layer, process]] for process in rows])

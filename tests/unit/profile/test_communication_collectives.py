@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flagscale_perf.profile.collectives import Collective, filled, numbered
+from flagscale_perf.profile.communication import Collective, filled, numbered
 
 REDUCED = Collective(0, "gloo:all_reduce", "c10d::allreduce_", 0, 10, "TP 0-1")
 SENT = Collective(1, "gloo:send", "c10d::send", 0, 10, peer=1, is_send=1)

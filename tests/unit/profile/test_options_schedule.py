@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.profile.options import Steps
-from flagscale_perf.profile.schedule import Kind, Schedule
+from flagscale_perf.profile.options import Kind, Schedule, Steps
 from flagscale_perf.spine.errors import PerfError
 from tests.profiled_events import options_of
 
