@@ -76,7 +76,7 @@ def main() -> None:
     collectives = exposed(collectives, events, places, pieces)
     found = {
         "took_ns": took_ns,
-        "communication_ns": rows.communication_ns,
+        "communication_ns": rows.parts_ns["communication"],
         "exposed_ns": [each.exposed_ns for each in collectives],
     }
     (directory / f"rank{rank}.json").write_text(json.dumps(found))

@@ -60,9 +60,9 @@ PAGES = {
     "compare": Shown("compare usual/perf training/perf", (View("compare_page.png", 2000),)),
     "runs": Shown("runs .", ()),
     "calls": Shown("report calls/perf", (View("calls.png", 1000),)),
-    "trace": Shown("report trace/trace", ()),
+    "trace": Shown("report trace/trace", (View("trace.png", 1000),)),
     "profile": Shown("report profile/twice", (View("profile.png", 1000),)),
-    "bench": Shown("report bench", ()),
+    "bench": Shown("report bench", (View("bench.png", 1000),)),
 }
 
 

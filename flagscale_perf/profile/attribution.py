@@ -46,6 +46,7 @@ class Attribution:
         is_module, is_step, is_node, is_backward, is_user: what sort of event it is: the range of a module or
             of the step, a node of the backward pass, what such a node runs, a range of the program's own.
         call: the innermost collective's call around it, or itself if it is one; -1: none.
+        unmatched: nodes with a sequence number that no forward operator has.
     """
 
     nesting: Nesting
@@ -58,6 +59,7 @@ class Attribution:
     is_backward: Bools
     is_user: Bools
     call: Ints
+    unmatched: int
 
     @classmethod
     def of(cls, events: Events) -> Attribution:
@@ -84,6 +86,7 @@ class Attribution:
             is_backward=events.scope == _BACKWARD,
             is_user=(events.scope == _USER) & ~events.is_async,
             call=nesting.inherited(np.where(is_collective, np.arange(len(events)), NOTHING)),
+            unmatched=int(((makers < 0) & (events.sequence[nodes] >= 0)).sum()),
         )
 
     def label(self, index: int) -> str:

@@ -12,7 +12,7 @@ from tests.conftest import REPO
 from tests.pictures import FIGURE, IMAGES, PAGES, WATCH
 
 MADE = {view.image for page in PAGES.values() for view in page.views} | {WATCH, FIGURE}
-README_SHOWS = ["first_screen.png", "calls.png", "profile.png"]
+README_SHOWS = ["first_screen.png", "calls.png", "trace.png", "profile.png", "bench.png"]
 
 
 def shown(page: Path) -> list[str]:
