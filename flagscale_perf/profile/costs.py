@@ -40,7 +40,7 @@ _WHOLE = frozenset(
     for name in (
         *("sum", "mean", "native_layer_norm", "native_layer_norm_backward", "_softmax"),
         *("_log_softmax", "embedding_dense_backward", "cat", "index_select", "nll_loss_forward"),
-        *("nll_loss_backward"),
+        "nll_loss_backward",
     )
 )
 _WRITES_ONLY = frozenset({"aten::copy_", "aten::fill_", "aten::zero_"})

@@ -154,7 +154,7 @@ class CollectiveRecord(NamedTuple):
         total_ns: from there until this rank has its result.
         op: name of what was executed, such as "gloo:all_reduce".
         call: name of what was called, such as "c10d::allreduce_".
-        group: name of the process group with its ranks (`groups.Group`), such as
+        group: name of the process group with its ranks (`operations.Group`), such as
             "TENSOR_MODEL_PARALLEL_GROUP 0-1", so that it is the same on all its ranks and on no other.
         group_size: ranks in it; None where that is not known.
         sequence: number in the group, the same on all ranks; None where the profiler has none.

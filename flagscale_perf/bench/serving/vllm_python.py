@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from flagscale_perf.bench.links import read_topology
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import versions
 
@@ -93,10 +92,18 @@ def devices() -> Devices:
 
 def _gpus() -> tuple[str, ...]:
     """The GPUs that CUDA_VISIBLE_DEVICES allows."""
-    cards = read_topology().cards
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES") if cards else ""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
+    except (ImportError, OSError):
+        return ()
+    except pynvml.NVMLError:
+        return ()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return tuple(str(card.index) for card in cards)
+        return tuple(str(index) for index in range(count))
     return tuple(name.strip() for name in visible.split(",") if name.strip())
 
 

@@ -26,7 +26,7 @@ from flagscale_perf.rpc.stages import STAGES, stage_times
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
 GAIN = "calls in the same time"
-_REQUIREMENT = "required limit"
+_REQUIREMENT = "the requirement of this log"
 WORTH = Limit(0.01, "share", "ours: less is not worth a change")
 _SAME = 1e-3  # ends of an interval nearer to one another are one figure
 _WAITS = 3  # times an empty call: what calls through shared memory take beyond it is no transport

@@ -171,7 +171,7 @@ def _function(name: str, one: FunctionSums) -> Sequence[Cell]:
 
 def _times(name: str, one: FunctionSums) -> list[Sequence[Cell]]:
     parts = (("total", one.total), ("get", one.get), ("compute", one.compute), ("put", one.put))
-    return [(name, part, *_spread(spread)) for part, spread in parts if spread.high]
+    return [(name, part, *_spread(spread)) for part, spread in parts if part == "total" or spread.high]
 
 
 def _spread(spread: Spread) -> Sequence[Cell]:

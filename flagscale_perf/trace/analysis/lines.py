@@ -210,7 +210,7 @@ def _size(fields: _Fields, took: float) -> float | None:
 
 def _figure(text: str, unit: str = "") -> float | None:
     """A figure such as `0.060000s`; None if it is missing or cut."""
-    if not text or not text.endswith(unit):
+    if not text.endswith(unit) or not text.isascii():
         return None
     try:
         value = float(text[:-1] if unit else text)

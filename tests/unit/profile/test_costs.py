@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from flagscale_perf.flops_calculator import ModelShape, step_flops
 from flagscale_perf.profile.attribution import Attribution
-from flagscale_perf.profile.costs import FORMULAS, Cost, costs_of
+from flagscale_perf.profile.costs import _WHOLE, _WRITES_ONLY, FORMULAS, FREE, Cost, costs_of
 from flagscale_perf.profile.kineto import Range, Session
 from flagscale_perf.profile.ranges import STEP, Ranges
 from flagscale_perf.profile.records import Sort
@@ -52,6 +52,11 @@ def test_what_is_done_in_place_is_read_and_written_and_a_view_costs_nothing() ->
 
     found = costs(run)
     assert {key.op: cost.moved_bytes for key, cost in found.items()} == {"aten::add_": 72, "aten::zero_": 24}
+
+
+def test_the_names_are_operators_of_torch() -> None:
+    for name in FREE | _WHOLE | _WRITES_ONLY:
+        assert hasattr(torch.ops.aten, name.removeprefix("aten::")), name
 
 
 def test_an_operator_that_calls_another_one_is_not_counted_twice() -> None:

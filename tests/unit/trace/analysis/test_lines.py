@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.trace.analysis.lines import TraceLines
 from flagscale_perf.trace.analysis.source import Traces, read_traces
 from tests.trace_runs import lines_of_call, lines_of_put
 
@@ -87,6 +88,30 @@ def test_a_torn_line_is_counted_and_nothing_else_is_lost(tmp_path: Path, cut: in
     assert traces.losses.unfinished == 1
     if "[TQ-" in torn[-1][:place][:-cut]:
         assert traces.losses.torn == 1
+
+
+_HEAD = "[TQ-TRACE] trace_id=a1 | func=rollout | stage="
+_END = f"{_HEAD}GET_END | duration=0.052000s"
+
+
+@pytest.mark.parametrize(
+    ("line", "ends", "torn"),
+    [
+        (_END, 1, 0),
+        (f"{_END[:-1]}", 0, 1),
+        (f"{_HEAD}GET_END | duration=\u0663s", 0, 1),  # a digit, but none that we write
+        (f"{_HEAD}GET_EN", 0, 1),
+        (f"{_HEAD}GET_END | dura{_END}", 1, 1),  # another process wrote into it
+        (f"{_END[:30]}{_END}", 1, 1),
+        (f"[TQ-DETAIL]{_END.removeprefix('[TQ-TRACE]')}", 0, 1),
+        (f"[TQ-TRA{_END}", 1, 1),
+        (_END.replace("func=rollout | ", ""), 0, 1),
+    ],
+)
+def test_what_is_whole_in_a_damaged_line_counts_and_the_rest_is_torn(line: str, ends: int, torn: int) -> None:
+    lines = TraceLines()
+    found = sum(len(column.seconds) for column in lines.read([line.encode()]))
+    assert (found, lines.torn, lines.lines) == (ends, torn, line.count("[TQ-"))
 
 
 def test_the_last_line_may_be_cut_in_a_figure(tmp_path: Path) -> None:
