@@ -91,7 +91,7 @@ def _panels(blocks: Iterable[Block]) -> list[_Panel]:
 
 
 def _head_inch(report: Report) -> float:
-    return _HEAD_INCH + _LINE_INCH * (bool(_facts(report)) + len(_finding_lines(report)))
+    return _HEAD_INCH + _LINE_INCH * len(_facts(report) + _finding_lines(report))
 
 
 def _rows(panels: Sequence[_Panel]) -> list[Sequence[_Panel]]:
@@ -131,18 +131,19 @@ def _head(figure: Figure, report: Report) -> None:
     words = textwrap.shorten(printable(": ".join(filter(None, named))), _TITLE_CHARACTERS, placeholder=" ...")
     figure.text(_LEFT, 1 - 0.3 / height, words, size=17, weight="bold", va="top", parse_math=False)
     facts = _facts(report)
-    _text(figure, ["; ".join(facts)], 0.75, SOFT)
+    _text(figure, facts, 0.75, SOFT)
     colour = on_white("red" if report.findings and report.findings.found else "green")
-    _text(figure, _finding_lines(report), 0.85 + _LINE_INCH * bool(facts), colour)
+    _text(figure, _finding_lines(report), 0.85 + _LINE_INCH * len(facts), colour)
 
 
 def _facts(report: Report) -> list[str]:
-    """The most telling first: there is one line for them."""
+    """Figures and facts in one line, the most telling first; then each remark."""
     known_tiles = [tile for tile in report.tiles if shown(tile.value) != UNKNOWN]
     notes = [shown(block.text) for block in report.facts if isinstance(block, Note)]
     rows = [row for block in report.facts if isinstance(block, Pairs) for row in block.rows]
     facts = [f"{label}: {shown(cell)}" for label, cell in rows if cell is not None]
-    return [*(f"{tile.label} {shown(tile.value)}" for tile in known_tiles), *notes, *facts]
+    first = "; ".join([*(f"{tile.label} {shown(tile.value)}" for tile in known_tiles), *facts])
+    return [*([first] if first else []), *notes]
 
 
 def _finding_lines(report: Report) -> list[str]:

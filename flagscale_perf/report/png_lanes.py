@@ -180,7 +180,7 @@ def _cells(axes: Axes, heat: HeatMap, layer: Layer) -> None:
         norm="log" if is_log else "linear",
     )
     middle, (width, height) = math.sqrt(low * high) if is_log else (low + high) / 2, _size_inch(axes)
-    inch, columns = width / (heat.edges[-1] - heat.edges[0]), list(pairwise(heat.edges))
+    inch, columns = width / ((heat.edges[-1] - heat.edges[0]) or math.inf), list(pairwise(heat.edges))
     large = [height / len(heat.rows) >= _CELL_INCH[1] and inch * (b - a) >= _CELL_INCH[0] for a, b in columns]
     for place, row in enumerate(layer.values):
         for (begin, end), value in compress(zip(columns, row, strict=True), large):

@@ -146,7 +146,8 @@ def _short_findings(all_of_them: Findings) -> list[str]:
 
 def _found(all_of_them: Findings) -> str:
     if not all_of_them.found:
-        return f"no problems: {findings.WITHIN_LIMITS}"
+        unjudged = f"; {len(all_of_them.unjudged)} not judged" if all_of_them.unjudged else ""
+        return f"no problems: {findings.WITHIN_LIMITS}{unjudged}"
     count, first = len(all_of_them.found), printable(all_of_them.found[0].title)
     return first if count == 1 else f"{count} findings, first of all: {first}"
 

@@ -115,7 +115,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 GROUP_WORDS = {  # in the words of tables of phases, for people
     "Data": "data loading", "Forward": "forward", "Backward": "backward", "Pipe": "pipeline",
-    "Comm": "exposed comm", "Optim": "optimizer", "Other": "other", "Between": "between steps",
+    "Comm": "exposed comm", "Optim": "whole optimizer", "Other": "all other", "Between": "between steps",
 }  # fmt: skip
 
 ONE_F_ONE_B = "1f1b"

@@ -265,8 +265,9 @@ class Drain:
 
 
 class _Troubles:
-    """What cannot be written as things stand: left in the ring, which outlives the writer, and only then
-    reported, once: a process that ends as soon as it is told looks for the reason there.
+    """What cannot be written as things stand: left in the ring, which outlives the writer, before they are
+    reported, once: a process that ends as soon as it is told looks for the reason there. Only a view that
+    cannot be opened is reported first.
 
     Attributes:
         run_file_error: of the last try.

@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 
 from flagscale_perf.spine import companion
-from flagscale_perf.spine.clock import monotonic_ns
+from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.peers.handover import Door, Visit, job_key
 from flagscale_perf.spine.records import Record
@@ -181,7 +181,7 @@ class _Store:
         self._ring = ring
         self._into: Callable[[Record], None] | None = None  # from the first record on
         self._pending: deque[Record] = deque()
-        self._storing = threading.Lock()
+        self._turns: dict[None, object] = {}  # whose turn it is to store
 
     def lose(self, record: Record) -> None:
         """Counts it as dropped."""
@@ -189,26 +189,34 @@ class _Store:
 
     def close(self, ring: Ring, reason: str) -> None:
         """Puts what is pending into the ring, and closes that."""
-        if self._storing.acquire(timeout=END_WAIT_S):
-            self.put = self._into = self.lose
-            while self._pending:
-                ring.put(self._pending.popleft())
-            ring.close(reason, monotonic_ns())
-            self._storing.release()
+        own, until_ns = object(), monotonic_ns() + END_WAIT_S * NS_PER_S
+        while self._turns.setdefault(None, own) is not own:
+            if monotonic_ns() > until_ns:
+                return
+            time.sleep(RETRY_S)
+        self.put = self._into = self.lose
+        while self._pending:
+            ring.put(self._pending.popleft())
+        ring.close(reason, monotonic_ns())
+        self._turns.clear()
 
     def _put_in_turn(self, record: Record) -> None:
         """Whoever finds the ring free stores for all: a lock that is waited for could be held by the very
-        thread that is interrupted here.
+        thread that is interrupted here, and one that is taken would stay so where a signal's handler raises
+        between its taking and the `try`.
         """
-        pending = self._pending
+        pending, turns, own = self._pending, self._turns, object()
         pending.append(record)
-        while pending and self._storing.acquire(False):
+        while pending:
             try:
+                if turns.setdefault(None, own) is not own:
+                    return
                 put = self._into or self._first()
                 while pending:
                     put(pending.popleft())
             finally:
-                self._storing.release()
+                if turns == {None: own}:  # no call, after which a handler could run
+                    turns.clear()
 
     def _first(self) -> Callable[[Record], None]:
         ring = self._ring()

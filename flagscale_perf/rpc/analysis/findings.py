@@ -217,9 +217,9 @@ def _empty_call(case: CallsCase) -> str:
     if fixed is None:
         return ""
     fixed_ns = fixed.most
-    says = f"; an empty call costs {fixed_ns / NS_PER_MS:.3f} ms"
+    says = f"; among these calls, an empty one takes up to {fixed_ns / NS_PER_MS:.3f} ms"
     if begun_ns and fixed_ns > _WAITS * begun_ns:
-        says += f" among these calls and took {begun_ns / NS_PER_MS:.3f} ms when the session began"
+        says += f", and took {begun_ns / NS_PER_MS:.3f} ms when the session began"
     return says
 
 

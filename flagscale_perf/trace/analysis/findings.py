@@ -59,7 +59,7 @@ def slow_stage(this: TraceRule, case: TraceCase) -> Finding | None:
     middle = (one.compute.percentile(0.5) or 0.0) / NS_PER_MS
     evidence = [
         this.broke(f"{name} computes, median {middle:.3f} ms a call{_within(one.compute)}", share, "share"),
-        this.broke(f"times as long as {other}", longest / next_ns, "next"),
+        this.broke(f"as long as {other}", longest / next_ns, "next"),
     ]
     title = f"{name} is the slow stage: {_percent(share)} of all functions' compute time"
     return replace(case.takes(this.finding(title, evidence, GAIN), longest - next_ns), phase=name)

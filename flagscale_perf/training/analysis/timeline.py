@@ -79,9 +79,7 @@ class _Tracks:
         whole = _Stretch(step.start_ns, end_mono_ns(step))
         self._recent.append((step.iteration, whole))
         args = {
-            "outcome": OUTCOMES.get(
-                step.outcome, str(step.outcome)
-            ),  # of a damaged file it may be any number
+            "outcome": OUTCOMES.get(step.outcome, str(step.outcome)),  # a damaged file may have any number
             "samples": step.samples,
             "tokens": step.tokens,
         }

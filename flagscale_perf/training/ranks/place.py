@@ -9,7 +9,11 @@ from flagscale_perf.spine.peers.handover import job_key
 
 # The ranks of one start of one job have these in common, and no other job of this user has them at that time.
 JOB_VARIABLES = (
-    *("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "WORLD_SIZE"),
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT",
+    "WORLD_SIZE",
 )
 _NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 

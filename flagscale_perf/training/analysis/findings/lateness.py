@@ -36,7 +36,7 @@ def late_finding(
     share = ledger.share(row.price_ns)
     if not this.exceeds(share - case.host_share(row.ranks, beyond_others=True), limit):
         return None
-    evidence = [this.broke(f"cost ({_figures(ledger, row)})", share, limit)]
+    evidence = [this.broke(f"of the steps' time ({_figures(ledger, row)})", share, limit)]
     causes = [slow.cause for slow in case.report.stragglers if slow.cause and slow.ranks == list(row.ranks)]
     found = slows(this, case, _title(case, ledger, row), share, evidence)
     return replace(

@@ -62,8 +62,8 @@ def test_an_empty_call_that_has_become_dearer_has_both_figures(tmp_path) -> None
     ]
     (evidence,) = next(f.evidence for f in found_in(tmp_path, calls).findings if f.name == "many_calls")
     assert evidence.figure == (
-        "calls; 4 calls are repeated 15 times; an empty call costs 1.000 ms among these calls and took "
-        "0.100 ms when the session began"
+        "calls; 4 calls are repeated 15 times; among these calls, an empty one takes up to 1.000 ms, and "
+        "took 0.100 ms when the session began"
     )
 
 

@@ -46,6 +46,6 @@ def test_phases_are_added_up_by_group_and_drawn_to_one_scale() -> None:
     bar = phases("BASE", {"forward": 30, "optimizer": 5, "optimizer_inner_step": 15}, "ms", 100)
     assert [(part.label, part.value, part.share) for part in bar.parts] == [
         ("forward", 30, 0.6),
-        ("optimizer", 20, 0.4),
+        ("whole optimizer", 20, 0.4),
     ]
     assert (bar.room, bar.in_words) == (100, False)

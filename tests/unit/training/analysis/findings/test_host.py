@@ -89,6 +89,11 @@ def test_a_late_rank_is_blamed_where_it_is_another_ones_host_that_is_short(tmp_p
     }
 
 
+def test_a_wait_that_all_ranks_of_all_hosts_have_alike_excuses_no_late_one(tmp_path: Path) -> None:
+    found = findings_of(short_ranks(dict.fromkeys(range(8), 2)), tmp_path)
+    assert {each.name for each in found} == {"host_short_of_cpu", "straggler"}
+
+
 def test_a_late_rank_is_excused_by_no_more_than_it_waits_itself(tmp_path: Path) -> None:
     found = findings_of(short_ranks({2: 6, 5: 1}), tmp_path)
     assert {(each.name, tuple(each.ranks)) for each in found} == {
