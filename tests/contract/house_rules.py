@@ -16,7 +16,8 @@ from pathlib import Path
 
 PACKAGE = "flagscale_perf"
 ROOT = "__init__"  # the row of the package's own file
-MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 440, 60, 5
+MAX_FILE_LINES, MAX_OTHER_FILE_LINES = 400, 440  # of the package; of tests and benchmarks
+MAX_FUNCTION_LINES, MAX_PARAMETERS = 60, 5
 CODE = (".py", ".c", ".js", ".css")
 MAX_UNTESTED = 40  # statements of a module without a file of unit tests
 MAY_PRINT = {"cli", "report", "hosts", "launch", "launcher"}
@@ -231,7 +232,7 @@ def check_sizes(sources: list[Source]) -> list[str]:
     offences = []
     for source in sources:
         lines = len(source.text.splitlines())
-        if lines > MAX_FILE_LINES:
+        if lines > (MAX_FILE_LINES if source.name.startswith(f"{PACKAGE}/") else MAX_OTHER_FILE_LINES):
             offences.append(f"{source.name}:1 {lines} lines")
         for function in source.functions():
             length = (function.end_lineno or 0) - function.lineno + 1
