@@ -149,9 +149,9 @@ def straggling_unit(this: TraceRule, case: TraceCase) -> list[Finding]:
             continue
         if not this.exceeds(saved / case.whole_ns, "worth"):
             continue
-        words = f"{held.count} of {count} {name}s wait longest for it, {middle / NS_PER_MS:.3f} ms"
+        words = f"as long as others, {middle / NS_PER_MS:.3f} against {usual / NS_PER_MS:.3f} ms (medians)"
         evidence = [
-            this.broke(f"{words} (median), others {usual / NS_PER_MS:.3f} ms", factor, "slower"),
+            this.broke(f"{words}; {held.count} of {count} {name}s wait longest for it", factor, "slower"),
             this.broke("chance of that many among equal units", chance, "chance"),
             this.broke("saved where it is like the others, of all time", saved / case.whole_ns, "worth"),
         ]
