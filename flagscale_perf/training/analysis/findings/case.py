@@ -120,7 +120,7 @@ class TrainingCase(Case):
 
     def host_share(self, ranks: Sequence[int] = (), *, beyond_others: bool = False) -> float:
         """Of the steps' time, what findings say that hosts are short of; where ranks are named, no more than
-        these wait for it, or than they wait for a CPU beyond the other ranks. 0 without such a finding.
+        these wait for it; `beyond_others`: for a CPU, no more than they wait longer than the other ranks.
         """
         return sum(
             min([self.share_of_steps(finding.cost_s) or 0.0, *self._waits(finding, ranks, beyond_others)])
@@ -141,7 +141,7 @@ class TrainingCase(Case):
                 (own if is_own else others).append(share)
         if not own:
             return []
-        # Memory is waited for by a whole machine, so that no rank's lateness shows beside its neighbours'.
+        # The ranks of a machine wait for memory together: none waits beyond its neighbours.
         is_beyond = beyond_others and others and not of_memory
         return [max(0.0, max(own) - statistics.median(others)) if is_beyond else max(own)]
 
