@@ -194,16 +194,17 @@ class _Store:
             if monotonic_ns() > until_ns:
                 return
             time.sleep(RETRY_S)
-        self.put = self._into = self.lose
-        while self._pending:
-            ring.put(self._pending.popleft())
-        ring.close(reason, monotonic_ns())
-        self._turns.clear()
+        try:
+            self.put = self._into = self.lose
+            while self._pending:
+                ring.put(self._pending.popleft())
+            ring.close(reason, monotonic_ns())
+        finally:
+            self._turns.clear()
 
     def _put_in_turn(self, record: Record) -> None:
-        """Whoever finds the ring free stores for all: a lock that is waited for could be held by the very
-        thread that is interrupted here, and one that is taken would stay so where a signal's handler raises
-        between its taking and the `try`.
+        """Whoever finds the ring free stores for all. It is no lock: to wait for one could be to wait for the
+        thread that is interrupted here, and a handler that raises before the `try` would leave it taken.
         """
         pending, turns, own = self._pending, self._turns, object()
         pending.append(record)

@@ -42,7 +42,7 @@ class _Interrupt(Exception):
 
 @pytest.fixture
 def armed() -> Iterator[list[bool]]:
-    """While its only value is true, a handler raises, up to ten thousand times a second."""
+    """Once its only value is true, a handler sets it to false and raises, within some 0.1 ms."""
     is_armed = [False]
 
     def handler(*_: object) -> None:
