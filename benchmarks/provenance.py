@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[1]
-RESULTS = ("benchmarks/results", "examples/tee_gpu/results")
+RESULTS = "benchmarks/results"
 FIELDS = ("date", "command", "machine", "code")
 _DATE = re.compile(r"^date +(\S+)", re.MULTILINE)
 _CODE = re.compile(r"^code +(.+)$", re.MULTILINE)
@@ -66,7 +66,7 @@ def changed(result: str, repo: Path = REPO) -> list[str]:
 
 def results(repo: Path = REPO) -> list[Path]:
     """Every file of results."""
-    return sorted(path for place in RESULTS for path in (repo / place).iterdir())
+    return sorted((repo / RESULTS).iterdir())
 
 
 def _code(text: str) -> str:

@@ -157,9 +157,9 @@ class PerfConfig:
     def from_args(
         cls, args: Any, environ: Mapping[str, str] | None = None, label: Callable[[str], str] = flag_of
     ) -> PerfConfig:
-        """From the host's parsed arguments, a namespace or a mapping, every value checked.
+        """Reads the host's parsed arguments, a namespace or a mapping; every value is checked.
 
-        What is missing or None there is taken from the environment, else the default. Raises PerfError
+        An option that is missing or None there comes from the environment, else the default. Raises PerfError
         beginning with the variable, or with the label of the option's name.
         """
         given = args if isinstance(args, Mapping) else vars(args)
@@ -170,7 +170,7 @@ class PerfConfig:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> PerfConfig:
-        """From the result of `as_dict` of any version: an option that is missing or of another type has its
+        """Reads the result of `as_dict` of any version: an option that is missing or of another type has its
         default. The values were checked when they were written.
         """
         types = get_type_hints(cls)

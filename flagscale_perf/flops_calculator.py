@@ -116,7 +116,7 @@ class ModelShape(Shape):
 
     @classmethod
     def from_args(cls, args: Any) -> ModelShape:
-        """From the arguments of Megatron or FlagScale, a namespace or a mapping, which is not changed.
+        """The shape that Megatron's or FlagScale's arguments describe: a namespace or a mapping.
 
         Raises PerfError, naming what is missing or contradictory.
         """
@@ -124,7 +124,7 @@ class ModelShape(Shape):
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any]) -> ModelShape:
-        """From the contents of a Hugging Face `config.json`. Raises PerfError, also for an unknown model.
+        """The shape that a Hugging Face `config.json` describes. Raises PerfError, also for an unknown model.
 
         It may say more than transformers reads: what of the model is trained and recomputed, and of which
         step, in Megatron's argument names.
@@ -186,7 +186,7 @@ def _walk(shape: Shape, core_form: str = "recurrent") -> Tape:
 
 
 class Packed(NamedTuple):
-    """What is known of one step's packed documents.
+    """The packed documents of one step, as far as they are known.
 
     Attributes:
         tokens: sum of the documents' lengths; None: every token of the step counts, padding included.

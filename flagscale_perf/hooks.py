@@ -143,7 +143,7 @@ class TrainingHooks:
     def _begin_recording(
         self, config: PerfConfig, place: Place | None, device: DeviceProbe
     ) -> tuple[PerfLogger, RunFacts, CountFlops]:
-        """On rank 0, which writes the files of the run."""
+        """Begins on rank 0, which writes the files of the run."""
         loop = self._loop
         facts, flops = facts_and_flops(loop, config, device)
         if not self._has_trained:  # a later training of the same process does not begin with it
@@ -162,7 +162,7 @@ class TrainingHooks:
     def _begin_storing(
         self, config: PerfConfig, place: Place, device: DeviceProbe
     ) -> tuple[RankLogger, RunFacts, CountFlops]:
-        """On any other rank, which only measures; rank 0 counts the work and prints the messages."""
+        """Begins on any other rank, which only measures: rank 0 counts the work and prints the messages."""
         self._say = _say_nothing
         self._logger = logger = RankLogger.start(place, identity_of(self._loop, device), config.perf_log_dir)
         return logger, self._loop.facts(device.name), unknown_flops
@@ -211,7 +211,7 @@ class TrainingHooks:
 
     @_guarded
     def _begin_profile(self, profile: StepProfile) -> None:
-        """Before the monitor's own clock starts, as starting a profiler takes time."""
+        """Starts the profiler; called before the monitor's own clock starts, as it takes time."""
         profile.begin(self._loop.position()[0] + 1)
 
     def _end_profile(self) -> None:
@@ -270,8 +270,8 @@ class TrainingHooks:
 
     @_guarded
     def _end(self, reason: str) -> None:
-        """With other ranks, the files are waited for when the process ends: now, they would wait for rank 0
-        in the host's next collective.
+        """Ends the recording. With other ranks the files are waited for only at the process's end, as those
+        ranks would wait for rank 0 in the host's next collective.
         """
         logger, self._logger = self._logger, None
         if logger is None:
@@ -339,4 +339,4 @@ os.register_at_fork(after_in_child=_leave_child)
 
 
 def _say_nothing(line: str) -> None:
-    """For ranks other than 0: rank 0 reports what they have stored."""
+    """The console of ranks other than 0: rank 0 reports what they have stored."""

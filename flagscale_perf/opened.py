@@ -72,11 +72,11 @@ class RecordedSession(RecordedFile):
         return f"open_run({str(self.path)!r}, instrument={self.header.instrument!r})"
 
     def report(self) -> Report:
-        """What `flagscale-perf report` shows; `report().content.as_dict()` is its JSON."""
+        """The report that `flagscale-perf report` shows; `report().content.as_dict()` is its JSON."""
         return self._instrument.report(self.path)
 
     def findings(self) -> Sequence[Finding]:
-        """What holds the session back, in the order of its cost."""
+        """What holds the session back, the costliest first."""
         findings = self.report().findings
         return [] if findings is None else findings.found
 

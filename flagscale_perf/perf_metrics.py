@@ -34,7 +34,7 @@ _TRAINED, _UPDATE_SKIPPED = int(Outcome.TRAINED), int(Outcome.UPDATE_SKIPPED)
 
 
 class Notes:
-    """What the monitor's caller notes between two events, for the monitor to read: attributes instead of
+    """Notes of the monitor's caller between two events, for the monitor to read: attributes instead of
     methods, as each is set in every step.
 
     Attributes:
@@ -54,11 +54,11 @@ class Notes:
 
 
 class Overrun(NamedTuple):
-    """What the monitor takes where that is too much.
+    """The monitor's cost where it is too high.
 
     Attributes:
-        step_ns: of a step.
-        share: of the time, of 1.
+        step_ns: what it takes of a step.
+        share: the same as a share of the step's time.
     """
 
     step_ns: int
@@ -66,7 +66,7 @@ class Overrun(NamedTuple):
 
 
 class Budget:
-    """What the monitor may take of the training's time, judged over a fixed number of steps at a time.
+    """The monitor's allowed share of the training's time, judged over a fixed number of steps at a time.
 
     The median step is judged: one in which the system runs another process, or Python collects garbage, says
     nothing about the monitor.
@@ -192,7 +192,7 @@ class StepMeter:
             self._memory = self._device.memory() or _NO_MEMORY
 
     def packed(self, packed: Packed) -> None:
-        """What the host says of the documents packed into the step that has ended."""
+        """Takes what the host says of the documents packed into the step that has ended."""
         numbers = self._numbers
         if numbers is None or not numbers.updated:
             return

@@ -3,8 +3,8 @@
 python analyze_zmq_performance.py zmq_performance.log
 python analyze_zmq_performance.py zmq_performance.log --chinese
 
-The log may be anybody's who writes the same columns. `flagscale-perf report` makes pages, pictures and tables
-of the same.
+The log may be another program's with the same columns. `flagscale-perf report` makes pages, pictures and
+tables of the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from diagnosis.layout import layout
 from diagnosis.rules import judge_split
 from diagnosis.words import CHINESE, ENGLISH
-from split_inference.program import run_program
+from split_inference.options import run_program
 
 from flagscale_perf.analysis.run_file import find_run_file
 from flagscale_perf.cli.instruments import load_records

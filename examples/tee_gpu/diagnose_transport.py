@@ -15,19 +15,17 @@ import sys
 from pathlib import Path
 
 import needed  # noqa: F401
-from diagnosis.calibration import LADDER, MIB, Plan, calibrate
-from diagnosis.costs import Traffic
+from diagnosis.calibration import calibrate
 from diagnosis.listeners import look_at, zeromq_servers
-from diagnosis.observed import Observed
+from diagnosis.observed import Load, Observed
 from diagnosis.verdict import Diagnosis, Places
-from split_inference.program import run_program
+from split_inference.options import DEFAULT_IPC_PATH, run_program
 
 from flagscale_perf.report.text import render
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.units import for_stdout
 
-DEFAULT_IPC_PATH = "ipc:///tmp/tsqp_gpu_server.ipc"
 VARIABLES = ("LLAMA_IPC_PATH", "LLAMA_DTYPE")
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
@@ -36,10 +34,11 @@ def main(argv: list[str] | None = None) -> int:
     """Measures for some seconds and prints."""
     options = _parser().parse_args(argv)
     try:
+        if options.rounds < 1:
+            raise PerfError(f"--rounds {options.rounds}: write how many there are to be, 1 or more")
         observed = _observed(options)
-        largest = observed.traffic.largest_bytes if observed else 8 * MIB
         places = _places(options, observed)
-        here = calibrate(Plan.up_to(min(max(largest, LADDER[2]), LADDER[-1]), options.rounds))
+        here = calibrate(observed.loads if observed else (), options.rounds)
         made = Diagnosis(here, observed, places)
     except PerfError as error:
         print(f"diagnose_transport: {error}", file=sys.stderr)
@@ -81,8 +80,8 @@ def _observed(options: argparse.Namespace) -> Observed | None:
     if options.calls is not None:
         if options.calls < 1:
             raise PerfError(f"--calls {options.calls}: write how many calls there are, 1 or more")
-        traffic = Traffic.alike(options.calls, options.bytes_sent, options.bytes_received)
-        return Observed(traffic, "the command line; calls are taken to be alike", options.seconds)
+        loads = (Load(options.calls, options.bytes_sent, options.bytes_received),)
+        return Observed(loads, "the command line; calls are taken to be alike", options.seconds)
     return None
 
 

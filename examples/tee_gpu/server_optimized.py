@@ -8,8 +8,7 @@ import needed  # noqa: F401
 import torch
 from split_inference.gpu_side import GpuSide
 from split_inference.model import DTYPES, ModelChoice, chosen_device, chosen_dtype
-from split_inference.options import add_model, parser, positive
-from split_inference.program import run_program
+from split_inference.options import add_model, parser, positive, run_program
 from split_inference.server import Capacity, handlers, recording, server_options
 from tensor_rpc.server import Server
 

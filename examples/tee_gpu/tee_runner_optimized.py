@@ -5,28 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, get_args
 
 import needed  # noqa: F401
 import torch
-from split_inference.client import DEFAULT_IPC_PATH, GPUClient
-from split_inference.declarations import declaration
-from split_inference.forward import ProtectedModel
-from split_inference.options import (
-    DEFAULT_CONFIG,
-    add_client,
-    add_model,
-    add_stage,
-    client_options,
-    natural,
-    parser,
-    positive,
-    split_options,
-)
-from split_inference.program import run_program
-from split_inference.statistics import Timing
+from split_inference.client import DEFAULT_IPC_PATH, DEFAULT_LOG_FILE, GPUClient, GPUClientOptions
+from split_inference.forward import ProtectedModel, SplitOptions
+from split_inference.options import DEFAULT_CONFIG, add_model, parser, positive, run_program
+from split_inference.traffic import Stage, declaration
+from tensor_rpc.options import Payload
 from torch import Tensor
 
 from flagscale_perf.spine.errors import PerfError
@@ -54,16 +43,9 @@ def infer(model: ProtectedModel, client: GPUClient, args: Namespace) -> Tensor:
         print(f"Tokens: {result[0, args.tokens :].tolist()}")
     else:
         print(f"Logits: {tuple(result.shape)}, most likely next token: {result[:, -1].argmax(-1).tolist()}")
-    overlapping = not args.generate and args.pipeline > 1
-    print(client.statistics.tree(Timing(total_ns, model.in_calls_ns - in_calls, overlapping)))
+    is_overlapping = not args.generate and args.pipeline > 1
+    print(client.statistics.tree(total_ns, model.in_calls_ns - in_calls, is_overlapping))
     return result
-
-
-def whole_model(args: Namespace, dtype: str) -> Any:
-    """transformers' own, by the options of the runner."""
-    from split_inference.model import DTYPES, make_model
-
-    return make_model(chosen_model(args), DTYPES[dtype.removeprefix("torch.")])
 
 
 def chosen_model(args: Namespace) -> ModelChoice:
@@ -90,7 +72,9 @@ def check_model(client: GPUClient, args: Namespace) -> None:
 
 def check(args: Namespace, result: Tensor) -> None:
     """Compares the logits with those of transformers' own model in this process."""
-    whole = whole_model(args, str(result.dtype))
+    from split_inference.model import make_model
+
+    whole = make_model(chosen_model(args), result.dtype)
     torch.manual_seed(args.seed or 0)
     ids = torch.randint(0, whole.config.vocab_size, (args.batch, args.tokens))
     with torch.no_grad():
@@ -107,24 +91,37 @@ def check_server(client: GPUClient, pipeline: int) -> None:
     """Raises PerfError where the server computes in another type than `LLAMA_DTYPE` here says, or takes fewer
     calls at a time than micro-batches make.
     """
-    wanted = os.environ.get("LLAMA_DTYPE")
-    if wanted and f"torch.{wanted}" != client.hello.dtype:
+    wanted, server = os.environ.get("LLAMA_DTYPE"), client.hello.server
+    if wanted and f"torch.{wanted}" != server.dtype:
         raise PerfError(
-            f"LLAMA_DTYPE is {wanted} here, and the server computes in {client.hello.dtype}: start it anew"
+            f"LLAMA_DTYPE is {wanted} here, and the server computes in {server.dtype}: start it anew"
         )
-    slots = client.hello.slots
-    if pipeline > slots:
+    if pipeline > server.slots:
         raise PerfError(
-            f"--pipeline is {pipeline}, and the server takes {slots} calls at a time: start it with "
+            f"--pipeline is {pipeline}, and the server takes {server.slots} calls at a time: start it with "
             f"--slots {pipeline}"
         )
 
 
-def main() -> int:
-    """Connects and infers."""
+def options() -> ArgumentParser:
+    """Of the runner."""
     made = parser(__doc__ or "")
-    add_client(made)
-    add_stage(made)
+    made.add_argument("--payload", choices=get_args(Payload), default="auto", help="how arrays travel")
+    made.add_argument("--methods", default="", metavar="A,B", help="record only calls of these")
+    made.add_argument("--log-file", default=DEFAULT_LOG_FILE, help="a line a call, as it happens")
+    made.add_argument("--perf-log-dir", default="logs/rpc", help="of the run file, for flagscale-perf report")
+    made.add_argument(
+        "--wait", type=float, default=60.0, metavar="SECONDS", help="for a server that is starting"
+    )
+    made.add_argument(
+        "--stage", choices=[*map(str, Stage)], default=str(Stage.CALLS6), help="how a layer is cut into calls"
+    )
+    made.add_argument(
+        "--repeat-kv",
+        action=BooleanOptionalAction,
+        default=True,
+        help="send Matmul keys and values once per query head",
+    )
     add_model(made, of_server=True)
     made.add_argument("--tokens", type=positive, default=128, help="of the prompt, which is random")
     made.add_argument(
@@ -137,16 +134,27 @@ def main() -> int:
         action="store_true",
         help="compare with the monolithic model, made here from the model's options",
     )
-    args = made.parse_args()
+    return made
+
+
+def natural(text: str) -> int:
+    """0 or more. Raises what argparse turns into a message."""
+    if int(text) < 0:
+        raise ValueError
+    return int(text)
+
+
+def main() -> int:
+    """Connects and infers."""
+    args = options().parse_args()
     torch.set_num_threads(args.threads)
+    connection = GPUClientOptions(args.payload, args.wait, methods=args.methods, directory=args.perf_log_dir)
     try:
-        with GPUClient(
-            ipc_path=args.ipc_path, log_file=args.log_file, options=client_options(args)
-        ) as client:
+        with GPUClient(args.ipc_path, args.log_file, connection) as client:
             try:
                 check_server(client, args.pipeline)
                 check_model(client, args)
-                model = ProtectedModel(client, split_options(args))
+                model = ProtectedModel(client, SplitOptions(Stage(args.stage), args.repeat_kv))
                 print(declaration(model.methods()))
                 result = infer(model, client, args)
             finally:

@@ -14,8 +14,7 @@ import needed  # noqa: F401
 import torch
 from split_inference.client import GPUClient, GPUClientOptions
 from split_inference.gpu import Argument, Ask
-from split_inference.options import parser
-from split_inference.program import run_program
+from split_inference.options import parser, run_program
 from split_inference.traffic import ModelSizes
 from tensor_rpc.errors import PeerGone
 
@@ -63,9 +62,7 @@ def cases(sizes: ModelSizes, dtype: torch.dtype) -> list[Case]:
 
 def run(client: GPUClient, case: Case) -> str:
     """What the call returned, in words. Raises where it failed, or returned what it should not."""
-    pending = client.submit(case.ask)
-    shapes = [tuple(tensor.shape) for tensor in pending.result()]
-    pending.release()
+    shapes = [tuple(tensor.shape) for tensor in client.submit(case.ask).result()]
     if case.expected is not None and shapes != case.expected:
         raise PerfError(f"{case.ask.method} returned {shapes}; it must return {case.expected}")
     return ", ".join(str(shape) for shape in shapes[:3]) + (" ..." if len(shapes) > 3 else "")
@@ -77,17 +74,14 @@ def main() -> int:
     made.add_argument(
         "--wait", type=float, default=10.0, metavar="SECONDS", help="for a server that is starting"
     )
-    made.add_argument("--method", action="append", metavar="NAME", help="only this one; may be given again")
     args = made.parse_args()
     failed = 0
     try:
         with GPUClient(args.ipc_path, None, GPUClientOptions(wait_s=args.wait, record=False)) as client:
             facts = json.loads(client.description)
             sizes = ModelSizes(**{name: facts[name] for name in ModelSizes.__dataclass_fields__})
-            dtype = getattr(torch, client.hello.dtype.removeprefix("torch."))
-            chosen = [
-                case for case in cases(sizes, dtype) if not args.method or case.ask.method in args.method
-            ]
+            dtype = getattr(torch, client.hello.server.dtype.removeprefix("torch."))
+            chosen = cases(sizes, dtype)
             for number, case in enumerate(chosen, 1):
                 failed += not passes(client, case, f"[{number:2}/{len(chosen)}]")
     except PerfError as error:

@@ -39,9 +39,7 @@ def ms(value_ns: float | None, unit: str = "") -> Quantity | None:
 
 @dataclass(frozen=True)
 class Interval:
-    """A change and the interval that holds it; a page draws it on a line from -`reach` to `reach`, with a
-    mark at `limit`.
-    """
+    """A change in its interval, which a page draws from -`reach` to `reach` with a mark at `limit`."""
 
     value: Quantity
     low: Quantity
@@ -170,7 +168,7 @@ class StackedBar:
 
 @dataclass(frozen=True)
 class Layer:
-    """What a heat map can show: a list for each row, in it a value for each column."""
+    """A layer of a heat map: a list for each row, in it a value for each column."""
 
     label: str
     unit: str
@@ -212,7 +210,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Waterfall:
-    """What happened one after another and at the same time, over `span` from 0 on. The parts of all lanes
+    """Parts one after another and side by side, over `span` from 0 on. The parts of all lanes
     with one label are one colour.
     """
 
@@ -296,7 +294,7 @@ class Content(Protocol):
 
 @dataclass(frozen=True)
 class Report:
-    """What a format shows.
+    """A report, as every format shows it.
 
     Attributes:
         title: one line.
@@ -307,7 +305,7 @@ class Report:
         content: what `--format json` writes.
         rows: head and rows of raw values that `--format csv` writes; empty where it has no rows.
         reading: what could not be read; None where nothing was read.
-        complaint: what of it has to be said on stderr, one line; the command then ends with 1.
+        complaint: one line for stderr; the command then ends with 1.
     """
 
     title: Cell

@@ -106,7 +106,7 @@ def period_of(slow: Sequence[int], span: range) -> Period | None:
 
 
 def _offsets(distance: int) -> list[int]:
-    """By how much a distance may differ from the others, the least first."""
+    """The amounts by which a distance may differ from the others, the smallest first."""
     tolerance = max(int(PERIOD_TOLERANCE.value * distance), int(distance >= 8))
     return sorted(range(-tolerance, tolerance + 1), key=abs)
 

@@ -71,7 +71,7 @@ class Chunk(NamedTuple):
         return (next(makers[type_]) for type_ in self.types)
 
     def between(self, begin: int, end: int) -> Chunk:
-        """Those from one place up to another."""
+        """The records from one place up to another."""
         if (begin, end) == (0, len(self.types)):
             return self
         before, types = Counter(self.types[:begin]), self.types[begin:end]
@@ -230,7 +230,7 @@ def _parts_of(hint: Any) -> Sequence[Any]:
 
 
 def _checks_of(record_type: Any) -> Iterator[Callable[[Sequence[Sequence[Any]]], None]]:
-    """What msgspec does not check of a type's columns."""
+    """Checks of a type's columns that msgspec does not make."""
     for place, (name, hint) in enumerate(get_type_hints(record_type, include_extras=True).items()):
         if hint == Wide or Wide in get_args(hint):
             yield partial(_check_wide, place, name)

@@ -49,8 +49,8 @@ class Follower:
         self._grown_ns: int | None = None
 
     def poll(self) -> Iterator[Record]:
-        """What is new, each session's header first; goes over to a newer session. Raises PerfError for a file
-        that is no run file.
+        """Yields new records, each session's header first; goes over to a newer session. Raises PerfError for
+        a file that is no run file.
         """
         yield from self._new_records()
         newer = self._newer()
@@ -101,7 +101,7 @@ class Follower:
         return self._run is None or header.instrument == self._run.header.instrument
 
     def _is_replaced(self) -> bool:
-        """After a removal its writer begins a new file of the same name."""
+        """Whether the file was replaced: after a removal its writer begins a new one of the same name."""
         try:
             return self._file is not None and not os.path.samestat(
                 os.fstat(self._file.fileno()), self.path.stat()

@@ -38,9 +38,7 @@ class Growth(NamedTuple):
 
 
 def growth_of(phase: str, column: Sequence[int], rest: Sequence[int]) -> Growth | None:
-    """What a phase took in each step, and the rest of the step; None where chance may do it, or where the
-    rest grew, too.
-    """
+    """How a phase grew, from its time and the rest of each step; None for chance, or if the rest grew."""
     mine, others = _blocks(column), _blocks(rest)
     if not mine:
         return None
@@ -62,7 +60,7 @@ def growth_of(phase: str, column: Sequence[int], rest: Sequence[int]) -> Growth 
 
 
 class _Shape(NamedTuple):
-    """What the parts of a column lie along: a line, or two levels if they have a split."""
+    """The shape fitted to a column: a line, or two levels with a split between them."""
 
     first: float
     last: float

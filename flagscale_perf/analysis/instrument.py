@@ -1,4 +1,4 @@
-"""What an instrument offers to the commands that read run files."""
+"""The interface of an instrument to the commands that read run files."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class _Content:
     found: Found
 
     def as_dict(self) -> Mapping[str, Any]:
-        """What the list of an instrument of its own has, and these sessions."""
+        """The list's own content, and these sessions."""
         unread = [vars(one) for one in self.found.unread]
         begin = {"directory": str(self.found.directory), "runs": [], "unread": unread}
         listed = begin if self.listed is None else dict(self.listed.as_dict())

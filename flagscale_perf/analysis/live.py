@@ -52,7 +52,7 @@ class LiveSession(Generic[SecondT]):
         self.take(record)
 
     def take(self, record: Record) -> None:
-        """What an instrument sums up of a record."""
+        """Sums up a record, as the instrument needs it."""
         raise NotImplementedError
 
     def second(self, end_ns: int) -> SecondT:

@@ -57,7 +57,7 @@ class Change:
     keys: list[str] = field(default_factory=list)
 
     def for_case(self, case: Any) -> Change | None:
-        """What it is for this case; None where there is nothing to change. A rule's own changes may differ
+        """The change for this case; None where there is nothing to change. A rule's own changes may differ
         from case to case, those of a finding do not.
         """
         return self
@@ -74,7 +74,7 @@ class Advice(Change):
     make: Callable[[Any], Change | None] = lambda case: None
 
     def for_case(self, case: Any) -> Change | None:
-        """What `make` makes of it."""
+        """The change that `make` makes of the case."""
         return self.make(case)
 
 
@@ -129,7 +129,7 @@ class Finding:
     overlaps: Sequence[str] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """What every instrument's findings have, as values that JSON has."""
+        """The fields of all instruments' findings, as data ready for JSON."""
         return {
             "name": self.name,
             "title": self.title,
@@ -145,7 +145,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Case:
-    """What rules look into. An instrument's own case adds its figures.
+    """A case that rules examine. An instrument's own case adds its figures.
 
     Attributes:
         explained_by: findings that explain part of what the rule at hand looks at; `find` fills it in.
@@ -195,7 +195,7 @@ class Rule(Generic[CaseT]):
     judge: Callable[[Rule[CaseT], CaseT], Judged]
 
     def look(self, case: CaseT) -> list[Finding]:
-        """What is found, with the changes that are left to make."""
+        """The findings of this rule, with the changes that are left to make."""
         found = self.judge(self, case) or ()
         return [
             replace(one, changes=[change for each in one.changes if (change := each.for_case(case))])
@@ -212,7 +212,7 @@ class Rule(Generic[CaseT]):
         return Evidence(figure, value, broken.value, broken.unit, broken.source)
 
     def finding(self, title: str, evidence: list[Evidence], gain_of: str) -> Finding:
-        """Without a cost, for the whole run and all ranks; `dataclasses.replace` adds what is known."""
+        """A finding without a cost, for the whole run and all ranks; `dataclasses.replace` adds the rest."""
         return Finding(
             name=self.name,
             title=title,
@@ -257,7 +257,7 @@ def rules_in(*modules: ModuleType) -> list[Rule[Any]]:
 
 
 def find(rules: Iterable[Rule[CaseT]], case: CaseT) -> list[Finding]:
-    """What holds the run back: the costliest first, then what names no cause, and last what has no cost."""
+    """The findings: the costliest first, then those that name no cause, and last those without a cost."""
     found: list[tuple[bool, float, Finding]] = []
     explained_by: dict[str, list[Finding]] = {}
     for each in _in_order(rules):

@@ -38,7 +38,7 @@ class Reading:
     """What was read, and what could not be.
 
     Attributes:
-        path: of the run file.
+        path: the run file.
         records: how many of each kind.
         skipped: lines that are no records.
         first_skipped: the first of them.

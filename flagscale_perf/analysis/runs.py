@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +22,7 @@ _PREFIX, _SUFFIX = "perf_records_", ".jsonl"
 
 @dataclass(frozen=True)
 class Unread:
-    """What is not in a list, and why not; `path` is relative to its directory."""
+    """A path that a list leaves out, relative to its directory, and why."""
 
     path: str
     reason: str
@@ -56,8 +56,7 @@ def find_runs(directory: Path) -> Found:
         what = "is not a directory" if directory.exists() else "does not exist"
         raise PerfError(f"{str(directory)!r} {what}; give one that has --perf-log-dir directories below it")
     found = Found(directory, [])
-    for path in _files(directory, found.unread, MAX_DEPTH, MAX_DIRECTORIES):
-        found.paths.append(path)
+    found.paths.extend(_files(directory, found.unread, MAX_DEPTH, MAX_DIRECTORIES))
     if not found.paths:
         raise PerfError(
             f"no {_PREFIX}*{_SUFFIX} in or below {str(directory)!r}; give a directory that has"
@@ -84,7 +83,7 @@ def runs_below(directory: Path) -> list[Path]:
 
 def _files(directory: Path, unread: list[Unread], deepest: int, most: int) -> Iterator[Path]:
     waiting, looked_into = [(directory, 0)], 0
-    too_deep: list[str] = []
+    too_deep: list[Path] = []
     while waiting:
         place, depth = waiting.pop()
         looked_into += 1
@@ -92,22 +91,30 @@ def _files(directory: Path, unread: list[Unread], deepest: int, most: int) -> It
             unread.append(Unread(".", f"only {most:,} directories were looked into"))
             break
         try:
-            entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+            entries = _entries(place, is_top=depth == 0)
         except OSError as error:
             unread.append(Unread(str(place.relative_to(directory)), error.strerror or str(error)))
-            continue
-        if depth and any(entry.name == _ENVIRONMENT for entry in entries):
             continue
         below = [Path(entry.path) for entry in entries if _may_have_runs(entry)]
         yield from (Path(entry.path) for entry in entries if _is_called_as_run(entry))
         if depth < deepest:
             waiting += ((path, depth + 1) for path in reversed(below))
         else:
-            too_deep += (str(path.relative_to(directory)) for path in below)
+            too_deep += below
     if too_deep:
-        others = f", like {len(too_deep) - 1:,} more" if len(too_deep) > 1 else ""
-        reason = f"deeper than {deepest} directories{others}; give one further down"
-        unread.append(Unread(too_deep[0], reason))
+        unread.append(_too_deep([str(path.relative_to(directory)) for path in too_deep], deepest))
+
+
+def _entries(place: Path, is_top: bool) -> list[os.DirEntry[str]]:
+    """Entries by name; none of an environment, unless it is the directory that was given."""
+    entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+    is_environment = any(entry.name == _ENVIRONMENT for entry in entries)
+    return [] if is_environment and not is_top else entries
+
+
+def _too_deep(paths: Sequence[str], deepest: int) -> Unread:
+    others = f", like {len(paths) - 1:,} more" if len(paths) > 1 else ""
+    return Unread(paths[0], f"deeper than {deepest} directories{others}; give one further down")
 
 
 def _may_have_runs(entry: os.DirEntry[str]) -> bool:

@@ -112,7 +112,7 @@ class Course:
         return [self._labels[number] for number in ended]
 
     def _place(self, host: str, session_id: str) -> str:
-        """What is added to the names of a file's processes; containers of one host are told apart."""
+        """The end of the names of a file's processes; it tells containers of one host apart."""
         if not self.has_hosts:
             return ""
         is_first = self._hosts.setdefault(host, session_id) == session_id
@@ -125,7 +125,7 @@ def clock_of(header: RunHeader) -> str:
 
 
 class Clocks:
-    """What is added to the monotonic marks of each machine for those of the first one, by their times of
+    """The offsets that turn each machine's monotonic marks into those of the first one, by their times of
     day. Marks that are on one clock keep their distances.
     """
 
@@ -134,7 +134,7 @@ class Clocks:
         self._offsets_ns = {clock_of(first): 0}
 
     def offset_ns(self, header: RunHeader) -> int:
-        """For marks of the run file with this header."""
+        """The offset of marks in the run file with this header."""
         own_ns = header.start_wall_ns - header.start_mono_ns
         return self._offsets_ns.setdefault(clock_of(header), own_ns - self._first_ns)
 
@@ -207,7 +207,7 @@ class Session:
         return file, process - before
 
     def offset_ns(self, file: RunFile) -> int:
-        """What has been added to the marks of this file."""
+        """The offset that was added to the marks of this file."""
         return self._clocks.offset_ns(file.header)
 
     @property
@@ -258,7 +258,7 @@ def _columns_moved(block: Block, before: int, offset_ns: int) -> Block:
 
 
 def _added(record_type: Any, before: int, offset_ns: int) -> dict[str, int]:
-    """What is added to each field; nothing to those of a header."""
+    """The offset of each field that is a mark; none for those of a header."""
     if record_type is RunHeader:
         return {}
     names = getattr(record_type, "_fields", None) or record_type.__dataclass_fields__

@@ -14,7 +14,7 @@ _FIRST_OF_KINDS = 100  # threads of record types that their instrument has no tr
 
 
 class Track(NamedTuple):
-    """Where a span is drawn: a row `thread` in the group `process`."""
+    """The place of a span: a row `thread` in the group `process`."""
 
     process: int
     thread: int
@@ -22,7 +22,7 @@ class Track(NamedTuple):
 
 @dataclass(frozen=True)
 class Name:
-    """What a track is called; with `is_process` its whole group."""
+    """The name of a track; with `is_process`, of its whole group."""
 
     track: Track
     text: str
@@ -46,9 +46,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Arrow:
-    """What one span led to in another: from a moment inside the one to a moment inside the other. `key`
-    distinguishes arrows of one name.
-    """
+    """An arrow from a moment of one span to its effect in another; `key` distinguishes arrows of one name."""
 
     name: str
     key: str

@@ -34,19 +34,15 @@ class Verdict:
     remark: str
 
 
-def judged(value: float | None, excellent: float, improve: float) -> str | None:
-    """The verdict on a value, of which more is better; None for an unknown one."""
-    if value is None:
-        return None
-    return EXCELLENT if value > excellent else IMPROVE if value < improve else GOOD
-
-
 def verdict_of(
     name: str, value: float | None, unit: str, limits: tuple[float, float], remark: str
 ) -> Verdict:
     """`limits`: excellent is a value above the first; below the second it has to improve."""
     excellent, improve = limits
-    return Verdict(name, value, unit, excellent, improve, judged(value, excellent, improve), remark)
+    verdict = None
+    if value is not None:
+        verdict = EXCELLENT if value > excellent else IMPROVE if value < improve else GOOD
+    return Verdict(name, value, unit, excellent, improve, verdict, remark)
 
 
 def blocks_of(verdicts: Sequence[Verdict]) -> list[Block]:

@@ -1,4 +1,4 @@
-"""What all experiments' figures depend on: versions, processors, environment variables."""
+"""Reads what every experiment depends on: versions, processors, environment variables."""
 
 from __future__ import annotations
 

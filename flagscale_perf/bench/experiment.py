@@ -46,13 +46,11 @@ class Experiment:
     """One experiment.
 
     Attributes:
-        name: of the subcommand.
         add_arguments: adds its own options; those of one name mean the same in all experiments. `--quick` and
             `--out` are there already.
         prepare: checks whatever can be checked before anything is measured. Raises PerfError.
     """
 
-    name: str
     add_arguments: Callable[[ArgumentParser], None]
     prepare: Callable[[Namespace], Plan]
 

@@ -119,7 +119,7 @@ class Topology:
     why: str = ""
 
     def busy(self, indices: set[int] | None = None) -> str:
-        """Who keeps one of these cards busy, as one phrase; "" if none is. Without indices, any card."""
+        """A process that keeps one of these cards (or any card) busy, as one phrase; "" if none does."""
         said = []
         for card in self.cards:
             if (indices is None or card.index in indices) and (card.busy_percent or 0) > BUSY_PERCENT:
@@ -212,7 +212,7 @@ def _card(ask: _Asker, index: int, handle: Any, places: dict[tuple[int, int, int
 
 
 def _peers(ask: _Asker, handle: Any, places: dict[tuple[int, int, int], int]) -> dict[str, int] | None:
-    """What the active links lead to; None if the card has no links known to the driver."""
+    """The cards and switches that active links lead to; None if the driver knows no links of the card."""
     nvml, found, known = ask.nvml, dict[str, int](), False
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
         is_up = ask.get(nvml.nvmlDeviceGetNvLinkState, handle, link)

@@ -10,9 +10,7 @@ HOST = "127.0.0.1"
 
 
 def free_port(wanted: int | None = None, option: str = "") -> int:
-    """A port that is free: the wanted one, or any. Raises PerfError, which names the option, for one
-    that cannot be used.
-    """
+    """The wanted port, or any free one. Raises PerfError, naming the option, for one that cannot be used."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as door:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

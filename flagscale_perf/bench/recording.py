@@ -79,9 +79,7 @@ class Book:
 
     @classmethod
     def begin(cls, directory: Path, facts: Mapping[str, Any]) -> Book:
-        """Claims a session and writes its header at once. Raises PerfError for a directory that cannot be
-        written.
-        """
+        """Claims a session and writes its header. Raises PerfError for a directory that cannot be written."""
         task = WriterTask.of({}, dict(facts), str(directory), None)
         try:
             session_id = claim(task)
@@ -93,11 +91,6 @@ class Book:
                 " directory"
             ) from None
         return cls(file, task.directory / file_names(session_id)["records"], task)
-
-    @property
-    def session_id(self) -> str:
-        """The session in the run file's name."""
-        return self.path.stem.removeprefix("perf_records_")
 
     def put(self, record: Record) -> None:
         """Writes a record. If the disk refuses it, this is reported once and retried with the next record."""
@@ -115,9 +108,7 @@ class Book:
 
     @contextlib.contextmanager
     def part(self, name: str, planned: int | None, settings: Mapping[str, Any]) -> Iterator[Part]:
-        """An experiment: complete unless an exception ends its block; what was measured before that is
-        kept.
-        """
+        """An experiment: partial if an exception ends its block, which keeps what was measured before."""
         self.put(BenchBegun(name, monotonic_ns(), planned, dict(settings)))
         reason = ""
         try:

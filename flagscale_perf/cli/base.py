@@ -1,4 +1,4 @@
-"""What every command of `flagscale-perf` is."""
+"""The interface of a command of `flagscale-perf`."""
 
 from __future__ import annotations
 

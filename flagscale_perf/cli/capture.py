@@ -28,7 +28,7 @@ class CaptureCommand(Command):
     """Lets a live run keep the raw marks of all ranks for some steps."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Which run, and how many steps."""
+        """Arguments: the run, and how many steps."""
         add = parser.add_argument
         add(
             "run",

@@ -39,7 +39,7 @@ class CompareCommand(Command):
     """
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Which runs, what is too slow, which form."""
+        """Arguments: the runs, what is too slow, the form."""
         add = parser.add_argument
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.epilog = _EXIT_CODES

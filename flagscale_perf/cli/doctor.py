@@ -81,7 +81,7 @@ def _print_host(host: Host) -> None:
 
 
 def _print_queue() -> bool:
-    """What can be traced of TransferQueue, if that is here; whether it can."""
+    """Prints what can be traced of TransferQueue, if it is installed; returns whether anything can."""
     queue = find_queue(os.environ, autostart.is_enabled())
     if queue is None:
         return False

@@ -36,7 +36,7 @@ class FlopsCommand(Command):
     """Prints what one global batch costs: each component and phase, and the totals under every convention."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Which model, which step, which form."""
+        """Arguments: the model, the step, the form."""
         add = parser.add_argument
         add(
             "--args",
@@ -149,7 +149,7 @@ def report_of(table: FlopsTable, seq_length: int, why_unknown: str) -> Report:
 
 
 def _form(table: FlopsTable) -> str:
-    """Which products count for the cores of recurrent layers, if the model has any."""
+    """The form in which the cores of recurrent layers are counted, if the model has any."""
     first, *others = table.totals_by_core.values()
     return f", cores of recurrent layers {table.core}" if any(first != other for other in others) else ""
 

@@ -1,4 +1,4 @@
-"""Which instrument wrote a run file or a log."""
+"""Tells which instrument wrote a run file or a log."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def instrument_for(path: Path) -> Instrument:
 
 
 def run_or_logs(path: Path, session_id: str | None = None) -> Path:
-    """What is meant by a path: a run file as `find_run_file` finds it, or, where there is none, a log or a
-    directory of logs that an instrument reads. Raises PerfError.
+    """The file or directory that a path means: a run file as `find_run_file` finds it or, if there is none, a
+    log or a directory of logs that an instrument reads. Raises PerfError.
     """
     return path if session_id is None and has_logs(path) else find_run_file(path, session_id)
 

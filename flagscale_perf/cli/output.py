@@ -1,4 +1,4 @@
-"""Where a command puts what it has made: the terminal, or the file that -o names."""
+"""Puts out what a command has made: to the terminal, or to the file that -o names."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def put(content: str | bytes, path: Path | None) -> None:
 
 
 def put_lines(lines: Iterable[str], path: Path | None) -> None:
-    """As `put`, line by line: for what may be too long for memory. Raises PerfError."""
+    """`put` line by line, for what may be too long for memory. Raises PerfError."""
     if path is None or path == STDOUT:
         sys.stdout.writelines(lines)
         return
@@ -159,7 +159,7 @@ def page_of(whole: Report, name: str) -> dict[str, str]:
 
 
 def pictures_of(pictures: Mapping[str, Report]) -> dict[str, bytes]:
-    """Those of these pictures that can be drawn; without matplotlib none, and stderr says so."""
+    """The PNGs of those pictures that can be drawn; none without matplotlib, and stderr says so."""
     try:
         from flagscale_perf.report import png
 

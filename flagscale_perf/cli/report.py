@@ -31,7 +31,7 @@ class ReportCommand(Command):
     """Shows what a run did and what holds it back, from the run file alone."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Where the run is, and what to make of it."""
+        """Arguments: the run, and what to make of it."""
         add = parser.add_argument
         add_run(parser)
         which = parser.add_mutually_exclusive_group()

@@ -23,7 +23,7 @@ class RunsCommand(Command):
     """Lists the trainings and other sessions below a directory, from their files alone."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Where to look, how closely, and what to make of it."""
+        """Arguments: where to look, how closely, and what to make of it."""
         add = parser.add_argument
         add("directory", type=Path, metavar="DIR", help="where to look for run files, in it and below")
         add(

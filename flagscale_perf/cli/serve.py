@@ -32,7 +32,7 @@ class ServeCommand(Command):
     """Serves the report's page on loopback or a unix socket until Ctrl-C."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Which run, and where to listen."""
+        """Arguments: the run, and where to listen."""
         add_run(parser)
         add_session(parser)
         where = parser.add_mutually_exclusive_group()
@@ -47,8 +47,8 @@ class ServeCommand(Command):
         )
 
     def run(self, args: Namespace) -> int:
-        """Until Ctrl-C or SIGTERM. Raises PerfError where there is no run, nothing to listen on or a package
-        is missing.
+        """Serves until Ctrl-C or SIGTERM. Raises PerfError where there is no run, nothing to listen on or a
+        package is missing.
         """
         try:
             import uvicorn
@@ -107,7 +107,7 @@ class _Source:
 
     @property
     def title(self) -> str:
-        """What is served, as of now."""
+        """The title of what is served now."""
         if self.is_awaited:
             return f"{self._run}, which has no run yet: the page shows one as soon as it has begun"
         return str(self.path)
@@ -119,7 +119,7 @@ class _Source:
         return instrument_for(self.path).report(self.path)
 
     def stamp(self) -> tuple[Path, int, bool]:
-        """What changes when the run goes on or ends."""
+        """A value that changes when the run goes on or ends."""
         if self.is_awaited:
             return self._run, 0, False
         path = self.path

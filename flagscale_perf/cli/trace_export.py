@@ -25,7 +25,7 @@ class TraceExportCommand(Command):
     """
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Where the run is and where the trace goes."""
+        """Arguments: the run, and where the trace goes."""
         add = parser.add_argument
         add_run(parser)
         add("others", nargs="*", help=SUPPRESS)

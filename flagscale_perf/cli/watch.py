@@ -34,7 +34,7 @@ class WatchCommand(Command):
     """Shows a run while it goes on."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Where the run is, and whether once is enough."""
+        """Arguments: the run, and whether to show it only once."""
         add = parser.add_argument
         add_run(parser)
         add(
@@ -45,7 +45,7 @@ class WatchCommand(Command):
         add("--once", action="store_true", help="print one frame and end, for scripts")
 
     def run(self, args: Namespace) -> int:
-        """Until q is pressed. Raises PerfError where there is no run, no terminal or no package rich."""
+        """Shows the run until q is pressed. Raises PerfError without a run, a terminal or package rich."""
         try:
             from flagscale_perf.report.watch import Frame, as_text
         except ImportError as error:

@@ -13,12 +13,12 @@ _LAST_NUMBER = 31
 
 
 def start_of(number: int) -> int:
-    """What is added to the clock's reading at the beginning of interval `number`, from 0 to 30."""
+    """The mark added to the clock's reading at the beginning of interval `number`, from 0 to 30."""
     return (2 * number) << CLOCK_BITS
 
 
 def stop_of(number: int) -> int:
-    """What is added at its end."""
+    """The mark added at its end."""
     return (2 * number + 1) << CLOCK_BITS
 
 

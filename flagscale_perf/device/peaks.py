@@ -23,7 +23,7 @@ _TERA = 1e12
 
 @dataclass(frozen=True)
 class Peak:
-    """What one device can reach at best.
+    """The highest rates that one device can reach.
 
     Attributes:
         flop_per_s: dense peak; None if it is not known well enough.

@@ -1,4 +1,4 @@
-"""What a device reaches at best, as measured: products of large matrices, and a copy."""
+"""Measures the highest rates that a device reaches, by products of large matrices and a copy."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def _bias(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _experts(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
-    """Which layers are mixtures of experts, and their shared experts. DeepSeek specifies the former by
+    """The layers with a mixture of experts, and their shared experts. DeepSeek names these layers by
     first_k_dense_replace, Qwen by decoder_sparse_step and mlp_only_layers.
     """
     given, dense = Arguments(config), config.get("mlp_only_layers") or []

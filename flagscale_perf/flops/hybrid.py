@@ -1,5 +1,5 @@
-"""Which blocks the layers of a model consist of, if the arguments tell: by the blocks' names, by the letters
-of Megatron's hybrid models, by ratios, or by the layers that an experimental attention takes.
+"""The blocks of a model's layers, if the arguments tell: by the blocks' names, by the letters of Megatron's
+hybrid models, by ratios, or by the layers that an experimental attention takes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _RATIOS = ("hybrid_attention_ratio", "hybrid_mlp_ratio")
 
 
 class Pattern(NamedTuple):
-    """What a hybrid model's letters describe.
+    """The layers that a hybrid model's letters describe.
 
     Attributes:
         layers: each layer has one block.
@@ -88,7 +88,7 @@ def _given_pattern(args: Arguments) -> tuple[str, str | None]:
 
 
 def _mixer(args: Arguments) -> str:
-    """What stands for M by the spec, which takes the place of a model's own layers; "" without one."""
+    """The block that the spec puts in the place of M; "" without a spec."""
     given = args.get("spec")
     words = re.findall(r"[\w.]+", str(given))
     if given is None or words in ([], ["local"]):  # BERT's layers without Transformer Engine

@@ -137,8 +137,8 @@ class MemoryNeed:
 
 
 def memory_need(shape: Shape, parameters: int, layout: Layout) -> MemoryNeed:
-    """What a training of this shape with this many parameters needs. Raises PerfError for a model with blocks
-    whose activations are unknown.
+    """The memory that a training of this shape with this many parameters needs. Raises PerfError for a model
+    with blocks whose activations are unknown.
     """
     _check_known(shape)
     experts, divided = min(_expert_parameters(shape), parameters), layout.tensor * layout.pipeline
@@ -219,8 +219,8 @@ def _layer_bytes(shape: Shape, layout: Layout, layer: int) -> float:
 
 
 def _score_bytes(layout: Layout) -> int:
-    """For one query and key: the softmax and, if that is in fp32, its copy in the weights' type; with dropout
-    its mask and its result.
+    """Bytes for one query and key: the softmax and, if that is in fp32, its copy in the weights' type; with
+    dropout its mask and its result.
     """
     width = layout.weight_bytes
     return width + 4 * layout.long_softmax + layout.attention_dropout * (1 + width)

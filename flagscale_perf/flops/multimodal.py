@@ -117,7 +117,7 @@ def _vision(args: Arguments, layers: int) -> Vision | None:
 
 
 def _qwen(args: Arguments) -> str:
-    """Which of FlagScale's models; "" for none of them."""
+    """The name of FlagScale's Qwen model; "" for any other."""
     if args.has("vision_num_layers"):
         return "Qwen3.5"
     if args.has("vision_recompute_activations"):

@@ -1,4 +1,4 @@
-"""From the arguments: what is recomputed in the backward pass, and how pipeline stages divide the layers."""
+"""Reads from the arguments what the backward pass recomputes and how pipeline stages divide the layers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNKNOWN = Recompute(known=False)
 
 
 def recompute_of(args: Arguments, layers: int) -> Recompute:
-    """What is recomputed. Raises PerfError for what Megatron would refuse."""
+    """The recomputation that the arguments ask for. Raises PerfError for what Megatron would refuse."""
     if any(args.get(_VARYING.format(what)) is not None for what in ("granularity", "method", "num_layers")):
         return _by_stage(args, layers)
     granularity = args.get("recompute_granularity") or (
@@ -98,7 +98,7 @@ def _by_stage(args: Arguments, layers: int) -> Recompute:
 
 
 class _Stage(NamedTuple):
-    """Which of its layers are recomputed, how many together, and whether those of MTP are."""
+    """A pipeline stage: the layers it recomputes, how many together, and whether it does those of MTP."""
 
     layers: tuple[bool, ...]
     parts: list[int]

@@ -1,4 +1,4 @@
-"""What a model multiplies: the sizes of its matrices, and which of them are recomputed or frozen.
+"""A model's shape: the sizes of its matrices, and which of them are recomputed or frozen.
 
 Frozen, hashable and built of plain numbers, so that it can be a cache key and go to JSON as it is.
 """

@@ -77,7 +77,7 @@ class KimiDelta:
 
 @dataclass(frozen=True)
 class Indexer:
-    """What chooses the keys of sparse latent attention (DeepSeek-V3.2).
+    """The indexer, which chooses the keys of sparse latent attention (DeepSeek-V3.2).
 
     Attributes:
         heads, head_dim: of its own queries; all share one key.

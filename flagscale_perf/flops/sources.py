@@ -1,4 +1,4 @@
-"""From Megatron's or FlagScale's arguments to the fields of a `Shape`.
+"""Reads the fields of a `Shape` from Megatron's or FlagScale's arguments.
 
 FlagScale's yaml is translated into arguments here, a Hugging Face config.json in `hf.py`.
 """
@@ -125,14 +125,19 @@ def _blocks(
     if not blocks:
         return {}
     names = {name for layer in (*blocks, mtp) for name in layer}
-    if "mixture" in names and experts is None:
+    _check_sized(names, experts is not None, is_latent)
+    return {"blocks": blocks, "mtp_blocks": mtp, "engram": memories, **sizes_of(args, names)}
+
+
+def _check_sized(names: set[str], has_experts: bool, is_latent: bool) -> None:
+    """Raises PerfError for blocks whose sizes the arguments do not give."""
+    if "mixture" in names and not has_experts:
         raise PerfError("model: there are layers of experts (E), but num_experts is missing; give it")
     if names & {"latent_attention", "sparse_attention"} and not is_latent:
         raise PerfError(
             "model: there are layers of latent attention (+ or D), but multi_latent_attention is not set; "
             "set it, and give kv_lora_rank and the head widths"
         )
-    return {"blocks": blocks, "mtp_blocks": mtp, "engram": memories, **sizes_of(args, names)}
 
 
 def _checked(args: Arguments, pattern: Pattern) -> Pattern:

@@ -1,4 +1,4 @@
-"""What one training step processes; costs per unit are multiplied by its number of units."""
+"""The work of one training step; costs per unit are multiplied by its number of units."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flagscale_perf.spine.errors import PerfError
 
 @dataclass(frozen=True)
 class Step:
-    """What one training step processes, over all ranks.
+    """The sequences of one training step, over all ranks.
 
     Attributes:
         num_sequences: sequences.

@@ -22,7 +22,7 @@ PHASES = ("fwd", "bwd", "recompute")
 
 
 class Term(NamedTuple):
-    """What a cost belongs to: a component, a phase of `PHASES`, and the unit that it is for."""
+    """The place of a cost: a component, a phase of `PHASES`, and the unit that it is counted for."""
 
     component: str
     phase: str
@@ -208,7 +208,7 @@ class Tape:
         self.add(weight.component, weight.unit or self._row, fwd=flops, bwd=flops * trained)
 
     def pairs(self, layer: int) -> Unit:
-        """What attention multiplies in this layer."""
+        """The unit in which attention of this layer counts: pairs of a query and a key."""
         return self._pairs or Pair(self.shape.window_left(layer))
 
     def attention(self, q: bool, k: bool, v: bool, pairs: Unit, widths: tuple[int, int]) -> bool:

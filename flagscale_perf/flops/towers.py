@@ -140,7 +140,7 @@ class Encoder:
 
 @dataclass(frozen=True)
 class BertHeads:
-    """What makes an encoder a BERT.
+    """The parts that make an encoder a BERT.
 
     Attributes:
         next_sentence: pooler and the head that tells whether the second sentence follows the first.

@@ -1,5 +1,5 @@
-"""What `flagscale-perf enable` adds to a Python environment: hooks for training workers, and for processes
-whose environment switches the tracing of a queue on; nothing for others.
+"""The file that `flagscale-perf enable` adds to a Python environment. It hooks training workers and processes
+whose environment switches the tracing of a queue on; it does nothing in others.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def start() -> None:
 
 
 def pth_path() -> Path:
-    """Where the file is in this Python environment."""
+    """The file's path in this Python environment."""
     return Path(sysconfig.get_path("purelib")) / PTH_NAME
 
 

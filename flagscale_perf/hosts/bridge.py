@@ -92,7 +92,7 @@ class BridgeLoop(CoreLoop):
         return self.data_parallel_size() * self.training.micro_batch_size * num_microbatches()
 
     def data_parallel_size(self) -> int:
-        """As the host's configuration has it when it is complete."""
+        """The size in the host's completed configuration."""
         return int(self._state.cfg.data_parallel_size)
 
     def model_args(self) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class BridgeLoop(CoreLoop):
         return super().model_args()
 
     def facts(self, device: str) -> RunFacts:
-        """From the configuration, which Bridge completes during set-up."""
+        """The facts of the configuration, which Bridge completes during set-up."""
         missing = [cost for name, cost in LOOP_POINTS.items() if not hasattr(self._loop, name)]
         if self._has_varying_lengths():
             missing.append(
@@ -129,12 +129,12 @@ class BridgeLoop(CoreLoop):
 
 
 class BridgeCallback:
-    """What Bridge's callback manager calls; only events that have a method here are registered.
+    """The callbacks of Bridge's callback manager; only events that have a method here are registered.
 
     Attributes:
-        is_asked: whether the monitor is asked for, as far as `pretrain()` has begun.
+        is_asked: whether the monitor is asked for; known once `pretrain()` has begun.
         in_training: what is put in for a monitored training.
-        loop: of the training that is under way.
+        loop: the training that is under way.
     """
 
     def __init__(self, hooks: TrainingHooks, module: ModuleType, rehearsing: bool) -> None:

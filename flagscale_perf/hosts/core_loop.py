@@ -1,5 +1,5 @@
-"""What is known of every loop over Megatron-Core's own models: the model from the module that was built, the
-rest from the adapter.
+"""What all loops over Megatron-Core's own models have in common: the model is read from the module that was
+built, the rest comes from the adapter.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _COPIED_LOOP = ("flagscale", "train", "megatron", "training", "training.py")
 
 @dataclass(frozen=True)
 class Training:
-    """What a training loop is about to do.
+    """The training that a loop is about to run.
 
     Attributes:
         seq_length: tokens of one sample.
@@ -69,24 +69,24 @@ class CoreLoop:
         self.rehearsing = rehearsing
 
     def rank(self) -> int:
-        """From torch.distributed where it runs, else as torchrun set it."""
+        """The rank in torch.distributed if that runs, else as torchrun set it."""
         distributed = _distributed()
         return int(distributed.get_rank() if distributed else os.environ.get("RANK", "0"))
 
     def stage(self) -> int:
-        """As Megatron-Core has it."""
+        """The pipeline stage that Megatron-Core gives this rank."""
         return pipeline_stage()
 
     def lockstep(self) -> int:
-        """As Megatron-Core's groups are; each rank for itself where it has made none."""
+        """The number of the group that works in lockstep; the rank itself where no groups are made."""
         return lockstep_group(self.rank())
 
     def config(self) -> PerfConfig:
-        """From the environment, which is all there is without Megatron's arguments."""
+        """The options of the environment, the only ones without Megatron's arguments."""
         return PerfConfig.from_args({})
 
     def device_types(self) -> dict[str, int]:
-        """Not known here: all ranks count as one type."""
+        """Empty, as types are not known here: all ranks count as one."""
         return {}
 
     def names_phases(self) -> bool:
@@ -94,7 +94,7 @@ class CoreLoop:
         return can_mark_phases(self.timers())
 
     def timers(self) -> Any:
-        """Those of the model's configuration; None where it has none."""
+        """The timers of the model's configuration; None where it has none."""
         return getattr(self._module.config, "timers", None)
 
     def model_args(self) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def microbatch_counter() -> Callable[[], int]:
 
 
 def pipeline_schedule(config: Any) -> str | None:
-    """Which one Megatron-Core runs under these arguments or this configuration of a model; None without a
+    """The schedule that Megatron-Core runs under these arguments or this model configuration; None without a
     pipeline.
     """
     if (config.pipeline_model_parallel_size or 1) < 2:
@@ -235,12 +235,12 @@ def facts_of(config: Any, training: Training, **of_host: Any) -> RunFacts:
 
 
 def dtype_of(config: Any) -> str:
-    """What these arguments, or this configuration of a model, compute in."""
+    """The type in which a model with these arguments or this configuration computes."""
     return "bf16" if config.bf16 else "fp16" if config.fp16 else "fp32"
 
 
 def version_of(distribution: str) -> str:
-    """As installed; "unknown" for one that is not."""
+    """The installed version; "unknown" if it is not installed."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

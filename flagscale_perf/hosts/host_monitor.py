@@ -69,5 +69,5 @@ def _beginning(original: Callable[..., Any], announce: Callable[[str], None]) ->
 
 
 def state_of(config: PerfConfig) -> str | None:
-    """For the facts of a run: "replace" or "keep"; None for a host without one."""
+    """What is done about the host's own monitor, "replace" or "keep"; None for a host without one."""
     return config.perf_host_monitor if HOOKS_MODULE in sys.modules else None

@@ -72,8 +72,8 @@ class Installation:
         self._patches.undo()
 
     def report_if_unused(self) -> None:
-        """For the end of a script that did not fail: one line on stderr if the monitor was asked for and no
-        training loop ever called it.
+        """Called at the end of a script that did not fail. Prints one line on stderr if the monitor was asked
+        for and no training loop ever called it.
         """
         has_own_loop = MANUAL_MODULE in sys.modules
         is_child = os.getpid() != self._pid  # forked by the script

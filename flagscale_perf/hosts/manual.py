@@ -153,22 +153,22 @@ class ManualLoop(CoreLoop):
         self._consumed = training.consumed_samples
 
     def config(self) -> PerfConfig:
-        """As it was given."""
+        """The options that the caller gave."""
         return self._config
 
     def facts(self, device: str) -> RunFacts:
-        """From what the loop said and the model."""
+        """The facts that the loop gave, and those of the model."""
         version = getattr(sys.modules.get("megatron.core"), "__version__", None) or version_of(
             "megatron-core"
         )
         return self._facts(f"Megatron-Core {version}", device, ())
 
     def position(self) -> tuple[int, int]:
-        """As counted here."""
+        """Iterations and samples counted so far."""
         return self._iteration, self._consumed
 
     def numbers(self, result: TrainStep) -> StepNumbers:
-        """What was set on the step."""
+        """The numbers that were set on the step."""
         per_pass = self.training.micro_batch_size * self.data_parallel_size()
         tokens = result.samples * self.training.seq_length if result.tokens is None else result.tokens
         return StepNumbers(

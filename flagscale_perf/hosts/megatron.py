@@ -86,11 +86,11 @@ class MegatronLoop:
         return int(self._args.rank)
 
     def stage(self) -> int:
-        """As Megatron-Core has it."""
+        """The pipeline stage that Megatron-Core gives this rank."""
         return pipeline_stage()
 
     def lockstep(self) -> int:
-        """As Megatron-Core's groups are."""
+        """The number of the group that works in lockstep with this rank."""
         return lockstep_group(self.rank())
 
     def config(self) -> PerfConfig:
@@ -98,8 +98,8 @@ class MegatronLoop:
         return PerfConfig.from_args(self._args)
 
     def device_types(self) -> Counter[str]:
-        """Of FlagScale's heterogeneous training: one device type for each process mesh of [TP, CP, EP, DP,
-        PP].
+        """Ranks by device type, of FlagScale's heterogeneous training: one type for each process mesh of
+        [TP, CP, EP, DP, PP].
         """
         args = self._args
         ranks: Counter[str] = Counter()
@@ -151,7 +151,7 @@ class MegatronLoop:
         self._module.print_rank_0(for_stdout(line))
 
     def facts(self, device: str) -> RunFacts:
-        """From the parsed arguments, which Megatron completes during set-up."""
+        """The facts of the parsed arguments, which Megatron completes during set-up."""
         args = self._args
         sizes = (args.seq_length, args.micro_batch_size, args.global_batch_size, args.train_iters)
         return facts_of(

@@ -26,13 +26,13 @@ def check_asked(config: PerfConfig) -> None:
 
 
 def begin_profile(hooks: TrainingHooks, loop: Loop, models: Callable[[], Any]) -> None:
-    """Where profiling is asked for, the steps from now on are given to it. A failure is said, and the
-    training is monitored without it.
+    """Gives the steps from now on to the profiler, if profiling is asked for. A failure is reported, and the
+    training is monitored without profiling.
 
     Args:
         hooks: of a training that has begun.
         loop: its loop.
-        models: its model, or the chunks of it; asked for only then.
+        models: returns its model, or the chunks of it; called only if profiling is asked for.
     """
     config = loop.config()
     if config.perf_profile_steps is None:

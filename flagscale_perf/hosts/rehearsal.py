@@ -109,7 +109,7 @@ class CpuEvent:
 
 
 class CpuProperties:
-    """What `torch.cuda.get_device_properties` returns."""
+    """Stands for what `torch.cuda.get_device_properties` returns."""
 
     name = "CPU"
     major, minor = 9, 0
@@ -153,7 +153,7 @@ def adapt_args(args: Any) -> list[str]:
 
 
 def host_patches(patches: Patches) -> dict[str, Callable[[ModuleType], None]]:
-    """By host module: what to replace in it once it is imported."""
+    """What to replace in each module of the host once it is imported, by the module's name."""
 
     def fused_kernels(module: ModuleType) -> None:
         patches.set(module, "load", lambda *_: None)

@@ -1,9 +1,9 @@
-"""What Megatron-LM's main branch imports without asking, and a machine that only rehearses may lack: Triton,
-and `typing.override`, which Python has since 3.12.
+"""Stand-ins for what Megatron-LM's main branch always imports and a machine that only rehearses may lack:
+Triton, and `typing.override`, which Python has since 3.12.
 
 A training on the CPU uses neither: Triton's kernels are for a GPU, and `override` is a mark for type
-checkers. A stand-in is there only while a module that imports it so is imported; whoever asks later whether
-there is a Triton hears that there is none.
+checkers. A stand-in is there only while a module that imports it so is imported; code that asks later whether
+Triton is installed learns that it is not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MODELS = "megatron.training.models"
 
 
 class Kernel:
-    """What `triton.jit` makes of a function here: it has the function's name and cannot be launched."""
+    """The result of `triton.jit` here: it has the function's name and cannot be launched."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._name = function.__name__
@@ -43,7 +43,7 @@ class StandIns:
         self._triton_for: str | None = None
 
     def lend(self, module: str) -> None:
-        """Before the import of `module`: puts in what it needs and what is missing."""
+        """Called before the import of `module`: puts in what it needs and the machine lacks."""
         if module in KERNELS and "triton" not in sys.modules and importlib.util.find_spec("triton") is None:
             triton = _triton()
             sys.modules.update({"triton": triton, "triton.language": triton.language})
@@ -52,7 +52,7 @@ class StandIns:
             vars(typing)["override"] = _override
 
     def take_back(self, module: ModuleType) -> None:
-        """After the import of `module`: takes out what was lent to it."""
+        """Called after the import of `module`: takes out what was lent to it."""
         if module.__name__ == self._triton_for:
             del sys.modules["triton"], sys.modules["triton.language"]
             self._triton_for = None
@@ -61,7 +61,7 @@ class StandIns:
 
 
 def _triton() -> Any:
-    """As much of it as the definitions of kernels name."""
+    """A module with the names of Triton that kernels' definitions use."""
     triton: Any = ModuleType("triton")
     triton.__version__ = "0.0.0"
     triton.jit = Kernel

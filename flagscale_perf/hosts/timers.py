@@ -93,12 +93,12 @@ def _marking(host_class: type, hooks: TrainingHooks) -> type:
 
 
 def _as_of(host_class: type) -> Callable[[Any], tuple[Any, ...]]:
-    """What copy and pickle ask for: copies are of the host's class and mark nothing."""
+    """A `__reduce__` for copy and pickle: copies are of the host's class and mark nothing."""
     return lambda self: (object.__new__, (host_class,), vars(self))
 
 
 class _Answers:
-    """What to answer for the timers of the host's object.
+    """The answers to requests for a timer of the host's object.
 
     The host's own answer to a name and a level changes only when it makes a timer, and it does that for a
     request it has not had before. So what has been asked once is remembered until the host answers to the
@@ -150,9 +150,7 @@ _STAMPS, _CODES = ("start", "stop"), ("starts", "stops")
 
 
 def _silent_shadows(host_class: type, hooks: TrainingHooks) -> type:
-    """Of a class whose start and stop do nothing, one whose start and stop mark the phase, and which is the
-    same otherwise.
-    """
+    """A subclass of a class whose start and stop do nothing; its start and stop mark the phase."""
     own: dict[str, Any] = {"__slots__": _STAMPS}
     if hot.extension is None:
         own = {"__slots__": _CODES} | _marking_methods(hooks)

@@ -1,4 +1,4 @@
-"""What `action=` can do. Each action returns the exit status."""
+"""The values of `action=`. Each action returns the exit status."""
 
 from __future__ import annotations
 

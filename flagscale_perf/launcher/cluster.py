@@ -69,7 +69,7 @@ def _perform(runner: Any, plan: Plan) -> None:
 
 
 def flagscale_config(plan: Plan, hostfile: str) -> dict[str, Any]:
-    """What FlagScale's runner turns into the same arguments that a job on one machine gets."""
+    """The configuration that FlagScale's runner turns into the arguments that a job on one machine gets."""
     flags = {key: setting.value for key, setting in plan.settings.items() if setting.value is not None}
     for key in PERF_KEYS:
         if key in flags:
@@ -166,7 +166,7 @@ def _refuse_unsafe_hosts(hostfile: str) -> None:
 
 
 def _refuse_foreign_stop(runner: Any, plan: Plan) -> None:
-    """Without its pid file FlagScale's stop script ends every torchrun of the machine."""
+    """Raises PerfError without a pid file, as FlagScale's script would end every torchrun of the machine."""
     for rank, host in enumerate(runner.resources or {}):
         path = os.path.join(plan.paths.log_dir, "pids", f"host_{rank}_{host}.pid")
         if not os.path.isfile(path):

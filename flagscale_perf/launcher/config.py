@@ -94,7 +94,7 @@ Settings = dict[str, Setting]  # by key with underscores
 
 @dataclass(frozen=True)
 class Directories:
-    """Where an experiment's files go, as it is written.
+    """The directories of an experiment's files, as they are written in the configuration.
 
     Attributes:
         exp_dir: `experiment.exp_dir`.
@@ -107,7 +107,7 @@ class Directories:
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be done, and where; all that stopping a job needs.
+    """What a command asks for, and where; all that stopping a job needs.
 
     Attributes:
         action: one of `ACTIONS`.

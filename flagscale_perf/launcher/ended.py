@@ -1,4 +1,4 @@
-"""What is shown when a job has ended: the log's last rows, findings, the next command, and why it failed.
+"""Shows how a job ended: the log's last rows, findings, the next command, and why it failed.
 
 torchrun names the rank that failed first (`failed (exitcode: -9) local_rank: 3 (pid: 77)`) and itself ends
 with 1. A negative exit code is the signal that ended the rank.
@@ -74,7 +74,7 @@ def log_rows(perf_log_dir: str, session: str, width: int) -> list[str]:
 
 
 def summary(plan: Plan, session: str) -> list[str]:
-    """What was found in a session, where its time went, its page, and the next command."""
+    """Lines on a session: its findings, where its time went, its page, and the next command."""
     directory = plan.perf.perf_log_dir
     page = plan.paths.shown(os.path.join(directory, page_name(session)))
     command = [sys.executable, "-m", "flagscale_perf", "report", plan.paths.shown(directory)]
@@ -102,7 +102,7 @@ def summary(plan: Plan, session: str) -> list[str]:
 
 
 def explain(status: int, output: Sequence[str], before: Kills | None, after: Kills) -> list[str]:
-    """At most one line: what ended the job with this exit status, as far as that can be known.
+    """What ended the job with this exit status, as far as that can be known: one line or none.
 
     Args:
         status: of the job; not 0.
@@ -134,7 +134,7 @@ def _reason(number: int, before: Kills | None, after: Kills) -> str:
 
 
 def _kill_reason(before: Kills | None, after: Kills) -> str:
-    """Why SIGKILL came, by the kernel's counters of processes killed for want of memory."""
+    """The reason for SIGKILL, by the kernel's counters of processes killed for want of memory."""
     before = before or Kills(None, None)
     in_group, on_machine = _more(before.group, after.group), _more(before.machine, after.machine)
     if in_group:

@@ -1,4 +1,4 @@
-"""What FlagScale's runner takes for the training script: runs the real one, named by a variable."""
+"""The training script as FlagScale's runner sees it: runs the real one, which a variable names."""
 
 from __future__ import annotations
 

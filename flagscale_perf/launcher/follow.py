@@ -115,7 +115,7 @@ def is_row_since(line: str, start: datetime | None) -> bool:
 
 @dataclass
 class Progress:
-    """What is known of a job so far.
+    """How far a job has come.
 
     Attributes:
         doing: what the job does before its first iteration.
@@ -216,7 +216,7 @@ class Follower:
             self._write(self._clear)
 
     def _news(self) -> tuple[list[str], list[str]]:
-        """What is new: the monitor's notices, and its log's lines."""
+        """New notices of the monitor, and new lines of its log."""
         notices = []
         for line in self._output.lines():
             self.progress.host_line(line)

@@ -1,4 +1,4 @@
-"""What this machine says of its memory: how much is free, and whom the kernel has killed for want of it.
+"""Reads how much of this machine's memory is free, and what the kernel has killed for want of it.
 
 A process in a control group (a container, a batch job) has the memory that its groups leave, which may be far
 less than the machine's.

@@ -60,7 +60,7 @@ class ExperimentPaths:
 
     @property
     def output(self) -> str:
-        """What the last job writes to stdout and stderr."""
+        """The file with what the last job wrote to stdout and stderr."""
         return os.path.join(self.log_dir, f"{_HOST}.output")
 
     @property

@@ -152,7 +152,7 @@ class Devices:
 
 
 def memory_notes(plan: Plan) -> list[str]:
-    """What is to be said of the job's memory. Raises PerfError for a rehearsal that does not fit."""
+    """Lines about the job's memory. Raises PerfError for a rehearsal that does not fit."""
     given = args_from_yaml({key: setting.value for key, setting in plan.settings.items()})
     ranks, devices = _local_ranks(plan)
     try:

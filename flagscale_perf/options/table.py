@@ -49,7 +49,7 @@ class Option:
         return isinstance(self.default, bool)
 
     def text(self, value: Any) -> str:
-        """What `read` reads as this value."""
+        """The text that `read` reads as this value."""
         return str(int(value)) if self.is_switch else str(value)
 
     def read(self, value: Any, label: str) -> Any:

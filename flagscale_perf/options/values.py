@@ -141,8 +141,8 @@ def _is_host(bare: str, is_bracketed: bool) -> bool:
 
 @dataclass(frozen=True)
 class Steps:
-    """Which steps are profiled: as many as from `first` to `last`, from `first` on, with what lies in between
-    left to the profiler; and the same many again after every `every`.
+    """The steps to profile: as many as from `first` to `last`, beginning with `first`; the profiler may leave
+    clean ones between them. As many again after every `every`.
 
     Attributes:
         first, last: as the host counts them, both included.

@@ -1,1 +1,1 @@
-"""Where a step goes: layers, operators, collectives and memory, from sampled windows of steps."""
+"""Takes steps apart: layers, operators, collectives and memory, from sampled windows of steps."""

@@ -1,4 +1,4 @@
-"""To which module and which part of the step each event belongs."""
+"""Attributes each event to a module and a part of the step."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Part(IntEnum):
 
 @dataclass(frozen=True)
 class Attribution:
-    """For each event, its module and part of the step.
+    """The module and part of the step of each event.
 
     Attributes:
-        nesting: of the events.
+        nesting: how the events nest.
         paths: of modules; 0 is "", outside of any.
         module: index into `paths`.
         part: a `Part`.
@@ -142,9 +142,7 @@ def _key(thread: Ints, sequence: Ints) -> Ints:
 
 
 def _accumulated(events: Events, nodes: Ints, matched: Ints) -> Ints:
-    """Nodes that accumulate into a parameter's gradient have no number: each belongs to the node that ran
-    just before it on its thread.
-    """
+    """Nodes that add to a gradient have no number: each belongs to the node run just before on its thread."""
     module = matched.copy()
     is_sum = events.marked([name.startswith(NODE) and name.endswith(_ACCUMULATE) for name in events.names])
     for thread in np.unique(events.thread[nodes]):
@@ -160,7 +158,7 @@ def _parts(events: Events, nesting: Nesting, is_module: Bools, is_node: Bools, m
     """The innermost range decides. A module, or an operator with a sequence number, that runs within a node
     is recomputation.
     """
-    in_node = nesting.inherited(np.where(is_node, 1, NOTHING)) > 0
+    in_node = nesting.within(is_node)
     own = np.where(is_node, int(Part.BACKWARD), NOTHING)
     own[in_node & _is_numbered(events, makers) & ~is_node] = Part.RECOMPUTE
     own[is_module] = np.where(in_node[is_module], int(Part.RECOMPUTE), int(Part.FORWARD))

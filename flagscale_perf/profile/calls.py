@@ -164,7 +164,7 @@ def _packed(steps: Sequence[tuple[int, StepCalls]]) -> bytes:
 
 
 def read_calls(path: Path) -> Calls:
-    """Of one window. Raises PerfError for a file that is not there or is damaged."""
+    """Reads the calls of one window. Raises PerfError for a file that is missing or damaged."""
     if not path.name.startswith(COLUMNS_PREFIX):
         raise PerfError(
             f"{path.name!r} is not a file of operators' runs: its name begins with {COLUMNS_PREFIX!r}"
@@ -193,7 +193,7 @@ def _check(columns: Mapping[str, NDArray[Any]], texts: Sequence[str], names: int
 
 
 def _column(packed: zipfile.ZipFile, name: str, dtype: Any) -> NDArray[Any]:
-    """As `_packed` writes it, so no larger than the file. Raises ValueError for anything else, KeyError."""
+    """A column as `_packed` writes it, so no larger than the file. Raises ValueError otherwise, KeyError."""
     member = packed.getinfo(f"{name}.npy")
     if member.compress_type != zipfile.ZIP_STORED:
         raise ValueError(f"{name} is compressed, which no file of ours is")

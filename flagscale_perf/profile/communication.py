@@ -1,4 +1,4 @@
-"""Which of a step's events are collectives, and all that is known about each on this rank.
+"""Finds the collectives among a step's events, and all that is known about each on this rank.
 
 An operation shows in several events: what the program calls, which may call others in turn (a functional
 collective calls c10d's), and what a library's thread or the device then executes. It is counted once.
@@ -7,9 +7,9 @@ collective calls c10d's), and what a library's thread or the device then execute
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from flagscale_perf.profile.operations import (
     named,
     operation_of,
 )
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,17 @@ class Collective:
 
 def numbered(window: Iterable[Collective]) -> list[Collective]:
     """A window's collectives of all steps in order, each with its ordinal."""
-    seen: Counter[tuple[str, str, int | None]] = Counter()
+    everything = list(window)
+    keys = [(each.group, each.op, each.peer) for each in everything]
+    return [replace(each, ordinal=n) for each, (_, n) in zip(everything, _counted(keys), strict=True)]
+
+
+def _counted(keys: Iterable[_Key]) -> list[tuple[_Key, int]]:
+    """Each with how many equal ones came before it."""
+    seen: Counter[_Key] = Counter()
     found = []
-    for each in window:
-        key = each.group, each.op, each.peer
-        found.append(replace(each, ordinal=seen[key]))
+    for key in keys:
+        found.append((key, seen[key]))
         seen[key] += 1
     return found
 
@@ -79,16 +87,8 @@ def filled(step: Sequence[Collective], shaped: Sequence[Collective]) -> list[Col
     taken over.
     """
 
-    def keys(collectives: Sequence[Collective]) -> list[tuple[str, str, int]]:
-        seen: Counter[tuple[str, str]] = Counter()
-        found = []
-        for each in collectives:
-            key = each.call, each.operation
-            found.append((*key, seen[key]))
-            seen[key] += 1
-        return found
-
-    here, there = keys(step), dict(zip(keys(shaped), shaped, strict=True))
+    here, keys = (_counted((each.call, each.operation) for each in made) for made in (step, shaped))
+    there = dict(zip(keys, shaped, strict=True))
     if set(here) != set(there):
         return list(step)
     return [
@@ -103,6 +103,7 @@ def filled(step: Sequence[Collective], shaped: Sequence[Collective]) -> list[Col
 
 _SLACK_NS = 20_000  # between the clocks of the flight recorder and of the profiler
 _PIPELINE = "PIPELINE_MODEL_PARALLEL_GROUP"
+_PEER = {1: "Dst Rank", 0: "Src Rank", None: ""}  # what NCCL's metadata calls it, by `is_send`
 
 
 class _Call(NamedTuple):
@@ -111,11 +112,6 @@ class _Call(NamedTuple):
     event: int
     outer: int
     operation: str
-
-
-def is_communication(name: str) -> bool:
-    """Whether an event of this name belongs to a collective: its call, its execution or a wait for it."""
-    return named(name) is not None
 
 
 def collectives_of(
@@ -135,6 +131,7 @@ def collectives_of(
 class _Step:
     def __init__(self, events: Events, nesting: Nesting, groups: Groups) -> None:
         self._events, self._nesting, self._groups = events, nesting, groups
+        self._pipeline = _pipeline_of(groups)
         self._end_ns = events.end_ns
         self._said: dict[int, Named] = {
             index: said for index, name in enumerate(events.names) if (said := named(name)) is not None
@@ -143,16 +140,17 @@ class _Step:
     def read(self, recorded: Sequence[Flown]) -> list[Collective]:
         calls, executions = self._calls(), self._of_role(Role.EXECUTED)
         flown = self._flown_by_call(calls, recorded)
-        kernels = self._kernels_by_call(calls)
+        known = {call.event for call in calls}
+        kernels = self._kernels_by_call(known)
         found = []
         for call in calls:
             said = flown.get(call.event)
             execution = self._taken(executions, call, operation_of(said.op) if said else "")
             found.append(self._made(call, execution, kernels.pop(call.event, []), said))
-        found += [
+        found += [  # but for a library's range that lies within a call: NCCL's, around the launch alone
             self._made(_Call(event, event, operation), None, [], None)
             for event, operation in executions
-            if not self._is_inside(event, calls)
+            if self._innermost(event, known) < 0
         ]
         found += [self._of_kernels(event, each) for event, each in kernels.items()]
         found.sort(key=lambda each: each.start_ns)
@@ -173,9 +171,7 @@ class _Step:
         outer: dict[int, int] = {}
         around: set[int] = set()
         for event in calls:  # outer ones come first
-            parent = int(self._nesting.parent[event])
-            while parent >= 0 and parent not in calls:
-                parent = int(self._nesting.parent[parent])
+            parent = self._innermost(int(self._nesting.parent[event]), calls)
             outer[event] = outer[parent] if parent >= 0 else event
             around.add(parent)
         return [_Call(event, outer[event], calls[event]) for event in calls if event not in around]
@@ -193,12 +189,11 @@ class _Step:
                 return event
         return None
 
-    def _is_inside(self, event: int, calls: Sequence[_Call]) -> bool:
-        """Whether a library's range (NCCL's, around the launch alone) lies within one of the calls."""
-        above, known = int(self._nesting.parent[event]), {call.event for call in calls}
-        while above >= 0 and above not in known:
-            above = int(self._nesting.parent[above])
-        return above >= 0
+    def _innermost(self, event: int, meant: Container[int]) -> int:
+        """The innermost of these events that is this one or holds it; -1 if none does."""
+        while event >= 0 and event not in meant:
+            event = int(self._nesting.parent[event])
+        return event
 
     def _flown_by_call(self, calls: Sequence[_Call], recorded: Sequence[Flown]) -> dict[int, Flown]:
         waiting = [call for call in calls if call.operation not in POINT_TO_POINT]
@@ -224,26 +219,22 @@ class _Step:
                 return call
         return None
 
-    def _kernels_by_call(self, calls: Sequence[_Call]) -> dict[int, list[int]]:
+    def _kernels_by_call(self, known: Container[int]) -> dict[int, list[int]]:
         """The kernels that each call launched: those of a collective by their name, or all if none has such a
         name. A collective's kernel whose call is unknown is under -1 - its index.
         """
         kernels = self._events.kernels
         if kernels is None:
             return {}
-        known, found = {call.event for call in calls}, dict[int, list[int]]()
-        is_named = [named(name) is not None for name in kernels.names]
-        for kernel, event in enumerate(kernels.event.tolist()):
-            while event >= 0 and event not in known:
-                event = int(self._nesting.parent[event])
+        found: dict[int, list[int]] = {}
+        is_collective = np.array([named(name) is not None for name in kernels.names], bool)[kernels.name]
+        for kernel, launch in enumerate(kernels.event.tolist()):
+            event = self._innermost(launch, known)
             if event >= 0:
                 found.setdefault(event, []).append(kernel)
-            elif is_named[kernels.name[kernel]]:
+            elif is_collective[kernel]:
                 found[-1 - kernel] = [kernel]
-        return {
-            event: [kernel for kernel in each if is_named[kernels.name[kernel]]] or each
-            for event, each in found.items()
-        }
+        return {event: [one for one in each if is_collective[one]] or each for event, each in found.items()}
 
     def _made(
         self, call: _Call, execution: int | None, kernels: Sequence[int], said: Flown | None
@@ -300,12 +291,8 @@ class _Step:
             number, Group(str(said.get("Process Group Description", "")).strip('"'))
         )
         size, kind = said.get("Group size"), [str(said.get("dtype", ""))]
-        given, out = (
-            bytes_of([said.get("In msg nelems", 0)], kind),
-            bytes_of([said.get("Out msg nelems", 0)], kind),
-        )
-        ends = {1: "Dst Rank", 0: "Src Rank"}.get(-1 if made.is_send is None else made.is_send, "")
-        peer = said.get(ends)
+        given, out = (bytes_of([said.get(f"{way} msg nelems", 0)], kind) for way in ("In", "Out"))
+        peer = said.get(_PEER[made.is_send])
         if isinstance(peer, int) and group.ranks is not None and peer in group.ranks:
             peer = group.ranks.index(peer)
         return replace(
@@ -314,31 +301,18 @@ class _Step:
             group_size=size,
             sequence=said.get("Seq"),
             peer=peer,
-            size_bytes=None
-            if given is None or out is None
-            else buffer_bytes(made.operation, given, out, size),
+            size_bytes=buffer_bytes(made.operation, given, out, size),
         )
 
     def _with_group(self, made: Collective) -> Collective:
-        """Adds the group of point-to-point operations over gloo, whose events name none: the pipeline's
-        group, or the only one with more than one rank.
-        """
-        if made.group or made.operation not in POINT_TO_POINT:
+        """Adds the group of point-to-point operations over gloo, whose events name none."""
+        if self._pipeline is None or made.group or made.operation not in POINT_TO_POINT:
             return made
-        wide = [group for group in self._groups.known.values() if group.ranks and len(group.ranks) > 1]
-        likely = wide if len(wide) == 1 else [group for group in wide if group.name == _PIPELINE]
-        if len(likely) != 1 or likely[0].ranks is None:
-            return made
-        size = len(likely[0].ranks)
-        alone = made.peer is None and size == 2
-        own = (
-            likely[0].ranks.index(self._groups.rank)
-            if alone and self._groups.rank in likely[0].ranks
-            else None
-        )
-        return replace(
-            made, group=str(likely[0]), group_size=size, peer=made.peer if own is None else 1 - own
-        )
+        group = self._pipeline
+        ranks, own = group.ranks or (), self._groups.rank
+        other = 1 - ranks.index(own) if len(ranks) == 2 and own in ranks else None
+        peer = other if made.peer is None else made.peer
+        return replace(made, group=str(group), group_size=len(ranks), peer=peer)
 
     def _with_inputs(self, made: Collective, call: _Call, execution: int | None) -> Collective:
         """Adds what a step with shapes shows: the operation's tensors, and the peer."""
@@ -353,6 +327,13 @@ class _Step:
             size = buffer_bytes(made.operation, given, 0, made.group_size)
             made = replace(made, size_bytes=size)
         return made if not isinstance(peer, int) else replace(made, peer=peer)
+
+
+def _pipeline_of(groups: Groups) -> Group | None:
+    """The pipeline's group, or the only one with more than one rank; None where neither tells it."""
+    wide = [group for group in groups.known.values() if len(group.ranks or ()) > 1]
+    likely = wide if len(wide) == 1 else [group for group in wide if group.name == _PIPELINE]
+    return likely[0] if len(likely) == 1 else None
 
 
 def _alike(operation: str) -> frozenset[str]:

@@ -11,7 +11,7 @@ compiler. Which linear layer a product belongs to stays unknown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 from torch import nn
 
 from flagscale_perf.profile.events import NOTHING, Events, Inputs, Ints, Kernels
+from flagscale_perf.profile.operations import named
 from flagscale_perf.profile.ranges import MODULE, paths_of
 
 ATTENTION = frozenset(
@@ -67,14 +68,13 @@ def attention_paths(models: nn.Module | Sequence[nn.Module]) -> list[str]:
     ]
 
 
-def layered(events: Events, attention: Sequence[str], is_collective: Callable[[str], bool]) -> Events:
+def layered(events: Events, attention: Sequence[str]) -> Events:
     """The events with added ranges of layers and their attention modules, and with the compiler's own ranges
     as operators. Unchanged if there is nothing to find layers by.
 
     Args:
         events: of a step.
         attention: paths of the modules, in the order in which they run.
-        is_collective: whether an event of this name is communication.
     """
     events = _regions_as_operators(events)
     found = np.flatnonzero(_outermost(events, ATTENTION))
@@ -82,17 +82,17 @@ def layered(events: Events, attention: Sequence[str], is_collective: Callable[[s
         return events
     ranges: list[_Range] = []
     for first in range(0, len(found), len(attention)):
-        ranges += _Forward(events, found[first : first + len(attention)], is_collective).ranges(attention)
+        ranges += _Forward(events, found[first : first + len(attention)]).ranges(attention)
     return _with(events, ranges)
 
 
 class _Forward:
-    def __init__(self, events: Events, attention: Ints, is_collective: Callable[[str], bool]) -> None:
+    def __init__(self, events: Events, attention: Ints) -> None:
         self._events, self._attention = events, attention
         self._thread = int(events.thread[attention[0]])
         self._end_ns = events.end_ns
         self._products = _outermost(events, PRODUCTS) & (events.thread == self._thread)
-        self._collectives = events.marked([is_collective(name) for name in events.names])
+        self._collectives = events.marked([named(name) is not None for name in events.names])
         self._caches = events.marked([name in CACHE for name in events.names])
 
     def ranges(self, paths: Sequence[str]) -> list[_Range]:
@@ -191,61 +191,40 @@ def _with(events: Events, ranges: Sequence[_Range]) -> Events:
     names = {name: place for place, name in enumerate(events.names)}
     for made in ranges:
         names.setdefault(made.name, len(names))
-    merged = _Merged.of(events, ranges)
     count = len(ranges)
+    of_ranges = {
+        "name": [names[made.name] for made in ranges],
+        "start_ns": [made.start_ns for made in ranges],
+        "duration_ns": [made.end_ns - made.start_ns for made in ranges],
+        "thread": [made.thread for made in ranges],
+        "scope": [made.scope for made in ranges],
+        "sequence": [NOTHING] * count,
+        "forward_thread": [0] * count,
+        "is_async": [0] * count,
+        "device_ns": [NOTHING if events.kernels is None else 0] * count,
+    }
+    columns: dict[str, Any] = {
+        field: np.concatenate([np.asarray(values, vars(events)[field].dtype), vars(events)[field]])
+        for field, values in of_ranges.items()
+    }
+    order = np.lexsort((np.arange(len(columns["name"])), -columns["duration_ns"], columns["start_ns"]))
+    moved = np.argsort(order)[count:]  # new index of each event
     return replace(
         events,
         names=list(names),
-        name=merged.column(events.name, [names[made.name] for made in ranges]),
-        start_ns=merged.column(events.start_ns, [made.start_ns for made in ranges]),
-        duration_ns=merged.column(events.duration_ns, [made.end_ns - made.start_ns for made in ranges]),
-        thread=merged.column(events.thread, [made.thread for made in ranges]),
-        scope=merged.column(events.scope, [made.scope for made in ranges]),
-        sequence=merged.column(events.sequence, [NOTHING] * count),
-        forward_thread=merged.column(events.forward_thread, [0] * count),
-        is_async=merged.column(events.is_async, [0] * count),
-        device_ns=merged.column(events.device_ns, [NOTHING if events.kernels is None else 0] * count),
-        metadata={int(merged.moved[at]): said for at, said in events.metadata.items()},
-        kernels=None if events.kernels is None else merged.kernels(events.kernels),
-        inputs=None if events.inputs is None else merged.inputs(events.inputs),
+        **{field: column[order] for field, column in columns.items()},
+        metadata={int(moved[at]): said for at, said in events.metadata.items()},
+        kernels=events.kernels and _moved_kernels(events.kernels, moved),
+        inputs=events.inputs and _moved_inputs(events.inputs, count, order),
     )
 
 
-@dataclass(frozen=True)
-class _Merged:
-    """The order of ranges and events after they are merged into one list.
+def _moved_kernels(kernels: Kernels, moved: Ints) -> Kernels:
+    return replace(kernels, event=np.where(kernels.event >= 0, moved[kernels.event], NOTHING))
 
-    Attributes:
-        count: of the ranges, which come before the events until they are sorted.
-        order: of both together.
-        moved: of each event, its new index.
-    """
 
-    count: int
-    order: Ints
-    moved: Ints
+def _moved_inputs(inputs: Inputs, ranges: int, order: Ints) -> Inputs:
+    def column(values: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+        return [() if at < ranges else values[at - ranges] for at in order.tolist()]
 
-    @classmethod
-    def of(cls, events: Events, ranges: Sequence[_Range]) -> _Merged:
-        start_ns = np.concatenate([[made.start_ns for made in ranges], events.start_ns])
-        lengths = np.concatenate([[made.end_ns - made.start_ns for made in ranges], events.duration_ns])
-        order = np.lexsort((np.arange(len(start_ns)), -lengths, start_ns))
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
-        return cls(len(ranges), order, place[len(ranges) :])
-
-    def column(self, values: np.ndarray, of_ranges: Sequence[int]) -> np.ndarray:
-        joined: np.ndarray = np.concatenate([np.asarray(of_ranges, values.dtype), values])[self.order]
-        return joined
-
-    def kernels(self, kernels: Kernels) -> Kernels:
-        known = kernels.event >= 0
-        event = kernels.event.copy()
-        event[known] = self.moved[event[known]]
-        return replace(kernels, event=event)
-
-    def inputs(self, inputs: Inputs) -> Inputs:
-        def column(values: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
-            return [() if at < self.count else values[at - self.count] for at in self.order.tolist()]
-
-        return Inputs(column(inputs.shapes), column(inputs.dtypes), column(inputs.values))
+    return Inputs(column(inputs.shapes), column(inputs.dtypes), column(inputs.values))

@@ -1,4 +1,4 @@
-"""What operators must compute and move at least, from the shapes of their arguments.
+"""The least that operators must compute and move, from the shapes of their arguments.
 
 FLOPs are those of `torch.utils.flop_counter`, whose table an extension may add to; bytes are those of an
 operator's inputs, and of what it has allocated and not freed.
@@ -16,9 +16,9 @@ import torch
 from torch.utils import flop_counter
 
 from flagscale_perf.profile.attribution import Attribution
-from flagscale_perf.profile.events import Events, Ints
+from flagscale_perf.profile.events import Bools, Events, Ints
 from flagscale_perf.profile.flight import bytes_of
-from flagscale_perf.profile.memory import Levels
+from flagscale_perf.profile.memory import retained_of
 from flagscale_perf.profile.records import Sort
 from flagscale_perf.profile.rows import Key, operators_of
 
@@ -75,8 +75,7 @@ def costs_of(events: Events, places: Attribution) -> dict[Key, Cost]:
     assert events.inputs is not None
     found: dict[Key, Cost] = {}
     ops, op = operators_of(events, places)
-    levels = Levels.of(events)
-    flops, moved = _known(events, places, levels)
+    flops, moved = _known(events, places)
     for index in np.flatnonzero((flops >= 0) | (moved >= 0)).tolist():
         key = Key(places.label(index), places.paths[places.module[index]], int(Sort.OPERATOR), ops[op[index]])
         cost = found.setdefault(key, Cost())
@@ -89,26 +88,13 @@ def costs_of(events: Events, places: Attribution) -> dict[Key, Cost]:
     return found
 
 
-def _known(events: Events, places: Attribution, levels: Levels) -> tuple[Ints, Ints]:
+def _known(events: Events, places: Attribution) -> tuple[Ints, Ints]:
     """FLOPs and bytes of each event; -1 if unknown, or if counted for an event within it or around it."""
     assert events.inputs is not None
-    count, parent = len(events), places.nesting.parent
-    flops, moved = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+    flops, moved = (np.full(len(events), -1, np.int64) for _ in range(2))
     formulas = [formula_of(name) for name in events.names]
-    is_whole = events.marked(
-        [name in _WHOLE or formula is not None for name, formula in zip(events.names, formulas, strict=True)]
-    )
-    works = events.marked(["::" in name and name not in FREE for name in events.names])
-    works &= ~(places.is_module | places.is_step | places.is_node | places.is_backward | events.is_async)
-    within = _has_around(is_whole, places)
-    contains = np.zeros(count, bool)  # another operator that works
-    for index in np.flatnonzero(works & ~within)[::-1].tolist():
-        around = parent[index]
-        while around >= 0 and not contains[around]:
-            contains[around] = True
-            around = parent[around]
-    retained = levels.retained(events)
-    for index in np.flatnonzero(works & ~within & (is_whole | ~contains)).tolist():
+    retained = retained_of(events)
+    for index in np.flatnonzero(_is_counted(events, places, formulas)).tolist():
         name = events.names[events.name[index]]
         shapes, dtypes = events.inputs.shapes[index], events.inputs.dtypes[index]
         formula = formulas[events.name[index]]
@@ -121,11 +107,22 @@ def _known(events: Events, places: Attribution, levels: Levels) -> tuple[Ints, I
     return flops, moved
 
 
-def _has_around(is_meant: Any, places: Attribution) -> Any:
-    """Whether an event lies within one for which the mask is true."""
-    inside = places.nesting.inherited(np.where(is_meant, 1, -1))
+def _is_counted(events: Events, places: Attribution, formulas: Sequence[_Formula | None]) -> Bools:
+    """A mask: operators that call no other that works, and those that are counted with what they call."""
     parent = places.nesting.parent
-    return (parent >= 0) & (inside[np.maximum(parent, 0)] > 0)
+    is_whole = events.marked([name in _WHOLE for name in events.names])
+    is_whole |= events.marked([formula is not None for formula in formulas])
+    works = events.marked(["::" in name and name not in FREE for name in events.names])
+    works &= ~(places.is_module | places.is_step | places.is_node | places.is_backward | events.is_async)
+    works &= ~places.nesting.inside(is_whole)
+    contains = np.zeros(len(events), bool)  # another operator that works
+    for index in np.flatnonzero(works)[::-1].tolist():
+        around = parent[index]
+        while around >= 0 and not contains[around]:
+            contains[around] = True
+            around = parent[around]
+    counted: Bools = works & (is_whole | ~contains)
+    return counted
 
 
 def formula_of(name: str) -> _Formula | None:

@@ -1,8 +1,8 @@
-"""What the profiler saw in one profiled step, as columns, and how its events nest."""
+"""The profiler's events of one step, as columns, and how they nest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,13 +15,9 @@ Bools = NDArray[np.bool_]
 NOTHING = -1  # stands for a missing index, sequence number or device time
 
 
-def _no_ints() -> Ints:
-    return np.zeros(0, np.int64)
-
-
 @dataclass(frozen=True)
 class Kernels:
-    """What ran on a device, sorted by start.
+    """Kernels of devices, sorted by start.
 
     Attributes:
         names: distinct names; `name` has indexes into them.
@@ -30,12 +26,12 @@ class Kernels:
         stream: of the device.
     """
 
-    names: Sequence[str] = ()
-    name: Ints = field(default_factory=_no_ints)
-    start_ns: Ints = field(default_factory=_no_ints)
-    duration_ns: Ints = field(default_factory=_no_ints)
-    event: Ints = field(default_factory=_no_ints)
-    stream: Ints = field(default_factory=_no_ints)
+    names: Sequence[str]
+    name: Ints
+    start_ns: Ints
+    duration_ns: Ints
+    event: Ints
+    stream: Ints
 
     @property
     def busy_ns(self) -> int:
@@ -51,9 +47,9 @@ class Kernels:
 class Allocations:
     """Memory allocated (positive) and freed (negative), in time order."""
 
-    start_ns: Ints = field(default_factory=_no_ints)
-    size_bytes: Ints = field(default_factory=_no_ints)
-    thread: Ints = field(default_factory=_no_ints)
+    start_ns: Ints
+    size_bytes: Ints
+    thread: Ints
 
 
 @dataclass(frozen=True)
@@ -139,37 +135,25 @@ class Nesting:
     @classmethod
     def of(cls, events: Events) -> Nesting:
         """Computed one depth at a time over all events, never event by event."""
-        count = len(events)
-        parent, previous, last = (np.full(count, NOTHING, np.int64) for _ in range(3))
-        depth = np.zeros(count, np.int64)
-        end_ns = events.end_ns
-        for thread in np.unique(events.thread):
+        parent, previous, last = (np.full(len(events), NOTHING, np.int64) for _ in range(3))
+        depth, end_ns = np.zeros(len(events), np.int64), events.end_ns
+        for thread in np.unique(events.thread[~events.is_async]):
             index = np.flatnonzero((events.thread == thread) & ~events.is_async)
-            if len(index):
-                depth[index] = _depths(events.start_ns[index], end_ns[index])
-        nesting = cls(parent, previous, last, depth)
-        for here, above in nesting._levels(events):
-            if len(above):
-                parent[here] = above[np.searchsorted(above, here) - 1]
-            same = parent[here[1:]] == parent[here[:-1]]
-            previous[here[1:][same]] = here[:-1][same]
-            inside = here[parent[here] >= 0]
-            last[parent[inside]] = inside  # the last of equal indexes stays
-        return nesting
-
-    def _levels(self, events: Events) -> Iterator[tuple[Ints, Ints]]:
-        """For each thread and depth, the indexes at that depth and at the one above."""
-        for thread in np.unique(events.thread):
-            index = np.flatnonzero((events.thread == thread) & ~events.is_async)
-            above: Ints = _no_ints()
-            for place in _by_depth(self.depth[index]):
+            depth[index] = _depths(events.start_ns[index], end_ns[index])
+            above = index[:0]
+            for place in _by_depth(depth[index]):
                 here = index[place]
-                yield here, above
+                if len(above):
+                    parent[here] = above[np.searchsorted(above, here) - 1]
+                    last[parent[here]] = here  # the last of equal indexes stays
+                same = parent[here[1:]] == parent[here[:-1]]
+                previous[here[1:][same]] = here[:-1][same]
                 above = here
+        return cls(parent, previous, last, depth)
 
     @cached_property
     def _inner(self) -> Sequence[Ints]:
-        """By their depth, the indexes of all events that lie in another one."""
+        """The indexes of all events that lie in another one, by depth."""
         return _by_depth(self.depth)[1:]
 
     def inherited(self, own: Ints) -> Ints:
@@ -180,17 +164,25 @@ class Nesting:
             found[here] = found[self.parent[here]]
         return found
 
+    def within(self, is_meant: Bools) -> Bools:
+        """A mask: these events, and those that lie in one of them."""
+        mask: Bools = self.inherited(np.where(is_meant, 1, NOTHING)) > 0
+        return mask
+
+    def inside(self, is_meant: Bools) -> Bools:
+        """A mask: the events that lie in one of these."""
+        mask: Bools = (self.parent >= 0) & self.within(is_meant)[np.maximum(self.parent, 0)]
+        return mask
+
 
 def _by_depth(depth: Ints) -> Sequence[Ints]:
-    """Of each depth, the places where it is. Numbers of one byte are sorted without comparing any."""
+    """The places of each depth. Numbers of one byte are sorted without comparing any."""
     order = np.argsort(depth.astype(np.min_scalar_type(depth.max(initial=0))), kind="stable")
     return np.split(order, np.cumsum(np.bincount(depth))[:-1])
 
 
 def _depths(start_ns: Ints, end_ns: Ints) -> Ints:
-    """How many events enclose each one. They are sorted by start; at equal starts the outer one comes
-    first.
-    """
+    """How many events enclose each; sorted by start, at equal starts the outer one comes first."""
     closed = np.searchsorted(np.sort(end_ns), start_ns, side="right")
     # an event that takes no time is closed at its own start: neither it nor later ones count as closed before
     is_empty = (start_ns == end_ns).astype(np.int64)

@@ -1,4 +1,4 @@
-"""What torch's flight recorder and process groups tell about collectives: group, sequence, sizes.
+"""Reads from torch's flight recorder and process groups about collectives: group, sequence, sizes.
 
 Torch keeps the last 2000 collectives of a process (`TORCH_FR_BUFFER_SIZE`) at no cost to us. Point-to-point
 over gloo is not among them. Everything private of torch.distributed is in this file.
@@ -116,17 +116,14 @@ def _flown(entry: dict[str, Any], known: Mapping[str, Group], anchor: Anchor) ->
     group = known.get(number, Group(_said(description, number)))
     size = None if group.ranks is None else len(group.ranks)
     op = entry["profiling_name"]
-    given = bytes_of(entry["input_sizes"], entry["input_dtypes"])
-    made = bytes_of(entry["output_sizes"], entry["output_dtypes"])
+    given, made = (bytes_of(entry[f"{way}_sizes"], entry[f"{way}_dtypes"]) for way in ("input", "output"))
     return Flown(
         asked_ns=entry["time_created_ns"] - anchor.wall_ns + anchor.mono_ns,
         op=op,
         group=str(group),
         size=size,
         sequence=entry["p2p_seq_id" if entry["is_p2p"] else "collective_seq_id"],
-        size_bytes=None
-        if given is None or made is None
-        else buffer_bytes(operation_of(op), given, made, size),
+        size_bytes=buffer_bytes(operation_of(op), given, made, size),
     )
 
 
@@ -135,9 +132,7 @@ def _said(description: str, number: str) -> str:
 
 
 def bytes_of(sizes: Sequence[Any], types: Sequence[str]) -> int | None:
-    """Bytes of tensors with these sizes, each a list of numbers or one number of elements; None if a type is
-    unknown.
-    """
+    """Bytes of tensors, each size a shape or a number of elements; None if a type is unknown."""
     found = 0
     for size, name in zip(sizes, types, strict=False):
         each = _ELEMENTS.get(name.lower().removeprefix("c10::"), _ELEMENTS.get(name.lower()))

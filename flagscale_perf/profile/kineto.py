@@ -32,7 +32,7 @@ Range: Callable[[str], Any] = getattr(
 
 
 def missing_names() -> dict[str, str]:
-    """Those of `PRIVATE` that this torch lacks."""
+    """The names in `PRIVATE` that this torch lacks."""
     return {f"torch.{name}": cost for name, cost in PRIVATE.items() if _find(name) is None}
 
 
@@ -100,9 +100,7 @@ class Session:
         return self._columns is not None
 
     def read(self, most: int) -> None:
-        """Turns the events into columns, which need a thirtieth of the memory; `events` returns them
-        later.
-        """
+        """Turns the events into columns, a thirtieth of the memory; `events` returns them later."""
         self._columns = self.events(most)
 
     def events(self, most: int) -> Events:
@@ -160,7 +158,7 @@ class _Reader:
         start_ns = _column(raw, "start_ns")
         order = np.argsort(start_ns, kind="stable")  # of two with one start, the one that was begun first
         dropped = max(0, len(order) - most)
-        if dropped or (len(order) > 1 and bool((np.diff(order) != 1).any())):
+        if dropped or (np.diff(order) != 1).any():
             order = order[:most]
             raw, start_ns = [raw[index] for index in order.tolist()], start_ns[order]
         names, name = _named(raw)
@@ -186,7 +184,11 @@ class _Reader:
 
     def _read_kernels(self, raw: list[Any]) -> Kernels:
         launched_by = {event.correlation_id(): index for index, event in enumerate(raw)}
-        kernels = [kernel for kernel in self._kernels if not _is_annotation(kernel)]
+        kernels = [
+            kernel
+            for kernel in self._kernels  # but for ranges of the host that Kineto also shows on the device
+            if not kernel.is_user_annotation() and kernel.activity_type() != _ANNOTATION
+        ]
         kernels.sort(key=lambda kernel: kernel.start_ns())
         names, name = _named(kernels)
         launches = _column(kernels, "linked_correlation_id").tolist()
@@ -206,11 +208,6 @@ class _Reader:
             size_bytes=_column(changes, "nbytes"),
             thread=_column(changes, "start_thread_id"),
         )
-
-
-def _is_annotation(kernel: Any) -> bool:
-    """Whether it is a range of the host that Kineto also shows on the device."""
-    return bool(kernel.is_user_annotation()) or kernel.activity_type() == _ANNOTATION
 
 
 def _device_times(kernels: Kernels | None, count: int) -> Ints:
@@ -253,9 +250,8 @@ def _named(raw: Sequence[Any]) -> tuple[list[str], Ints]:
 
 
 def _column(raw: Sequence[Any], name: str, number: Callable[[Any], int] | None = None) -> Ints:
-    """What this method of each event returns, as a number. No bytecode runs from one event to the next, which
-    would take as long again; but other threads, which wait for that, get their turn every few ms.
-    """
+    """Calls this method of each event; returns the numbers. No bytecode runs between events, which would take
+    as long again; but other threads, which wait for that, get their turn every few ms."""
     made = np.empty(len(raw), np.int64)
     for begin in range(0, len(raw), _AT_ONCE):
         part = raw[begin : begin + _AT_ONCE]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Role(IntEnum):
-    """What an event of a collective is. One operation has a call and, mostly, what executes it."""
+    """The role of an event of a collective. An operation has a call and, mostly, what executes it."""
 
     CALL = 0  # an operator that requests the operation
     EXECUTED = 1  # the operation itself, in a library's thread or on the device
@@ -21,7 +21,7 @@ class Role(IntEnum):
 
 
 class Named(NamedTuple):
-    """What a name tells.
+    """A collective's name, taken apart.
 
     Attributes:
         role: call, execution or wait.
@@ -97,9 +97,7 @@ def named(name: str) -> Named | None:
 
 
 def operation_of(name: str) -> str:
-    """ "all_reduce" for "c10d::allreduce_", "gloo:all_reduce" or "ncclDevKernel_AllReduce_Sum"; "" if it is
-    none.
-    """
+    """ "all_reduce" for "c10d::allreduce_", "gloo:all_reduce" or "ncclDevKernel_AllReduce_Sum"; "": none."""
     bare = name.split(":", 1)[-1].replace("_", "").lower()
     return next((operation for word, operation in _WORDS if word in bare), "")
 
@@ -117,15 +115,18 @@ def bus_factor(operation: str, size: int | None) -> float | None:
     return 1.0 if operation in ("broadcast", "reduce") or operation in POINT_TO_POINT else None
 
 
-def buffer_bytes(operation: str, given: int, made: int, size: int | None) -> int | None:
+def buffer_bytes(operation: str, given: int | None, made: int | None, size: int | None) -> int | None:
     """Bytes of an operation as nccl-tests counts them: a rank's buffer, or all shares together where each
     rank has a share of it.
 
     Args:
         operation: as of `operation_of`.
-        given, made: bytes of this rank's inputs and outputs; 0 where there are none or that is not known.
+        given, made: bytes of this rank's inputs and outputs; 0 where there are none, None where an element's
+            size is not known: then the result is None, too.
         size: ranks in the group.
     """
+    if given is None or made is None:
+        return None
     if operation == "barrier":
         return 0
     whole, share = (made, given) if operation in GATHERED else (given, made)

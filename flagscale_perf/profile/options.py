@@ -1,4 +1,4 @@
-"""What is profiled and where the result goes; the same from a command line, a call and the environment."""
+"""Options of profiling; the same from a command line, a call and the environment."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ MAX_EVENTS = 2_000_000  # of one window
 
 @dataclass(frozen=True)
 class ProfileOptions:
-    """What is profiled.
+    """Options of profiling.
 
     Attributes:
-        steps: of these; None: nothing.
-        directory: of the run file, absolute.
-        job: what the ranks of one job have in common; where it is "", it is the directory.
-        ranks: which ones, as `0,2-3`; "" for all.
+        steps: the steps to profile; None for none.
+        directory: where the run file goes, absolute.
+        job: identifies the job of these ranks; "" if the directory does.
+        ranks: the ranks to profile, as `0,2-3`; "" for all.
         clean: clean steps beside each profiled one, to see what profiling costs.
         shapes: one more step with shapes, for FLOPs and bytes.
         memory: allocations are recorded.
-        max_events: of a window. A step that would make more is not profiled; what a single step has more is
-            dropped and counted.
+        max_events: the most events of a window. A step that would make more is not profiled; events of a
+            single step beyond that are dropped and counted.
     """
 
     steps: Steps | None
@@ -80,7 +80,7 @@ def options_of(config: PerfConfig, job: str = "") -> ProfileOptions:
 
 
 class Kind(Enum):
-    """What is done with a step."""
+    """How a step is treated."""
 
     IGNORED = 0
     CLEAN = 1  # only its time is taken
@@ -135,7 +135,7 @@ class Schedule:
         return since if self.steps.every is None else since % self.steps.every
 
     def kind(self, position: int) -> Kind:
-        """What is done with the step at this position of a window."""
+        """How the step at this position of a window is treated."""
         if position < self.profiled * (1 + self.clean):
             return Kind.CLEAN if position % (1 + self.clean) else Kind.PROFILED
         return Kind.DETAILED if self.has_detail and position == self.length - 1 else Kind.IGNORED

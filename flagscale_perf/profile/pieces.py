@@ -50,18 +50,11 @@ class Pieces:
         if not len(steps):
             raise ValueError("the step has no range")
         step = int(steps[0])
-        pieces = _cut(events, places, _within(events, places, step))
+        pieces = _cut(events, places, places.nesting.within(np.arange(len(events)) == step))
         others = _backward_threads(events, places, step)
         if others.any():
             pieces = _beside(pieces, _cut(events, places, others), events, places, others)
         return _waiting(pieces, events, collectives, int(events.thread[step]))
-
-
-def _within(events: Events, places: Attribution, step: int) -> Bools:
-    inside = np.full(len(events), -1, np.int64)
-    inside[step] = 1
-    found: Bools = places.nesting.inherited(inside) > 0
-    return found
 
 
 def _backward_threads(events: Events, places: Attribution, step: int) -> Bools:
@@ -150,7 +143,7 @@ def _waiting(pieces: Pieces, events: Events, collectives: Sequence[Collective], 
 
 
 def _held(pieces: Pieces, events: Events, thread: Ints, op: Ints) -> Ints:
-    """For each operation, the piece of this thread in which it ends; -1 where the thread works then."""
+    """The piece of this thread in which each operation ends; -1 where the thread works then."""
     is_idle = ~_works(events)[pieces.owner] & (pieces.duration_ns > 0)
     ends_ns, held = events.end_ns[op], np.full(len(op), NOTHING, np.int64)
     for own in np.unique(thread):
@@ -168,8 +161,8 @@ def _works(events: Events) -> Bools:
     """Whether each event is an operator that does more than call others and wait: what an autograd function
     in Python does itself is the latter, as far as the profiler shows.
     """
-    found: Bools = events.marked([_is_work(name) for name in events.names]) & (events.scope == _FUNCTION)
-    return found
+    works: Bools = events.marked([_is_work(name) for name in events.names]) & (events.scope == _FUNCTION)
+    return works
 
 
 def _is_work(name: str) -> bool:
@@ -199,8 +192,8 @@ def exposed(
 
 
 def _on_host(collectives: Sequence[Collective], events: Events, places: Attribution, pieces: Pieces) -> Ints:
-    """By collective, the pieces of its call, of the calls around this, and of the waiting for it. A piece of
-    none of these, such as what a wait does besides waiting, is of the last one called before it.
+    """The collective of each piece: pieces of its call, of the calls around it, and of the wait for it. Any
+    other piece, such as what a wait does besides waiting, is of the last collective called before it.
     """
     if not collectives:
         return np.zeros(0, np.int64)

@@ -1,10 +1,10 @@
-"""What a step of a model will need, before it runs: peak memory, FLOPs, bytes, and the least time."""
+"""Predicts what a step of a model will need: peak memory, FLOPs, bytes, and the least time."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from flagscale_perf.device.peaks import find_peak, is_known, known_names, near_names
@@ -16,28 +16,13 @@ _SIZE = re.compile(r"(\d+)\s?gb")
 
 
 @dataclass(frozen=True)
-class Memory:
-    """The memory of one device.
-
-    Attributes:
-        bytes_per_s: by its datasheet.
-        size_bytes: None where the name does not say which size it is.
-        source: one line.
-    """
-
-    bytes_per_s: float
-    size_bytes: int | None
-    source: str
-
-
-@dataclass(frozen=True)
 class MemoryRow:
     """One chip, or several with the same memory.
 
     Attributes:
         pattern: regular expression of the driver's whole name for it, in any case.
         gb_per_s: decimal, both directions together.
-        gb: that it has; None: its name says so.
+        gb: that it has; None where its name says so, or does not tell.
         source: where the figures are from.
     """
 
@@ -67,15 +52,11 @@ ROWS = (
 )
 
 
-def memory_of(device_name: str) -> Memory | None:
-    """The memory of the device with this driver name; None if unknown."""
+def memory_of(device_name: str) -> MemoryRow | None:
+    """The row of the device with this driver name, with the size that the name says; None if unknown."""
     name = " ".join(device_name.lower().split())
-    row = next((row for row in ROWS if re.fullmatch(row.pattern, name)), None)
-    if row is None:
-        return None
-    said = _SIZE.search(name)
-    gigabytes = row.gb or (int(said[1]) if said else None)
-    return Memory(row.gb_per_s * _GB, None if gigabytes is None else gigabytes * _GB, row.source)
+    row, said = next((row for row in ROWS if re.fullmatch(row.pattern, name)), None), _SIZE.search(name)
+    return replace(row, gb=row.gb or int(said[1])) if row and said else row
 
 
 def whole_name(device: str) -> str:
@@ -140,27 +121,25 @@ class Card:
 
 
 def card_of(device: str, dtype: str) -> Card:
-    """The device of that name, or of an unambiguous part of it. Raises PerfError if there is none. `dtype`:
-    one of `DTYPES`.
-    """
+    """The device that this name means, for a type of `DTYPES`. Raises PerfError if none or several do."""
     name = whole_name(device)
     peak, memory = find_peak(name, dtype), memory_of(name)
     about = "its memory is not known" if memory is None else f"memory: {memory.source}"
     return Card(
         name=name,
         flop_per_s=peak.flop_per_s,
-        bytes_per_s=None if memory is None else memory.bytes_per_s,
-        memory_bytes=None if memory is None else memory.size_bytes,
+        bytes_per_s=None if memory is None else memory.gb_per_s * _GB,
+        memory_bytes=None if memory is None or memory.gb is None else memory.gb * _GB,
         source=f"{peak.source}; {about}",
     )
 
 
 @dataclass(frozen=True)
 class Setup:
-    """Which step is predicted.
+    """The step to predict.
 
     Attributes:
-        model: what the model is called, or where its configuration is.
+        model: the model's name, or where its configuration is.
         batch: sequences; `tokens` of each.
         dtype: of parameters, gradients, optimizer state and activations.
         optimizer: "adamw", or "none" for forward and backward alone.

@@ -21,6 +21,7 @@ from flagscale_perf.profile.kineto import Range, Session
 from flagscale_perf.profile.options import Kind, ProfileOptions, Schedule
 from flagscale_perf.profile.ranges import STEP, Ranges, unwrapped
 from flagscale_perf.profile.rank import Rank
+from flagscale_perf.profile.records import RankRecord, RoofRecord
 from flagscale_perf.profile.task import job_of
 from flagscale_perf.profile.window import Reduction, Step, Store, Window
 from flagscale_perf.spine.clock import monotonic_ns
@@ -102,15 +103,16 @@ class _Output:
         self._said: set[str] = set()
 
     def join(self, ranges: Ranges) -> Reduction:
-        """At the first window: joins the job's writer."""
+        """Joins the job's writer; called at the first window."""
         model = type(unwrapped(self.models[0])).__name__ if self.models else ""
         is_compiled = bool(ranges.compiled)
         rank = self._rank.completed(model, is_compiled)
         if self._put is None:
             self._membership = Membership.join(self._job, f"rank {rank.rank}")
         store = Store(self._put_all)
-        store.add_rank(rank, len(ranges.paths))
-        store.add_roofs(self._roofs)
+        store.add(RankRecord, **vars(rank), modules=len(ranges.paths))
+        for roof, per_second in self._roofs.items():
+            store.add(RoofRecord, roof=roof, per_second=per_second)
         return Reduction(
             store,
             self._options,
@@ -185,9 +187,7 @@ class Profiler:
         return self._is_on
 
     def begin_step(self, iteration: int | None = None, phase: str = "train") -> None:
-        """Begins a step. `iteration`: as the host counts the steps of this phase; None: counted here, from
-        1.
-        """
+        """Begins a step. `iteration`: as the host counts steps of this phase; None: counted from 1."""
         if not self._is_on:
             return
         self._phases[phase].count += 1
@@ -261,36 +261,28 @@ class Profiler:
             self._end_window(own)
             if self._schedule.steps.every is None:
                 own.is_done = True
-                self._say_late(number, phase)
+                if not own.has_begun:  # as in a training that resumes from a checkpoint
+                    every = max(100, self._schedule.length)
+                    text = LATE.format(phase=phase, number=number, steps=self._schedule.steps, every=every)
+                    self._output.complain(text)
             return
-        if own.window is not None and position < own.window.position:  # steps were left out: it is the next
-            self._end_window(own)
-        if own.window is None:
-            own.window = self._new_window(iteration)
-            own.has_begun = True
-        own.window.position = position
+        self._enter_window(own, position, iteration)
         kind = self._schedule.kind(position)
         if kind is Kind.CLEAN:
             self._step = Step(kind, iteration, phase, monotonic_ns())
         elif kind is not Kind.IGNORED:
             self._begin_profiled(Step(kind, iteration, phase))
 
-    def _new_window(self, iteration: int | None) -> Window:
-        if self._reducer is None:
-            self._ranges = Ranges(self._output.models)
-            self._reducer = _Reducer(self._output.join(self._ranges), self._end_with)
-        self._reducer.begin(iteration)
-        return Window()
-
-    def _say_late(self, number: int, phase: str) -> None:
-        """Reports that the only window was over before the first step, as in a training that resumes from a
-        checkpoint.
-        """
-        if not self._phases[phase].has_begun:
-            assert self._schedule is not None
-            every = max(100, self._schedule.length)
-            text = LATE.format(phase=phase, number=number, steps=self._schedule.steps, every=every)
-            self._output.complain(text)
+    def _enter_window(self, phase: _Phase, position: int, iteration: int | None) -> None:
+        if phase.window is not None and position < phase.window.position:
+            self._end_window(phase)  # steps were left out: this one is of the next window
+        if phase.window is None:
+            if self._reducer is None:
+                self._ranges = Ranges(self._output.models)
+                self._reducer = _Reducer(self._output.join(self._ranges), self._end_with)
+            self._reducer.begin(iteration)
+            phase.window, phase.has_begun = Window(), True
+        phase.window.position = position
 
     def _begin_profiled(self, step: Step) -> None:
         window = self._phases[step.phase].window
@@ -355,7 +347,7 @@ class Profiler:
 
     def _end_with(self, error: Exception) -> None:
         self._is_on = False
-        self._say(error)
+        self._output.complain(f"profiling ends: {type(error).__name__}: {error}")
 
     def _fail(self, error: Exception) -> None:
         """Reports the failure once; the program goes on as if it had never been profiled."""
@@ -367,7 +359,4 @@ class Profiler:
             window.reason = f"profiling ended: {type(error).__name__}: {error}"
         if raised_by_signal(error):
             raise error
-        self._say(error)
-
-    def _say(self, error: Exception) -> None:
-        self._output.complain(f"profiling ends: {type(error).__name__}: {error}")
+        self._end_with(error)

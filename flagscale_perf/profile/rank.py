@@ -13,7 +13,7 @@ from flagscale_perf.profile import kineto
 
 @dataclass(frozen=True)
 class Rank:
-    """As a `RankRecord`, with texts in place of name numbers; what the host does not tell is looked up.
+    """A `RankRecord` with texts in place of name numbers; what the host does not tell is looked up.
 
     Attributes:
         rank, world_size: None: what torch.distributed says, or the launcher's environment.
@@ -46,11 +46,10 @@ class Rank:
 
     def completed(self, model: str, is_compiled: bool) -> Rank:
         """The same with open fields filled in."""
-        rank, size = _numbers()
         return replace(
             self,
-            rank=rank if self.rank is None else self.rank,
-            world_size=size if self.world_size is None else self.world_size,
+            rank=self.number,
+            world_size=_numbers()[1] if self.world_size is None else self.world_size,
             model=self.model or model,
             device=self.device or _device(),
             mode=self.mode or ("compiled" if is_compiled else "eager"),
@@ -60,13 +59,9 @@ class Rank:
 def _numbers() -> tuple[int, int]:
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
-    rank = _whole("RANK", 0)
-    return rank, max(_whole("WORLD_SIZE", 1), rank + 1)
-
-
-def _whole(variable: str, default: int) -> int:
-    text = os.environ.get(variable, "")
-    return int(text) if text.isdecimal() else default
+    given = (os.environ.get(variable, "") for variable in ("RANK", "WORLD_SIZE"))
+    rank, size = (int(text) if text.isdecimal() else 0 for text in given)
+    return rank, max(size, rank + 1)
 
 
 def _device() -> str:

@@ -1,7 +1,7 @@
-"""What is recorded of profiled steps.
+"""Records of profiled steps.
 
 A rank keeps these in its own ring, where `process` is 0; the writer of its machine gives each rank a number.
-What repeats as text (modules, operators, phases, groups) is kept once, as a `NameRecord`; number 0 is "".
+Texts that repeat (modules, operators, phases, groups) are kept once, as a `NameRecord`; number 0 is "".
 Every other record has a `number`, from 1, in one series of its process without gaps.
 """
 
@@ -15,7 +15,7 @@ from flagscale_perf.spine.records import record
 
 
 class Sort(IntEnum):
-    """What a row's time was spent on."""
+    """The kind of work that a row's time was spent on."""
 
     OPERATOR = 0  # in an operator, without what it calls
     HOST = 1  # in a module's Python, between its operators
@@ -25,7 +25,7 @@ class Sort(IntEnum):
 
 @record("profile_rank", slot=24)
 class RankRecord(NamedTuple):
-    """Which rank of which job this process is. None for what is unknown or unused.
+    """This process's place in its job. None for what is unknown or unused.
 
     Attributes:
         rank, world_size: among all processes of the job.
@@ -35,7 +35,7 @@ class RankRecord(NamedTuple):
         model: name of the model's class.
         device: name of the device.
         mode: name of how the model runs: "eager", "compiled" or "graphs".
-        modules: that have a range.
+        modules: how many modules have a range.
     """
 
     process: int
@@ -187,7 +187,7 @@ class CollectiveRecord(NamedTuple):
 
 @record("profile_memory", slot=28)
 class MemoryRecord(NamedTuple):
-    """What a module, or one operator in it, does with memory, in one profiled step that is typical.
+    """Memory of a module, or of one operator in it, in one typical profiled step.
 
     Attributes:
         window: number of the `WindowRecord`.
@@ -265,7 +265,7 @@ class BeginRecord(NamedTuple):
 
 @record("profile_roof", slot=30)
 class RoofRecord(NamedTuple):
-    """What this rank's device reaches at best, measured by a run of its own.
+    """The highest rate that this rank's device reaches, measured by a run of its own.
 
     Attributes:
         roof: name: "matmul.float32", "matmul.bfloat16", "copy" ...

@@ -19,7 +19,7 @@ _LABELS = tuple(part.label for part in Part)
 
 
 class Key(NamedTuple):
-    """What identifies a row; the fields are those of a `RowRecord`.
+    """The key of a row; the fields are those of a `RowRecord`.
 
     Attributes:
         phase: label of a `Part`.
@@ -150,7 +150,7 @@ class _Grouped:
             known = index[call[of[index]] >= 0]
             device_ns = np.bincount(call[of[known]], self._device_ns[known], len(outer)).astype(np.int64)
         return StepCalls(
-            parts=[each.label for each in Part],
+            parts=_LABELS,
             modules=places.paths,
             ops=self._ops,
             part=places.part[outer].astype(np.int64),
@@ -179,7 +179,7 @@ class _Grouped:
         return index, sort[index], key, is_outer
 
     def _of_events(self, pieces: Pieces, keys: Ints) -> tuple[Ints, Ints, Ints]:
-        """For each row: the number of events, their total time, and that of their kernels. An event within
+        """The number of each row's events, their total time, and that of their kernels. An event within
         another of the same row is part of it.
         """
         events = self._events
@@ -212,7 +212,7 @@ class _Grouped:
 
 
 def _ordinals(key: Ints) -> Ints:
-    """For each value, how many equal ones came before it."""
+    """How many equal values came before each."""
     order = np.argsort(key, kind="stable")
     ordered = key[order]
     first = np.searchsorted(ordered, ordered, side="left")
@@ -222,9 +222,7 @@ def _ordinals(key: Ints) -> Ints:
 
 
 def operators_of(events: Events, places: Attribution) -> tuple[list[str], Ints]:
-    """Names of operators, "" first, and the index of each event's; a node has the name of the operator it
-    runs.
-    """
+    """Operators' names, "" first, and the index of each event's; a node has that of the operator it runs."""
     index: dict[str, int] = {"": 0}
     bare = [name.removeprefix(NODE) for name in events.names]
     by_name = np.array([index.setdefault(name, len(index)) for name in bare], np.int64)

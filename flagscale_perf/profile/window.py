@@ -4,36 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from flagscale_perf.profile.attribution import Attribution
 from flagscale_perf.profile.calls import CallFiles, StepCalls
-from flagscale_perf.profile.communication import (
-    Collective,
-    collectives_of,
-    filled,
-    is_communication,
-    numbered,
-)
+from flagscale_perf.profile.communication import Collective, collectives_of, filled, numbered
 from flagscale_perf.profile.compiled import layered
 from flagscale_perf.profile.costs import Cost, costs_of
 from flagscale_perf.profile.events import Events
 from flagscale_perf.profile.flight import flown, groups
 from flagscale_perf.profile.kineto import Session
-from flagscale_perf.profile.memory import Memory, MemoryKey, memory_of
+from flagscale_perf.profile.memory import memory_of
 from flagscale_perf.profile.options import Kind, ProfileOptions
 from flagscale_perf.profile.pieces import Pieces, exposed
-from flagscale_perf.profile.rank import Rank
 from flagscale_perf.profile.records import (
     NAMES,
     PARTS,
     BeginRecord,
     CollectiveRecord,
     MemoryRecord,
-    RankRecord,
-    RoofRecord,
     RowRecord,
     StepRecord,
     WindowRecord,
@@ -80,15 +71,6 @@ class Store:
         pending, self._pending = self._pending, []
         self._put_all(pending)
 
-    def add_rank(self, rank: Rank, modules: int) -> None:
-        """Adds the record of the rank, which comes first."""
-        self.add(RankRecord, **vars(rank), modules=modules)
-
-    def add_roofs(self, per_second: Mapping[str, int]) -> None:
-        """Adds what this rank's device reaches at best, as measured by `device.roofs.roofs`."""
-        for roof, value in per_second.items():
-            self.add(RoofRecord, roof=roof, per_second=value)
-
 
 def _cut(text: str) -> str:
     """Shortens a name from the left: modules differ at the end of their paths."""
@@ -127,13 +109,13 @@ class Step:
 
 @dataclass
 class Window:
-    """What the training thread keeps of one window.
+    """A window, as the training thread keeps it.
 
     Attributes:
         steps: in their order.
-        begin_ns, end_ns: which starting and stopping the profiler took.
+        begin_ns, end_ns: time that starting and stopping the profiler took.
         recorded: events so far.
-        position: of the newest step.
+        position: the newest step's position.
         reason: why there will be no row; "" where nothing is known to be wrong.
     """
 
@@ -197,7 +179,7 @@ class Reduction:
                 continue
             events = step.session.events(step.most)
             step.session = None  # its events may be many
-            events = layered(events, self.attention, is_communication)
+            events = layered(events, self.attention)
             places = Attribution.of(events)
             collectives = collectives_of(events, places.nesting, recorded, groups())
             pieces = Pieces.of(events, places, collectives)
@@ -225,7 +207,9 @@ class Reduction:
         self, window: int, step: Step, events: Events, places: Attribution, found: StepRows
     ) -> dict[Key, Cost]:
         if self.options.memory:
-            self._add_memory(window, step.phase, memory_of(events, places))
+            for what, memory in memory_of(events, places).items():
+                fields = what._asdict() | vars(memory)
+                self.store.add(MemoryRecord, window=window, step_phase=step.phase, **fields)
         if not self.options.shapes:
             return {}
         costs = costs_of(events, places)
@@ -233,27 +217,17 @@ class Reduction:
             cost.runs = found.rows[key].runs if key in found.rows else 0
         return costs
 
-    def _add_memory(self, window: int, phase: str, found: dict[MemoryKey, Memory]) -> None:
-        for key, memory in found.items():
-            self.store.add(MemoryRecord, window=window, step_phase=phase, **key._asdict(), **vars(memory))
-
     def _add_collectives(self, window: int, steps: Sequence[_Calls], shaped: Sequence[Collective]) -> None:
-        """Adds the collectives of all steps, each with its ordinal in the window and with the bytes that the
-        shapes show.
-        """
+        """Adds the collectives of all steps, with their ordinals and the bytes that shapes show."""
         lists = [filled(step.collectives, shaped) for step in steps]
         everything = iter(numbered(each for collectives in lists for each in collectives))
         for step in steps:
             for place in step.places:
                 each = vars(next(everything))
                 fields = {name: value for name, value in each.items() if name not in ("event", "executed")}
-                at: dict[str, Any] = {
-                    "window": window,
-                    "step": step.step,
-                    "phase": place[0],
-                    "module": place[1],
-                }
-                self.store.add(CollectiveRecord, **at, **fields)
+                phase, module = place
+                fields |= {"window": window, "step": step.step, "phase": phase, "module": module}
+                self.store.add(CollectiveRecord, **fields)
 
     def _add_step(self, window: int, step: Step, found: StepRows | None) -> int:
         parts: dict[str, int | None] = dict.fromkeys(PARTS)
@@ -300,7 +274,7 @@ class Reduction:
             WindowRecord,
             number,
             start_ns=steps[0].start_ns if steps else 0,
-            total_ns=_span(steps),
+            total_ns=steps[-1].start_ns + steps[-1].total_ns - steps[0].start_ns if steps else 0,
             steps=sum(step.kind is Kind.PROFILED for step in steps),
             clean_steps=sum(step.kind is Kind.CLEAN for step in steps),
             events=window.recorded,
@@ -341,7 +315,7 @@ class _Calls:
 
     @classmethod
     def of(cls, step: int, collectives: list[Collective], places: Attribution) -> _Calls:
-        """With texts in place of indexes, so that the events can be released."""
+        """The calls with texts in place of indexes, so that the events can be released."""
         where = [
             ("other", "")
             if each.event < 0
@@ -363,10 +337,6 @@ def _give_back() -> None:
     """Returns freed memory to the system, which the C library would keep."""
     with contextlib.suppress(AttributeError, OSError):  # another C library than GNU's
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def _span(steps: Sequence[Step]) -> int:
-    return steps[-1].start_ns + steps[-1].total_ns - steps[0].start_ns if steps else 0
 
 
 def _attended(window: Window) -> int | None:

@@ -10,7 +10,7 @@ from html import escape
 from typing import Any
 
 from flagscale_perf.analysis.blocks import Boxes, HeatMap, Layer, Line, Panel, Series, Waterfall
-from flagscale_perf.report.axes import lines_of, title_of, value_range
+from flagscale_perf.report.axes import MARKS, bars_of, lines_of, title_of, value_range
 from flagscale_perf.report.format import in_a_cell, shown
 from flagscale_perf.report.palette import HEAT_MAP
 from flagscale_perf.spine.units import printable
@@ -43,9 +43,6 @@ _COLOUR_BAR = {
 }
 _LOG = {"type": "log", "hoverformat": ".3~s", "exponentformat": "SI"}
 _PLAIN = {"exponentformat": "none", "hoverformat": ",.4~g"}  # of values, whose unit has a prefix
-_MARKS = {"dot": "circle", "cross": "x-thin-open", "diamond": "diamond-open", "triangle": "triangle-down"}
-
-
 _ROW_PX, _MOST_NAMED = 19, 60  # of a heat map with named columns
 Drawn = Series | HeatMap | Waterfall | Boxes
 
@@ -113,10 +110,10 @@ def _values_axis(panel: Panel) -> dict[str, Any]:
     axis: dict[str, Any] = (
         {"tickformat": ".0%", "hoverformat": ".2%"} if panel.unit == "share" else {"hoverformat": ",.4~g"}
     )
-    shown = value_range(panel)
-    if shown is None or any(line.group for line in panel.lines):  # which lines are shown changes
+    ends = value_range(panel)
+    if ends is None or any(line.group for line in panel.lines):  # which lines are shown changes
         return axis | ({"rangemode": "tozero"} if panel.begins_at_zero else {})
-    return axis | {"range": _compact(shown)}
+    return axis | {"range": _compact(ends)}
 
 
 def _title(words: str) -> dict[str, Any]:
@@ -148,9 +145,10 @@ def _style(line: Line, shade: str) -> Chart:
         return {"mode": "lines", "stackgroup": "all", "fillcolor": shade, "line": {"width": 0}}
     if line.style == "dashed":
         return {"line": {"color": shade, "width": 1.75, "dash": "5px,3px"}}
-    if line.style in _MARKS:
+    if line.style in MARKS:
         edge = {"line": {"width": 1.5}} if line.style == "diamond" else {}
-        return {"mode": "markers", "marker": {"symbol": _MARKS[line.style], "size": 7, "color": shade} | edge}
+        symbol, _ = MARKS[line.style]
+        return {"mode": "markers", "marker": {"symbol": symbol, "size": 7, "color": shade} | edge}
     return {}
 
 
@@ -165,6 +163,7 @@ def _cells(layer: Layer, where: str) -> Chart:
 
 def _map(heat: HeatMap) -> Chart:
     """All layers; the first is visible."""
+    where = f"{heat.axis} %{{x}}" if heat.columns else f"about {heat.axis} %{{x:.0f}}"
     traces: list[Chart] = [
         {
             "type": "heatmap",
@@ -175,7 +174,7 @@ def _map(heat: HeatMap) -> Chart:
             "visible": place == 0,
             "colorscale": HEAT_MAP,
             "hoverongaps": False,
-            **_cells(layer, f"{heat.row_name} %{{y}}, {_where(heat)}<br>{layer.label} "),
+            **_cells(layer, f"{heat.row_name} %{{y}}, {where}<br>{layer.label} "),
         }
         for place, layer in enumerate(heat.layers)
     ]
@@ -199,23 +198,23 @@ def _map(heat: HeatMap) -> Chart:
         ],
     }
     if heat.columns:
-        for trace in traces:
+        for trace, layer in zip(traces, heat.layers, strict=True):
             trace["x"] = [label(name) for name in heat.columns]
-            trace |= _in_figures(trace)
+            trace |= _in_figures(trace, layer.unit)
         layout["xaxis"] = {"type": "category", "title": {"text": label(heat.axis)}, "showgrid": False}
         layout["height"] = _named_height(heat)
         rows["dtick"] = max(1, len(heat.rows) // _MOST_NAMED)
     return {"data": traces, "layout": layout}
 
 
-def _in_figures(trace: Chart) -> Chart:
+def _in_figures(trace: Chart, unit: str) -> Chart:
     """A map whose cells show their values. Colours follow the logarithm, so that small values differ, too."""
     values: Sequence[Sequence[float | None]] = trace["z"]
     return {
         "hovertemplate": trace["hovertemplate"].replace("%{z", "%{customdata"),
         "z": [[math.log10(each) if each and each > 0 else None for each in row] for row in values],
         "customdata": values,
-        "text": [["" if not each else in_a_cell(each) for each in row] for row in values],
+        "text": [["" if not each else in_a_cell(each, unit) for each in row] for row in values],
         "texttemplate": "%{text}",
         "showscale": False,
     }
@@ -227,33 +226,25 @@ def _named_height(heat: HeatMap) -> int:
     return min(900, 76 + _ROW_PX * max(len(heat.rows), 6)) + _BOTTOM_PX + names_px
 
 
-def _where(heat: HeatMap) -> str:
-    return f"{heat.axis} %{{x}}" if heat.columns else f"about {heat.axis} %{{x:.0f}}"
-
-
 def _waterfall(fall: Waterfall) -> Chart:
-    """A bar for each part, beginning where the one before it ends; a trace for each label."""
+    """A trace for each label."""
     lanes = [label(lane.label) for lane in fall.lanes]
     behind = ["  ".join(label(shown(cell)) for cell in lane.cells) for lane in fall.lanes]
-    ends, unit = [lane.start for lane in fall.lanes], label(fall.unit)
-    shades = {part.label: part.colour for lane in fall.lanes for part in lane.parts if part.value}
-    traces: list[Chart] = []
-    for name, shade in shades.items():
-        values = [sum(part.value or 0.0 for part in lane.parts if part.label == name) for lane in fall.lanes]
-        traces.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": label(name),
-                "y": lanes,
-                "x": _compact(values),
-                "base": _compact(ends),
-                "marker": {"color": colour(shade)},
-                "customdata": behind,
-                "hovertemplate": f"%{{y}} {label(name)}: %{{x:.3f}} {unit}  %{{customdata}}<extra></extra>",
-            }
-        )
-        ends = [end + value for end, value in zip(ends, values, strict=True)]
+    unit = label(fall.unit)
+    traces: list[Chart] = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": label(bars.label),
+            "y": lanes,
+            "x": _compact(bars.lengths),
+            "base": _compact(bars.starts),
+            "marker": {"color": colour(bars.colour)},
+            "customdata": behind,
+            "hovertemplate": f"%{{y}} {label(bars.label)}: %{{x:.3f}} {unit}  %{{customdata}}<extra></extra>",
+        }
+        for bars in bars_of(fall)
+    ]
     return {"data": traces, "layout": _lanes(fall, len(lanes)) | {"barmode": "overlay", "bargap": 0.25}}
 
 

@@ -9,9 +9,7 @@ from flagscale_perf.spine.figures import csv_line
 
 
 def lines(report: Report) -> Iterator[str]:
-    """The header, then a line for each row, made one at a time: there may be millions. Unknown values are
-    empty, and no text is a formula.
-    """
+    """The file line by line: there may be millions. Unknown values are empty, and no text is a formula."""
     return map(csv_line, report.rows)
 
 

@@ -38,7 +38,7 @@ def yaml_keys(change: Change) -> str:
 
 
 def cost(finding: Finding) -> str:
-    """What the finding costs, and what would be gained without it."""
+    """The finding's cost, and what would be gained without it."""
     if finding.cost_s is None:
         return RISK
     gain = f"; without it {gained(finding)}" if finding.gain is not None else ""

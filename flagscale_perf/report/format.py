@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from flagscale_perf.analysis.blocks import (
     Boxes,
-    BoxRow,
     Cell,
     Interval,
     Part,
@@ -16,6 +15,7 @@ from flagscale_perf.analysis.blocks import (
     Table,
     Waterfall,
 )
+from flagscale_perf.report.axes import bars_of
 from flagscale_perf.spine.units import UNKNOWN, duration, number, percent
 
 _WHOLE_MS = 1000
@@ -76,8 +76,10 @@ def _scaled(value: float, unit: str) -> str:
     return f"{value:.3g} {unit}"
 
 
-def in_a_cell(value: float) -> str:
-    """As short as a cell of a heat map needs it, in the unit of all of them."""
+def in_a_cell(value: float, unit: str) -> str:
+    """A value as short as a cell of a heat map needs it; only a share shows its unit."""
+    if unit == "share":
+        return f"{value:.0%}"
     return f"{value:.0f}" if abs(value) >= 10 else f"{value:.2g}"
 
 
@@ -117,30 +119,31 @@ def cells(table: Table) -> list[list[str]]:
 
 def as_table(block: Waterfall | Boxes) -> Table:
     """A waterfall or box plot as a table, for formats without pictures."""
-    title = f"{block.title}, {block.unit}"
-    if isinstance(block, Boxes):
-        spread: list[Sequence[Cell]] = [
-            (row.label, *(Quantity(value, "", 3) for value in _values(row))) for row in block.rows
-        ]
-        return Table(("", "low", "25 %", "median", "75 %", "high"), spread, 5, title)
-    names = list(dict.fromkeys(part.label for lane in block.lanes for part in lane.parts if part.value))
-    is_in_time = any(lane.start for lane in block.lanes)
+    head, rows = _boxes(block) if isinstance(block, Boxes) else _lanes(block)
+    return Table(head, rows, len(head) - 1, f"{block.title}, {block.unit}")
+
+
+_Rows = tuple[Sequence[str], list[Sequence[Cell]]]
+
+
+def _boxes(block: Boxes) -> _Rows:
     rows: list[Sequence[Cell]] = []
-    for lane in block.lanes:
+    for row in block.rows:
+        values = (row.low, row.quarter, row.median, row.three_quarters, row.high)
+        rows.append((row.label, *(Quantity(value, "", 3) for value in values)))
+    return ("", "low", "25 %", "median", "75 %", "high"), rows
+
+
+def _lanes(fall: Waterfall) -> _Rows:
+    names = [bars.label for bars in bars_of(fall)]
+    is_in_time = any(lane.start for lane in fall.lanes)
+    rows: list[Sequence[Cell]] = []
+    for lane in fall.lanes:
         values = {part.label: part.value for part in lane.parts}
         times = [*([lane.start] if is_in_time else []), *(values.get(name) for name in names)]
         rows.append((lane.label, *(Quantity(time, "", 3) for time in times), *lane.cells))
-    head = (
-        "",
-        *(["at"] if is_in_time else []),
-        *names,
-        *[""] * max((len(lane.cells) for lane in block.lanes), default=0),
-    )
-    return Table(head, rows, len(head) - 1, title)
-
-
-def _values(row: BoxRow) -> tuple[float, float, float, float, float]:
-    return row.low, row.quarter, row.median, row.three_quarters, row.high
+    behind = max((len(lane.cells) for lane in fall.lanes), default=0)
+    return ("", *(["at"] if is_in_time else []), *names, *[""] * behind), rows
 
 
 def left_out(table: Table) -> str:

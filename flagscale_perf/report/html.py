@@ -27,7 +27,7 @@ from flagscale_perf.spine.packages import missing
 
 @dataclass(frozen=True)
 class Parts:
-    """What of a page depends on its report: text, HTML, and data for plotly.js by the names of the charts."""
+    """The parts of a page that depend on its report: text, HTML, and data for plotly.js by chart name."""
 
     title: str
     menu: Html
@@ -67,12 +67,14 @@ def render_page(report: Report, drawing_library: str, updates: str = "") -> str:
 def parts_of(report: Report) -> Parts:
     """The parts of a report's page."""
     charts = _charts(report)
-    sections = [*_found(report), *map(_section, report.sections)]
-    content = [_header(report), tiles(report.tiles), note(HINT if charts else ""), *sections]
+    content = [_header(report), tiles(report.tiles), note(HINT if charts else "")]
+    if report.findings is not None:
+        title = tag("h2", "Findings")
+        content.append(tag("section", title, Html("\n"), findings(report.findings), id="findings"))
     return Parts(
         title=f"{shown(report.title)} · flagscale_perf",
         menu=_menu(report),
-        content=lines(content),
+        content=lines([*content, *map(_section, report.sections)]),
         charts=charts,
     )
 
@@ -91,9 +93,7 @@ def library() -> str:
 
 
 def _packed(library: str) -> str:
-    """Compressed to 1.9 MB from 4.8, for page.js to unpack. Without a time stamp, so that the same text gives
-    the same page.
-    """
+    """Compressed for page.js, 1.9 MB of 4.8. Without a time stamp: the same text gives the same page."""
     return base64.b64encode(gzip.compress(library.encode(), 9, mtime=0)).decode()
 
 
@@ -111,7 +111,7 @@ def policy(*scripts: str, with_server: bool) -> str:
 
 
 def _json(content: dict[str, Any]) -> str:
-    """In ASCII, and unable to end the script element that it is put into."""
+    """JSON in ASCII that cannot end the script element it is put into."""
     made = json.dumps(content, allow_nan=False, separators=(",", ":"))
     return made.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
@@ -137,12 +137,6 @@ def _header(report: Report) -> Html:
     over = tag("p", shown(report.title), " ", state, class_="over") if report.subject else Html("")
     heading = tag("h1", report.subject or shown(report.title), class_="" if report.subject else report.tone)
     return tag("header", over, heading, Html("\n"), blocks(report.facts), class_="head")
-
-
-def _found(report: Report) -> list[Html]:
-    if report.findings is None:
-        return []
-    return [tag("section", tag("h2", "Findings"), Html("\n"), findings(report.findings), id="findings")]
 
 
 def _section(section: Section) -> Html:

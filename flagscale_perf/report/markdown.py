@@ -73,9 +73,7 @@ def _table(table: Table) -> Iterator[str]:
 
 
 def _piped(rows: Sequence[Sequence[str]], figures: int = 0, behind: int = 0) -> str:
-    """A table whose first row is the head; figures are aligned to the right, `behind` columns after them are
-    not.
-    """
+    """The first row is the head. Figures are aligned right, the `behind` columns after them are not."""
     texts = len(rows[0]) - figures - behind
     rule = ["---"] * texts + ["---:"] * figures + ["---"] * behind
     lines = [[escaped(cell) for cell in row] for row in rows]

@@ -20,9 +20,7 @@ class Html(str):
 
 
 def text(value: str) -> Html:
-    """Itself if it is HTML already; else escaped, on one line, without what reorders a line or is no
-    character.
-    """
+    """HTML as it is; other text escaped, on one line, without what reorders a line or is no character."""
     return value if isinstance(value, Html) else Html(escape(printable(value)))
 
 
@@ -37,9 +35,7 @@ def lines(parts: Iterable[str]) -> Html:
 
 
 def tag(name: str, /, *children: str, **attributes: str) -> Html:
-    """An element. `class_` is the attribute class, `data_x` is data-x; an attribute whose value is empty is
-    left out.
-    """
+    """An element. `class_` is class, `data_x` is data-x; attributes with empty values are left out."""
     written = "".join(_attribute(key, value) for key, value in attributes.items() if value)
     if name in _VOID:
         return Html(f"<{name}{written}>")

@@ -112,21 +112,26 @@ def _kind(place: int, texts: int) -> str:
 
 
 def _cell(table: Table, row: int, place: int, cell: Cell, texts: int) -> Html:
-    """The first cell of a coloured row shows the colour; a share has a bar behind it."""
+    """A cell; in a coloured row a share has a bar behind it."""
     colour = table.colours[row] if table.colours else ""
-    parts: list[str] = [shown(cell)]
+    parts = [shown(cell)] if place else _first_cell(table, row, shown(cell), colour)
     if isinstance(cell, Interval):
         parts.append(_interval(cell))
-    if place == 0 and table.groups and table.groups[row]:
-        parts = [_choice(table.groups[row], shown(cell), table.groups[row] in table.chosen)]
-    if place == 0 and table.notes and table.notes[row] is not None:
-        parts.append(tag("span", shown(table.notes[row]), class_="small"))
-    if colour and place == 0:
-        parts.insert(0, _swatch(colour))
     if colour and isinstance(cell, Quantity) and cell.unit == "share":
         width = f"width:{max(cell.value or 0.0, 0.0):.1%};background:var(--{colour})"
         parts.append(tag("span", tag("i", style=width), class_="meter"))
     return tag("td", *parts, class_=_kind(place, texts))
+
+
+def _first_cell(table: Table, row: int, words: str, colour: str) -> list[str]:
+    """The row's colour, its name with a box where that shows and hides lines, and its note."""
+    group = table.groups[row] if table.groups else ""
+    note_below = table.notes[row] if table.notes else None
+    return [
+        _swatch(colour) if colour else "",
+        _choice(group, words, group in table.chosen) if group else words,
+        "" if note_below is None else tag("span", shown(note_below), class_="small"),
+    ]
 
 
 def _interval(change: Interval) -> Html:
@@ -146,7 +151,7 @@ def _interval(change: Interval) -> Html:
 
 
 def _place(share: float | None, change: Interval) -> float:
-    """In percent of the line's width; the line extends a little beyond the values on both sides."""
+    """A share's place, in percent of the line's width; the line extends a little beyond the values."""
     place = (share or 0.0) / (1.05 * change.reach) if change.reach else 0.0
     return 50 + 50 * max(-1.0, min(1.0, place))
 

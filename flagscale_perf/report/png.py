@@ -23,12 +23,12 @@ from flagscale_perf.analysis.blocks import (
     Waterfall,
 )
 from flagscale_perf.report import findings
-from flagscale_perf.report.axes import lines_of, title_of, value_range
+from flagscale_perf.report.axes import MARKS, lines_of, title_of, value_range
 from flagscale_perf.report.format import bar_parts, bar_rows, shown
 from flagscale_perf.report.palette import ink_on, on_white
 from flagscale_perf.report.png_lanes import GRID, SOFT, Room, draw, known, legend, room_of, title
 from flagscale_perf.spine.packages import missing
-from flagscale_perf.spine.units import UNKNOWN, duration, printable
+from flagscale_perf.spine.units import UNKNOWN, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +42,6 @@ _LABEL_SHARE = 0.08  # of a bar; narrower parts are named in the legend only
 _MOST_KEYS, _KEYS = 6, 4  # of a bar's legend on one line, and on each of several
 _SHOWN_FINDINGS = 5
 _LINE_CHARACTERS, _TITLE_CHARACTERS = 175, 100
-_MARKS = {"dot": "o", "cross": "x", "diamond": "D", "triangle": "v"}
 
 Draw = Callable[["Axes"], None]
 _Panel = tuple[Draw, Room]
@@ -72,12 +71,13 @@ def _figure(report: Report) -> Figure:
     FigureCanvasAgg(figure)
     _head(figure, report)
     _draw(figure, panels, bars, _head_inch(report))
-    _foot(figure, report)
+    missing = _missing(report)
+    _text(figure, missing, height - _LINE_INCH * len(missing) - 0.1, SOFT)
     return figure
 
 
 def _panels(blocks: Iterable[Block]) -> list[_Panel]:
-    """For each panel, in the order of the report, what draws it and the room that it needs."""
+    """The panels in the order of the report: what draws each, and the room that it needs."""
     found: list[_Panel] = []
     for block in blocks:
         if isinstance(block, Series):
@@ -158,11 +158,6 @@ def _finding_lines(report: Report) -> list[str]:
     return [*listed, *more] or [f"No problems: {findings.WITHIN_LIMITS}"]
 
 
-def _foot(figure: Figure, report: Report) -> None:
-    missing = _missing(report)
-    _text(figure, missing, figure.get_figheight() - _LINE_INCH * len(missing) - 0.1, SOFT)
-
-
 def _wrapped(phrases: Sequence[str]) -> list[str]:
     return textwrap.wrap("; ".join(map(printable, phrases)), _LINE_CHARACTERS)
 
@@ -196,9 +191,14 @@ def _missing(report: Report) -> list[str]:
 def _lines(axes: Axes, panel: Panel, series: Series) -> None:
     title(axes, title_of(panel, series.is_log))
     drawn = lines_of(panel)
-    areas = [line for line in drawn if line.style == "area"]
-    if areas:
-        _stack(axes, areas)
+    if areas := [line for line in drawn if line.style == "area"]:
+        axes.stackplot(
+            areas[0].x,
+            [known(line.y) for line in areas],
+            labels=[line.label for line in areas],
+            colors=[on_white(line.colour) for line in areas],
+            lw=0,
+        )
     for line in drawn:
         if line.style != "area":
             _line(axes, line)
@@ -224,22 +224,11 @@ def _scales(axes: Axes, panel: Panel, series: Series) -> None:
         axes.set_xlim(*series.span)
 
 
-def _stack(axes: Axes, areas: Sequence[Line]) -> None:
-    axes.stackplot(
-        areas[0].x,
-        [known(line.y) for line in areas],
-        labels=[line.label for line in areas],
-        colors=[on_white(line.colour) for line in areas],
-        lw=0,
-    )
-
-
 def _line(axes: Axes, line: Line) -> None:
     colour, values = on_white(line.colour), known(line.y)
-    if line.style in _MARKS:
-        axes.scatter(
-            line.x, values, s=22, marker=_MARKS[line.style], color=colour, label=line.label, zorder=3
-        )
+    if line.style in MARKS:
+        _, symbol = MARKS[line.style]
+        axes.scatter(line.x, values, s=22, marker=symbol, color=colour, label=line.label, zorder=3)
     else:
         axes.plot(
             line.x, values, color=colour, lw=1.4, ls="--" if line.style == "dashed" else "-", label=line.label
@@ -249,8 +238,7 @@ def _line(axes: Axes, line: Line) -> None:
 def _bar(axes: Axes, bar: StackedBar) -> None:
     left, whole = 0.0, sum(part.value or 0.0 for part in bar.parts)
     room = bar.room or whole
-    amount = duration(whole) if bar.unit == "s" else shown(Quantity(whole, bar.unit))
-    title(axes, f"{shown(bar.title)}: {amount}")
+    title(axes, f"{shown(bar.title)}: {shown(Quantity(whole, bar.unit))}")
     axes.spines[:].set_visible(False)
     axes.set_yticks([])
     texts = dict(bar_rows(bar))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from itertools import compress, pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from flagscale_perf.analysis.blocks import Boxes, HeatMap, Layer, Waterfall
+from flagscale_perf.report.axes import bars_of
 from flagscale_perf.report.format import in_a_cell
 from flagscale_perf.report.palette import HEAT_MAP, on_white
 from flagscale_perf.spine.units import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.collections import QuadMesh
 
 SOFT, GRID = "#555555", "#e5e5e5"
 _LETTER, _MARGIN = 0.0046, 0.03  # of the figure's width: of a row's name, and what is free left of a panel
@@ -26,7 +28,7 @@ _CELL_INCH = 0.5, 0.13  # from here on there is room for a figure in it
 
 
 class Room(NamedTuple):
-    """What a panel needs of a figure, in inches.
+    """The room that a panel needs of a figure, in inches.
 
     Attributes:
         height: of the panel itself.
@@ -51,7 +53,7 @@ def room_of(block: Rows, width_inch: float, figure_inch: float, height_inch: flo
     if isinstance(block, Boxes):
         return Room(max(height_inch, _LANE_INCH * len(block.rows)))
     names = _name_share(lane.label for lane in block.lanes)
-    rows = _legend_rows(_parts(block), width_inch - names * figure_inch)
+    rows = _legend_rows(_keys(block), width_inch - names * figure_inch)
     return Room(max(height_inch, _LANE_INCH * len(block.lanes)), _LEGEND_INCH * (rows - 1))
 
 
@@ -66,9 +68,8 @@ def draw(axes: Axes, block: Rows) -> None:
             _heat_map(axes, block)
 
 
-def _parts(fall: Waterfall) -> list[str]:
-    drawn = (printable(part.label) for lane in fall.lanes for part in lane.parts if part.value)
-    return list(dict.fromkeys(drawn))
+def _keys(fall: Waterfall) -> list[str]:
+    return [printable(bars.label) for bars in bars_of(fall)]
 
 
 def _legend_columns(labels: Sequence[str], width_inch: float) -> int:
@@ -81,26 +82,20 @@ def _legend_rows(labels: Sequence[str], width_inch: float) -> int:
 
 
 def _name_share(labels: Iterable[str]) -> float:
-    """What a panel loses of the figure's width to the names of its rows."""
+    """Share of the figure's width that the names of a panel's rows take."""
     return max(0.0, _LETTER * max(map(len, labels), default=0) - _MARGIN)
 
 
 def _waterfall(axes: Axes, fall: Waterfall) -> None:
-    """A bar for each part, beginning where the one before it ends."""
-    named: set[str] = set()
-    for place, lane in enumerate(fall.lanes):
-        left = lane.start
-        for part in lane.parts:
-            if part.value:
-                label = "_" if part.label in named else printable(part.label)
-                axes.barh(place, part.value, left=left, color=on_white(part.colour), height=0.7, label=label)
-                named.add(part.label)
-                left += part.value
+    names, keys = [lane.label for lane in fall.lanes], _keys(fall)
+    for bars, key in zip(bars_of(fall), keys, strict=True):
+        parts = [one for one in zip(range(len(names)), bars.lengths, bars.starts, strict=True) if one[1]]
+        lanes, lengths, starts = zip(*parts, strict=True)
+        axes.barh(lanes, lengths, left=starts, color=on_white(bars.colour), height=0.7, label=key)
     axes.set_xlim(0, fall.span or 1)
-    names, parts = [lane.label for lane in fall.lanes], _parts(fall)
     width_inch = _size_inch(axes)[0] * (1 - _name_share(names) / axes.get_position().width)
-    _lanes(axes, fall, names, _legend_rows(parts, width_inch))
-    legend(axes, _legend_columns(parts, width_inch))
+    _lanes(axes, fall, names, _legend_rows(keys, width_inch))
+    legend(axes, _legend_columns(keys, width_inch))
 
 
 def _boxes(axes: Axes, block: Boxes) -> None:
@@ -167,8 +162,6 @@ def _heat_map(axes: Axes, heat: HeatMap) -> None:
 
 def _cells(axes: Axes, heat: HeatMap, layer: Layer) -> None:
     """They show their values where they are large enough; a bar explains the colours of others."""
-    from matplotlib.ticker import LogLocator, MaxNLocator
-
     values = [value for row in layer.values for value in row if value is not None]
     low, high = min(filter(None, values), default=0.0), max(values, default=0.0)
     is_share, is_log = layer.unit == "share", low > 0 and layer.unit != "share"
@@ -179,20 +172,42 @@ def _cells(axes: Axes, heat: HeatMap, layer: Layer) -> None:
         cmap=HEAT_MAP.lower(),
         norm="log" if is_log else "linear",
     )
-    middle, (width, height) = math.sqrt(low * high) if is_log else (low + high) / 2, _size_inch(axes)
-    inch, columns = width / ((heat.edges[-1] - heat.edges[0]) or math.inf), list(pairwise(heat.edges))
-    large = [height / len(heat.rows) >= _CELL_INCH[1] and inch * (b - a) >= _CELL_INCH[0] for a, b in columns]
-    for place, row in enumerate(layer.values):
-        for (begin, end), value in compress(zip(columns, row, strict=True), large):
-            if value:
-                words = f"{value:.0%}" if is_share else in_a_cell(value)
-                ink = "white" if value <= middle else "black"
-                axes.text((begin + end) / 2, place, words, color=ink, size=8, ha="center", va="center")
-    if not all(large):
-        form, ticks = "{x:.0%}" if is_share else "{x:g}", LogLocator(subs=(1, 2, 5))
-        bar = axes.figure.colorbar(image, ax=axes, pad=0.015, fraction=0.08, format=form)
-        bar.set_ticks(ticks if is_log and high > _DECADE * low else MaxNLocator(6))
-        bar.minorticks_off()
+    large = _large_columns(axes, heat)
+    _write_values(axes, layer, large, math.sqrt(low * high) if is_log else (low + high) / 2)
+    if len(large) < len(heat.edges) - 1:
+        _colour_bar(axes, image, is_share, has_decades=is_log and high > _DECADE * low)
+
+
+def _write_values(axes: Axes, layer: Layer, columns: Mapping[int, float], brightest_dark: float) -> None:
+    """Writes values into the cells of these columns, by their centres; in white on dark colours."""
+    for column, at in columns.items():
+        for place, row in enumerate(layer.values):
+            if value := row[column]:
+                ink = "white" if value <= brightest_dark else "black"
+                words = in_a_cell(value, layer.unit)
+                axes.text(at, place, words, color=ink, size=8, ha="center", va="center")
+
+
+def _large_columns(axes: Axes, heat: HeatMap) -> dict[int, float]:
+    """The centre of each column whose cells have room for a figure, by its number."""
+    width, height = _size_inch(axes)
+    if height / len(heat.rows) < _CELL_INCH[1]:
+        return {}
+    inch = width / ((heat.edges[-1] - heat.edges[0]) or math.inf)
+    return {
+        column: (begin + end) / 2
+        for column, (begin, end) in enumerate(pairwise(heat.edges))
+        if inch * (end - begin) >= _CELL_INCH[0]
+    }
+
+
+def _colour_bar(axes: Axes, image: QuadMesh, is_share: bool, has_decades: bool) -> None:
+    from matplotlib.ticker import LogLocator, MaxNLocator
+
+    form = "{x:.0%}" if is_share else "{x:g}"
+    bar = axes.figure.colorbar(image, ax=axes, pad=0.015, fraction=0.08, format=form)
+    bar.set_ticks(LogLocator(subs=(1, 2, 5)) if has_decades else MaxNLocator(6))
+    bar.minorticks_off()
 
 
 def _size_inch(axes: Axes) -> tuple[float, float]:
@@ -233,5 +248,5 @@ def legend(axes: Axes, columns: int = 8) -> None:
 
 
 def known(values: Iterable[float | None]) -> Sequence[float]:
-    """With NaN, where nothing is drawn, for what is not known."""
+    """The values with NaN, which is not drawn, for unknown ones."""
     return [math.nan if value is None else value for value in values]

@@ -136,9 +136,7 @@ def application(feed: Feed, secret: Secret) -> ASGIApp:
         return Response(version.content, media_type="application/json", headers={"ETag": version.tag})
 
     async def not_readable(request: Request, error: Exception) -> Response:
-        """For a run that has not begun, is gone, or can no longer be read. An open page shows the reason; a
-        new one asks again.
-        """
+        """The answer for a run that cannot be read (yet): an open page shows the reason, others ask again."""
         again = {"Refresh": str(WAIT_S)}
         return PlainTextResponse(f"{error}\n", HTTPStatus.SERVICE_UNAVAILABLE, again)
 

@@ -12,6 +12,7 @@ from flagscale_perf.analysis.blocks import (
     Note,
     Pairs,
     Report,
+    Section,
     StackedBar,
     Table,
     Tile,
@@ -37,18 +38,12 @@ def render(report: Report) -> str:
         parts.append(_findings(report.findings))
     if report.tiles:
         parts.append(["Key figures", *_labelled(_tiles(report.tiles))])
-    parts += [
-        [*([printable(section.title)] if section.title else []), *lines]
-        for section in report.sections
-        if (lines := list(_blocks(section.blocks)))
-    ]
+    parts += [lines for section in report.sections if (lines := _section(section))]
     return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
 
 
 def screen(report: Report) -> str:
-    """One screen: the head, the costliest findings, key figures and where the time goes. The last line says
-    what was found.
-    """
+    """One screen: head, costliest findings, key figures, where the time goes; last what was found."""
     head = [printable(shown(report.title)), *_first(_blocks(report.facts), _HEAD_LINES)]
     parts, last = [[_fitted(line) for line in head]], []
     if report.findings is not None:
@@ -56,13 +51,23 @@ def screen(report: Report) -> str:
         last = [f"found  {_found(report.findings)}"]
     if tiles := _tiles([tile for tile in report.tiles if shown(tile.value) != UNKNOWN]):
         parts.append(["Key figures", *map(_fitted, _first(_labelled(tiles), _TILES))])
-    for section in [each for each in report.sections if each.on_screen] or report.sections[:1]:
-        left = _TEXT_LINES - 1 - sum(len(part) + 1 for part in parts)
-        title = [printable(section.title)] if section.title else []
-        lines = [*title, *_blocks(section.blocks, SCREEN_WIDTH)]
+    left = _TEXT_LINES - 1 - sum(len(part) + 1 for part in parts)
+    parts += [*_sections_on_screen(report.sections, left), last]
+    return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
+
+
+def _sections_on_screen(sections: Sequence[Section], left: int) -> Iterator[list[str]]:
+    for section in [each for each in sections if each.on_screen] or sections[:1]:
         if left >= _FEWEST_LINES:
-            parts.append([_fitted(line) for line in _first(lines, left)])
-    return "\n\n".join("\n".join(lines) for lines in [*parts, *([last] if last else [])]) + "\n"
+            lines = [_fitted(line) for line in _first(_section(section, SCREEN_WIDTH), left)]
+            left -= len(lines) + 1
+            yield lines
+
+
+def _section(section: Section, width: int = _WIDTH) -> list[str]:
+    """Title and blocks; nothing where no block has words."""
+    lines = list(_blocks(section.blocks, width))
+    return [printable(section.title), *lines] if section.title and lines else lines
 
 
 def _first(lines: Iterable[str], most: int) -> list[str]:

@@ -86,9 +86,7 @@ def _lines(block: Block, width: int) -> Iterator[RenderableType]:
 
 
 def _series(series: Series, width: int) -> Table:
-    """A row for each panel: last, lowest and highest value, and all of them as a sparkline; fewer on a narrow
-    terminal.
-    """
+    """A row for each panel: last, lowest and highest value and a sparkline; fewer on a narrow terminal."""
     rows = [_row(panel) for panel in series.panels]
     values = [panel.lines[0].y for panel in series.panels]
     titles = ["last interval", "now", "min", "max"]

@@ -1,4 +1,4 @@
-"""What is known of a session of calls at its beginning."""
+"""The facts of a session of calls, as known at its beginning."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RpcFacts:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> RpcFacts:
-        """From a run header of any version; fields missing there are unknown."""
+        """Reads a run header of any version; fields missing there are unknown."""
         found = facts_of(cls, facts)
         return replace(found, role=found.role or CLIENT)
 

@@ -151,7 +151,7 @@ class PerformanceLogSink:
             self._file.flush()
 
     def _would_only_empty(self) -> bool:
-        """Before its first call a session, which may yet be refused, leaves an earlier one's log as it is."""
+        """Before its first call this session may yet be refused: an earlier one's log is left as it is."""
         return not (self._has_begun or self._totals.calls) and self._wanted.exists()
 
     def close(self) -> None:
@@ -189,8 +189,8 @@ class PerformanceLogSink:
         raise BlockingIOError(f"{path} and {MAX_NAMES - 1} more are written by other clients")
 
     def _begin(self, fd: int, path: Path) -> None:
-        """On first use, empties an old log unless it is to be kept. Raises OSError if it is another kind of
-        file.
+        """Begins the log: an old one is emptied unless it is to be kept. Raises OSError if it is another kind
+        of file.
         """
         try:
             first = _first_line(path)[: len(TITLE)]

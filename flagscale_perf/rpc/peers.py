@@ -20,10 +20,10 @@ _NAME = "server"
 
 
 class Serving(NamedTuple):
-    """Which server serves which client.
+    """A server, and the client that it serves.
 
     Attributes:
-        pid: of the server.
+        pid: the server.
         client: number of the connection there.
     """
 
@@ -63,7 +63,7 @@ class ServedFold:
         return []
 
     def close(self) -> list[ServedRecord]:
-        """Nothing is pending."""
+        """No records: nothing is ever pending."""
         return []
 
 

@@ -166,7 +166,6 @@ class _Socket:
 
 def _timed_send(socket_send: Callable[..., Any], marks: list[int]) -> Callable[..., Any]:
     def send(data: Any, *args: Any, **kwargs: Any) -> Any:
-        """As the socket's method."""
         begin_ns = _now_ns()
         result = socket_send(data, *args, **kwargs)
         marks[_SEND] += _now_ns() - begin_ns
@@ -180,7 +179,6 @@ def _timed_send(socket_send: Callable[..., Any], marks: list[int]) -> Callable[.
 
 def _timed_receive(socket_receive: Callable[..., Any], marks: list[int]) -> Callable[..., Any]:
     def recv(*args: Any, **kwargs: Any) -> Any:
-        """As the socket's method."""
         begin_ns = _now_ns()
         data = socket_receive(*args, **kwargs)
         marks[_LAST_RECEIVE] = end_ns = _now_ns()

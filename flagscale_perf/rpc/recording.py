@@ -38,7 +38,7 @@ Observe = Callable[[CallRecord | ServedRecord], None]
 
 @dataclass(frozen=True)
 class RecordingOptions:
-    """What is recorded, and where.
+    """Options of a recording: what is recorded, and where.
 
     Attributes:
         directory: of the run file and the summary.
@@ -64,7 +64,7 @@ class RecordingOptions:
         return PerfConfig.from_args(self.monitor.as_dict() | own, environ={})
 
     def as_dict(self) -> dict[str, object]:
-        """For the run header. Raises PerfError for invalid values."""
+        """The options for the run header. Raises PerfError for invalid values."""
         log_file = None if self.log_file is None else Path(self.log_file).absolute()
         if log_file is not None and log_file.is_dir():
             raise PerfError(f"log_file {self.log_file!r} is a directory; name a file in it")
@@ -104,7 +104,6 @@ class RpcRecorder(Recorder):
         content, config = options.as_dict(), options.config()
 
         def task() -> WriterTask:
-            """What the writer needs to know, as JSON types."""
             return WriterTask.of(content, facts.as_dict(), config.perf_log_dir, None)
 
         recorder = cls.begin(Writing(WRITER, RpcPipeline), task, say, config.perf_debug)
@@ -173,7 +172,8 @@ class RpcPipeline:
     period_s = 0.1  # so that `tail -f` shows a call within 0.2 s
 
     def __init__(self, task: WriterTask, parent: Parent | None) -> None:
-        """Without `parent`, a thread of the caller's process that does not collect the server's records."""
+        """Without `parent` it works for a thread of the caller's process and does not collect the server's
+        records."""
         facts = RpcFacts.of(task.facts)
         self._server: ServerSource | None = None
         if parent is not None and facts.server_pid is not None and facts.client is not None:

@@ -41,7 +41,7 @@ class RpcSummary:
             self._end = record
 
     def text(self) -> str:
-        """What has been summed up so far, as JSON."""
+        """The summary so far, as JSON."""
         content = {
             "summary_version": SUMMARY_VERSION,
             "session": self._header.session_id,

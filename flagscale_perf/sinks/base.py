@@ -1,4 +1,4 @@
-"""What a sink is, and what it is given."""
+"""The interface of a sink, and what a sink is given."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PREFIX = "flagscale_perf_"  # of the metrics of an instrument that has no other
 
 
 class Summary(Protocol):
-    """What a session came to, as the summary file holds it."""
+    """A session's totals, as the summary file holds them."""
 
     def add(self, record: Record) -> None:
         """The next record of the session."""
@@ -80,7 +80,7 @@ class Presentation:
 
 @dataclass(frozen=True)
 class SinkContext:
-    """What every sink of a session knows.
+    """What every sink of a session is given.
 
     Attributes:
         header: of the session; a sink takes conventions, options and facts from it.
@@ -105,7 +105,7 @@ class SinkContext:
 
     @cached_property
     def options(self) -> PerfConfig:
-        """Those in force, of the header."""
+        """The options in force, read from the header."""
         return PerfConfig.of(self.header.config)
 
 

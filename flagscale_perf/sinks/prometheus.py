@@ -34,11 +34,11 @@ class _Exposition:
         self._metrics.add(record)
 
     def publish(self) -> None:
-        """From now on what has been added is what is collected."""
+        """Makes what was added so far the text that is collected."""
         self._published = [self._family(name, series) for name, series in _known(self._metrics.values())]
 
     def collect(self) -> Iterable[Any]:
-        """What the library asks a collector for."""
+        """The metrics that are published, as the library asks a collector for them."""
         return self._published
 
     def text(self) -> bytes:
@@ -47,7 +47,7 @@ class _Exposition:
         return content
 
     def app(self) -> Any:
-        """For a web server: the same, in the format that the client asks for."""
+        """A WSGI application that serves them in the format that the client asks for."""
         return self._library.make_wsgi_app(self.registry)
 
     def _family(self, name: str, series: dict[tuple[str, ...], float]) -> Any:

@@ -45,7 +45,7 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         self._thread.join()
 
     def server_bind(self) -> None:
-        """As in the base class, without its look-up of the host's name, which can take long."""
+        """Binds without the base class's look-up of the host's name, which can take long."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
         self.setup_environ()

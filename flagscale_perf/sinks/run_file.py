@@ -20,7 +20,7 @@ class RecordsSink:
     rebuilds: ClassVar[bool] = False
 
     def __init__(self, directory: Path, header: RunHeader) -> None:
-        """Of the session with this header, which is claimed already. Raises OSError."""
+        """Opens the run file of a session that is claimed already. Raises OSError."""
         path = directory / file_names(header.session_id)["records"]
         # What waits is one batch of the drain: none of it may be refused.
         self._file = AppendFile(

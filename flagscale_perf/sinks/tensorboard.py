@@ -83,7 +83,7 @@ class TensorBoardSink:
 
 
 class _Bytes:
-    """What a record writer needs of a file, in memory."""
+    """A file in memory, as far as a record writer needs one."""
 
     def __init__(self) -> None:
         self.content = b""

@@ -33,7 +33,7 @@ class TextFormat:
         self._flags = [figure for figure in table.figures if figure.flag]
 
     def heading(self) -> str:
-        """What a log begins with, several lines."""
+        """The first lines of a log."""
         started = self._time(self._header.start_wall_ns)
         titles = self._row(column.title for column in self._columns)
         title = f"{self._presentation.title} Session Started: {started}"

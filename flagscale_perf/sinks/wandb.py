@@ -52,7 +52,7 @@ class WandbSink:
 
 
 class HostRun:
-    """In the trainer's process: the host's run. Called on a side thread only."""
+    """The host's run, in the trainer's process. Called on a side thread only."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         """`say` prints a line about trouble."""

@@ -1,3 +1,3 @@
-"""What every instrument shares and no instrument is named in: clock, errors, files, the run file's codec, the
-ring, sessions.
+"""Shared by all instruments, and naming none of them: clock, errors, files, the run file's codec, the ring,
+sessions.
 """

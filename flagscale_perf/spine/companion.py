@@ -70,11 +70,11 @@ def give_way() -> None:
 
 
 class Unsaved(NamedTuple):
-    """What would be lost with this process.
+    """Records that would be lost with this process.
 
     Attributes:
-        is_there: whether there is anything.
-        rescue: saves it elsewhere.
+        is_there: whether there are any.
+        rescue: saves them elsewhere.
     """
 
     is_there: Callable[[], bool]

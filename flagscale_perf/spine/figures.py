@@ -28,7 +28,7 @@ _FORMULA = tuple("=+-@")  # how a text begins that a spreadsheet would compute
 
 @dataclass(frozen=True)
 class Unit:
-    """What a figure is shown in.
+    """The unit in which a figure is shown.
 
     Attributes:
         name: as in "12.5 ms"; empty for a count or a text. A "share" of 1 is shown in percent.
@@ -247,7 +247,7 @@ class Rows(Generic[R, C]):
         return isinstance(record, self.table.record)
 
     def value(self, figure: Figure[R, C], record: R) -> Value:
-        """In the figure's unit."""
+        """The record's value, in the figure's unit."""
         return figure.unit.of(figure.value(record, self._context))
 
     def numbers(self, figure: Figure[R, C], records: Iterable[R]) -> list[float | None]:

@@ -168,7 +168,7 @@ class AppendFile:
         self._done = self.waiting_bytes = 0
 
     def size(self) -> int:
-        """Of the file, in bytes; 0 before it is opened."""
+        """The file's size in bytes; 0 before it is opened."""
         return 0 if self._fd is None else os.fstat(self._fd).st_size
 
     def truncate(self) -> None:

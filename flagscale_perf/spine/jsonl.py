@@ -118,7 +118,7 @@ def _behind_line(file: BinaryIO) -> bytes:
 
 
 def one_by_one(data: bytes, before: int, decode: Callable[[bytes], Read]) -> Iterator[Read | BadLine]:
-    """What each of the lines is; `before`: how many lines come before them. `decode` raises ValueError."""
+    """Decodes each line, which stands behind `before` others. `decode` raises ValueError for a bad one."""
     for number, line in enumerate(data[:-1].split(b"\n"), before + 1):
         if len(line) >= MAX_LINE_BYTES:
             yield _too_long(number)

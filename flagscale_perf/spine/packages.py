@@ -48,7 +48,7 @@ class Part:
 
     @property
     def line(self) -> str:
-        """What to type to get it."""
+        """The command that installs it."""
         return install_line(self.wanted)
 
 
@@ -87,12 +87,12 @@ PARTS = (
 
 
 def install_line(package: str, *options: str) -> str:
-    """What to type to get a package into the Python environment that is running."""
+    """The command that installs a package into the running Python environment."""
     return shlex.join([sys.executable, "-m", "pip", "install", *options, package])
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-    """Of those that are installed."""
+    """The versions of those packages that are installed."""
     from importlib import metadata  # a third of what a writer process would import otherwise
 
     found = {}

@@ -1,4 +1,4 @@
-"""What Linux says about a process in /proc/PID/stat."""
+"""Reads what Linux says of a process in /proc/PID/stat."""
 
 from __future__ import annotations
 

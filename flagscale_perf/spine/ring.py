@@ -192,13 +192,13 @@ class Ring:
 
     @property
     def end(self) -> RingEnd | None:
-        """What `close` was given; None before it."""
+        """The end that `close` was given; None before it."""
         reason = self._text(_REASON)
         return None if reason is None else RingEnd(reason, self._words[_WORD_CLOSED_AT])
 
     @property
     def producer(self) -> str | None:
-        """What the producer says of itself to the consumer; None if it is not set."""
+        """How the producer describes itself to the consumer; None if it has not."""
         return self._text(_PRODUCER)
 
     @producer.setter
@@ -280,7 +280,7 @@ class Producer:
     """
 
     def __init__(self, ring: Ring | None) -> None:
-        """Without a ring nothing is kept."""
+        """Keeps nothing if `ring` is None."""
         self._ring = ring
         _live.add(self)
 
@@ -304,7 +304,7 @@ class Producer:
         return ring
 
     def _abandon(self) -> None:
-        """In a forked child: the ring stays the parent's."""
+        """Called in a forked child: the ring stays the parent's."""
         self._ring = None
 
 

@@ -1,4 +1,4 @@
-"""What a session's files are called, and when a label of it is."""
+"""Names of a session's files, and the times of its labels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def new_session_id(start: datetime, attempt: int) -> str:
 
 
 def file_names(session_id: str) -> dict[str, str]:
-    """What is in which file of the log directory: "records", "metrics", "summary", "realtime"."""
+    """Names of a session's files in the log directory: "records", "metrics", "summary", "realtime"."""
     return {
         "records": f"perf_records_{session_id}.jsonl",
         "metrics": f"perf_metrics_{session_id}.log",
@@ -47,7 +47,8 @@ def page_name(session_id: str) -> str:
 
 
 def capture_request_name(start_wall_ns: int) -> str:
-    """What `flagscale-perf capture` asks of the run that began then; there until its writer has read it."""
+    """Name of the file by which `flagscale-perf capture` asks the run that began then for a capture; its
+    writer removes it."""
     return f"perf_capture_{start_wall_ns}.json"
 
 
@@ -104,7 +105,7 @@ class Starts:
 
 
 def labels_of(header: RunHeader) -> Labels:
-    """For who reads a file. Raises PerfError for a header whose session id is none."""
+    """The labels of a file's session. Raises PerfError if the header's session id is not one."""
     try:
         return Labels(header)
     except ValueError:

@@ -163,8 +163,8 @@ def _stored(fields: list[tuple[str, int]]) -> _Stored:
 
 
 def _packer(slot: int, layout: struct.Struct, stored: _Stored) -> Pack:
-    """What it returns runs on the training thread for every step: a list of which a few values are replaced
-    costs no more than naming all fields by hand, and no bytes are made that only have to be copied.
+    """A packer for the training thread, which calls it in every step: replacing a few values of a list costs
+    no more than naming all fields by hand, and makes no bytes that only have to be copied.
     """
     optional, _, texts = stored
     wide = [(i, [None, _NONE_WIDE]) for i in stored.wide]

@@ -46,7 +46,7 @@ def as_s(dur_ns: float | None) -> float | None:
 
 
 def number(value: float | None, decimals: int) -> str:
-    """With so many decimals, and 3 significant digits below 1; "-" for None."""
+    """Rounds to so many decimals, or to 3 significant digits below 1; "-" for None."""
     if value is None:
         return UNKNOWN
     return f"{value:#.3g}" if 0 < abs(value) < 1 else f"{value:.{decimals}f}"

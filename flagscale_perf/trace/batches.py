@@ -1,4 +1,4 @@
-"""What a batch tells about itself: its trace id, its step, its rows, and the bytes of its values.
+"""Reads what a batch tells of itself: its trace id, its step, its rows, and the bytes of its values.
 
 Nothing here imports torch or TransferQueue: values are recognised by their attributes.
 """
@@ -39,7 +39,7 @@ def step_of(batch: Any) -> int | None:
 
 
 def key_number(key: str) -> int:
-    """What a key is recorded as: its CRC-32, as keys may be of any length."""
+    """The number that a key is recorded as: its CRC-32, as keys may be of any length."""
     return crc32(key.encode("utf-8", "backslashreplace"))
 
 

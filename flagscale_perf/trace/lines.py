@@ -48,8 +48,8 @@ def lines_of(
 def lines_begun(
     begun: Sequence[StartRecord], names: Mapping[int, str], anchor: Anchor, pid: int | None = None
 ) -> list[str]:
-    """As many of the first lines of an operation or a call as what has begun of it tells: what `lines_of`
-    says of it later, but for its number and its step, which it has at its end.
+    """The first lines of an operation or a call in progress, as far as what has begun tells: those that
+    `lines_of` makes of it later, but for its number and its step, which it has at its end.
     """
     first = begun[0]
     tail = "" if pid is None else f" | pid={pid}"

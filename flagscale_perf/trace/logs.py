@@ -194,12 +194,12 @@ def _rotate(path: Path) -> None:
 
 
 class _Left(NamedTuple):
-    """What an earlier writer of a session left in a log.
+    """The log of a session as an earlier writer left it.
 
     Attributes:
-        numbers: of the records whose lines are whole.
+        numbers: numbers of the records whose lines are whole.
         early: lines of what had not ended.
-        size: of the log up to the last of either.
+        size: the log's size up to the last of either.
     """
 
     numbers: frozenset[int]

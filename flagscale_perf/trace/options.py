@@ -1,5 +1,5 @@
-"""What is traced and which part of it is kept: environment variables, as these are all that workers in other
-processes and on other machines receive.
+"""Options of tracing: what is traced, and which part of it is kept. Environment variables, as these are all
+that workers in other processes and on other machines receive.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ LEVEL_VARIABLE, SHOWING = "VERL_LOGGING_LEVEL", ("INFO", "DEBUG")
 
 @dataclass(frozen=True)
 class TraceOptions:
-    """What is traced and where it goes.
+    """Options of a traced process.
 
     Attributes:
-        job: "" where it is not given: then the directory is.
+        job: the job's name; "" if it is known by its directory.
         directory: absolute.
     """
 
@@ -70,7 +70,7 @@ class TraceOptions:
 
     @property
     def slow_ns(self) -> int | None:
-        """What takes longer is kept, whatever the sampling says; None: nothing is."""
+        """Calls and operations that take longer are kept whatever the sampling says; None for no limit."""
         return None if self.slow_ms is None else int(self.slow_ms * 1e6)
 
     @property
@@ -90,8 +90,8 @@ class TraceOptions:
 
 
 def hidden_by(level: str) -> str:
-    """What hides the lines, as the beginning of a sentence; "" if they are shown. `level`: of verl's logging,
-    WARN by default.
+    """Why the lines are hidden, as the beginning of a sentence; "" if they are shown. `level`: verl's logging
+    level, WARN by default.
     """
     if level.strip().upper() in SHOWING:
         return ""

@@ -1,7 +1,7 @@
-"""What is recorded of a queue's operations and of the functions that they are made in.
+"""Records of a queue's operations and of the functions that make them.
 
 A process keeps these in its own ring, where `process` is 0; the writer of its machine gives each process a
-number. What repeats as text (functions, partitions, errors, storage units) is kept once, as a `NameRecord`.
+number. Texts that repeat (functions, partitions, errors, storage units) are kept once, as a `NameRecord`.
 """
 
 from __future__ import annotations
@@ -202,12 +202,12 @@ class UnitsRecord(NamedTuple):
 
 @record("tq_unsized", slot=32)
 class UnsizedRecord(NamedTuple):
-    """What is known of an operation's bytes, if they are not of some fields; comes before it.
+    """An operation's known bytes, where those of some fields are unknown; precedes its record.
 
     Attributes:
         process, number: of the operation, whose `size_bytes` is None.
-        known_bytes: of the values of its other fields.
-        fields: names of those whose bytes are not known; of many the first ones.
+        known_bytes: bytes of the values of its other fields.
+        fields: names of the fields whose bytes are unknown; of many the first ones.
     """
 
     process: int
@@ -259,8 +259,8 @@ class KeysRecord(NamedTuple):
 
 @record("tq_fields", slot=21)
 class FieldsRecord(NamedTuple):
-    """Which fields a put or get has, kept once, before the first operation that has just these. A set of many
-    has several records, whose fields add up.
+    """The fields of a put or get, recorded once for each set of fields, before the first operation that has
+    it. A large set has several records, whose fields add up.
 
     Attributes:
         process, number: of the set; numbers of names and sets are one series.

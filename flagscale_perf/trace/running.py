@@ -1,6 +1,4 @@
-"""What is in progress: function calls, the client's operations and clears, and which of them the code now
-running belongs to.
-"""
+"""Function calls, operations and clears in progress, and which of them the code now running belongs to."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What has records of its own beside those of operations and calls: names, sets of fields, rows that are no
-range, storage units, keys.
+"""Records beside those of operations and calls: names, sets of fields, rows that are no range, storage units,
+keys.
 """
 
 from __future__ import annotations

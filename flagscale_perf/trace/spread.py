@@ -129,7 +129,7 @@ class Spread:
         return sorted(zip(self._values, self._weights or [1.0] * len(self._values), strict=True))
 
     def below(self, bounds: Sequence[float]) -> list[float]:
-        """Of each bound, the weight of the values that are at most as large."""
+        """The weight of the values up to each bound."""
         counts = [0.0] * len(bounds)
         for value, weight in self.steps():
             for number, bound in enumerate(bounds):

@@ -1,4 +1,4 @@
-"""What has begun in a process and not ended: in progress, hanging, or cut off by its death."""
+"""Finds what has begun in a process and not ended: in progress, hanging, or cut off by its death."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Capture:
             self._kept.append(CapturedRecord(self._rank, step.iteration, *times, kept))
 
     def take(self) -> list[CapturedRecord]:
-        """What was kept since the last call."""
+        """The steps kept since the last call."""
         kept, self._kept = self._kept, []
         return kept
 
@@ -103,7 +103,7 @@ def is_sound(captured: CapturedRecord) -> bool:
 
 
 def window_of(content: Any) -> Window:
-    """Of a request from another node; an empty window for anything that is none."""
+    """The window of a request from another node; an empty one for anything that is no request."""
     match content:
         case {"capture": [int(first), int(last)]}:
             return Window(first, last)
@@ -111,14 +111,14 @@ def window_of(content: Any) -> Window:
 
 
 class Coming:
-    """Which marks of a window are still to come, of which ranks.
+    """The marks of a window that have not arrived, by rank.
 
     Attributes:
         over_ns: start of rank 0's first step from the window's end on; None before it.
     """
 
     def __init__(self, window: Window, ranks: int) -> None:
-        """Those of all steps of all ranks; a bit for each step, since both may be thousands."""
+        """Begins with all steps of all ranks missing: a bit for each step, since both may be thousands."""
         self.over_ns: int | None = None
         self._window = window
         self._missing = [(1 << (window.last + 1 - window.first)) - 1] * ranks
@@ -143,7 +143,7 @@ class Coming:
         return not any(self._missing)
 
     def text(self, last_iteration: int) -> str:
-        """What is missing, and why. `last_iteration`: rank 0's."""
+        """Says what is missing, and why. `last_iteration`: rank 0's."""
         first, last = self._window
         parts = []
         if last_iteration < last:
@@ -198,7 +198,7 @@ class CaptureControl:
         self._open(Window(record.first_iteration, record.iteration))
 
     def reported(self) -> None:
-        """That writer has reported what the oldest window lacks."""
+        """Tells the capture that the writer has reported what the oldest window lacks."""
         self._coming.pop(next(iter(self._coming), NO_WINDOW), None)
 
     def step(self, step: StepRecord) -> None:
@@ -210,7 +210,7 @@ class CaptureControl:
             coming.step(step)
 
     def take(self) -> list[CaptureRecord | CapturedRecord]:
-        """What is to be written: a window that begins, and rank 0's marks in it."""
+        """Records to write: a window that begins, and rank 0's marks in it."""
         kept: list[CaptureRecord | CapturedRecord] = list(self.own.take())
         # Without a step there is no pace yet; one window at a time.
         if self._last is not None and self._recent_ns and self._last.iteration > self.own.window.last:
@@ -228,7 +228,7 @@ class CaptureControl:
                     coming.came(record)
 
     def missing(self, is_over: bool = False) -> list[str]:
-        """What windows lack that nothing can come of any more, each once. `is_over`: the session is."""
+        """Says what windows lack for good, each once. `is_over`: the session is over."""
         texts = []
         for window, coming in list(self._coming.items()):
             is_due = is_over or self._is_late(coming)

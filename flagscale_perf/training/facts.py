@@ -1,4 +1,4 @@
-"""What a training's host knows about the run when it starts: the facts of a run file's header."""
+"""The facts of a run file's header: what a training's host knows when the run starts."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class RunFacts:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> RunFacts:
-        """From a run header's facts, whatever version or program wrote them.
+        """Reads a run header's facts, whatever version or program wrote them.
 
         A value that is missing or of another type is None or, where the field has no None, empty: "", 0, [].
         """

@@ -64,7 +64,7 @@ Row = Figure[IntervalRecord, "Run"]
 
 
 class Run(NamedTuple):
-    """What is fixed for all intervals of a run."""
+    """Values that are the same for all intervals of a run."""
 
     scale: Scale
     labels: Labels

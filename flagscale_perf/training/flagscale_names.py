@@ -1,6 +1,6 @@
-"""What FlagScale's own performance monitor calls figures that have another name here.
+"""Names in FlagScale's own performance monitor of figures that are called otherwise here.
 
-They are written under both names, so that what reads its files reads this package's, too.
+They are written under both names, so that programs that read its files read this package's, too.
 docs/hosts.md has the table, with what differs in the figures themselves.
 """
 

@@ -1,4 +1,4 @@
-"""Where the run's time went: each nanosecond from rank 0's process start to its end is in one class."""
+"""Classifies a run's time: each nanosecond from rank 0's process start to its end is in one class."""
 
 from __future__ import annotations
 
@@ -81,6 +81,58 @@ class _Judged(NamedTuple):
     loading_ns: int
 
 
+class _Start:
+    """The first iterations, which take longer than usual ones.
+
+    Attributes:
+        warmup: the first one; None before it has ended.
+        is_warmup_lost: it did not train, or a later session did it again.
+        usual: times of iterations that trained.
+        settling: tells how many iterations the start has.
+    """
+
+    def __init__(self) -> None:
+        self.warmup: StepRecord | None = None
+        self.is_warmup_lost = False
+        self.usual = Reservoir()
+        self.settling = Settling()
+        self._judged: list[_Judged] = []
+
+    def lost(self, step: StepRecord) -> None:
+        """A later iteration that did not train, or is done again."""
+        self._hold(_Judged(step.iteration_ns, True, 0), step)
+
+    def trained(self, step: StepRecord, loading_ns: int) -> None:
+        """A later iteration that trained, and loaded data for so long."""
+        self.usual.add(step.iteration_ns)
+        self._hold(_Judged(step.iteration_ns, False, loading_ns), step)
+
+    def _hold(self, judged: _Judged, step: StepRecord) -> None:
+        if is_judged(step) and not self.settling.is_final:
+            self.settling.add(step)
+            self._judged.append(judged)
+
+    def later_shares(self) -> tuple[int, int, int]:
+        """The start's iterations after the first one: their time beyond usual ones, the part of it that
+        trained (the rest is lost), and their data stall.
+        """
+        start = self.settling.result()
+        held = self._judged[: start.steps]
+        excess = [(max(0, step.iteration_ns - (start.usual_ns or 0)), step.is_lost) for step in held]
+        trained_ns = sum(excess_ns for excess_ns, is_lost in excess if not is_lost)
+        return sum(excess_ns for excess_ns, _ in excess), trained_ns, sum(step.loading_ns for step in held)
+
+    def warmup_shares(self) -> tuple[int, int, int]:
+        """The first iteration as start-up, productive, lost: it trains as long as the median later one."""
+        step = self.warmup
+        if step is None:
+            return 0, 0, 0
+        usual_ns = min(step.iteration_ns, self.usual.quantile(0.5) or 0)
+        if self.is_warmup_lost:
+            return step.iteration_ns - usual_ns, 0, usual_ns
+        return step.iteration_ns - usual_ns, usual_ns, 0
+
+
 class SessionGoodput:
     """Folds one session's records.
 
@@ -103,14 +155,12 @@ class SessionGoodput:
         self._start_ns = min(start_ns, header.start_mono_ns)
         self._end_ns = self._trained_until_ns = header.start_mono_ns
         self._kept_until = kept_until
-        self._usual = Reservoir()
-        self._has_begun = self._has_ended = False
-        self._warmup: StepRecord | None = None
-        self._settling = Settling()
-        self._judged: list[_Judged] = []
+        self._has_ended = False
+        self._start = _Start()
+        self._before_ns: int | None = None  # until the first iteration began
         self._phases: PhaseRecord | None = None
         self._data_stall_ns: int | None = 0
-        self._productive_ns = self._lost_ns = self._evaluation_ns = self._checkpoint_ns = self._before_ns = 0
+        self._productive_ns = self._lost_ns = self._evaluation_ns = self._checkpoint_ns = 0
         self.redone = 0
 
     @property
@@ -145,25 +195,24 @@ class SessionGoodput:
         self._checkpoint_ns += step.checkpoint_ns
         is_redone = self._kept_until is not None and step.iteration > self._kept_until
         self.redone += step.iterations if is_redone else 0
-        if not self._has_begun and step.outcome != Outcome.DATA_SKIPPED:
-            self._has_begun = True
+        if self._before_ns is None and step.outcome != Outcome.DATA_SKIPPED:
             self._before_ns = max(0, step.start_ns - self._start_ns - self._lost_ns)
-        if step.warmup and self._warmup is None:
-            self._warmup = step
-        elif is_redone or step.outcome != Outcome.TRAINED:
+        is_lost = is_redone or step.outcome != Outcome.TRAINED
+        if step.warmup and self._start.warmup is None:
+            self._start.warmup, self._start.is_warmup_lost = step, is_lost
+        elif is_lost:
             self._lost_ns += step.iteration_ns
-            self._hold(_Judged(step.iteration_ns, True, 0), step)
+            self._start.lost(step)
         else:
             self._productive_ns += step.iteration_ns
-            self._usual.add(step.iteration_ns)
             loading_ns = _loading_ns(step, self._phases)
             self._data_stall_ns = plus(self._data_stall_ns, loading_ns)
-            self._hold(_Judged(step.iteration_ns, False, loading_ns or 0), step)
+            self._start.trained(step, loading_ns or 0)
 
     @property
     def takes_many(self) -> bool:
         """Whether usual steps can be added together: the start is final."""
-        return self._has_begun and self._settling.is_final and self._kept_until is None
+        return self._before_ns is not None and self._start.settling.is_final and self._kept_until is None
 
     def add_usual(self, steps: UsualSteps) -> None:
         """Takes steps together; only where `takes_many`."""
@@ -173,28 +222,22 @@ class SessionGoodput:
         self._evaluation_ns += sum(steps.columns["eval_ns"])
         self._checkpoint_ns += sum(steps.columns["checkpoint_ns"])
         self._productive_ns += sum(iteration_ns)
-        self._usual.add_many(iteration_ns)
+        self._start.usual.add_many(iteration_ns)
         if steps.phases is None:
             self._data_stall_ns = None
         elif self._data_stall_ns is not None:
             loading = zip(steps.phases["data_loading_ns"], iteration_ns, strict=True)
             self._data_stall_ns += sum(min(max(part_ns or 0, 0), whole_ns) for part_ns, whole_ns in loading)
 
-    def _hold(self, judged: _Judged, step: StepRecord) -> None:
-        if is_judged(step) and not self._settling.is_final:
-            self._settling.add(step)
-            self._judged.append(judged)
-
     def result(self) -> Goodput:
         """The session so far; its classes add up to the wall time."""
-        excess_ns, trained_ns, lost_ns = self._warmup_shares()
-        more_ns, less_trained_ns, less_stall_ns = self._start_shares()
+        excess_ns, trained_ns, lost_ns = self._start.warmup_shares()
+        more_ns, less_trained_ns, less_stall_ns = self._start.later_shares()
         excess_ns, trained_ns = excess_ns + more_ns, trained_ns - less_trained_ns
         lost_ns -= more_ns - less_trained_ns
-        # As long as no iteration is finished, all is start-up.
-        before_ns = (
-            self._before_ns if self._has_begun else max(0, self._end_ns - self._start_ns - self._lost_ns)
-        )
+        before_ns = self._before_ns
+        if before_ns is None:  # as long as no iteration is finished, all is start-up
+            before_ns = max(0, self._end_ns - self._start_ns - self._lost_ns)
         startup_ns = before_ns + excess_ns
         known = (
             startup_ns,
@@ -207,27 +250,6 @@ class SessionGoodput:
         whole = Goodput(wall_ns, *known[:4], lost_ns=known[4], idle_ns=wall_ns - sum(known))
         stall_ns = None if self._data_stall_ns is None else self._data_stall_ns - less_stall_ns
         return replace(whole, productive_ns=whole.productive_ns - (stall_ns or 0), data_stall_ns=stall_ns)
-
-    def _start_shares(self) -> tuple[int, int, int]:
-        """Of the start after the first iteration: what it took longer than usual; how much of that was
-        trained in, the rest was lost; and its data stall, which is part of it.
-        """
-        start = self._settling.result()
-        held = self._judged[: start.steps]
-        excess = [(max(0, step.iteration_ns - (start.usual_ns or 0)), step.is_lost) for step in held]
-        trained_ns = sum(excess_ns for excess_ns, is_lost in excess if not is_lost)
-        return sum(excess_ns for excess_ns, _ in excess), trained_ns, sum(step.loading_ns for step in held)
-
-    def _warmup_shares(self) -> tuple[int, int, int]:
-        """The first iteration as start-up, productive, lost: it trains as long as the median later one."""
-        step = self._warmup
-        if step is None:
-            return 0, 0, 0
-        usual_ns = min(step.iteration_ns, self._usual.quantile(0.5) or 0)
-        is_redone = self._kept_until is not None and step.iteration > self._kept_until
-        if is_redone or step.outcome != Outcome.TRAINED:
-            return step.iteration_ns - usual_ns, 0, usual_ns
-        return step.iteration_ns - usual_ns, usual_ns, 0
 
 
 def _loading_ns(step: StepRecord, phases: PhaseRecord | None) -> int | None:

@@ -21,7 +21,7 @@ MAX_WAITING = 4096  # readings kept for the iteration under way
 
 
 class Stretch(NamedTuple):
-    """What was read of a stretch of training; the fields are those of `IntervalRecord`."""
+    """A device over a stretch of training; the fields are those of `IntervalRecord`."""
 
     energy_mj: int | None
     energy_ns: int | None
@@ -32,7 +32,7 @@ class Stretch(NamedTuple):
 
 
 class Readings:
-    """What readings of a device, or intervals of them, have in common; None for what was never read.
+    """A summary of readings of a device, or of intervals of them; None for what was never read.
 
     Attributes:
         clock_mhz: the lowest.
@@ -194,7 +194,7 @@ class HardwareTotals:
 
 
 def mean_power_mw(interval: IntervalRecord) -> float | None:
-    """Of rank 0's device: from its energy counter, or else the mean of its readings."""
+    """Mean power of rank 0's device: by its energy counter, or else the mean of its readings."""
     if interval.energy_mj is not None and interval.energy_ns:
         return interval.energy_mj * NS_PER_S / interval.energy_ns
     return interval.power_mw

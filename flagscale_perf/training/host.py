@@ -1,5 +1,5 @@
-"""What the host gives the training thread: how long it waited for a CPU, and the pressure on the machine.
-Read from /proc by the writer, at no cost to the training.
+"""Reads how long the training thread waited for a CPU, and the pressure on its machine: from /proc, by the
+writer, at no cost to the training.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class MachineReader:
         self._found: tuple[int | None, ...] = ()
 
     def read(self, now_ns: int) -> tuple[int | None, ...]:
-        """From `cpu_stall_ns` on the fields of a `HostRecord`."""
+        """The fields of a `HostRecord` from `cpu_stall_ns` on."""
         if now_ns - self._read_ns >= _MOMENT_NS:
             self._read_ns = now_ns
             stalls = [_known(partial(_stall_ns, resource)) for resource in ("cpu", "memory", "io")]
@@ -119,7 +119,7 @@ def _available_bytes() -> int:
 
 
 def _disk_bytes() -> int:
-    """Of whole disks: a partition's are counted with them."""
+    """Bytes of whole disks, which include those of their partitions."""
     rows = [line.split() for line in (PROC / "diskstats").read_text().splitlines()]
     disks = {row[2]: int(row[5]) + int(row[9]) for row in rows if not row[2].startswith(("loop", "ram"))}
     whole = [name for name in disks if not any(name != disk and name.startswith(disk) for disk in disks)]
@@ -133,9 +133,7 @@ def _network_bytes() -> int:
 
 
 class HostStretch(NamedTuple):
-    """What was read of a rank and its host over a stretch of training; the fields are as in
-    `IntervalRecord`.
-    """
+    """A rank and its host over a stretch of training; the fields are as in `IntervalRecord`."""
 
     host_ns: int | None = None
     cores: int | None = None
@@ -150,7 +148,7 @@ class HostStretch(NamedTuple):
 
 
 def cpu_share(host: HostStretch) -> float:
-    """Of the time, for which the training thread was ready to run and had no CPU; below 0 where that was not
+    """Share of the time that the training thread was ready to run and had no CPU; below 0 if that was not
     read.
     """
     return -1.0 if host.run_delay_ns is None or not host.host_ns else host.run_delay_ns / host.host_ns

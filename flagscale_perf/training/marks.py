@@ -49,7 +49,7 @@ class MarksJoin:
         self._keep = keep
 
     def take(self, record: Record) -> list[FileRecord]:
-        """What the next record gives."""
+        """Takes the next record; returns the records that it completes."""
         if isinstance(record, MarksRecord):
             self._held.append(record)
             return []
@@ -78,8 +78,8 @@ def _phases(step: StepRecord, marks: Sequence[int]) -> PhaseRecord:
 
 
 def ended_spans(marks: Sequence[int], start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
-    """As `spans`: phase, number of the timer whose mark ends it, and nanoseconds. -1 is for what the end of
-    the step ends.
+    """`spans` with their ends: phase, number of the timer whose mark ends it, and nanoseconds. The number is
+    -1 if the end of the step ends it.
     """
     ends = [*(mark >> CLOCK_BITS >> 1 for mark in marks), -1]
     found = spans(marks, start_ns, end_ns)

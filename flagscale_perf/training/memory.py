@@ -30,7 +30,7 @@ def fragmentation(allocated_bytes: int | None, reserved_bytes: int | None) -> fl
 
 @dataclass(frozen=True)
 class MemorySummary:
-    """Of rank 0's device. `alloc_retries` since the process began, `fragmentation` at the last reading."""
+    """Memory of rank 0's device. `alloc_retries`: since the process began. `fragmentation`: last reading."""
 
     device_gb: float | None
     reserved_peak_gb: float | None
@@ -73,7 +73,7 @@ class MemoryTotals:
         self._reserved_peak = highest(self._reserved_peak, *reserved)
 
     def steps_left(self) -> int | None:
-        """In how many iterations the peak reaches the device's memory; None while it does not grow.
+        """Iterations until the peak reaches the device's memory; None while it does not grow.
 
         The growth is the median of the slopes between any two of the last `TREND_READINGS` readings, so
         single jumps do not count, and a growth that chance explains is none. It assumes that this growth goes
@@ -91,7 +91,7 @@ class MemoryTotals:
         return int(left) if left < MAX_FORECAST else None
 
     def result(self) -> MemorySummary:
-        """What the readings so far say; None where there was none."""
+        """The summary of the readings so far."""
         last = self._last
         share = None if last is None else fragmentation(last.memory_bytes, last.memory_reserved_bytes)
         return MemorySummary(

@@ -20,7 +20,7 @@ ZERO_GRAD, AGREEMENT = "zero-grad", "step-agreement"
 
 
 class Kind(Enum):
-    """What time in a phase is, where ranks are compared."""
+    """How time in a phase counts where ranks are compared."""
 
     WORK = "work"  # no collective inside but those of a lockstep group
     WAITING = "waiting"  # for other ranks, and nothing else

@@ -1,5 +1,5 @@
-"""What is recorded of the other ranks: frozen, raw integers, units in the names; `None` means "not known", as
-in `training.records`.
+"""Records of the other ranks: frozen, raw integers, units in the names; `None` means "not known", as in
+`training.records`.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class RanksRecord:
             raise ValueError(f"{len(self.work_ns)} entries of {self.ranks_per_entry} ranks each cannot be")
 
     def hosts(self) -> list[HostStretch]:
-        """What was read of each entry's host."""
+        """The readings of each entry's host."""
         known = {name: values for name, values in (self.host or {}).items() if name in HostStretch._fields}
         entries = range(len(self.work_ns))
         return [HostStretch(**{name: values[entry] for name, values in known.items()}) for entry in entries]
@@ -95,15 +95,15 @@ class RanksRecord:
 @record("cuts")
 @dataclass(frozen=True)
 class CutsRecord:
-    """What the ranks of one pipeline stage did in a step between the ends of their collectives. Bounded: of
-    many ranks, those that come last at one of the cuts, and what is usual.
+    """The ranks of one pipeline stage in a step, between the ends of their collectives. Bounded: of many
+    ranks, those that come last at one of the cuts, and a usual one.
 
     A row is a unit: a rank, or the ranks that do every step together (tensor parallel), for which the first
     of them stands. The row without ranks has the median of all units in each column, and the least wait.
     docs/formulas.md, "The ledger", says what is made of it.
 
     Attributes:
-        iteration: of the step, which reaches from the last cut of the one before to its own last cut.
+        iteration: the step, which reaches from the last cut of the one before to its own last cut.
         stage: place in the pipeline, from 0.
         units: how many the stage has.
         waits: for each cut the phase of the wait in front of it, a place in `training.phases.PHASES`.
@@ -138,8 +138,8 @@ class CutsRecord:
 
 @dataclass(frozen=True)
 class SlowStretch:
-    """Which rank made the others wait, and when; the file, the summary and the report add how long, each in
-    its unit.
+    """A stretch of steps in which a rank made the others wait. The file, the summary and the report add how
+    long, each in its unit.
 
     Attributes:
         first_iteration, iteration: of the slow stretch as far as it is known.
@@ -185,7 +185,7 @@ class StragglerRecord(SlowStretch):
             raise ValueError("a straggler record without ranks")
 
     def stretch(self) -> dict[str, Any]:
-        """What the summary and the report have, too: all but the times."""
+        """The fields that the summary and the report have, too: all but the times."""
         return {name: value for name, value in vars(self).items() if not name.endswith("_ns")}
 
     @property

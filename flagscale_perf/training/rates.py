@@ -10,7 +10,7 @@ from flagscale_perf.spine.units import as_ms
 
 
 class Rates(NamedTuple):
-    """Of some steps; None where not known. MFU and HFU are shares of 1."""
+    """Rates over some steps; None where not known. MFU and HFU are shares of 1."""
 
     tflops_per_gpu: float | None
     tokens_per_s: float | None
@@ -23,7 +23,7 @@ class Rates(NamedTuple):
 
     @classmethod
     def of_summary(cls, part: object) -> Rates:
-        """From a part of a summary that has them."""
+        """Reads them from a part of a summary."""
         return cls(*(getattr(part, name) for name in SUMMARY_NAMES.values()))
 
     def in_summary(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the instruments record. Frozen, raw integers, units in the names; `None` means "not known", never 0.
+"""Records of a training. Frozen, raw integers, units in the names; `None` means "not known", never 0.
 
 A new field of `StepRecord` is one line here and one where it is measured; codec and ring follow.
 """
@@ -111,7 +111,7 @@ MARKS_PER_SLOT = room_of(MarksRecord)
 
 @record("phases")
 class PhaseRecord(NamedTuple):
-    """Where one iteration's time went on this rank; in a run file just before its `StepRecord`.
+    """One iteration's time on this rank by phase; in a run file just before its `StepRecord`.
 
     Times without what the phases inside take, so that they add up to `iteration_ns`. By the device's clock
     where there is a device, else by the host's. None for a phase the host did not name in this iteration; all
@@ -162,7 +162,7 @@ class PhaseRecord(NamedTuple):
 @record("capture")
 @dataclass(frozen=True)
 class CaptureRecord:
-    """From here on the marks of these iterations follow, those of every rank (`CapturedRecord`).
+    """Begins a capture: every rank's marks of these iterations follow (`CapturedRecord`).
 
     Attributes:
         first_iteration, iteration: first and last iteration whose marks are kept.

@@ -1,4 +1,4 @@
-"""What a person should know at once, from a run's records as they come."""
+"""Remarks that a person should see at once, made from a run's records as they arrive."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from flagscale_perf.training.records import PhaseRecord, StepRecord
 
 
 class Step(NamedTuple):
-    """What is kept of one. `phases_ns` in the order of `training.phases.PHASES`; None where they were not
+    """A step as far as it is kept. `phases_ns`: in the order of `training.phases.PHASES`; None if not
     measured.
     """
 
@@ -21,13 +21,13 @@ class Step(NamedTuple):
 
     @classmethod
     def of(cls, step: StepRecord, phases: PhaseRecord | None) -> Step:
-        """From its records; `phases`: None where they were not measured."""
+        """Makes it from its records; `phases`: None if not measured."""
         phases_ns = None if phases is None else phases[1:]
         return cls(step.iteration, step.iteration_ns, step.samples, step.tokens, step.model_flops, phases_ns)
 
 
 class Numbered(Protocol):
-    """What is of one step."""
+    """Anything that belongs to one step."""
 
     @property
     def iteration(self) -> int:
@@ -48,7 +48,7 @@ class Sample(Generic[NumberedT]):
     """
 
     def __init__(self, limit: int, stretch: int) -> None:
-        """At most `limit` steps; so many neighbours as `stretch` says stay together."""
+        """Keeps at most `limit` steps, in runs of `stretch` neighbours."""
         self.steps: dict[int, NumberedT] = {}
         self.thinned = 0
         self._limit, self._stretch = limit, stretch

@@ -50,7 +50,7 @@ class Reservoir:
             self.keep(values[number], place)
 
     def places(self, count: int) -> list[tuple[int, int]]:
-        """Which of the next `count` numbers of the stream are to be kept, and where."""
+        """Which of the stream's next `count` numbers to keep, each with its place in the sample."""
         seen, self._seen = self._seen, self._seen + count
         free, size, random_ = max(0, min(self._size - seen, count)), self._size, self._random.random
         chosen = [
@@ -97,7 +97,7 @@ class ThinnedRows(Generic[Row]):
         self._last = row
 
     def rows(self) -> list[Row]:
-        """Those kept, oldest first; the stream's last one is always there."""
+        """The rows that were kept, oldest first, and always the stream's last one."""
         if self._last is None or self._rows[-1] is self._last:
             return self._rows
         return [*self._rows, self._last]

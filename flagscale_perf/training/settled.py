@@ -1,5 +1,5 @@
-"""Where a session's start ends and its settled state begins: kernels are compiled and tuned, caches fill,
-memory is touched for the first time, and steps are slower until that is done.
+"""Finds where a session's start ends: while kernels are compiled and tuned, caches fill and memory is touched
+for the first time, steps are slower than in its settled state.
 
 The steps after the first one are judged, up to `HORIZON` of them:
 
@@ -87,7 +87,7 @@ class Settling:
             self._start = None
 
     def result(self) -> Start:
-        """As far as the steps show."""
+        """The start, as far as the steps so far show it."""
         if self._start is None:
             self._start = _start_of(self._steps)
         return self._start

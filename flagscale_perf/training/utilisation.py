@@ -19,7 +19,7 @@ FLOP_PER_TFLOP = 1e12
 
 
 class Scale(NamedTuple):
-    """By what totals are divided to speak of one device.
+    """The numbers by which totals are divided for figures of one device.
 
     Attributes:
         world_size: devices of the job; None if not known.
@@ -31,7 +31,7 @@ class Scale(NamedTuple):
 
     @classmethod
     def of(cls, facts: RunFacts) -> Scale:
-        """From a run's facts; values that cannot be divided by count as unknown."""
+        """Reads a run's facts; values that cannot be divided by count as unknown."""
         return cls(_positive(facts.world_size), _positive(facts.peak_flop_per_s))
 
 
@@ -56,7 +56,7 @@ class Work(NamedTuple):
 
     @classmethod
     def of(cls, record: StepRecord | IntervalRecord) -> Work:
-        """That of one step or interval."""
+        """The work of one step or interval."""
         return cls(record.iteration_ns, record.model_flops, record.hardware_flops)
 
     def plus(self, other: Work) -> Work:

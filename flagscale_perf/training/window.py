@@ -103,7 +103,7 @@ class StepSums:
         return Work(self.iteration_ns, self.model_flops, self.hardware_flops).utilisation(scale)
 
     def rates(self, scale: Scale) -> Rates:
-        """Of these steps, on the run's devices."""
+        """The rates of these steps, on the run's devices."""
         return Rates(
             tflops_per_gpu(self.model_flops, self.iteration_ns, scale.world_size),
             per_second(self.tokens, self.iteration_ns),

@@ -1,1 +1,1 @@
-"""From the ring to the run file and everything it is shown as."""
+"""Takes records from the ring to the run file and to every view of it."""

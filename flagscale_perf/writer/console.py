@@ -1,4 +1,4 @@
-"""Where a writer's messages go in the process that is measured: the host's console, its W&B run, stderr."""
+"""Prints a writer's messages in the measured process: on the host's console, in its W&B run, on stderr."""
 
 from __future__ import annotations
 

@@ -79,8 +79,8 @@ class Drain:
         self._troubles = _Troubles(ring, self._journal, self._views)
 
     def run(self, wait: Callable[[float], None], is_orphan: Callable[[], bool]) -> None:
-        """Until the end of the session. `wait` sleeps so many seconds or less; `is_orphan` says that the
-        producer is gone.
+        """Drains the ring until the session ends. `wait` sleeps at most the given seconds; `is_orphan` says
+        whether the producer is gone.
         """
         is_last = False
         while not is_last:
@@ -265,12 +265,12 @@ class Drain:
 
 
 class _Troubles:
-    """What cannot be written as things stand: left in the ring, which outlives the writer, before they are
-    reported, once: a process that ends as soon as it is told looks for the reason there. Only a view that
-    cannot be opened is reported first.
+    """Keeps track of what cannot be written now. The ring outlives the writer, so each trouble is noted in it
+    before it is reported: a process that ends as soon as it is told looks for the reason there. Only a view
+    that cannot be opened is reported first.
 
     Attributes:
-        run_file_error: of the last try.
+        run_file_error: why the last try to write the run file failed; None if it succeeded.
     """
 
     def __init__(self, ring: AnyRing, journal: Journal, views: Callable[[], FanOut | None]) -> None:
@@ -319,8 +319,8 @@ class _Troubles:
 
 
 def _reason(end: RingEnd | None) -> str:
-    """Why the session ended. What the producer says of it, if anything, is what the stop did to it: nothing,
-    an orderly exit, or an exception because another rank was gone first.
+    """Why the session ended. A stop that was asked for counts before the reason in the ring, which only tells
+    what the stop did to this process: an orderly exit, or an exception because another rank went first.
     """
     if stop_note.is_left(os.environ):
         return STOPPED

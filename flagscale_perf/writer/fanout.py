@@ -69,7 +69,7 @@ class FanOut:
         return bool(silent)
 
     def troubles(self) -> dict[str, Exception]:
-        """Of each sink that is not whole as it stands, by its name: what keeps it from that."""
+        """The error of each sink whose output is incomplete now, by the sink's name."""
         failing = {member.sink.name: member.error for member in self._members if member.error is not None}
         return self._incomplete | failing
 

@@ -1,4 +1,4 @@
-"""What a writer knows of the instrument whose records it writes."""
+"""The interface between a writer and the instrument whose records it writes."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Entry: TypeAlias = Record | Remark  # what goes into the run file
 
 
 class Joined(NamedTuple):
-    """What was made of slots of the ring.
+    """Records made from slots of the ring.
 
     Attributes:
         records: for the run file, in their order.
-        slots: how many slots, from the oldest on, they take up; the others come again.
+        slots: how many of the oldest slots they use up; the next call gets the others again.
     """
 
     records: list[Record]
@@ -67,19 +67,19 @@ class Instrument(Protocol):
         """Takes a record that the session's earlier writer has written."""
 
     def owed(self) -> list[Entry]:
-        """After the last replayed record: what the earlier writer has not come to write."""
+        """Called after the last replayed record: entries that the earlier writer did not get to write."""
 
     def join(self, slots: Sequence[Record], is_full: bool) -> Joined:
         """Makes records for the run file. `is_full`: the ring holds more, so what is missing may be lost."""
 
     def fold(self, record: Record, dropped: int) -> list[Entry]:
-        """What is to be written behind a joined record. `dropped`: records lost so far."""
+        """Entries to write after a joined record. `dropped`: records lost so far."""
 
     def collect(self) -> list[Entry]:
-        """What has come from other places than the ring since the last call."""
+        """Entries that arrived from outside the ring since the last call."""
 
     def close(self, dropped: int) -> list[Entry]:
-        """What is to be written before the run's end."""
+        """Entries to write before the run's end."""
 
 
 # Makes the instrument of a writer process, or, without a parent, of a thread in the process that is measured.

@@ -1,4 +1,4 @@
-"""What of a session is not in its files: the last line of a run whose files are not whole."""
+"""Says what is missing from a session's files, in the last line that such a run prints."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Outcome:
     Attributes:
         session: its id; None if no file of it could be made.
         saved: records that are in the run file.
-        waiting: that are stored and not in the run file.
-        dropped: that had no room in the ring.
+        waiting: records that are in the ring and not in the run file.
+        dropped: records that had no room in the ring.
         trouble: what cannot be written now, and why; "" if there is nothing.
         is_over: the writer has done what it could.
     """
@@ -39,7 +39,7 @@ class Outcome:
 
     @classmethod
     def of(cls, ring: Ring) -> Outcome:
-        """As it stands, seen from the side that stores."""
+        """The outcome so far, read from the producer's side of the ring."""
         saved = ring.saved
         waiting, is_over = ring.stored - saved, ring.summary is not None
         return cls(ring.session, saved, waiting, ring.dropped, ring.trouble, is_over)
@@ -52,9 +52,9 @@ class Outcome:
         why = self.trouble or otherwise or (OVERFLOW if self.dropped else "")
         if not why:
             return ""
-        if (self.session is None or not self.saved) and not self.is_over:
-            return f"nothing is recorded yet in {directory}: {why}"
         if self.session is None or not self.saved:
+            if not self.is_over:
+                return f"nothing is recorded yet in {directory}: {why}"
             return f"nothing was recorded in {directory}: {why}; give a --perf-log-dir that can be written"
         missing = self.waiting + self.dropped
         run_file = directory / file_names(self.session)["records"]

@@ -69,7 +69,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """What its processes have in common."""
+        """Identifies the job: all its processes have the same key."""
         return job_key(self.instrument, str(self.directory), self.name)
 
 
@@ -150,7 +150,9 @@ class Membership:
             _complain(self._job, "nothing is recorded", error)
 
     def _ring(self) -> Ring | None:
-        """For the first record: by now a Ray worker knows which actor it is. None where nothing is kept."""
+        """The ring; None if nothing is kept. Asked for at the first record: by then a Ray worker knows which
+        actor it is.
+        """
         if self._visit is None and not self._is_over:
             self._enter()  # a forked child, which has not joined yet
         if self._visit is None or self._is_over:
@@ -159,7 +161,7 @@ class Membership:
         return self._visit.ring
 
     def _abandon(self) -> None:
-        """In a forked child: ring and connection stay the parent's; the first `put` joins anew."""
+        """Called in a forked child: ring and connection stay the parent's; the first `put` joins anew."""
         if self._visit is not None:
             self._visit.leave()
         self._visit = None
@@ -256,7 +258,7 @@ class _WriterVisit(Visit):
             self._door.close()
 
     def wait(self) -> None:
-        """After the ring's end: until it is in other hands; prints what is lost."""
+        """Waits after the ring's end until a writer has it; prints what is lost."""
         ring = self.ring
         if not self.is_met.wait(END_WAIT_S):
             complain(

@@ -1,4 +1,4 @@
-"""What a writer sends to the process it writes for, a JSON array a line, and both ends of their pipe."""
+"""Messages from a writer to the process it writes for, one JSON array a line, and both ends of their pipe."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BUSY_S = 0.04
 
 
 class Line(NamedTuple):
-    """For the host's console.
+    """A line for the host's console.
 
     Attributes:
         text: one line.
@@ -32,7 +32,7 @@ class Line(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """For the host's W&B run: numbers by tag."""
+    """Numbers by tag, for the host's W&B run."""
 
     values: dict[str, float]
 
@@ -129,7 +129,7 @@ class Outlet:
 
 
 def messages_of(writer: subprocess.Popen[bytes], check: Callable[[], None]) -> Iterator[Message]:
-    """What the writer sends, until it has finished or died. `check` is called after each second of silence.
+    """Yields what the writer sends until it ends. `check` is called after each second of silence.
 
     A child forked by the training may hold the pipe's other end, so the pipe's end alone says nothing.
     """

@@ -68,7 +68,7 @@ class Consoles:
                 return
 
     def come(self, source: Source) -> None:
-        """From now on it may be told something."""
+        """Opens the way back to this process."""
         self._outlets[source.connection] = (source, Outlet(source.connection))
 
     def leave(self, source: Source) -> None:
@@ -76,7 +76,7 @@ class Consoles:
         self._leaving.append(source.connection)
 
     def push(self) -> None:
-        """What is due is sent; who has left is told that nothing follows."""
+        """Sends what is due, and tells processes that have left that nothing follows."""
         leaving, self._leaving = self._leaving, []
         for fd in leaving:
             self._outlets.pop(fd)[1].finish()

@@ -1,5 +1,5 @@
-"""What is the same for the writer of any instrument whose records come from many processes: numbers for them,
-and the books that are kept of what has come of each.
+"""The part of a writer that all instruments with many processes share: it numbers the processes and counts
+the records that arrived from each.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ UNFOUND = "gone before the next writer found it"
 
 
 class Ledger:
-    """What has come of one process.
+    """The records that arrived from one process.
 
     Attributes:
         begin: its `ProcessRecord`.
-        count: of numbered records.
-        highest: number of these.
-        is_over: it has its second record.
+        count: numbered records so far.
+        highest: the highest of their numbers.
+        is_over: its end has been recorded.
     """
 
     def __init__(self, begin: ProcessRecord) -> None:
@@ -127,7 +127,7 @@ class ProcessesPipeline:
         ]
 
     def _ledger(self, source: Source, records: list[Record]) -> Ledger:
-        """Of the process that this is; a new one's first record is added to `records`."""
+        """The ledger of the source's process; the first record of a new process is added to `records`."""
         title, start_ns = _said_by(source)
         ledger = self._ledgers.get((source.pid, start_ns))
         if ledger is None:

@@ -20,7 +20,7 @@ from flagscale_perf.writer.task import WriterTask
 
 
 class Writing(NamedTuple):
-    """Who writes for an instrument.
+    """What writes an instrument's records.
 
     Attributes:
         module: run as the writer process; it calls `process.serve` with `make_instrument`.

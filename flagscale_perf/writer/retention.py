@@ -1,4 +1,4 @@
-"""Which old sessions go: the files of our own finished sessions, and nothing else."""
+"""Removes old sessions: files of our own finished sessions, and nothing else."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _files_of(directory: Path, session_id: str) -> Iterator[Path]:
 
 
 def _columns_named_in(path: Path) -> set[str]:
-    """By their bytes: a run file may be long, and no other record has such a text."""
+    """Finds the names by their bytes, as a run file may be long and no other record has such a text."""
     with path.open("rb") as file:
         return {name.decode() for line in file for name in _COLUMNS.findall(line)}
 

@@ -66,7 +66,7 @@ class Session:
         return cls(context, report)
 
     def path(self, file: str) -> Path:
-        """Of one of its files, by the names of `file_names`."""
+        """The path of one of the session's files, by its key in `file_names`."""
         return self._context.directory / file_names(self._context.header.session_id)[file]
 
     def close(self) -> None:
@@ -112,11 +112,11 @@ def claim(task: WriterTask) -> str:
 
 
 class Recovered(NamedTuple):
-    """What there is of the earlier writer.
+    """What the earlier writer left behind.
 
     Attributes:
-        known: records, as they are written, that may be both in the ring and in the run file.
-        texts: of its events.
+        known: encoded records that may be both in the ring and in the run file.
+        texts: the texts of its events.
         has_ended: the session's end is in the run file.
     """
 

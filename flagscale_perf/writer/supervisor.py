@@ -1,7 +1,7 @@
-"""In the process that is measured: keeps a writer running.
+"""Keeps a writer running, from within the measured process.
 
-If a writer process dies, the next one goes on where it stopped; where no process can be started, the thread
-here does the same work.
+If a writer process dies, the next one continues where it stopped; where no process can be started, a thread
+of the measured process does the same work.
 """
 
 from __future__ import annotations
@@ -53,12 +53,14 @@ class Supervisor:
         self._thread.start()
 
     def end(self) -> None:
-        """After the ring is closed: wakes the writer."""
+        """Wakes the writer after the ring was closed."""
         self._ending.set()
         self._wake()
 
     def wait(self, timeout_s: float) -> str | None:
-        """For the writer's end. The summary's path; None if it takes longer, or could not be written."""
+        """Waits for the writer's end. Returns the summary's path; None if the writer takes longer, or could
+        not write it.
+        """
         before = self._beats()
         self._thread.join(timeout_s)
         if not self._thread.is_alive():

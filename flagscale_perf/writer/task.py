@@ -1,4 +1,4 @@
-"""What a writer is to do, and its way into the writer process."""
+"""A writer's task, and how it is handed to the writer process."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from flagscale_perf.spine.jsonl import dump
 
 @dataclass(frozen=True)
 class WriterTask:
-    """What a writer is to do.
+    """A writer's task.
 
     Attributes:
         config, facts: of the run header.
-        anchor: of the run's start.
-        pid: of the process that is measured.
-        directory: of the files, absolute.
-        owner: who its process is among those of one job, in the instrument's own words; None where no other
-            processes are looked for.
+        anchor: both clocks at the run's start.
+        pid: the measured process.
+        directory: where the files go, absolute.
+        owner: the process's place in its job, as the instrument describes it; None if no other processes are
+            gathered.
         notes: why this writer takes over from others, each different; recorded as failures, once a session.
         may_serve: see `SinkContext`.
     """
@@ -92,7 +92,7 @@ class Parent(NamedTuple):
 
 
 class Briefing(NamedTuple):
-    """What a writer process is given."""
+    """A task as the writer process receives it."""
 
     task: WriterTask
     ring_fd: int

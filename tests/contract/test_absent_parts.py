@@ -51,7 +51,7 @@ USERS = {
         *(["report", "logs"], ["compare", "base.jsonl", "new.jsonl"]),
         *([f"{TEE_GPU}/tee_runner_optimized.py"], [f"{TEE_GPU}/test_simple.py"]),
     ],
-    "msgpack": [[f"{TEE_GPU}/predictions.py"]],
+    "msgpack": [[f"{TEE_GPU}/test_simple.py"]],
 }
 # What is there for a run without a command, and the examples: tested below.
 NO_COMMAND = {

@@ -13,14 +13,21 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tensor_rpc.arrays import Array, DType
 from tensor_rpc.options import ServerOptions
 from tensor_rpc.server import Request, Server
+from tensor_rpc.wire import Array
+
+from flagscale_perf.rpc.dtypes import DType
 
 
 def echo(request: Request) -> list[Array]:
-    request.results.update(request.arguments)
     return request.arrays
+
+
+def told(request: Request) -> list[Array]:
+    """The arguments that came, as JSON."""
+    text = json.dumps(request.arguments).encode()
+    return [Array(DType.UINT8, (len(text),), memoryview(text))]
 
 
 def fail(request: Request) -> list[Array]:
@@ -52,7 +59,7 @@ def sink(request: Request) -> list[Array]:
     return []
 
 
-METHODS = {"Echo": echo, "Fail": fail, "Wait": wait, "Die": die, "Make": make, "Sink": sink}
+METHODS = {"Echo": echo, "Fail": fail, "Wait": wait, "Die": die, "Make": make, "Sink": sink, "Told": told}
 
 
 @contextmanager

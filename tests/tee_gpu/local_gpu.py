@@ -1,9 +1,7 @@
-"""The GPU side in the same process, with the same methods: what the split costs without a transport."""
+"""The GPU side in the same process, with the same methods: the numbers and bytes without a transport."""
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
 from collections.abc import Sequence
 
 import torch
@@ -25,53 +23,25 @@ class LocalGPU:
         self.description = side.describe()
         self.traffic: list[CallTraffic] = []
         self._side = side
-        self._pool = _Pool()
 
     def buffer(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """Memory used before, where there is some of that size."""
-        return self._pool.take(dtype, tuple(shape))
+        return torch.empty(shape, dtype=dtype)
 
     def submit(self, ask: Ask) -> _Done:
         """Runs it at once."""
-        work = Work(self._side, ask.tensors, ask.arguments, self._pool.take)
+        work = Work(self._side, ask.tensors, ask.arguments, lambda dtype, shape: self.buffer(shape, dtype))
         METHODS[ask.method](self._side, work)
         results = work.finish()
         self.traffic.append(CallTraffic(ask.method, _bytes(ask.tensors), _bytes(results)))
-        return _Done(results, ask.tensors, self._pool)
+        return _Done(results)
 
 
 class _Done:
-    def __init__(self, results: list[Tensor], arguments: Sequence[Tensor], pool: _Pool) -> None:
+    def __init__(self, results: list[Tensor]) -> None:
         self._results = results
-        self._arguments = arguments
-        self._pool = pool
 
     def result(self) -> list[Tensor]:
         return self._results
-
-    def release(self) -> None:
-        for tensor in (*self._results, *self._arguments):
-            self._pool.give(tensor)
-
-
-class _Pool:
-    """Memory that is used again: the system clears fresh pages, which costs more than to copy into them."""
-
-    def __init__(self) -> None:
-        self._free: defaultdict[int, list[Tensor]] = defaultdict(list)
-        self._lent: dict[int, Tensor] = {}
-
-    def take(self, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
-        size = math.prod(shape) * dtype.itemsize
-        free = self._free[size]
-        memory = free.pop() if free else torch.empty(size, dtype=torch.uint8)
-        self._lent[memory.data_ptr()] = memory
-        return memory.view(dtype).view(shape)
-
-    def give(self, tensor: Tensor) -> None:
-        memory = self._lent.pop(tensor.data_ptr(), None)
-        if memory is not None:
-            self._free[memory.nbytes].append(memory)
 
 
 def _bytes(tensors: Sequence[Tensor]) -> int:

@@ -38,14 +38,14 @@ def run(program: str, *words: object, cwd: Path, **environment: str) -> Complete
     return subprocess.CompletedProcess([program], process.returncode, stdout, stderr)
 
 
-def with_warm_children(program: str, directory: Path) -> str:
+def with_warm_children(program: Path, directory: Path) -> str:
     """A script that is the program, but for the Python that it starts others with: theirs are warm, too."""
-    python, script = directory / "python", directory / program
+    python, script = directory / "python", directory / program.name
     python.write_text(f'#!/bin/sh\nexec {shlex.join(fs.workers(1))} "$@"\n')
     python.chmod(0o755)
     script.write_text(
-        f"import runpy, sys\nsys.executable = {str(python)!r}\nsys.path[0] = {str(HERE)!r}\n"
-        f"runpy.run_path({str(HERE / program)!r}, run_name='__main__')\n"
+        f"import runpy, sys\nsys.executable = {str(python)!r}\nsys.path[0] = {str(program.parent)!r}\n"
+        f"runpy.run_path({str(program)!r}, run_name='__main__')\n"
     )
     return str(script)
 

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
+from tensor_rpc import wire
+from tensor_rpc.client import Hello
 from tensor_rpc.facts import facts_of
-from tensor_rpc.options import Hello
 
 from flagscale_perf.rpc.facts import RpcFacts
 
 
 def test_a_client_knows_its_server_after_they_met() -> None:
-    hello = Hello(
-        "ipc:///tmp/x",
-        "IPC",
-        "shared",
+    said = wire.Welcome(
+        wire.PROTOCOL,
+        3,
+        77,
+        4712,
+        "",
         "cuda:0",
         "bfloat16",
         '{"layers": 16}',
         ("Init",),
         1 << 20,
         2,
-        77,
-        3,
-        4712,
-        25_000,
+        None,
+        None,
     )
+    hello = Hello("ipc:///tmp/x", "IPC", "shared", 4712, 25_000, said)
     facts = facts_of(hello)
     assert facts.copy_bytes_per_s is not None and facts.copy_bytes_per_s > 10**7
     assert replace(facts, copy_bytes_per_s=None) == RpcFacts(
@@ -41,4 +44,4 @@ def test_a_client_knows_its_server_after_they_met() -> None:
         server_pid=4712,
         model={"layers": 16},
     )
-    assert facts_of(hello._replace(description="no JSON")).model is None
+    assert facts_of(hello._replace(server=msgspec.structs.replace(said, description="no JSON"))).model is None

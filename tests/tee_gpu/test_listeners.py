@@ -72,11 +72,9 @@ def test_a_port_of_tcp_is_live_while_somebody_listens() -> None:
     assert look_at(endpoint) == EndpointState(endpoint, "closed")
 
 
-def test_inproc_cannot_be_seen_from_outside() -> None:
-    assert look_at("inproc://x") == EndpointState("inproc://x", "unknown")
-
-
-@pytest.mark.parametrize("text", ["", "ipc://", "tcp://127.0.0.1", "tcp://host:*", "/tmp/x.ipc", "udp://h:1"])
+@pytest.mark.parametrize(
+    "text", ["", "ipc://", "tcp://127.0.0.1", "tcp://host:*", "/tmp/x.ipc", "udp://h:1", "inproc://x"]
+)
 def test_what_is_no_endpoint_is_refused(text: str) -> None:
     with pytest.raises(PerfError, match="write ipc:///PATH or tcp://HOST:PORT"):
         look_at(text)

@@ -32,7 +32,8 @@ recorder.close("completed", 60)
 """
 CALL = """
 import sys
-from tensor_rpc.arrays import Array, DType
+from tensor_rpc.wire import Array
+from flagscale_perf.rpc.dtypes import DType
 from tensor_rpc.facts import facts_of
 from tensor_rpc.options import ClientOptions
 from flagscale_perf.rpc.recording import RecordingOptions, RpcRecorder

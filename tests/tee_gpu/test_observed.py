@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from diagnosis.costs import Load
-from diagnosis.observed import Observed
+from diagnosis.observed import Load, Observed, loads_of
 
 from flagscale_perf.spine.errors import PerfError
 
@@ -25,11 +24,20 @@ def test_a_log_of_others_has_every_call_and_its_transport(tmp_path: Path) -> Non
     path = tmp_path / "zmq_performance.log"
     path.write_text(FOREIGN)
     seen = Observed.of_session(path)
-    assert seen.traffic.loads == (Load(1, 8192, 8192 * 1024), Load(2, 8192 * 1024, 12288 * 1024))
+    assert seen.loads == (Load(1, 8192, 8192 * 1024), Load(2, 2 * 8192 * 1024, 2 * 12288 * 1024))
+    assert [load.each for load in seen.loads] == [(8192, 8192 * 1024), (8192 * 1024, 12288 * 1024)]
+    assert seen.whole == Load(3, 8192 + 2 * 8192 * 1024, 8192 * 1024 + 2 * 12288 * 1024)
     assert (seen.source, seen.transport, seen.payload) == (str(path), "TCP", "msgpack")
     assert seen.rpc_s == pytest.approx(0.021)
     assert seen.server_s is None
-    assert seen.total_s is None
+
+
+def test_calls_are_grouped_where_their_sizes_differ_by_less_than_a_factor_of_2() -> None:
+    assert loads_of([(8, 20), (30, 5), (15, 31), (16, 20)]) == (
+        Load(2, 23, 51),
+        Load(1, 30, 5),
+        Load(1, 16, 20),
+    )
 
 
 def test_our_own_log_names_its_types(repo: Path) -> None:

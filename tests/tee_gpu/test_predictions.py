@@ -5,24 +5,26 @@ from __future__ import annotations
 import re
 
 import pytest
-from diagnosis.costs import Traffic
-from diagnosis.observed import Observed
-from predictions import Change
+from diagnosis.observed import Load, Observed
 
+from benchmarks.bench_rpc_predictions import Change
+from tests.conftest import REPO
 from tests.tee_gpu import programs
-from tests.tee_gpu.calibrations import FIXED, MIB
+from tests.tee_gpu.calibrations import MIB, fixed
 
-TRAFFIC = Traffic.alike(100, 100 * MIB, 100 * MIB)  # 0.84 s by msgpack, 0.024 in shared memory
+BENCHMARK = REPO / "benchmarks/bench_rpc_predictions.py"
+LOADS = (Load(100, 100 * MIB, 100 * MIB),)  # 0.84 s by msgpack, 0.024 in shared memory
+HERE = fixed(LOADS)
 
 
 def took(payload: str, carrying_s: float) -> Observed:
-    return Observed(TRAFFIC, "x", carrying_s + 1.0, 1.0, None, "IPC", payload)
+    return Observed(LOADS, "x", carrying_s + 1.0, 1.0, "IPC", payload)
 
 
 def test_a_round_holds_misses_or_says_nothing() -> None:
     change = Change()
     for now, then in ((0.84, 0.025), (0.9, 0.5), (3.0, 0.03)):
-        change.add(FIXED, took("msgpack", now), took("shared", then))
+        change.add(HERE, took("msgpack", now), took("shared", then))
     assert change.true_s == pytest.approx([0.815, 0.4, 2.97])
     *_, held, missed, silent = change.row("msgpack", "shared")
     assert (held, missed, silent) == ("1", "1", "1")
@@ -30,14 +32,15 @@ def test_a_round_holds_misses_or_says_nothing() -> None:
 
 def test_a_round_without_the_servers_time_does_not_count() -> None:
     change = Change()
-    change.add(FIXED, took("msgpack", 0.84), Observed(TRAFFIC, "x", 1.0, None, None, "IPC", "shared"))
+    change.add(HERE, took("msgpack", 0.84), Observed(LOADS, "x", 1.0, None, "IPC", "shared"))
     assert change.said == []
 
 
 def test_every_path_is_held_against_every_other(tmp_path) -> None:
     output = tmp_path / "predictions.txt"
     words = ("--config", "tiny-mha", "--tokens", "16", "--rounds", "1", "--output", output)
-    made = programs.run(programs.with_warm_children("predictions.py", tmp_path), *words, cwd=tmp_path)
+    program = programs.with_warm_children(BENCHMARK, tmp_path)
+    made = programs.run(program, *words, cwd=tmp_path)
     assert (made.returncode, made.stderr) == (0, "")
     rows = re.findall(r"^\| (msgpack|frames|shared) \| (msgpack|frames|shared) \|", made.stdout, re.MULTILINE)
     assert len(set(rows)) == 6

@@ -45,7 +45,8 @@ observer.close(*(["completed", 60] if own else []))
 """
 CALL = """
 import sys
-from tensor_rpc.arrays import Array, DType
+from tensor_rpc.wire import Array
+from flagscale_perf.rpc.dtypes import DType
 from tensor_rpc.client import Client
 from tensor_rpc.facts import facts_of
 from tensor_rpc.options import ClientOptions

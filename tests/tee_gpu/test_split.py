@@ -11,13 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from split_inference import model as models
-from split_inference.declarations import REVEALS, declaration
 from split_inference.forward import ProtectedModel, SplitOptions
 from split_inference.gpu import Ask
 from split_inference.gpu_side import MAX_SEQUENCES, GpuSide
 from split_inference.methods import METHODS
 from split_inference.model import ModelChoice, make_model, model_sizes
-from split_inference.traffic import ModelSizes, Pass, Stage, pass_traffic
+from split_inference.traffic import REVEALS, ModelSizes, Pass, Stage, declaration, pass_traffic
 from transformers import LlamaConfig, MistralConfig, Qwen3Config
 
 from flagscale_perf.spine.errors import PerfError
@@ -97,7 +96,7 @@ def test_generated_tokens_are_those_of_transformers(config, stage) -> None:
 @pytest.mark.parametrize("stage", Stage)
 def test_a_prompt_in_two_parts(stage) -> None:
     model, _ = split(stage=stage)
-    cache = model.cache(2, 1)  # grows
+    cache = model.cache(*IDS.shape)
     model.logits(IDS[:, :7], cache)
     assert (model.logits(IDS[:, 7:], cache) - model.logits(IDS)).abs().max() <= 1e-5
 
@@ -179,7 +178,7 @@ def test_bytes_are_the_closed_form_to_the_byte(shape, dtype, stage, repeat_kv, b
     assert model.sizes == shape[0]
     gpu.traffic.clear()
     ids = torch.arange(batch * tokens).reshape(batch, tokens)
-    cache = model.cache(batch, tokens)
+    cache = model.cache(batch, tokens + steps)
     model.logits(ids, cache)
     run = Pass(stage, batch, tokens, 0, dtype.itemsize, repeat_kv)
     expected = pass_traffic(shape[0], run)

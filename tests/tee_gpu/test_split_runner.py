@@ -36,7 +36,7 @@ def test_the_workload_runs_over_tcp_and_gives_the_same(run, endpoint, tmp_path) 
     log = tmp_path / "zmq_performance.log"
     assert log.read_text().startswith("ZeroMQ Performance Log - Transport: TCP\n")
     (records,) = (tmp_path / "logs" / "rpc").glob("perf_records_*.jsonl")
-    seen = Observed.of_session(records).traffic
+    seen = Observed.of_session(records).whole
     calls = total(pass_traffic(ModelSizes(16, 256, 8, 2, 32, 768, 4096), Pass(tokens=TOKENS)))
     init = seen.received_bytes - calls.received_bytes  # what the first call, Init, brought
     assert (seen.calls, seen.sent_bytes, 0 < init < 1 << 20) == (99, calls.sent_bytes, True)

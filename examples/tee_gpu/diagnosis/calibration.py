@@ -1,35 +1,32 @@
-"""Measures what calls cost on this machine: every transport, by bytes and direction, interleaved in rounds so
-that other load on the machine affects all alike.
+"""Measures what calls cost on this machine: a program's own are made anew by every way of carrying them, in
+rounds, interleaved so that other load on the machine affects all alike.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
-from tensor_rpc.arrays import Array, DType
 from tensor_rpc.client import Client
 from tensor_rpc.options import ClientOptions, Payload
+from tensor_rpc.wire import Array
 
-from diagnosis.costs import Calibration, Curve, PathCost
-from diagnosis.partner import EXCHANGE, start
+from diagnosis.observed import Load
+from diagnosis.partner import EXCHANGE, pages, start
+from flagscale_perf.rpc.dtypes import DType
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.spine.clock import NS_PER_MS, monotonic_ns
 
 KIB, MIB = 1024, 1024**2
-LADDER = tuple(n * KIB for n in (1, 16, 64, 256)) + tuple(n * MIB for n in (1, 2, 4, 8, 16, 32, 64, 128))
-_MIXED_FROM = 512 * KIB  # larger calls of real programs rarely find their data still in the caches
-_CYCLES, _MOST_CYCLES = 2, 10  # of the sizes that are mixed, in a round
-_CYCLE_BYTES = 64 * MIB  # so much of the largest size in all cycles of a round, within these
-_CELL_NS = 3 * NS_PER_MS  # a smaller size is called this long in a round, and at least once
-_MOST_CALLS = 30
+LEAST_BYTES, USUAL_BYTES, MOST_BYTES = 64 * KIB, 8 * MIB, 128 * MIB  # of a message that is measured
+_SIZE_NS = 3 * NS_PER_MS  # calls of a size are repeated this long in a round, and made at least once
 _MARGIN = 65536  # above the largest size, for what else is in a message
 
 
@@ -51,162 +48,136 @@ WAYS = (
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How much is measured.
+class PathCost:
+    """What one way of carrying calls costs, in nanoseconds.
 
     Attributes:
-        sizes: bytes of a message, rising.
-        rounds: each measures every size of every way.
-        ways: what is measured.
+        name, transport, payload: as `Way` has them.
+        round_trip_ns: of a call without arrays.
+        there_ns, back_ns: what a message of `Calibration.message_bytes` adds to it, by its direction.
+        serialize_ns, deserialize_ns: of these, on the caller's side; the server's are taken to be equal.
+        calls_ns: of the program's calls one after another, without the methods' own time.
     """
 
-    sizes: tuple[int, ...] = LADDER[:8]
-    rounds: int = 3
-    ways: Sequence[Way] = WAYS
-
-    @classmethod
-    def up_to(cls, largest_bytes: int, rounds: int = 3, ways: Sequence[Way] = WAYS) -> Plan:
-        """The plan with sizes for traffic whose largest message is this large."""
-        sizes = tuple(size for size in LADDER if size < largest_bytes)
-        return cls((*sizes, max(largest_bytes, LADDER[0])), rounds, ways)
-
-    @property
-    def largest_bytes(self) -> int:
-        """Size of the largest message."""
-        return self.sizes[-1]
+    name: str
+    transport: str
+    payload: str
+    round_trip_ns: float
+    there_ns: float
+    back_ns: float
+    serialize_ns: float
+    deserialize_ns: float
+    calls_ns: float
 
 
-@dataclass
-class Times:
-    """Times of one transport: the medians of each round, by size, in nanoseconds."""
-
-    idle: list[float] = field(default_factory=list)
-    there: dict[int, list[float]] = field(default_factory=dict)
-    back: dict[int, list[float]] = field(default_factory=dict)
-    serialize: dict[int, list[float]] = field(default_factory=dict)
-    deserialize: dict[int, list[float]] = field(default_factory=dict)
-
-    def curve(self, times: dict[int, list[float]], beyond_ns: float = 0.0) -> Curve:
-        """Medians over the rounds, less the fixed cost of a call."""
-        return Curve.through({size: max(0.0, statistics.median(t) - beyond_ns) for size, t in times.items()})
-
-
-class Line:
-    """A connection to a partner, and its measured cost.
+@dataclass(frozen=True)
+class Calibration:
+    """What was measured on this machine.
 
     Attributes:
-        times: what `measure` has found, and `cost` goes by; another one for another plan.
+        machine: one line.
+        rounds: of measurement, interleaved; times are their medians.
+        message_bytes: of the message whose speed is shown.
+        paths: ways of carrying calls, in the order they are shown.
     """
+
+    machine: str
+    rounds: int
+    message_bytes: int
+    paths: Sequence[PathCost]
+
+    def path(self, payload: str, transport: str) -> PathCost | None:
+        """None if it was not measured."""
+        return next((p for p in self.paths if (p.transport, p.payload) == (transport, payload)), None)
+
+
+class _Line:
+    """A connection to a partner, and what its calls took: a list of rounds for each size."""
 
     def __init__(self, way: Way, endpoint: str, largest_bytes: int) -> None:
         self.way = way
+        self.rounds: dict[tuple[int, int], list[tuple[float, float, float]]] = {}
         self._records: list[CallRecord] = []
         options = ClientOptions(endpoint, way.payload, max_message_bytes=largest_bytes)
         self.client = Client.connect(options, self._records.append)
-        self.times = Times()
 
-    def exchange(self, sent: memoryview, received_bytes: int) -> CallRecord:
-        """One call that sends and receives this many bytes."""
-        arrays = [Array(DType.UINT8, (len(sent),), sent)] if len(sent) else []
+    def measure(self, source: memoryview, size: tuple[int, int]) -> None:
+        """Calls that send and receive so many bytes."""
+        sent, received = size
+        arrays = [Array(DType.UINT8, (sent,), source[:sent])] if sent else []
         self._records.clear()
-        self.client.call(EXCHANGE, arrays, {"bytes": received_bytes})
-        return self._records[-1]
+        end = monotonic_ns() + _SIZE_NS
+        while not self._records or monotonic_ns() < end:
+            self.client.call(EXCHANGE, arrays, {"bytes": received})
+        times = [(each.total_ns, each.serialize_ns, each.deserialize_ns) for each in self._records]
+        total, serialize, deserialize = map(median, zip(*times, strict=True))
+        self.rounds.setdefault(size, []).append((total, serialize, deserialize))
 
-    def measure(self, source: memoryview, sizes: Sequence[int]) -> None:
-        """One round in both directions: small sizes repeatedly, large ones in turn, as programs send them, so
-        that caches and the allocator do no better here than there.
+    def took(self, size: tuple[int, int]) -> tuple[float, float, float]:
+        """All of a call, and of it serializing and deserializing here. The first round, in which memory was
+        used for the first time, does not count.
         """
-        self.times.idle.append(_median([r.total_ns for r in self._some(source[:0], 0)]))
-        for size in sizes:
-            if size < _MIXED_FROM:
-                self._note(size, self._some(source[:size], 0), self._some(source[:0], size))
-        large = [size for size in sizes if size >= _MIXED_FROM]
-        # The largest, the smallest, the second largest ...: no size finds what the one before it left.
-        large = [large[-1 - n // 2] if n % 2 == 0 else large[n // 2] for n in range(len(large))]
-        there: dict[int, list[CallRecord]] = {size: [] for size in large}
-        back: dict[int, list[CallRecord]] = {size: [] for size in large}
-        for _ in range(_cycles(large)):
-            for size in large:
-                there[size].append(self.exchange(source[:size], 0))
-                back[size].append(self.exchange(source[:0], size))
-        for size in large:
-            self._note(size, there[size], back[size])
-
-    def _note(self, size: int, there: Sequence[CallRecord], back: Sequence[CallRecord]) -> None:
-        times = self.times
-        for into, found in (
-            (times.there, [r.total_ns for r in there]),
-            (times.back, [r.total_ns for r in back]),
-            (times.serialize, [r.serialize_ns for r in there]),
-            (times.deserialize, [r.deserialize_ns for r in back]),
-        ):
-            into.setdefault(size, []).append(_median(found))
-
-    def _some(self, sent: memoryview, received_bytes: int) -> list[CallRecord]:
-        """Times calls; the first is not counted, as its memory is new."""
-        self.exchange(sent, received_bytes)
-        records, end = [self.exchange(sent, received_bytes)], monotonic_ns() + _CELL_NS
-        while monotonic_ns() < end and len(records) < _MOST_CALLS:
-            records.append(self.exchange(sent, received_bytes))
-        return records
-
-    def cost(self) -> PathCost:
-        """The cost by the rounds so far."""
-        times, idle = self.times, statistics.median(self.times.idle)
-        return PathCost(
-            *self.way,
-            round_trip_ns=idle,
-            there=times.curve(times.there, idle),
-            back=times.curve(times.back, idle),
-            serialize=times.curve(times.serialize),
-            deserialize=times.curve(times.deserialize),
-        )
+        total, serialize, deserialize = map(median, zip(*self.rounds[size][1:], strict=True))
+        return total, serialize, deserialize
 
 
-@contextmanager
-def connected(plan: Plan) -> Iterator[list[Line]]:
-    """A line for each transport, with the processes at their other ends."""
-    with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rpc_calibration_")))
-        asked = {"IPC": f"ipc://{directory}/calls.ipc", "TCP": "tcp://127.0.0.1:*"}
-        largest = plan.largest_bytes + _MARGIN
-        endpoints = {
-            transport: stack.enter_context(start(asked[transport], largest))
-            for transport in dict.fromkeys(way.transport for way in plan.ways)
-        }
-        lines = []
-        for way in plan.ways:
-            line = Line(way, endpoints[way.transport], largest)
-            stack.callback(line.client.close)
-            lines.append(line)
-        yield lines
-
-
-def calibrate(plan: Plan) -> Calibration:
-    """Measures everything; takes some seconds."""
-    # Written to, so that it has its own pages: untouched memory is all one shared page of zeros.
-    source = memoryview(bytearray(b"\x5a") * plan.largest_bytes)
-    with connected(plan) as lines:
-        for line in lines:  # memory that is used for the first time costs more
-            line.exchange(source, plan.largest_bytes)
-        for _ in range(plan.rounds):
+def calibrate(loads: Sequence[Load], rounds: int) -> Calibration:
+    """Measures everything; takes some seconds. Without `loads` only messages are measured."""
+    largest = max((max(load.each) for load in loads), default=USUAL_BYTES)
+    largest = min(max(largest, LEAST_BYTES), MOST_BYTES)
+    sizes = dict.fromkeys([(0, 0), (largest, 0), (0, largest), *(_measured(load)[0] for load in loads)])
+    source = pages(largest)
+    with _connected(largest + _MARGIN) as lines:
+        for _ in range(1 + rounds):
             for line in lines:
-                line.measure(source, plan.sizes)
-        return Calibration(machine(), plan.rounds, [line.cost() for line in lines])
-
-
-def machine() -> str:
-    """A one-line description of this machine."""
+                for size in sizes:
+                    line.measure(source, size)
     load = os.getloadavg()[0]
-    return (
+    machine = (
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {load:.1f}"
+    )
+    return Calibration(machine, rounds, largest, [_cost(line, largest, loads) for line in lines])
+
+
+def _measured(load: Load) -> tuple[tuple[int, int], float]:
+    """The size that is measured for a load, and how many times that its calls have."""
+    sent, received = load.each
+    times = max(1.0, max(sent, received) / MOST_BYTES)
+    return (int(sent / times), int(received / times)), times
+
+
+def _cost(line: _Line, largest: int, loads: Sequence[Load]) -> PathCost:
+    idle, _, _ = line.took((0, 0))
+    there, serialize, _ = line.took((largest, 0))
+    back, _, deserialize = line.took((0, largest))
+    calls = 0.0
+    for load in loads:
+        size, times = _measured(load)
+        calls += load.calls * (idle + times * max(0.0, line.took(size)[0] - idle))
+    return PathCost(
+        *line.way,
+        round_trip_ns=idle,
+        there_ns=max(0.0, there - idle),
+        back_ns=max(0.0, back - idle),
+        serialize_ns=serialize,
+        deserialize_ns=deserialize,
+        calls_ns=calls,
     )
 
 
-def _cycles(sizes: Sequence[int]) -> int:
-    """Number of repetitions: calls of a few MiB are quick and vary more, so they are measured more often."""
-    return min(_MOST_CYCLES, max(_CYCLES, _CYCLE_BYTES // max(sizes, default=_CYCLE_BYTES)))
-
-
-def _median(times: Sequence[float]) -> float:
-    return statistics.median(times)
+@contextmanager
+def _connected(largest_bytes: int) -> Iterator[list[_Line]]:
+    """A line for each way, with the processes at their other ends."""
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rpc_calibration_")))
+        asked = {"IPC": f"ipc://{directory}/calls.ipc", "TCP": "tcp://127.0.0.1:*"}
+        endpoints = {
+            transport: stack.enter_context(start(endpoint, largest_bytes))
+            for transport, endpoint in asked.items()
+        }
+        lines = []
+        for way in WAYS:
+            line = _Line(way, endpoints[way.transport], largest_bytes)
+            stack.callback(line.client.close)
+            lines.append(line)
+        yield lines

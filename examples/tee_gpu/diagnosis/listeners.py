@@ -45,7 +45,7 @@ class EndpointState:
     Attributes:
         endpoint: as it was given.
         kind: "live", "stale" (a socket's file without a listener), "missing", "not a socket", "closed"
-            (TCP), "unknown" (inproc).
+            (TCP).
         listeners: who listens; more than one at a path where a later server took it over.
         mode, owner: of the file; None without one.
     """
@@ -60,8 +60,6 @@ class EndpointState:
 def look_at(endpoint: str) -> EndpointState:
     """The state of `ipc://PATH` or `tcp://HOST:PORT`. Raises PerfError for any other text."""
     transport, _, address = endpoint.partition("://")
-    if transport == "inproc":
-        return EndpointState(endpoint, "unknown")
     if transport == "tcp" and address.rpartition(":")[2].isdigit():
         listeners = _owners(_listening().get(f"tcp://127.0.0.1:{address.rpartition(':')[2]}", []))
         return EndpointState(endpoint, "live" if listeners else "closed", listeners)

@@ -1,12 +1,11 @@
 """The other end of a measurement: a separate process that receives and returns bytes.
 
-`python -m diagnosis.partner` is told by `start` what to serve; it ends when its standard input
-does, so it never outlives who started it.
+`python -m diagnosis.partner ENDPOINT BYTES` is what `start` starts. It ends when its standard input does, so
+it never outlives who started it.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -15,25 +14,30 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tensor_rpc.arrays import Array, DType
 from tensor_rpc.errors import PeerGone
 from tensor_rpc.options import ServerOptions
 from tensor_rpc.server import Request, Server
+from tensor_rpc.wire import Array
+
+from flagscale_perf.rpc.dtypes import DType
 
 EXCHANGE = "Exchange"
 _ENDS_WITHIN_S = 10
 
 
+def pages(size: int) -> memoryview:
+    """Memory with pages of its own, as it is written to: untouched memory is all one shared page of zeros."""
+    return memoryview(bytearray(b"\x5a") * size)
+
+
 @contextmanager
 def start(endpoint: str, largest_bytes: int) -> Iterator[str]:
     """Starts one and returns its endpoint. `Exchange` takes arrays and gives as many bytes as its argument
-    `bytes` says.
+    `bytes` says. Raises `PeerGone` where it cannot serve.
     """
-    told = json.dumps({"endpoint": endpoint, "largest_bytes": largest_bytes})
-    command = [sys.executable, "-m", "diagnosis.partner", told]
     path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
     process = subprocess.Popen(
-        command,
+        [sys.executable, "-m", "diagnosis.partner", endpoint, str(largest_bytes)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -55,25 +59,20 @@ def start(endpoint: str, largest_bytes: int) -> Iterator[str]:
         process.stdout.close()
 
 
-def main() -> int:
+def main(endpoint: str, largest_bytes: int) -> None:
     """Serves until standard input ends."""
-    told = json.loads(sys.argv[1])
-    largest = told["largest_bytes"]
-    # Written to, so that it has its own pages: untouched memory is all one shared page of zeros.
-    source = memoryview(bytearray(b"\x5a") * largest)
+    source = pages(largest_bytes)
 
     def exchange(request: Request) -> Sequence[Array]:
         """As many bytes as are asked for."""
         size = int(str(request.arguments["bytes"]))
         return [Array(DType.UINT8, (size,), source[:size])] if size else []
 
-    server = Server(
-        {EXCHANGE: exchange}, ServerOptions(told["endpoint"], largest, largest, slots=1, max_clients=64)
-    )
-    print(server.endpoint, file=sys.stdout, flush=True)
+    options = ServerOptions(endpoint, largest_bytes, largest_bytes, slots=1, max_clients=64)
+    server = Server({EXCHANGE: exchange}, options)
+    print(server.endpoint, flush=True)
     threading.Thread(target=_stop_at_end_of_input, args=(server,), daemon=True).start()
     server.serve()
-    return 0
 
 
 def _stop_at_end_of_input(server: Server) -> None:
@@ -82,4 +81,4 @@ def _stop_at_end_of_input(server: Server) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(sys.argv[1], int(sys.argv[2]))

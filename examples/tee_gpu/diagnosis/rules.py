@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
-from split_inference.traffic import SPLIT_METHODS
+from split_inference.traffic import REVEALS
 
 from diagnosis.attention import attention_in
 from flagscale_perf.analysis.rules import Advice, Change, Finding, rule, rules_in, unless
@@ -30,7 +30,7 @@ APART = (*findings.APART, {"many_calls", "repeated_kv"})
 def judge_split(report: CallsReport) -> CallsReport:
     """With the findings of these rules where the calls are a split model's; any other report as it is."""
     methods = set(report.totals.methods)
-    is_split = methods <= SPLIT_METHODS and not methods.isdisjoint({"BatchLinear", "fused_layer"})
+    is_split = methods <= REVEALS.keys() and not methods.isdisjoint({"BatchLinear", "fused_layer"})
     if report.facts.role == PROBE or not is_split:
         return report
     return judge(report, rules_in(sys.modules[__name__]), APART)

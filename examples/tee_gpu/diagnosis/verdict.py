@@ -6,20 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from diagnosis.costs import Calibration, Curve, PathCost, Prediction, Traffic
+from diagnosis.calibration import MIB, Calibration, PathCost
 from diagnosis.listeners import EndpointState, Listener
-from diagnosis.observed import Observed
+from diagnosis.observed import Load, Observed
 from flagscale_perf.analysis.blocks import Block, Cell, Note, Pairs, Quantity, Report, Section, Table
 from flagscale_perf.spine.clock import NS_PER_S
 
 MATTERS = 0.1  # a path that saves a smaller share of the whole is not worth changing to
 UNEXPLAINED = 0.25  # of what carrying took; beyond it the measurements predict nothing
-# What programs took by a path, of what measuring it right after told: results/predictions_*.txt.
+# What programs took by a path, of what measuring it right after told: benchmarks/bench_rpc_predictions.py.
 LEAST_TAKEN, MOST_TAKEN = 0.5, 1.75
 _MOSTLY = 0.5
 _NOTHING = 0.02
 _US = 1000
-MIB = 2**20
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The whole diagnosis, for programs."""
+    """The whole diagnosis, of what was measured with the observed program's own calls."""
 
     here: Calibration
     observed: Observed | None = None
@@ -59,11 +58,11 @@ class Diagnosis:
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         seen = self.observed
-        known = seen is not None and explained(self.here, seen) is not False
+        known = seen if seen is not None and explained(self.here, seen) is not False else None
         return {
             "machine": self.here.machine,
             "predicted_s": {
-                path.name: list(predicted(path, seen.traffic)) for path in self.here.paths if seen and known
+                path.name: list(predicted(path, known.whole.calls)) for path in self.here.paths if known
             },
             "conclusions": [text for text, _ in self.conclusions()],
         }
@@ -90,31 +89,32 @@ class Diagnosis:
         return Report("Transport diagnosis", head, [each for each in sections if each.blocks], self)
 
 
-def predicted(path: PathCost, traffic: Traffic) -> Interval:
-    """What carrying this traffic takes on a path, as far as measuring it tells."""
-    seconds = path.predict(traffic).total_ns / NS_PER_S
-    return Interval(LEAST_TAKEN * seconds, MOST_TAKEN * seconds)
+def predicted(path: PathCost, calls: int) -> Interval:
+    """What carrying so many calls takes on a path, as far as measuring it tells. The measurement copies
+    arrays into shared memory, and a program may write them there in the first place.
+    """
+    least_ns = calls * path.round_trip_ns if path.payload == "shared" else path.calls_ns
+    return Interval(LEAST_TAKEN * least_ns / NS_PER_S, MOST_TAKEN * path.calls_ns / NS_PER_S)
 
 
 def explained(here: Calibration, seen: Observed) -> bool | None:
     """Whether the measurements made here explain what carrying the calls took on the present path; None where
     that is not known. Where they do not, they cannot say what another path would take.
     """
-    used, carrying_s = here.path(seen.payload, seen.transport or "IPC"), seen.carrying_s
+    used, carrying_s = _used(here, seen), seen.carrying_s
     if used is None or carrying_s is None:
         return None
-    told_s = used.predict(seen.traffic).total_ns / NS_PER_S
-    return abs(told_s - carrying_s) <= UNEXPLAINED * carrying_s
+    return abs(used.calls_ns / NS_PER_S - carrying_s) <= UNEXPLAINED * carrying_s
 
 
 def saving(here: Calibration, seen: Observed, path: PathCost) -> Interval | None:
     """What a path would save of these calls' time; None where the present one is not explained. Up to a
     quarter of what carrying them took need not be the path's, and may stay.
     """
-    used = here.path(seen.payload, seen.transport or "IPC")
+    used = _used(here, seen)
     if used is None or explained(here, seen) is False:
         return None
-    now, new = predicted(used, seen.traffic), predicted(path, seen.traffic)
+    now, new = (predicted(each, seen.whole.calls) for each in (used, path))
     if seen.carrying_s is not None:
         now = Interval((1 - UNEXPLAINED) * seen.carrying_s, seen.carrying_s)
     elif seen.rpc_s is not None:
@@ -122,71 +122,90 @@ def saving(here: Calibration, seen: Observed, path: PathCost) -> Interval | None
     return Interval(now.least - new.most, now.most - new.least)
 
 
+def _used(here: Calibration, seen: Observed) -> PathCost | None:
+    return here.path(seen.payload, seen.transport or "IPC")
+
+
 # ---- the verdict -------------------------------------------------------------------------------
 
 
 def _conclude(here: Calibration, seen: Observed) -> list[tuple[str, str]]:
-    used = here.path(seen.payload, seen.transport or "IPC")
-    if used is None or not seen.traffic.loads:
+    used = _used(here, seen)
+    if used is None:
         text = f"There is no measurement of {seen.payload} over {seen.transport or 'IPC'} to compare with."
         return [(text, "warn")]
-    best = min(here.paths, key=lambda path: path.predict(seen.traffic).total_ns)
-    return [_headline(used, best, seen, saving(here, seen, best)), *_latency(here, used, seen)]
+    best = min(here.paths, key=lambda path: path.calls_ns)
+    return [
+        _not_the_transport(used, best, seen, saving(here, seen, best)) or _reason(here, used, best, seen),
+        *_latency(here, used, seen),
+    ]
 
 
-def _headline(used: PathCost, best: PathCost, seen: Observed, saved: Interval | None) -> tuple[str, str]:
-    spent, carrying_s, whole_s = used.predict(seen.traffic), seen.carrying_s, seen.total_s or seen.rpc_s
-    told_s = spent.total_ns / NS_PER_S
-    if carrying_s is not None and whole_s is not None and carrying_s < MATTERS * whole_s:
-        share = 100 * carrying_s / whole_s
-        return (
-            f"The transport is not your problem: all that carrying these calls took are {_s(carrying_s)} of "
-            f"{_s(whole_s)} ({share:.1f} %).",
-            "good",
+def _not_the_transport(
+    used: PathCost, best: PathCost, seen: Observed, saved: Interval | None
+) -> tuple[str, str] | None:
+    carrying_s, whole_s = seen.carrying_s, seen.rpc_s
+    most = None if saved is None else max(0.0, saved.most)
+    if whole_s is not None and carrying_s is not None and carrying_s < MATTERS * whole_s:
+        why = (
+            f"all that carrying these calls took are {_s(carrying_s)} of {_s(whole_s)} "
+            f"({100 * carrying_s / whole_s:.1f} %)."
         )
+    elif most is None:
+        return None
+    elif best is used:
+        why = f"{used.name} is the cheapest way measured here."
+    elif whole_s is not None and most < MATTERS * whole_s:
+        why = f"{best.name} would save {_s(most)} of {_s(whole_s)} at most ({100 * most / whole_s:.1f} %)."
+    else:
+        return None
+    return f"The transport is not your problem: {why}", "good"
+
+
+def _reason(here: Calibration, used: PathCost, best: PathCost, seen: Observed) -> tuple[str, str]:
+    whole, told_s = seen.whole, used.calls_ns / NS_PER_S
+    saved = saving(here, seen, best)
     if saved is None:
         return (
             f"What another path would save is not known: by what was measured here, {used.name} takes "
-            f"{_s(told_s)} for these calls, and carrying them took {_s(carrying_s or 0.0)}. See what else ran"
-            " on the machine, and how long the processes waited for a CPU.",
+            f"{_s(told_s)} for these calls, and carrying them took {_s(seen.carrying_s or 0.0)}. See what "
+            "else ran on the machine, and how long the processes waited for a CPU.",
             "warn",
         )
-    if best is used:
-        return f"The transport is not your problem: {used.name} is the cheapest way measured here.", "good"
-    most = max(0.0, saved.most)
-    if whole_s is not None and most < MATTERS * whole_s:
-        return (
-            f"The transport is not your problem: {best.name} would save {_s(most)} of {_s(whole_s)} at most "
-            f"({100 * most / whole_s:.1f} %).",
-            "good",
+    of_whole = "" if seen.rpc_s is None else f" of {_s(seen.rpc_s)}"
+    unchecked = "" if seen.carrying_s is not None else ", if they take what was measured here"
+    between = f"{_s(max(0.0, saved.least))} to {_s(max(0.0, saved.most))}"
+    saves = f"{best.name} would save {between}{of_whole}{unchecked}."
+    if whole.calls * used.round_trip_ns > _MOSTLY * used.calls_ns:
+        text = (
+            f"The number of calls costs it, not their bytes: {whole.calls} calls of at least "
+            f"{used.round_trip_ns / _US:.0f} us. {saves}"
         )
-    of_whole = "" if whole_s is None else f" of {_s(whole_s)}"
-    unchecked = "" if carrying_s is not None else ", if they take what was measured here"
-    saves = f"{best.name} would save {_s(max(0.0, saved.least))} to {_s(most)}{of_whole}{unchecked}."
-    if spent.fixed_ns > _MOSTLY * spent.total_ns:
-        each_us = used.round_trip_ns / _US
-        return (
-            f"The number of calls costs it, not their bytes: {seen.traffic.calls} calls of at least "
-            f"{each_us:.0f} us. {saves}",
-            "bad",
+    else:
+        took = "" if seen.rpc_s is None else f" here ({_s(seen.rpc_s)} were spent in calls)"
+        mib = (whole.sent_bytes + whole.received_bytes) / MIB
+        text = (
+            f"Bytes and copies cost it, not the transport: {mib:,.0f} MiB in {whole.calls} calls take "
+            f"{_s(told_s)} by {used.name}{took}, {100 * _codec_share(here, used, whole):.0f} % of it "
+            f"serializing and deserializing. {saves}"
         )
-    took = "" if seen.rpc_s is None else f" here ({_s(seen.rpc_s)} were spent in calls)"
-    return (
-        f"Bytes and copies cost it, not the transport: {_mib(seen.traffic)} take {_s(told_s)} by {used.name}"
-        f"{took}, {_share(spent.serialize_ns + spent.deserialize_ns, spent)} of it serializing and "
-        f"deserializing. {saves}",
-        "bad",
-    )
+    return text, "bad"
 
 
 def _latency(here: Calibration, used: PathCost, seen: Observed) -> list[tuple[str, str]]:
     """What waking each other up costs, on the path where it costs most; nothing where it is much."""
-    calls, worst = seen.traffic.calls, max(here.paths, key=lambda path: path.round_trip_ns)
-    if calls * worst.round_trip_ns > MATTERS * used.predict(seen.traffic).total_ns:
+    calls, worst = seen.whole.calls, max(here.paths, key=lambda path: path.round_trip_ns)
+    if calls * worst.round_trip_ns > MATTERS * used.calls_ns:
         return []
     each = f"{calls} calls x {worst.round_trip_ns / _US:.0f} us"
     took = _s(calls * worst.round_trip_ns / NS_PER_S)
     return [(f"Latency is not the reason: even by {worst.name}, {each} are {took}.", "")]
+
+
+def _codec_share(here: Calibration, path: PathCost, whole: Load) -> float:
+    """Of the calls' time, serializing and deserializing on both sides."""
+    messages = (whole.sent_bytes + whole.received_bytes) / here.message_bytes
+    return min(1.0, messages * (path.serialize_ns + path.deserialize_ns) / path.calls_ns)
 
 
 _WRONG = {
@@ -245,20 +264,28 @@ def _paths_table(here: Calibration) -> Table:
         (
             path.name,
             Quantity(path.round_trip_ns / _US, "us", 1),
-            *(_rate(path, curve) for curve in (path.there, path.back, path.serialize, path.deserialize)),
+            *(
+                _speed(here.message_bytes, took_ns, path.there_ns)
+                for took_ns in (path.there_ns, path.back_ns, path.serialize_ns, path.deserialize_ns)
+            ),
         )
         for path in here.paths
     ]
     return Table(("path", "round trip", "there", "back", "serialize", "deserialize"), rows, figures=5)
 
 
+def _speed(size: int, took_ns: float, whole_ns: float) -> Cell:
+    """None for a stage that hardly depends on the bytes."""
+    return None if took_ns <= _NOTHING * whole_ns else Quantity(size / took_ns, "GB/s", 2)
+
+
 def _traffic_blocks(here: Calibration, seen: Observed) -> list[Block]:
-    traffic = seen.traffic
+    whole = seen.whole
     facts: list[tuple[str, Cell]] = [
         ("from", seen.source),
-        ("calls", Quantity(traffic.calls)),
-        ("sent", Quantity(traffic.sent_bytes / MIB, "MiB", 1)),
-        ("received", Quantity(traffic.received_bytes / MIB, "MiB", 1)),
+        ("calls", Quantity(whole.calls)),
+        ("sent", Quantity(whole.sent_bytes / MIB, "MiB", 1)),
+        ("received", Quantity(whole.received_bytes / MIB, "MiB", 1)),
         ("largest arrays", ", ".join(seen.dtypes) or None),
         ("server computes in", seen.server_dtype),
         ("in calls", None if seen.rpc_s is None else Quantity(seen.rpc_s, "s", 2)),
@@ -267,34 +294,17 @@ def _traffic_blocks(here: Calibration, seen: Observed) -> list[Block]:
     if explained(here, seen) is False:
         return [Pairs(facts)]
     head = ("path", "at least", "at most", "without a byte", "serializing and deserializing")
-    return [Pairs(facts), Table(head, [_prediction_row(path, traffic) for path in here.paths], figures=4)]
-
-
-def _prediction_row(path: PathCost, traffic: Traffic) -> Sequence[Cell]:
-    between, whole = predicted(path, traffic), path.predict(traffic)
-    parts = (whole.fixed_ns, whole.serialize_ns + whole.deserialize_ns)
-    shares = (Quantity(part / whole.total_ns, "share", 0) for part in parts)
-    return path.name, *(Quantity(1e3 * seconds, "ms", 0) for seconds in between), *shares
-
-
-def _rate(path: PathCost, curve: Curve) -> Cell:
-    """None for a stage whose cost hardly depends on the bytes: it has no speed."""
-    size, whole_ns = path.there.points[-1]
-    return None if curve.at(size) - curve.fixed_ns < _NOTHING * whole_ns else _gb_per_s(curve)
-
-
-def _gb_per_s(curve: Curve) -> Cell:
-    speed = curve.bytes_per_s
-    return None if speed is None else Quantity(speed / 1e9, "GB/s", 2)
+    rows: list[Sequence[Cell]] = [
+        (
+            path.name,
+            *(Quantity(1e3 * seconds, "ms", 0) for seconds in predicted(path, whole.calls)),
+            Quantity(whole.calls * path.round_trip_ns / path.calls_ns, "share", 0),
+            Quantity(_codec_share(here, path, whole), "share", 0),
+        )
+        for path in here.paths
+    ]
+    return [Pairs(facts), Table(head, rows, figures=4)]
 
 
 def _s(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
-
-
-def _mib(traffic: Traffic) -> str:
-    return f"{(traffic.sent_bytes + traffic.received_bytes) / MIB:,.0f} MiB in {traffic.calls} calls"
-
-
-def _share(part_ns: float, whole: Prediction) -> str:
-    return f"{100 * part_ns / whole.total_ns:.0f} %"

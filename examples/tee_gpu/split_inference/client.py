@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
-from tensor_rpc.client import Client
+from tensor_rpc.client import Client, Hello
 from tensor_rpc.facts import facts_of
-from tensor_rpc.options import ClientOptions, Hello, Payload
+from tensor_rpc.options import ClientOptions, Payload
 from tensor_rpc.tensors import array_of, dtype_of, tensor_of
 from torch import Tensor
 
@@ -17,16 +17,18 @@ from flagscale_perf.rpc.recording import RecordingOptions, RpcRecorder
 from flagscale_perf.rpc.records import CallRecord
 
 from .gpu import Ask
+from .options import DEFAULT_IPC_PATH
 from .statistics import Statistics
 
-DEFAULT_IPC_PATH = "ipc:///tmp/tsqp_gpu_server.ipc"
 DEFAULT_LOG_FILE = "zmq_performance.log"
+_CALL_S = 300.0  # before a call is given up
 _NS_PER_MS = 1_000_000
+__all__ = ["DEFAULT_IPC_PATH", "DEFAULT_LOG_FILE", "GPUClient", "GPUClientOptions"]
 
 
 @dataclass(frozen=True)
 class GPUClientOptions:
-    """What hardly anybody changes.
+    """What is seldom changed.
 
     Attributes:
         wait_s: for a server that is not there yet.
@@ -37,14 +39,9 @@ class GPUClientOptions:
 
     payload: Payload = "auto"
     wait_s: float = 60.0
-    timeout_s: float = 300.0
     record: bool = True
     methods: str = ""
     directory: str = "logs/rpc"
-
-    def connection(self, endpoint: str) -> ClientOptions:
-        """What the transport is told."""
-        return ClientOptions(endpoint, self.payload, connect_timeout_s=self.wait_s, timeout_s=self.timeout_s)
 
 
 class GPUClient:
@@ -66,9 +63,10 @@ class GPUClient:
         options = options or GPUClientOptions()
         self.statistics = Statistics()
         self._recorder: RpcRecorder | None = None
-        self._client = Client.connect(options.connection(ipc_path), self._observe)
+        connection = ClientOptions(ipc_path, options.payload, _CALL_S, options.wait_s)
+        self._client = Client.connect(connection, self._observe)
         self.hello = self._client.hello
-        self.description = self.hello.description
+        self.description = self.hello.server.description
         if options.record:
             recording = RecordingOptions(options.directory, log_file, methods=options.methods)
             self._recorder = RpcRecorder.start(facts_of(self.hello), recording, say)
@@ -113,7 +111,7 @@ class GPUClient:
 
     def print_stats(self) -> None:
         """How many calls there were, what they took and moved."""
-        print(self.statistics.text(self.hello.dtype))
+        print(self.statistics.text(self.hello.server.dtype))
 
     def close(self, reason: str = "completed") -> None:
         """Ends connection and recording; twice does no harm."""
@@ -139,10 +137,7 @@ class _Pending:
         self._sent = sent
 
     def result(self) -> list[Tensor]:
-        return [tensor_of(array) for array in self._sent.result().arrays]
-
-    def release(self) -> None:
-        """The next call does it."""
+        return [tensor_of(array) for array in self._sent.result()]
 
 
 def connected(hello: Hello) -> str:
@@ -154,7 +149,7 @@ def connected(hello: Hello) -> str:
             f"  Transport type: {hello.transport}",
             f"  Expected latency: <{_above(hello.latency_ns)} (measured: {latency_ms:.3f} ms)",
             f"  Payload: {hello.payload}",
-            f"  Device: {hello.device}, Dtype: {hello.dtype}",
+            f"  Device: {hello.server.device}, Dtype: {hello.server.dtype}",
         ]
     )
 

@@ -9,6 +9,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from time import perf_counter_ns
 from types import SimpleNamespace
 
@@ -20,10 +21,10 @@ from flagscale_perf.spine.errors import PerfError
 from split_inference.traffic import ModelSizes, Pass, Stage, pass_traffic
 
 from .arithmetic import causal_mask, gated, masked_softmax, rms_norm, rotate_into
-from .cache import KvCache
 from .gpu import Ask, Gpu, Pending
 
 Steps = Generator[Ask, list[Tensor], list[Tensor]]
+_sequences = count()
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,34 @@ class SplitOptions:
 
     stage: Stage = Stage.CALLS6
     repeat_kv: bool = True
+
+
+class KvCache:
+    """Keys and values of the earlier tokens of a batch of sequences, on the protected side. With
+    `fused_layer` the GPU side holds them, and this only their number.
+
+    Attributes:
+        tokens: so far.
+        sequence: its number at the GPU side.
+    """
+
+    def __init__(self, sizes: ModelSizes, batch: int, capacity: int, dtype: torch.dtype) -> None:
+        self.tokens = 0
+        self.sequence = next(_sequences)
+        shape = (sizes.layers, 2, batch, sizes.kv_heads, capacity, sizes.head_dim)
+        self._kept = torch.empty(shape, dtype=dtype)  # takes no memory before it is written to
+
+    def room(self, layer: int, new: int) -> tuple[Tensor, Tensor]:
+        """Where the next `new` tokens' keys and values go."""
+        return self._between(layer, self.tokens, self.tokens + new)
+
+    def seen(self, layer: int, new: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of all tokens, the `new` ones included."""
+        return self._between(layer, 0, self.tokens + new)
+
+    def _between(self, layer: int, begin: int, end: int) -> tuple[Tensor, Tensor]:
+        keys, values = self._kept[layer, :, :, :, begin:end]
+        return keys, values
 
 
 @dataclass(frozen=True)
@@ -78,10 +107,10 @@ class ProtectedModel:
         return list(dict.fromkeys(call.method for call in pass_traffic(self.sizes, Pass(self.options.stage))))
 
     def cache(self, batch: int, capacity: int) -> KvCache:
-        """An empty one; it grows beyond `capacity`, at a cost."""
+        """An empty one, of `capacity` tokens a sequence at most."""
         return KvCache(self.sizes, batch, capacity, self.dtype)
 
-    @torch.no_grad()
+    @torch.no_grad()  # type: ignore[untyped-decorator]
     def logits(self, ids: Tensor, cache: KvCache | None = None, micro_batches: int = 1) -> Tensor:
         """Logits of the last of `ids` (batch, tokens), which follow the tokens in `cache`.
 
@@ -93,7 +122,7 @@ class ProtectedModel:
         passes = [self._forward(part, self.cache(*part.shape)) for part in parts]
         return torch.cat([logits for (logits,) in self.run(passes)])
 
-    @torch.no_grad()
+    @torch.no_grad()  # type: ignore[untyped-decorator]
     def generate(self, ids: Tensor, count: int) -> Tensor:
         """`ids` and the `count` most likely tokens behind them, one at a time."""
         cache = self.cache(ids.shape[0], ids.shape[1] + count)
@@ -120,7 +149,6 @@ class ProtectedModel:
                 under_way.append((number, ask, self._submit(ask)))
             except StopIteration as end:
                 done[number] = end.value
-            pending.release()
         return [done[number] for number in range(len(passes))]
 
     def _submit(self, ask: Ask) -> Pending:
@@ -228,7 +256,7 @@ class ProtectedModel:
 
 
 def _activation(name: str) -> Callable[[Tensor], Tensor]:
-    known = {"silu": F.silu, "gelu": F.gelu}
+    known: dict[str, Callable[[Tensor], Tensor]] = {"silu": F.silu, "gelu": F.gelu}
     if name not in known:
         raise PerfError(f"activation {name!r} is not known here, only: {', '.join(known)}")
     return known[name]

@@ -23,10 +23,7 @@ class Pending(Protocol):
     """A call that is under way."""
 
     def result(self) -> list[Tensor]:
-        """Waits. What it returns is to be read, and only until `release`."""
-
-    def release(self) -> None:
-        """The results are used."""
+        """Waits. What it returns is to be read, and only until the next call."""
 
 
 class Gpu(Protocol):

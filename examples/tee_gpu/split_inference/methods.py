@@ -1,4 +1,4 @@
-"""The methods of the GPU side. `declarations` says which plaintext each is shown."""
+"""The methods of the GPU side. `traffic.REVEALS` says which plaintext each is shown."""
 
 from __future__ import annotations
 

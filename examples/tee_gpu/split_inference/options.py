@@ -1,19 +1,16 @@
-"""Options of the programs."""
+"""What the programs have in common: options, and how they end."""
 
 from __future__ import annotations
 
 import os
-from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, BooleanOptionalAction, Namespace
+import sys
+from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
+from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
 
-from tensor_rpc.options import Payload
+from flagscale_perf.cli import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED
 
-from split_inference.traffic import Stage
-
-from .client import DEFAULT_IPC_PATH, DEFAULT_LOG_FILE, GPUClientOptions
-from .forward import SplitOptions
-
+DEFAULT_IPC_PATH = "ipc:///tmp/tsqp_gpu_server.ipc"
 IPC_VARIABLE = "LLAMA_IPC_PATH"
 DEFAULT_CONFIG = "tiny"
 
@@ -21,13 +18,6 @@ DEFAULT_CONFIG = "tiny"
 def positive(text: str) -> int:
     """1 or more. Raises what argparse turns into a message."""
     if int(text) < 1:
-        raise ValueError
-    return int(text)
-
-
-def natural(text: str) -> int:
-    """0 or more."""
-    if int(text) < 0:
         raise ValueError
     return int(text)
 
@@ -55,32 +45,17 @@ def add_model(made: ArgumentParser, of_server: bool = False) -> None:
     made.add_argument("--seed", type=int, default=seed, help="of random weights")
 
 
-def add_stage(made: ArgumentParser) -> None:
-    """How the model is split."""
-    made.add_argument("--stage", choices=[str(stage) for stage in Stage], default=str(Stage.CALLS6),
-                      help="how a layer is cut into calls")  # fmt: skip
-    made.add_argument("--repeat-kv", action=BooleanOptionalAction, default=True,
-                      help="send Matmul keys and values once per query head")  # fmt: skip
-
-
-def add_client(made: ArgumentParser) -> None:
-    """How the server is called, and what is recorded."""
-    made.add_argument("--payload", choices=get_args(Payload), default="auto", help="how arrays travel")
-    made.add_argument("--methods", default="", metavar="A,B", help="record only calls of these")
-    made.add_argument("--log-file", default=DEFAULT_LOG_FILE, help="a line a call, as it happens")
-    made.add_argument("--perf-log-dir", default="logs/rpc", help="of the run file, for flagscale-perf report")
-    made.add_argument(
-        "--wait", type=float, default=60.0, metavar="SECONDS", help="for a server that is starting"
-    )
-
-
-def split_options(args: Namespace) -> SplitOptions:
-    """What `add_stage` has read."""
-    return SplitOptions(Stage(args.stage), args.repeat_kv)
-
-
-def client_options(args: Namespace) -> GPUClientOptions:
-    """What `add_client` has read."""
-    return GPUClientOptions(
-        payload=args.payload, wait_s=args.wait, methods=args.methods, directory=args.perf_log_dir
-    )
+def run_program(main: Callable[[], int]) -> None:
+    """Ends the process as `main` says, and without a traceback where its reader has gone (`| head -1`) or
+    Ctrl-C is pressed.
+    """
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more when it ends: into nothing, instead of raising again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = EXIT_BROKEN_PIPE
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    sys.exit(code)

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from tensor_rpc.arrays import Array
 from tensor_rpc.options import ServerOptions
 from tensor_rpc.server import Handler, Request
 from tensor_rpc.tensors import dtype_of, tensor_of
+from tensor_rpc.wire import Array
 from torch import Tensor
 
 from flagscale_perf.rpc.facts import SERVER, RpcFacts, transport_of
@@ -27,7 +27,6 @@ from .model import model_sizes
 
 Observe = Callable[[ServedRecord], None]
 _ALIGNMENT = 3 * 4096  # what the arrays of one call may lose in shared memory, each to its own page
-
 _LEAST_MOST_BYTES = 256 * 2**20  # a larger batch than expected goes without shared memory
 
 
@@ -51,7 +50,7 @@ def handlers(side: GpuSide) -> dict[str, Handler]:
     return {name: _handler(side, run) for name, run in METHODS.items()}
 
 
-def server_options(side: GpuSide, capacity: Capacity, endpoint: str | None) -> ServerOptions:
+def server_options(side: GpuSide, capacity: Capacity, endpoint: str) -> ServerOptions:
     """Sized by the model: no call of a pass that `capacity` allows is larger."""
     most = largest_call(model_sizes(side.model.config), capacity, side.dtype.itemsize)
     return ServerOptions(
@@ -69,10 +68,9 @@ def recording(directory: str | None, options: ServerOptions) -> Iterator[Observe
         yield rings.observe
         rings.close()
         return
-    endpoint = options.endpoint or ""
     facts = RpcFacts(
-        role=SERVER, endpoint=endpoint, transport=transport_of(endpoint), device=options.device,
-        dtype=options.dtype, model=json.loads(options.description),
+        role=SERVER, endpoint=options.endpoint, transport=transport_of(options.endpoint),
+        device=options.device, dtype=options.dtype, model=json.loads(options.description),
     )  # fmt: skip
     with RpcRecorder.start(facts, RecordingOptions(directory, log_file=None)) as recorder:
         yield recorder.observe

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from flagscale_perf.rpc.records import CallRecord
-from flagscale_perf.rpc.totals import tenths
+from flagscale_perf.rpc.stages import ALL_STAGES
+from flagscale_perf.rpc.totals import CallTotals, Totals, tenths
 
 NS, MIB = 1e9, 2**20
 KINDS = {"Matmul": "Matmul", "BatchLinear": "Linear", "LMHead": "Linear", "Embedding": "Embedding"}
 FUSED = "Fused"  # every other method
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Of a run, by the caller's clock.
-
-    Attributes:
-        total_ns: from its begin to its end.
-        in_calls_ns: of this, sending calls and waiting for them.
-        overlapping: two calls or more were under way at a time.
-    """
-
-    total_ns: int
-    in_calls_ns: int
-    overlapping: bool = False
+_PLACES = {stage.name: place for place, stage in enumerate(ALL_STAGES)}
 
 
 class Statistics:
@@ -40,66 +25,75 @@ class Statistics:
 
     def clear(self) -> None:
         """Begins anew."""
-        self.calls = self.total_ns = self.serialize_ns = self.deserialize_ns = 0
-        self.sent_bytes = self.received_bytes = 0
-        self.server_ns: dict[str, int] = {}  # by kind of method
+        self._sums = CallTotals()
 
     def add(self, record: CallRecord) -> None:
         """One more call."""
         self.recorded += 1
-        if record.method == "Init":
-            return
-        self.calls += 1
-        self.total_ns += record.total_ns
-        self.serialize_ns += record.serialize_ns
-        self.deserialize_ns += record.deserialize_ns
-        self.sent_bytes += record.sent_bytes
-        self.received_bytes += record.received_bytes
-        kind = KINDS.get(record.method, FUSED)
-        self.server_ns[kind] = self.server_ns.get(kind, 0) + (record.server_ns or 0)
+        if record.method != "Init":
+            self._sums.add(record)
 
     def text(self, dtype: str) -> str:
         """The sums as lines of text."""
-        each = max(self.calls, 1) * 1e6
+        whole = self._sums.overall
+        each, dtype = max(whole.calls, 1) * 1e6, dtype.removeprefix("torch.")
         return "\n".join(
             [
                 "Performance statistics:",
-                f"RPC Calls:        {self.calls}",
+                f"RPC Calls:        {whole.calls}",
                 f"Calls in all:     {self.recorded} (with Init)",
                 *(
                     f"{name + ':':<17} {took_ns / NS:.3f}s ({took_ns / each:.3f}ms/call)"
                     for name, took_ns in (
-                        ("RPC Time", self.total_ns),
-                        ("Serialize Time", self.serialize_ns),
-                        ("Deserialize Time", self.deserialize_ns),
+                        ("RPC Time", whole.total_ns),
+                        ("Serialize Time", _stage_ns(whole, "serialize")),
+                        ("Deserialize Time", _stage_ns(whole, "deserialize")),
                     )
                 ),
-                f"Data Sent:        {self.sent_bytes / MIB:.2f} MiB ({dtype.removeprefix('torch.')})",
-                f"Data Received:    {self.received_bytes / MIB:.2f} MiB ({dtype.removeprefix('torch.')})",
+                f"Data Sent:        {whole.sent_bytes / MIB:.2f} MiB ({dtype})",
+                f"Data Received:    {whole.received_bytes / MIB:.2f} MiB ({dtype})",
             ]
         )
 
-    def tree(self, timing: Timing) -> str:
-        """Where a run's time went; every nanosecond once, so that the shares add to 100."""
-        tee_ns = timing.total_ns - timing.in_calls_ns
-        waited_ns = timing.in_calls_ns - self.serialize_ns - self.deserialize_ns
-        serial = [("Serialize", self.serialize_ns), ("Deserialize", self.deserialize_ns)]
-        gpu_ns = sum(self.server_ns.values())
-        if timing.overlapping:
+    def tree(self, total_ns: int, in_calls_ns: int, is_overlapping: bool) -> str:
+        """Where a run's time went; every nanosecond once, so that the shares add to 100.
+
+        Args:
+            total_ns: from its begin to its end, by the caller's clock.
+            in_calls_ns: of this, sending calls and waiting for them.
+            is_overlapping: two calls or more were under way at a time.
+        """
+        whole = self._sums.overall
+        serial = [(name.capitalize(), _stage_ns(whole, name)) for name in ("serialize", "deserialize")]
+        waited_ns = in_calls_ns - sum(took_ns for _, took_ns in serial)
+        gpu_ns = _stage_ns(whole, "server")
+        if is_overlapping:
             branches = [("RPC", [*serial, ("Waiting for the GPU side", waited_ns)])]
         else:
             branches = [
-                ("GPU compute", list(self.server_ns.items())),
+                ("GPU compute", self._by_kind()),
                 ("RPC", [*serial, ("Transport", waited_ns - gpu_ns)]),
             ]
-        lines = _lines(timing.total_ns, [*branches, ("TEE compute", [("", tee_ns)])])
-        if timing.overlapping:
+        lines = _lines(total_ns, [*branches, ("TEE compute", [("", total_ns - in_calls_ns)])])
+        if is_overlapping:
             hidden_ns = max(gpu_ns - waited_ns, 0)
             lines.append(
                 f"GPU compute took {gpu_ns / NS:.3f} s beside that, at least {hidden_ns / NS:.3f} s of it "
                 "while this side computed"
             )
         return "\n".join(lines)
+
+    def _by_kind(self) -> list[tuple[str, int]]:
+        """What the server took for each kind of method, in the order of their first calls."""
+        found: dict[str, int] = {}
+        for method, totals in self._sums.methods.items():
+            kind = KINDS.get(method, FUSED)
+            found[kind] = found.get(kind, 0) + _stage_ns(totals, "server")
+        return [*found.items()]
+
+
+def _stage_ns(totals: Totals, name: str) -> int:
+    return totals.stages_ns[_PLACES[name]]
 
 
 def _lines(total_ns: int, branches: list[tuple[str, list[tuple[str, int]]]]) -> list[str]:

@@ -1,4 +1,5 @@
-"""What a split LLaMA or Qwen forward pass sends and receives, call by call, in closed form.
+"""What a split LLaMA or Qwen forward pass sends and receives, call by call: its plaintext in words, and its
+bytes in closed form.
 
 The protected side calls; the GPU side multiplies. This is pure arithmetic on the model's sizes: a log is
 checked against it to the byte, and a diagnosis uses it to tell what another split, type or length would move.
@@ -6,16 +7,26 @@ checked against it to the byte, and a diagnosis uses it to tell what another spl
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 TOKEN_ID_BYTES = 8  # int64
-# What a split model calls, its handshake included.
-SPLIT_METHODS = frozenset(
-    ("Init", "Embedding", "BatchLinear", "Matmul", "MatmulLinear", "Attention", "AttentionLinear", "MLP")
-    + ("LMHead", "fused_layer")
-)
+# By method, the plaintext that it shows the GPU side. Nothing is masked: who controls that side reads it.
+REVEALS = {
+    "Init": "nothing; the norms' weights and the rotary frequencies come from the GPU side",
+    "Embedding": "the token ids: the text itself",
+    "BatchLinear": "the input of the projections, so also Q, K, V, gate and up",
+    "Matmul": "Q and K, then the attention probabilities and V",
+    "MatmulLinear": "the attention probabilities and V, so also the attention's output",
+    "Attention": "Q, K and V; scores and probabilities are made on the GPU side",
+    "AttentionLinear": "Q, K and V; scores, probabilities and output are made on the GPU side",
+    "MLP": "the input of the MLP, and all that is computed in it",
+    "LMHead": "the last token's hidden state and its logits",
+    "fused_layer": "everything: hidden state, norms, scores, softmax, residuals and the key-value cache are "
+    "the GPU side's. This gives up the protection",
+}
 
 
 class Stage(StrEnum):
@@ -84,6 +95,15 @@ def total(calls: list[CallTraffic]) -> CallTraffic:
     return CallTraffic(
         "total", sum(call.sent_bytes for call in calls), sum(call.received_bytes for call in calls)
     )
+
+
+def declaration(methods: Iterable[str]) -> str:
+    """The lines about these methods."""
+    named = list(methods)
+    lines = [f"  {method:<16} {REVEALS[method]}" for method in named]
+    side = "GPU" if "fused_layer" in named else "protected"
+    cache = f"The key-value cache is kept on the {side} side."
+    return "\n".join(["Plaintext that the GPU side is shown:", *lines, cache])
 
 
 def _layer(model: ModelSizes, run: Pass) -> list[CallTraffic]:

@@ -7,19 +7,18 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
-from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
+from flagscale_perf.rpc.dtypes import DType
 from flagscale_perf.rpc.records import CallRecord, Status
 from flagscale_perf.spine.errors import did_you_mean
 from tensor_rpc import wire
-from tensor_rpc.arrays import Array, DType, byte_count
 from tensor_rpc.endpoint import check_owner, machine, path_of, transport_of
 from tensor_rpc.errors import CallTimeout, InvalidMessage, PeerGone, Refused, RpcError, error_of
 from tensor_rpc.link import Link
 from tensor_rpc.memory import Arena, open_arena
-from tensor_rpc.options import Arguments, ClientOptions, Hello, Value
-from tensor_rpc.told import NOTHING_TOLD, told_apart
+from tensor_rpc.options import Arguments, ClientOptions, Value
+from tensor_rpc.wire import NOTHING_TOLD, Array, byte_count, told_apart
 
 Observe = Callable[[CallRecord], None]
 NO_ARGUMENTS: dict[str, Value] = {}
@@ -27,17 +26,24 @@ PINGS = 9
 now = time.monotonic_ns
 
 
-class Reply:
-    """What a call returned.
+class Hello(NamedTuple):
+    """What a client knows of its server after the handshake.
 
     Attributes:
-        arrays: those in shared memory are overwritten by the next call of this client; copy what is to stay.
-        arguments: what the method said beside them.
+        endpoint: the actual one.
+        transport: "IPC" or "TCP".
+        payload: "shared", "frames" or "msgpack": how arrays travel.
+        process: the server's id; None on another machine.
+        latency_ns: of a round trip without arrays, median of those measured when connecting.
+        server: what it said of itself.
     """
 
-    def __init__(self, arrays: list[Array], arguments: dict[str, Value]) -> None:
-        self.arrays = arrays
-        self.arguments = arguments
+    endpoint: str
+    transport: str
+    payload: str
+    process: int | None
+    latency_ns: int
+    server: wire.Welcome
 
 
 class Pending:
@@ -57,8 +63,10 @@ class Pending:
         self.start_ns = self.ready_ns = self.sent_ns = now()
         self.deadline_ns = self.start_ns + int(timeout_s * 1e9)
 
-    def result(self) -> Reply:
-        """Waits for the reply. Raises an `RpcError`; `RemoteFailure` if the method failed."""
+    def result(self) -> list[Array]:
+        """Waits for the reply. Arrays in shared memory are overwritten by the next call of this client: copy
+        what is to stay. Raises an `RpcError`; `RemoteFailure` if the method failed.
+        """
         return self._client._result(self)
 
 
@@ -112,9 +120,8 @@ class Client:
         self._methods = {name: n for n, name in enumerate(welcome.methods)}
         self._broken = None
         self.hello = Hello(
-            options.endpoint, transport_of(options.endpoint, True), payload, welcome.device, welcome.dtype,
-            welcome.description, welcome.methods, welcome.max_message_bytes, welcome.slots, welcome.epoch,
-            welcome.client, welcome.process if self._same_machine else None, self._latency(deadline_ns),
+            options.endpoint, transport_of(options.endpoint, True), payload,
+            welcome.process if self._same_machine else None, self._latency(deadline_ns), welcome,
         )  # fmt: skip
 
     def _welcome(self, payload: str, deadline_ns: int) -> wire.Welcome:
@@ -123,7 +130,7 @@ class Client:
         try:
             welcome = self._exchange(greeting, deadline_ns)
         except CallTimeout:
-            raise PeerGone(self._nobody("the socket is there, and nothing speaks this protocol")) from None
+            raise PeerGone(self._no_answer("the socket is there, and nothing speaks this protocol")) from None
         if isinstance(welcome, wire.Failure):
             raise _error_of("the connection", welcome)
         if not isinstance(welcome, wire.Welcome) or welcome.protocol != wire.PROTOCOL:
@@ -141,10 +148,10 @@ class Client:
         path = path_of(self._options.endpoint)
         while path is not None and not check_owner(path):
             if now() > deadline_ns:
-                raise PeerGone(self._nobody(f"there is no {path}"))
+                raise PeerGone(self._no_answer(f"there is no {path}"))
             time.sleep(0.01)
 
-    def _nobody(self, why: str) -> str:
+    def _no_answer(self, why: str) -> str:
         waited = f"within {self._options.connect_timeout_s} s"
         where = self._options.endpoint
         return f"no server answered at {where} {waited}: {why}; start it, or correct the endpoint"
@@ -187,8 +194,8 @@ class Client:
         arrays: Sequence[Array] = (),
         arguments: Arguments = NO_ARGUMENTS,
         timeout_s: float | None = None,
-    ) -> Reply:
-        """Calls and waits. Raises the fitting `RpcError` of `errors`."""
+    ) -> list[Array]:
+        """Calls and waits, as `Pending.result` does."""
         return self._result(self.submit(method, arrays, arguments, timeout_s))
 
     def submit(
@@ -198,7 +205,7 @@ class Client:
         arguments: Arguments = NO_ARGUMENTS,
         timeout_s: float | None = None,
     ) -> Pending:
-        """Sends a call and returns at once; up to `hello.slots` calls may be in flight. The arrays must not
+        """Sends a call and returns at once; up to `hello.server.slots` may be in flight. The arrays must not
         change until the result has arrived. Raises an `RpcError`.
         """
         self._calls += 1
@@ -221,7 +228,7 @@ class Client:
         if slot is not None and not is_lent:
             slot.begin()
         try:
-            packed = wire.pack(arrays, slot, self._link.copies, self.hello.max_message_bytes)
+            packed = wire.pack(arrays, slot, self._link.copies, self.hello.server.max_message_bytes)
             pending.sent_bytes, pending.shared_sent, pending.dtype = packed[2:]
             pending.ready_ns = pending.sent_ns = ready = now()
             mark = ready if self._same_machine else 0
@@ -244,19 +251,19 @@ class Client:
             f"the server has no method {method!r}; it has {known}{did_you_mean(method, self._methods)}"
         )
 
-    def _result(self, pending: Pending) -> Reply:
+    def _result(self, pending: Pending) -> list[Array]:
         try:
             while pending.answer is None:
                 if pending.number not in self._in_flight:
                     raise Refused("the result of this call was taken already, or its time was over")
                 self._take_one(pending.deadline_ns)
             answer, pending.answer = pending.answer, None
-            reply = self._read(pending, answer)
+            arrays = self._read(pending, answer)
         except RpcError as error:
             self._failed(pending, error)
             raise
         self._record(pending, Status.OK)
-        return reply
+        return arrays
 
     def _take_one(self, deadline_ns: int) -> None:
         answer, frames, there_ns, size = self._link.receive(deadline_ns)
@@ -273,7 +280,7 @@ class Client:
         owner.answer, owner.told, owner.frames, owner.socket_received = answer, answer.told, frames, size
         owner.there_ns, owner.taken_ns = there_ns, now()
 
-    def _read(self, pending: Pending, answer: wire.Reply | wire.Failure) -> Reply:
+    def _read(self, pending: Pending, answer: wire.Reply | wire.Failure) -> list[Array]:
         pending.read_ns = now()
         self._read_slots.append(pending.slot)
         if isinstance(answer, wire.Failure):
@@ -283,7 +290,7 @@ class Client:
         arrays, pending.received_bytes, pending.shared_received, largest = found
         pending.dtype = pending.dtype or largest
         pending.frames = []
-        return Reply(arrays, answer.arguments)
+        return arrays
 
     # --- slots
 
@@ -295,7 +302,7 @@ class Client:
         self._read_slots.clear()
         while not self._free:
             if not any(each.given_up for each in self._in_flight.values()):
-                raise Refused(f"{self.hello.slots} calls are under way; take the result of one first")
+                raise Refused(f"{self.hello.server.slots} calls are under way; take the result of one first")
             self._take_one(deadline_ns)
         return self._free.pop()
 
@@ -351,7 +358,7 @@ class Client:
                 shared_received_bytes=pending.shared_received,
                 status=status,
                 dtype=pending.dtype,
-                client=self.hello.client,
+                client=self.hello.server.client,
                 method=pending.method,
             )
         )
@@ -369,9 +376,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

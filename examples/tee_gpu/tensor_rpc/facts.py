@@ -7,7 +7,7 @@ from typing import Any
 
 from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
-from tensor_rpc.options import Hello
+from tensor_rpc.client import Hello
 
 _COPY_BYTES, _COPIES = 16 << 20, 4  # more than a cache holds
 
@@ -19,14 +19,14 @@ def facts_of(hello: Hello) -> RpcFacts:
         endpoint=hello.endpoint,
         payload=hello.payload,
         control="zeromq",
-        device=hello.device,
-        dtype=hello.dtype,
+        device=hello.server.device,
+        dtype=hello.server.dtype,
         latency_ns=hello.latency_ns,
-        epoch=hello.epoch,
-        client=hello.client,
+        epoch=hello.server.epoch,
+        client=hello.server.client,
         server_pid=hello.process,
         copy_bytes_per_s=_copy_speed(),
-        model=_object(hello.description),
+        model=_object(hello.server.description),
     )
 
 
@@ -42,11 +42,9 @@ def _object(text: str) -> dict[str, Any] | None:
 def _copy_speed() -> int:
     """Bytes per second of one copy in this machine's memory, the best of several; takes some milliseconds."""
     source, target = bytes(_COPY_BYTES), memoryview(bytearray(_COPY_BYTES))
-    best = min(_copied_ns(source, target) for _ in range(_COPIES))
-    return round(_COPY_BYTES * NS_PER_S / best)
-
-
-def _copied_ns(source: bytes, target: memoryview) -> int:
-    begin_ns = monotonic_ns()
-    target[:] = source
-    return max(1, monotonic_ns() - begin_ns)
+    took_ns = []
+    for _ in range(_COPIES):
+        begin_ns = monotonic_ns()
+        target[:] = source
+        took_ns.append(monotonic_ns() - begin_ns)
+    return round(_COPY_BYTES * NS_PER_S / max(1, min(took_ns)))

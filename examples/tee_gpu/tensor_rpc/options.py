@@ -1,10 +1,10 @@
-"""The options of a client and a server, and what they tell each other in the handshake."""
+"""The options of a client and a server."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 from tensor_rpc.errors import RpcError
 
@@ -41,8 +41,6 @@ class ClientOptions:
     def __post_init__(self) -> None:
         if self.payload not in get_args(Payload):
             raise RpcError(f"payload is {self.payload!r}; write one of {', '.join(get_args(Payload))}")
-        for name in ("timeout_s", "connect_timeout_s", "max_message_bytes"):
-            _positive(name, getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -72,46 +70,5 @@ class ServerOptions:
     allow_remote: bool = False
 
     def __post_init__(self) -> None:
-        _positive("max_message_bytes", self.max_message_bytes)
-        _positive("max_clients", self.max_clients)
         if not 1 <= self.slots <= MOST_SLOTS:
             raise RpcError(f"slots is {self.slots}; write 1 to {MOST_SLOTS}")
-        if self.arena_bytes < 0:
-            raise RpcError(f"arena_bytes is {self.arena_bytes}; write 0 for none, or a number of bytes")
-
-
-class Hello(NamedTuple):
-    """What a client knows of its server after the handshake.
-
-    Attributes:
-        endpoint: the actual one.
-        transport: "IPC" or "TCP".
-        payload: "shared", "frames" or "msgpack": how arrays travel.
-        device, dtype, description: as the server's options say.
-        methods: names, each at the place of its number.
-        max_message_bytes: of arrays in a call.
-        slots: calls that may be under way.
-        epoch: of the server; another one after it was started again.
-        client: this connection's number at the server.
-        process: the server's id; None on another machine.
-        latency_ns: of a round trip without arrays, median of those measured when connecting.
-    """
-
-    endpoint: str
-    transport: str
-    payload: str
-    device: str
-    dtype: str
-    description: str
-    methods: tuple[str, ...]
-    max_message_bytes: int
-    slots: int
-    epoch: int
-    client: int
-    process: int | None
-    latency_ns: int
-
-
-def _positive(name: str, value: float) -> None:
-    if not value > 0:
-        raise RpcError(f"{name} is {value}; write more than 0")

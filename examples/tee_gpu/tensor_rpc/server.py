@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 
 import zmq
 
+from flagscale_perf.rpc.dtypes import DType
 from flagscale_perf.rpc.records import ServedRecord, Status
 from tensor_rpc import wire
-from tensor_rpc.arrays import Array, DType, byte_count
 from tensor_rpc.endpoint import Claim, machine, path_of, transport_of
 from tensor_rpc.errors import PeerGone, Refused, RpcError
 from tensor_rpc.memory import Arena, Slot, check_free, make_arena
 from tensor_rpc.options import ServerOptions, Value
-from tensor_rpc.told import NOTHING_TOLD, Told
+from tensor_rpc.wire import NOTHING_TOLD, Array, Told, byte_count
 
 QUEUE = 8  # replies to one client that wait for it
 LOOK_MS = 100  # between two looks whether to stop
@@ -29,39 +29,29 @@ MOST_TEXT, MOST_TRACEBACK = 4000, 16000  # bytes
 now = time.monotonic_ns
 
 
+@dataclass
 class Request:
     """A call, as passed to a method.
 
     Attributes:
-        method: its name.
         arrays: views of what came, valid until the method returns. The caller could change those in shared
             memory while it runs: values that must be right, indices say, are copied first and then checked.
         arguments: by name.
         client: number of the connection.
-        results: goes back beside the arrays, as `Reply.arguments`.
+        slot: shared memory for the reply; None without.
     """
 
-    def __init__(
-        self,
-        method: str,
-        arrays: list[Array],
-        arguments: Mapping[str, Value],
-        client: int,
-        slot: Slot | None = None,
-    ) -> None:
-        self.method = method
-        self.arrays = arrays
-        self.arguments = arguments
-        self.client = client
-        self.results: dict[str, Value] = {}
-        self._slot = slot
+    arrays: list[Array]
+    arguments: Mapping[str, Value]
+    client: int
+    slot: Slot | None
 
     def reply(self, dtype: DType, shape: tuple[int, ...]) -> Array:
         """Writable memory for a result. If it is in shared memory, which must have room for it, replying
         copies nothing.
         """
         size = byte_count(dtype, shape)
-        data = self._slot.lend(size) if self._slot is not None else None
+        data = self.slot.lend(size) if self.slot is not None else None
         return Array(dtype, shape, memoryview(bytearray(size)) if data is None else data)
 
 
@@ -316,8 +306,8 @@ class Server:
             marks.after_ns = begun_ns - call.ready_ns
             marks.queue_ns = max(0, self._free_since_ns - call.ready_ns)
         try:
-            packed, results = self._carry_out(connection, call, frames, marks)
-            first = wire.header(wire.Reply(call.number, marks.told(), packed.parts, results))
+            packed = self._carry_out(connection, call, frames, marks)
+            first = wire.header(wire.Reply(call.number, marks.told(), packed.parts))
             behind = packed.frames
         except Exception as error:  # a method may raise anything; it is reported to the caller
             marks.status = error.status if isinstance(error, RpcError) else Status.FAILED
@@ -348,7 +338,7 @@ class Server:
 
     def _carry_out(
         self, connection: Connection, call: wire.Call, frames: Sequence[wire.Frame], marks: _Marks
-    ) -> tuple[wire.Packed, dict[str, Value]]:
+    ) -> wire.Packed:
         if call.method >= len(self._methods):
             raise Refused(f"method {call.method} of {len(self._methods)}")
         marks.method, handler = self._methods[call.method]
@@ -363,7 +353,7 @@ class Server:
             reply_slot.begin()
         found = wire.unpack(call.parts, frames, slot, self._options.max_message_bytes)
         marks.received_bytes = found.total
-        request = Request(marks.method, found.arrays, call.arguments, connection.number, reply_slot)
+        request = Request(found.arrays, call.arguments, connection.number, reply_slot)
         read_ns = now()
         marks.read_ns = read_ns - marks.begun_ns
         results = handler(request)
@@ -372,7 +362,7 @@ class Server:
         packed = wire.pack(results, reply_slot, connection.packs, connection.most_bytes)
         marks.sent_bytes = packed.total
         marks.write_ns = now() - computed_ns
-        return packed, request.results
+        return packed
 
 
 def _failure(call: int, status: int, told: Told, error: Exception) -> bytes:

@@ -6,8 +6,9 @@ import warnings
 
 import torch
 
-from tensor_rpc.arrays import Array, DType
+from flagscale_perf.rpc.dtypes import DType
 from tensor_rpc.errors import RpcError
+from tensor_rpc.wire import Array
 
 TORCH = {
     DType.FLOAT32: torch.float32,
@@ -47,18 +48,10 @@ def tensor_of(array: Array) -> torch.Tensor:
     dtype = TORCH[array.dtype]
     if not len(array.data):
         return torch.empty(array.shape, dtype=dtype)
-    return _from_buffer(array.data, dtype).reshape(array.shape)
+    return torch.frombuffer(array.data, dtype=dtype).reshape(array.shape)
 
 
-def _from_buffer(data: memoryview, dtype: torch.dtype) -> torch.Tensor:
-    return torch.frombuffer(data, dtype=dtype)
-
-
-def _warn_once() -> None:
-    """Suppresses torch's warning about read-only memory, which replies in shared memory have on purpose."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        _from_buffer(memoryview(b"\0"), torch.uint8)
-
-
-_warn_once()
+with warnings.catch_warnings():
+    # torch warns once of memory that is read-only, as that of replies is on purpose: here, unheard.
+    warnings.simplefilter("ignore")
+    torch.frombuffer(memoryview(b"\0"), dtype=torch.uint8)

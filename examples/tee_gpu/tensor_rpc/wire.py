@@ -1,4 +1,4 @@
-"""The messages, and where the arrays of one are.
+"""Arrays as calls carry them, the messages, and where the arrays of one are.
 
 The first frame of a message is msgpack of a declared type, at most `MOST_HEADER_BYTES` long, and believed
 only after msgspec has validated types and bounds. Arrays are not in it: each is in the caller's slot of
@@ -16,15 +16,36 @@ import msgpack
 import msgspec
 from msgspec import Meta
 
-from tensor_rpc.arrays import Array, DType, byte_count
+from flagscale_perf.rpc.dtypes import DType
 from tensor_rpc.errors import InvalidMessage, Refused, RpcError
 from tensor_rpc.memory import Slot
 from tensor_rpc.options import Value
 
-PROTOCOL = 4
+PROTOCOL = 5
 MOST_HEADER_BYTES = 65536
 MOST_PARTS = 64
 Frame: TypeAlias = bytes | memoryview
+Told: TypeAlias = tuple[int, int, int]  # by a reply, as `told_apart` takes it
+NOTHING_TOLD: Told = (-1, -1, 0)
+
+
+class Array(NamedTuple):
+    """Items in C order, without gaps. `tensors` converts it to and from torch.
+
+    Attributes:
+        dtype: of an item.
+        shape: () for a single item.
+        data: flat, of format "B"; as many bytes as `byte_count` says.
+    """
+
+    dtype: DType
+    shape: tuple[int, ...]
+    data: memoryview
+
+
+def byte_count(dtype: DType, shape: tuple[int, ...]) -> int:
+    """Size of such an array in bytes."""
+    return dtype.bytes * prod(shape)
 
 
 class Place(IntEnum):
@@ -77,7 +98,17 @@ class Memory(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields
 
 
 class Welcome(Message, frozen=True):
-    """The answer to it. `requests` and `replies` are None where there is no shared memory."""
+    """The answer to it.
+
+    Attributes:
+        client: this connection's number at the server.
+        epoch: of the server; another one after it was started again.
+        device, dtype, description: as the server's options say.
+        methods: names, each at the place of its number.
+        max_message_bytes: of arrays in a call.
+        slots: calls that may be under way.
+        requests, replies: None where there is no shared memory.
+    """
 
     protocol: Count
     client: Count
@@ -112,19 +143,18 @@ class Call(Message, frozen=True):
 
 
 class Reply(Message, frozen=True):
-    """The result of a call, and what the server says of its time, as `told.Told` has it."""
+    """The result of a call, and what the server says of its time, as `told_apart` takes it."""
 
     number: Count
-    told: tuple[int, int, int]
+    told: Told
     parts: Parts
-    arguments: Values
 
 
 class Failure(Message, frozen=True):
     """The call failed, or (number 0) the connection did. `status` is a `Status`."""
 
     number: Count
-    told: tuple[int, int, int]
+    told: Told
     status: Count
     kind: Name
     text: Text
@@ -201,7 +231,7 @@ def pack(arrays: Sequence[Array], slot: Slot | None, packs: bool, most_bytes: in
     frames: list[Frame] = []
     parts, shared = [], 0
     for dtype, shape, data in arrays:
-        if len(data) != dtype.bytes * prod(shape):
+        if len(data) != byte_count(dtype, shape):
             raise RpcError(
                 f"an array of {dtype.name} {shape} takes {byte_count(dtype, shape)} bytes, and its data has "
                 f"{len(data)} items of format {data.format!r}; pass flat bytes, as array_of does"
@@ -268,3 +298,24 @@ def _unpacked(frames: Sequence[Frame]) -> list[bytes]:
     if not isinstance(items, list) or not all(isinstance(item, bytes) for item in items):
         raise InvalidMessage("a packed frame that is no list of bytes")
     return items
+
+
+def told_apart(send_ns: int, whole_ns: int, told: Told) -> tuple[int, int, int | None, int | None]:
+    """Send, wait, queue and server of a call. A caller that loses the processor inside `send` sees it return
+    late: sending ends when the server has the call, and where the clocks differ, so early that the server's
+    work has room behind it. What has none at all is not believed: queue and server are None then.
+
+    Args:
+        send_ns: until `send` returned, from the moment the message was ready.
+        whole_ns: from that moment until the reply was there.
+        told: by the server: how long the call waited for others there, how long the server worked, and how
+            long after that moment it began; 0 where the clocks differ.
+    """
+    waited_ns, worked_ns, began_ns = told
+    if worked_ns < 0 or began_ns + worked_ns > whole_ns or (began_ns and waited_ns > began_ns):
+        return send_ns, whole_ns - send_ns, None, None
+    if not began_ns:
+        send_ns = min(send_ns, whole_ns - worked_ns)
+        return send_ns, whole_ns - send_ns - worked_ns, None, worked_ns
+    send_ns = min(send_ns, began_ns - waited_ns)
+    return send_ns, whole_ns - send_ns - waited_ns - worked_ns, waited_ns, worked_ns

@@ -40,8 +40,8 @@ _ITERATION = ("iteration", "an iteration")
 def report_of(
     result: Comparison, labels: Mapping[str, tuple[str, int]], remarks: Iterable[str], noun: Noun = _ITERATION
 ) -> Report:
-    """What every format shows. `labels` names the figures and says how many decimals they have; `remarks`
-    are sentences that the instrument adds; `noun` is what is compared.
+    """The report, for every format. `labels` names the figures and says how many decimals they have;
+    `remarks` are sentences that the instrument adds; `noun` is what is compared.
     """
     runs = [*_runs("BASE", result.base_runs), *_runs("NEW", result.new_runs)]
     figures = [_figure(one, *labels[one.name], result.unit) for one in result.figures]
@@ -112,7 +112,7 @@ def _spread(result: Comparison) -> list[str | Quantity]:
 
 
 def _undecided(result: Comparison, noun: Noun) -> list[Cell]:
-    """Why there is no verdict though these runs differ, and what would give one."""
+    """Cells that say why there is no verdict though these runs differ, and what would give one."""
     if result.needed is None:
         return []
     side = "slower" if (result.whole.share or 0.0) > 0 else "faster"

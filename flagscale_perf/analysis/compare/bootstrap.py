@@ -30,6 +30,11 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
+def percentile(values: Sequence[float], share: float) -> float:
+    """The nearest value from above; `share` is above 0."""
+    return sorted(values)[math.ceil(share * len(values)) - 1]
+
+
 def memory_of(values: Sequence[float]) -> float:
     """How many steps one step stands for: 1 + 2 x the sum of the autocorrelations, at least 1.
 
@@ -71,9 +76,7 @@ Draw = Callable[[Sequence[float]], tuple[float, ...]]
 
 
 def draws(count: int, length: int, seed: int) -> list[Draw]:
-    """`REPLICATES` ways to pick `count` steps (2 or more) in blocks of `length`; blocks go on at the front
-    behind the last step.
-    """
+    """`REPLICATES` ways to pick `count` steps (2 or more) in blocks; these go round at the end."""
     chooser = random.Random(seed)
     blocks = math.ceil(count / length)
     picks: list[Draw] = []

@@ -28,13 +28,13 @@ STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {MEDIAN: bootstrap.m
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """What to compare by.
+    """Options of a comparison.
 
     Attributes:
         warmup: iterations after a run's start that are left out.
         noise: standard deviation to assume between the medians of two runs of one configuration, as a share;
             None for what is usual.
-        fail_if_slower: what NEW may be slower, as a share; None for no limit.
+        fail_if_slower: how much slower NEW may be, as a share; None for no limit.
         judge: what is judged of the times of a run's iterations, a name of `STATISTICS`.
     """
 
@@ -180,9 +180,7 @@ def culprits(whole: Row, parts: Sequence[Row]) -> list[str]:
 
 
 def large_parts(whole: Row, parts: Sequence[Row]) -> list[Row]:
-    """Parts of a tenth of the whole's change or more that are within the noise, the largest first; none
-    unless the whole is slower or faster.
-    """
+    """Undecided parts of at least a tenth of a decided whole's change, the largest first."""
     if not whole.change or whole.verdict not in (SLOWER, FASTER):
         return []
     large = [row for row in parts if row.verdict == UNDECIDED and (row.change or 0.0) / whole.change >= LARGE]

@@ -54,8 +54,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Needed:
-    """What would make an interval narrow enough for a verdict, four times out of five, if the change is as
-    large as it was found.
+    """The runs or iterations that make an interval narrow enough for a verdict, four times out of five, if
+    the change is as large as it was found.
 
     Attributes:
         runs: of each side; None where `MAX_RUNS` would not do.
@@ -67,7 +67,7 @@ class Needed:
 
 
 class _Within(NamedTuple):
-    """What one run is judged by, and its interval with `CONFIDENCE`, as far as the run itself shows it.
+    """The value that one run is judged by, and its interval with `CONFIDENCE` as far as the run shows it.
 
     Attributes:
         value: the median of its steps, or another statistic.
@@ -159,8 +159,8 @@ class Judge:
         return rows
 
     def needed(self, distance: float, most_iterations: int) -> Needed:
-        """What would make the whole's interval leave out what is so far from its change, a share; a run can
-        have so many iterations to compare.
+        """The runs or iterations for which the whole's interval would leave out a value at this distance from
+        its change, a share. A run can have `most_iterations` to compare.
         """
         variance, freedom = self._variance(self._whole), self._freedom
         gap = distance * self._unit
@@ -253,7 +253,7 @@ class Judge:
 
     @staticmethod
     def _weight(bases: int, news: int) -> float:
-        """What the variance of one run's median is multiplied by for that of the change."""
+        """The factor from the variance of one run's median to that of the change."""
         return 1 / bases + 1 / news
 
     @property
@@ -267,9 +267,7 @@ class Judge:
         return sum(deviation(side) ** 2 * (len(side) - 1) for side in sides) / max(1, len(values) - 2)
 
     def _noise(self, series: Sequence[_Within]) -> float:
-        """The variance between runs beyond what they show within: the assumed one, or more where two runs
-        of a side lie farther apart.
-        """
+        """Variance between runs beyond that within them: the assumed one, or what a side shows, if larger."""
         time_share = max(map(abs, self._means([run.value for run in series]))) / self._unit
         within = bootstrap.mean([run.chance for run in series])
         return max((self._assumed * self._unit) ** 2 * time_share, self._between(series) - within)
@@ -284,20 +282,18 @@ class Judge:
         return _Variance(within + self._noise(series), shrinking)
 
     def _small_sample(self) -> float:
-        """What the bootstrap of so few blocks finds too little."""
+        """The factor that makes up for what a bootstrap of so few blocks underestimates."""
         blocks = self._steps / self.block_length
         return blocks / (blocks - 1)
 
 
 def _both_errors(freedom: int | None) -> float:
-    """How many standard deviations a change must be from a limit, so that its interval leaves the limit out
-    as often as `POWER`.
-    """
+    """Standard deviations from a limit at which the interval leaves it out as often as `POWER`."""
     return _quantile((1 + CONFIDENCE) / 2, freedom) + _quantile(POWER, freedom)
 
 
 def _quantile(probability: float, freedom: int | None = None) -> float:
-    """In standard deviations; `freedom` None where these are not estimated."""
+    """A quantile in standard deviations; `freedom` is None where these are not estimated."""
     return NormalDist().inv_cdf(probability) if freedom is None else student.quantile(probability, freedom)
 
 

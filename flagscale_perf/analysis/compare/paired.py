@@ -45,7 +45,7 @@ class Paired:
     cut: int
     noun: str
     times: Sequence[Sequence[float]]
-    parts: Mapping[str, list[list[float | None]]]
+    parts: Mapping[str, Sequence[Sequence[float | None]]]
     left_out: Sequence[Mapping[str, int]]
     most: int
     noise: float
@@ -55,7 +55,7 @@ class Paired:
     numbers: Sequence[Sequence[int]] | None = None
 
     def judged(self, options: CompareOptions) -> Judged:
-        """What can be said of the times."""
+        """The judgement of the times."""
         noise = self.noise if options.noise is None else options.noise
         judge = Judge(self.times, self.cut, noise, STATISTICS[options.judge])
         whole, parts = judge.whole(), judge.parts(self.parts)

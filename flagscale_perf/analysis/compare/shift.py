@@ -1,4 +1,4 @@
-"""Where a run changed within itself: the one place whose two sides differ most, by ranks."""
+"""Finds where a run changed within itself: the place whose two sides differ most, by ranks."""
 
 from __future__ import annotations
 

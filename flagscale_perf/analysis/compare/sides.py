@@ -1,8 +1,7 @@
-"""What a comparison says of its two sides, whatever was recorded."""
+"""The part of a comparison that does not depend on what was recorded."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -29,7 +28,7 @@ class Run(Protocol):
 
     @property
     def title(self) -> str:
-        """What the run is called."""
+        """The run's name."""
 
     @property
     def skipped_lines(self) -> int:
@@ -38,8 +37,7 @@ class Run(Protocol):
 
 def typical(times: Sequence[float]) -> dict[str, float | None]:
     """Mean and 95th percentile; at least one time."""
-    ordered = sorted(times)
-    return {"mean": bootstrap.mean(ordered), "p95": ordered[math.ceil(0.95 * len(ordered)) - 1]}
+    return {"mean": bootstrap.mean(sorted(times)), "p95": bootstrap.percentile(times, 0.95)}
 
 
 def figures(base: Mapping[str, float | None], new: Mapping[str, float | None]) -> list[Figure]:
@@ -72,14 +70,14 @@ def on_both_sides(base: Sequence[Run], new: Sequence[Run]) -> str | None:
 
 
 def noise_source(judge: Judge, options: CompareOptions, assumed: str = "assumed") -> str:
-    """Where the noise between runs was taken from."""
+    """The source of the noise between runs, in words."""
     if judge.is_noise_seen:
         return "seen between the runs of each side"
     return assumed if options.noise is None else "--noise"
 
 
 def gate_of(judge: Judge, whole: Row, limit: float | None, is_same_run: bool, most: int) -> Gate | None:
-    """What `--fail-if-slower` says; None without it. `most`: units of a run that are compared."""
+    """The verdict of `--fail-if-slower`; None without it. `most`: units of a run that are compared."""
     if limit is None:
         return None
     if is_same_run:

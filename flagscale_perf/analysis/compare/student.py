@@ -26,9 +26,7 @@ def cdf(t: float, freedom: int) -> float:
 
 
 def quantile(probability: float, freedom: int) -> float:
-    """The value that is not exceeded with this probability, 0.5 or more and below 1; by bisection, to 1e-9 of
-    it.
-    """
+    """The value not exceeded with this probability, from 0.5 to below 1; by bisection, to 1e-9 of it."""
     low, high = 0.0, 1.0
     while cdf(high, freedom) < probability:
         low, high = high, 2 * high

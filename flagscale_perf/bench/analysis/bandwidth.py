@@ -57,7 +57,7 @@ def _messages(part: Part) -> list[Block]:
     if not points:
         return []
     rows: list[Sequence[Cell]] = [
-        (f"{point.case['src']} to {point.case['dst']}", str(point.case.get("way")), *_row(point))
+        (f"{point.case['src']} to {point.case['dst']}", str(point.case.get("way")), *_figures(point, 1e6, 1))
         for point in points
     ]
     head = ("ranks", "way", "bytes", "median, us", "min, us", "p95, us", "GB/s, each way")
@@ -65,22 +65,23 @@ def _messages(part: Part) -> list[Block]:
     return [*_matrix(points), Table(head, rows, 5, most=MOST_ROWS), Note(said)]
 
 
-def _row(point: BenchPoint) -> tuple[Cell, ...]:
+def _figures(point: BenchPoint, per_s: float, decimals: int) -> tuple[Cell, ...]:
+    """Size, times in units of which a second has so many, and speed."""
     found = spread(point.samples)
-    times = (Quantity(value * 1e6, "", 1) for value in (found.median, found.low, found.p95))
+    times = (Quantity(value * per_s, "", decimals) for value in (found.median, found.low, found.p95))
     return Quantity(point.case["size_bytes"], "", 0), *times, gb(algbw(point))
 
 
 def _matrix(points: Sequence[BenchPoint]) -> list[Block]:
     """GB/s from each rank to each other one, for the largest messages."""
-    largest = max(point.case["size_bytes"] for point in points)
     ranks = sorted({int(point.case[end]) for point in points for end in ("src", "dst")})
+    largest, points = _largest(points)
     layers = []
     for way in (ONE_WAY, BOTH_WAYS):
         speeds = {
             (int(point.case["src"]), int(point.case["dst"])): algbw(point)
             for point in points
-            if point.case.get("way") == way and point.case["size_bytes"] == largest
+            if point.case.get("way") == way
         }
         if way == BOTH_WAYS:
             speeds |= {(target, source): speed for (source, target), speed in speeds.items()}
@@ -94,18 +95,26 @@ def _matrix(points: Sequence[BenchPoint]) -> list[Block]:
 
 
 def _memory(part: Part) -> list[Block]:
-    points = [point for point in measured(part) if "moved_bytes" in point.case]
-    rows: list[Sequence[Cell]] = []
-    for point in points:
-        found = spread(point.samples)
-        times = (Quantity(value * 1e3, "", 2) for value in (found.median, found.low, found.p95))
-        size = Quantity(point.case["size_bytes"], "", 0)
-        rows.append((str(point.case["op"]), f"rank {point.case['rank']}", size, *times, gb(algbw(point))))
+    points = _local(part)
+    rows: list[Sequence[Cell]] = [
+        (str(point.case["op"]), f"rank {point.case['rank']}", *_figures(point, 1e3, 2)) for point in points
+    ]
     head = ("what", "", "bytes", "median, ms", "min, ms", "p95, ms", "GB/s moved")
     said = (
         "A copy moves each byte twice (read and written), a triad a = b + s c three times; each rank in turn."
     )
     return [*_bars(points), Table(head, rows, 5), Note(said)] if rows else []
+
+
+def _largest(messages: Sequence[BenchPoint]) -> tuple[int, list[BenchPoint]]:
+    """The size of the largest, and those of this size."""
+    size = max((point.case["size_bytes"] for point in messages), default=0)
+    return size, [point for point in messages if point.case["size_bytes"] == size]
+
+
+def _local(part: Part, **case: Any) -> list[BenchPoint]:
+    """The points of what each rank moved by itself."""
+    return [point for point in measured(part, **case) if "moved_bytes" in point.case]
 
 
 def _bars(points: Sequence[BenchPoint]) -> list[Block]:
@@ -127,7 +136,7 @@ def _bars(points: Sequence[BenchPoint]) -> list[Block]:
 def _links(part: Part) -> list[Block]:
     """The topology as the driver reports it, and the ceilings that follow from it."""
     rows: list[Sequence[Cell]] = [
-        (str(one.case.get("of")), _gpu(one.case), Quantity(one.value, "", 1), one.why)
+        (str(one.case.get("of")), f"GPU {one.case.get('gpu')}", Quantity(one.value, "", 1), one.why)
         for one in part.values(PEAK)
         if one.value is not None
     ]
@@ -144,14 +153,9 @@ def _links(part: Part) -> list[Block]:
     return blocks
 
 
-def _gpu(case: Mapping[str, Any]) -> str:
-    return f"GPU {case['gpu']}" if "gpu" in case else ""
-
-
 def _drawn(part: Part) -> Sequence[Block]:
     points = measured(part, op=MESSAGE)
-    local = [point for point in measured(part) if "moved_bytes" in point.case]
-    return [*curves(part), *(_matrix(points) if points else []), *_bars(local)]
+    return [*curves(part), *(_matrix(points) if points else []), *_bars(_local(part))]
 
 
 def _content(part: Part) -> Mapping[str, Any]:
@@ -213,11 +217,11 @@ Link = tuple[int, int]
 
 @dataclass(frozen=True)
 class Slow:
-    """What is slow.
+    """A slow rank or link.
 
     Attributes:
         ranks: one rank, or the two of a link.
-        times: as long as what it is compared with.
+        times: how many times as long it takes as what it is compared with.
         text: what was found, one sentence.
         is_topology: links of several kinds, as inside and between nodes, where nothing need be wrong.
     """
@@ -251,15 +255,13 @@ def slow_parts(part: Part) -> list[Slow]:
 
 
 def _link_times(part: Part) -> dict[Link, Spread]:
-    """Of each two ranks the slower way, with the largest messages."""
-    points = measured(part, op=MESSAGE, way="one way")
-    largest = max((point.case["size_bytes"] for point in points), default=0)
+    """The slower direction between each two ranks, with the largest messages."""
+    _, points = _largest(measured(part, op=MESSAGE, way=ONE_WAY))
     found: dict[Link, Spread] = {}
     for point in points:
-        if point.case["size_bytes"] == largest:
-            ends = sorted((int(point.case["src"]), int(point.case["dst"])))
-            link, own = (ends[0], ends[1]), spread(point.samples)
-            found[link] = max(found.get(link, own), own)
+        one, other = sorted((int(point.case["src"]), int(point.case["dst"])))
+        own = spread(point.samples)
+        found[one, other] = max(found.get((one, other), own), own)
     return found
 
 
@@ -299,9 +301,7 @@ def _slow_links(links: Mapping[Link, Spread]) -> Iterable[Slow]:
 
 
 def _by_copies(part: Part) -> Iterable[Slow]:
-    """A rank whose own memory is slow, by copy and triad: the ranks have their turns one after another, and
-    one of these alone may have met other work.
-    """
+    """Ranks slow in both copy and triad: one alone may have met other work, as ranks take turns."""
     copies, triads = _alone(part, "copy"), _alone(part, "triad")
     for rank, own in copies.items():
         other = min((one for each, one in copies.items() if each != rank), default=None)
@@ -319,8 +319,7 @@ def _by_copies(part: Part) -> Iterable[Slow]:
 
 
 def _alone(part: Part, op: str) -> dict[int, Spread]:
-    points = [point for point in measured(part, op=op) if "moved_bytes" in point.case]
-    return {int(point.case["rank"]): spread(point.samples) for point in points}
+    return {int(point.case["rank"]): spread(point.samples) for point in _local(part, op=op)}
 
 
 def _is_slower(own: Spread, other: Spread) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,9 +62,7 @@ def algbw(point: BenchPoint) -> float | None:
 
 
 def busbw(point: BenchPoint) -> float | None:
-    """Bus bandwidth: the load on each rank's link, by the factor of the executed operation; None for one
-    rank.
-    """
+    """algbw times the factor of the executed operation: the load on each rank's link; None for one rank."""
     factor, plain = factor_of(point), algbw(point)
     return None if factor is None or plain is None else factor * plain
 
@@ -75,28 +73,18 @@ def factor_of(point: BenchPoint) -> float | None:
 
 
 def points_by_name(part: Part) -> dict[str, list[BenchPoint]]:
-    """Collectives, and messages by direction, in the order in which they were measured. In-place and
-    out-of-place variants of one operation are kept apart.
-    """
+    """Collectives, in place and out of place apart, and messages by direction, as they were measured."""
     found: dict[str, list[BenchPoint]] = {}
     for point in measured(part):
         case = point.case
         if "executed" in case:
-            found.setdefault(f"{_operation(case)}, {case.get('place')}", []).append(point)
+            found.setdefault(f"{case['op']}, {case.get('place')}", []).append(point)
         elif case.get("op") == MESSAGE:
             found.setdefault(f"{MESSAGE}, {case.get('way')}", []).append(point)
-    ops = Counter(_operation(points[0].case) for points in found.values())
-    return {
-        op if op != MESSAGE and ops[op] == 1 else name: points
-        for name, points in found.items()
-        for op in [_operation(points[0].case)]
-    }
-
-
-def _operation(case: Mapping[str, Any]) -> str:
-    """Older files also have collectives among some of the ranks, which they call a level."""
-    name = str(case["op"])
-    return f"{name}, {case['level']}" if "executed" in case and "level" in case else name
+    ops = {name: str(points[0].case["op"]) for name, points in found.items()}
+    places = Counter(ops.values())
+    is_plain = {name: op != MESSAGE and places[op] == 1 for name, op in ops.items()}
+    return {ops[name] if is_plain[name] else name: points for name, points in found.items()}
 
 
 def fits_of(part: Part) -> dict[str, Fit]:
@@ -125,8 +113,8 @@ def _rows(part: Part) -> Iterable[Sequence[Cell]]:
     for points in points_by_name(part).values():
         for point in points:
             if "executed" in point.case:
-                op, executed = _operation(point.case), str(point.case["executed"])
-                name = op if executed == point.case["op"] else f"{op} (executed: {executed})"
+                op, executed = str(point.case["op"]), str(point.case["executed"])
+                name = op if executed == op else f"{op} (executed: {executed})"
                 ways = found.setdefault((name, point.case["size_bytes"]), {})
                 ways[point.case.get("place") == IN_PLACE] = point
     order = list(dict.fromkeys(name for name, _ in found))
@@ -157,7 +145,7 @@ def curves(part: Part) -> list[Block]:
         x = [float(point.case["size_bytes"]) for point in points]
         sizes += x
         colour, style = COLOURS[len(times) % len(COLOURS)], "line" if len(times) < len(COLOURS) else "dashed"
-        label = _operation(points[0].case)
+        label = str(points[0].case["op"])
         y = [spread(point.samples).median * 1e6 for point in points]
         times.append(Line(label, x, y, colour, style))
         if (known := [busbw(point) for point in points])[0] is not None:
@@ -210,8 +198,8 @@ class Fit:
 
 
 def fit(sizes: Sequence[float], times: Sequence[float]) -> Fit | None:
-    """By least squares of relative errors: each point has weight 1/t, so that large messages do not dominate.
-    None with fewer than `MIN_SIZES` sizes, or if times do not grow with the size.
+    """Fits a line by least squares of relative errors: each point has weight 1/t, so that large messages do
+    not dominate. None with fewer than `MIN_SIZES` sizes, or if times do not grow with the size.
     """
     if len(set(sizes)) < MIN_SIZES or min(times) <= 0:
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report
@@ -70,13 +71,10 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
     same = sides.on_both_sides(runs[:cut], runs[cut:])
     keys = _common(runs)
     count = min(len(run.points[key].samples) for run in runs for key in keys)
-    parts = {part: _rounds(runs, cut, own, count) for part, own in _parts(keys).items()}
-    share = {part: len(own) / len(keys) for part, own in _parts(keys).items()}
-    weighted = {
-        part: [[value * share[part] for value in row] for row in rows] for part, rows in parts.items()
-    }
+    weight = PERCENT / len(keys)
+    parts = {part: _rounds(runs, cut, own, count, weight) for part, own in _parts(keys).items()}
     times = [
-        [sum(rows[place][number] for rows in weighted.values()) for number in range(count)]
+        [sum(of_parts) for of_parts in zip(*(rows[place] for rows in parts.values()), strict=True)]
         for place in range(len(runs))
     ]
     paired = Paired(
@@ -84,16 +82,15 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
         cut,
         NOUN,
         times,
-        parts={part: [[*row] for row in each] for part, each in weighted.items()},
+        parts=parts,
         left_out=[_left_out(run, keys) for run in runs],
         most=MAX_ROUNDS,
         noise=NOISE,
         same_run=same,
         unit="% of BASE",
     )
-    every = [[time for row in side for time in row] for side in (times[:cut], times[cut:])]
     return paired.judged(options).comparison(
-        (sides.typical(every[0]), sides.typical(every[1])),
+        (sides.typical([*chain(*times[:cut])]), sides.typical([*chain(*times[cut:])])),
         sides.differences(_configuration(runs[0].bench), _configuration(runs[cut].bench)),
     )
 
@@ -117,9 +114,7 @@ def _read(path: Path) -> Run:
 
 
 def _whole(points: Sequence[BenchPoint]) -> BenchPoint:
-    """Joins the repetitions of a point where each is a point of its own: the median of its requests stands
-    for it.
-    """
+    """Joins points of one repetition each into one point: the median of its requests stands for each."""
     if REPETITION not in points[-1].case:
         return points[-1]
     ordered = sorted(points, key=lambda point: int(point.case[REPETITION]))
@@ -149,8 +144,10 @@ def _parts(keys: Sequence[Key]) -> dict[str, list[Key]]:
     return found
 
 
-def _rounds(runs: Sequence[Run], cut: int, keys: Sequence[Key], count: int) -> list[list[float]]:
-    """For each run, the mean of each round over these points, in percent of BASE."""
+def _rounds(
+    runs: Sequence[Run], cut: int, keys: Sequence[Key], count: int, weight: float
+) -> list[list[float]]:
+    """What these points add to each round of each run: each point as a part of BASE's, times the weight."""
     rows = [[0.0] * count for _ in runs]
     for key in keys:
         unit = bootstrap.mean([spread(run.points[key].samples).median for run in runs[:cut]])
@@ -158,7 +155,7 @@ def _rounds(runs: Sequence[Run], cut: int, keys: Sequence[Key], count: int) -> l
             point = run.points[key]
             for number, sample in enumerate(point.samples[:count]):
                 ratio = unit / sample if point.unit.endswith("/s") else sample / unit
-                row[number] += PERCENT * ratio / len(keys)
+                row[number] += weight * ratio
     return rows
 
 

@@ -47,7 +47,7 @@ def _row(found: Mapping[str, Groups], setting: Setting, whole: Group) -> Sequenc
 
 
 def _drawn(part: Part) -> Sequence[Block]:
-    """By prompt length, a line for each batch and arm, for the longest output measured."""
+    """Curves over the prompt length, one for each batch and arm, for the longest output measured."""
     found = _figures(part)
     outputs = {setting.output for setting in found[LATENCY]}
     if not outputs:
@@ -91,13 +91,7 @@ def _content(part: Part) -> Mapping[str, Any]:
     found, memory = _figures(part), memory_of(part)
     results = []
     for setting, whole in found[LATENCY].items():
-        entry: dict[str, Any] = {
-            "arm": setting.arm,
-            "tensor_parallel": setting.tp,
-            "pipeline_parallel": setting.pp,
-            "batch_size": setting.batch,
-            "sequence_length": setting.seq,
-            "output_length": setting.output,
+        entry = setting.as_dict() | {
             "mean_latency_s": whole.mean,
             "repetitions": len(whole.medians),
             "noise_share": whole.noise,

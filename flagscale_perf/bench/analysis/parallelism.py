@@ -107,7 +107,7 @@ class Step(NamedTuple):
 
     @property
     def share(self) -> float | None:
-        """Of the profiled step, in collectives."""
+        """Share of the profiled step in collectives."""
         return self.communication / self.total if self.total else None
 
 
@@ -128,7 +128,7 @@ def steps_of(part: Part) -> list[Step]:
 
 
 def _seen(part: Part, phase: str, arm: str, seq: object) -> float | None:
-    """What the client saw for the same size and arm, with one request at a time."""
+    """The client's time for the same size and arm, with one request at a time."""
     found = [
         group.value
         for setting, group in groups_of(part, SEEN[phase]).items()
@@ -201,10 +201,9 @@ def _memory(part: Part) -> list[Block]:
 
 
 def _step_row(one: Step) -> Sequence[Cell]:
-    times = (one.seen, one.clean, one.total, one.communication)
+    times = (one.seen, one.clean, one.total, one.communication, one.waiting, one.transfer)
     milliseconds = [Quantity(None if time is None else MS * time, "", 3) for time in times]
-    split = [Quantity(None if time is None else MS * time, "", 3) for time in (one.waiting, one.transfer)]
-    return one.arm, one.phase, *milliseconds, Quantity(one.share, "share"), *split
+    return one.arm, one.phase, *milliseconds[:4], Quantity(one.share, "share"), *milliseconds[4:]
 
 
 def _drawn(part: Part) -> Sequence[Block]:
@@ -243,13 +242,8 @@ def _content(part: Part) -> Mapping[str, Any]:
     """Speed-ups and steps; times in seconds."""
     memory = memory_of(part)
     gains = [
-        {
-            "arm": gain.setting.arm,
-            "tensor_parallel": gain.setting.tp,
-            "pipeline_parallel": gain.setting.pp,
-            "batch_size": gain.setting.batch,
-            "sequence_length": gain.setting.seq,
-            "output_length": gain.setting.output,
+        gain.setting.as_dict()
+        | {
             "in_flight": gain.setting.in_flight,
             "what": what,
             "one_device": gain.one,

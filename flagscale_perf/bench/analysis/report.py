@@ -82,9 +82,7 @@ class BenchReport:
 
 
 def read_report(path: Path) -> BenchReport:
-    """The report of a run file, of those of its experiments that are in `SHOWN`. Raises PerfError if it is no
-    run file.
-    """
+    """Reads the experiments in `SHOWN`. Raises PerfError for a file that is no run file."""
     bench = read_bench(path)
     parts = {name: part for name, part in bench.parts.items() if name in SHOWN}
     return BenchReport(

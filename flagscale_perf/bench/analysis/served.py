@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from flagscale_perf.analysis.compare.bootstrap import percentile
 from flagscale_perf.bench.analysis.shown import Remark
 from flagscale_perf.bench.analysis.source import Part
 from flagscale_perf.bench.names import FEW_PIECES, JOB, MEMORY, PREEMPTIONS, SINGLE
@@ -17,7 +17,7 @@ MS = 1e3
 
 
 class Setting(NamedTuple):
-    """What all repetitions of a point share."""
+    """The setting that all repetitions of a point share."""
 
     arm: str
     tp: int
@@ -32,6 +32,17 @@ class Setting(NamedTuple):
     def devices(self) -> int:
         """Number of devices of the arm."""
         return self.tp * self.pp
+
+    def as_dict(self) -> dict[str, Any]:
+        """Arm and sizes by their names in the JSON files."""
+        return {
+            "arm": self.arm,
+            "tensor_parallel": self.tp,
+            "pipeline_parallel": self.pp,
+            "batch_size": self.batch,
+            "sequence_length": self.seq,
+            "output_length": self.output,
+        }
 
     @property
     def case(self) -> str:
@@ -69,8 +80,7 @@ class Group:
 
     def percentile(self, share: float) -> float:
         """Over all requests: the nearest sample from above."""
-        ordered = sorted(self.samples)
-        return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+        return percentile(self.samples, share)
 
 
 Groups = Mapping[Setting, Group]
@@ -112,7 +122,7 @@ def memory_of(part: Part) -> dict[str, float]:
 
 
 def remarks_of(part: Part) -> list[Remark]:
-    """What limits the figures."""
+    """Remarks on what limits the figures."""
     said = [
         Remark(
             f"{one.case.get('arm')}: vLLM preempted {one.value:.0f} requests: its cache was too small;"

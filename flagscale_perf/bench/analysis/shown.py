@@ -1,4 +1,4 @@
-"""What each experiment contributes to the report, its files and its pictures."""
+"""Each experiment's part of the report, its files and its pictures."""
 
 from __future__ import annotations
 

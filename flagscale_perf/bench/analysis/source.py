@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from flagscale_perf.analysis.compare.bootstrap import median, percentile
 from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.bench.records import BenchBegun, BenchEnded, BenchFigure, BenchPoint
@@ -26,11 +26,8 @@ class Spread(NamedTuple):
 
 
 def spread(samples: Sequence[float]) -> Spread:
-    """The spread of at least one sample; the 95th percentile is the nearest sample from above."""
-    ordered = sorted(samples)
-    count = len(ordered)
-    middle = (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
-    return Spread(middle, ordered[0], ordered[math.ceil(0.95 * count) - 1], count)
+    """The spread of at least one sample."""
+    return Spread(median(samples), min(samples), percentile(samples, 0.95), len(samples))
 
 
 Entry = TypeVar("Entry", BenchPoint, BenchFigure)
@@ -114,9 +111,7 @@ class Bench:
 
 
 def read_bench(path: Path) -> Bench:
-    """Raises PerfError if it is not a run file. Points without a sample are left out, like lines that are no
-    records.
-    """
+    """Leaves out points without a sample. Raises PerfError for a file that is no run file."""
     session, parts = Session(path), dict[str, Part]()
     for record in session:
         match record:

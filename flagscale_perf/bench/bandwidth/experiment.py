@@ -11,8 +11,7 @@ from typing import Any
 
 from flagscale_perf.bench.bandwidth import ranks
 from flagscale_perf.bench.bandwidth.job import GB, KB, MB, Job, Measured
-from flagscale_perf.bench.bandwidth.local import HOST_DEVICE
-from flagscale_perf.bench.bandwidth.operations import COLLECTIVES
+from flagscale_perf.bench.bandwidth.operations import COLLECTIVES, HOST_DEVICE
 from flagscale_perf.bench.bandwidth.rank import measure_joined
 from flagscale_perf.bench.experiment import Experiment, Plan, say, whole
 from flagscale_perf.bench.links import Topology, read_topology
@@ -22,7 +21,6 @@ from flagscale_perf.device.roofs import CACHES, copy_bytes, last_cache_bytes
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
 
-NAME = "bandwidth"
 SIZES = tuple(KB << power for power in range(21))  # to 1 GB; the largest one by --max-size
 QUICK_SIZES = (KB, 64 * KB, MB, 16 * MB)
 MESSAGE_SIZES = tuple(MB << power for power in range(0, 12))  # to 2 GB
@@ -91,7 +89,7 @@ def prepare(args: Namespace) -> Plan:
 
 
 def _follow(is_joined: bool) -> Callable[[], None] | None:
-    """What a rank does that torchrun has started beside the first one, which writes; None for that."""
+    """The work of a rank that torchrun has started beside the first one; None for the first, which writes."""
     if not is_joined or os.environ["RANK"] == "0":
         return None
     return lambda: measure_joined(None, lambda point: None)
@@ -117,7 +115,7 @@ def visible() -> set[int] | None:
 
 
 def job_of(args: Namespace) -> tuple[Job, dict[str, Any]]:
-    """What is measured, and the remarks on how that was chosen. Raises PerfError."""
+    """The measurements to make, and remarks on how they were chosen. Raises PerfError."""
     if importlib.util.find_spec("torch") is None:
         raise missing("torch", ModuleNotFoundError(name="torch"), "bench bandwidth")
     devices = _devices()
@@ -146,9 +144,7 @@ def job_of(args: Namespace) -> tuple[Job, dict[str, Any]]:
 
 
 def _sizes(args: Namespace, room: int) -> tuple[tuple[int, ...], tuple[int, ...], int | None]:
-    """Of collectives and of messages; and the largest message where memory has cut the list. `room`: bytes of
-    the largest buffer that fits.
-    """
+    """Sizes of collectives, of messages, and the largest message where memory (`room` bytes) cuts them."""
     most = min(args.max_size or 2 * GB, room)
     wanted = (QUICK_SIZES, QUICK_MESSAGE_SIZES) if args.quick else (SIZES, MESSAGE_SIZES)
     sizes, messages = (tuple(size for size in each if size <= most) or (most,) for each in wanted)
@@ -185,7 +181,7 @@ def _check_devices(ranks: int, devices: int) -> None:
 
 
 def _ranks(args: Namespace, usual: int) -> tuple[int, int]:
-    """In all, and on this machine. Raises PerfError."""
+    """How many ranks there are in all, and on this machine. Raises PerfError."""
     if not args.joined:
         count = args.ranks or usual
         return count, count
@@ -245,4 +241,4 @@ def _operations(text: str) -> tuple[str, ...]:
     return names
 
 
-EXPERIMENT = Experiment(NAME, add_arguments, prepare)
+EXPERIMENT = Experiment(add_arguments, prepare)

@@ -1,4 +1,4 @@
-"""What the ranks of a bandwidth test are to measure, and the points they send back, as JSON lines."""
+"""The task of a bandwidth test's ranks, and the points that they send back as JSON lines."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from flagscale_perf.bench.bandwidth.local import locals_of
-from flagscale_perf.bench.bandwidth.operations import COLLECTIVES
+from flagscale_perf.bench.bandwidth.operations import COLLECTIVES, locals_of
 
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
 
@@ -20,9 +19,9 @@ class Job:
     Attributes:
         ranks: how many.
         backend: "gloo" or "nccl".
-        operations: collectives, by their names.
+        operations: collectives, by their names; none for a rank alone.
         sizes: of collectives, bytes.
-        message_sizes: of messages between two ranks, bytes.
+        message_sizes: of messages between two ranks, bytes; none for a rank alone.
         loops, loop_s: repetitions, and how long each lasts at least.
         copy_bytes: of a local buffer.
     """
@@ -50,8 +49,7 @@ class Job:
     @property
     def planned(self) -> int:
         """How many points the ranks are going to send."""
-        makes = sum(len(COLLECTIVES[name]) for name in self.operations if name in COLLECTIVES)
-        collectives = makes * len(self.sizes) if self.ranks > 1 else 0
+        collectives = sum(len(COLLECTIVES[name]) for name in self.operations) * len(self.sizes)
         messages = 3 * len(self.pairs) // 2 * len(self.message_sizes)  # both ways of a pair together, too
         return collectives + messages + len(locals_of(self.device)) * self.ranks
 

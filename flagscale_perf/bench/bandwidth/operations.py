@@ -1,4 +1,5 @@
-"""The collectives that are measured, each with its buffers and a check of its result.
+"""What is measured: collectives and messages, each with its buffers and a check of its result; and what one
+rank moves by itself, within its own memory, and between host and device.
 
 A size is counted as nccl-tests does: a rank's buffer, or, where each rank has a share of it, all shares.
 Each run is on the same buffers; the data is checked before the loops that are timed. What is reduced is the
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from flagscale_perf.bench.names import IN_PLACE, OUT_OF_PLACE
 
@@ -22,7 +23,7 @@ EXECUTED = {("gloo", "reduce_scatter"): "all_reduce"}
 
 @dataclass(frozen=True)
 class World:
-    """Which rank this is, and torch's modules.
+    """This rank's number, and torch's modules.
 
     Attributes:
         torch, dist: the modules.
@@ -58,6 +59,7 @@ class Operation:
 
 
 Make = Callable[[World, int], Operation]
+Run = Callable[[], Any]
 
 
 def _all_reduce(world: World, count: int) -> Operation:
@@ -144,3 +146,62 @@ def _is_gathered(whole: Any, world: World) -> bool:
 
 def _bytes(given: Any, made: Any) -> tuple[int, int]:
     return given.numel() * given.element_size(), made.numel() * made.element_size()
+
+
+class Local(NamedTuple):
+    """A movement of data by one rank alone.
+
+    Attributes:
+        times: how often a run moves the buffer: a copy reads and writes each byte.
+        make: a run on buffers of so many elements.
+    """
+
+    times: int
+    make: Callable[[World, int], Run]
+
+
+def _copy(world: World, count: int) -> Run:
+    source, target = world.full(count, 1.0), world.full(count, 0.0)
+    return lambda: target.copy_(source)
+
+
+def _triad(world: World, count: int) -> Run:
+    left, right, made = (world.full(count, value) for value in (1.0, 2.0, 0.0))
+    return lambda: world.torch.add(left, right, alpha=0.5, out=made)
+
+
+def _transfer(is_pinned: bool, to_device: bool, to_host: bool) -> Callable[[World, int], Run]:
+    """Both ways at once run on two streams."""
+
+    def make(world: World, count: int) -> Run:
+        torch, dtype = world.torch, getattr(world.torch, DTYPE)
+        sent, received = (torch.ones(count, dtype=dtype, pin_memory=is_pinned) for _ in range(2))
+        taken, given = world.full(count, 0.0), world.full(count, 2.0)
+        copies = [(taken, sent)] * to_device + [(received, given)] * to_host
+        streams = [torch.cuda.Stream() for _ in copies]
+
+        def run() -> None:
+            for stream, (target, source) in zip(streams, copies, strict=True):
+                with torch.cuda.stream(stream):
+                    target.copy_(source, non_blocking=True)
+
+        return run
+
+    return make
+
+
+MEMORY: Mapping[str, Local] = {"copy": Local(2, _copy), "triad": Local(3, _triad)}
+HOST_DEVICE: Mapping[str, Local] = {
+    f"{way}, {'pinned' if is_pinned else 'pageable'}": Local(times, _transfer(is_pinned, *ways))
+    for is_pinned in (True, False)
+    for way, times, ways in (
+        ("host to device", 1, (True, False)),
+        ("device to host", 1, (False, True)),
+        ("both ways", 2, (True, True)),
+    )
+}
+
+
+def locals_of(device: str) -> dict[str, Local]:
+    """All local measurements of a rank on this device."""
+    return dict(MEMORY) | (dict(HOST_DEVICE) if device.startswith("cuda") else {})

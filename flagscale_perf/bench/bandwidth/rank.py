@@ -17,7 +17,6 @@ from itertools import product
 from typing import Any
 
 from flagscale_perf.bench.bandwidth.job import Job, Measured
-from flagscale_perf.bench.bandwidth.local import locals_of, run_of
 from flagscale_perf.bench.bandwidth.operations import (
     COLLECTIVES,
     DTYPE,
@@ -25,6 +24,7 @@ from flagscale_perf.bench.bandwidth.operations import (
     ITEM_BYTES,
     Operation,
     World,
+    locals_of,
     message,
 )
 from flagscale_perf.spine.clock import monotonic_ns
@@ -51,9 +51,7 @@ class Timer:
 
 
 def timer_of(torch: Any, dist: Any, device: str, group: Any) -> Timer:
-    """A timer for the ranks of a group that communicates through the processor, so that it does not disturb
-    what is measured.
-    """
+    """A timer for ranks; their group communicates through the processor, apart from what is measured."""
 
     def longest(values: list[float]) -> list[float]:
         tensor = torch.tensor(values, dtype=torch.float64)
@@ -61,18 +59,20 @@ def timer_of(torch: Any, dist: Any, device: str, group: Any) -> Timer:
         found: list[float] = tensor.tolist()
         return found
 
-    wait = torch.cuda.synchronize if device.startswith("cuda") else _nothing
-    return Timer(wait, lambda: dist.barrier(group=group), longest)
+    return Timer(_wait_for(torch, device), lambda: dist.barrier(group=group), longest)
 
 
 def alone(torch: Any, device: str) -> Timer:
     """A timer for what one rank does by itself."""
-    wait = torch.cuda.synchronize if device.startswith("cuda") else _nothing
-    return Timer(wait, _nothing, list)
+    return Timer(_wait_for(torch, device), _nothing, list)
+
+
+def _wait_for(torch: Any, device: str) -> Callable[[], None]:
+    return torch.cuda.synchronize if device.startswith("cuda") else _nothing
 
 
 def seconds_per_run(run: Callable[[], Any], timer: Timer, loops: int, loop_s: float) -> list[float]:
-    """For each loop, the time of the slowest rank. All ranks call it with the same operation. A barrier for
+    """The slowest rank's time for each loop. All ranks call it with the same operation. A barrier for
     each run would measure the barrier where messages are small, and hide how ranks drift apart.
 
     Args:
@@ -134,9 +134,8 @@ class Rank:
     def measure(self) -> None:
         """Measures the whole job. Raises PerfError if wrong data arrived."""
         self._local()
-        if self._job.ranks > 1:
-            self._messages()
-            self._collectives()
+        self._messages()
+        self._collectives()
 
     def _collectives(self) -> None:
         for name in self._job.operations:
@@ -177,7 +176,7 @@ class Rank:
             for name, local in locals_of(world.device).items():
                 start_ns, samples = monotonic_ns(), [0.0] * self._job.loops
                 if rank == world.rank:
-                    run = run_of(local, world, size)
+                    run = local.make(world, size // ITEM_BYTES)
                     samples = seconds_per_run(run, alone(world.torch, world.device), *self._loops)
                 case = {"op": name, "rank": rank, "size_bytes": size, "moved_bytes": local.times * size}
                 self._put(case, start_ns, self._timer.longest(samples))
@@ -185,10 +184,11 @@ class Rank:
     def _timed(self, case: dict[str, Any], operation: Operation | None) -> None:
         """Measures an operation; a rank that takes no part has none and waits with the others."""
         start_ns = monotonic_ns()
-        run, is_right = (_nothing, _yes) if operation is None else (operation.run, operation.is_right)
+        run = _nothing if operation is None else operation.run
         run()
         self._timer.wait()
-        if max(self._timer.longest([float(not is_right())])):
+        is_wrong = operation is not None and not operation.is_right()
+        if max(self._timer.longest([float(is_wrong)])):
             raise PerfError(f"{case}: wrong data arrived; a link or a driver is broken")
         self._put(case, start_ns, seconds_per_run(run, self._timer, *self._loops))
 
@@ -198,10 +198,6 @@ class Rank:
 
 def _nothing() -> None:
     """The operation of a rank that takes no part, and the wait where there is nothing to wait for."""
-
-
-def _yes() -> bool:
-    return True
 
 
 def measure(torch: Any, job: Job, place: Place, send: Send) -> None:
@@ -223,9 +219,7 @@ def measure(torch: Any, job: Job, place: Place, send: Send) -> None:
 
 
 def measure_joined(job: Job | None, send: Send) -> None:
-    """The same on a rank that torchrun started: all ranks measure the job that the first one was given.
-    Raises PerfError.
-    """
+    """Measures, on a rank that torchrun started, the job that the first rank was given. Raises PerfError."""
     torch = import_torch()
     rank = int(os.environ["RANK"])
     try:
@@ -259,9 +253,7 @@ def _end_with_starter() -> None:
 
 
 def main(words: Sequence[str]) -> int:
-    """The process of a rank started by `ranks.run`. Arguments: rank, address, descriptor; the job on
-    stdin.
-    """
+    """The process of a rank started by `ranks.run`; words: rank, address, descriptor; the job on stdin."""
     rank, address, fd = int(words[0]), words[1], int(words[2])
     job = Job.decode(sys.stdin.readline())
     threading.Thread(target=_end_with_starter, daemon=True).start()

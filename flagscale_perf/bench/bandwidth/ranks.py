@@ -25,9 +25,7 @@ _ROOT = str(Path(flagscale_perf.__file__).resolve().parents[1])
 
 
 def run(job: Job, port: int, module: str = MODULE) -> Iterator[Measured]:
-    """Starts the ranks and yields their points as they come. Raises PerfError if a rank fails; however it
-    ends, the ranks are stopped.
-    """
+    """Yields the points of ranks that it starts and in any case stops. Raises PerfError if one fails."""
     read_fd, write_fd = os.pipe()
     with contextlib.ExitStack() as ends:
         lines = ends.enter_context(os.fdopen(read_fd, encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What is measured: sizes, arms and repetitions, in a shuffled order."""
+"""The cases to measure: sizes, arms and repetitions, in a shuffled order."""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ class Case(NamedTuple):
         """Length of a finished request."""
         return self.seq + self.output
 
+    @property
+    def words(self) -> str:
+        """Batch and lengths as text, for messages."""
+        return f"batch {self.batch}, {self.seq} + {self.output} tokens"
+
 
 @dataclass(frozen=True)
 class Arm:
@@ -53,7 +58,7 @@ class Arm:
 
     @property
     def case(self) -> dict[str, Any]:
-        """As in a point's case."""
+        """The case as a point has it."""
         return {"arm": self.name, "tp": self.tensor, "pp": self.pipeline}
 
 
@@ -65,16 +70,26 @@ class Turn(NamedTuple):
     repetition: int
 
 
+class Load(NamedTuple):
+    """The requests of one measurement.
+
+    Attributes:
+        case: sizes.
+        requests: in all; `in_flight`: at a time.
+        seed: of the random tokens.
+    """
+
+    case: Case
+    requests: int
+    in_flight: int
+    seed: int
+
+
 def arms_of(tensor: Iterable[int], pipeline: Iterable[int]) -> list[Arm]:
     """A single device, and the arms asked for."""
     asked = [Arm(f"TP {size}", tensor=size) for size in dict.fromkeys(tensor) if size > 1]
     asked += [Arm(f"PP {size}", pipeline=size) for size in dict.fromkeys(pipeline) if size > 1]
     return [Arm(SINGLE), *asked]
-
-
-def grid(batches: Iterable[int], seqs: Iterable[int], outputs: Iterable[int]) -> list[Case]:
-    """Every combination of the settings."""
-    return [Case(batch, seq, output) for output in outputs for seq in seqs for batch in batches]
 
 
 def turns(arms: Sequence[Arm], cases: Sequence[Case], repeats: int) -> list[Turn]:
@@ -91,26 +106,24 @@ def turns(arms: Sequence[Arm], cases: Sequence[Case], repeats: int) -> list[Turn
 
 
 def fitting(
-    cases: Sequence[Case], model: Model, is_chosen: bool
+    cases: Sequence[Case], model: Model, is_chosen: bool, advice: str
 ) -> tuple[list[Case], list[tuple[Case, str]]]:
     """The cases that the model can run, and the others, each with the reason. Raises PerfError if the user
-    chose one that it cannot run, or if none is left.
+    chose one that it cannot run, or if none is left; `advice` says what to give instead.
     """
     longest = model.longest
     if longest is None:
         return list(cases), []
-    fit = [case for case in cases if case.tokens <= longest]
-    out = [(case, _too_long(case, model)) for case in cases if case.tokens > longest]
+    fit, out = [], []
+    for case in cases:
+        if case.tokens <= longest:
+            fit.append(case)
+        else:
+            length = f"{case.seq} tokens and {case.output} of output are {case.tokens}"
+            out.append((case, f"{length}, and {model.name} is made for {longest}"))
     if out and (is_chosen or not fit):
-        raise PerfError(f"{out[0][1]}; give shorter --seq-lens or --output-lens")
+        raise PerfError(f"{out[0][1]}; {advice}")
     return fit, out
-
-
-def _too_long(case: Case, model: Model) -> str:
-    return (
-        f"{case.seq} tokens and {case.output} of output are {case.tokens}, and {model.name} is made for"
-        f" {model.longest}"
-    )
 
 
 def check_devices(arms: Iterable[Arm], count: int, what: str) -> None:

@@ -5,50 +5,25 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from flagscale_perf.bench.experiment import say
+from flagscale_perf.bench.names import MEMORY, PREEMPTIONS
 from flagscale_perf.bench.ports import HOST
-from flagscale_perf.bench.serving.cases import Arm, Case
+from flagscale_perf.bench.serving.cases import Arm, Load
+from flagscale_perf.bench.serving.measure import GB, Result, Value
 from flagscale_perf.bench.serving.model import model_options, vllm_words, write_served
 from flagscale_perf.bench.serving.options import Chosen
 from flagscale_perf.bench.serving.server import Server, Start, last_error
-from flagscale_perf.bench.serving.vllm_python import GPU, clean_environment, rank_cores
+from flagscale_perf.bench.serving.vllm_python import clean_environment, rank_cores
 from flagscale_perf.spine.errors import PerfError
 
-
-@dataclass(frozen=True)
-class Result:
-    """One run of the bench; times in seconds, one value a request.
-
-    Attributes:
-        ttft: from sending a request until its first token came back; tpot: for each further token, on
-            average. Both leave out requests whose tokens came in less than half as many pieces: the client
-            was not there when the first one came.
-        in_few_pieces: how many these are.
-        latency: until the last token.
-        duration_s: from the first request sent until the last one was done.
-        prompt_tokens, output_tokens: of all requests.
-    """
-
-    ttft: list[float]
-    tpot: list[float]
-    in_few_pieces: int
-    latency: list[float]
-    duration_s: float
-    prompt_tokens: int
-    output_tokens: int
-
-    @property
-    def output_per_s(self) -> float:
-        """Tokens generated per second."""
-        return self.output_tokens / self.duration_s
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Tokens per second, including those of the prompts."""
-        return (self.prompt_tokens + self.output_tokens) / self.duration_s
+VLLM = "vllm"
+CLIENT = Path(__file__).with_name("client.py")
+GIB = 1 << 30
+MEMORY_SHARE = 0.9  # of a GPU, for all arms together
 
 
 def read_result(path: Path, requests: int, output: int) -> Result:
@@ -57,16 +32,16 @@ def read_result(path: Path, requests: int, output: int) -> Result:
     """
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        latencies, firsts, lengths = found["latencies"], found["ttfts"], found["output_lens"]
-        itls = found["itls"]
-        done, errors = found["completed"], [error for error in found["errors"] if error]
+        latencies, firsts, itls = found["latencies"], found["ttfts"], found["itls"]
+        lengths, done, errors = found["output_lens"], found["completed"], list(found["errors"])
         duration_s, prompts = float(found["duration"]), int(found["total_input_tokens"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise PerfError(f"{path}: vLLM's bench wrote no result that is known here ({error!r})") from None
     if done != requests:
-        why = f": {errors[0].strip().splitlines()[-1]}" if errors else ""
+        first = next(filter(None, errors), None)
+        why = "" if first is None else f": {first.strip().splitlines()[-1]}"
         raise PerfError(f"{requests - done} of {requests} requests failed{why}")
-    if any(length != output for length in lengths):
+    if set(lengths) != {output}:
         raise PerfError(f"requests made {sorted(set(lengths))} tokens where {output} were asked for")
     told = [
         (first, last)
@@ -84,26 +59,6 @@ def read_result(path: Path, requests: int, output: int) -> Result:
     )
 
 
-CLIENT = Path(__file__).with_name("client.py")
-GIB = 1 << 30
-MEMORY_SHARE = 0.9  # of a GPU, for all arms together
-
-
-class Load(NamedTuple):
-    """What the bench sends.
-
-    Attributes:
-        case: sizes.
-        requests: in all; `in_flight`: at a time.
-        seed: of the random tokens.
-    """
-
-    case: Case
-    requests: int
-    in_flight: int
-    seed: int
-
-
 def start_of(chosen: Chosen, in_flight: int, arm: Arm) -> Start:
     """How an arm's server is started, that takes so many requests at a time."""
     options = model_options(chosen.model, chosen.served) | {
@@ -117,7 +72,7 @@ def start_of(chosen: Chosen, in_flight: int, arm: Arm) -> Start:
         "enforce-eager": chosen.is_eager,
     }
     environment = clean_environment()
-    if chosen.devices.what == GPU:
+    if chosen.devices.are_gpus:
         options["gpu-memory-utilization"] = f"{MEMORY_SHARE / len(chosen.arms):.3f}"
     else:
         needed = chosen.model.cache_bytes(2 * in_flight * chosen.longest) or GIB
@@ -163,10 +118,6 @@ class Client:
         if why := json.loads(line).get("error"):
             raise PerfError(f"vLLM's bench failed: {why}")
 
-    def watch(self, pid: int) -> None:
-        """The server of this process id ends with this process's parent."""
-        self._ask(pid)
-
     def run(self, port: int, load: Load) -> Result:
         """Runs `vllm bench serve` once. Raises PerfError if a request or the client fails."""
         self._made += 1
@@ -194,11 +145,12 @@ class Client:
             "seed": load.seed,
             "num-warmups": 0,
         }
-        self._ask(vllm_words(options))
+        self.ask(vllm_words(options))
         self.ready()
         return read_result(path, load.requests, case.output)
 
-    def _ask(self, what: object) -> None:
+    def ask(self, what: list[str] | int) -> None:
+        """Has it run its bench with these options, or end the server of this process id at its own end."""
         with contextlib.suppress(BrokenPipeError):  # `ready` says why
             print(json.dumps(what), file=self._asked)
 
@@ -212,11 +164,14 @@ class Client:
 
 
 class Driver:
-    """Servers and client of the arms; a context manager that stops them in any case.
+    """An engine: servers and client of the arms; a context manager that stops them in any case.
 
     Attributes:
+        name: of the engine.
         failed: why, by the names of the arms that did not come up or were given up.
     """
+
+    name = VLLM
 
     def __init__(self, chosen: Chosen, in_flight: int) -> None:
         """Starts nothing yet. `in_flight`: requests that a server takes at a time."""
@@ -230,6 +185,7 @@ class Driver:
         other arm that does not is in `failed`, with the reason.
         """
         chosen = self._chosen
+        say(f"starting vLLM for {', '.join(arm.name for arm in chosen.arms)} ...")
         write_served(chosen.model, chosen.served)
         with self._ends:
             self._client = Client(chosen)
@@ -237,7 +193,7 @@ class Driver:
             for arm in chosen.arms:
                 server = self._servers[arm.name] = Server(start_of(chosen, self._in_flight, arm))
                 self._ends.callback(server.stop)
-                self._client.watch(server.pid)
+                self._client.ask(server.pid)
             self._client.ready()
             for arm in chosen.arms:
                 self._wait(arm)
@@ -252,10 +208,6 @@ class Driver:
                 raise
             self.failed[arm.name] = str(error)
 
-    def server(self, arm: Arm) -> Server:
-        """The server of an arm."""
-        return self._servers[arm.name]
-
     def run(self, arm: Arm, load: Load) -> Result:
         """Makes one measurement. Raises PerfError if it fails, with the server's own reason if that has
         ended.
@@ -267,6 +219,12 @@ class Driver:
             if server.ask("/health") is not None:
                 raise
             raise PerfError(f"vLLM's server has failed: {server.reason()} ({server.log})") from error
+
+    def values(self, arm: Arm) -> Iterator[Value]:
+        """Memory of an arm's server, and whether its cache was large enough."""
+        server = self._servers[arm.name]
+        yield MEMORY, "GB", server.memory_bytes() / GB, "resident in all processes of the server"
+        yield PREEMPTIONS, "", server.preemptions(), "vLLM's metrics"
 
     def __exit__(self, *_: object) -> None:
         self._ends.close()

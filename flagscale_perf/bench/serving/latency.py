@@ -10,12 +10,13 @@ from flagscale_perf.bench.names import LATENCY
 from flagscale_perf.bench.recording import Part
 from flagscale_perf.bench.serving import measure, options
 from flagscale_perf.bench.serving.cases import turns
+from flagscale_perf.bench.serving.driver import VLLM, Driver
 from flagscale_perf.bench.serving.options import Sizes
 from flagscale_perf.bench.serving.vllm_python import devices
 from flagscale_perf.spine.errors import PerfError
 
-FULL = Sizes((1, 2, 4, 8), (128, 256, 512, 1024, 2048, 4096, 8192), (50, 100, 200), 3)
-QUICK = Sizes((1, 4), (128, 512), (16,), 3)
+FULL = Sizes((1, 2, 4, 8), (128, 256, 512, 1024, 2048, 4096, 8192), (50, 100, 200))
+QUICK = Sizes((1, 4), (128, 512), (16,))
 TORCH = "torch"
 PAIR = 2
 
@@ -27,18 +28,19 @@ def add_arguments(parser: ArgumentParser) -> None:
     options.add_arms(parser)
     parser.add_argument(
         "--engine",
-        choices=(measure.VLLM, TORCH),
+        choices=(VLLM, TORCH),
         help="vllm, or torch: transformers' generate in this process (default: vllm where it is found)",
     )
 
 
 def prepare(args: Namespace) -> Plan:
     """Raises PerfError for what cannot be measured here."""
-    usual, found = QUICK if args.quick else FULL, devices()
-    parallel = [] if options.is_cpu(found) or found.count < PAIR else [PAIR]
-    cases = options.cases_of(args, usual)
-    chosen = options.chosen(args, cases, bool(args.seq_lens or args.output_lens), parallel, usual.repeats)
-    engine = args.engine or (TORCH if chosen.python is None else measure.VLLM)
+    found = devices()
+    parallel = [PAIR] if found.are_gpus and found.count >= PAIR else []
+    cases = options.cases_of(args, QUICK if args.quick else FULL)
+    is_given, advice = bool(args.seq_lens or args.output_lens), "give shorter --seq-lens or --output-lens"
+    chosen = options.chosen(args, cases, is_given, advice, parallel)
+    engine = args.engine or (TORCH if chosen.python is None else VLLM)
     if engine == TORCH:
         if args.tp or args.pp:
             raise PerfError(
@@ -50,22 +52,22 @@ def prepare(args: Namespace) -> Plan:
             "--engine vllm: this Python has no vllm; give --vllm-python PROGRAM (`make venv-vllm` makes"
             " .venv_vllm/bin/python), or --engine torch"
         )
-    order = turns(chosen.arms, chosen.cases, chosen.repeats)
+    loads = {"": measure.job}
 
     def run(part: Part) -> None:
         for case, why in chosen.left_out:
             part.value(LATENCY, "s", case._asdict(), None, why)
         if engine == TORCH:
-            from flagscale_perf.bench.serving import in_process
+            from flagscale_perf.bench.serving.in_process import Generate
 
-            in_process.measure(part, chosen, order)
+            measure.measure(part, chosen, Generate(chosen), loads)
         else:
-            most = max(case.batch for case in chosen.cases)
-            measure.measure(part, chosen, most, {"": measure.job})
+            with Driver(chosen, max(case.batch for case in chosen.cases)) as driver:
+                measure.measure(part, chosen, driver, loads)
 
     settings = chosen.settings | {"engine": engine, "longest": chosen.model.longest}
     settings |= {"weights": "random", "vllm": None} if engine == TORCH else {}
-    return Plan(measure.points_of(order), run, settings)
+    return Plan(measure.points_of(turns(chosen.arms, chosen.cases, chosen.repeats)), run, settings)
 
 
-EXPERIMENT = Experiment("latency", add_arguments, prepare)
+EXPERIMENT = Experiment(add_arguments, prepare)

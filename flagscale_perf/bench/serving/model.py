@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,15 +92,18 @@ def read_model(path: str | None, longest: int | None = None) -> Model:
     """The model of a local directory, or the built-in one. `longest`: the user's limit. Raises PerfError if
     there is no model in the directory, or for a limit above the model's own.
     """
-    config = dict(SMALL_QWEN3) if path is None else _config(Path(path))
-    directory = None if path is None else Path(path).absolute()
-    model = Model(directory, config, None, _has_weights(directory))
+    if path is None:
+        model = Model(None, SMALL_QWEN3, None, has_weights=False)
+    else:
+        directory = Path(path)
+        has_weights = any(next(directory.glob(one), None) for one in WEIGHTS)
+        model = Model(directory.absolute(), _config(directory), None, has_weights)
     own = next((model.text[key] for key in _LONGEST if isinstance(model.text.get(key), int)), None)
     if longest is not None and own is not None and longest > own:
         raise PerfError(
             f"--max-model-len {longest}: {model.name} is made for {own} tokens; give {own} or less"
         )
-    return Model(directory, config, longest or own, model.has_weights)
+    return replace(model, longest=longest or own)
 
 
 def _config(directory: Path) -> dict[str, Any]:
@@ -119,10 +122,6 @@ def _config(directory: Path) -> dict[str, Any]:
     if not isinstance(made, dict):
         raise PerfError(f"--model {directory}: {path} holds no object; put the model's own there")
     return made
-
-
-def _has_weights(directory: Path | None) -> bool:
-    return directory is not None and any(next(directory.glob(one), None) for one in WEIGHTS)
 
 
 def vllm_words(options: Mapping[str, object]) -> list[str]:

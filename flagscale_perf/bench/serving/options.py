@@ -5,25 +5,23 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from flagscale_perf.bench.experiment import whole
-from flagscale_perf.bench.serving.cases import SEED, Arm, Case, arms_of, check_devices, fitting, grid, numbers
+from flagscale_perf.bench.serving.cases import SEED, Arm, Case, arms_of, check_devices, fitting, numbers
 from flagscale_perf.bench.serving.model import Model, read_model
-from flagscale_perf.bench.serving.vllm_python import GPU, Devices, devices, find_python, version_of
+from flagscale_perf.bench.serving.vllm_python import Devices, devices, find_python, version_of
 
 START_S = 600.0
 RAW = "vllm"  # folder for the files of vLLM's bench, beside the run file
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """What is measured by default."""
+class Sizes(NamedTuple):
+    """The sizes to measure by default."""
 
     batches: tuple[int, ...]
     seqs: tuple[int, ...]
     outputs: tuple[int, ...]
-    repeats: int
 
 
 @dataclass(frozen=True)
@@ -117,7 +115,13 @@ def add_model(parser: ArgumentParser) -> None:
 
 def add_arms(parser: ArgumentParser) -> None:
     """Adds the options for repetitions and for the arms beside the single device."""
-    parser.add_argument("--repeats", type=whole, metavar="N", help="how often each is measured (default: 3)")
+    parser.add_argument(
+        "--repeats",
+        type=whole,
+        default=3,
+        metavar="N",
+        help="how often each is measured (default: %(default)s)",
+    )
     for name, what in (("--tp", "tensor-parallel sizes"), ("--pp", "pipeline sizes")):
         parser.add_argument(
             name, type=numbers, metavar="N,...", help=f"{what} beside one device (default: 2 where measured)"
@@ -133,38 +137,36 @@ def add_sizes(parser: ArgumentParser) -> None:
 
 def cases_of(args: Namespace, usual: Sizes) -> list[Case]:
     """Every combination of the given sizes, or of the default ones."""
-    return grid(
-        args.batch_sizes or usual.batches, args.seq_lens or usual.seqs, args.output_lens or usual.outputs
-    )
+    return [
+        Case(batch, seq, output)
+        for output in args.output_lens or usual.outputs
+        for seq in args.seq_lens or usual.seqs
+        for batch in args.batch_sizes or usual.batches
+    ]
 
 
-def chosen(args: Namespace, cases: list[Case], is_given: bool, parallel: list[int], repeats: int) -> Chosen:
-    """What is to be measured. Raises PerfError for what this machine or the model cannot do.
+def chosen(args: Namespace, cases: list[Case], is_given: bool, advice: str, parallel: list[int]) -> Chosen:
+    """The cases to measure. Raises PerfError for what this machine or the model cannot do.
 
     Args:
         args: of the command line.
         cases: what is wanted; `is_given`: by the user.
+        advice: what to give instead of cases that are too long.
         parallel: sizes of TP, and of PP, where none are given.
-        repeats: where none are given.
     """
     model, found = read_model(args.model, args.max_model_len), devices()
     arms = arms_of(parallel if args.tp is None else args.tp, parallel if args.pp is None else args.pp)
     check_devices(arms, found.count, found.what)
-    fit, left_out = fitting(cases, model, is_given)
+    fit, left_out = fitting(cases, model, is_given, advice)
     return Chosen(
         find_python(args.vllm_python),
         model,
         found,
         arms,
         fit,
-        args.repeats or repeats,
+        args.repeats,
         left_out,
         (args.out / RAW).absolute(),
         bool(args.eager or args.quick),
         float(args.start_timeout),
     )
-
-
-def is_cpu(found: Devices) -> bool:
-    """Whether each rank runs on a core rather than a GPU."""
-    return found.what != GPU

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Set
+from collections.abc import Container
 from dataclasses import replace
 
 from flagscale_perf.bench import names
 from flagscale_perf.bench.experiment import Experiment, Plan, say
 from flagscale_perf.bench.recording import Part
 from flagscale_perf.bench.serving import measure, options
-from flagscale_perf.bench.serving.cases import SEED, Arm, Case, Turn, turns
-from flagscale_perf.bench.serving.driver import Load
+from flagscale_perf.bench.serving.cases import SEED, Arm, Case, Load, Turn, turns
+from flagscale_perf.bench.serving.driver import VLLM, Driver
 from flagscale_perf.bench.serving.options import Chosen
 from flagscale_perf.bench.serving.profiled import OUTPUT, profile_vllm, read_windows
 from flagscale_perf.bench.serving.profiled import Load as ProfiledLoad
@@ -19,7 +19,6 @@ from flagscale_perf.spine.errors import PerfError
 
 FULL_CASES = (Case(1, 512, 100), Case(2, 1024, 200))
 QUICK_CASES = (Case(1, 128, 16),)
-REPEATS = 3
 FLOWS = 4  # requests in flight for each device, so that a pipeline is full
 WAVES = 2  # of them
 PROFILED_STEPS = 3
@@ -53,14 +52,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 def prepare(args: Namespace) -> Plan:
     """Raises PerfError for what cannot be measured here."""
     cases = list(args.case or (QUICK_CASES if args.quick else FULL_CASES))
-    chosen = options.chosen(args, cases, bool(args.case), [2], REPEATS)
+    chosen = options.chosen(args, cases, bool(args.case), "give a shorter --case", [2])
     if chosen.python is None:
         raise PerfError(
             "bench parallelism needs vLLM, which this Python has not: give --vllm-python PROGRAM"
             " (`make venv-vllm` makes .venv_vllm/bin/python)"
         )
-    hopeless = [arm for arm in chosen.arms if arm.pipeline > 1 and options.is_cpu(chosen.devices)]
-    out = [] if args.try_pipeline else hopeless
+    may_pipeline = args.try_pipeline or chosen.devices.are_gpus
+    out = [] if may_pipeline else [arm for arm in chosen.arms if arm.pipeline > 1]
     chosen = replace(chosen, arms=[arm for arm in chosen.arms if arm not in out])
     in_flight = max(FLOWS * chosen.widest, *(case.batch for case in chosen.cases))
 
@@ -72,10 +71,11 @@ def prepare(args: Namespace) -> Plan:
         for case, why in chosen.left_out:
             part.value(names.DURATION, "s", case._asdict(), None, why)
         for arm in out:
-            measure.not_measured(part, arm, CPU_PIPELINE)
-        failed = measure.measure(part, chosen, in_flight, {names.JOB: measure.job, names.FLOW: flow})
+            measure.not_measured(part, arm, VLLM, CPU_PIPELINE)
+        with Driver(chosen, in_flight) as driver:
+            measure.measure(part, chosen, driver, {names.JOB: measure.job, names.FLOW: flow})
         if not args.no_profile:
-            _profile(part, chosen, failed)
+            _profile(part, chosen, driver.failed)
 
     order = turns(chosen.arms, chosen.cases, chosen.repeats)
     settings = chosen.settings | {"in_flight_per_device": FLOWS}
@@ -90,7 +90,7 @@ def _case(text: str) -> Case:
     return Case(batch, seq, output)
 
 
-def _profile(part: Part, chosen: Chosen, failed: Set[str]) -> None:
+def _profile(part: Part, chosen: Chosen, failed: Container[str]) -> None:
     """Profiles a window of each arm: single requests, so that a step is a whole prefill or one token."""
     for arm in chosen.arms:
         if arm.name in failed:
@@ -131,4 +131,4 @@ def _profile_arm(part: Part, chosen: Chosen, arm: Arm) -> None:
             part.value(names.STEP_PART, "s", {**at, "part": name}, value, "of that step, in collectives")
 
 
-EXPERIMENT = Experiment("parallelism", add_arguments, prepare)
+EXPERIMENT = Experiment(add_arguments, prepare)

@@ -7,18 +7,22 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from flagscale_perf.analysis.run_file import RUN_FILES, RunFile, find_run_file
 from flagscale_perf.bench.serving.model import model_options, read_model, vllm_words, write_served
 from flagscale_perf.bench.serving.server import last_error
-from flagscale_perf.bench.serving.vllm_python import GPU, clean_environment, devices, plugin_path, rank_cores
+from flagscale_perf.bench.serving.vllm_python import clean_environment, devices, plugin_path, rank_cores
 from flagscale_perf.profile.options import ProfileOptions, Schedule, Steps
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
+
+if TYPE_CHECKING:
+    from flagscale_perf.profile.analysis.source import Rank
+    from flagscale_perf.profile.analysis.sums import PhaseSums
 
 # The wheel for CPUs has another name than the one by which `vllm bench` asks for its version.
 BENCH = (
@@ -131,42 +135,43 @@ def _environment(load: Load, options: ProfileOptions, work: Path) -> dict[str, s
     environment, found, ranks = clean_environment(), devices(), load.tensor * load.pipeline
     path = filter(None, (str(plugin_path(work / "plugin")), environment.get("PYTHONPATH")))
     cores = rank_cores(ranks, load.widest or ranks, found.names)
-    bound = {"VLLM_CPU_OMP_THREADS_BIND": cores, "VLLM_CPU_KVCACHE_SPACE": "1"}
-    bound = {} if found.what == GPU else bound
+    on_cores = {"VLLM_CPU_OMP_THREADS_BIND": cores, "VLLM_CPU_KVCACHE_SPACE": "1"}
+    bound = {} if found.are_gpus else on_cores
     return environment | bound | options.variables | {"PYTHONPATH": ":".join(path)}
 
 
 def read_windows(directory: Path) -> Mapping[str, Window]:
-    """By phase, from the profile in a directory, once its writer has ended. Raises PerfError if there is
-    none.
-    """
-    from flagscale_perf.profile.analysis.communication import RankCollectives, operations_of
+    """The windows of a profile by phase, once its writer has ended. Raises PerfError if there is none."""
     from flagscale_perf.profile.analysis.instrument import read_report  # loads numpy
-    from flagscale_perf.profile.analysis.waits import waits_of
 
     path = find_run_file(directory)
     end_s = time.monotonic() + WRITER_S
     while RunFile(path).is_live() and time.monotonic() < end_s:
         time.sleep(POLL_S)
-    found, made = read_report(path), {}
-    for phase, sums in found.sums.items():
-        sides, clean = [], list[float]()
-        for rank in found.profile.ranks:
-            numbers = set(rank.steps["number"][rank.steps["phase"] == phase].tolist())
-            own = [one for one in rank.collectives.records() if one["step"] in numbers]
-            sides.append(RankCollectives(rank.rank, rank.clock, rank.place, own))
-            clean += rank.clean["total_ns"][rank.clean["phase"] == phase].tolist()
-        waits = waits_of(operations_of(sides))
-        per_s = NS_PER_S * sum(one.steps for one in sums.books.values())
-        waiting = sum(one.exposed_waiting_ns for one in waits) / per_s
-        transfer = sum(one.exposed_transfer_ns for one in waits) / per_s
-        whole = sums.mean.communication / NS_PER_S
-        is_split = abs(whole - waiting - transfer) <= UNSPLIT * whole
-        made[phase] = Window(
-            sums.mean.total / NS_PER_S,
-            median(clean) / NS_PER_S if clean else None,
-            waiting if is_split else None,
-            transfer if is_split else None,
-            whole,
-        )
-    return made
+    found = read_report(path)
+    return {phase: _window(found.profile.ranks, sums) for phase, sums in found.sums.items()}
+
+
+def _window(ranks: Sequence[Rank], sums: PhaseSums) -> Window:
+    from flagscale_perf.profile.analysis.communication import RankCollectives, operations_of
+    from flagscale_perf.profile.analysis.waits import waits_of
+
+    sides, clean = [], list[float]()
+    for rank in ranks:
+        numbers = set(rank.steps["number"][rank.steps["phase"] == sums.phase].tolist())
+        own = [one for one in rank.collectives.records() if one["step"] in numbers]
+        sides.append(RankCollectives(rank.rank, rank.clock, rank.place, own))
+        clean += rank.clean["total_ns"][rank.clean["phase"] == sums.phase].tolist()
+    waits = waits_of(operations_of(sides))
+    per_s = NS_PER_S * sum(one.steps for one in sums.books.values())
+    waiting = sum(one.exposed_waiting_ns for one in waits) / per_s
+    transfer = sum(one.exposed_transfer_ns for one in waits) / per_s
+    whole = sums.mean.communication / NS_PER_S
+    is_split = abs(whole - waiting - transfer) <= UNSPLIT * whole
+    return Window(
+        sums.mean.total / NS_PER_S,
+        median(clean) / NS_PER_S if clean else None,
+        waiting if is_split else None,
+        transfer if is_split else None,
+        whole,
+    )

@@ -67,9 +67,7 @@ class Server:
         self.pid = self._process.pid
 
     def wait(self, most_s: float) -> None:
-        """Waits until it answers. Raises PerfError with vLLM's own reason if it ends, or if it does not
-        answer in time.
-        """
+        """Waits until it answers. Raises PerfError if it ends, with vLLM's reason, or takes too long."""
         end_s = time.monotonic() + most_s
         while time.monotonic() < end_s:
             if not self.is_alive:

@@ -42,11 +42,14 @@ class Devices:
         """How many vLLM ranks there can be."""
         return len(self.names)
 
+    @property
+    def are_gpus(self) -> bool:
+        """Whether a rank runs on a GPU rather than a core."""
+        return self.what == GPU
+
 
 def find_python(given: str | None) -> str | None:
-    """A Python that has vLLM: the given one, or this one; None if there is none. Raises PerfError if the
-    given one has none.
-    """
+    """The given Python or this one, if it has vLLM, else None. Raises PerfError if the given has none."""
     python = given or sys.executable
     if given is not None and shutil.which(given) is None:
         raise PerfError(
@@ -84,8 +87,7 @@ def version_of(python: str) -> str | None:
 @cache
 def devices() -> Devices:
     """GPUs if there is an NVIDIA driver, otherwise the cores that this process may use."""
-    found = _gpus()
-    if found:
+    if found := _gpus():
         return Devices(GPU, found)
     return Devices(CORE, tuple(str(core) for core in sorted(os.sched_getaffinity(0))))
 
@@ -94,12 +96,12 @@ def _gpus() -> tuple[str, ...]:
     """The GPUs that CUDA_VISIBLE_DEVICES allows."""
     try:
         import pynvml
-
+    except ImportError:
+        return ()
+    try:
         pynvml.nvmlInit()
         count = pynvml.nvmlDeviceGetCount()
-    except (ImportError, OSError):
-        return ()
-    except pynvml.NVMLError:
+    except (OSError, pynvml.NVMLError):
         return ()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
@@ -116,9 +118,7 @@ def rank_cores(ranks: int, most: int, cores: tuple[str, ...]) -> str:
 
 
 def plugin_path(directory: Path) -> Path:
-    """A directory for PYTHONPATH with this package and the entry point that profiles vLLM, independent of
-    what vLLM's environment has installed.
-    """
+    """A directory for PYTHONPATH with this package and its vLLM plug-in, whatever else is installed."""
     name = "flagscale_perf"
     version = versions([name]).get(name) or "0"
     info = directory / f"{name}-{version}.dist-info"
@@ -134,9 +134,7 @@ def plugin_path(directory: Path) -> Path:
 
 
 def clean_environment(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment of vLLM's processes: nothing is downloaded or reported, and no proxy is used for this
-    machine.
-    """
+    """Environment of vLLM's processes: no downloads, no reports, and no proxy for this machine."""
     kept = {name: value for name, value in variables.items() if not name.startswith("FLAGSCALE_PERF_")}
     local = ",".join(filter(None, (variables.get("no_proxy", ""), "127.0.0.1", "localhost")))
     return kept | {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "no_proxy": local, "NO_PROXY": local}

@@ -1,4 +1,4 @@
-"""What profiling finds in this Python environment, and what stands in its way."""
+"""Reports what profiling finds in this Python environment, and what stands in its way."""
 
 from __future__ import annotations
 

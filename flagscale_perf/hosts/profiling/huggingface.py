@@ -21,16 +21,14 @@ PREFILL, DECODE, FORWARD = "prefill", "decode", "forward"
 
 
 class ProfilerCallback:
-    """For `Trainer(callbacks=[ProfilerCallback()])`. A step is one of the optimizer, with all its passes.
+    """`Trainer(callbacks=[ProfilerCallback()])` profiles. A step is one of the optimizer, with all passes.
 
     Attributes:
-        profiler: of the training that is under way; None outside of one.
+        profiler: the profiler of the training that is under way; None outside of one.
     """
 
     def __init__(self, options: ProfileOptions | None = None) -> None:
-        """`options`: None for what FLAGSCALE_PERF_PROFILE_... in the environment say; raises PerfError for
-        what cannot be meant there.
-        """
+        """`options`: None for those in the environment. Raises PerfError where these cannot be meant."""
         self._options = ProfileOptions.of() if options is None else options
         self.profiler: Profiler | None = None
         self._tokens = 0
@@ -39,7 +37,7 @@ class ProfilerCallback:
         """The Trainer is about to enter its loop; `given` has the model."""
         self.on_train_end(args, state, control)  # of a training that was left by an exception
         rank = Rank(host=HOST)
-        if self._options.wants(rank.completed("", False).rank or 0):
+        if self._options.wants(rank.number):
             self.profiler = Profiler(given["model"], self._options, rank=rank)
         self._tokens = _tokens_seen(state)
 
@@ -64,7 +62,7 @@ class ProfilerCallback:
     def __getattr__(self, name: str) -> Callable[..., None]:
         """Every other event of a Trainer, of whatever version."""
         if name.startswith("on_"):
-            return _nothing
+            return lambda *args, **given: None
         raise AttributeError(name)
 
 
@@ -129,7 +127,3 @@ def _phase(model: nn.Module, length: int | None) -> str:
 
 def _tokens_seen(state: Any) -> int:
     return int(getattr(state, "num_input_tokens_seen", 0) or 0)
-
-
-def _nothing(*args: Any, **given: Any) -> None:
-    """An event that does not matter here."""

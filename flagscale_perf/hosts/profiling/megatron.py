@@ -50,7 +50,7 @@ def begin(models: Any, config: PerfConfig, job: str) -> TrainingProfile | None:
         job: the same for all ranks of this start of the training, and for no other.
     """
     options, rank = options_of(config, job), megatron_rank()
-    if not options.wants(rank.completed("", False).rank or 0):
+    if not options.wants(rank.number):
         return None
     chunks = [models] if isinstance(models, nn.Module) else list(models)
     return TrainingProfile(Profiler(chunks, options, rank=rank))

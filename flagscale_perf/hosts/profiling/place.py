@@ -1,8 +1,6 @@
-"""Where a rank stands among those of Megatron-Core."""
+"""A rank's place among those of Megatron-Core."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from flagscale_perf.hosts import rehearsal
 from flagscale_perf.hosts.core_loop import parallel_state
@@ -10,14 +8,15 @@ from flagscale_perf.profile.rank import Rank
 
 
 def megatron_rank() -> Rank:
-    """As Megatron-Core's groups are; only host and device where it has made none. An expert's place is given
-    where there is expert parallelism.
+    """This rank's place in Megatron-Core's groups; only host and device where it has made none. An expert's
+    place is given where there is expert parallelism.
     """
     device = "CPU (rehearsal)" if rehearsal.is_installed() else ""
     groups = parallel_state()
     if groups is None:
         return Rank(host="megatron", device=device)
-    expert_size = _expert_size(groups)
+    experts = int(groups.get_expert_model_parallel_world_size())
+    expert_size = experts if experts > 1 else None
     return Rank(
         tensor=int(groups.get_tensor_model_parallel_rank()),
         tensor_size=int(groups.get_tensor_model_parallel_world_size()),
@@ -30,8 +29,3 @@ def megatron_rank() -> Rank:
         host="megatron",
         device=device,
     )
-
-
-def _expert_size(groups: Any) -> int | None:
-    size = int(groups.get_expert_model_parallel_world_size())
-    return size if size > 1 else None

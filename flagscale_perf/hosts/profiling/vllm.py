@@ -37,13 +37,13 @@ PREFILL, DECODE, MIXED = "prefill", "decode", "mixed"
 
 @dataclass(frozen=True)
 class Work:
-    """What a step of vLLM works on, as its scheduler says.
+    """The work of a step of vLLM, as its scheduler says.
 
     Attributes:
         phase: "prefill" where all requests read their prompts, "decode" where all of them make tokens,
             otherwise "mixed".
-        requests: that have a part in it.
-        tokens: of all of them.
+        requests: how many have a part in it.
+        tokens: those of all requests.
         attended: pairs of a token of the step and one that its request has by the end of it, which is how
             torch counts attention; those that a mask or a window leaves out are among them.
     """
@@ -127,8 +127,11 @@ class Steps:
         self._is_on = False
         profiler, self._profiler = self._profiler, None
         if profiler is not None:
+            from flagscale_perf.profile.flight import forget
+
             profiler.close()
-            _forget_groups(self._described)
+            while self._described:
+                forget(self._described.pop())
 
     def _begin(self, scheduled: Any) -> None:
         self._work = None
@@ -140,24 +143,20 @@ class Steps:
         if not number:
             return
         if self._profiler is None:
+            from flagscale_perf.profile.profiler import Profiler  # loads torch, which a worker has by now
+
             rank = rank_of(self._wrapper)
-            self._is_on = self._options.wants(rank.rank or 0)
+            self._is_on = self._options.wants(rank.number)
             if not self._is_on:
                 return
             self._described = _described_groups()
-            self._profiler = _profiler(self._wrapper, self._options, rank)
+            self._profiler = Profiler(self._wrapper.get_model(), self._options, rank=rank)
         self._work = work
         self._profiler.begin_step(number, work.phase)
 
     def _fail(self, error: Exception) -> None:
         self._is_on, self._work = False, None
         _say(f"steps are no longer profiled in process {os.getpid()}: {type(error).__name__}: {error}")
-
-
-def _profiler(wrapper: Any, options: ProfileOptions, rank: Rank) -> Profiler:
-    from flagscale_perf.profile.profiler import Profiler  # loads torch, which a worker has by now
-
-    return Profiler(wrapper.get_model(), options, rank=rank)
 
 
 def _described_groups() -> list[Any]:
@@ -177,15 +176,8 @@ def _described_groups() -> list[Any]:
     return found
 
 
-def _forget_groups(groups: list[Any]) -> None:
-    from flagscale_perf.profile.flight import forget
-
-    while groups:
-        forget(groups.pop())
-
-
 def rank_of(wrapper: Any) -> Rank:
-    """Which one of the job's processes the worker is. In a replica, tensor parallelism is innermost."""
+    """The worker's place in its job. In a replica, tensor parallelism is innermost."""
     from flagscale_perf.profile.rank import Rank
 
     parallel = wrapper.vllm_config.parallel_config
@@ -279,9 +271,7 @@ _installation: Installation | None = None
 
 
 def install(options: ProfileOptions) -> Installation:
-    """Profiles the workers of this process from now on; does nothing where they are. What it returns takes
-    that back.
-    """
+    """Profiles the workers of this process from now on, once; the installation can be undone."""
     global _installation
     if _installation is None:
         _installation = Installation(options)
@@ -290,8 +280,8 @@ def install(options: ProfileOptions) -> Installation:
 
 
 def from_environment() -> None:
-    """What vLLM calls: the same if the environment names steps. A mistake in it is said, and nothing is
-    profiled: vLLM would end at an error of a plug-in.
+    """Called by vLLM: profiles if the environment names steps. A mistake in it is reported, and nothing is
+    profiled, as an error of a plug-in would end vLLM.
     """
     if not os.environ.get("FLAGSCALE_PERF_PROFILE_STEPS"):
         return

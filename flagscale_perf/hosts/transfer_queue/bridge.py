@@ -1,5 +1,5 @@
-"""What is wrapped around verl's `tqbridge`, which gets a function's batch from the queue and puts its result
-there: from outside, so that its own code runs as it is.
+"""Wraps verl's `tqbridge`, which gets a function's batch from the queue and puts its result there: from
+outside, so that its own code runs as it is.
 
 A class of the driver's `__main__` is sent to the workers by value, with every function of it and what these
 refer to. So what is made here refers to functions of this module alone, which are sent by their names.

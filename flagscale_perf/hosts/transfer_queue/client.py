@@ -1,4 +1,4 @@
-"""What is wrapped around `AsyncTransferQueueClient`: every way to put or get ends in two methods of it."""
+"""Wraps `AsyncTransferQueueClient`: every way to put or get ends in two of its methods."""
 
 from __future__ import annotations
 

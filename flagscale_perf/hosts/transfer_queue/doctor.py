@@ -39,11 +39,11 @@ class Hook:
 
 @dataclass(frozen=True)
 class Queue:
-    """What there is to trace.
+    """The parts of a queue that can be traced.
 
     Attributes:
         versions: of TransferQueue, verl and Ray: those that are installed.
-        hooks: what is wrapped, there or not.
+        hooks: functions that are wrapped, present or missing.
         remarks: what keeps lines or processes from being seen, and what to do.
     """
 

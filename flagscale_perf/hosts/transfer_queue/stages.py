@@ -1,7 +1,7 @@
-"""Where in a put or get the time goes: what is wrapped around the parts of TransferQueue that do it.
+"""Measures the stages of a put or get, by wrapping the parts of TransferQueue that do them.
 
-They are none of its public names. One that is gone costs its stage, which is then not known, and a line that
-says so; nothing else.
+These are no public names. One that is gone costs its stage, which is then unknown, and a line that says so;
+nothing else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a driver hands on to Ray's workers, which on another machine, or in a cluster that was there before,
+"""Hands a driver's options on to Ray's workers, which on another machine, or in a cluster that ran before,
 have nothing of its environment.
 """
 
@@ -21,7 +21,7 @@ DE_DUPLICATION, OUR_LINES = "RAY_DEDUP_LOGS_ALLOW_REGEX", r"\[TQ-"
 
 
 def variables(options: TraceOptions, environment: Mapping[str, str]) -> dict[str, str]:
-    """What is set in this process's environment, for those that it starts. Lines on stdout differ in their
+    """Variables of this process's environment for those that it starts. Lines on stdout differ in their
     numbers only: Ray shows one of many that it takes for the same, unless it is told before it is imported.
     """
     has_own = not options.to_stdout or DE_DUPLICATION in environment

@@ -1,1 +1,1 @@
-"""What a profile says, from its run file."""
+"""Reads a profile's run file and says what it shows."""

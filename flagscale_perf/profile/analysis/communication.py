@@ -64,6 +64,11 @@ class Side(NamedTuple):
     is_send: int | None
     is_last: bool
 
+    @property
+    def waited_ns(self) -> int:
+        """The part of the wait in which the rank did nothing else; all of it where that is not known."""
+        return (self.wait_ns or 0) if self.exposed_wait_ns is None else self.exposed_wait_ns
+
 
 @dataclass(frozen=True)
 class Operation:
@@ -96,7 +101,7 @@ class Operation:
 
 
 class _Key(NamedTuple):
-    """What all sides of an operation share; `ends`: sender and receiver of a message."""
+    """Identifies an operation on all its sides; `ends`: sender and receiver of a message."""
 
     group: str
     window: int
@@ -113,13 +118,14 @@ def operations_of(ranks: Sequence[RankCollectives]) -> list[Operation]:
     for rank in ranks:
         for key, side, record in _sides(rank, members):
             found[key].append((side, record))
-    made = [_operation(key, each, members, clocks) for key, each in found.items()]
+    made = [_operation(key, each, clocks) for key, each in found.items()]
     return sorted(made, key=lambda operation: min(side.start_ns for side in operation.sides))
 
 
 def _sides(rank: RankCollectives, members: Members) -> Iterator[tuple[_Key, Side, Mapping[str, Any]]]:
     """Each operation of a rank, with the key that it shares with the other ranks' sides."""
-    windows = _places(record["window"] for record in rank.collectives)
+    numbers = dict.fromkeys(record["window"] for record in rank.collectives)
+    windows = {number: place for place, number in enumerate(numbers)}
     steps: dict[int, dict[Any, int]] = {}
     for record in rank.collectives:
         window = windows[record["window"]]
@@ -130,12 +136,8 @@ def _sides(rank: RankCollectives, members: Members) -> Iterator[tuple[_Key, Side
         yield _key(rank.rank, window, record, members), side, record
 
 
-def _places(numbers: Iterable[Any]) -> dict[Any, int]:
-    return {number: place for place, number in enumerate(dict.fromkeys(numbers))}
-
-
 def _key(rank: int, window: int, record: Mapping[str, Any], members: Members) -> _Key:
-    operation = _operation_of(record)
+    operation = operation_of(record["op"]) or operation_of(record["call"])
     group = members.group_of(rank, record["group"], operation in POINT_TO_POINT)
     if record["is_send"] is None:
         # a group's sequence goes on over windows
@@ -147,37 +149,32 @@ def _key(rank: int, window: int, record: Mapping[str, Any], members: Members) ->
     return _Key(str(group), window, "send_recv", ("ordinal", record["ordinal"]), ends)
 
 
-def _size_of(group: str) -> int | None:
-    ranks = Group.parse(group).ranks
-    return None if ranks is None else len(ranks)
-
-
-def _operation_of(record: Mapping[str, Any]) -> str:
-    return operation_of(record["op"]) or operation_of(record["call"])
-
-
 def _operation(
-    key: _Key, parts: Sequence[tuple[Side, Mapping[str, Any]]], members: Members, clocks: Mapping[int, str]
+    key: _Key, parts: Sequence[tuple[Side, Mapping[str, Any]]], clocks: Mapping[int, str]
 ) -> Operation:
-    sides, records = [side for side, _ in parts], [record for _, record in parts]
-    sizes = [record["group_size"] for record in records if record["group_size"] is not None]
-    size = sizes[0] if sizes else _size_of(key.group)
+    sides, records = zip(*parts, strict=True)
+    ranks = Group.parse(key.group).ranks
+    size = next(iter(_known(records, "group_size")), None if ranks is None else len(ranks))
     made = Operation(
         group=key.group,
         label=label_of(key.group),
         op=records[0]["op"],
         operation=key.op,
         size=size,
-        size_bytes=max((r["size_bytes"] for r in records if r["size_bytes"] is not None), default=None),
+        size_bytes=max(_known(records, "size_bytes"), default=None),
         sequence=key.place[1] if key.place[0] == "sequence" else None,
         sides=tuple(sorted(sides, key=lambda side: side.rank)),
     )
     wanted = 2 if key.ends is not None else size
-    is_whole = wanted is not None and len({side.rank for side in sides}) == len(sides) == wanted
+    is_whole = len({side.rank for side in sides}) == len(sides) == wanted
     if not is_whole or len(sides) < 2:
         return made
     one_clock = len({clocks[side.rank] for side in sides}) == 1
     return _split(made, _Times.by_clock(made.sides) if one_clock else _Times.by_shortest(made.sides))
+
+
+def _known(records: Iterable[Mapping[str, Any]], field: str) -> list[int]:
+    return [record[field] for record in records if record[field] is not None]
 
 
 class _Times(NamedTuple):
@@ -249,9 +246,7 @@ _PLACES = ("tensor", "pipeline", "data")
 
 
 def label_of(group: str) -> str:
-    """What a group is for: "TP" for "TENSOR_MODEL_PARALLEL_GROUP 0-1"; the group's own name if that does not
-    tell.
-    """
+    """A group's short name: "TP" for "TENSOR_MODEL_PARALLEL_GROUP 0-1"; its own if that does not tell."""
     name = Group.parse(group).name
     return next((label for pattern, label in LABELS if pattern.search(name)), name)
 

@@ -1,6 +1,4 @@
-"""Compares profiles, each kind of step by itself: clean step times, with parts by kind of work and by place
-in the model.
-"""
+"""Compares profiles, each kind of step by itself: step times, kinds of work and places in the model."""
 
 from __future__ import annotations
 
@@ -132,7 +130,7 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
 
 
 def _gravity(judged: Judged) -> tuple[int, bool, float]:
-    """For sorting kinds of steps: the larger, the worse the verdict."""
+    """A key that sorts kinds of steps by their verdict, the worst highest."""
     outcome = None if judged.gate is None else judged.gate.outcome
     is_slower = judged.whole.verdict == SLOWER
     share = judged.whole.share or 0.0
@@ -147,22 +145,25 @@ def _read(path: Path) -> Run:
 
 
 def _bases(runs: Sequence[Run]) -> dict[str, str]:
-    """Which steps of each kind are compared: clean ones if every run has enough of them. Raises PerfError if
+    """The steps of each kind to compare: clean ones if every run has enough of them. Raises PerfError if
     there are none.
     """
     common = [phase for phase in runs[0].sums if all(phase in run.sums for run in runs)]
     if not common:
         kinds = "; ".join(f"{str(run.path)!r} has {', '.join(run.sums) or 'none'}" for run in runs)
         raise PerfError(f"the runs have no kind of profiled step in common: {kinds}")
-    made = {}
-    for phase in common:
-        for enough in (MIN_STEPS, ENOUGH):
-            for basis in (PROFILED, CLEAN):
-                if all(len(run.times(phase, basis)) >= enough for run in runs):
-                    made[phase] = basis
+    made = {phase: basis for phase in common if (basis := _basis(runs, phase)) is not None}
     if not made:
         raise PerfError(_too_few(runs, common[0]))
     return made
+
+
+def _basis(runs: Sequence[Run], phase: str) -> str | None:
+    for enough in (ENOUGH, MIN_STEPS):
+        for basis in (CLEAN, PROFILED):
+            if all(len(run.times(phase, basis)) >= enough for run in runs):
+                return basis
+    return None
 
 
 def _too_few(runs: Sequence[Run], phase: str) -> str:
@@ -212,9 +213,7 @@ def _paired(
 def _parts(
     sums: Sequence[PhaseSums], times: Sequence[Sequence[float]], statistic: Callable[[Sequence[float]], float]
 ) -> Mapping[str, list[list[float | None]]]:
-    """Kinds of work and places of each run. Only their means are recorded, so they are given the spread of
-    the steps.
-    """
+    """Kinds of work and places of each run: only means are recorded, so they are spread as the steps are."""
     found = [_amounts(one) for one in sums]
     spreads = [[time / (statistic(row) or 1.0) for time in row] for row in times]
     return {
@@ -272,20 +271,20 @@ def _configuration(run: Run, phase: str) -> dict[str, object]:
 
 
 def _bars(parts: Sequence[Row]) -> list[Section]:
-    kinds = [row for row in parts if row.name.startswith(KIND)]
-    wholes = {side: sum(getattr(row, side) or 0.0 for row in kinds) for side in ("base", "new")}
+    kinds = {row.name.removeprefix(KIND): row for row in parts if row.name.startswith(KIND)}
+    times = {
+        side: {kind: time for kind, row in kinds.items() if (time := getattr(row, side))}
+        for side in ("base", "new")
+    }
+    longest = max(sum(own.values()) for own in times.values())
     bars = [
         StackedBar(
             f"{side.upper()}, a profiled step",
             "ms",
-            [
-                Stripe(kind, time, time / (whole or 1.0), colour_of(kind))
-                for row in kinds
-                if (time := getattr(row, side)) and (kind := row.name.removeprefix(KIND))
-            ],
-            max(wholes.values()),
+            [Stripe(kind, time, time / sum(own.values()), colour_of(kind)) for kind, time in own.items()],
+            longest,
             in_words=False,
         )
-        for side, whole in wholes.items()
+        for side, own in times.items()
     ]
     return [Section("kinds", "Kinds of work", "Kinds of work side by side", bars)] if kinds else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from flagscale_perf.analysis.blocks import (
@@ -21,6 +22,7 @@ from flagscale_perf.profile.analysis.memory import MB, memory_of
 from flagscale_perf.profile.analysis.operators import COLOURS
 from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.profile.analysis.sums import Cell, PhaseSums
+from flagscale_perf.profile.analysis.waits import Waits
 from flagscale_perf.spine.clock import NS_PER_MS
 
 Maker = Callable[[ProfileReport, PhaseSums], Sequence[Block]]
@@ -38,8 +40,19 @@ PART_COLOURS = {
     "other": "grey",
 }
 REST = "other work"
+LAYER_ITSELF = "(layer)"
 MORE = ("sky", "green", "orange", "yellow", "grey", "faint")
 MOST_OPERATORS, MOST_RANKS, MOST_PLACES = 20, 8, 96
+# Axis of a heat map of layers -> its key, and the column of a cell.
+AXES: dict[str, tuple[str, Callable[[Cell], str]]] = {
+    "kind of work": ("heat", lambda cell: cell.kind),
+    "module": ("modules", lambda cell: cell.part or LAYER_ITSELF),
+}
+WAITS = (
+    ("waiting", "exposed_waiting_ns", "red"),
+    ("transfer", "exposed_transfer_ns", "blue"),
+    ("hidden by other work", "hidden_ns", "faint"),
+)
 
 
 def books(found: ProfileReport, sums: PhaseSums) -> list[Block]:
@@ -63,30 +76,39 @@ def layers(found: ProfileReport, sums: PhaseSums) -> list[Block]:
     names = [place.name for place in places]
     if not names:
         return []
-    kinds = list(sums.kinds)
-    chosen: list[tuple[str, Callable[[Cell], bool] | None]] = [(f"whole {sums.phase} step", None)]
-    if len(sums.parts) > 1:
-        chosen += [(part, _of_phase(part)) for part in sums.parts]
-    if len(sums.books) > 1:
-        chosen += [(sums.titles[rank], _of_rank(rank)) for rank in [*sums.books][:MOST_RANKS]]
-    maps: list[Block] = [
-        _map(
-            f"heat-{sums.phase}",
-            "kind of work",
-            names,
-            kinds,
-            [(label, _grid(sums, names, kinds, lambda cell: cell.kind, mask)) for label, mask in chosen],
-        )
-    ]
-    parts = _parts(sums)
+    maps: list[Block] = [_map(sums, "kind of work", names, sums.kinds)]
+    parts = dict.fromkeys(cell.part or LAYER_ITSELF for cell in sums.cells if cell.place.number is not None)
     numbered = [place.name for place in places if place.number is not None]
     if len(parts) > 1 and numbered:
-        grids = [
-            (label, _grid(sums, numbered, parts, lambda cell: cell.part or "(layer)", mask))
-            for label, mask in chosen
-        ]
-        maps.append(_map(f"modules-{sums.phase}", "module", numbered, parts, grids))
+        maps.append(_map(sums, "module", numbered, [*parts][:MOST_OPERATORS]))
     return maps
+
+
+def _map(sums: PhaseSums, axis: str, rows: Sequence[str], columns: Sequence[str]) -> HeatMap:
+    key, name = AXES[axis]
+    return HeatMap(
+        key=f"{key}-{sums.phase}",
+        title=f"Layers by {axis}",
+        row_name="layer",
+        rows=rows,
+        axis=axis,
+        span=None,
+        edges=list(range(len(columns) + 1)),
+        columns=columns,
+        layers=[
+            Layer(label, "ms a step", _grid(sums, rows, columns, name, mask)) for label, mask in _masks(sums)
+        ],
+    )
+
+
+def _masks(sums: PhaseSums) -> list[tuple[str, Callable[[Cell], bool] | None]]:
+    """The whole step, each part of it and each rank."""
+    made: list[tuple[str, Callable[[Cell], bool] | None]] = [(f"whole {sums.phase} step", None)]
+    if len(sums.parts) > 1:
+        made += [(part, _of_phase(part)) for part in sums.parts]
+    if len(sums.books) > 1:
+        made += [(sums.titles[rank], _of_rank(rank)) for rank in [*sums.books][:MOST_RANKS]]
+    return made
 
 
 def _of_phase(phase: str) -> Callable[[Cell], bool]:
@@ -95,11 +117,6 @@ def _of_phase(phase: str) -> Callable[[Cell], bool]:
 
 def _of_rank(rank: int) -> Callable[[Cell], bool]:
     return lambda cell: cell.rank == rank
-
-
-def _parts(sums: PhaseSums) -> list[str]:
-    found = [cell.part or "(layer)" for cell in sums.cells if cell.place.number is not None]
-    return list(dict.fromkeys(found))[:MOST_OPERATORS]
 
 
 def _grid(
@@ -120,26 +137,6 @@ def _grid(
         ]
         for row in rows
     ]
-
-
-def _map(
-    key: str,
-    axis: str,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    grids: Sequence[tuple[str, Sequence[Sequence[float | None]]]],
-) -> HeatMap:
-    return HeatMap(
-        key=key,
-        title=f"Layers by {axis}",
-        row_name="layer",
-        rows=rows,
-        axis=axis,
-        span=None,
-        edges=list(range(len(columns) + 1)),
-        columns=columns,
-        layers=[Layer(label, "ms a step", values) for label, values in grids],
-    )
 
 
 def operators(found: ProfileReport, sums: PhaseSums) -> list[Block]:
@@ -174,8 +171,12 @@ def _bars(key: str, title: str, sums: PhaseSums, name: Callable[[Cell], str], mo
         )
         for label in chosen
     ]
-    longest = max((amounts[label].self_ns for label in chosen), default=0.0) / NS_PER_MS
-    return Waterfall(f"{key}-{sums.phase}", f"{title}, {sums.phase}", "ms a step", lanes, longest * 1.05)
+    return _waterfall(f"{key}-{sums.phase}", f"{title}, {sums.phase}", "ms a step", lanes)
+
+
+def _waterfall(key: str, title: str, unit: str, lanes: Sequence[Lane]) -> Waterfall:
+    longest = max((sum(part.value or 0.0 for part in lane.parts) for lane in lanes), default=0.0)
+    return Waterfall(key, title, unit, lanes, 1.05 * longest or 1.0)
 
 
 def colour_of(part: str) -> str:
@@ -185,35 +186,32 @@ def colour_of(part: str) -> str:
 
 def roofline(found: ProfileReport, sums: PhaseSums) -> list[Block]:
     """Work as points below the roofs."""
-    points = roofs.drawn(found.points[sums.phase])
-    if not points:
+    dots = [
+        (point.kind, point.intensity, point.flop_per_s / 1e9, _words(point))
+        for point in found.points[sums.phase]
+        if point.intensity and point.flop_per_s
+    ]
+    if not dots:
         return []
-    intensities = [point.intensity or 0.0 for point in points]
-    low, high = min(intensities) / 4, max(intensities) * 4
-    lines = []
-    best, copy = found.roofs.best, found.roofs.bytes_per_s
-    if best and copy:
-        ridge = best / copy
-        axis = sorted({low, min(max(ridge, low), high), high})
-        lines.append(Line("roofs", axis, [min(best, x * copy) / 1e9 for x in axis], "grey"))
-    by_kind: dict[str, list[roofs.Point]] = {}
-    for point in points:
-        by_kind.setdefault(point.kind, []).append(point)
-    for kind, own in by_kind.items():
-        lines.append(
-            Line(
-                kind,
-                [point.intensity or 0.0 for point in own],
-                [(point.flop_per_s or 0.0) / 1e9 for point in own],
-                colour_of(kind),
-                "dot",
-                [_words(point) for point in own],
-            )
+    low, high = min(dot[1] for dot in dots) / 4, max(dot[1] for dot in dots) * 4
+    lines = _roofs(found.roofs, low, high)
+    for kind in dict.fromkeys(dot[0] for dot in dots):
+        x, y, words = (
+            list(column) for column in zip(*(dot[1:] for dot in dots if dot[0] == kind), strict=True)
         )
+        lines.append(Line(kind, x, y, colour_of(kind), "dot", words))
     panel = Panel(f"Roofline, {sums.phase}", "GFLOP/s", lines)
     return [
         Series(f"roofline-{sums.phase}", "Roofline", [panel], "FLOP for each byte", (low, high), is_log=True)
     ]
+
+
+def _roofs(measured: roofs.Roofs, low: float, high: float) -> list[Line]:
+    best, copy = measured.best, measured.bytes_per_s
+    if not best or not copy:
+        return []
+    axis = sorted({low, min(max(best / copy, low), high), high})
+    return [Line("roofs", axis, [min(best, x * copy) / 1e9 for x in axis], "grey")]
 
 
 def _words(point: roofs.Point) -> str:
@@ -226,26 +224,19 @@ def longest(found: ProfileReport, sums: PhaseSums) -> list[Block]:
     """The modules that take the longest, with the least time that the roofs allow them."""
     amounts = sums.by_place(lambda cell: cell.module or cell.place.name)
     kinds = sums.by_place(lambda cell: (cell.module or cell.place.name, cell.kind))
-    chosen = [name for name, one in amounts.items() if one.self_ns > 0][:MOST_OPERATORS]
     lanes = []
-    for name in chosen:
+    for name in [name for name, one in amounts.items() if one.self_ns > 0][:MOST_OPERATORS]:
         own = {kind: kinds[name, kind].self_ns / NS_PER_MS for kind in sums.kinds if (name, kind) in kinds}
         # there are more kinds than colours that can be told apart
         named = [Stripe(kind, own.pop(kind), None, COLOURS[kind]) for kind in COLOURS if kind in own]
         rest = [Stripe(REST, sum(own.values()), None, "purple")] if own else []
         lanes.append(Lane(name, 0.0, [*named, *rest]))
-    most = max((amounts[name].self_ns for name in chosen), default=0.0) / NS_PER_MS
     title = f"The {len(lanes)} longest modules, {sums.phase}"
-    return (
-        [Waterfall(f"longest-{sums.phase}", title, "ms a step", lanes, most * 1.05 or 1.0)] if lanes else []
-    )
+    return [_waterfall(f"longest-{sums.phase}", title, "ms a step", lanes)] if lanes else []
 
 
 def memory(found: ProfileReport) -> list[Block]:
-    """What each module retains, and what it needs temporarily while it runs; those in it below it."""
-    made = memory_of(found.profile)
-    if not made:
-        return []
+    """A picture of what each module retains, and needs temporarily while it runs; inner ones below it."""
     lanes = [
         Lane(
             one.label,
@@ -255,7 +246,38 @@ def memory(found: ProfileReport) -> list[Block]:
                 Stripe("transient", one.transient_bytes / MB, None, "orange"),
             ],
         )
-        for one in made
+        for one in memory_of(found.profile)
     ]
-    longest = max(max(0.0, one.retained_bytes) + one.transient_bytes for one in made) / MB
-    return [Waterfall("memory", "Memory of the forward pass by module", "MB", lanes, longest * 1.05 or 1.0)]
+    return [_waterfall("memory", "Memory of the forward pass by module", "MB", lanes)] if lanes else []
+
+
+def communication(found: ProfileReport) -> list[Block]:
+    """A picture of the time of each rank's collectives and the speed of links; empty without collectives."""
+    if not found.communication.operations:
+        return []
+    steps = max(1, max(len(rank.profiled) for rank in found.profile.ranks))
+    ranks: dict[int, list[Waits]] = defaultdict(list)
+    speeds: dict[str, float] = {}
+    for one in found.communication.waits:
+        ranks[one.rank].append(one)
+        if one.busbw_gb_per_s:
+            name = f"{one.label} {one.operation}"
+            speeds[name] = max(speeds.get(name, 0.0), one.busbw_gb_per_s)
+    lanes = [
+        Lane(
+            f"rank {rank}",
+            0.0,
+            [
+                Stripe(name, sum(getattr(one, part) for one in own) / steps / NS_PER_MS, None, colour)
+                for name, part, colour in WAITS
+            ],
+        )
+        for rank, own in sorted(ranks.items())
+    ]
+    made: list[Block] = [_waterfall("waits", "Collectives by rank", "ms a step", lanes)]
+    if speeds:
+        bars = [
+            Lane(name, 0.0, [Stripe("bus bandwidth", value, None, "blue")]) for name, value in speeds.items()
+        ]
+        made.append(_waterfall("bandwidth", "Bus bandwidth of the transfers", "GB/s", bars))
+    return made

@@ -34,9 +34,7 @@ def metric(make: Metric) -> Metric:
 
 
 def chart(make: Chart) -> Chart:
-    """Shows the block that the function returns at the end of every report, and as a PNG and a CSV under its
-    name.
-    """
+    """Shows the function's block at the end of every report, and as a PNG and a CSV under its name."""
     _charts[make.__name__] = make
     return make
 

@@ -15,6 +15,7 @@ from flagscale_perf.profile.analysis import blocks, drawn
 from flagscale_perf.profile.analysis.operators import HOST, part_of
 from flagscale_perf.profile.analysis.report import BASE, ProfileReport
 from flagscale_perf.profile.analysis.sums import Cell
+from flagscale_perf.profile.analysis.waits import Waits
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.facts import words_of
 from flagscale_perf.spine.jsonl import finite
@@ -23,10 +24,7 @@ TIMINGS, SUMS, ANALYSIS, COMM, WHOLE = (
     *("detailed_timings.csv", "operator_sums.csv", "analysis_report.json", "comm_analysis.json"),
     "comprehensive_report.json",
 )
-PICTURES = (
-    *("layer_performance_heatmap", "operation_time_distribution", "compute_vs_communication"),
-    *("memory_usage_analysis", "performance_bottlenecks", "bandwidth_analysis"),
-)
+BOTTLENECKS = "performance_bottlenecks"  # the picture below which the findings are written
 
 
 def analysis_report(found: ProfileReport) -> dict[str, Any]:
@@ -43,8 +41,8 @@ def analysis_report(found: ProfileReport) -> dict[str, Any]:
             for path in _around(cell.module):
                 modules[path].append(cell)
         for path, cells in modules.items():
-            entry = made["layer_breakdown"].setdefault(path, _entry())
-            _add(entry, path, cells, steps)
+            entry: dict[str, Any] = {"total_time": 0.0, "avg_time": None, "count": 0.0, "operations": {}}
+            _add(made["layer_breakdown"].setdefault(path, entry), path, cells, steps)
         for kind, one in sums.by(lambda cell: cell.kind).items():
             entry = made["operation_breakdown"].setdefault(kind, {"total_time": 0.0, "count": 0.0})
             entry["total_time"] += one.self_ns * steps / NS_PER_S
@@ -55,19 +53,13 @@ def analysis_report(found: ProfileReport) -> dict[str, Any]:
     return dict(finite(made))
 
 
-def _entry() -> dict[str, Any]:
-    return {"total_time": 0.0, "avg_time": None, "count": 0.0, "operations": {}}
-
-
 def _around(module: str) -> Sequence[str]:
     parts = module.split(".") if module else []
     return [".".join(parts[: place + 1]) for place in range(len(parts))]
 
 
 def _add(entry: dict[str, Any], path: str, cells: Sequence[Cell], steps: int) -> None:
-    """Adds the cells of a module and of those in it. A module's own Python runs once for each of its
-    calls.
-    """
+    """Adds the cells of a module and of those in it; its own Python runs once for each of its calls."""
     ranks = len({cell.rank for cell in cells})
     for cell in cells:
         if cell.module == path and cell.kind == HOST and not cell.op:
@@ -84,17 +76,20 @@ def comm_analysis(found: ProfileReport) -> dict[str, Any]:
     exposed_ns = found.communication.exposed_ns
     total_s = sum(exposed_ns.values()) / ranks / NS_PER_S
     whole_s = sum(sums.mean.total * sums.mean.steps for sums in found.sums.values()) / NS_PER_S
+    waits: dict[str, list[Waits]] = {op: [] for op in exposed_ns}
+    for one in found.communication.waits:
+        waits[one.operation].append(one)
     by_operation = {
         op: {
-            "count": one["count"] / ranks,
+            "count": sum(one.runs for one in own) / ranks,
             "total_time": exposed_ns[op] / ranks / NS_PER_S,
-            "wait_time": one["wait"] / ranks / NS_PER_S,
-            "transfer_time": one["transfer"] / ranks / NS_PER_S,
-            "hidden_time": one["hidden"] / ranks / NS_PER_S,
-            "total_bytes": one["bytes"] / ranks,
-            "avg_bandwidth_gbps": one["speed"],
+            "wait_time": sum(one.exposed_waiting_ns for one in own) / ranks / NS_PER_S,
+            "transfer_time": sum(one.exposed_transfer_ns for one in own) / ranks / NS_PER_S,
+            "hidden_time": sum(one.hidden_ns for one in own) / ranks / NS_PER_S,
+            "total_bytes": sum(one.size_bytes or 0 for one in own) / ranks,
+            "avg_bandwidth_gbps": _mean_speed(own),
         }
-        for op, one in _collectives(found).items()
+        for op, own in waits.items()
     }
     analysis = {
         "total_comm_time": total_s,
@@ -115,25 +110,15 @@ def comm_analysis(found: ProfileReport) -> dict[str, Any]:
     )
 
 
-def _collectives(found: ProfileReport) -> dict[str, dict[str, Any]]:
-    """By operation: count, bytes, exposed waiting, exposed transfer and hidden time; and the bus bandwidth of
-    the transfers.
-    """
-    empty = {"count": 0, "wait": 0, "transfer": 0, "hidden": 0, "bytes": 0, "speed": None}
-    made: dict[str, dict[str, Any]] = {op: dict(empty) for op in found.communication.exposed_ns}
-    weights: dict[str, int] = defaultdict(int)
-    for one in found.communication.waits:
-        each = made[one.operation]
-        each["count"] += one.runs
-        each["wait"] += one.exposed_waiting_ns
-        each["transfer"] += one.exposed_transfer_ns
-        each["hidden"] += one.hidden_ns
-        each["bytes"] += one.size_bytes or 0
+def _mean_speed(waits: Sequence[Waits]) -> float | None:
+    """Bus bandwidth of the transfers together."""
+    speed, weight = None, 0
+    for one in waits:
         if one.busbw_gb_per_s is not None:
-            before = (each["speed"] or 0.0) * weights[one.operation]
-            weights[one.operation] += one.transfer_ns
-            each["speed"] = (before + one.busbw_gb_per_s * one.transfer_ns) / weights[one.operation]
-    return made
+            before = (speed or 0.0) * weight
+            weight += one.transfer_ns
+            speed = (before + one.busbw_gb_per_s * one.transfer_ns) / weight
+    return speed
 
 
 def _common(found: ProfileReport) -> dict[str, Any]:
@@ -159,22 +144,19 @@ def comprehensive_report(found: ProfileReport) -> dict[str, Any]:
 def pictures(found: ProfileReport) -> Mapping[str, Report]:
     """Each picture's blocks by name; a text says why where there is nothing to draw."""
     whole = blocks.report_of(found)
-    sections = {section.key: section for section in whole.sections}
-    chosen: dict[str, list[Block]] = {
-        PICTURES[0]: _of(found, drawn.layers),
-        PICTURES[1]: _of(found, drawn.operators),
-        PICTURES[2]: _of(found, drawn.books),
-        PICTURES[3]: drawn.memory(found),
-        PICTURES[4]: _of(found, drawn.roofline) + _of(found, drawn.longest),
-        PICTURES[5]: list(sections["communication"].blocks) if "communication" in sections else [],
-    }
-    why = {
-        PICTURES[3]: "No memory was recorded: profile with memory on.",
-        PICTURES[5]: "No collective ran in the profiled steps: one rank, or no parallelism.",
+    empty = "Nothing was profiled."
+    no_memory = "No memory was recorded: profile with memory on."
+    alone = "No collective ran in the profiled steps: one rank, or no parallelism."
+    drawings = {
+        "layer_performance_heatmap": (_of(found, drawn.layers), empty),
+        "operation_time_distribution": (_of(found, drawn.operators), empty),
+        "compute_vs_communication": (_of(found, drawn.books), empty),
+        "memory_usage_analysis": (drawn.memory(found), no_memory),
+        BOTTLENECKS: (_of(found, drawn.roofline) + _of(found, drawn.longest), empty),
+        "bandwidth_analysis": (blocks.communication(found), alone),
     }
     return {
-        name: _picture(whole, name, made or [Note(why.get(name, "Nothing was profiled."))])
-        for name, made in chosen.items()
+        name: _picture(whole, name, made or [Note(why_empty)]) for name, (made, why_empty) in drawings.items()
     }
 
 
@@ -184,13 +166,12 @@ def _of(found: ProfileReport, make: drawn.Maker) -> list[Block]:
 
 def _picture(whole: Report, name: str, made: Sequence[Block]) -> Report:
     title = name.replace("_", " ").capitalize()
-    is_last = name == PICTURES[4]
     return Report(
         title=f"{title}: {whole.subject}",
         facts=[],
         sections=[Section(name, title, title, made)],
         content=whole.content,
-        findings=whole.findings if is_last else None,
+        findings=whole.findings if name == BOTTLENECKS else None,
     )
 
 

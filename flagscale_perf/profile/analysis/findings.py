@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -22,7 +22,7 @@ CHANCE = 0.05  # that layers that are alike would differ as they do, so that non
 
 @dataclass(frozen=True)
 class ProfileCase(Case):
-    """What the rules examine.
+    """A profile as the rules examine it.
 
     Attributes:
         slower: by kind of step, each layer beside the median one, as far as runs were recorded.
@@ -36,17 +36,23 @@ class ProfileCase(Case):
         """Each kind of step that has any time."""
         return [sums for sums in self.report.sums.values() if sums.mean.total]
 
+    @property
+    def whole(self) -> Books | None:
+        """The mean step of all kinds; None without any time."""
+        books = self.report.whole
+        return books if books is not None and books.total else None
+
 
 ProfileRule = Rule[ProfileCase]
 
 
 def _takes(this: ProfileRule, books: Books, title: str, saved_ns: float, evidence: list[Evidence]) -> Finding:
-    """What it costs in all steps of this kind; `_together` says what share of the whole that is."""
+    """A finding with its cost in all steps of this kind; `_together` adds the share of the whole."""
     return replace(this.finding(title, evidence, GAIN), cost_s=saved_ns * books.steps / NS_PER_S)
 
 
 def _part(this: ProfileRule, sums: PhaseSums, limit: str, what: str, taken_ns: float) -> list[Finding]:
-    """What takes a part of a step: one finding where that is above the limit, otherwise none."""
+    """A finding for a part of the step that takes more than the limit; otherwise none."""
     share = taken_ns / sums.mean.total
     if not this.exceeds(share, limit):
         return []
@@ -56,30 +62,23 @@ def _part(this: ProfileRule, sums: PhaseSums, limit: str, what: str, taken_ns: f
 
 
 def _together(findings: Sequence[Finding], whole_s: float) -> list[Finding]:
-    """With their shares of all profiled steps and what would be gained. Together they are no more than the
-    whole: one that would be counts what the costlier ones leave of it, and names them.
+    """The findings with their shares of all profiled steps and what would be gained. Together they are at
+    most the whole: where they would be more, one counts what costlier ones leave of it, and names them.
     """
     left_s, made = whole_s, list[Finding]()
     for one in findings:
         if one.cost_s is not None and whole_s:
-            over = (
-                ()
-                if one.cost_s <= left_s
-                else tuple(dict.fromkeys(each.name for each in made if each.cost_s))
-            )
+            costlier = tuple(dict.fromkeys(each.name for each in made if each.cost_s))
+            overlaps = costlier if one.cost_s > left_s else ()
             cost_s = min(one.cost_s, left_s)
             left_s -= cost_s
             if one.least_s is not None:
                 least_s = min(one.least_s, cost_s)
                 one = replace(one, least_s=least_s, least_gain=least_s / (whole_s - least_s))
             gain = cost_s / (whole_s - cost_s) if cost_s < whole_s else None
-            one = replace(one, cost_s=cost_s, cost_share=cost_s / whole_s, gain=gain, overlaps=over)
+            one = replace(one, cost_s=cost_s, cost_share=cost_s / whole_s, gain=gain, overlaps=overlaps)
         made.append(one)
     return made
-
-
-def _ranks(case: ProfileCase) -> int:
-    return len({rank for sums in case.report.sums.values() for rank in sums.books})
 
 
 @rule(
@@ -92,8 +91,8 @@ def late_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     """The other ranks wait for one rank in collectives and do nothing else, and not for each in turn. The
     cost is an interval: of the median step, by the steps that were profiled.
     """
-    books, found = case.report.whole, []
-    if books is None or not books.total:
+    books, found = case.whole, []
+    if books is None:
         return []
     for late in case.report.communication.lates:
         least, most = median_within(late.alone_ns), median_within(late.most_ns)
@@ -119,11 +118,12 @@ def late_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:
 )
 def transfers(this: ProfileRule, case: ProfileCase) -> Finding | None:
     """Collectives take long even without the waiting."""
-    books = case.report.whole
-    if books is None or not books.total:
+    books = case.whole
+    if books is None:
         return None
     whole = sum(one.exposed_transfer_ns for one in case.report.communication.waits)
-    each_ns = whole / max(1, _ranks(case)) / books.steps
+    ranks = {rank for sums in case.report.sums.values() for rank in sums.books}
+    each_ns = whole / len(ranks) / books.steps
     share = each_ns / books.total
     if not this.exceeds(share, "transfer"):
         return None
@@ -139,9 +139,9 @@ def transfers(this: ProfileRule, case: ProfileCase) -> Finding | None:
 )
 def uneven_stages(this: ProfileRule, case: ProfileCase) -> Finding | None:
     """Pipeline stages wait for each other longer than their schedule explains."""
-    books = case.report.whole
+    books = case.whole
     known = [one for one in case.report.communication.bubbles if one.waiting_share is not None]
-    if books is None or not books.total or not known:
+    if books is None or not known:
         return None
     worst, busiest = (pick(known, key=lambda one: one.waiting_share or 0.0) for pick in (max, min))
     waits, ideal = worst.waiting_share or 0.0, worst.ideal_share
@@ -186,9 +186,7 @@ def _layers(sums: PhaseSums) -> list[Place]:
 
 
 def _more_python(sums: PhaseSums) -> dict[str, float]:
-    """Python of each layer and module beyond that of the median layer; of all ranks, per step of the mean
-    rank.
-    """
+    """Python of each layer and module beyond that of the median layer, per step of the mean rank."""
     python = sums.by(lambda cell: cell.place, lambda cell: cell.kind == HOST and cell.place.name != OUTSIDE)
     if not (layers := _layers(sums)):
         return {}
@@ -336,18 +334,25 @@ def judge(report: ProfileReport) -> ProfileReport:
     """The report with its findings, the costliest first."""
     if not report.has_rows:
         return report
+    times = {phase: LayerTimes.of(report.profile, sums) for phase, sums in report.sums.items()}
+    case = ProfileCase(report, {phase: one.slower() for phase, one in times.items() if one is not None})
+    whole_s = 0.0 if report.whole is None else report.whole.total * report.whole.steps / NS_PER_S
+    return replace(
+        report, findings=_together(find(RULES, case), whole_s), unjudged=_unjudged(report, case.slower)
+    )
+
+
+def _unjudged(report: ProfileReport, judged: Container[str]) -> list[str]:
+    """What could not be judged, and why; `judged`: the kinds of steps whose layers were compared."""
     unjudged = [] if report.roofs.best else ["what the device could do at best: no roofs were measured"]
     if report.communication.unsplit:
         unjudged.append("waiting in collectives of which not all ranks were profiled")
     if any(len(late.alone_ns) < SURE_STEPS for late in report.communication.lates):
         unjudged.append(f"whether the others wait for one rank: that needs {SURE_STEPS} profiled steps")
-    times = {phase: LayerTimes.of(report.profile, sums) for phase, sums in report.sums.items()}
-    unknown = [phase for phase, one in times.items() if one is None and _layers(report.sums[phase])]
+    unknown = [phase for phase, sums in report.sums.items() if phase not in judged and _layers(sums)]
     if unknown:
         unjudged.append(
             f"whether a layer of {' and '.join(unknown)} steps is slow: that needs {FEW_STEPS} profiled steps"
             " whose runs were kept"
         )
-    case = ProfileCase(report, {phase: one.slower() for phase, one in times.items() if one is not None})
-    whole_s = 0.0 if report.whole is None else report.whole.total * report.whole.steps / NS_PER_S
-    return replace(report, findings=_together(find(RULES, case), whole_s), unjudged=unjudged)
+    return unjudged

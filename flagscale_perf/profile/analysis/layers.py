@@ -1,8 +1,9 @@
-"""Which layer of the model a module belongs to, by its path alone."""
+"""Tells the layer of the model that a module belongs to, by its path alone."""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -34,20 +35,19 @@ class Places:
     """The layers of the whole model, with unique numbers."""
 
     def __init__(self, profile: Profile) -> None:
-        counts: dict[int, int] = {}
-        firsts: dict[int, int] = {}
+        numbers: dict[int, set[int]] = defaultdict(set)  # by stage
+        prefixes: set[str] = set()
         for rank in profile.ranks:
-            numbers = [found for path in set(rank.rows["module"]) if (found := number_of(path)) is not None]
-            if numbers:
-                stage = rank.place.get("pipeline") or 0
-                counts[stage] = max(counts.get(stage, 0), max(numbers) + 1)
-                firsts[stage] = min(firsts.get(stage, LAST), *numbers, LAST)
-        is_local = sum(first == 0 for first in firsts.values()) > 1
-        self.offsets = {
-            stage: sum(counts[other] for other in counts if other < stage) if is_local else 0
-            for stage in counts
+            for path in set(rank.rows["module"]):
+                if match := _LAYER.match(_outermost(path)):
+                    numbers[rank.place.get("pipeline") or 0].add(int(match[2]))
+                    prefixes.add(match[1] or "")
+        is_local = sum(0 in own for own in numbers.values()) > 1
+        self._offsets = {
+            stage: sum(max(numbers[other]) + 1 for other in numbers if other < stage) if is_local else 0
+            for stage in numbers
         }
-        self._several = len(set(_prefixes(profile))) > 1
+        self._several = len(prefixes) > 1
 
     def of(self, module: str, stage: int | None) -> Place:
         """The place of a module on a rank of that pipeline stage."""
@@ -55,7 +55,7 @@ class Places:
         if match is None:
             name = short(module)
             return Place(_behind(name), None, name or OUTSIDE)
-        number = int(match[2]) + self.offsets.get(stage or 0, 0)
+        number = int(match[2]) + self._offsets.get(stage or 0, 0)
         before = f"{match[1]} " if self._several and match[1] else ""
         return Place(1 + number, number, f"{before}layer {number}")
 
@@ -67,9 +67,7 @@ def number_of(module: str) -> int | None:
 
 
 def within(module: str) -> str:
-    """The path within the layer, such as `self_attn.q_proj`; "" for the layer itself and outside of
-    layers.
-    """
+    """The path within the layer, such as `self_attn.q_proj`; "" for the layer itself and outside of one."""
     return module[len(_outermost(module)) + 1 :]
 
 
@@ -89,14 +87,6 @@ def _behind(name: str) -> int:
     if re.search(r"(^|\.)(norm|final_layernorm|ln_f)$", name):
         return LAST
     return LAST + 1 if re.search(r"(^|\.)(lm_head|output_layer|head|score)$", name) or not name else 0
-
-
-def _prefixes(profile: Profile) -> Iterable[str]:
-    for rank in profile.ranks:
-        for path in set(rank.rows["module"]):
-            match = _LAYER.match(_outermost(path))
-            if match:
-                yield match[1] or ""
 
 
 def ordered(places: Iterable[Place]) -> Sequence[Place]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from flagscale_perf.profile.analysis.layers import Place, Places, within
@@ -13,11 +14,10 @@ MOST_ROWS = 96  # beyond which what is in layers is left out
 
 
 class Held(NamedTuple):
-    """What a module's forward pass does with memory, what it contains included, on the rank with the highest
-    peak.
+    """Memory of a module's forward pass, inner modules included, on the rank with the highest peak.
 
     Attributes:
-        name: of the module in the one that contains it.
+        name: the module's name in the one that contains it.
         depth: how many of the modules in the list contain it.
     """
 
@@ -41,27 +41,24 @@ class _Node(NamedTuple):
 def memory_of(profile: Profile) -> list[Held]:
     """Each module before those that it contains, in model order; of what is in a layer, the first level."""
     amounts: dict[_Node, tuple[float, float, float]] = {}
-    inside: dict[_Node | None, list[_Node]] = defaultdict(list)
+    inside: dict[_Node | None, dict[_Node, None]] = defaultdict(dict)
     places = Places(profile)
     for rank in profile.ranks:
         frame = rank.memory.where((rank.memory["op"] == "") & (rank.memory["module"] != ""))
-        records = list(frame.where(frame["phase"] == "forward").records())
+        frame = frame.where(frame["phase"] == "forward")
         stage, root = rank.place.get("pipeline"), str(rank.place.get("model"))
         nodes = {
             path: _Node(places.of(path, stage), within(path))
-            for path in dict.fromkeys(str(one["module"]) for one in records)
+            for path in dict.fromkeys(frame["module"])
             if "." not in within(path)
         }
         for path, node in nodes.items():
-            around = next((above for above in _above(path, root) if above in nodes), None)
-            siblings = inside[None if around is None else nodes[around]]
-            if node not in siblings:
-                siblings.append(node)
-        for one in records:
-            if one["module"] in nodes:
-                node = nodes[one["module"]]
+            around = filter(None, map(nodes.get, _above(path, root)))
+            inside[next(around, None)][node] = None
+        for one in frame.records():
+            if held := nodes.get(one["module"]):
                 now = (float(one["retained_bytes"]), float(one["transient_bytes"]), float(one["peak_bytes"]))
-                amounts[node] = max(amounts.get(node, now), now, key=lambda each: each[2])
+                amounts[held] = max(amounts.get(held, now), now, key=lambda each: each[2])
     made = _walked(inside, amounts)
     return made if len(made) <= MOST_ROWS else _walked(inside, amounts, layers_only=True)
 
@@ -74,7 +71,7 @@ def _above(path: str, root: str) -> list[str]:
 
 
 def _walked(
-    inside: dict[_Node | None, list[_Node]],
+    inside: Mapping[_Node | None, Iterable[_Node]],
     amounts: dict[_Node, tuple[float, float, float]],
     layers_only: bool = False,
 ) -> list[Held]:

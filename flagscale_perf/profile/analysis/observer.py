@@ -1,4 +1,4 @@
-"""What profiling itself costs: each profiled step against the clean ones just before and after it."""
+"""Measures what profiling costs: each profiled step against the clean ones just before and after it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from flagscale_perf.profile.analysis.source import Profile
 
 @dataclass(frozen=True)
 class Observer:
-    """What profiling costs for one kind of step.
+    """The cost of profiling, for one kind of step.
 
     Attributes:
-        ratios: of each profiled step to the mean of the clean ones beside it.
-        clean: of each clean step to the clean one before it: what differs without any profiler.
-        outside_ns: for starting and stopping the profiler, for each profiled step, outside of the steps.
-        reduce_ns: for making rows, on a thread beside the training, for each profiled step.
+        ratios: each profiled step over the mean of the clean ones beside it.
+        clean: each clean step over the clean one before it: what differs without any profiler.
+        outside_ns: time to start and stop the profiler, outside of the steps, for each profiled step.
+        reduce_ns: time to make rows, on a thread beside the training, for each profiled step.
         clean_ns: the median clean step.
     """
 
@@ -36,7 +36,7 @@ class Observer:
 
     @property
     def lost(self) -> float | None:
-        """What a profiled step costs the training, starting and stopping included, in clean steps."""
+        """The training's loss by a profiled step, starting and stopping included, in clean steps."""
         if self.ratio is None or self.outside_ns is None or not self.clean_ns:
             return None
         return self.ratio + self.outside_ns / self.clean_ns

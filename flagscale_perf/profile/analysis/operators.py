@@ -1,4 +1,4 @@
-"""What kind of work an operator does, and what part of a layer a module is: one table each.
+"""Kinds of operators' work, and modules' parts of a layer: one table each.
 
 The first entry that fits decides; `register_operator("aten::my_kernel", "attention")` goes before all. Simple
 arithmetic inside a module that is known for a kind of work, such as a normalisation written in Python, is of
@@ -78,6 +78,7 @@ _NODE = re.compile(r"^(autograd::engine::evaluate_function: )?(\w+?)Backward\d*$
 _ATTENTION_MODULE = re.compile(r"(^|\.)(\w*attn\w*|\w*attention\w*)$", re.IGNORECASE)
 _own: dict[str, str] = {}
 _own_modules: dict[str, str] = {}
+_BY_SORT: dict[int, str] = {Sort.HOST: HOST, Sort.ENGINE: ENGINE, Sort.COMMUNICATION: COMMUNICATION}
 _SIMPLE = frozenset({ELEMENTWISE, REDUCTION, COPY, OTHER})
 # Kind -> the last part of the path of a module whose arithmetic is of that kind, in small letters.
 _MODULES: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -94,16 +95,14 @@ _PARTS = (
 
 
 def register_operator(name: str, kind: str) -> None:
-    """From now on the operator of that whole name, such as `mylib::fused_mlp`, is of this kind: one of
-    `KINDS`, or a new one.
-    """
+    """Gives the operator of this whole name, such as `mylib::fused_mlp`, a kind: of `KINDS`, or a new one."""
     _own[name] = kind
     kind_of.cache_clear()
 
 
 def register_module(name: str, kind: str) -> None:
-    """From now on what modules of this name, the last part of their path, compute is of this kind, but for
-    products of matrices and what has a kind of its own by its name.
+    """Registers a kind for what modules of this name (the last part of their path) compute, except products
+    of matrices and operators that have a kind by their own name.
     """
     _own_modules[name] = kind
     kind_of.cache_clear()
@@ -121,12 +120,8 @@ def kind_of(op: str, phase: str = "", module: str = "", sort: int = Sort.OPERATO
     """The kind of work of one row."""
     if op in _own:
         return _own[op]
-    if sort == Sort.HOST:
-        return HOST
-    if sort == Sort.ENGINE:
-        return ENGINE
-    if sort == Sort.COMMUNICATION:
-        return COMMUNICATION
+    if sort in _BY_SORT:
+        return _BY_SORT[sort]
     if phase == OPTIMIZER:
         return OPTIMIZER
     found = _named(op)
@@ -155,10 +150,6 @@ def _of_module(module: str) -> str:
 
 def _named(op: str) -> str:
     node = _NODE.match(op)
-    name = _underscored(node[2]) if node else op.rpartition("::")[2].lower()
-    return next((kind for kind, pattern in _COMPILED if pattern.search(name)), OTHER)
-
-
-def _underscored(name: str) -> str:
-    """For example `NativeLayerNorm` -> `native_layer_norm`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    # the class of a node, `NativeLayerNormBackward0`, is named after its operator, `native_layer_norm`
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", node[2]) if node else op.rpartition("::")[2]
+    return next((kind for kind, pattern in _COMPILED if pattern.search(name.lower())), OTHER)

@@ -43,10 +43,10 @@ class Slower:
 
 @dataclass(frozen=True)
 class LayerTimes:
-    """Of one kind of step.
+    """Layers' times in one kind of step.
 
     Attributes:
-        names: of the layers.
+        names: the layers' names.
         taken_ns: a row for each step, a column for each layer: on the mean rank that has the layer, without
             collectives; where there is a device, that of its kernels or of the host, whichever is longer. Not
             a number where it did not run.

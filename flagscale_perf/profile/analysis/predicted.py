@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -23,9 +24,15 @@ _WITHOUT = "The operators' own working memory, the allocator's blocks and the de
 
 @dataclass
 class _Place:
-    flops: dict[str, int] = field(default_factory=dict)
+    flops: Counter[str] = field(default_factory=Counter)
     moved_bytes: int = 0
     floor_ns: float | None = 0.0
+
+    def add(self, flops: Mapping[str, int], moved_bytes: int, floor_ns: float | None) -> None:
+        self.flops.update(flops)
+        self.moved_bytes += moved_bytes
+        is_known = self.floor_ns is not None and floor_ns is not None
+        self.floor_ns = (self.floor_ns or 0.0) + (floor_ns or 0.0) if is_known else None
 
 
 @dataclass(frozen=True)
@@ -104,13 +111,15 @@ def _flops(found: Prediction) -> list[Table | Note]:
 
 
 def _layers(found: Prediction, card: Card | None) -> list[Table | Note]:
-    places = _places(found, card)
+    places, whole = _places(found, card), _Place()
+    for place in places.values():
+        whole.add(place.flops, place.moved_bytes, place.floor_ns)
     is_trained = any(one.part == BACKWARD for one in found.work)
     head = ["place", "forward", *(["backward"] if is_trained else []), "GB moved"]
     rows: list[Sequence[Cell]] = []
-    for name, place in [*_alike(places), ("step", _sum(places))]:
+    for name, place in [*_alike(places), ("step", whole)]:
         parts = (FORWARD, BACKWARD) if is_trained else (FORWARD,)
-        cells: list[Cell] = [name, *(Quantity(place.flops.get(part, 0), "FLOP") for part in parts)]
+        cells: list[Cell] = [name, *(Quantity(place.flops[part], "FLOP") for part in parts)]
         cells.append(Quantity(place.moved_bytes / _GB, "", 3))
         if card is not None:
             cells.append(None if place.floor_ns is None else Quantity(place.floor_ns / NS_PER_MS, "ms", 3))
@@ -122,16 +131,13 @@ def _layers(found: Prediction, card: Card | None) -> list[Table | Note]:
 
 
 def _places(found: Prediction, card: Card | None) -> dict[str, _Place]:
-    """In the order in which the forward pass reaches them; what is outside of modules comes last."""
+    """The places in the order in which the forward pass reaches them; last, what is outside of modules."""
     made: dict[str, _Place] = {}
     for one in found.work:
         number = number_of(one.module)
         name = (short(one.module) or OUTSIDE) if number is None else f"{_LAYER}{number}"
-        place = made.setdefault(name, _Place())
-        place.flops[one.part] = place.flops.get(one.part, 0) + one.flops
-        place.moved_bytes += one.moved_bytes
-        floor = None if card is None else card.floor_ns(one.flops, one.moved_bytes)
-        place.floor_ns = None if floor is None or place.floor_ns is None else place.floor_ns + floor
+        floor_ns = None if card is None else card.floor_ns(one.flops, one.moved_bytes)
+        made.setdefault(name, _Place()).add({one.part: one.flops}, one.moved_bytes, floor_ns)
     return dict(sorted(made.items(), key=lambda item: item[0] == OUTSIDE))
 
 
@@ -147,14 +153,3 @@ def _alike(places: Mapping[str, _Place]) -> list[tuple[str, _Place]]:
         else:
             found += [(name, place) for name in names]
     return found
-
-
-def _sum(places: Mapping[str, _Place]) -> _Place:
-    whole = _Place()
-    for place in places.values():
-        for part, flops in place.flops.items():
-            whole.flops[part] = whole.flops.get(part, 0) + flops
-        whole.moved_bytes += place.moved_bytes
-        is_known = whole.floor_ns is not None and place.floor_ns is not None
-        whole.floor_ns = (whole.floor_ns or 0.0) + (place.floor_ns or 0.0) if is_known else None
-    return whole

@@ -56,9 +56,7 @@ class ProfileReport:
 
     @property
     def whole(self) -> Books | None:
-        """The average over all kinds of steps, as collectives are counted over all kinds. None without a
-        profiled step.
-        """
+        """The mean of all kinds of steps, as collectives are counted; None without a profiled step."""
         return Books.mixed([one.mean for one in self.sums.values()])
 
     @property
@@ -84,7 +82,7 @@ class ProfileReport:
             "steps": {phase: self._phase(phase) for phase in self.sums},
             "roofs": asdict(self.roofs),
             "communication": {
-                "waits": [one._asdict() for one in self.communication.waits],
+                "waits": [asdict(one) for one in self.communication.waits],
                 "lates": [one._asdict() for one in self.communication.lates],
                 "bubbles": [one._asdict() for one in self.communication.bubbles],
                 "operations": len(self.communication.operations),
@@ -102,7 +100,7 @@ class ProfileReport:
 
     def _phase(self, phase: str) -> dict[str, Any]:
         sums = self.sums[phase]
-        points = {point.label: point for point in self.points[phase]}
+        names = [place.name for place in sums.places]
         return {
             "books": sums.mean.as_dict(),
             "books_by_rank": {sums.titles[rank]: books.as_dict() for rank, books in sums.books.items()},
@@ -111,13 +109,10 @@ class ProfileReport:
             "observer": self.observers[phase].as_dict(),
             "kinds": _amounts(sums.by(lambda cell: cell.kind)),
             "parts": _amounts(sums.by(lambda cell: cell.phase)),
-            "layers": {
-                place.name: _amounts(sums.by_place(lambda cell: cell.kind, _at(place.name)))
-                for place in sums.places
-            },
+            "layers": {name: _amounts(sums.by_place(lambda cell: cell.kind, _at(name))) for name in names},
             "operators": _amounts(sums.by(lambda cell: cell.op or cell.kind)),
             "modules": _amounts(sums.by_place(lambda cell: cell.module)),
-            "roofline": {label: asdict(point) for label, point in points.items()},
+            "roofline": {point.label: asdict(point) for point in self.points[phase]},
             "operators_roofline": {op: asdict(point) for op, point in operators_of(sums, self.roofs).items()},
         }
 
@@ -154,43 +149,50 @@ def report_of(profile: Profile) -> ProfileReport:
 
 
 GB = 1e9
+# Figure, unit, excellent above, improve below, where its value is from, why there is none.
+THRESHOLDS = (
+    (
+        *("TP efficiency, at most", "share", 0.75, 0.5),
+        "what TP collectives leave of the step; smaller matmuls are not in it: compare with TP 1",
+        "no tensor-parallel collective was recorded",
+    ),
+    (
+        *("PP efficiency, at most", "share", 0.6, 0.4),
+        "what waiting for other stages leaves of the step, on the one that waits most",
+        "no pipeline was recorded",
+    ),
+    (
+        *("P2P", "GB/s", 200.0, 100.0),
+        "the fastest messages between two ranks",
+        "no message between two ranks was split",
+    ),
+    (
+        *("memory bandwidth", "GB/s", 1500.0, 1500.0),
+        "a copy, read and written; the requirement has one limit",
+        "the roof of a copy was not measured",
+    ),
+    ("NVLink utilisation", "share", 0.5, 0.3, "", "a profile has no counters of links"),
+)
 
 
 def verdicts_of(sums: PhaseSums | None, roofs: Roofs, communication: Communication) -> Sequence[Verdict]:
     """A verdict for every threshold of the requirement, whether its figure is known or not."""
-    total = sums.mean.total * sum(one.steps for one in sums.books.values()) if sums is not None else 0.0
-    tensor = sum(one.total_ns for one in communication.waits if one.label == "TP")
     waiting = [one.waiting_share for one in communication.bubbles if one.waiting_share is not None]
-    links = [
-        one.busbw_gb_per_s
-        for one in communication.waits
-        if one.operation == "send_recv" and one.busbw_gb_per_s is not None
-    ]
-    copy = None if roofs.bytes_per_s is None else roofs.bytes_per_s / GB
-    rows = (
-        (
-            *("TP efficiency, at most", 1 - tensor / total if tensor and total else None, "share", 0.75, 0.5),
-            "what TP collectives leave of the step; smaller matmuls are not in it: compare with TP 1",
-            "no tensor-parallel collective was recorded",
-        ),
-        (
-            *("PP efficiency, at most", 1 - max(waiting) if waiting else None, "share", 0.6, 0.4),
-            "what waiting for other stages leaves of the step, on the one that waits most",
-            "no pipeline was recorded",
-        ),
-        (
-            *("P2P", max(links) if links else None, "GB/s", 200.0, 100.0),
-            "the fastest messages between two ranks",
-            "no message between two ranks was split",
-        ),
-        (
-            *("memory bandwidth", copy, "GB/s", 1500.0, 1500.0),
-            "a copy, read and written; the requirement has one limit",
-            "the roof of a copy was not measured",
-        ),
-        ("NVLink utilisation", None, "share", 0.5, 0.3, "", "a profile has no counters of links"),
+    messages = (one.busbw_gb_per_s for one in communication.waits if one.operation == "send_recv")
+    values = (
+        None if sums is None else _tensor_efficiency(sums, communication),
+        1 - max(waiting) if waiting else None,
+        max(filter(None, messages), default=None),
+        None if roofs.bytes_per_s is None else roofs.bytes_per_s / GB,
+        None,
     )
     return [
         verdict_of(name, value, unit, (excellent, improve), why if value is None else remark)
-        for name, value, unit, excellent, improve, remark, why in rows
+        for value, (name, unit, excellent, improve, remark, why) in zip(values, THRESHOLDS, strict=True)
     ]
+
+
+def _tensor_efficiency(sums: PhaseSums, communication: Communication) -> float | None:
+    total = sums.mean.total * sum(one.steps for one in sums.books.values())
+    tensor = sum(one.total_ns for one in communication.waits if one.label == "TP")
+    return 1 - tensor / total if tensor and total else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flagscale_perf.profile.analysis.source import Profile
@@ -35,6 +35,12 @@ class Roofs:
             return None
         return max(flops / self.best, moved_bytes / self.bytes_per_s) * NS_PER_S
 
+    def bound(self, flops: float, moved_bytes: float) -> str | None:
+        """The roof that this work meets first, "compute" or "memory"; None if a roof is unknown."""
+        if self.best is None or self.bytes_per_s is None:
+            return None
+        return "compute" if flops / self.best >= moved_bytes / self.bytes_per_s else "memory"
+
 
 @dataclass(frozen=True)
 class Point:
@@ -48,7 +54,7 @@ class Point:
         intensity: FLOPs for each byte; None where one of them is not known.
         roof_share: of what the roofs allow; None without roofs.
         floor_ns: the time that the roofs allow.
-        bound: "compute" or "memory", by which roof is the lower one; None without roofs.
+        bound: as of `Roofs.bound`.
     """
 
     label: str
@@ -89,28 +95,22 @@ def operators_of(sums: PhaseSums, roofs: Roofs) -> dict[str, Point]:
 
 
 def _point(label: str, kind: str, one: Amount, roofs: Roofs) -> Point | None:
-    if not one.flops and not one.moved_bytes or not one.self_ns:
-        return None
     worked_ns = max(one.counted_ns, one.moved_ns)
-    if worked_ns <= 0:
+    if not (one.flops or one.moved_bytes) or not one.self_ns or worked_ns <= 0:
         return None
     floor_ns = roofs.floor_ns(one.flops, one.moved_bytes)
-    is_compute = (
-        floor_ns is not None and roofs.best is not None and one.flops / roofs.best * NS_PER_S >= floor_ns
-    )
     return Point(
         label,
         kind,
         one.self_ns,
-        flop_per_s=one.flops / one.counted_ns * NS_PER_S if one.counted_ns else None,
-        bytes_per_s=one.moved_bytes / one.moved_ns * NS_PER_S if one.moved_ns else None,
+        flop_per_s=_per_s(one.flops, one.counted_ns),
+        bytes_per_s=_per_s(one.moved_bytes, one.moved_ns),
         intensity=one.flops / one.moved_bytes if one.flops and one.moved_bytes else None,
         roof_share=None if floor_ns is None else floor_ns / worked_ns,
         floor_ns=floor_ns,
-        bound=None if floor_ns is None else "compute" if is_compute else "memory",
+        bound=roofs.bound(one.flops, one.moved_bytes),
     )
 
 
-def drawn(points: Sequence[Point]) -> list[Point]:
-    """The points that can be drawn."""
-    return [point for point in points if point.intensity and point.flop_per_s]
+def _per_s(amount: float, time_ns: float) -> float | None:
+    return amount / time_ns * NS_PER_S if time_ns else None

@@ -1,4 +1,4 @@
-"""Where a profile is read from: the run files of one job as columns, rank by rank, with names for numbers.
+"""Reads a profile: the run files of one job as columns, rank by rank, with names for numbers.
 
 profile = read_profile(path)
 for rank in profile.ranks:
@@ -9,7 +9,7 @@ for rank in profile.ranks:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,14 +67,14 @@ class Frame:
 
 @dataclass(frozen=True)
 class Rank:
-    """What one process recorded.
+    """The records of one process.
 
     Attributes:
-        title: `rank 3`, or what the process is called where it has said no more.
-        place: fields of its `RankRecord`, None where they are not known; empty where none came.
-        clock: ranks with the same one have their marks from one clock: a start of a machine.
-        directory: of the run file.
-        offset_ns: that was added to its marks.
+        title: `rank 3`, or the process's title where its rank is unknown.
+        place: fields of its `RankRecord`, None where not known; empty without such a record.
+        clock: the same for ranks whose marks are from one clock: one start of one machine.
+        directory: where the run file is.
+        offset_ns: what was added to its marks.
         steps, rows, collectives, memory, windows, roofs, begins: its records.
     """
 
@@ -196,17 +196,9 @@ def _frames(session: Session, record_type: Any, values: Sequence[Sequence[Any]])
 def _named(session: Session, record_type: Any, frame: Frame) -> Frame:
     process = int(frame["process"][0])
     for each in NAMES[record_type]:
-        frame.columns[each] = _texts(
-            session.course.name(process, number) for number in frame.columns[each].tolist()
-        )
+        texts = [session.course.name(process, number) for number in frame.columns[each].tolist()]
+        frame.columns[each] = np.array(texts, dtype=object)
     return frame
-
-
-def _texts(values: Iterable[str]) -> Column:
-    found = list(values)
-    made: Column = np.empty(len(found), dtype=object)
-    made[:] = found
-    return made
 
 
 def _empty(record_type: Any) -> Frame:

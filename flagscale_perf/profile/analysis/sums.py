@@ -47,7 +47,7 @@ class Cell:
 
     @property
     def worked_ns(self) -> float:
-        """Of its kernels; of the host where there is no device."""
+        """Time of its kernels; of the host where there is no device."""
         return self.self_ns if self.device_ns is None else self.device_ns
 
 
@@ -86,13 +86,13 @@ class Amount:
 
 @dataclass(frozen=True)
 class Books:
-    """What one profiled step is made of, on average; times in nanoseconds.
+    """The parts of a mean profiled step; times in nanoseconds.
 
     Attributes:
         steps: how many.
-        total: of the step.
+        total: the step's time.
         parts: by the names in `PARTS`; they add up to the total. 0 for a part that no record has.
-        rows: of all rows together.
+        rows: time of all rows together.
     """
 
     steps: int
@@ -122,7 +122,7 @@ class Books:
 
     @property
     def communication(self) -> float:
-        """In collectives, while the rank does nothing else."""
+        """Time in collectives while the rank does nothing else."""
         return self.parts["communication"]
 
     @property
@@ -132,7 +132,7 @@ class Books:
 
     @property
     def residual(self) -> float:
-        """In no row; may be negative."""
+        """Time in no row; may be negative."""
         return self.parts["residual"]
 
     @property
@@ -166,7 +166,7 @@ class PhaseSums:
 
     @property
     def busy(self) -> float | None:
-        """Of the mean rank's device, for a step; None without one."""
+        """Busy time of the mean rank's device in a step; None without a device."""
         return sum(self.busy_ns.values()) / len(self.busy_ns) if self.busy_ns else None
 
     @property
@@ -200,9 +200,7 @@ class PhaseSums:
     def by_place(
         self, key: Callable[[Cell], Key], chosen: Callable[[Cell], bool] | None = None
     ) -> dict[Key, Amount]:
-        """Amounts per step of the mean rank among those that have the cell's place, as each pipeline stage
-        has its own.
-        """
+        """Per step of the mean rank that has the cell's place: each pipeline stage has its own."""
         ranks: dict[Place, set[int]] = defaultdict(set)
         for cell in self.cells:
             ranks[cell.place].add(cell.rank)

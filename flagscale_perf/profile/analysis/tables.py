@@ -9,6 +9,7 @@ from flagscale_perf.profile.analysis import roofline as roofs
 from flagscale_perf.profile.analysis.memory import MB, memory_of
 from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.profile.analysis.sums import PhaseSums
+from flagscale_perf.profile.analysis.waits import Bubble, Late, Waits
 from flagscale_perf.profile.records import PARTS
 
 MOST = 20
@@ -22,7 +23,7 @@ def books(found: ProfileReport, sums: PhaseSums) -> list[Block]:
             Quantity(one.steps),
             ms(one.total),
             *(ms(one.parts[part]) for part in PARTS),
-            _share(one.coverage),
+            share(one.coverage),
         )
         for rank, one in sums.books.items()
     ]
@@ -46,14 +47,12 @@ def layers(found: ProfileReport, sums: PhaseSums) -> list[Block]:
         shown = [None if one is None else ms(one.worked_ns) for one in cells]
         own = whole[place.name]
         host = [] if sums.busy is None else [ms(own.self_ns)]
-        rows.append(
-            (place.name, ms(own.worked_ns), _share(own.worked_ns / total if total else None), *host, *shown)
-        )
-    if sums.busy is None:
-        head: tuple[str, ...] = ("layer", "ms", "of the step", *kinds)
-        return [Table(head, rows, len(head) - 1, f"A {sums.phase} step by layer, ms on a rank that has it")]
-    head = ("layer", "device ms", "of its busy time", "host ms", *kinds)
-    said = f"A {sums.phase} step by layer, ms of the device on a rank that has it"
+        rows.append((place.name, ms(own.worked_ns), share(own.worked_ns, total), *host, *shown))
+    times, of_device = ["ms", "of the step"], ""
+    if sums.busy is not None:
+        times, of_device = ["device ms", "of its busy time", "host ms"], " of the device"
+    head = ("layer", *times, *kinds)
+    said = f"A {sums.phase} step by layer, ms{of_device} on a rank that has it"
     return [Table(head, rows, len(head) - 1, said)]
 
 
@@ -70,10 +69,10 @@ def operators(found: ProfileReport, sums: PhaseSums) -> list[Block]:
                 kinds.get(op, op),
                 Quantity(one.runs, "", 1),
                 ms(one.self_ns),
-                _share(one.self_ns / sums.mean.total if sums.mean.total else None),
+                share(one.self_ns, sums.mean.total),
                 None if point is None else _giga(point.flop_per_s),
                 None if point is None else _giga(point.bytes_per_s),
-                None if point is None else _share(point.roof_share),
+                None if point is None else share(point.roof_share),
             )
         )
     head = ("operator", "kind", "runs", "ms", "of the step", "GFLOP/s", "GB/s", "of the roof")
@@ -83,7 +82,7 @@ def operators(found: ProfileReport, sums: PhaseSums) -> list[Block]:
 def modules(found: ProfileReport, sums: PhaseSums) -> list[Block]:
     """A row for each of the longest modules, counting only its own operators."""
     rows: list[Sequence[Cell]] = [
-        (module or "outside", kind, ms(one.self_ns), _share(one.self_ns / (sums.mean.total or 1.0)))
+        (module or "outside", kind, ms(one.self_ns), share(one.self_ns, sums.mean.total))
         for (module, kind), one in sums.by_place(lambda cell: (cell.module, cell.kind)).items()
         if one.self_ns > 0
     ]
@@ -92,7 +91,7 @@ def modules(found: ProfileReport, sums: PhaseSums) -> list[Block]:
 
 
 def roofline(found: ProfileReport, sums: PhaseSums) -> list[Block]:
-    """What could be saved if the work ran at the roofs."""
+    """A table of what could be saved if the work ran at the roofs."""
     measured = [
         (f"matmul, {name}", Quantity(value, "FLOP/s")) for name, value in found.roofs.flop_per_s.items()
     ]
@@ -106,7 +105,7 @@ def roofline(found: ProfileReport, sums: PhaseSums) -> list[Block]:
             None if point.intensity is None else Quantity(point.intensity, "", 1),
             _giga(point.flop_per_s),
             _giga(point.bytes_per_s),
-            _share(point.roof_share),
+            share(point.roof_share),
             point.bound,
         )
         for point in found.points[sums.phase]
@@ -137,21 +136,20 @@ def memory(found: ProfileReport) -> list[Block]:
 
 def observer(found: ProfileReport) -> list[Block]:
     """A row for each kind of step."""
-    rows: list[Sequence[Cell]] = []
-    for phase, one in found.observers.items():
-        rows.append(
-            (
-                phase,
-                _times(one.ratio),
-                _times(one.spread),
-                Quantity(len(one.ratios)),
-                _times(one.lost),
-                _times(one.clean_ratio),
-                _times(one.noise),
-                ms(one.outside_ns),
-                ms(one.reduce_ns),
-            )
+    rows: list[Sequence[Cell]] = [
+        (
+            phase,
+            _three(one.ratio),
+            _three(one.spread),
+            Quantity(len(one.ratios)),
+            _three(one.lost),
+            _three(one.clean_ratio),
+            _three(one.noise),
+            ms(one.outside_ns),
+            ms(one.reduce_ns),
         )
+        for phase, one in found.observers.items()
+    ]
     head = (
         *("steps", "profiled / clean", "+-", "pairs", "with start, stop", "clean / clean", "+-"),
         *("start, stop ms", "rows made in ms"),
@@ -164,7 +162,89 @@ def observer(found: ProfileReport) -> list[Block]:
     return [Table(head, rows, 7), Note(said)] if rows else []
 
 
-def _times(value: float | None) -> Cell:
+def communication(found: ProfileReport) -> list[Block]:
+    """Tables of waiting, of the ranks waited for, and of the links' speed; empty without collectives."""
+    communication = found.communication
+    if not communication.operations:
+        return []
+    made: list[Block] = [_waits(communication.waits)]
+    if communication.lates:
+        made.append(_lates(communication.lates))
+    if communication.bubbles:
+        made.append(_bubbles(communication.bubbles))
+    if unsplit := communication.unsplit:
+        count = len(communication.operations)
+        said = f"{unsplit} of {count} operations are not split: not all their ranks were recorded"
+        made.append(Note(said))
+    if (clocks := communication.clocks) > 1:
+        said = f"{clocks} clocks: an operation's time beyond its shortest on any rank counts as waiting"
+        made.append(Note(said))
+    return made
+
+
+def _waits(waits: Sequence[Waits]) -> Table:
+    rows: list[Sequence[Cell]] = [
+        (
+            f"rank {one.rank}",
+            one.label,
+            one.op,
+            Quantity(one.runs),
+            ms(one.exposed_waiting_ns + one.exposed_transfer_ns),
+            ms(one.exposed_waiting_ns),
+            ms(one.exposed_transfer_ns),
+            ms(one.hidden_ns),
+            Quantity(one.lasts),
+            _three(one.naive_gb_per_s),
+            _three(one.busbw_gb_per_s),
+        )
+        for one in waits
+    ]
+    head = (
+        *("", "group", "operation", "runs", "exposed ms", "waiting", "transfer", "hidden ms", "came last"),
+        *("GB/s with waiting", "bus GB/s"),
+    )
+    return Table(head, rows, 8, "Of all profiled steps", most=MOST)
+
+
+def _lates(lates: Sequence[Late]) -> Table:
+    rows = [
+        (
+            f"rank {one.rank}",
+            f"{one.module or 'outside'}, {one.phase}",
+            f"{one.lasts} of {one.operations}",
+            ms(one.late_ns),
+            ms(one.waits_ns),
+        )
+        for one in lates
+    ]
+    head = ("", "before", "came last", "later by ms", "others waited ms")
+    return Table(head, rows, 2, "Who comes last", most=MOST)
+
+
+def _bubbles(bubbles: Sequence[Bubble]) -> Table:
+    rows = [
+        (
+            f"rank {one.rank}",
+            Quantity(one.stage),
+            Quantity(one.steps),
+            ms(one.bubble_ns),
+            ms(one.back_pressure_ns),
+            ms(one.transfer_ns),
+            share(one.share),
+            share(one.waiting_share),
+            share(one.ideal_share),
+        )
+        for one in bubbles
+    ]
+    head = (
+        *("", "stage", "steps", "bubble ms", "back-pressure ms", "transfer ms", "bubble", "both"),
+        "(p-1)/(m+p-1)",
+    )
+    return Table(head, rows, 8, "The pipeline's bubble")
+
+
+def _three(value: float | None) -> Cell:
+    """With three decimals."""
     return None if value is None else Quantity(value, "", 3)
 
 
@@ -172,5 +252,6 @@ def _giga(value: float | None) -> Cell:
     return None if value is None else Quantity(value / 1e9, "", 1)
 
 
-def _share(value: float | None) -> Quantity:
-    return Quantity(value, "share", 1)
+def share(value: float | None, whole: float | None = 1.0) -> Quantity:
+    """The value as a share of the whole; not known where one of them is not, or the whole is 0."""
+    return Quantity(value / whole if value is not None and whole else None, "share", 1)

@@ -29,7 +29,6 @@ MODULES, OPERATORS, KERNELS = 5000, 6000, 7000  # first threads of a rank's proc
 MOST_LANES = 16  # of collectives of one rank at the same time
 RUN_LANES = 32  # of operators at the same time on several threads; others are drawn apart
 MOST_MATCHED = 200_000  # collectives of all ranks; later ones have no arrows
-_TEXTS = ("phase", "module", "op", "call", "group")
 _DRAWN = (ProcessRecord, NameRecord, RankRecord, StepRecord, CollectiveRecord, WindowRecord)
 _Side = tuple[int, int, int, int | None]  # of an operation: rank, start, time, whether it sends
 
@@ -80,7 +79,7 @@ class _Drawn:
                 yield from self._collective(record)
 
     def _runs(self, window: WindowRecord) -> Iterator[Item]:
-        """Of operators, modules and kernels, from the file beside the run file."""
+        """Runs of operators, modules and kernels, from the file beside the run file."""
         name = self._name_of(window.process, window.calls)
         file, _ = self._session.origin(window.process)
         if not name:
@@ -133,25 +132,29 @@ class _Drawn:
     def _keep(self, one: CollectiveRecord, track: Track) -> None:
         if self._kept < MOST_MATCHED:
             self._kept += 1
-            texts = {field: self._name_of(one.process, getattr(one, field)) for field in _TEXTS}
+            texts = {
+                field: self._name_of(one.process, getattr(one, field)) for field in NAMES[CollectiveRecord]
+            }
             self._collectives[one.process].append(one._asdict() | texts)
             side = (self._rank(one.process), one.start_ns, one.total_ns, one.is_send)
             self._tracks[side].append(track)
-
-    def _clock(self, process: int) -> str:
-        return clock_of(self._session.origin(process)[0].header)
 
     def _rank(self, process: int) -> int:
         return int(self._places.get(process, {}).get("rank", -process))
 
     def arrows(self) -> Iterator[Item]:
-        """From the last rank to arrive to those that waited for it, and from sender to receiver. There is
-        none if a rank is not in the file, as that one may have arrived later still.
+        """Arrows from the last rank to arrive to those that waited for it, and from sender to receiver. None
+        if a rank is not in the file, as that one may have arrived later still.
         """
         operations = operations_of(
             [
-                RankCollectives(self._rank(each), self._clock(each), self._places.get(each, {}), collectives)
-                for each, collectives in self._collectives.items()
+                RankCollectives(
+                    self._rank(process),
+                    clock_of(self._session.origin(process)[0].header),
+                    self._places.get(process, {}),
+                    collectives,
+                )
+                for process, collectives in self._collectives.items()
             ]
         )
         for number, operation in enumerate(operations):
@@ -196,7 +199,7 @@ def items_of(calls: Calls, process: int, offset_ns: int) -> Iterator[Item]:
 
 
 def _runs(calls: Calls, offset_ns: int) -> list[_Run]:
-    """In the order of their starts, the outer ones first."""
+    """The runs in the order of their starts, outer ones first."""
     columns = {name: column.tolist() for name, column in calls.columns.items()}
     texts = ([calls.names[number] for number in columns[name]] for name in ("part", "module", "op"))
     numbers = (columns[name] for name in ("ordinal", "start_ns", "duration_ns", "self_ns"))
@@ -212,28 +215,36 @@ def _operators(runs: Sequence[_Run], process: int) -> Iterator[Item]:
     lanes: list[list[int]] = []  # ends of what is open in each
     named: set[Track] = set()
     for run in (run for run in runs if run.op):
-        for lane in lanes:
-            while lane and lane[-1] <= run.start_ns:
-                lane.pop()
-        place = next((n for n, lane in enumerate(lanes) if not lane or run.end_ns <= lane[-1]), len(lanes))
-        track = Track(process, OPERATORS + min(place, RUN_LANES))
+        lane = _lane_of(run, lanes)
+        track = Track(process, OPERATORS + lane)
         if track not in named:
             named.add(track)
             yield Name(track, "operators")
-        if place == len(lanes) < RUN_LANES:
-            lanes.append([])
         facts = {"module": run.module, "part": run.part, "run": run.ordinal, "self_ms": as_ms(run.self_ns)}
-        if place < RUN_LANES:
-            lanes[place].append(run.end_ns)
+        if lane < RUN_LANES:
             yield Span(track, run.op, run.start_ns, run.end_ns, facts)
         else:
             key = f"{run.start_ns}/{run.module}/{run.op}/{run.ordinal}"
             yield Span(track, run.op, run.start_ns, run.end_ns, facts, "in flight", key)
 
 
+def _lane_of(run: _Run, lanes: list[list[int]]) -> int:
+    """The lane that the run is put into; RUN_LANES if it fits into none."""
+    for lane in lanes:
+        while lane and lane[-1] <= run.start_ns:
+            lane.pop()
+    place = next((n for n, lane in enumerate(lanes) if not lane or run.end_ns <= lane[-1]), len(lanes))
+    if place == RUN_LANES:
+        return place
+    if place == len(lanes):
+        lanes.append([])
+    lanes[place].append(run.end_ns)
+    return place
+
+
 def _modules(runs: Sequence[_Run], process: int) -> Iterator[Item]:
-    """From the first to the last run in each module in a row, by part of the step; one ends at the
-    latest where the next one begins, though another thread may still be in it.
+    """Spans of modules, by part of the step: from the first to the last of consecutive runs in a module. A
+    span ends where the next begins at the latest, though another thread may still be in it.
     """
     tracks: dict[str, Track] = {}
     for part in dict.fromkeys(run.part for run in runs):

@@ -33,13 +33,14 @@ def lines(profile: Profile) -> Iterator[bytes]:
 
 
 def missing(profile: Profile) -> Iterator[str]:
-    """Why runs are missing: each reason once."""
-    said: dict[str, None] = {}
-    for rank in profile.ranks:
-        for calls in files_of(rank):
-            if not isinstance(calls, Calls):
-                said[f"{rank.title}: {calls}"] = None
-    yield from said
+    """The reasons why runs are missing, each once."""
+    reasons = (
+        f"{rank.title}: {calls}"
+        for rank in profile.ranks
+        for calls in files_of(rank)
+        if not isinstance(calls, Calls)
+    )
+    yield from dict.fromkeys(reasons)
 
 
 def files_of(rank: Rank) -> Iterator[Calls | str]:

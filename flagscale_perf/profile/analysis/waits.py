@@ -1,20 +1,19 @@
-"""Sums over a job's collectives: who waits, for which rank, how fast the links are, and the pipeline
-bubble.
-"""
+"""Sums over a job's collectives: who waits, for which rank, how fast links are, the pipeline's bubble."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flagscale_perf.profile.analysis.communication import Operation, RankCollectives, Side, operations_of
 from flagscale_perf.profile.analysis.source import Profile
 from flagscale_perf.profile.operations import POINT_TO_POINT, bus_factor
 
 
-class Waits(NamedTuple):
+@dataclass(frozen=True)
+class Waits:
     """Operations of one sort in one group, on one rank. Times are only of those that are split, where all
     ranks' parts are known: `total_ns` is wait, transfer and tail.
 
@@ -49,7 +48,7 @@ class Waits(NamedTuple):
 
     @property
     def exposed_waiting_ns(self) -> int:
-        """What the rank waited and did nothing else; all waiting where it is not known what hides it."""
+        """Waiting of the rank while it did nothing else; all waiting where it is not known what hides it."""
         return self.wait_ns if self.exposed_wait_ns is None else self.exposed_wait_ns
 
     @property
@@ -61,7 +60,7 @@ class Waits(NamedTuple):
 
     @property
     def hidden_ns(self) -> int:
-        """In which the rank did something else beside it."""
+        """Time in which the rank did something else meanwhile."""
         return 0 if self.exposed_ns is None else max(0, self.total_ns - self.exposed_ns)
 
 
@@ -196,11 +195,7 @@ def _own_op(operation: Operation, side: Side) -> str:
 
 def _waits(rank: int, op: str, parts: Sequence[tuple[Operation, Side]]) -> Waits:
     first, split = parts[0][0], [part for part in parts if part[0].transfer_ns is not None]
-    total_ns = sum(side.total_ns for _, side in split)
-    transfer_ns = sum(operation.transfer_ns or 0 for operation, _ in split)
-    size_bytes = _sum(operation.size_bytes for operation, _ in split)
-    algbw, factor = _ratio(size_bytes, transfer_ns), bus_factor(first.operation, first.size)
-    lasts = [operation.late_ns or 0 for operation, side in split if side.is_last]
+    sums = _sums(split)
     return Waits(
         rank=rank,
         label=first.label,
@@ -209,40 +204,57 @@ def _waits(rank: int, op: str, parts: Sequence[tuple[Operation, Side]]) -> Waits
         op=op,
         runs=len(parts),
         split=len(split),
-        size_bytes=size_bytes,
-        total_ns=total_ns,
-        wait_ns=sum(side.wait_ns or 0 for _, side in split),
-        transfer_ns=transfer_ns,
-        tail_ns=sum(side.tail_ns or 0 for _, side in split),
-        exposed_ns=_sum(side.exposed_ns for _, side in split),
-        exposed_wait_ns=_sum(side.exposed_wait_ns for _, side in split),
-        lasts=len(lasts),
-        late_ns=sum(lasts),
-        naive_gb_per_s=_ratio(size_bytes, total_ns),
-        algbw_gb_per_s=algbw,
-        busbw_gb_per_s=None if algbw is None or factor is None else algbw * factor,
+        **sums,
+        **_speeds(first, sums["size_bytes"], sums["total_ns"], sums["transfer_ns"]),
     )
 
 
-def _sum(values: Iterable[int | None]) -> int | None:
-    found = list(values)
-    known = [value for value in found if value is not None]
-    return sum(known) if found and len(known) == len(found) else None
+def _sums(split: Sequence[tuple[Operation, Side]]) -> dict[str, Any]:
+    """The fields of `Waits` that add up over the operations that are split."""
+    operations, sides = [operation for operation, _ in split], [side for _, side in split]
+    lates = [operation.late_ns or 0 for operation, side in split if side.is_last]
+    return {
+        "size_bytes": _sum(operations, "size_bytes"),
+        "total_ns": sum(side.total_ns for side in sides),
+        "wait_ns": _sum(sides, "wait_ns") or 0,
+        "transfer_ns": _sum(operations, "transfer_ns") or 0,
+        "tail_ns": _sum(sides, "tail_ns") or 0,
+        "exposed_ns": _sum(sides, "exposed_ns"),
+        "exposed_wait_ns": _sum(sides, "exposed_wait_ns"),
+        "lasts": len(lates),
+        "late_ns": sum(lates),
+    }
+
+
+def _sum(parts: Sequence[Operation | Side], field: str) -> int | None:
+    """None if there are no parts or the field is not known of all."""
+    values = [getattr(part, field) for part in parts]
+    return sum(values) if values and None not in values else None
+
+
+def _speeds(operation: Operation, size_bytes: int | None, total_ns: int, transfer_ns: int) -> dict[str, Any]:
+    algbw, factor = _ratio(size_bytes, transfer_ns), bus_factor(operation.operation, operation.size)
+    return {
+        "naive_gb_per_s": _ratio(size_bytes, total_ns),
+        "algbw_gb_per_s": algbw,
+        "busbw_gb_per_s": None if algbw is None or factor is None else algbw * factor,
+    }
 
 
 def _ratio(value: int | None, by: int) -> float | None:
     return value / by if value and by else None
 
 
-def lates_of(operations: Sequence[Operation], stages: Mapping[int, int | None] | None = None) -> list[Late]:
+def lates_of(operations: Sequence[Operation], stages: Mapping[int, int | None]) -> list[Late]:
     """The ranks that arrive last in collectives, those first whose lateness costs the others most. Messages
     are left out, as are collectives over several pipeline stages: they wait for each other by design.
-    `stages`: of the ranks, where there are several.
+    `stages`: each rank's place in the pipeline.
     """
     found: dict[int, list[Operation]] = defaultdict(list)
     for operation in operations:
-        is_one = len({(stages or {}).get(side.rank) for side in operation.sides}) == 1
-        if operation.late_ns is not None and operation.operation not in POINT_TO_POINT and is_one:
+        is_in_one_stage = len({stages.get(side.rank) for side in operation.sides}) == 1
+        is_message = operation.operation in POINT_TO_POINT
+        if operation.late_ns is not None and is_in_one_stage and not is_message:
             found[next(side.rank for side in operation.sides if side.is_last)].append(operation)
     count, steps = sum(map(len, found.values())), _scores(found, _waited_by(operations))
     made = [_late(rank, each, count, steps) for rank, each in found.items()]
@@ -253,25 +265,25 @@ _Step = tuple[int, int]  # window, and step of it
 
 
 def _waited_by(operations: Iterable[Operation]) -> Mapping[_Step, Counter[int]]:
-    """By step, how long each rank waited for any other, messages included."""
+    """How long each rank waited for any other in each step, messages included."""
     found: dict[_Step, Counter[int]] = defaultdict(Counter)
     for operation in operations:
         for side in operation.sides:
-            found[side.window, side.step][side.rank] += _waited(side)
+            found[side.window, side.step][side.rank] += side.waited_ns
     return found
 
 
 def _scores(
     lasts: Mapping[int, Sequence[Operation]], waited: Mapping[_Step, Counter[int]]
 ) -> Mapping[_Step, Mapping[int, int]]:
-    """By step and rank, the longest that another rank waited for it, less what it waited itself beyond that
-    rank's other waiting: a rank that is late because another one was is not to blame.
+    """The longest wait for each rank in each step, less what that rank waited itself beyond the waiting one's
+    other waits: a rank that is late because another one was is not to blame.
     """
     pairs: dict[_Step, Counter[tuple[int, int]]] = defaultdict(Counter)
     for last, operations in lasts.items():
         for operation in operations:
             for side in operation.sides:
-                pairs[side.window, side.step][last, side.rank] += _waited(side)
+                pairs[side.window, side.step][last, side.rank] += side.waited_ns
     found: dict[_Step, dict[int, int]] = {step: defaultdict(int) for step in pairs}
     for step, waits in pairs.items():
         for (last, other), ns in waits.items():
@@ -286,21 +298,22 @@ def _late(rank: int, last: Sequence[Operation], count: int, steps: Mapping[_Step
         side = next(side for side in operation.sides if side.is_last)
         weights[side.phase, side.module] += operation.late_ns or 0
     (phase, module), _ = weights.most_common(1)[0]
-    alone_ns = [
-        waits.get(rank, 0) - max((ns for other, ns in waits.items() if other != rank), default=0)
-        for waits in steps.values()
-    ]
     return Late(
         rank=rank,
         phase=phase,
         module=module,
         lasts=len(last),
         operations=count,
-        late_ns=sum(operation.late_ns or 0 for operation in last),
-        waits_ns=sum(_waited(side) for operation in last for side in operation.sides),
-        alone_ns=alone_ns,
+        late_ns=weights.total(),
+        waits_ns=sum(side.waited_ns for operation in last for side in operation.sides),
+        alone_ns=[_alone_ns(rank, waits) for waits in steps.values()],
         most_ns=[waits.get(rank, 0) for waits in steps.values()],
     )
+
+
+def _alone_ns(rank: int, waits: Mapping[int, int]) -> int:
+    others = (ns for other, ns in waits.items() if other != rank)
+    return waits.get(rank, 0) - max(others, default=0)
 
 
 def bubbles_of(
@@ -328,30 +341,23 @@ def _bubble(
 ) -> Bubble:
     stage, stages = rank.place.get("pipeline"), rank.place.get("pipeline_size")
     steps = len({(side.window, side.step) for _, side in parts})
-    waits = {True: 0, False: 0}
-    for _, side in parts:
-        waits[bool(side.is_send)] += _waited(side)
-    step_ns = sum(steps_ns)
-    received = sum(not side.is_send for _, side in parts)
-    each = 1 if stage in (0, None if stages is None else stages - 1) else 2
-    microbatches = None if stages is None or not steps else received / steps / each
+    sent, received = ([side for _, side in parts if bool(side.is_send) is way] for way in (True, False))
+    bubble_ns, step_ns = sum(side.waited_ns for side in received), sum(steps_ns)
+    microbatches = ideal_share = None
+    if stages is not None:
+        neighbours = 1 if stage in (0, stages - 1) else 2
+        microbatches = len(received) / steps / neighbours
+        ideal_share = (stages - 1) / (microbatches + stages - 1)
     return Bubble(
         rank=rank.rank,
         stage=stage,
         stages=stages,
         steps=steps,
         step_ns=step_ns,
-        bubble_ns=waits[False],
-        back_pressure_ns=waits[True],
+        bubble_ns=bubble_ns,
+        back_pressure_ns=sum(side.waited_ns for side in sent),
         transfer_ns=sum(operation.transfer_ns or 0 for operation, _ in parts),
         microbatches=microbatches,
-        share=waits[False] / step_ns if step_ns else None,
-        ideal_share=None
-        if microbatches is None or stages is None
-        else (stages - 1) / (microbatches + stages - 1),
+        share=bubble_ns / step_ns if step_ns else None,
+        ideal_share=ideal_share,
     )
-
-
-def _waited(side: Side) -> int:
-    """The part of a wait in which the rank did nothing else; all of it if that is unknown."""
-    return (side.wait_ns or 0) if side.exposed_wait_ns is None else side.exposed_wait_ns

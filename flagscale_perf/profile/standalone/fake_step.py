@@ -14,6 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 
+from flagscale_perf.flops_calculator import ModelShape, count
 from flagscale_perf.profile.counted import Counted
 from flagscale_perf.profile.prediction import BACKWARD, FORWARD, OPTIMIZER, Prediction, Setup
 from flagscale_perf.profile.standalone.model import SMALL_QWEN3, made_model
@@ -49,7 +50,7 @@ class Ready:
 
 
 def predict(setup: Setup, config: Path | None) -> Prediction:
-    """Of the second step. Nothing is allocated but shapes, and nothing computed.
+    """Predicts the second step. Nothing is allocated but shapes, and nothing is computed.
 
     Args:
         setup: which step.
@@ -137,7 +138,7 @@ def _bytes(tensors: Any) -> int:
 
 
 def _at_peak(tracker: Any) -> dict[str, int]:
-    """By what it is held for, over all devices; without what holds nothing."""
+    """Bytes at the peak by their purpose, over all devices; purposes without any are left out."""
     found: dict[str, int] = {}
     for by_type in tracker.get_tracker_snapshot("peak").values():
         for reference, size in by_type.items():
@@ -148,9 +149,7 @@ def _at_peak(tracker: Any) -> dict[str, int]:
 
 
 def _model_flops(setup: Setup, config: Path | None) -> int | None:
-    """By the other count of this package, which knows formulas and no operators; None for another family."""
-    from flagscale_perf.flops_calculator import ModelShape, count
-
+    """FLOPs by the package's formulas, which know no operators; None for a family without any."""
     try:
         table = count(ModelShape.from_hf(_config(config)), setup.batch, setup.tokens)
     except PerfError:

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import distributed, multiprocessing
+
+from flagscale_perf.device.roofs import kind_of_device, roofs
 from flagscale_perf.profile.options import ProfileOptions, Schedule, Steps
+from flagscale_perf.profile.profiler import Profiler
+from flagscale_perf.profile.rank import Rank
 from flagscale_perf.profile.standalone.model import divided, made_model
 from flagscale_perf.spine.errors import PerfError
 
@@ -22,7 +28,7 @@ Step = Callable[[Any, int], None]
 
 @dataclass(frozen=True)
 class Run:
-    """What is run.
+    """Options of a run.
 
     Attributes:
         model: directory of a configuration; None for the built-in one.
@@ -31,7 +37,7 @@ class Run:
         batch: sequences.
         longest: sequence that the model is made for.
         mode: `TRAIN` or `GENERATE`.
-        directory: of the run file.
+        directory: where the run file goes.
         tensor, pipeline: ranks that share each layer, and stages that share the layers.
     """
 
@@ -54,8 +60,6 @@ class Run:
 
 def check(run: Run) -> None:
     """Raises PerfError for what cannot be run."""
-    import torch
-
     if run.tokens > run.longest:
         raise PerfError(
             f"--num-tokens {run.tokens} is more than --max-seq-len {run.longest}; raise the latter"
@@ -81,8 +85,6 @@ def profile(run: Run) -> None:
     if run.ranks == 1:
         _profile(run)
         return
-    from torch import multiprocessing
-
     with tempfile.TemporaryDirectory(prefix="flagscale_perf_") as scratch:
         try:
             multiprocessing.spawn(_as_rank, (run, scratch), run.ranks)
@@ -94,9 +96,6 @@ def profile(run: Run) -> None:
 
 
 def _as_rank(rank: int, run: Run, scratch: str) -> None:
-    import torch
-    from torch import distributed
-
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(run.ranks)}
     backend = "gloo"
     if torch.cuda.is_available():
@@ -118,12 +117,6 @@ def _as_rank(rank: int, run: Run, scratch: str) -> None:
 
 
 def _profile(run: Run) -> None:
-    import torch
-
-    from flagscale_perf.device.roofs import kind_of_device, roofs
-    from flagscale_perf.profile.profiler import Profiler
-    from flagscale_perf.profile.rank import Rank
-
     device = torch.device(kind_of_device(torch))
     torch.manual_seed(SEED)
     model, rank = made_model(run.model, run.longest).to(device), Rank(host="huggingface")
@@ -149,8 +142,6 @@ def _profile(run: Run) -> None:
 
 
 def _training(model: Any, run: Run, device: Any) -> Step:
-    import torch
-
     ids = _ids(model, run, device)
     model.train()
     optimizer = torch.optim.AdamW(_groups_of(model), lr=1e-4)
@@ -174,15 +165,11 @@ def _groups_of(model: Any) -> list[dict[str, Any]]:
 
 def _ids(model: Any, run: Run, device: Any) -> Any:
     """The same on each rank."""
-    import torch
-
     generator = torch.Generator().manual_seed(SEED)
     return torch.randint(0, model.config.vocab_size, (run.batch, run.tokens), generator=generator).to(device)
 
 
 def _generating(model: Any, run: Run, device: Any) -> Step:
-    import torch
-
     model.eval()
     ids = _ids(model, run, device)
 

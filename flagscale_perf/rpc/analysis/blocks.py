@@ -51,7 +51,7 @@ class Rows:
 
 
 def report_of(found: CallsReport) -> Report:
-    """What every format shows of a session of calls."""
+    """The blocks of a session of calls, for every format."""
     state = found.source.state()
     facts = found.facts
     where = ", ".join(filter(None, (facts.transport, facts.endpoint)))
@@ -82,7 +82,7 @@ def report_of(found: CallsReport) -> Report:
 
 
 def complaint_of(found: CallsReport) -> str:
-    """What is wrong with a log, which unlike a run file has no reader that reports it; "" if nothing is."""
+    """What is wrong with a log, as no reader reports it, unlike a run file's; "" if nothing is."""
     reading = found.reading
     if isinstance(found.source, RunSource):
         return ""

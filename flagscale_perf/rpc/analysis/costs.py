@@ -1,4 +1,4 @@
-"""What the bytes of a session's calls cost, estimated from the calls themselves."""
+"""Estimates what the bytes of a session's calls cost, from the calls themselves."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Costs:
         return [*costs, CallCost(*(each * spent_ns / told_ns for each in middle))]
 
     def _cost(self, ordered: Mapping[Size, list[float]], share: float, latency_ns: float) -> CallCost:
-        """By this quantile of each size's calls; with few sizes, beside what an empty call took."""
+        """The cost by this quantile of each size's calls; with few sizes, beside what an empty call took."""
         taken = {
             size: [found[round(share * (len(found) - 1))]] * len(found) for size, found in ordered.items()
         }
@@ -119,7 +119,7 @@ class Costs:
         return copies + call.wait_ns + call.receive_ns if self._splits else copies
 
     def fixed(self) -> Interval | None:
-        """What a call costs without a byte; None where it is not known."""
+        """The cost of a call without a byte; None where it is not known."""
         return _interval([cost.fixed_ns for cost in self.costs]) if self._splits else None
 
     def saved_by_halving(self) -> Interval | None:

@@ -35,7 +35,7 @@ _PLACE = {stage.name: place for place, stage in enumerate(STAGES)}
 
 @dataclass(frozen=True)
 class CallsCase(Case):
-    """What the rules examine.
+    """A session of calls as the rules examine it.
 
     Attributes:
         report: the calls.
@@ -212,7 +212,7 @@ def many_calls(this: CallsRule, case: CallsCase) -> Finding | None:
 
 
 def _empty_call(case: CallsCase) -> str:
-    """What one costs among these calls, and at the session's start where that was far less."""
+    """The cost of an empty call in this session, and at its start where that was far less."""
     fixed, begun_ns = case.costs.fixed(), case.report.facts.latency_ns
     if fixed is None:
         return ""

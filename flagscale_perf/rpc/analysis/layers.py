@@ -40,7 +40,7 @@ class Layer:
 
     @property
     def total_ns(self) -> int:
-        """From the start of its first call to the end of the last."""
+        """Time from the start of its first call to the end of the last."""
         last = self.steps[-1]
         return last.start_ns + last.call.total_ns
 

@@ -63,7 +63,7 @@ class LiveCalls(LiveSession[Totals]):
         return {"calls": self.totals.overall.calls}
 
     def head(self) -> tuple[str, str]:
-        """What has been counted, where the calls go, and the session."""
+        """The heading: what has been counted, where the calls go, and the session."""
         facts = self.facts
         parts = (facts.payload, facts.control, facts.device, facts.dtype)
         title = f"{self.totals.overall.calls:,} calls, {facts.transport} {facts.endpoint}"

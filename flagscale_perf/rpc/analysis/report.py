@@ -65,7 +65,7 @@ class CallsReport:
 
     @property
     def reading(self) -> Reading:
-        """What could not be read."""
+        """What was read, and what could not be."""
         return self.source.reading()
 
     def by_method(self) -> list[tuple[str, Totals, float]]:

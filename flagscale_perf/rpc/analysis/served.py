@@ -1,4 +1,4 @@
-"""What the server recorded of the calls, summed by method."""
+"""Sums of what the server recorded of the calls, by method."""
 
 from __future__ import annotations
 

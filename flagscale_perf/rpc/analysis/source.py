@@ -64,7 +64,7 @@ class RunSource:
                 yield [*figures.csv(record).values()]
 
     def facts(self) -> RpcFacts:
-        """From the header."""
+        """The session's facts, from the header."""
         return RpcFacts.of(self._session.header.facts)
 
     def title(self) -> str:
@@ -135,7 +135,7 @@ class LogSource:
                 yield ["" if cell == "-" else cell for cell in row]
 
     def facts(self) -> RpcFacts:
-        """From the heading."""
+        """The session's facts, from the log's heading."""
         return self._log.facts
 
     def title(self) -> str:

@@ -180,10 +180,10 @@ class Source:
 
 
 class Door:
-    """Where rings are received.
+    """A socket on which one process receives the rings of others.
 
     Attributes:
-        fd: to be handed to the process that receives them.
+        fd: its descriptor, to be handed to the process that receives the rings.
     """
 
     def __init__(self, listener: socket.socket) -> None:
@@ -266,9 +266,9 @@ def _peer(connection: socket.socket) -> tuple[int, int]:
 
 
 def _address(key: str) -> str:
-    """In the abstract namespace: no file, gone with its last descriptor.
+    """An address in the abstract namespace: no file, and gone with its last descriptor.
 
-    The namespace of process ids is part of it: containers that share a network but do not see each other's
+    It contains the namespace of process ids, as containers that share a network but do not see each other's
     processes need a writer each.
     """
     processes = 0

@@ -1,4 +1,4 @@
-"""What an instrument says about its processes so that they can be gathered."""
+"""What an instrument says of its processes so that a node can gather them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Fold(Protocol[Item]):
     position: int
 
     def take(self, records: Sequence[Any]) -> list[Item]:
-        """What the next records complete. Called in every cycle, also without records."""
+        """Items that the next records complete. Called in every cycle, also without records."""
 
     def request(self, content: Any) -> None:
         """A request of the gathering process to every fold (JSON types); may come more than once."""
 
     def notes(self) -> list[str]:
-        """What there is to report about the process since the last call."""
+        """Reports about the process since the last call."""
 
     def close(self) -> list[Item]:
-        """What is complete now that no more records come. Called once."""
+        """Items that are complete now that no more records follow. Called once."""
 
 
 @dataclass(frozen=True)

@@ -36,11 +36,11 @@ class Gone(NamedTuple):
 
 @dataclass
 class News(Generic[Owner, Item]):
-    """What is new of the processes.
+    """What has changed among the processes since the last call.
 
     Attributes:
-        owners: of those found now.
-        items: what the folds have made, in order for each process.
+        owners: the processes found since.
+        items: results of the folds, in order for each process.
         gone: those that have died.
         notes: (name, what there is to report about it), each trouble once.
     """
@@ -62,14 +62,14 @@ class _Member(Generic[Owner, Item]):
         self._has_reported_drops = False
 
     def drain(self) -> list[Item]:
-        """What the records in the ring complete; they leave it."""
+        """Takes the records out of the ring; returns the items that they complete."""
         ring = self.source.ring
         records = ring.take(ring.slots)
         ring.commit(len(records))
         return self.fold.take(records)
 
     def notes(self) -> list[tuple[str, str]]:
-        """What to report about the process since the last call, by its name."""
+        """Reports about the process since the last call, each with the process's name."""
         notes, dropped = self.fold.notes(), self.source.ring.dropped
         if dropped and not self._has_reported_drops:
             self._has_reported_drops = True
@@ -121,13 +121,13 @@ class Node(Generic[Owner, Item]):
         return all(member.is_over for member in self._members.values())
 
     def cycle(self, counts_dead: bool) -> News[Owner, Item]:
-        """What is new. `counts_dead`: a process that is gone now has died, and not ended with the job."""
+        """Drains every process once. `counts_dead`: one that is gone has died, not ended with the job."""
         news: News[Owner, Item] = News()
         self._cycle(news, counts_dead)
         return news
 
     def close(self) -> News[Owner, Item]:
-        """What is left of every process; no other one may come."""
+        """Takes what is left of every process; none may arrive after that."""
         news = self.cycle(counts_dead=False)
         while self._lacking and not self._is_open_for(GRACE_NS):
             time.sleep(RETRY_S)
@@ -158,8 +158,8 @@ class Node(Generic[Owner, Item]):
                 self._take(member, news, counts_dead)
 
     def _arrivals(self) -> Iterator[tuple[Owner, Source]]:
-        """Those that have handed their rings over since the last call. While an earlier writer of the job has
-        the door, or no descriptor is left, they wait.
+        """The processes that handed their rings over since the last call. They wait while an earlier writer
+        of the job has the door, or no descriptor is left.
         """
         if self._opened_ns is None:
             self._opened_ns = monotonic_ns()

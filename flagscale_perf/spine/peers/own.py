@@ -55,7 +55,7 @@ class OwnRing(Producer):
 
 
 def _keep_given(visit: Visit, has_ended: threading.Event) -> None:
-    """Until whoever drains the ring is through with it."""
+    """Keeps the ring given until its drain has finished."""
     pause_s, last_tries = PAUSE_S, LAST_TRIES
     while last_tries:
         with contextlib.suppress(OSError):  # no descriptor is left, or too many wait: the next try is later

@@ -17,7 +17,7 @@ NAME_BYTES = 200
 
 @record("name", slot=19)
 class NameRecord(NamedTuple):
-    """What stands behind a number of this process; kept before the first record that has it.
+    """The text that a number of this process stands for, recorded before the number is first used.
 
     Attributes:
         process: number of the process in the session; 0 in its own ring.

@@ -98,7 +98,7 @@ class Rings:
         return self.take(sum(member.source.ring.slots for member in self._members) + 2 * len(self._members))
 
     def commit(self, count: int) -> None:
-        """What the last `take` gave is safe."""
+        """Tells the rings that what the last `take` returned is safe."""
         taken, self._taken = self._taken, []
         for member, records in taken:
             member.source.ring.commit(records)
@@ -143,7 +143,7 @@ class Rings:
 
     @property
     def trouble(self) -> str:
-        """What cannot be written now, and why."""
+        """What the writer cannot write now, and why."""
         return self._trouble
 
     @trouble.setter
@@ -163,7 +163,7 @@ class Rings:
         return _Member(source)
 
     def _of(self, member: _Member, limit: int) -> Iterator[Slot]:
-        """What there is of one process, in its order: that it has come, its records, that it is over."""
+        """The slots of one process, in order: its arrival, its records, its end."""
         if limit <= 1:
             return
         source = member.source

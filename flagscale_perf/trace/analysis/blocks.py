@@ -326,11 +326,11 @@ def _lineage(lineage: Lineage | None) -> list[Block]:
             ("by at most", ms(-lineage.worst_ns, "ms") if lineage.negative else None),
             ("puts a get has samples of", Quantity(lineage.puts_per_get.mean, "", 1)),
             ("processes", Quantity(lineage.processes_per_get.mean, "", 1)),
-            ("last consumer", lineage.last_consumer or None),
+            ("last consumer", lineage.last.name or None),
             ("samples put", Quantity(lineage.made)),
             ("never got by it, and cleared", Quantity(lineage.cleared) if lineage.cleared else None),
             ("never got by it, left at the end", Quantity(lineage.left) if lineage.left else None),
-            ("its samples' age, steps", Quantity(lineage.mean_age, "", 2)),
+            ("its samples' age, steps", Quantity(lineage.last.mean_age, "", 2)),
         ]
     )
     flows = sorted(lineage.flows.items(), key=lambda item: item[1].residence.total)

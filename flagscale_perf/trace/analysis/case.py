@@ -1,4 +1,4 @@
-"""What the rules examine, and what a change is worth to the whole run."""
+"""The case that rules examine, and what a change is worth to the whole run."""
 
 from __future__ import annotations
 

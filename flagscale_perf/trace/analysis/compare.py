@@ -83,8 +83,8 @@ class _Columns:
             column.append(parts)
 
     def rounds(self) -> Iterator[Round]:
-        """As many rounds as the functions called throughout allow: those with at least half the calls of the
-        most called one.
+        """Yields as many rounds as the functions called throughout allow: those with at least half the calls
+        of the most called one.
         """
         lengths = {
             name: min(map(len, processes.values()), default=0) for name, processes in self.kept.items()

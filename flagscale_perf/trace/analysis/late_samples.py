@@ -66,19 +66,16 @@ def starvation(this: TraceRule, case: TraceCase) -> list[Finding]:
 def stale_samples(this: TraceRule, case: TraceCase) -> Finding | None:
     """The last consumer works on samples from many steps ago."""
     lineage = case.report.lineage
-    age = None if lineage is None else lineage.mean_age
+    age = None if lineage is None else lineage.last.mean_age
     if lineage is None or age is None or not this.exceeds(age, "age"):
         return None
-    waits = {
-        source: flow for (source, target), flow in lineage.flows.items() if target == lineage.last_consumer
-    }
+    waits = {source: flow for (source, target), flow in lineage.flows.items() if target == lineage.last.name}
     source, flow = max(waits.items(), key=lambda item: item[1].residence.mean or 0.0)
     stay = (flow.residence.mean or 0.0) / NS_PER_S
-    words = (
-        f"mean, at most {max(lineage.age)}; longest in the queue: what {source} puts, {stay:.3f} s on average"
-    )
+    longest = f"longest in the queue: what {source} puts, {stay:.3f} s on average"
+    words = f"mean, at most {max(lineage.last.age)}; {longest}"
     evidence = [this.broke(words, age, "age")]
-    return this.finding(f"{lineage.last_consumer} uses samples that are {age:.1f} steps old", evidence, GAIN)
+    return this.finding(f"{lineage.last.name} uses samples that are {age:.1f} steps old", evidence, GAIN)
 
 
 @rule(

@@ -55,6 +55,29 @@ class Holder:
 
 
 @dataclass
+class LastConsumer:
+    """The function that gets most samples for the last time.
+
+    Attributes:
+        name: empty where there is none.
+        age: of its samples, from the first put of their life, in steps.
+        by_step: of its steps in order, mean age and oldest.
+        depth: time and how many samples are waiting for it from then on.
+    """
+
+    name: str = ""
+    age: Counter[int] = field(default_factory=Counter)
+    by_step: list[tuple[int, float, int]] = field(default_factory=list)
+    depth: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def mean_age(self) -> float | None:
+        """Mean age in steps; None if no ages are known."""
+        count = sum(self.age.values())
+        return sum(age * samples for age, samples in self.age.items()) / count if count else None
+
+
+@dataclass
 class Lineage:
     """The result of the join.
 
@@ -68,10 +91,7 @@ class Lineage:
         flows: by (function that put, function that got).
         puts_per_get, processes_per_get: that put the last of what a get has of its samples.
         holders: by process.
-        last_consumer: the function that gets most samples for the last time; empty where there is none.
-        age: of its samples, from the first put of their life, in steps.
-        by_step: of its steps in order, mean age and oldest.
-        depth: time and how many samples are waiting for it from then on.
+        last: the function that samples are made for.
         made: samples that were put.
         cleared: of these, taken out of the queue before the last consumer had them.
         left: of these, in the queue at the end, and not had by the last consumer.
@@ -88,10 +108,7 @@ class Lineage:
     puts_per_get: Spread = field(default_factory=Spread)
     processes_per_get: Spread = field(default_factory=Spread)
     holders: dict[str, Holder] = field(default_factory=lambda: defaultdict(Holder))
-    last_consumer: str = ""
-    age: Counter[int] = field(default_factory=Counter)
-    by_step: list[tuple[int, float, int]] = field(default_factory=list)
-    depth: list[tuple[int, int]] = field(default_factory=list)
+    last: LastConsumer = field(default_factory=LastConsumer)
     made: int = 0
     cleared: int = 0
     left: int = 0
@@ -101,12 +118,6 @@ class Lineage:
     def joined_share(self) -> float | None:
         """None if nothing was got."""
         return self.joined / self.consumed if self.consumed else None
-
-    @property
-    def mean_age(self) -> float | None:
-        """Age in steps; None if no ages are known."""
-        count = sum(self.age.values())
-        return sum(age * samples for age, samples in self.age.items()) / count if count else None
 
     def as_dict(self) -> dict[str, Any]:
         """Its content as JSON-ready data."""
@@ -119,8 +130,8 @@ class Lineage:
             "residence_ns": self.residence.as_dict(),
             "puts_per_get": self.puts_per_get.as_dict(),
             "processes_per_get": self.processes_per_get.as_dict(),
-            "last_consumer": self.last_consumer or None,
-            "age_in_steps": {str(age): samples for age, samples in sorted(self.age.items())},
+            "last_consumer": self.last.name or None,
+            "age_in_steps": {str(age): samples for age, samples in sorted(self.last.age.items())},
             "flows": [
                 {
                     "from": source,
@@ -184,8 +195,8 @@ class _Join:
         self._turns = list(in_turn(transfers))
         self._exact = cleared_exactly(transfers)
         self.found = Lineage(left_out=transfers.left_out)
-        self.found.last_consumer = self._last_consumer()
-        self._steps = _Steps(transfers, self.found.last_consumer)
+        self.found.last.name = self._last_consumer()
+        self._steps = _Steps(transfers, self.found.last.name)
         self._nodes, self._indexes = Nodes(self._all, self._functions), Indexes()
         self._waiting: dict[tuple[str, int], int] = {}  # got, but of no put so far
         self._by_step: dict[int, list[float]] = {}
@@ -221,7 +232,7 @@ class _Join:
         self.found.left = self._unconsumed(self._indexes.counted())
         for step in sorted(self._by_step):
             samples, ages, oldest = self._by_step[step]
-            self.found.by_step.append((step, ages / samples, int(oldest)))
+            self.found.last.by_step.append((step, ages / samples, int(oldest)))
         self.found.flows = dict(self.found.flows)
         self.found.holders = dict(self.found.holders)
         return self.found
@@ -237,7 +248,7 @@ class _Join:
         gone = self._unconsumed(counts)
         self.found.cleared += gone
         if gone:
-            self.found.depth.append((clear.at_ns, -gone))
+            self.found.last.depth.append((clear.at_ns, -gone))
 
     def _unconsumed(self, counts: Counter[int]) -> int:
         return sum(count for node, count in counts.items() if node and not self._nodes.is_over[node])
@@ -263,7 +274,7 @@ class _Join:
                 self._join_late(transfer.partition, piece, place)
         self.found.made += born
         if born:
-            self.found.depth.append((transfer.ready_ns, born))
+            self.found.last.depth.append((transfer.ready_ns, born))
 
     def _join_late(self, partition: str, piece: Piece, put: int) -> None:
         """Joins samples of this put that, by the clocks, were got before it was done."""
@@ -285,7 +296,7 @@ class _Join:
         if transfer.ranges is None:
             found.unknown += transfer.rows
             return
-        is_last = self._functions[place] == found.last_consumer
+        is_last = self._functions[place] == found.last.name
         nodes: Counter[int] = Counter()
         taken = 0
         for piece in self._indexes.pieces(transfer):
@@ -293,17 +304,22 @@ class _Join:
             nodes.update(counts)
             unmade = {node for node in counts if not self._nodes.writers(node, transfer.fields)}
             if unmade:
-                indexes = zip(piece.places, piece.read(), strict=True)
-                missing = [piece.base + at for at, node in indexes if node in unmade]
-                self._waiting.update(dict.fromkeys(((transfer.partition, at) for at in missing), place))
+                self._await_puts(place, piece, unmade)
             if is_last:
                 taken += self._taken(piece, counts)
         found.consumed += sum(count for _, count in transfer.ranges)
         if taken:
-            found.depth.append((transfer.start_ns, -taken))
+            found.last.depth.append((transfer.start_ns, -taken))
         last = [self._joined(place, node, count) for node, count in nodes.items()]
         if made := {put for put in last if put is not None}:
             self._fan_in(transfer, made)
+
+    def _await_puts(self, get: int, piece: Piece, unmade: Set[int]) -> None:
+        """Keeps the get for samples that no put is known of so far, by their nodes."""
+        partition = self._all[get].partition
+        for at, node in zip(piece.places, piece.read(), strict=True):
+            if node in unmade:
+                self._waiting[partition, piece.base + at] = get
 
     def _taken(self, piece: Piece, counts: Counter[int]) -> int:
         """How many of these samples the last consumer gets for the first time."""
@@ -319,7 +335,7 @@ class _Join:
         puts = self._nodes.writers(node, get.fields)
         if not puts:
             return None
-        is_last = self._functions[place] == found.last_consumer
+        is_last = self._functions[place] == found.last.name
         weight = count * get.weight
         found.joined += count
         for put in puts:
@@ -342,7 +358,7 @@ class _Join:
 
     def _aged(self, get: Transfer, first: Transfer, count: int) -> None:
         age = self._steps.between(first, get)
-        self.found.age[age] += count
+        self.found.last.age[age] += count
         step = self._by_step.setdefault(self._steps.number(get), [0.0, 0.0, 0.0])
         step[0] += count
         step[1] += age * count

@@ -50,7 +50,7 @@ class LiveTraces(LiveSession[Second]):
         return self._traces.sums
 
     def take(self, record: Record) -> None:
-        """Calls and operations."""
+        """Takes the next record: calls and operations are counted."""
         self._reader.add(record)
         if isinstance(record, CallRecord | OperationRecord):
             self.lived(end_ns := record.start_ns + record.total_ns)
@@ -66,7 +66,7 @@ class LiveTraces(LiveSession[Second]):
         return {"calls": self._sums.calls, "operations": self._sums.count}
 
     def head(self) -> tuple[str, str]:
-        """What has been counted, and the session."""
+        """The heading: what has been counted, and the session."""
         title = f"{self._sums.calls:,} calls, {self._sums.count:,} operations of the queue"
         return title, f"session {self.header.session_id}"
 

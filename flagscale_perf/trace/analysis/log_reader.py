@@ -15,11 +15,11 @@ NO_TRACE = "N/A"
 
 @dataclass
 class Losses:
-    """What is missing, as far as it can be known.
+    """Losses of a log, as far as they can be known.
 
     Attributes:
-        repeated: lines that Ray left out as repetitions, and of which processes.
-        lossy: these.
+        repeated: lines that Ray left out as repetitions.
+        lossy: the processes of those lines.
         torn: trace lines that could not be read.
         unfinished: calls that began in the text and did not end.
         dropped: records that a ring had no room for.

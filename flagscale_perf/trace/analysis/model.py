@@ -39,7 +39,7 @@ class Shape:
 
     @property
     def terms(self) -> tuple[float, float, float]:
-        """What the fixed, cell and byte costs are multiplied by."""
+        """The factors of the fixed, cell and byte costs."""
         return 1.0, float(self.rows * self.fields), self.size_bytes / self.times.count
 
 

@@ -100,9 +100,9 @@ def _flow(axis: _Axis, transfers: Transfers, lineage: Lineage, colours: Mapping[
         ]
         if lines:
             panels.append(Panel(title, "1/s", lines, begins_at_zero=True, decimals=0))
-    if lineage.depth:
-        waiting = Line("waiting", axis.middles, _depth(axis, lineage.depth), "blue")
-        title = f"Samples that wait for {lineage.last_consumer or 'a consumer'}"
+    if lineage.last.depth:
+        waiting = Line("waiting", axis.middles, _depth(axis, lineage.last.depth), "blue")
+        title = f"Samples that wait for {lineage.last.name or 'a consumer'}"
         panels.insert(min(1, len(panels)), Panel(title, "", [waiting], begins_at_zero=True, decimals=0))
     if not panels:
         return []
@@ -148,12 +148,8 @@ def _processes(axis: _Axis, transfers: Transfers) -> list[Block]:
 
 
 def _residence(lineage: Lineage, colours: Mapping[str, str]) -> list[Block]:
-    """For the last consumer's samples: a histogram of their residence by producer, and their age step by
-    step.
-    """
-    flows = {
-        source: flow for (source, target), flow in lineage.flows.items() if target == lineage.last_consumer
-    }
+    """The last consumer's samples: a histogram of their residence by producer, and their age step by step."""
+    flows = {source: flow for (source, target), flow in lineage.flows.items() if target == lineage.last.name}
     blocks: list[Block] = []
     high = max((flow.residence.percentile(0.99) or 0.0 for flow in flows.values()), default=0.0)
     if high:
@@ -162,15 +158,15 @@ def _residence(lineage: Lineage, colours: Mapping[str, str]) -> list[Block]:
             for source, flow in list(flows.items())[:MOST_LINES]
         ]
         panel = Panel("Share of the samples", "share", lines, begins_at_zero=True)
-        title = f"From a put until {lineage.last_consumer} gets its samples"
+        title = f"From a put until {lineage.last.name} gets its samples"
         blocks.append(Series("residence-time", title, [panel], "ms", (0.0, 1.05 * high / NS_PER_MS)))
-    if len(lineage.by_step) > 1 and any(lineage.age):
-        steps = _thinned(lineage.by_step)
+    if len(lineage.last.by_step) > 1 and any(lineage.last.age):
+        steps = _thinned(lineage.last.by_step)
         x = [float(step) for step, *_ in steps]
         mean = Line("mean", x, [age for _, age, _ in steps], "blue")
         oldest = Line("oldest", x, [float(age) for *_, age in steps], "orange", "dashed")
         panel = Panel("Age of the samples, steps", "", [mean, oldest], begins_at_zero=True, decimals=1)
-        title = f"How old the samples of {lineage.last_consumer} are"
+        title = f"How old the samples of {lineage.last.name} are"
         blocks.append(Series("age", title, [panel], "step", (x[0], x[-1])))
     return blocks
 

@@ -1,4 +1,4 @@
-"""What a reader must know before the figures: what is missing, and where it can be found."""
+"""Remarks that a reader must know before the figures: what is missing, and where it can be found."""
 
 from __future__ import annotations
 

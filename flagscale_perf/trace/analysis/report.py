@@ -42,7 +42,7 @@ class TraceReport:
 
     @property
     def wall_ns(self) -> int | None:
-        """From the first start to the last end; None if times of day are unknown."""
+        """Time from the first start to the last end; None if times of day are unknown."""
         first = self.sums.first_ns
         return None if first is None else self.sums.last_ns - first
 
@@ -104,7 +104,7 @@ class TraceReport:
 
 
 def bound_of(one: JudgedOperations, model: Model) -> str | None:
-    """What most of a usual operation's time is spent on; None without a model."""
+    """The cost that most of a usual operation's time is spent on; None without a model."""
     shape = usual(one)
     return model.bound(*shape) if model and shape is not None else None
 

@@ -1,4 +1,4 @@
-"""What became of one sample: who created it, who wrote which of its fields, and who got what from whom."""
+"""Follows one sample: who created it, who wrote which of its fields, and who got what from whom."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Sample:
 
 
 def report_of_sample(traces: Traces, asked: str) -> Report:
-    """Of the sample PARTITION:INDEX or PARTITION:KEY. Raises PerfError where nothing of it is recorded."""
+    """The report of a sample, PARTITION:INDEX or PARTITION:KEY. Raises PerfError if nothing is recorded."""
     if traces.transfers is None:
         raise PerfError(f"a log has no indexes, so nothing is known of sample {asked!r}; give the run file")
     partition, index = _by_key(traces.transfers, asked) or _parsed(asked)
@@ -103,7 +103,7 @@ class _Story:
         self._functions = [transfers.function_of(transfer) for transfer in transfers.transfers]
         self._is_exact = partition in cleared_exactly(transfers)
         self._nodes = Nodes(transfers.transfers, self._functions)
-        self._last_consumer = join(transfers).last_consumer
+        self._last_consumer = join(transfers).last.name
         self._first_ns = min((transfer.start_ns for transfer in transfers.transfers), default=0)
 
     def events(self) -> list[Event]:
@@ -145,7 +145,7 @@ class _Story:
         return (at_ns - self._first_ns) / NS_PER_S
 
     def _written(self, get: int, node: int) -> str:
-        """By whom, field by field where these are known."""
+        """Who wrote what was got, field by field where these are known."""
         wanted, left = self._transfers.transfers[get].fields, self._transfers.transfers[get].fields
         words = []
         for put in self._nodes.writers(node, wanted):

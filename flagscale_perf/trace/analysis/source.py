@@ -172,7 +172,7 @@ class RunReader:
             self._newest_ns = max(self._newest_ns, at_ns)
 
     def unended(self) -> list[str]:
-        """What began and has no end, the oldest first, in words."""
+        """What began and has not ended, the oldest first, in words."""
         begun = [starts[-1] for process in self._unended.values() for starts in process.begun.values()]
         return [self._words(last) for last in sorted(begun, key=lambda last: last.at_ns)]
 
@@ -207,8 +207,8 @@ class RunReader:
             self._traces.transfers.add(one, process, What(partition, rows, fields))
 
     def _own(self, one: OperationRecord) -> tuple[Ranges | None, dict[str, int]]:
-        """What was recorded just before this operation: its ranges, None if there are none, or more than are
-        kept; and how long it waited for each storage unit.
+        """Takes what was recorded just before this operation: its ranges, None if there are none or more than
+        are kept; and how long it waited for each storage unit.
         """
         before = self._before.pop(one.process, [])
         self._before[one.process] = [part for part in before if part.number > one.number]

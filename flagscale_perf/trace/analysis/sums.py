@@ -1,4 +1,4 @@
-"""What a report sums up of calls, operations and waits, from records or from lines of text."""
+"""Sums over calls, operations and waits for a report, from records or from lines of text."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _NO_WAITS: Mapping[str, int] = {}
 
 @dataclass
 class JudgedOperations(OperationSums):
-    """With what a report says of them beyond a summary.
+    """Operations of one kind, with what a report says of them beyond a summary.
 
     Attributes:
-        speed: bytes a second of those whose bytes are known.
-        slow: of those with a speed, how many (by weight) lie below the limit of the requirement.
-        units: by the storage unit that was waited for longest, how long.
-        waits: by storage unit, of the operations that asked several: how long each was waited for.
-        held: by the unit that was waited for longest there, how much longer than for the next.
+        speed: bytes a second, of operations whose bytes are known.
+        slow: how many of these (by weight) lie below the limit of the requirement.
+        units: time waited for the slowest storage unit of each operation, by unit.
+        waits: time waited for each storage unit, of the operations that asked several.
+        held: how much longer the slowest unit of these was waited for than the next, by unit.
         shapes: for the cost model.
     """
 

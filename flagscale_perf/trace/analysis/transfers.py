@@ -60,7 +60,7 @@ def _machine(process: str) -> str:
 
 
 class What(NamedTuple):
-    """What an operation was of: the partition, the samples if they have a record of their own, and the
+    """The content of an operation: the partition, the samples if they have a record of their own, and the
     fields if they are known.
     """
 

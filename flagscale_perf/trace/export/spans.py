@@ -83,7 +83,7 @@ class TraceSpan:
 
     @property
     def service(self) -> str:
-        """What other systems call its process."""
+        """The process's name in other systems."""
         return self.process.title if self.process is not None and self.process.title else "transfer_queue"
 
 
@@ -188,7 +188,7 @@ class _Spans:
 
 
 def links_of(records: Iterable[Record]) -> dict[Key, tuple[Key, ...]]:
-    """For each get of samples put in this run, these puts, oldest first."""
+    """The puts of this run that each get's samples came from, oldest first."""
     transfers, keys, course = Transfers(), list[Key](), Course(has_hosts=True)
     reader = RunReader(Traces("", "", transfers=transfers), course)
     for record in records:

@@ -1,20 +1,19 @@
-"""What can be compared of two configurations: time per iteration, else device time per token, else per model
-FLOP, else nothing.
+"""Chooses the figure by which two configurations can be compared: time per iteration, else device time per
+token, else per model FLOP, else none.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flagscale_perf.analysis.compare.compare import Difference
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.training.analysis.steps import Aligned, RunSteps, Step
 from flagscale_perf.training.facts import ONLY_IN_RUN_FILE, RunFacts
-from flagscale_perf.training.utilisation import FLOP_PER_TFLOP
+from flagscale_perf.training.utilisation import FLOP_PER_TFLOP, Scale
 
 ITERATION, TOKEN, FLOP = "iteration", "token", "FLOP"
 _NS_PER_US = 1000
@@ -43,7 +42,7 @@ _MUST_AGREE = (
 
 @dataclass(frozen=True)
 class Basis:
-    """What a time of one run is divided by.
+    """The unit of work that a run's times are divided by.
 
     Attributes:
         name: "iteration", "token" or "FLOP".
@@ -63,21 +62,24 @@ class Basis:
             return elapsed_ns * self.devices / (step.model_flops or 1) * FLOP_PER_TFLOP / NS_PER_MS
         return elapsed_ns / NS_PER_MS
 
+    def phase(self, step: Step, place: int) -> float | None:
+        """The step's phase at that place of `PHASES`; None where it was not measured."""
+        elapsed_ns = None if step.phases_ns is None else step.phases_ns[place]
+        return None if elapsed_ns is None else self.of(step, elapsed_ns)
+
 
 def check_sides(*sides: Sequence[RunSteps]) -> None:
     """Raises PerfError where the runs of one side are not of one configuration, or one side is a rehearsal
     and the other is not.
     """
-    for runs in sides:
-        first, *others = (run.facts for run in runs)
-        for run, facts in zip(runs[1:], others, strict=True):
-            for name in _MUST_AGREE:
-                if getattr(first, name) != getattr(facts, name):
-                    raise PerfError(
-                        f"runs of one side must be of one configuration: {name} is {getattr(first, name)!r}"
-                        f" in '{runs[0].path}' and {getattr(facts, name)!r} in '{run.path}';"
-                        " leave one of them out"
-                    )
+    for first, *others in sides:
+        for run, name in itertools.product(others, _MUST_AGREE):
+            here, there = getattr(first.facts, name), getattr(run.facts, name)
+            if here != there:
+                raise PerfError(
+                    f"runs of one side must be of one configuration: {name} is {here!r} in '{first.path}'"
+                    f" and {there!r} in '{run.path}'; leave one of them out"
+                )
     rehearsals = [runs[0].facts.rehearsal for runs in sides]
     if rehearsals[0] != rehearsals[1]:
         real, rehearsed = (runs[0].path for runs in (sides if rehearsals[1] else sides[::-1]))
@@ -88,13 +90,17 @@ def check_sides(*sides: Sequence[RunSteps]) -> None:
 
 
 def choose_basis(facts: Sequence[RunFacts], aligned: Aligned) -> list[Basis]:
-    """For each run. Raises PerfError where nothing that both sides did can be counted."""
+    """The basis of each run. Raises PerfError if nothing that both sides did can be counted."""
     steps = list(itertools.chain.from_iterable(aligned.rows))
-    sizes = list(map(devices_of, facts))
+    sizes = [Scale.of(one).world_size for one in facts]
     if not _is_one_model(facts):
         if not _is_counted([step.model_flops for step in steps], sizes):
-            raise PerfError(_refusal(facts) + "and their FLOPs are not known; compare runs of one model")
-        return _each_by_size(FLOP, "GPU-ms/TFLOP", sizes)
+            families = ", ".join(dict.fromkeys(str(one.model_family) for one in facts))
+            raise PerfError(
+                f"the runs train different models ({families}) and their FLOPs are not known;"
+                " compare runs of one model"
+            )
+        return _per_device(FLOP, "GPU-ms/TFLOP", sizes)
     shapes = {(size, one.seq_length) for size, one in zip(sizes, facts, strict=True)}
     if len(shapes) == 1 and aligned.has_one_batch_size:
         return [Basis(ITERATION, "ms")] * len(facts)
@@ -102,10 +108,10 @@ def choose_basis(facts: Sequence[RunFacts], aligned: Aligned) -> list[Basis]:
         raise PerfError(
             "the runs differ in batch or world size and their tokens are not known; compare runs of one size"
         )
-    return _each_by_size(TOKEN, "GPU-us/token", sizes)
+    return _per_device(TOKEN, "GPU-us/token", sizes)
 
 
-def _each_by_size(name: str, unit: str, sizes: Sequence[int | None]) -> list[Basis]:
+def _per_device(name: str, unit: str, sizes: Sequence[int | None]) -> list[Basis]:
     return [Basis(name, unit, size or 1) for size in sizes]
 
 
@@ -114,47 +120,26 @@ def _is_counted(work: Iterable[int | None], sizes: Sequence[int | None]) -> bool
     return all((each or 0) > 0 for each in work) and None not in sizes
 
 
-def devices_of(facts: RunFacts) -> int | None:
-    """How many devices the job has; None where it is not known."""
-    return facts.world_size if facts.world_size > 0 else None
-
-
 def _is_one_model(facts: Sequence[RunFacts]) -> bool:
-    """Whether the runs train one model. The padded vocabulary follows from the tensor-parallel size."""
-    is_one_split = all(one.tensor_parallel == facts[0].tensor_parallel for one in facts)
+    """The padded vocabulary follows from the tensor-parallel size."""
+    is_one_split = len({one.tensor_parallel for one in facts}) == 1
     ignored = _HOW_TRAINED if is_one_split else _HOW_TRAINED | {"vocab"}
-    models = [
-        {name: value for name, value in (one.model or {}).items() if name not in ignored} for one in facts
-    ]
+    models = [_without(one.model or {}, ignored) for one in facts]
     return all(model == models[0] for model in models)
 
 
-def _refusal(facts: Sequence[RunFacts]) -> str:
-    families = list(dict.fromkeys(str(one.model_family) for one in facts))
-    return f"the runs train different models ({', '.join(families)}) "
-
-
-def differences(base: Sequence[RunSteps], new: Sequence[RunSteps]) -> list[Difference]:
-    """Facts and options that differ between the first runs of the sides; those of a process and not of a
-    configuration left out.
-    """
-    flat = [_flat(runs[0]) for runs in (base, new)]
-    names = dict.fromkeys([*flat[0], *flat[1]])
-    return [
-        Difference(name, flat[0].get(name), flat[1].get(name))
-        for name in names
-        if flat[0].get(name) != flat[1].get(name)
-    ]
-
-
-def _flat(run: RunSteps) -> dict[str, Any]:
-    facts, config = run.header.facts, run.header.config
-    found = {
-        name: value for name, value in facts.items() if name not in _FACTS_OF_A_PROCESS | ONLY_IN_RUN_FILE
+def configuration(run: RunSteps) -> dict[str, Any]:
+    """The run's facts and options, without those of a process."""
+    facts, arguments = run.header.facts, run.facts.arguments or {}
+    model = _without(run.facts.model or {}, {"micro_batch"})
+    of_host = _without(arguments, _ARGUMENTS_OF_A_PROCESS | facts.keys())
+    return {
+        **_without(facts, _FACTS_OF_A_PROCESS | ONLY_IN_RUN_FILE),
+        **{f"model.{name}": value for name, value in model.items()},
+        **{f"--{name.replace('_', '-')}": value for name, value in of_host.items()},
+        **_without(run.header.config, _OPTIONS_OF_A_PROCESS),
     }
-    model = {name: value for name, value in (run.facts.model or {}).items() if name != "micro_batch"}
-    found |= {f"model.{name}": value for name, value in model.items()}
-    for name, value in (run.facts.arguments or {}).items():
-        if name not in _ARGUMENTS_OF_A_PROCESS and name not in facts:
-            found[f"--{name.replace('_', '-')}"] = value
-    return found | {name: value for name, value in config.items() if name not in _OPTIONS_OF_A_PROCESS}
+
+
+def _without(named: Mapping[str, Any], left_out: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in named.items() if name not in left_out}

@@ -23,10 +23,10 @@ from flagscale_perf.analysis.blocks import (
 )
 from flagscale_perf.analysis.session import tone_of
 from flagscale_perf.training.analysis import series
-from flagscale_perf.training.analysis.ledgers import WAIT_PARTS, in_ms, ranks_of
-from flagscale_perf.training.analysis.report import Figures, Overview, Point, TrainingReport, Trend
+from flagscale_perf.training.analysis.findings.findings import no_phases
+from flagscale_perf.training.analysis.ledgers import WAIT_PARTS, in_ms, ranks_of, words
+from flagscale_perf.training.analysis.report import Figures, Overview, TrainingReport, Trend
 from flagscale_perf.training.analysis.tables import GoodputBar, Memory, Monitor, Phase, Phases
-from flagscale_perf.training.analysis.why_not import no_phases
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.hardware import HardwareSummary
 from flagscale_perf.training.phases import GROUP_WORDS, GROUPS
@@ -50,7 +50,7 @@ def report_of(found: TrainingReport) -> Report:
         findings=Findings(found.findings, found.unjudged),
         sections=_sections(found),
         content=found,
-        rows=_rows(found.trend.points),
+        rows=[TABLE.csv_keys(), *(list(point.figures.values()) for point in found.trend.points)],
         reading=found.reading,
     )
 
@@ -136,15 +136,15 @@ def _tiles(found: TrainingReport) -> list[Tile]:
         ),
         Tile(
             "peak memory",
-            _gb(held.peak_gb, 1),
-            ("of ", _gb(held.device_gb, 1)) if held.device_gb else "not read",
+            Quantity(held.peak_gb, "GB", 1),
+            ("of ", Quantity(held.device_gb, "GB", 1)) if held.device_gb else "not read",
         ),
         Tile("energy", Quantity(device.energy_j, "J"), power),
     ]
 
 
 def goodput(bar: GoodputBar) -> list[Block]:
-    """Where the time of a session, or of all sessions, went."""
+    """The time of a session, or of all sessions, by what it went into."""
     if not any(part.dur_s for part in bar.parts):
         return [Note("No time is recorded yet.")]
     whole = Pairs([("wall time", Quantity(bar.wall_s, "s")), ("ETTR", _known(bar.ettr, "", 3))])
@@ -218,26 +218,31 @@ def _totals(figures: Figures) -> list[tuple[str, Cell]]:
 def _phases(found: TrainingReport) -> list[Block]:
     phases = found.phases
     if not phases.steps:
-        return [_sentence(no_phases(found))]
+        reason = no_phases(found)
+        return [Note(f"{reason[0].upper()}{reason[1:]}.")]
     named = [row for row in phases.rows if row.total_s is not None]
-    unnamed = ", ".join(_words(row.name) for row in phases.rows if row.total_s is None)
+    unnamed = ", ".join(words(row.name) for row in phases.rows if row.total_s is None)
+    drawn = series.phases(found)
+    return [
+        Note(_by_group(named)),
+        *([drawn] if drawn.panels else []),
+        _phase_table(named),
+        *([Note(f"Not timed by the host; included in the enclosing phases: {unnamed}.")] if unnamed else []),
+        _waits(phases),
+    ]
+
+
+def _phase_table(named: Sequence[Phase]) -> Table:
     parts = WAIT_PARTS if any(row.exchange_ms is not None for row in named) else ()
     rows = [
         (
-            *(_words(row.name), in_ms(row.step_ms), Quantity(row.share, "share"), Quantity(row.total_s, "s")),
+            *(words(row.name), in_ms(row.step_ms), Quantity(row.share, "share"), Quantity(row.total_s, "s")),
             *(_known(part_ms, "ms", 1) for part_ms, _ in zip(row.parts_ms, parts, strict=False)),
         )
         for row in named
     ]
     colours = [series.GROUP_COLOURS[_GROUP_OF[row.name]] for row in named]
-    drawn = series.phases(found)
-    return [
-        Note(_by_group(named)),
-        *([drawn] if drawn.panels else []),
-        Table(("phase", "mean step", "share", "total", *parts), rows, 3 + len(parts), colours=colours),
-        *([Note(f"Not timed by the host; included in the enclosing phases: {unnamed}.")] if unnamed else []),
-        _waits(phases),
-    ]
+    return Table(("phase", "mean step", "share", "total", *parts), rows, 3 + len(parts), colours=colours)
 
 
 def _by_group(rows: Sequence[Phase]) -> Cell:
@@ -280,7 +285,7 @@ def _memory_rows(held: Memory) -> list[tuple[str, Cell]]:
         "not in sight" if left is None else f"in {left:,} steps at the latest, if the peak goes on growing"
     )
     return [
-        ("peak", _gb(held.peak_gb)),
+        ("peak", Quantity(held.peak_gb, "GB")),
         ("reserved", _known(held.reserved_peak_gb, "GB")),
         ("of the device's", _known(held.device_gb, "GB")),
         ("peak of the device", _known(held.peak_share, "share")),
@@ -377,22 +382,6 @@ def _run(found: TrainingReport) -> list[Block]:
         Table(("option", "value"), options, 0, f"Options in force ({len(options)})", None, True),
     ]
     return [Pairs(rows), *(table for table in tables if table.rows)]
-
-
-def _rows(points: Sequence[Point]) -> list[Sequence[Any]]:
-    return [TABLE.csv_keys(), *(list(point.figures.values()) for point in points)]
-
-
-def _sentence(phrase: str) -> Note:
-    return Note(f"{phrase[0].upper()}{phrase[1:]}.")
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
-
-
-def _gb(value: float | None, decimals: int | None = None) -> Quantity:
-    return Quantity(value, "GB", decimals)
 
 
 def _known(value: float | None, unit: str = "", decimals: int | None = None) -> Quantity | None:

@@ -17,15 +17,15 @@ from flagscale_perf.training.analysis.basis import (
     Basis,
     check_sides,
     choose_basis,
-    devices_of,
-    differences,
+    configuration,
 )
 from flagscale_perf.training.analysis.fold import read_report
-from flagscale_perf.training.analysis.overlay import Curve, trends
-from flagscale_perf.training.analysis.overlay import phases as phases_bar
+from flagscale_perf.training.analysis.ledgers import words
+from flagscale_perf.training.analysis.series import Curve, phases_of_side, trends_of_runs
 from flagscale_perf.training.analysis.steps import MAX_STEPS, RunSteps, Step, align, common_span, read_steps
 from flagscale_perf.training.phases import PHASES, TABLE, Kind
 from flagscale_perf.training.rates import as_gb, per_second, tflops_per_gpu
+from flagscale_perf.training.utilisation import Scale
 
 NOISE, REHEARSAL_NOISE = 0.01, 0.04  # where the figures are from: docs/reading.md
 SIDES = ("BASE", "NEW")
@@ -49,19 +49,15 @@ def report_of(result: Comparison) -> Report:
         else "no phases: not every run has them (--perf-breakdown records them)"
     ]
     if result.basis != ITERATION:
-        words = "the runs differ in model, batch or world size: times are"
-        remarks.insert(0, f"{words} {result.unit}, not ms per iteration")
+        differ = "the runs differ in model, batch or world size"
+        remarks.insert(0, f"{differ}: times are {result.unit}, not ms per iteration")
     said = replace(
         result,
-        phases=[replace(row, name=_words(row.name)) for row in result.phases],
-        culprits=[_words(name) for name in result.culprits],
-        large_parts=[replace(row, name=_words(row.name)) for row in result.large_parts],
+        phases=[replace(row, name=words(row.name)) for row in result.phases],
+        culprits=[words(name) for name in result.culprits],
+        large_parts=[replace(row, name=words(row.name)) for row in result.large_parts],
     )
     return replace(comparison.report_of(said, LABELS, [*remarks, *result.remarks]), content=result)
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) -> Comparison:
@@ -79,15 +75,12 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
     basis = choose_basis([run.facts for run in runs], aligned)
     rows, cut = aligned.rows, len(base)
     is_rehearsal = runs[0].facts.rehearsal
-    times = [
-        _values(row, by, [step.iteration_ns for step in row]) for row, by in zip(rows, basis, strict=True)
-    ]
     phases = _phases(rows, basis)
     judged = Paired(
         runs,
         cut,
         basis[0].name,
-        times=[[time or 0.0 for time in row] for row in times],
+        times=[[by.of(step, step.iteration_ns) for step in row] for row, by in zip(rows, basis, strict=True)],
         parts=phases,
         left_out=aligned.left_out,
         most=MAX_STEPS,
@@ -99,7 +92,7 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
     ).judged(options)
     result = judged.comparison(
         (_side(sides[0], rows[:cut], basis[0]), _side(sides[1], rows[cut:], basis[-1])),
-        differences(*sides),
+        of_sides.differences(*(configuration(runs[0]) for runs in sides)),
         _charts(sides, phases, basis[0].unit),
     )
     return replace(result, is_by_iteration=aligned.is_by_iteration, remarks=_seen(sides, result.culprits))
@@ -121,13 +114,13 @@ def _charts(
         for name, colour, runs in zip(SIDES, ("blue", "orange"), sides, strict=True)
         for number, run in enumerate(runs)
     ]
-    sections = [Section("trend", "Trend", "The runs over each other", [trends(curves)])]
+    sections = [Section("trend", "Trend", "The runs over each other", [trends_of_runs(curves)])]
     means = [
         {name: _mean(runs[part]) for name, runs in phases.items()} for part in (slice(cut), slice(cut, None))
     ]
     room = max(sum(times.values()) for times in means)
     if room:
-        bars = [phases_bar(name, times, unit, room) for name, times in zip(SIDES, means, strict=True)]
+        bars = [phases_of_side(name, times, unit, room) for name, times in zip(SIDES, means, strict=True)]
         sections.append(Section("phases", "Phases", "Phases of the mean iteration on rank 0", bars))
     return sections
 
@@ -137,8 +130,8 @@ def _mean(runs: Sequence[Sequence[float | None]]) -> float:
 
 
 def _seen(sides: tuple[Sequence[RunSteps], Sequence[RunSteps]], culprits: Sequence[str]) -> list[str]:
-    """What the findings of each run say of the comparison: that its host was busy; and, where waiting is what
-    changed, for whom rank 0 waits, whose phases are compared.
+    """Remarks from the findings of each run: that its host was busy; and, if waiting has changed, for whom
+    rank 0 waits, as rank 0's phases are compared.
     """
     has_waited = any(TABLE[name].kind is Kind.WAITING for name in culprits)
     said = []
@@ -173,25 +166,15 @@ def _phases(rows: Sequence[Sequence[Step]], basis: Sequence[Basis]) -> Mapping[s
     if any(step.phases_ns is None for row in rows for step in row):
         return {}
     return {
-        name: [
-            _values(row, by, [(step.phases_ns or ())[place] for step in row])
-            for row, by in zip(rows, basis, strict=True)
-        ]
+        name: [[by.phase(step, place) for step in row] for row, by in zip(rows, basis, strict=True)]
         for place, name in enumerate(PHASES)
     }
-
-
-def _values(row: Sequence[Step], basis: Basis, times_ns: Sequence[int | None]) -> list[float | None]:
-    return [
-        None if time_ns is None else basis.of(step, time_ns)
-        for step, time_ns in zip(row, times_ns, strict=True)
-    ]
 
 
 def _side(runs: Sequence[RunSteps], rows: Sequence[list[Step]], basis: Basis) -> dict[str, float | None]:
     steps = [step for row in rows for step in row]
     elapsed_ns = sum(step.iteration_ns for step in steps)
-    devices = devices_of(runs[0].facts)
+    devices = Scale.of(runs[0].facts).world_size
     tokens = sum(step.tokens for step in steps)
     flops = [step.model_flops for step in steps if step.model_flops is not None]
     peaks = [run.memory_peak_bytes for run in runs if run.memory_peak_bytes is not None]

@@ -30,13 +30,6 @@ _TERMS = (
     "late: the others wait for this rank; alone: what a step gains if only this rank is no longer late; in"
     " turns: waiting for whichever rank happens to be last; residual: what the ranks' own records leave open"
 )
-_LEDGER_WORDS = {
-    "late": "late",
-    "base": "all ranks",
-    "exchange": "exchange",
-    "in turns": "in turns",
-    "residual": "residual",
-}
 
 
 def table_of(ledger: Ledger) -> LedgerTable:
@@ -100,28 +93,24 @@ def _rows(ledger: Ledger) -> Iterator[LedgerRow]:
             most_ms=ledger.step_ms(row.most_ns),
             label=row.label,
         )
-    for kind, phase, ns in _common(ledger):
+    common = [
+        *(("base", phase, ns) for phase, ns in ledger.base_ns.items()),
+        *(("exchange", phase, ns) for phase, ns in ledger.exchange_ns.items()),
+        ("in turns", None, ledger.in_turns_ns),
+        ("residual", None, ledger.residual_ns),
+    ]
+    for kind, phase, ns in common:
         yield LedgerRow(kind, phase, ns, ledger.step_ms(ns), ledger.share(ns))
 
 
-def _common(ledger: Ledger) -> Iterator[tuple[str, str | None, int]]:
-    for kind, parts in (("base", ledger.base_ns), ("exchange", ledger.exchange_ns)):
-        for phase, ns in parts.items():
-            yield kind, phase, ns
-    yield "in turns", None, ledger.in_turns_ns
-    yield "residual", None, ledger.residual_ns
-
-
 def blocks_of(found: LedgerTable, stages: int, events: Mapping[int, str]) -> list[Block]:
-    """Where a mean step of all ranks goes: the rows add up to it; and the slowest steps, with the event that
-    was in one.
-    """
+    """A mean step of all ranks, row by row, and the slowest steps. `events`: texts by iteration."""
     of_stage = f" of stage {found.stage}" if stages > 1 else ""
     title = f"Where a mean step{of_stage} goes, all ranks considered: {found.steps:,} iterations"
     rows: list[Sequence[Cell]] = [
         (
-            _LEDGER_WORDS[row.kind],
-            row.phase and row.phase.replace("_", " "),
+            "all ranks" if row.kind == "base" else row.kind,
+            row.phase and words(row.phase),
             ranges(row.ranks) or None,
             _late_words(row, found.steps),
             in_ms(row.step_ms, 1),
@@ -143,22 +132,23 @@ def blocks_of(found: LedgerTable, stages: int, events: Mapping[int, str]) -> lis
 
 
 def _by_rank(found: LedgerTable, of_stage: str) -> list[Block]:
-    """The same step as each rank passed it. What a wait is made of is there once, where all have it."""
-    rows: list[Sequence[Cell]] = []
-    for phases in zip(*(unit.rows for unit in found.ranks), strict=True):
-        name = phases[0].name.replace("_", " ")
-        if any(phase.exchange_ms is not None for phase in phases):
-            parts = zip(*(phase.parts_ms for phase in phases), strict=True)
-            rows += [
-                (f"{name}: {part}", *(in_ms(value, 1) for value in values))
-                for part, values in zip(WAIT_PARTS, parts, strict=True)
-                if any(values)
-            ]
-        elif any(phase.total_s for phase in phases):
-            rows.append((name, *(in_ms(phase.step_ms, 1) for phase in phases)))
+    """The same step as each rank passed it."""
+    by_phase = zip(*(unit.rows for unit in found.ranks), strict=True)
+    rows = [row for phases in by_phase for row in _of_phase(phases)]
     head = ("phase", *(ranges(unit.ranks) or "a usual rank" for unit in found.ranks))
     title = f"A mean step{of_stage} by rank"
     return [Table(head, rows, len(found.ranks), title, is_folded=True)] if rows else []
+
+
+def _of_phase(phases: Sequence[Phase]) -> Iterator[Sequence[Cell]]:
+    """`phases`: one phase of each rank. What a wait is made of is there once, where all have it."""
+    name = words(phases[0].name)
+    if any(phase.exchange_ms is not None for phase in phases):
+        for part, *values in zip(WAIT_PARTS, *(phase.parts_ms for phase in phases), strict=True):
+            if any(values):
+                yield f"{name}: {part}", *(in_ms(value, 1) for value in values)
+    elif any(phase.total_s for phase in phases):
+        yield name, *(in_ms(phase.step_ms, 1) for phase in phases)
 
 
 def _path(found: CriticalPath) -> Table:
@@ -166,7 +156,7 @@ def _path(found: CriticalPath) -> Table:
         (
             "messages, collectives" if row.rank is None else f"rank {row.rank}",
             None if row.stage is None else str(row.stage),
-            row.phase.replace("_", " "),
+            words(row.phase),
             in_ms(row.step_ms, 1),
             Quantity(row.share, "share"),
             Quantity(row.of_own, "share"),
@@ -183,7 +173,7 @@ def _slowest(found: LedgerTable, of_stage: str, events: Mapping[int, str]) -> li
         (
             f"{one.iteration:,}",
             f"rank {ranges(one.ranks)}" if one.ranks else "all ranks",
-            one.phase.replace("_", " "),
+            words(one.phase),
             events.get(one.iteration),
             in_ms(one.step_ms, 1),
             in_ms(one.beyond_ms, 1),
@@ -203,6 +193,11 @@ def _late_words(row: LedgerRow, steps: int) -> Cell:
     if row.label in (BY_PATH, OFF_PATH):
         return (rhythm, "the job gains ", alone, " (", least, " to ", most, f") without; {row.label}")
     return (rhythm, least, " to ", most, "; alone ", alone, f"; {row.label}")
+
+
+def words(name: str) -> str:
+    """The name of a phase, with spaces."""
+    return name.replace("_", " ")
 
 
 def in_ms(value_ms: float | None, decimals: int | None = None) -> Quantity:
@@ -242,7 +237,7 @@ def _stragglers(found: Sequence[Straggler]) -> Block:
             one.device,
             str(one.stage),
             (span(one.first_iteration, one.iteration) or "") + ("" if one.is_over else " and on"),
-            one.phase.replace("_", " "),
+            words(one.phase),
             one.against,
             one.cause,
             in_ms(one.excess_ms),

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from datetime import datetime
 from typing import Any
 
 from flagscale_perf.analysis.blocks import (
     Block,
-    Cell,
     HeatMap,
     Layer,
     Line,
@@ -46,13 +44,10 @@ class LiveRun:
     """One session as far as it has been read, in bounded memory.
 
     Attributes:
-        header, facts: of the session.
-        intervals: the last of them, warm-up aside.
-        events: the last of them.
+        intervals, events: the last of them; of intervals those behind the warm-up.
         slow: stragglers by their ranks, as long as they are slow.
-        ranks: all of them, in the last stretch that is known.
+        ranks: in the last stretch that is known.
         last: the last finished iteration; None before the first.
-        course: how it goes.
     """
 
     def __init__(self, header: RunHeader) -> None:
@@ -97,12 +92,8 @@ class LiveRun:
             return self.course.end.end_wall_ns
         return self._anchor.wall_of(end_mono_ns(self.last)) if self.last else self.header.start_wall_ns
 
-    def time_of(self, event: EventRecord) -> datetime:
-        """When it was, in the writer's local time."""
-        return self._labels.at(self._anchor.wall_of(event.at_ns))
-
     def left_s(self) -> float | None:
-        """Until the end of training, at the pace of the last interval; None where that is not known."""
+        """Seconds until the end of training, at the pace of the last interval; None if not known."""
         target = self.facts.train_iters
         if not self.intervals or target is None or target < self.iteration():
             return None
@@ -122,6 +113,7 @@ class LiveRun:
         """The blocks of the screen."""
         state = self.course.state(has_writer)
         is_cut = self.course.end is None and state == KILLED
+        slow = list(self.slow.values())[-_STRAGGLERS:]
         killed = "no end was recorded and the run file is no longer written: trainer and writer were killed"
         return Report(
             title=f"session {self.header.session_id}",
@@ -132,12 +124,7 @@ class LiveRun:
                 Section("progress", "", "", [self._progress(state, now_wall_ns)]),
                 Section("figures", "", "", [self._figures()]),
                 Section("phases", "", "", self._phases()),
-                Section(
-                    "ranks",
-                    "",
-                    "",
-                    [*self._ranks(), *map(_straggler, list(self.slow.values())[-_STRAGGLERS:])],
-                ),
+                Section("ranks", "", "", [*self._ranks(), *map(_straggler, slow)]),
                 Section("events", "", "", [*map(self._remark, self.events)]),
             ],
             content=self,
@@ -195,34 +182,21 @@ class LiveRun:
         last = self.intervals[-1] if self.intervals else None
         if last is None or last.phases_ns is None:
             return []
-        totals = {title: total_of(last.phases_ns, names) for title, names in GROUPS.items()}
-        return [
-            StackedBar(
-                "",
-                "ms",
-                [
-                    Stripe(
-                        GROUP_WORDS[title],
-                        as_ms(total),
-                        share(total, last.iteration_ns),
-                        GROUP_COLOURS[title],
-                    )
-                    for title, total in totals.items()
-                    if total is not None and total > 0
-                ],
-            )
+        totals = {group: total_of(last.phases_ns, names) for group, names in GROUPS.items()}
+        parts = [
+            Stripe(GROUP_WORDS[group], as_ms(ns), share(ns, last.iteration_ns), GROUP_COLOURS[group])
+            for group, ns in totals.items()
+            if ns is not None and ns > 0
         ]
+        return [StackedBar("", "ms", parts)]
 
     def _ranks(self) -> list[Block]:
         found = self.ranks
         if found is None or all(work_ns is None for work_ns in found.work_ns):
             return []
         count = len(found.work_ns)
-        layer = Layer(
-            f"work of {count * found.ranks_per_entry} ranks",
-            "ms",
-            [[as_ms(work_ns)] for work_ns in found.work_ns],
-        )
+        work_ms = [[as_ms(work_ns)] for work_ns in found.work_ns]
+        layer = Layer(f"work of {count * found.ranks_per_entry} ranks", "ms", work_ms)
         edges = [found.first_iteration, found.iteration]
         numbers = [str(entry * found.ranks_per_entry) for entry in range(count)]
         count_words = "rank" if found.silent_count == 1 else f"{found.silent_count} ranks,"
@@ -233,19 +207,12 @@ class LiveRun:
         ]
 
     def _remark(self, event: EventRecord) -> Note:
-        return Note(
-            f"{self.time_of(event):%H:%M:%S} {event.name}: {event.text}", _TONES.get(event.name, "warn")
-        )
+        time = self._labels.at(self._anchor.wall_of(event.at_ns))
+        return Note(f"{time:%H:%M:%S} {event.name}: {event.text}", _TONES.get(event.name, "warn"))
 
 
 def _straggler(slow: StragglerRecord) -> Note:
-    excess = Quantity(as_ms(slow.excess_ns), "ms")
+    who = f"slow: {numbered('rank', slow.ranks)} on {slow.hostname}, {slow.phase} "
     since = f" longer a step since iteration {slow.first_iteration}"
     cause = f", {slow.cause}" if slow.cause else ""
-    words: Cell = (
-        f"slow: {numbered('rank', slow.ranks)} on {slow.hostname}, {slow.phase} ",
-        excess,
-        since,
-        cause,
-    )
-    return Note(words, "warn")
+    return Note((who, Quantity(as_ms(slow.excess_ns), "ms"), since, cause), "warn")

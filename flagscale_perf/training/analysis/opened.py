@@ -41,11 +41,11 @@ class RecordedRun(RecordedFile):
         self.options = PerfConfig.of(self.header.config)
 
     def report(self) -> TrainingReport:
-        """What `flagscale-perf report` shows, as data."""
+        """The report that `flagscale-perf report` shows, as data."""
         return read_report(self.path)
 
     def findings(self) -> list[Finding]:
-        """What holds the run back, in the order of its cost."""
+        """What holds the run back, the costliest first."""
         return self.report().findings
 
     def summary(self) -> dict[str, Any]:

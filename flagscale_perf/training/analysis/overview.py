@@ -1,6 +1,4 @@
-"""What ran, from the run header's facts: whatever another version or another program has put there is shown
-or left out, never trusted.
-"""
+"""Says what ran, by the run header's facts, which are not trusted: another version may have written them."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ def sizes_of(facts: RunFacts) -> dict[str, int]:
 def overview_of(
     summary: Summary, started: str, nodes: Sequence[tuple[str, list[int], list[str]]]
 ) -> Overview:
-    """From the summary, the local time of the start, and what is known of the nodes."""
+    """The overview of a run. `started`: its local time. `nodes`: each one's name, ranks and devices."""
     info, facts = summary.session_info, RunFacts.of(summary.run_facts)
     scale = Scale.of(facts)
     known: dict[str, Any] = {name: None if value == "" else value for name, value in vars(facts).items()}

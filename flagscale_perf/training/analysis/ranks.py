@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from flagscale_perf.spine.clock import NS_PER_MS
@@ -73,10 +72,10 @@ def _entries(record: RanksRecord, totals: RankTotals, world_size: int | None) ->
     for number, host in enumerate(totals.hosts()):
         first = number * record.ranks_per_entry
         end = min(first + record.ranks_per_entry, max(world_size or 0, first + 1))
-        place, whole_ns = totals.places.get(first), host.host_ns or 0
-        entry = RankEntry(first, end - 1, *((None, None, None) if place is None else place))
-        waits = share(host.run_delay_ns, whole_ns), share(host.memory_stall_ns, whole_ns)
-        entries.append(replace(entry, cores=host.cores, cpu_wait_share=waits[0], memory_wait_share=waits[1]))
+        hostname, device, stage = totals.places.get(first, (None, None, None))
+        whole_ns = host.host_ns or 0
+        cpu, memory = share(host.run_delay_ns, whole_ns), share(host.memory_stall_ns, whole_ns)
+        entries.append(RankEntry(first, end - 1, hostname, device, stage, host.cores, cpu, memory))
     return entries
 
 

@@ -18,13 +18,14 @@ from flagscale_perf.spine.jsonl import finite
 from flagscale_perf.spine.records import RUNNING, RunHeader
 from flagscale_perf.spine.session import file_names
 from flagscale_perf.training.analysis.fold import read_report
-from flagscale_perf.training.analysis.overlay import MAX_POINTS, Curve, trends
 from flagscale_perf.training.analysis.overview import sizes_of
+from flagscale_perf.training.analysis.series import MAX_POINTS, Curve, trends_of_runs
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.rates import SUMMARY_NAMES
+from flagscale_perf.training.utilisation import Scale
 
-LONG_BYTES = 4 << 20  # of a run file; a longer one takes longer to read than anybody waits for in a list
+LONG_BYTES = 4 << 20  # of a run file; a longer one takes too long to read for a list
 MAX_SUMMARY_BYTES = 32 << 20
 CHOSEN = 3  # runs that a page draws at first
 MAX_DRAWN_POINTS = 20_000  # of all runs together
@@ -76,7 +77,6 @@ class RunList:
     """The runs below a directory.
 
     Attributes:
-        directory: it.
         runs: by directory, the oldest of each first.
         unread: files and directories that are not in the list, and why.
         points: the trend of each run, as figures by their keys; in no JSON.
@@ -94,9 +94,7 @@ class RunList:
 
 
 def list_runs(found: Found, is_all_read: bool) -> RunList:
-    """Reads what was found. Of a long file its summary is taken where there is one, unless all is to be
-    read.
-    """
+    """Reads what was found; of a long file its summary where there is one, unless all is to be read."""
     listed = RunList(str(found.directory), [], list(found.unread))
     for path in found.paths:
         try:
@@ -120,7 +118,7 @@ def _read(path: Path, directory: str, is_all_read: bool) -> tuple[Run, Points]:
         "session_id": header.session_id,
         "model_family": facts.model_family,
         "device": facts.device or None,
-        "world_size": facts.world_size if facts.world_size > 0 else None,
+        "world_size": Scale.of(facts).world_size,
         "layout": sizes_of(facts),
     }
     summary = None if is_all_read or path.stat().st_size <= LONG_BYTES else _summary(path, header)
@@ -142,7 +140,7 @@ def _of_records(path: Path) -> tuple[dict[str, Any], Points]:
 
 
 def _summary(path: Path, header: RunHeader) -> dict[str, Any] | None:
-    """What the writer summed up at the end of that session; None where there is nothing of the kind."""
+    """The summary that the writer left at the end of that session; None if there is none."""
     try:
         with os.fdopen(open_regular(path.with_name(file_names(header.session_id)["summary"])), "rb") as file:
             found = json.loads(file.read(MAX_SUMMARY_BYTES))
@@ -202,29 +200,33 @@ def report_of(listed: RunList) -> Report:
 
 
 def _sections(listed: RunList) -> list[Section]:
-    names = [_name(run) for run in listed.runs]
     groups = [f"run{place}" if points else "" for place, points in enumerate(listed.points)]
-    drawn = [group for group in groups if group]
-    newest = sorted(range(len(groups)), key=lambda place: listed.runs[place].session_id, reverse=True)
-    chosen = [groups[place] for place in newest if groups[place]][:CHOSEN]
-    most = max(_MIN_POINTS, min(MAX_POINTS, MAX_DRAWN_POINTS // max(1, len(drawn))))
-    curves = [
-        Curve(name, points, "blue", group=group)
-        for name, points, group in zip(names, listed.points, groups, strict=True)
-        if group
-    ]
-    drawing: list[Block] = [trends(curves, most)] if curves else []
+    drawn = [place for place, group in enumerate(groups) if group]
+    newest = sorted(drawn, key=lambda place: listed.runs[place].session_id, reverse=True)
     head = ("run", "end", "iterations", "MFU", "tokens/s", "goodput", "findings")
-    rows = [_row(run) for run in listed.runs]
-    table = Table(head, rows, 5, notes=[_note(run) for run in listed.runs], groups=groups, chosen=chosen)
+    rows, notes = list(map(_row, listed.runs)), list(map(_note, listed.runs))
+    table = Table(head, rows, 5, notes=notes, groups=groups, chosen=[groups[at] for at in newest[:CHOSEN]])
     unread = Table(
         ("not read",), [(one.path,) for one in listed.unread], notes=[one.reason for one in listed.unread]
     )
+    trends = _trends(listed, {place: groups[place] for place in drawn})
     return [
-        Section("trend", "Trend", "The runs ticked below, over each other", drawing),
+        Section("trend", "Trend", "The runs ticked below, over each other", trends),
         Section("runs", "Runs", "", [table] if rows else [Note("No run could be read.")]),
         Section("unread", "Not read", "", [unread] if listed.unread else []),
     ]
+
+
+def _trends(listed: RunList, groups: Mapping[int, str]) -> list[Block]:
+    """`groups`: of each run that is drawn, by its place."""
+    if not groups:
+        return []
+    most = max(_MIN_POINTS, min(MAX_POINTS, MAX_DRAWN_POINTS // len(groups)))
+    curves = [
+        Curve(_name(listed.runs[place]), listed.points[place], "blue", group=group)
+        for place, group in groups.items()
+    ]
+    return [trends_of_runs(curves, most)]
 
 
 def _name(run: Run) -> str:
@@ -256,8 +258,8 @@ def _note(run: Run) -> Cell:
 
 
 def _rows(listed: RunList) -> list[Sequence[Any]]:
-    rows = [asdict(run) for run in listed.runs]
-    head = list(Run.__dataclass_fields__)
-    for row in rows:
-        row["layout"] = " ".join(f"{name}{size}" for name, size in row["layout"].items())
-    return [head, *([row[name] for name in head] for row in rows)]
+    rows: list[Sequence[Any]] = [list(Run.__dataclass_fields__)]
+    for run in listed.runs:
+        layout = " ".join(f"{name}{size}" for name, size in run.layout.items())
+        rows.append([*(vars(run) | {"layout": layout}).values()])
+    return rows

@@ -1,6 +1,4 @@
-"""The tables of a `Report`: phases, ranks, stragglers, memory, hardware, goodput, what the monitor says, what
-was read.
-"""
+"""The tables of a training's report, as data."""
 
 from __future__ import annotations
 
@@ -31,13 +29,13 @@ class Phase:
 
     @property
     def parts_ms(self) -> tuple[float | None, ...]:
-        """What a wait is made of."""
+        """The parts of a wait, in milliseconds."""
         return self.exchange_ms, self.late_ms, self.in_turns_ms, self.residual_ms
 
 
 @dataclass(frozen=True)
 class UnitPhases:
-    """Where a mean step of these ranks goes; without ranks: of a usual one of many."""
+    """A mean step of these ranks by phase; without ranks, that of a usual one of many."""
 
     ranks: Sequence[int]
     rows: list[Phase]
@@ -45,8 +43,8 @@ class UnitPhases:
 
 @dataclass(frozen=True)
 class Phases:
-    """Where rank 0's iterations went, over the steps that were measured (without the first), or over those of
-    the ledger where there is one: then the table is what the ledger has of rank 0.
+    """Rank 0's iterations by phase, over the measured steps without the first. Where there is a ledger, this
+    is what it has of rank 0, over its steps.
 
     Attributes:
         steps: how many; 0 without `--perf-breakdown`, and then there are no rows.
@@ -85,6 +83,11 @@ class RankEntry:
     cpu_wait_share: float | None = None
     memory_wait_share: float | None = None
 
+    @property
+    def ranks(self) -> range:
+        """All that it stands for."""
+        return range(self.first_rank, self.last_rank + 1)
+
 
 @dataclass(frozen=True)
 class Ranks:
@@ -92,7 +95,6 @@ class Ranks:
     where nothing is known.
 
     Attributes:
-        entries: ranks.
         stretches: first and last iteration of each; thinned like the trend, to at most some 200.
         iteration_ms, work_ms, wait_ms, data_ms, memory_peak_gb: as in `RanksRecord`.
         cpu_wait_share: as in `RankEntry`.
@@ -173,7 +175,7 @@ class SlowestRow:
 
 @dataclass(frozen=True)
 class LedgerTable:
-    """Where a mean step of a stage goes, all its ranks considered. The rows add up to `total_ns`.
+    """A mean step of a stage over all its ranks. The rows add up to `total_ns`.
 
     Attributes:
         stage, units, steps, left_out, first_iteration, iteration, total_ns: as in `Ledger`.
@@ -197,13 +199,13 @@ class LedgerTable:
 
 @dataclass(frozen=True)
 class PathRow:
-    """What a rank has on the critical path, or what messages and collectives have: `rank`, `stage` and
-    `of_own` are None then.
+    """A rank's time on the critical path, or that of messages and collectives, whose `rank`, `stage` and
+    `of_own` are None.
 
     Attributes:
-        phase: in which most of it is.
-        step_ms, share: of a mean step.
-        of_own: of all that the rank does, the part on the path.
+        phase: the phase that most of it is in.
+        step_ms, share: in a mean step, and as a share of it.
+        of_own: the share of the rank's own work that is on the path.
     """
 
     rank: int | None
@@ -225,7 +227,7 @@ class CriticalPath:
 
 @dataclass(frozen=True)
 class Memory:
-    """Of rank 0's device. `peak_share` is of the device's memory; `alloc_retries` since the process began."""
+    """Memory of rank 0's device. `peak_share`: of its memory. `alloc_retries`: since the process began."""
 
     peak_gb: float | None
     reserved_peak_gb: float | None
@@ -238,9 +240,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class GoodputPart:
-    """A class of time: `name` as a key, `label` for people. None where it is not measured apart from another
-    one.
-    """
+    """A class of time: `name` as a key, `label` for people; None where it is part of another one."""
 
     name: str
     label: str

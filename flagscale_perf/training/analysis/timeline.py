@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from flagscale_perf.analysis.timeline import Counter, Item, Name, Span, Timeline
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.units import numbered
 from flagscale_perf.training.facts import RunFacts
-from flagscale_perf.training.phases import PHASES, PhaseJoin, StepPhases
+from flagscale_perf.training.phases import PHASES, PhaseJoin
 from flagscale_perf.training.rank_records import RanksRecord, StragglerRecord
 from flagscale_perf.training.rates import per_second, tflops_per_gpu
 from flagscale_perf.training.records import (
@@ -29,6 +29,8 @@ from flagscale_perf.training.window import end_mono_ns
 RANK_0, RANKS = 1, 2  # processes of the trace
 STEPS, PHASES_OF_STEPS = 1, 2  # threads of rank 0
 REMEMBERED = 4096  # steps whose times are kept for what comes later about them
+
+Args = Mapping[str, int | None]
 
 _STEPS, _PHASES = Track(RANK_0, STEPS), Track(RANK_0, PHASES_OF_STEPS)
 
@@ -95,16 +97,11 @@ class _Tracks:
                 start_ns += dur_ns
         phases = self._phases.take(step)
         if phases is not None:
-            yield from self._phases_of(step, phases)
-
-    def _phases_of(self, step: StepRecord, phases: StepPhases) -> Iterator[Item]:
-        """End to end from the step's start; only how long each took is recorded, not when."""
-        start_ns, limit_ns = step.start_ns, step.start_ns + step.iteration_ns
-        for name, dur_ns in zip(PHASES, phases.record[1:], strict=True):
-            end_ns = min(start_ns + max(0, dur_ns or 0), limit_ns)
-            if end_ns > start_ns:
-                yield Span(_PHASES, name, start_ns, end_ns, {"dur_ns": dur_ns})
-                start_ns = end_ns
+            named = zip(PHASES, phases.record[1:], strict=True)
+            iteration = _Stretch(step.start_ns, step.start_ns + step.iteration_ns)
+            yield from _end_to_end(
+                _PHASES, iteration, ((name, ns or 0, {"dur_ns": ns}) for name, ns in named)
+            )
 
     def interval(self, interval: IntervalRecord) -> Iterator[Item]:
         span = self._stretch(interval.first_iteration, interval.iteration)
@@ -115,23 +112,18 @@ class _Tracks:
             "memory bytes": interval.memory_bytes,
         }
         if span is not None:
-            yield from (
-                Counter(name, span.end_ns, value) for name, value in figures.items() if value is not None
-            )
+            yield from _counters(span.end_ns, figures)
 
     def reading(self, reading: HardwareRecord) -> Iterator[Item]:
-        power_w = None if reading.power_mw is None else reading.power_mw / 1000
         figures = {
-            "power W": power_w,
+            "power W": None if reading.power_mw is None else reading.power_mw / 1000,
             "SM clock MHz": reading.sm_clock_mhz,
             "temperature C": reading.temperature_c,
         }
-        yield from (
-            Counter(name, reading.at_ns, value) for name, value in figures.items() if value is not None
-        )
+        return _counters(reading.at_ns, figures)
 
     def ranks(self, ranks: RanksRecord) -> Iterator[Item]:
-        """For every entry the stretch's work and waiting: the time of a step times its steps."""
+        """Work and waiting of every entry in its stretch: a step's time, times the number of steps."""
         span = self._stretch(ranks.first_iteration, ranks.iteration)
         if span is None:
             return
@@ -140,12 +132,9 @@ class _Tracks:
             if entry not in self._named_ranks:
                 self._named_ranks.add(entry)
                 yield Name(Track(RANKS, entry), _ranks_of(entry, ranks.ranks_per_entry))
-            start_ns = span.start_ns
-            for name, dur_ns in (("work", work_ns), ("wait", wait_ns)):
-                end_ns = min(start_ns + max(0, dur_ns or 0) * steps, span.end_ns)
-                if end_ns > start_ns:
-                    yield Span(Track(RANKS, entry), name, start_ns, end_ns, {"ns_per_step": dur_ns})
-                    start_ns = end_ns
+            parts = (("work", work_ns), ("wait", wait_ns))
+            of_stretch = ((name, (ns or 0) * steps, {"ns_per_step": ns}) for name, ns in parts)
+            yield from _end_to_end(Track(RANKS, entry), span, of_stretch)
 
     def straggler(self, straggler: StragglerRecord) -> Iterator[Item]:
         key = tuple(straggler.ranks)
@@ -171,12 +160,24 @@ class _Tracks:
         yield Span(Track(RANKS, 0), name, *span, args, "straggler", key)
 
     def _stretch(self, first_iteration: int, iteration: int) -> _Stretch | None:
-        """From the start of the first to the end of the last of the steps that are remembered; None if none
-        is.
-        """
+        """The stretch from the first to the last of these steps; None if none of them is remembered."""
         newest_first = takewhile(lambda step: step[0] >= first_iteration, reversed(self._recent))
         spans = [span for number, span in newest_first if number <= iteration]
         return _Stretch(spans[-1].start_ns, spans[0].end_ns) if spans else None
+
+
+def _end_to_end(track: Track, whole: _Stretch, parts: Iterable[tuple[str, int, Args]]) -> Iterator[Span]:
+    """Parts of which only the nanoseconds are recorded, not when they were."""
+    start_ns = whole.start_ns
+    for name, dur_ns, args in parts:
+        end_ns = min(start_ns + max(0, dur_ns), whole.end_ns)
+        if end_ns > start_ns:
+            yield Span(track, name, start_ns, end_ns, args)
+            start_ns = end_ns
+
+
+def _counters(at_ns: int, figures: Mapping[str, float | None]) -> Iterator[Counter]:
+    return (Counter(name, at_ns, value) for name, value in figures.items() if value is not None)
 
 
 def _ranks_of(entry: int, ranks_per_entry: int) -> str:

@@ -1,14 +1,13 @@
-"""The recorded cuts of one pipeline stage as a table of units, steps and columns; who was ahead in it, and
-who came last.
-"""
+"""The recorded cuts of one pipeline stage as a table of units, steps and columns, and who came last."""
 
 from __future__ import annotations
 
-import statistics
-from collections import Counter
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import sub
+from statistics import median
 from typing import NamedTuple
 
 from flagscale_perf.training.ledger.cuts import WAITING
@@ -34,9 +33,8 @@ class Step(NamedTuple):
     """One step of all units: a row for each that was recorded, behind one for all others, if there are any.
 
     Attributes:
-        iteration: its number.
         units: of each row, its place in `Book.units`; None for the row of the others.
-        others: how many these are.
+        others: how many these stand for.
         own_ns: for each row a value for each column.
         wait_ns: for each row a value for each cut.
         beyond_ns: for each row and column, by how much it is longer than the median of the other units.
@@ -51,7 +49,7 @@ class Step(NamedTuple):
 
     @property
     def dur_ns(self) -> int:
-        """From the last cut of the step before to its own, of its first row."""
+        """The step's duration: the first row from the last cut of the step before to the last of this one."""
         return sum(self.own_ns[0]) + sum(self.wait_ns[0])
 
 
@@ -75,38 +73,38 @@ class Book(NamedTuple):
     is_whole: bool
 
     def own_phases(self) -> list[int]:
-        """Those in which a unit can be late by its own doing."""
+        """The phases in which a unit can be late by its own doing."""
         return sorted({way.phase for way in self.ways} - WAITING)
 
     def columns(self) -> list[range]:
-        """For each cut the columns that lead to it."""
+        """The columns that lead to each cut."""
         ends = list(accumulate(sum(way.cut == cut for way in self.ways) for cut in range(len(self.waits))))
         return [range(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def book_of(records: Sequence[CutsRecord]) -> Book | None:
-    """None where no two units have been recorded side by side. Records with phases of another version are
-    left out.
-    """
-    known = list(filter(_has_known_phases, records))
-    shapes = Counter(tuple(record.waits) for record in known)
-    if not shapes:
-        return None
-    waits = max(shapes, key=lambda shape: shapes[shape])
-    alike = sorted(
-        (record for record in known if tuple(record.waits) == waits), key=lambda each: each.iteration
-    )
+    """None where no two units were recorded side by side. Records with unknown phases are left out."""
+    alike = _alike(records)
     units = sorted({unit for record in alike for unit, *_ in _rows(record) if unit})
-    numbers = {unit: number for number, unit in enumerate(units)}
-    ways = [
-        Way(*divmod(column, PHASE_BASE)) for column in sorted({c for record in alike for c in record.columns})
-    ]
-    is_whole = all(len(record.sizes) == len(units) and 0 not in record.sizes for record in alike)
-    book = Book(units, list(waits), ways, [], len(records) - len(alike), is_whole)
     if len(units) < 2:
         return None
+    columns = sorted({column for record in alike for column in record.columns})
+    ways = [Way(*divmod(column, PHASE_BASE)) for column in columns]
+    is_whole = all(len(record.sizes) == len(units) and 0 not in record.sizes for record in alike)
+    book = Book(units, alike[0].waits, ways, [], len(records) - len(alike), is_whole)
+    numbers = {unit: number for number, unit in enumerate(units)}
     book.steps.extend(_step_of(record, book, numbers) for record in alike)
     return _without_false_cuts(book)
+
+
+def _alike(records: Sequence[CutsRecord]) -> list[CutsRecord]:
+    """The records with the most frequent sequence of cuts, by iteration."""
+    by_cuts: dict[tuple[int, ...], list[CutsRecord]] = defaultdict(list)
+    for record in records:
+        if _has_known_phases(record):
+            by_cuts[tuple(record.waits)].append(record)
+    alike = max(by_cuts.values(), key=len, default=[])
+    return sorted(alike, key=lambda record: record.iteration)
 
 
 def _has_known_phases(record: CutsRecord) -> bool:
@@ -155,7 +153,7 @@ def _in_ways(record: CutsRecord, ways: Sequence[Way]) -> dict[Unit, tuple[list[i
 
 
 def _left(usual: list[int], known: tuple[list[int], list[int]], ways: Sequence[range]) -> list[int]:
-    """What is left to wait at each cut for a unit that takes the usual time, by a row that is known."""
+    """How long a unit of usual speed waits at each cut, derived from a unit whose row is known."""
     own_ns, wait_ns = known
     return [
         wait + sum(own_ns[column] - usual[column] for column in columns)
@@ -164,9 +162,7 @@ def _left(usual: list[int], known: tuple[list[int], list[int]], ways: Sequence[r
 
 
 def weighed(count: int, others: int) -> list[int]:
-    """Every unit's row, of so many rows: the row of the others as often as it stands for one, but no more
-    often than makes it the median.
-    """
+    """Every unit's row, of so many: the others' row once for each of them, at most until it is the median."""
     return [0] * (min(others, count + 1) - 1) + list(range(count))
 
 
@@ -186,35 +182,29 @@ def _without_false_cuts(book: Book) -> Book:
     """A wait that does not end at one moment for all units is no cut: it is time like any other on the way to
     the next one. The last cut stays.
     """
-    columns = book.columns()
-    kept = [
-        cut
-        for cut in range(len(book.waits))
-        if cut == len(book.waits) - 1 or _is_one_moment(book, cut, columns[cut])
-    ]
+    columns, last = book.columns(), len(book.waits) - 1
+    kept = [*(cut for cut in range(last) if _is_one_moment(book, cut, columns[cut])), last]
     if len(kept) == len(book.waits):
         return book
-    target = [
-        next(place for place, cut in enumerate(kept) if cut >= number) for number in range(len(book.waits))
-    ]
-    false = [cut for cut in range(len(book.waits)) if cut not in kept]
+    target = [bisect_left(kept, cut) for cut in range(last + 1)]
     moved = [Way(target[way.cut], way.phase) for way in book.ways]
-    waited = [Way(target[cut], book.waits[cut]) for cut in false]
-    ways = sorted({*moved, *waited})
-    place = {way: number for number, way in enumerate(ways)}
+    waited = {cut: Way(target[cut], book.waits[cut]) for cut in range(last) if cut not in kept}
+    ways = sorted({*moved, *waited.values()})
 
-    def merged(step: Step) -> Step:
-        own = [[0] * len(ways) for _ in step.units]
-        for mine, row, wait in zip(own, step.own_ns, step.wait_ns, strict=True):
-            for way, value in zip(moved, row, strict=True):
-                mine[place[way]] += value
-            for way, cut in zip(waited, false, strict=True):
-                mine[place[way]] += wait[cut]
+    def own_ns(row: Sequence[int], wait_ns: Sequence[int]) -> list[int]:
+        sums: dict[Way, int] = defaultdict(int)
+        for way, ns in zip(moved, row, strict=True):
+            sums[way] += ns
+        for cut, way in waited.items():
+            sums[way] += wait_ns[cut]
+        return [sums[way] for way in ways]
+
+    steps = []
+    for step in book.steps:
+        own = list(map(own_ns, step.own_ns, step.wait_ns))
         wait_ns = [[wait[cut] for cut in kept] for wait in step.wait_ns]
-        return step._replace(own_ns=own, wait_ns=wait_ns, beyond_ns=_beyond(own, step.others))
-
-    waits, steps = [book.waits[cut] for cut in kept], list(map(merged, book.steps))
-    return book._replace(waits=waits, ways=ways, steps=steps)
+        steps.append(step._replace(own_ns=own, wait_ns=wait_ns, beyond_ns=_beyond(own, step.others)))
+    return book._replace(waits=[book.waits[cut] for cut in kept], ways=ways, steps=steps)
 
 
 def _is_one_moment(book: Book, cut: int, columns: range) -> bool:
@@ -225,16 +215,16 @@ def _is_one_moment(book: Book, cut: int, columns: range) -> bool:
         end = [ns + wait[cut] for ns, wait in zip(own, step.wait_ns, strict=True)]
         ends.append(max(end) - min(end))
         waits.append(min(wait[cut] for wait in step.wait_ns))
-    limit_ns = max(
-        SAME_MOMENT_SHARE * statistics.median(arrivals),
-        SAME_MOMENT_OF_WAIT * statistics.median(waits),
-        SAME_MOMENT_NS,
-    )
-    return statistics.median(ends) <= limit_ns
+    return median(ends) <= moment_ns(median(arrivals), median(waits))
+
+
+def moment_ns(spread_ns: float, wait_ns: float) -> float:
+    """How far ends may lie apart to be one moment; `spread_ns`: of the arrivals, `wait_ns`: least wait."""
+    return max(SAME_MOMENT_SHARE * spread_ns, SAME_MOMENT_OF_WAIT * wait_ns, SAME_MOMENT_NS)
 
 
 class Lateness(NamedTuple):
-    """Of every unit and phase in which a unit can be late: nanoseconds by the place of the step. A step in
+    """How late every unit is in every phase in which it can be: nanoseconds by the step's place. A step in
     which the unit was not recorded has none.
 
     Attributes:
@@ -243,34 +233,40 @@ class Lateness(NamedTuple):
             its lead over the second latest. Only of steps in which it came last.
     """
 
-    beyond_ns: dict[Place, dict[int, int]]
-    gain_ns: dict[Place, dict[int, int]]
+    beyond_ns: Mapping[Place, Mapping[int, int]]
+    gain_ns: Mapping[Place, Mapping[int, int]]
 
 
 def lateness_of(book: Book) -> Lateness:
-    """Of each unit and phase."""
-    beyond: dict[Place, dict[int, int]] = {
-        (unit, phase): {} for unit in range(len(book.units)) for phase in book.own_phases()
-    }
-    gain: dict[Place, dict[int, int]] = {}
-    own = [(number, way.phase) for number, way in enumerate(book.ways) if way.phase not in WAITING]
-    columns = book.columns()
+    """The lateness of every unit and phase in the book's steps."""
+    return Lateness(_beyond_of(book), _gain_of(book))
+
+
+def _beyond_of(book: Book) -> Mapping[Place, Mapping[int, int]]:
+    phases = book.own_phases()
+    found = {(unit, phase): defaultdict[int, int](int) for unit in range(len(book.units)) for phase in phases}
+    own = [(column, way.phase) for column, way in enumerate(book.ways) if way.phase not in WAITING]
     for at, step in enumerate(book.steps):
         for unit, row in zip(step.units, step.beyond_ns, strict=True):
             if unit is not None:
-                for number, phase in own:
-                    found = beyond[unit, phase]
-                    found[at] = found.get(at, 0) + row[number]
-        for ways in columns:
-            last, lead_ns = last_of(step, ways)
+                for column, phase in own:
+                    found[unit, phase][at] += row[column]
+    return found
+
+
+def _gain_of(book: Book) -> Mapping[Place, Mapping[int, int]]:
+    found: dict[Place, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    cuts = book.columns()
+    for at, step in enumerate(book.steps):
+        for columns in cuts:
+            last, lead_ns = last_of(step, columns)
             if (unit := step.units[last]) is None:
                 continue
-            for number in ways:
-                phase, longer_ns = book.ways[number].phase, step.beyond_ns[last][number]
+            for column in columns:
+                phase, longer_ns = book.ways[column].phase, step.beyond_ns[last][column]
                 if phase not in WAITING and longer_ns > 0:
-                    found = gain.setdefault((unit, phase), {})
-                    found[at] = found.get(at, 0) + min(longer_ns, lead_ns)
-    return Lateness(beyond, gain)
+                    found[unit, phase][at] += min(longer_ns, lead_ns)
+    return found
 
 
 def filled(found: Mapping[int, int], steps: int) -> list[int]:

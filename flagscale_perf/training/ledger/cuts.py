@@ -20,7 +20,7 @@ MAX_NS = 1 << 53  # what JSON readers keep exactly; no measurement comes near it
 CUTS = frozenset(map(PHASES.index, GROUPS["Comm"]))
 WAITING = frozenset(map(PHASES.index, of_kind(Kind.WAITING)))
 BETWEEN = PHASES.index("between_steps")
-_KEPT_STEPS = 64  # of which nobody has asked for the cuts yet
+_KEPT_STEPS = 64  # whose cuts have not been asked for yet
 
 
 class Cut(NamedTuple):
@@ -38,15 +38,15 @@ class Cut(NamedTuple):
 
 
 class StepCuts(NamedTuple):
-    """From the last cut of the step before to the last cut of this one."""
+    """A step, from the last cut of the step before to its own last cut."""
 
     iteration: int
     cuts: tuple[Cut, ...]
 
 
 def cuts_of(found: Iterable[tuple[int, int]]) -> tuple[list[Cut], dict[int, int]]:
-    """Of the spans of a step, phase and nanoseconds one after the other: its cuts, and what comes behind
-    the last of them.
+    """The cuts of a step, and the time by phase behind the last one. `found`: the step's spans in order, each
+    a phase and nanoseconds.
     """
     cuts: list[Cut] = []
     own: dict[int, int] = {}
@@ -99,5 +99,5 @@ class CutKeeper:
             del self._kept[next(iter(self._kept))]
 
     def take(self, iteration: int) -> StepCuts | None:
-        """Of that step; None where it has none."""
+        """Removes and returns that step; None if it is not there."""
         return self._kept.pop(iteration, None)

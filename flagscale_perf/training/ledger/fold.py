@@ -23,7 +23,7 @@ class LedgerFold:
         self._stages[record.stage].add(record)
 
     def result(self, since: int) -> list[Ledger]:
-        """Of each stage, by its number, over the steps from that iteration on."""
+        """The ledger of each stage, by stage number, over the steps from iteration `since` on."""
         found = (
             ledger_of([record for iteration, record in sample.steps.items() if iteration >= since])
             for _, sample in sorted(self._stages.items())

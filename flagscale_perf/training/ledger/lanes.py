@@ -9,7 +9,7 @@ from statistics import median
 from typing import NamedTuple
 
 from flagscale_perf.training.capture import unpacked
-from flagscale_perf.training.ledger.book import SAME_MOMENT_NS, SAME_MOMENT_OF_WAIT, SAME_MOMENT_SHARE
+from flagscale_perf.training.ledger.book import SAME_MOMENT_NS, moment_ns
 from flagscale_perf.training.ledger.cuts import BETWEEN, CUTS, WAITING
 from flagscale_perf.training.marks import ended_spans
 from flagscale_perf.training.phases import AGREEMENT, GROUPS, NUMBER_OF, PHASES
@@ -100,7 +100,7 @@ def _spans(step: CapturedRecord) -> Iterator[Span]:
 
 
 class Lanes:
-    """Of all ranks.
+    """The lanes of all ranks.
 
     Attributes:
         of: each rank's lane.
@@ -115,7 +115,7 @@ class Lanes:
             self._ranks[stages[rank]].append(rank)
 
     def usual_ns(self, rank: int, place: int) -> int:
-        """What the same piece of work takes the stage's other ranks; its own time where there are none."""
+        """Median time of the stage's other ranks for the same piece of work; its own if there are none."""
         lane = self.of[rank]
         phase, turn = lane.spans[place].phase, lane.turns[place]
         others = (self.of[other] for other in self._ranks[self.stages[rank]] if other != rank)
@@ -154,9 +154,5 @@ class Lanes:
 def _is_one_moment(waits: Sequence[Span]) -> bool:
     """Whether these waits end together, and none of them before the last has begun."""
     starts, ends = [wait.start_ns for wait in waits], [wait.end_ns for wait in waits]
-    limit_ns = max(
-        SAME_MOMENT_SHARE * (max(starts) - min(starts)),
-        SAME_MOMENT_OF_WAIT * min(wait.dur_ns for wait in waits),
-        SAME_MOMENT_NS,
-    )
+    limit_ns = moment_ns(max(starts) - min(starts), min(wait.dur_ns for wait in waits))
     return max(ends) - min(ends) <= limit_ns and min(ends) >= max(starts) - SAME_MOMENT_NS

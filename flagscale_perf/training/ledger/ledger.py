@@ -43,11 +43,7 @@ class LateRow:
     """A unit that is late in a phase, and what that costs. Times are sums over the ledger's steps.
 
     Attributes:
-        ranks: of the unit.
-        phase: its name.
-        pattern: as in `naming.Late`, like the following two.
-        usual_ns: per step.
-        distance: in steps.
+        pattern, usual_ns, distance: as in `naming.Late`.
         first_iteration, iteration: the first and the last step that it concerns.
         steps: how many these are.
         last_in: in how many of all steps others waited for it because of this.
@@ -77,20 +73,20 @@ class LateRow:
 
     @property
     def price_ns(self) -> int:
-        """What the job gains without it. The cost is what the stage waits: more, where others of a pipeline
-        would hold the step up as well.
+        """What the job gains without this lateness. `cost_ns` is what its stage waits, which is more where
+        other stages of a pipeline would hold the step up as well.
         """
         return self.alone_ns if self.label in (BY_PATH, OFF_PATH) else self.cost_ns
 
 
 class Wait(NamedTuple):
-    """What a unit's waits in a phase are made of. Their sum is the time that it waited.
+    """A unit's wait in a phase, split by cause; the parts add up to it.
 
     Attributes:
-        exchange_ns: of all units, with nobody late; the same for each of them.
-        late_ns: for named units.
-        in_turns_ns: for whichever unit came last.
-        residual_ns: what the ends of its waits lie apart from those of the last unit's.
+        exchange_ns: the exchange itself, with no unit late; the same for all units.
+        late_ns: waiting for named late units.
+        in_turns_ns: waiting for whichever unit happened to come last.
+        residual_ns: difference between the ends of its waits and those of the last unit.
     """
 
     exchange_ns: int
@@ -114,19 +110,18 @@ class UnitTimes(NamedTuple):
 
 @dataclass(frozen=True)
 class Ledger:
-    """Of one stage. Times are sums over its steps; the rows add up to `total_ns`.
+    """The ledger of one stage. Times are sums over its steps; the rows add up to `total_ns`.
 
     Attributes:
         stage: place in the pipeline, from 0.
-        units: how many were seen side by side.
-        steps: how many the ledger is of.
+        units, steps: how many were compared.
         left_out: steps with other cuts than these.
         first_iteration, iteration: the first and the last step.
-        total_ns: of the first unit, from cut to cut.
+        total_ns: the first unit's time from cut to cut.
         base_ns: what a usual unit does, by phase.
         late: named units, the costliest first.
         in_turns_ns: random variation of all ranks: what it costs that the last of several comes last.
-        exchange_ns: by phase, the wait of the last unit: nobody is late.
+        exchange_ns: by phase, the wait of the last unit, which waits for no other.
         residual_ns: what units whose cuts are one moment differ by all the same.
         common: the steps without lateness: what all units have in common.
         slowest: the longest steps and why, the longest first.
@@ -152,7 +147,7 @@ class Ledger:
 
     @property
     def late_ns(self) -> int:
-        """What all late units together cost."""
+        """The cost of all late units together."""
         return sum(row.cost_ns for row in self.late)
 
     def share(self, part_ns: float) -> float:
@@ -165,9 +160,9 @@ class Ledger:
 
 
 def ledger_of(records: Sequence[CutsRecord]) -> Ledger | None:
-    """Of the records of one stage; None where no two units have been recorded side by side."""
+    """The ledger of one stage's records; None unless two units were recorded side by side."""
     book = book_of(records)
-    if book is None or not book.steps:
+    if book is None:
         return None
     lateness = lateness_of(book)
     times_ns = [step.dur_ns for step in book.steps]
@@ -202,8 +197,7 @@ class _Entries:
 
     Attributes:
         base_ns, exchange_ns: by phase.
-        in_turns_ns, late_ns: as in `Ledger`.
-        common: as in `Ledger`.
+        in_turns_ns, late_ns, common: as in `Ledger`.
     """
 
     def __init__(self, book: Book, late: Sequence[Late]) -> None:
@@ -281,29 +275,28 @@ class _Entries:
 
 
 class _Gain(NamedTuple):
-    """What one late unit gains alone.
+    """What the step would gain without one late unit.
 
     Attributes:
         sum_ns: over all steps.
         spread_ns: standard error of that.
         steps: how many have any of it.
+        longer_ns: how much longer the unit takes in its late steps.
+        is_shared: others are as late.
     """
 
     sum_ns: int
     spread_ns: float
     steps: int
+    longer_ns: int
+    is_shared: bool
 
 
 def _rows_of(book: Book, lateness: Lateness, late: Sequence[Late], together_ns: int) -> list[LateRow]:
     gains = [_gain_of(one, lateness, late) for one in late]
-    is_shared = [
-        len(late) > 1 and gain.sum_ns < SHARED_BELOW * max(0, one.usual_ns) * len(one.at)
-        for one, gain in zip(late, gains, strict=True)
-    ]
-    costs = _divided(late, gains, is_shared, together_ns)
     rows = []
-    for one, gain, cost_ns, shared in zip(late, gains, costs, is_shared, strict=True):
-        either_ns = DEVIATIONS * gain.spread_ns + (abs(cost_ns - gain.sum_ns) if shared else 0)
+    for one, gain, cost_ns in zip(late, gains, _divided(gains, together_ns), strict=True):
+        either_ns = DEVIATIONS * gain.spread_ns + (abs(cost_ns - gain.sum_ns) if gain.is_shared else 0)
         at = [book.steps[place].iteration for place in one.at]
         rows.append(
             LateRow(
@@ -320,15 +313,15 @@ def _rows_of(book: Book, lateness: Lateness, late: Sequence[Late], together_ns: 
                 alone_ns=gain.sum_ns,
                 least_ns=max(0, round(cost_ns - either_ns)),
                 most_ns=round(cost_ns + either_ns),
-                label=_label(one, book, shared),
+                label=_label(one, book, gain.is_shared),
             )
         )
     return rows
 
 
 def _gain_of(one: Late, lateness: Lateness, late: Sequence[Late]) -> _Gain:
-    """In its own steps. What stands out in single steps and what is late in all of them share a step: there
-    the single one has what is beyond the usual.
+    """The gain without one late unit, in its own steps. Where a unit late in single steps and one late in all
+    share a step, the single one is charged with what is beyond the usual.
     """
     gain, at = lateness.gain_ns.get(one.place, {}), sorted(set(one.at))
     beside = [other for other in late if other.place == one.place and other is not one]
@@ -343,29 +336,24 @@ def _gain_of(one: Late, lateness: Lateness, late: Sequence[Late]) -> _Gain:
         own.append(part_ns)
     blocks = [sum(own[start : start + BLOCK]) for start in range(0, len(own), BLOCK)]
     spread = statistics.stdev(blocks) * math.sqrt(len(blocks)) if len(blocks) > 1 else 0.0
-    return _Gain(sum(own), spread, sum(part_ns > 0 for part_ns in own))
+    longer_ns = max(0, one.usual_ns) * len(one.at)
+    is_shared = len(late) > 1 and sum(own) < SHARED_BELOW * longer_ns
+    return _Gain(sum(own), spread, sum(part_ns > 0 for part_ns in own), longer_ns, is_shared)
 
 
-def _divided(
-    late: Sequence[Late], gains: Sequence[_Gain], is_shared: Sequence[bool], together_ns: int
-) -> list[int]:
-    """What all late units cost together, divided among them: to each what it gains alone, and what only
-    several of them gain to those of which another is as late. They add up.
+def _divided(gains: Sequence[_Gain], together_ns: int) -> list[int]:
+    """The cost of all late units together, divided among them; the parts add up. A unit is charged with what
+    the step gains without it alone; what is gained only without several, with those as late as another.
     """
-    if not late:
+    if not gains:
         return []
     alone = [gain.sum_ns for gain in gains]
-    rest_ns = together_ns - sum(alone)
-    if rest_ns < 0:
-        weights = [float(ns) for ns in alone]
-        costs = [0] * len(late)
-        rest_ns = together_ns
+    if together_ns < sum(alone):
+        costs, weights = [0] * len(gains), alone
     else:
-        costs = alone
-        beyond = [float(max(0, one.usual_ns) * len(one.at)) for one in late]
-        weights = [ns if shared else 0.0 for ns, shared in zip(beyond, is_shared, strict=True)]
-        weights = weights if any(weights) else beyond
-    whole = sum(weights) or 1.0
+        costs, weights = alone, [gain.longer_ns if gain.is_shared else 0 for gain in gains]
+        weights = weights if any(weights) else [gain.longer_ns for gain in gains]
+    rest_ns, whole = together_ns - sum(costs), sum(weights) or 1
     costs = [ns + int(rest_ns * weight / whole) for ns, weight in zip(costs, weights, strict=True)]
     largest = max(range(len(costs)), key=costs.__getitem__)
     costs[largest] += together_ns - sum(costs)

@@ -1,4 +1,4 @@
-"""Which unit is late, in which phase, and in what rhythm: by paired differences within each step.
+"""Names the units that are late, with phase and rhythm, by paired differences within each step.
 
 A unit is compared with the others in the same step, so that what makes all of them slow cancels. Names are
 given by a sign test, corrected for the number of units and phases that are looked at.
@@ -66,18 +66,15 @@ def late_units(book: Book, lateness: Lateness, step_ns: float) -> list[Late]:
         if len(beyond) >= OFTEN * steps
     }
     events = {place: _events(each, often.get(place), step_ns) for place, each in lateness.beyond_ns.items()}
-    found: list[Late] = []
+    found: list[Late | None] = []
     for place, beyond in lateness.beyond_ns.items():
         series = often.get(place)
         usual_ns = statistics.median(series) if series else 0
-        single = _single(book, place, events, usual_ns, beyond) or _stop(place, beyond, step_ns)
-        found += [] if single is None else [single]
+        found.append(_single(book, place, events, usual_ns, beyond) or _stop(place, beyond, step_ns))
         if series:
-            lasting = _grown(place, series, step_ns) or _steady(
-                place, series, STEADY.value * step_ns, len(events)
-            )
-            found += [] if lasting is None else [lasting]
-    return found
+            least_ns, looks = STEADY.value * step_ns, len(events)
+            found.append(_grown(place, series, least_ns) or _steady(place, series, least_ns, looks))
+    return [one for one in found if one is not None]
 
 
 def steady_units(book: Book, lateness: Lateness, step_ns: float) -> list[Late]:
@@ -111,12 +108,12 @@ def scatter_of(values: Sequence[float]) -> float:
 
 
 def _single(
-    book: Book, place: Place, events: dict[Place, list[int]], middle_ns: float, beyond: Mapping[int, int]
+    book: Book, place: Place, events: dict[Place, list[int]], usual_ns: float, beyond: Mapping[int, int]
 ) -> Late | None:
     at = events[place]
     if not FEWEST_EVENTS <= len(at) < MOST_EVENTS * len(book.steps):
         return None
-    usual_ns = int(statistics.median(beyond.get(each, 0) for each in at) - max(0, middle_ns))
+    more_ns = int(statistics.median(beyond.get(each, 0) for each in at) - max(0, usual_ns))
     iterations = [book.steps[each].iteration for each in at]
     span = range(book.steps[0].iteration, book.steps[-1].iteration + 1)
     _, phase = place
@@ -126,8 +123,8 @@ def _single(
     if period is not None and both(on_one_unit, period.chance) * len(events) < CHANCE.value:
         hits = set(period.hits)
         on_time = [each for each, iteration in zip(at, iterations, strict=True) if iteration in hits]
-        return Late(*place, "periodic", on_time, usual_ns, period.distance)
-    return Late(*place, "bursts", at, usual_ns) if on_one_unit * len(events) < CHANCE.value else None
+        return Late(*place, "periodic", on_time, more_ns, period.distance)
+    return Late(*place, "bursts", at, more_ns) if on_one_unit * len(events) < CHANCE.value else None
 
 
 def _stop(place: Place, beyond: Mapping[int, int], step_ns: float) -> Late | None:
@@ -137,13 +134,13 @@ def _stop(place: Place, beyond: Mapping[int, int], step_ns: float) -> Late | Non
     return Late(*place, "single", at, longest) if 0 < len(at) < FEWEST_EVENTS else None
 
 
-def _grown(place: Place, beyond: Sequence[int], step_ns: float) -> Late | None:
+def _grown(place: Place, beyond: Sequence[int], least_ns: float) -> Late | None:
     growth = growth_of(str(place), beyond, [0] * len(beyond))
-    if growth is None or growth.mean_ns < STEADY.value * step_ns or growth.last_ns <= 0:
+    if growth is None or growth.mean_ns < least_ns or growth.last_ns <= 0:
         return None
     since = growth.since or 0
-    at = range(since, len(beyond))
     pattern = "growing" if growth.since is None else "lasting"
+    at = range(since, len(beyond))
     return Late(*place, pattern, at, int(statistics.median(beyond[since:])))
 
 

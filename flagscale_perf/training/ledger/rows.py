@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import heapq
-import sys
 from array import array
 from base64 import b64decode, b64encode
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 from flagscale_perf.training.ledger.cuts import CUTS, MAX_CUTS, MAX_NS, StepCuts
@@ -31,9 +30,7 @@ class Member(NamedTuple):
     """One rank of a stage in some steps.
 
     Attributes:
-        rank: its number.
         lockstep: of the group that does every step together.
-        steps: its cuts.
     """
 
     rank: int
@@ -80,9 +77,7 @@ class _Row(NamedTuple):
 
 
 class _MachineStep(NamedTuple):
-    """A step on a machine: how many units it has, the rows that are kept, and what is usual where these are
-    not all.
-    """
+    """A step on a machine: the number of its units, the rows kept, and what is usual if these are not all."""
 
     iteration: int
     units: int
@@ -91,8 +86,8 @@ class _MachineStep(NamedTuple):
 
 
 def machine_cuts(stage: int, members: Iterable[Member], keeps_all: bool) -> list[MachineCuts]:
-    """Of the steps that all these units have with the same cuts. Of many units, unless it `keeps_all`, those
-    that come last at one of the cuts, and what is usual.
+    """The rows of the steps in which all units have the same cuts: all rows if it `keeps_all`, else those of
+    the units that come last at a cut, and the usual row.
     """
     groups = {member.lockstep: member for member in sorted(members, reverse=True)}
     by_step: dict[int, dict[int, StepCuts]] = defaultdict(dict)
@@ -137,19 +132,19 @@ def _step_of(
 def _joined(
     stage: int, waits: Sequence[int], columns: Sequence[int], steps: Sequence[_MachineStep]
 ) -> MachineCuts:
-    rows = [row for step in steps for row in step.rows]
-    every = [*rows, *(row for step in steps for row in step.usual)]
-    lists = (
-        waits,
-        columns,
-        [step.iteration for step in steps],
-        [step.units for step in steps],
-        [len(step.rows) for step in steps],
-        [row.unit for row in rows],
-        [ns for row in every for ns in row.own_ns],
-        [ns for row in every for ns in row.wait_ns],
+    rows = list(chain.from_iterable(step.rows for step in steps))
+    every = [*rows, *chain.from_iterable(step.usual for step in steps)]
+    return MachineCuts(
+        stage,
+        waits=array("q", waits),
+        columns=array("q", columns),
+        iterations=array("q", [step.iteration for step in steps]),
+        units=array("q", [step.units for step in steps]),
+        sizes=array("q", [len(step.rows) for step in steps]),
+        rows=array("q", [row.unit for row in rows]),
+        own_ns=array("q", chain.from_iterable(row.own_ns for row in every)),
+        wait_ns=array("q", chain.from_iterable(row.wait_ns for row in every)),
     )
-    return MachineCuts(stage, *(array("q", each) for each in lists))
 
 
 def _latest(least_ns: Sequence[int]) -> list[int]:
@@ -162,21 +157,20 @@ def _median(values: Sequence[int]) -> int:
 
 
 def encode(found: MachineCuts) -> list[Any]:
-    """As a list of JSON's types: the arrays in one text, behind how long each of them is."""
+    """A list of JSON types: the arrays' lengths, then all arrays in one text."""
     packed = array("q", map(len, found[1:]))
     for each in found[1:]:
         packed.extend(each)
-    return [found.stage, b64encode(_little_endian(packed).tobytes()).decode()]
+    return [found.stage, b64encode(packed.tobytes()).decode()]
 
 
 def decode(content: Any) -> MachineCuts:
-    """Of its list. Raises ValueError for what is none: it may come from another version, or from anybody."""
+    """Reads what `encode` returned. Raises ValueError for anything else, from another version or damaged."""
     if type(content) is not list or tuple(map(type, content)) != (int, str):
         raise ValueError("not the cuts of a machine")
     stage, text = content
     numbers = array("q")
     numbers.frombytes(b64decode(text, validate=True))
-    numbers = _little_endian(numbers)
     head = len(MachineCuts._fields) - 1
     ends = list(accumulate(numbers[:head], initial=head))
     if len(ends) <= head or sorted(ends) != ends or ends[-1] != len(numbers):
@@ -191,13 +185,6 @@ def decode(content: Any) -> MachineCuts:
     if lengths != expected or min(found.sizes, default=1) < 1 or not _is_shape(found):
         raise ValueError("numbers of a machine's steps that do not belong together")
     return found
-
-
-def _little_endian(numbers: Numbers) -> Numbers:
-    if sys.byteorder == "big":
-        numbers = numbers[:]
-        numbers.byteswap()
-    return numbers
 
 
 def _is_shape(found: MachineCuts) -> bool:
@@ -235,7 +222,7 @@ class _Alike:
     many machines, objects of each in each step would cost more than what is done with them.
 
     Attributes:
-        machines: they; `holding`: places of those among them that have rows of suspects.
+        holding: places of the machines that have rows of suspects.
         waits, columns, has_all: as theirs.
         at: place of each step, by its iteration.
     """
@@ -263,7 +250,7 @@ class _Alike:
             yield _Row(found.rows[row], own_ns, found.wait_ns[row * cuts : (row + 1) * cuts])
 
     def usual_ns(self, iteration: int, columns: Numbers) -> list[Sequence[int]]:
-        """For each of the columns, what is usual on each machine, or where it says so of all units, these."""
+        """For each column the usual time of each machine; if all units were kept, the time of each unit."""
         if self.has_all:
             every = (self.rows(at, iteration, columns) for at in range(len(self.machines)))
             return list(zip(*(row.own_ns for rows in every for row in rows), strict=True))
@@ -300,7 +287,7 @@ class _Merged:
         self._machines = [(group, at) for group in found for at in range(len(group.machines))]
 
     def kept(self, suspects: AbstractSet[int]) -> list[_Row]:
-        """Those of few units; of many the suspects', the latest ones' at each cut, and what is usual."""
+        """All rows of few units; of many, the suspects', the latest at each cut, and the usual row."""
         if self.units <= KEPT_UNITS and all(group.has_all for group in self._found):
             every = {row.unit: row for group, at in self._machines[::-1] for row in self._rows(group, at)}
             return [every[unit] for unit in sorted(every)]

@@ -1,4 +1,4 @@
-"""What made the slowest steps of a ledger slow: the row that was longer, and on which rank."""
+"""Finds what made the slowest steps of a ledger slow: the row that was longer, and the rank."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ class SlowestStep:
     """A step that took longer than usual, and where most of that went.
 
     Attributes:
-        iteration: its number.
         total_ns, beyond_ns: what it took, and how much of that is more than usual.
         ranks: of the unit that was late; none where all ranks took longer.
         phase: in which most of it went.
@@ -37,7 +36,7 @@ class SlowestStep:
 def slowest_of(
     book: Book, lateness: Lateness, common: Sequence[Step], times_ns: Sequence[int]
 ) -> list[SlowestStep]:
-    """Those of at least `SLOW` usual steps, the longest first. `times_ns`: of each step."""
+    """The steps that took at least `SLOW` usual ones, the longest first. `times_ns`: each step's duration."""
     usual_ns = int(statistics.median(times_ns))
     order = sorted(range(len(times_ns)), key=lambda at: -times_ns[at])[:MOST]
     slow = [at for at in order if times_ns[at] > SLOW * usual_ns]

@@ -34,13 +34,13 @@ _Late = tuple[tuple[int, ...], int]  # a unit's ranks and a phase
 
 
 class PathTimes(NamedTuple):
-    """Of one step, or of several together: nanoseconds by rank and phase.
+    """The critical path of one step, or of several together: nanoseconds by rank and phase.
 
     Attributes:
         steps: how many steps these are.
         stages: each rank's place in the pipeline.
-        on_ns: on the path; adds up to the time from the end of one step to that of the next.
-        own_ns: all that each rank does in these steps, waits left out.
+        on_ns: time on the path; adds up to the time from the end of one step to that of the next.
+        own_ns: everything that each rank does in these steps except waiting.
     """
 
     steps: int
@@ -50,11 +50,11 @@ class PathTimes(NamedTuple):
 
     @property
     def total_ns(self) -> int:
-        """From the end of the step before the first to that of the last."""
+        """The time from the end of the step before the first to the end of the last."""
         return sum(self.on_ns.values())
 
     def part(self, rank: int) -> float:
-        """Of what this rank does, how much is on the path."""
+        """The share of this rank's work that is on the path."""
         on_ns, own_ns = (
             sum(ns for (each, _), ns in found.items() if each == rank) for found in (self.on_ns, self.own_ns)
         )
@@ -101,7 +101,6 @@ class WalkFold:
         self._path: PathTimes | None = None
         self._walked: list[CapturedRecord] = []
         self._gains_ns: dict[_Late, list[int]] = {}  # of the walked steps
-        self._is_due = False  # a live report asks often, and walks only through what is new
 
     def node(self, record: NodeRecord) -> None:
         """The stages of more ranks."""
@@ -119,25 +118,21 @@ class WalkFold:
         """One step of a rank; one that a damaged file has made impossible counts as missing."""
         if self._is_walked and record.iteration in self._kept and is_sound(record):
             self._kept[record.iteration][record.rank] = record
-            self._is_due = True
 
     def result(self) -> PathTimes | None:
-        """Of all these steps. None where no two steps in a row have the marks of every rank, for ranks of
-        several machines, whose clocks differ, and where stages have different numbers of ranks.
+        """The path of all these steps. None unless two steps in a row have the marks of every rank, all ranks
+        are on one machine (clocks differ between machines), and all stages have as many ranks.
         """
         widths = Counter(self._stages.values())
         is_whole = len(self._stages) == self._ranks and widths.keys() == set(self._pipeline)
-        if self._is_due and is_whole and len(self._hosts) == len(set(widths.values())) == 1:
-            self._is_due = False
+        if is_whole and len(self._hosts) == len(set(widths.values())) == 1:
             steps = [each for kept in self._kept.values() for each in kept.values()]
             if paths := paths_of(steps, self._stages):
                 self._path, self._walked, self._gains_ns = _together(paths), steps, {}
         return self._path
 
     def price(self, ledger: Ledger) -> Ledger:
-        """The ledger of a stage with prices by what the whole job gains without a unit's lateness, where
-        captured steps tell that.
-        """
+        """A stage's ledger, each late unit priced by what the whole job gains where captured steps tell."""
         judged = {(row.ranks, PHASES.index(row.phase)) for row in ledger.late if is_judged(row)}
         if self._path is None or not judged:
             return ledger
@@ -161,18 +156,16 @@ def _together(paths: Sequence[PathTimes]) -> PathTimes:
 
 
 def paths_of(steps: Iterable[CapturedRecord], stages: Mapping[int, int]) -> list[PathTimes]:
-    """Of each captured step whose predecessor is captured, too, on every rank of `stages`. All ranks' times
-    are of one clock.
-    """
-    found = [_Walk(lanes).path() for lanes in _lanes_of(steps, stages)]
+    """The path of each step that was captured, like the one before it, on all ranks of `stages`."""
+    found = [_path(lanes) for lanes in _lanes_of(steps, stages)]
     return [path for path in found if path is not None]
 
 
 def gains_of(
     steps: Iterable[CapturedRecord], stages: Mapping[int, int], late: Iterable[_Late]
 ) -> dict[_Late, list[int]]:
-    """What each of those steps gains without a unit's lateness in a phase; those left out whose marks
-    contradict one another, and of a large job those that would take long.
+    """What each of those steps would gain without a unit's lateness in a phase. Left out are steps whose
+    marks contradict one another and, in a large job, those that would take long to replay.
     """
     gains_ns: dict[_Late, list[int]] = {each: [] for each in late}
     spans = replayed = 0
@@ -200,46 +193,37 @@ def _lanes_of(steps: Iterable[CapturedRecord], stages: Mapping[int, int]) -> Ite
                 yield Lanes(lanes, stages)
 
 
-class _Walk:
-    def __init__(self, lanes: Lanes) -> None:
-        self._lanes = lanes
+def _path(lanes: Lanes) -> PathTimes | None:
+    """Walks back from the last rank's end of the step to the end of the step before. None if marks contradict
+    one another, so that the walk does not get there.
+    """
+    on_ns, own_ns = Counter[Entry](), Counter[Entry]()
+    begin_ns = max(lane.begin_ns for lane in lanes.of.values())
+    time_ns, rank = max((lane.end_ns, rank) for rank, lane in lanes.of.items())
+    for _ in range(2 * sum(len(lane.spans) for lane in lanes.of.values())):
+        place = lanes.of[rank].at(time_ns)
+        phase = lanes.of[rank].spans[place].phase
+        until_ns, to = _before(lanes, rank, place, time_ns)
+        who, until_ns = None if phase in WAITING else rank, max(until_ns, begin_ns)
+        on_ns[who, phase] += time_ns - until_ns
+        rank, time_ns = to, until_ns
+        if time_ns <= begin_ns:
+            break
+    else:
+        return None
+    for rank, lane in lanes.of.items():
+        for span in lane.spans:
+            if span.phase not in WAITING:
+                own_ns[rank, span.phase] += span.dur_ns
+    return PathTimes(1, lanes.stages, on_ns, own_ns)
 
-    def path(self) -> PathTimes | None:
-        """From the last rank's end of the step to that of the step before; None where marks contradict one
-        another, so that it does not get there.
-        """
-        on_ns, own_ns = Counter[Entry](), Counter[Entry]()
-        lanes = self._lanes.of
-        begin_ns = max(lane.begin_ns for lane in lanes.values())
-        time_ns, rank = max((lane.end_ns, rank) for rank, lane in lanes.items())
-        for _ in range(2 * sum(len(lane.spans) for lane in lanes.values())):
-            place = lanes[rank].at(time_ns)
-            phase = lanes[rank].spans[place].phase
-            until_ns, to = self._before(rank, place, time_ns)
-            who, until_ns = None if phase in WAITING else rank, max(until_ns, begin_ns)
-            on_ns[who, phase] += time_ns - until_ns
-            rank, time_ns = to, until_ns
-            if time_ns <= begin_ns:
-                break
-        else:
-            return None
-        for rank, lane in lanes.items():
-            for span in lane.spans:
-                if span.phase not in WAITING:
-                    own_ns[rank, span.phase] += span.dur_ns
-        return PathTimes(1, self._lanes.stages, on_ns, own_ns)
 
-    def _before(self, rank: int, place: int, time_ns: int) -> tuple[int, int]:
-        """Until when, and at which rank, the path runs before this span that it leaves then."""
-        lanes = self._lanes.of
-        span = lanes[rank].spans[place]
-        if span.phase in CUTS:
-            members = self._lanes.members(rank, place)
-            return max((lanes[member].spans[at].start_ns, member) for member, at in members)
-        if span.phase not in PIPE:
-            return span.start_ns, rank
-        found = [(span.start_ns, rank)]
-        for other in self._lanes.neighbours(rank, span.timer):
-            until_ns = lanes[other].worked_until(time_ns)
-            found += [] if until_ns is None else [(until_ns, other)]
-        return max(found)
+def _before(lanes: Lanes, rank: int, place: int, time_ns: int) -> tuple[int, int]:
+    """The time at which the path enters this span, and the rank that it comes from."""
+    span = lanes.of[rank].spans[place]
+    if span.phase in CUTS:
+        return max((lanes.of[member].spans[at].start_ns, member) for member, at in lanes.members(rank, place))
+    if span.phase not in PIPE:
+        return span.start_ns, rank
+    worked = [(lanes.of[other].worked_until(time_ns), other) for other in lanes.neighbours(rank, span.timer)]
+    return max((span.start_ns, rank), *((ns, other) for ns, other in worked if ns is not None))

@@ -37,11 +37,11 @@ def block_steps(ranks: int) -> int:
 
 
 class RankIdentity(NamedTuple):
-    """Who a rank is.
+    """A rank's identity.
 
     Attributes:
         rank: its global number.
-        hostname, pid: of its process.
+        hostname, pid: its process.
         device: its name, e.g. "NVIDIA H200".
         device_uuid: as in `RunFacts`; None without a device.
         stage: its place in the pipeline, from 0.
@@ -60,11 +60,11 @@ class RankIdentity(NamedTuple):
 
 
 class Block(NamedTuple):
-    """What one rank reports of the iterations with one `iteration // block_steps(ranks)`: medians over the
+    """One rank's report of the iterations that have one `iteration // block_steps(ranks)`: medians over the
     steps that show how fast the rank is.
 
     Attributes:
-        rank: whose it is.
+        rank: the rank.
         first_iteration, iteration: the first and the last one in it.
         steps: how many the medians are over: those with a warm-up, an evaluation, a checkpoint or skipped
             data are left out.
@@ -187,12 +187,12 @@ def _parts_of(phases_ns: Sequence[int | None]) -> tuple[int, int, int | None]:
 
 
 def _median(values: Sequence[int | None]) -> int | None:
-    """In a step in which a phase was not named, it took no time."""
+    """The median, with 0 for a step in which the phase was not named."""
     return int(statistics.median(value or 0 for value in values)) if values else None
 
 
 def encode_block(block: Block) -> list[Any]:
-    """As a list of JSON's types."""
+    """The block as a list of JSON types."""
     return [_FORMAT, *block[:-2], list(block.host), list(map(rows.encode, block.cuts))]
 
 

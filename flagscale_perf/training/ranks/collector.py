@@ -38,11 +38,11 @@ LINGER_NS = 4 * NS_PER_S  # that the node's other processes may take to end afte
 
 @dataclass(frozen=True)
 class CollectorTask:
-    """What a collector process is to do.
+    """The task of a collector process.
 
     Attributes:
-        key: with which the node's processes hand their rings over.
-        name: of the member that starts the collector; the node's file is called after it.
+        key: the key with which the node's processes hand their rings over.
+        name: the member that starts the collector; the node's file is called after it.
         expected: members on this node, this one included; None where unknown.
         directory: of the exchange, see `exchange.directory_of`.
     """
@@ -54,7 +54,7 @@ class CollectorTask:
 
 
 class Collector:
-    """What the node's file contains, and when it is written."""
+    """Drains the rings of a node's ranks into the node's file."""
 
     def __init__(self, outbox: Outbox, node: Node[RankIdentity, RankItem]) -> None:
         self._outbox = outbox
@@ -71,7 +71,7 @@ class Collector:
         self._written: tuple[str | None, int] = (None, 0)
 
     def run(self, wait: Callable[[float], None], is_orphan: Callable[[], bool]) -> None:
-        """Until the node's processes have ended, or a moment after the one that started this."""
+        """Drains until the node's processes have ended, or a moment after the one that started this."""
         orphan_ns: int | None = None
         while not (self._owners and self._node.is_over):
             if orphan_ns is None and is_orphan():
@@ -153,7 +153,7 @@ def _run_collector(words: str) -> None:
 
 
 def _complain(error: Exception) -> None:
-    """On this process's stderr: the gathering process has no way to know."""
+    """Complains on this process's stderr: the gathering process has no way to know."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):  # a closed stderr must not end the host
             line = f"flagscale_perf: no collector process: {type(error).__name__}: {error}"

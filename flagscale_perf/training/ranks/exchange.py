@@ -104,12 +104,12 @@ class NodeReport:
 
 
 def directory_of(run_directory: Path, key: str) -> Path:
-    """Where the nodes of a job exchange their files."""
+    """The directory in which the nodes of a job exchange their files."""
     return run_directory / f".ranks_{key}"
 
 
 class Beacon(NamedTuple):
-    """What the gathering process says to all collectors.
+    """The gathering process's message to all collectors.
 
     Attributes:
         token: of this start of the job.
@@ -160,7 +160,7 @@ class _Progress:
 
 @dataclass
 class Received:
-    """What one look into the files has brought.
+    """What one look into the files has found.
 
     Attributes:
         reports: changed ones, without their items.
@@ -310,7 +310,7 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _replace(directory: int, name: str, content: bytes) -> None:
-    """Without fsync: what a crash loses here is not needed after it. Raises OSError."""
+    """Replaces a file, without fsync: nothing that a crash loses here is needed after it. Raises OSError."""
     replace_file(Path(name), content, directory=directory, is_durable=False)
 
 

@@ -95,7 +95,7 @@ class Gathering:
         self._guarded(lambda: self._gatherer.request(content))
 
     def take(self) -> tuple[list[Record], list[str]]:
-        """What is new of all ranks, and what there is to report about gathering them."""
+        """New records of all ranks, and remarks about gathering them."""
         self._guarded(self._look)
         return self._taken()
 

@@ -24,11 +24,11 @@ MAX_NOTES = 64
 
 @dataclass(frozen=True)
 class Job:
-    """What is gathered.
+    """The job whose processes are gathered.
 
     Attributes:
-        key: the same for all processes of the job, and for no other process of this user.
-        name: of the process whose companion gathers, which no other process of the job has.
+        key: identifies the job among those of this user.
+        name: the process whose companion gathers; unique in the job.
         size: how many members the job has.
         has_other_nodes: whether some are, or may be, on other nodes.
         directory: of the run's files.
@@ -43,13 +43,13 @@ class Job:
 
 @dataclass
 class Gathered:
-    """What is new of all processes of the job; each process is found and dies once.
+    """News of all processes of the job; each process is found and dies once.
 
     Attributes:
         owners: of the processes found for the first time.
         items: what their folds have made.
         gone: those that have died.
-        notes: what there is to report, each text once whichever process it is about: what troubles one mostly
+        notes: reports, each text once whichever process it is about, as what troubles one process mostly
             troubles all.
     """
 
@@ -85,7 +85,7 @@ class Gatherer:
                 self._inbox.request(content)
 
     def take(self) -> Gathered:
-        """What is new since the last call; files are read for `LOOK_NS` at most."""
+        """The news since the last call; files are read for `LOOK_NS` at most."""
         if self._start_ns is None:
             self._start_ns = monotonic_ns()
         self._add(self._node.cycle(counts_dead=self._is_alive()))
@@ -95,7 +95,7 @@ class Gatherer:
         return self._taken()
 
     def close(self) -> Gathered:
-        """What is left at the end of the job; the exchange's directory is removed."""
+        """The last news, at the end of the job; removes the exchange's directory."""
         if self._is_alive():
             self._add(self._node.cycle(counts_dead=True))
         self._add(self._node.close())

@@ -11,7 +11,7 @@ _TEXTS = {"hostname", "device", "device_uuid"}
 
 
 def content_of(identity: RankIdentity) -> dict[str, Any]:
-    """As JSON types; texts are cut to `MAX_TEXT` characters."""
+    """The identity as JSON types; texts are cut to `MAX_TEXT` characters."""
     return {
         name: value[:MAX_TEXT] if isinstance(value, str) else value
         for name, value in identity._asdict().items()

@@ -68,7 +68,7 @@ class RankFold:
         self._capture.window = window_of(content)
 
     def notes(self) -> list[str]:
-        """What the monitor in that process and the device's readings report."""
+        """Reports of the monitor in that process and of its device's readings."""
         notes, self._notes = self._notes, []
         return notes
 
@@ -99,7 +99,7 @@ def name_of(subject: RankIdentity | RankItem) -> str:
 
 
 def encode_item(item: RankItem) -> Any:
-    """As JSON types, for the files between nodes."""
+    """The item as JSON types, for the files between nodes."""
     return asdict(item) if isinstance(item, CapturedRecord) else encode_block(item)
 
 

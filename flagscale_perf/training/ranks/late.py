@@ -33,7 +33,7 @@ class _Slow(NamedTuple):
 
 
 class _Stage:
-    """What is kept of one stage.
+    """The recent steps of one stage.
 
     Attributes:
         window: its last steps.
@@ -50,7 +50,7 @@ class _Stage:
         return {seen[rank][0].lockstep for rank in again}
 
     def look(self, seen: Seen) -> list[StragglerRecord]:
-        """After new steps; what begins with them and what is over."""
+        """Looks at new steps; returns stretches that begin with them and those that are over."""
         book = book_of(list(self.window))
         if book is None or len(book.steps) < FEWEST.count:
             return []
@@ -154,13 +154,13 @@ def _slow(unit: Unit, late: Late, span: tuple[int, int], step_ns: int, seen: See
 
 
 def median_clock(blocks: Iterable[Block]) -> float | None:
-    """Of these blocks' lowest clocks; None without a reading."""
+    """Median of the blocks' lowest clocks, in MHz; None without a reading."""
     clocks = [block.sm_clock_mhz for block in blocks if block.sm_clock_mhz is not None]
     return statistics.median(clocks) if clocks else None
 
 
 def cause_of(blocks: Sequence[Block], usual_mhz: float | None) -> str | None:
-    """What the device says of these blocks: a cap, or just a lower clock; None if nothing."""
+    """Why the device was slow in these blocks: a cap, or just a lower clock; None if it was not."""
     clock_mhz = median_clock(blocks)
     throttle = ", ".join(block.throttle for block in blocks if block.throttle)
     caps = caps_in(throttle, clock_mhz, usual_mhz)
@@ -172,7 +172,7 @@ def cause_of(blocks: Sequence[Block], usual_mhz: float | None) -> str | None:
 
 
 def straggler_text(straggler: StragglerRecord) -> str:
-    """What was found when it was named, in one line."""
+    """One line on what was found when the straggler was named."""
     steps = stretch("step", straggler.first_iteration, straggler.iteration)
     ranks, excess, phase = numbered("rank", straggler.ranks), _ms(straggler.excess_ns), straggler.phase
     slower = round(100 * straggler.excess_ns / max(straggler.iteration_ns - straggler.excess_ns, 1))

@@ -13,7 +13,7 @@ from flagscale_perf.training.ranks.place import Place
 
 
 class RankLogger(OwnRing):
-    """What `PerfLogger` is for rank 0; its methods neither wait nor raise."""
+    """The counterpart of `PerfLogger` on other ranks than 0; its methods neither wait nor raise."""
 
     step = OwnRing.put  # under the name that the hooks call on every rank
 

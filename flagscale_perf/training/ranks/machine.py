@@ -60,7 +60,7 @@ class Machine:
         return [self._last]
 
     def _complete(self, waited_for: int) -> list[MachineCuts]:
-        """Of the numbers that every rank has passed, and of those before the last one that is waited for."""
+        """The cuts of blocks that every rank has passed, and of those before number `waited_for`."""
         complete = [
             number for number, ranks in self._done.items() if ranks >= self._open or number < waited_for
         ]

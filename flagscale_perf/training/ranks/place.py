@@ -1,4 +1,4 @@
-"""Where a process stands in its training, from the launcher's environment variables."""
+"""A process's place in its training, read from the launcher's environment variables."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class RanksTable:
         self._rounds.append(_Round(first, last, {rank: _row(block) for rank, block in blocks.items()}))
 
     def take(self, on_the_way: Collection[int] = ()) -> RanksRecord:
-        """What has been collected; the next stretch begins. Call it only while `is_empty` is false.
+        """The record of what was collected; begins the next stretch. Not to be called while `is_empty`.
 
         `on_the_way`: ranks that are not called silent though nothing came from them in this stretch.
         """

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Place(NamedTuple):
-    """Where a rank is, as last recorded; None for what a damaged record is too short for."""
+    """A rank's place, as last recorded; None for what a damaged record is too short for."""
 
     hostname: str
     device: str | None
@@ -158,7 +158,7 @@ class RankTotals:
             entry.add_host(host)
 
     def _add_straggler(self, record: StragglerRecord) -> None:
-        """Of very many the first ones are kept; all are counted."""
+        """Counts all stragglers and keeps the first ones."""
         self._straggler_count += not record.is_over
         if record.identity in self._stragglers or len(self._stragglers) < MAX_STRAGGLERS:
             self._stragglers[record.identity] = record
@@ -172,7 +172,7 @@ class RankTotals:
         return [entry.peak_bytes for entry in self._entries]
 
     def hosts(self) -> list[HostStretch]:
-        """What was read of each entry's host over the run."""
+        """The readings of each entry's host over the run."""
         return [entry.host for entry in self._entries]
 
     def nodes(self) -> list[tuple[str, list[int], list[str]]]:
@@ -186,7 +186,7 @@ class RankTotals:
         return [(hostname, found, list(devices.get(hostname, ()))) for hostname, found in ranks.items()]
 
     def result(self) -> RanksSummary:
-        """What the summary says of ranks so far."""
+        """The summary's part on ranks, so far."""
         last, work = self._last, self._work()
         peaks = {
             number: entry.peak_bytes

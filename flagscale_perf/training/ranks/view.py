@@ -30,6 +30,44 @@ class _Round:
         self.blocks: dict[int, Block] = {}
 
 
+class _Roster:
+    """The ranks that are there.
+
+    Attributes:
+        known: ranks that were found.
+        awaited: ranks that are neither dead nor reported as silent.
+        last: the iteration of each rank's newest block.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.known: dict[int, RankIdentity] = {}
+        self.awaited = set(range(size))
+        self.last: dict[int, int] = {}
+        self._dead: set[int] = set()
+
+    def join(self, who: RankIdentity) -> bool:
+        """Whether the rank is new; a dead one that was started again is awaited again."""
+        if who.rank in self._dead:
+            self._dead.discard(who.rank)
+            self.awaited.add(who.rank)
+        is_new = self.known.get(who.rank) != who
+        self.known[who.rank] = who
+        return is_new
+
+    def hear(self, block: Block) -> None:
+        """Notes a block of a rank; one that was silent is awaited again."""
+        self.last[block.rank] = block.iteration
+        if block.rank not in self._dead:
+            self.awaited.add(block.rank)
+
+    def bury(self, rank: int) -> bool:
+        """The rank is dead; False if that was known."""
+        is_news = rank not in self._dead
+        self._dead.add(rank)
+        self.awaited.discard(rank)
+        return is_news
+
+
 class RanksView:
     """Takes blocks in the order in which they arrive and makes the records of them. A rank that is missing
     is waited for, but not for ever.
@@ -42,10 +80,7 @@ class RanksView:
         self._clock = clock
         self._table = RanksTable(self._size)
         self._late = LateRanks()
-        self._known: dict[int, RankIdentity] = {}
-        self._awaited = set(range(self._size))  # neither dead nor reported as silent
-        self._dead: set[int] = set()
-        self._last: dict[int, int] = {}  # iteration, by rank
+        self._roster = _Roster(self._size)
         self._ecc: dict[int, int] = {}
         self._rounds: dict[int, _Round] = {}
         self._max_rounds = min(MAX_ROUNDS, max(MIN_ROUNDS, MAX_HELD_BLOCKS // self._size))
@@ -58,13 +93,7 @@ class RanksView:
         """Ranks that were found, for the first time or again after a restart."""
         nodes: dict[str, list[RankIdentity]] = defaultdict(list)
         for who in sorted(identities):
-            if not 0 <= who.rank < self._size:
-                continue
-            if who.rank in self._dead:
-                self._dead.discard(who.rank)
-                self._awaited.add(who.rank)
-            if self._known.get(who.rank) != who:
-                self._known[who.rank] = who
+            if 0 <= who.rank < self._size and self._roster.join(who):
                 nodes[who.hostname].append(who)
         return [_node(hostname, members) for hostname, members in nodes.items()]
 
@@ -74,20 +103,16 @@ class RanksView:
         if not 0 <= rank < self._size:
             return []
         self._newest = max(self._newest, block.iteration)
-        self._last[rank] = block.iteration
-        if rank not in self._dead:
-            self._awaited.add(rank)
+        self._roster.hear(block)
         if (number := self._number(block)) > self._closed:
             self._rounds.setdefault(number, _Round(self._clock())).blocks[rank] = block
         return self._errors_of(block) + self._close_rounds()
 
     def lost(self, rank: int, iteration: int, why: str) -> list[Record]:
         """A rank's process ended too early, after `iteration`; `why` is a phrase."""
-        if rank in self._dead or not 0 <= rank < self._size:
+        if not 0 <= rank < self._size or not self._roster.bury(rank):
             return []
-        self._dead.add(rank)
-        self._awaited.discard(rank)
-        who = self._known.get(rank)
+        who = self._roster.known.get(rank)
         place = f" ({who.hostname}, {who.device}, pid {who.pid})" if who else ""
         return [
             self._event("rank", f"rank {rank}{place} is gone after iteration {iteration}: {why}"),
@@ -114,8 +139,8 @@ class RanksView:
         late = set[int]()
         for round_ in self._rounds.values():
             if ended_ns - round_.begun_ns >= END_GRACE_NS:
-                late |= self._awaited - round_.blocks.keys()
-        on_the_way = (self._awaited & self._last.keys()) - late
+                late |= self._roster.awaited - round_.blocks.keys()
+        on_the_way = (self._roster.awaited & self._roster.last.keys()) - late
         records: list[Record] = []
         for number in sorted(self._rounds):
             records += self._finish(number)
@@ -130,7 +155,7 @@ class RanksView:
         """Errors of another rank's device; rank 0's are remarks on its own readings."""
         if block.rank == 0:
             return []
-        who = self._known.get(block.rank)
+        who = self._roster.known.get(block.rank)
         device = f"rank {block.rank}'s device" + (f" ({who.hostname})" if who else "")
         texts = device_errors(block.xid, block.ecc_uncorrected, self._ecc.get(block.rank))
         if block.ecc_uncorrected is not None:
@@ -143,7 +168,7 @@ class RanksView:
         while self._rounds:
             number = min(self._rounds)
             blocks = self._rounds[number].blocks
-            if len(blocks) < len(self._awaited) or not self._awaited <= blocks.keys():
+            if len(blocks) < len(self._roster.awaited) or not self._roster.awaited <= blocks.keys():
                 silent = self._silent_in(number)
                 if not silent and len(self._rounds) <= self._max_rounds and not self._is_late(number):
                     break
@@ -166,18 +191,20 @@ class RanksView:
             return []
         blocks = self._rounds[number].blocks
         first = min(block.first_iteration for block in blocks.values())
-        missing = [rank for rank in self._awaited - blocks.keys() if self._last.get(rank, -1) < first]
+        missing = [
+            rank for rank in self._roster.awaited - blocks.keys() if self._roster.last.get(rank, -1) < first
+        ]
         if self._clock() - self._begun_ns < START_NS:
-            missing = [rank for rank in missing if rank in self._last]
+            missing = [rank for rank in missing if rank in self._roster.last]
         return sorted(missing)
 
     def _report_silent(self, ranks: Sequence[int]) -> list[Record]:
         """One event for each node and each iteration after which nothing has come from some of its ranks."""
-        self._awaited.difference_update(ranks)
+        self._roster.awaited.difference_update(ranks)
         groups: dict[tuple[int | None, str], list[int]] = defaultdict(list)
         for rank in ranks:
-            hostname = self._known[rank].hostname if rank in self._known else ""
-            groups[self._last.get(rank), hostname].append(rank)
+            hostname = self._roster.known[rank].hostname if rank in self._roster.known else ""
+            groups[self._roster.last.get(rank), hostname].append(rank)
         events: list[Record] = []
         for (iteration, hostname), members in groups.items():
             who = numbered("rank", members) + (f" ({hostname})" if hostname else "")
@@ -191,7 +218,7 @@ class RanksView:
         self._closed = number
         self._table.add(blocks)
         found = self._late.look(
-            (self._known[rank], block) for rank, block in blocks.items() if rank in self._known
+            (self._roster.known[rank], block) for rank, block in blocks.items() if rank in self._roster.known
         )
         records: list[Record] = []
         for record in found:

@@ -1,1 +1,1 @@
-"""What measures a training and writes it: the loop's interface, a session, the writer's pipeline."""
+"""Measures a training and records it: the loop's interface, a session, the writer's pipeline."""

@@ -1,4 +1,4 @@
-"""What a host adapter answers: the interface between a training loop and `hooks.TrainingHooks`."""
+"""The interface that a host adapter gives `hooks.TrainingHooks` to its training loop."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ CountFlops = Callable[[int, Packed | None], Flops]
 
 
 class StepNumbers(NamedTuple):
-    """What the host counts for one finished train step.
+    """The host's own counts of one finished train step.
 
     Attributes:
         iteration: its number, from 1.
         updated: False when the optimizer skipped the update.
         samples: sequences consumed by all data-parallel ranks.
         tokens: tokens in them.
-        microbatches: of one data-parallel rank.
+        microbatches: how many one data-parallel rank had.
     """
 
     iteration: int
@@ -33,7 +33,7 @@ class StepNumbers(NamedTuple):
 
 
 class Loop(Protocol):
-    """What a host adapter can be asked.
+    """A training loop, as its host adapter answers for it.
 
     Attributes:
         rehearsing: torch.cuda calls land on the CPU.
@@ -66,7 +66,7 @@ class Loop(Protocol):
         """Iterations finished or skipped, and samples consumed, before the step that begins now."""
 
     def numbers(self, result: Any) -> StepNumbers | None:
-        """Of the step that has just returned `result`; None if the host does not count it as an iteration."""
+        """The numbers of the step that has just returned `result`; None if the host does not count it."""
 
     def skipped_samples(self) -> int:
         """Samples the host is passing over without a step."""
@@ -79,7 +79,7 @@ class Loop(Protocol):
 
 
 class StepProfile(Protocol):
-    """What takes a training's steps apart, beside the monitor. Nothing of it raises."""
+    """A profiler that takes a training's steps apart, beside the monitor. None of its methods raises."""
 
     def begin(self, iteration: int) -> None:
         """The step of this number, from 1, begins."""

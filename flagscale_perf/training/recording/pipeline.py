@@ -1,5 +1,5 @@
-"""What is special to a training in its writer: marks and phases join their steps, steps become intervals, and
-rank 0's device and the other ranks are read.
+"""A training's part of its writer: marks and phases join their steps, steps become intervals, and rank 0's
+device and the other ranks are read.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TakeReadings = Callable[[], tuple[list[HardwareRecord], list[str]]]
 
 
 def no_readings() -> tuple[list[HardwareRecord], list[str]]:
-    """Where nothing reads the device."""
+    """No readings, for a run whose device is not read."""
     return [], []
 
 
@@ -73,7 +73,7 @@ class OneRank:
 
 
 class UnreadRanks(OneRank):
-    """Where the other ranks are not read."""
+    """Stands for the other ranks where they are not read."""
 
     def __init__(self, note: str) -> None:
         """`note`: why, reported once."""
@@ -89,7 +89,7 @@ class UnreadRanks(OneRank):
 
 @dataclass(frozen=True)
 class Sources:
-    """Of one writer.
+    """The sources of one writer.
 
     Attributes:
         readings: of rank 0's device; must not block.
@@ -174,7 +174,7 @@ class TrainingPipeline:
         return Joined([record for slot in slots[:end] for record in join.take(slot)], end)
 
     def fold(self, record: Record, dropped: int) -> list[Entry]:
-        """What there is to say of the step, and the interval that it completes."""
+        """Remarks on the step, and the interval that it completes."""
         if isinstance(record, PhaseRecord):
             self._phases.hold(record)
         if not isinstance(record, StepRecord):
@@ -249,8 +249,8 @@ def _of_ranks(records: Sequence[Record], notes: Sequence[str]) -> list[Entry]:
 
 
 def make_pipeline(task: WriterTask, parent: Parent | None) -> TrainingPipeline:
-    """For a writer process; without `parent` for a thread of the trainer, which reads neither hardware
-    counters nor the other ranks.
+    """The pipeline of a writer process; without `parent`, of a thread of the trainer, which reads neither
+    hardware counters nor the other ranks.
     """
     if parent is not None:
         host = HostReader(parent.pid).take

@@ -1,4 +1,4 @@
-"""What a session knows before its first step: the facts of its run, the peak, how its FLOPs are counted, and
+"""Prepares a session before its first step: the facts of its run, the peak, how its FLOPs are counted, and
 what will be missing from its records.
 """
 
@@ -22,7 +22,7 @@ from flagscale_perf.training.recording.loop import CountFlops, Flops, Loop
 
 
 def identity_of(loop: Loop, device: DeviceProbe) -> RankIdentity:
-    """Who this rank is among the others."""
+    """This rank's identity among the others."""
     return RankIdentity(
         loop.rank(), os.uname().nodename, os.getpid(), device.name, device.uuid, loop.stage(), loop.lockstep()
     )
@@ -55,7 +55,7 @@ def facts_and_flops(loop: Loop, config: PerfConfig, device: DeviceProbe) -> tupl
 
 
 def unknown_flops(samples: int, packed: Packed | None) -> Flops:
-    """For a model of unknown shape, and on ranks other than 0, which count nothing."""
+    """No FLOPs: for a model of unknown shape, and for ranks other than 0, which count nothing."""
     return None, None
 
 

@@ -1,4 +1,4 @@
-"""What the summary of a run says, and the text of its file.
+"""The summary of a run, and the text of its file.
 
 The requirement's own files fix the names of `SessionInfo` and `Statistics`; None is "not known".
 """
@@ -21,7 +21,7 @@ from flagscale_perf.training.summary.settled import SettledSummary
 
 @dataclass(frozen=True)
 class SessionInfo:
-    """Which session, and how it ended: `end_reason` is that of `RunEnd`, or "running", or "killed"."""
+    """The session and its end: `end_reason` is that of `RunEnd`, or "running", or "killed"."""
 
     start_time: str
     end_time: str

@@ -17,7 +17,7 @@ from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.goodput import SessionGoodput
 from flagscale_perf.training.hardware import HardwareTotals
 from flagscale_perf.training.memory import MemoryTotals
-from flagscale_perf.training.phases import PHASES, PhaseJoin, PhaseSums, share, total_of
+from flagscale_perf.training.phases import PHASES, PhaseJoin, PhaseSums, StepPhases, Waits, share, total_of
 from flagscale_perf.training.ranks.totals import RankTotals
 from flagscale_perf.training.rates import as_gb, highest, tflops_per_gpu
 from flagscale_perf.training.records import (
@@ -101,6 +101,48 @@ class _Course:
         )
 
 
+class _Steps:
+    """Sums over steps.
+
+    Attributes:
+        rated: all but those of the warm-up.
+        warmup: those of the warm-up.
+        settled: of the rated ones, those after the start.
+        trusted: work and time of the intervals whose MFU is possible.
+        first_ns: the first iteration's time.
+        peak_bytes: the highest memory peak.
+    """
+
+    def __init__(self, scale: Scale) -> None:
+        self.rated, self.warmup = StepSums(), StepSums()
+        self.settled, self.trusted = SettledTotals(scale), TrustedWork(scale)
+        self.first_ns: int | None = None
+        self.peak_bytes: int | None = None
+
+    @property
+    def judged(self) -> StepSums:
+        settled = self.settled.sums(self.rated)
+        return self.rated if settled is None else settled
+
+    def add(self, step: StepRecord, phases: StepPhases | None) -> None:
+        if not step.warmup:
+            self.rated.add(step, phases)
+            self.settled.add(step, phases)
+            if step.outcome != Outcome.DATA_SKIPPED:
+                self.trusted.add_step(step)
+        else:
+            self.warmup.add(step)
+            if self.first_ns is None:
+                self.first_ns = step.iteration_ns
+        self.peak_bytes = highest(self.peak_bytes, step.memory_peak_bytes)
+
+    def add_usual(self, steps: UsualSteps, waits: Waits) -> None:
+        """Adds usual steps, except to `trusted`, which is summed interval by interval."""
+        self.rated.add_usual(steps, waits)
+        self.settled.add_usual(steps, waits)
+        self.peak_bytes = highest(self.peak_bytes, *steps.columns["memory_peak_bytes"])
+
+
 class RunTotals:
     """Everything the summary says, as running sums: memory does not grow with the length of the run.
 
@@ -113,9 +155,7 @@ class RunTotals:
         self._header, self._course = header, _Course(header)
         self._facts = RunFacts.of(header.facts)
         self._scale = Scale.of(self._facts)
-        self._rated, self._warmup = StepSums(), StepSums()
-        self._settled = SettledTotals(self._scale)
-        self._trusted = TrustedWork(self._scale)
+        self._steps = _Steps(self._scale)
         self._phases = PhaseJoin(self._facts)
         self._figures = Rows(TABLE, header)
         self._rows: ThinnedRows[IntervalRecord] = ThinnedRows(MAX_ROWS)
@@ -123,14 +163,11 @@ class RunTotals:
         self._goodput = SessionGoodput(header)
         self.ranks = RankTotals(self._scale.world_size)
         self._extremes: tuple[float, float] | None = None
-        self._warmup_ns: int | None = None
-        self._peak_bytes: int | None = None
 
     @property
     def rated(self) -> StepSums:
         """Sums over the settled steps; over all but the first where the run has not settled."""
-        settled = self._settled.sums(self._rated)
-        return self._rated if settled is None else settled
+        return self._steps.judged
 
     def add(self, record: Record) -> None:
         """The next record of the run; a header adds nothing."""
@@ -152,45 +189,31 @@ class RunTotals:
     def _add_step(self, step: StepRecord) -> None:
         self._course.step(step)
         self._memory.add(step)
-        phases = self._phases.take(step)
-        if not step.warmup:
-            self._rated.add(step, phases)
-            self._settled.add(step, phases)
-            if step.outcome != Outcome.DATA_SKIPPED:
-                self._trusted.add_step(step)
-        else:
-            self._warmup.add(step)
-            if self._warmup_ns is None:
-                self._warmup_ns = step.iteration_ns
-        if step.memory_peak_bytes is not None:
-            self._peak_bytes = max(self._peak_bytes or 0, step.memory_peak_bytes)
+        self._steps.add(step, self._phases.take(step))
 
     @property
     def takes_many(self) -> bool:
         """Whether usual steps can be added together: the start is final."""
-        return self._goodput.takes_many and self._settled.is_final
+        return self._goodput.takes_many and self._steps.settled.is_final
 
     def add_usual(self, steps: UsualSteps, intervals: Sequence[IntervalRecord]) -> None:
         """The next steps, and the intervals that end among them."""
-        columns = steps.columns
         self._course.usual(steps)
         self._goodput.add_usual(steps)
         self._memory.add_usual(steps)
-        waits = self._phases.waits(steps)
-        self._rated.add_usual(steps, waits)
-        self._settled.add_usual(steps, waits)
-        self._peak_bytes = highest(self._peak_bytes, *columns["memory_peak_bytes"])
-        work = [columns[name] for name in ("iteration_ns", "model_flops", "hardware_flops")]
+        self._steps.add_usual(steps, self._phases.waits(steps))
+        trusted = self._steps.trusted
+        work = [steps.columns[name] for name in ("iteration_ns", "model_flops", "hardware_flops")]
         for (begin, end), interval in zip(steps.stretches, intervals, strict=True):
-            self._trusted.add_steps(*(column[begin:end] for column in work))
+            trusted.add_steps(*(column[begin:end] for column in work))
             self._add_interval(interval)
         begun = steps.stretches[-1][1] if steps.stretches else 0
-        self._trusted.add_steps(*(column[begun:] for column in work))
+        trusted.add_steps(*(column[begun:] for column in work))
 
     def _add_interval(self, interval: IntervalRecord) -> None:
         self._rows.add(interval)
         self._hardware.add_interval(interval)
-        self._trusted.close(interval)
+        self._steps.trusted.close(interval)
         self._course.dropped = interval.dropped
         rate = tflops_per_gpu(interval.model_flops, interval.iteration_ns, self._scale.world_size)
         if rate is not None and not interval.warmup_only:
@@ -203,19 +226,19 @@ class RunTotals:
 
     def result(self) -> Summary:
         """The summary so far; None for what is not known, and for NaN and infinities."""
-        header, phases, all_steps = self._header, self.rated.phases, self._rated.with_steps_of(self._warmup)
+        header, steps, phases = self._header, self._steps, self.rated.phases
         return Summary(
             schema_version=header.schema_version,
             session_info=self._course.result(self._facts),
             final_statistics=_finite(self._statistics()),
-            settled=_finite(self._settled.result(self._rated, not self._trusted.suspect_intervals)),
-            totals=_finite(self._totals(all_steps)),
+            settled=_finite(steps.settled.result(steps.rated, not steps.trusted.suspect_intervals)),
+            totals=_finite(self._totals(steps.rated.with_steps_of(steps.warmup))),
             phases=_finite(_phases_of(phases)),
             bubble=_finite(_bubble_of(phases)),
             ranks=self.ranks.result(),
             memory=_finite(self._memory.result()),
             hardware=_finite(
-                self._hardware.result(self._rated.tokens, self._rated.iteration_ns, self._scale)
+                self._hardware.result(steps.rated.tokens, steps.rated.iteration_ns, self._scale)
             ),
             goodput=self._goodput.result(),
             dropped_records=self._course.dropped,
@@ -228,19 +251,19 @@ class RunTotals:
         )
 
     def _statistics(self) -> Statistics:
-        sums = self._rated
+        steps, sums = self._steps, self._steps.rated
         low, high = self._extremes or (None, None)
-        mfu, hfu = self._trusted.utilisation()
+        mfu, hfu = steps.trusted.utilisation()
         return Statistics(
             **sums.rates(self._scale)._replace(mfu=mfu, hfu=hfu).in_summary(),
             avg_tflops=tflops_per_gpu(sums.model_flops, sums.iteration_ns, 1),
             max_tflops_per_gpu=high,
             min_tflops_per_gpu=low,
-            suspect_intervals=self._trusted.suspect_intervals,
-            peak_memory_gb=as_gb(self._peak_bytes),
+            suspect_intervals=steps.trusted.suspect_intervals,
+            peak_memory_gb=as_gb(steps.peak_bytes),
             min_iteration_ms=as_ms(sums.durations.minimum),
             max_iteration_ms=as_ms(sums.durations.maximum),
-            first_iteration_ms=as_ms(self._warmup_ns),
+            first_iteration_ms=as_ms(steps.first_ns),
             self_cost_share=share(sums.self_ns, sums.iteration_ns),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flagscale_perf.analysis.blocks import Note, Quantity, Table
-from flagscale_perf.analysis.verdicts import RULES, blocks_of, judged, verdict_of
+from flagscale_perf.analysis.verdicts import RULES, blocks_of, verdict_of
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from flagscale_perf.analysis.verdicts import RULES, blocks_of, judged, verdict_o
     [(0.76, "excellent"), (0.75, "good"), (0.5, "good"), (0.49, "improve"), (None, None)],
 )
 def test_a_value_equal_to_a_limit_is_good(value: float | None, verdict: str | None) -> None:
-    assert judged(value, 0.75, 0.5) == verdict
+    assert verdict_of("share", value, "share", (0.75, 0.5), "").verdict == verdict
 
 
 def test_a_table_has_the_thresholds_beside_each_figure() -> None:

@@ -45,7 +45,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch):
             parser.add_argument("--model", help="of both")
 
         plans = {
-            name: Experiment(name, arguments, lambda args, measure=measure: _plan(args, measure))
+            name: Experiment(arguments, lambda args, measure=measure: _plan(args, measure))
             for name, measure in measures.items()
         }
         monkeypatch.setattr(command, "EXPERIMENTS", dict.fromkeys(plans, ""))
@@ -150,7 +150,8 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path, capsys) -> None:
 
 
 def test_every_experiment_can_be_loaded() -> None:
-    assert [experiment.load(name).name for name in experiment.EXPERIMENTS] == list(experiment.HELP)
+    assert list(experiment.EXPERIMENTS) == list(experiment.HELP)
+    assert all(isinstance(experiment.load(name), Experiment) for name in experiment.EXPERIMENTS)
 
 
 def test_what_a_directory_is_called_moves_no_cursor(stand_in, tmp_path: Path, capsys) -> None:

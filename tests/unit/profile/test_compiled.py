@@ -36,10 +36,6 @@ ONE_RANK = [
 ]
 
 
-def is_collective(name: str) -> bool:
-    return name == REDUCE
-
-
 def times(events: Events) -> dict[tuple[str, str, str], int]:
     """Microseconds of each (module, sort, operator)."""
     found: dict[tuple[str, str, str], int] = defaultdict(int)
@@ -51,7 +47,7 @@ def times(events: Events) -> dict[tuple[str, str, str], int]:
 
 def test_a_layer_ends_with_its_last_product() -> None:
     events = events_of([step(100), module("Qwen3ForCausalLM", 5, 95), *ONE_RANK])
-    assert times(layered(events, PATHS, is_collective)) == {
+    assert times(layered(events, PATHS)) == {
         ("", "host", ""): 10,
         ("Qwen3ForCausalLM", "host", ""): 10,
         ("Qwen3ForCausalLM", "operator", CALL): 10,  # from 80: the last normalisation
@@ -85,7 +81,7 @@ def test_the_collective_behind_the_last_product_is_the_layers() -> None:
             Event(REDUCE, 76, 90),
         ]
     )
-    found = times(layered(events, PATHS, is_collective))
+    found = times(layered(events, PATHS))
     assert found["", "operator", CALL] == 2 + 10
     assert found["", "communication", REDUCE] == 8
     assert found["model.layers.0", "communication", REDUCE] == 15
@@ -96,7 +92,7 @@ def test_the_collective_behind_the_last_product_is_the_layers() -> None:
 
 def test_where_layers_have_products_of_their_own_number_attention_alone_tells_them() -> None:
     events = events_of([step(100), *ONE_RANK, Event(MM, 81, 83)])
-    found = times(layered(events, PATHS, is_collective))
+    found = times(layered(events, PATHS))
     # from the first cache's update to the second one's; the last layer ends with its attention
     assert found["model.layers.0", "operator", MM] == 3 + 4 + 5
     assert found["model.layers.0", "operator", REGION] == 1 + 2 + 5 + 2
@@ -107,19 +103,19 @@ def test_where_layers_have_products_of_their_own_number_attention_alone_tells_th
 @pytest.mark.parametrize("paths", [[], [*PATHS, "model.layers.2.self_attn.attn"]])
 def test_without_one_attention_for_each_layer_nothing_is_told(paths: list[str]) -> None:
     events = events_of([step(100), *ONE_RANK])
-    found = times(layered(events, paths, is_collective))
+    found = times(layered(events, paths))
     assert {module for module, _, _ in found} == {""}
     assert sum(found.values()) == 100
 
 
 def test_two_forward_passes_in_one_step() -> None:
     again = [event._replace(start=event.start + 100, end=event.end + 100) for event in ONE_RANK]
-    events = layered(events_of([step(200), *ONE_RANK, *again]), PATHS, is_collective)
+    events = layered(events_of([step(200), *ONE_RANK, *again]), PATHS)
     assert times(events)["model.layers.1", "operator", MM] == 2 * (5 + 3 + 14)
 
 
 def test_time_is_neither_made_nor_lost() -> None:
-    events = layered(events_of([step(100), *ONE_RANK]), PATHS, is_collective)
+    events = layered(events_of([step(100), *ONE_RANK]), PATHS)
     assert sum(times(events).values()) == 100
 
 

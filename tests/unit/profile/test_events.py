@@ -44,6 +44,6 @@ def test_a_value_is_inherited_from_the_nearest_one_that_has_it() -> None:
 
 
 def test_time_in_which_two_kernels_run_counts_once() -> None:
-    kernels = Kernels(start_ns=np.array([0, 5, 8, 30]), duration_ns=np.array([10, 10, 2, 5]))
-    assert kernels.busy_ns == 20
-    assert Kernels().busy_ns == 0
+    starts, durations, none = np.array([0, 5, 8, 30]), np.array([10, 10, 2, 5]), np.zeros(0, np.int64)
+    assert Kernels((), none, starts, durations, none, none).busy_ns == 20
+    assert Kernels((), none, none, none, none, none).busy_ns == 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.analysis.blocks import Line, Panel
-from flagscale_perf.report.axes import title_of, value_range
+from flagscale_perf.analysis.blocks import Lane, Line, Panel, Stripe, Waterfall
+from flagscale_perf.report.axes import Bars, bars_of, title_of, value_range
 
 
 def panel(*values: float | None, unit: str = "ms", begins_at_zero: bool = False) -> Panel:
@@ -43,3 +43,16 @@ def test_the_unit_is_in_the_title_unless_the_axis_has_it() -> None:
 def test_an_axis_that_does_not_begin_at_0_says_so() -> None:
     assert title_of(panel(9, 10, unit="ms")) == "Time, ms (axis not from 0)"
     assert title_of(panel(9, 10, unit="ms"), is_log=True) == title_of(panel(4, 10, unit="ms")) == "Time, ms"
+
+
+def test_each_part_of_a_waterfall_begins_where_the_one_before_it_in_its_lane_ends() -> None:
+    wait, work, send = (Stripe(name, 2.0, None, "blue") for name in ("wait", "work", "send"))
+    unknown = Stripe("rest", None, None, "grey")
+    fall = Waterfall(
+        "k", "Step", "ms", [Lane("a", 0.0, [work, unknown]), Lane("b", 1.0, [wait, send, work])], 9.0
+    )
+    assert bars_of(fall) == [
+        Bars("work", "blue", [0.0, 5.0], [2.0, 2.0]),
+        Bars("wait", "blue", [0.0, 1.0], [0.0, 2.0]),
+        Bars("send", "blue", [0.0, 3.0], [0.0, 2.0]),
+    ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flagscale_perf.analysis.rules import Advice, Change
+from flagscale_perf.analysis.rules import Advice, Change, unless
 from flagscale_perf.training.analysis.findings.case import TrainingCase
 
 Proposed = dict[str, Any]  # flag -> value; True for a flag without one
@@ -64,9 +64,7 @@ def switch_off(flag: str, text: str) -> Advice:
 
 def give(flag: str, text: str) -> Advice:
     """Set the flag to what only the user knows; nothing where it is set."""
-    return Advice(
-        [flag], text, make=lambda case: None if case.argument(name_of(flag)) else Change([flag], text)
-    )
+    return unless(Change([flag], text), is_set(name_of(flag)))
 
 
 def set_to(flag: str, value: Any, text: str) -> Advice:
@@ -123,13 +121,14 @@ def either(advised: Change, otherwise: Callable[[TrainingCase], Change | None]) 
     )
 
 
+def is_set(name: str) -> Callable[[TrainingCase], bool]:
+    """Whether the case's run was started with that argument."""
+    return lambda case: bool(case.argument(name))
+
+
 def provided(advised: Change, where: Callable[[TrainingCase], bool]) -> Advice:
     """The change, unless the run's arguments are known and `where` says that it would change nothing."""
-    return Advice(
-        list(advised.flags),
-        advised.text,
-        make=lambda case: advised.for_case(case) if where(case) or not case.knows_arguments else None,
-    )
+    return unless(advised, lambda case: case.knows_arguments and not where(case))
 
 
 def _short(value: float) -> float:

@@ -40,7 +40,6 @@ class Periodic(NamedTuple):
     """Steps that are longer at even distances.
 
     Attributes:
-        period: of these steps.
         phase: that is longer in them; None where no phase has more than half of it.
         excess_ns: what one of them takes longer, the median.
     """
@@ -54,7 +53,6 @@ class Longer(NamedTuple):
     """Steps that are longer in one phase.
 
     Attributes:
-        phase: it.
         iterations: ascending.
         excess_ns: what each of them takes longer in it.
         chance: that the others' phases let it stand out like this in a run without a cause.
@@ -77,16 +75,14 @@ class Longer(NamedTuple):
         return stretches
 
     def comes_in_bursts(self, steps: int) -> bool:
-        """Whether more of them follow one another than by chance among so many steps: three or more in the
-        mean.
-        """
+        """Whether, among so many steps, more of them follow one another than by chance: three on average."""
         count, bursts = len(self.iterations), len(self.bursts)
         following = binomial_tail(count - bursts, count, min(1.0, 2 * count / max(steps, 1)))
         return count >= 3 * bursts and following < CHANCE.value
 
 
 def anatomy_of(ledgers: Sequence[Ledger]) -> Anatomy | None:
-    """Of what all ranks of the first stage have in common; None where nothing says what that is."""
+    """The anatomy of what all ranks of the first stage have in common; None where that is not known."""
     known = [ledger for ledger in ledgers if ledger.stage == 0 and ledger.steps >= FEWEST.count]
     return Anatomy(known[0].common) if known else None
 
@@ -110,7 +106,6 @@ class Anatomy:
             column = [(step.phases_ns or ())[place] or 0 for step in self.steps]
             if any(column):
                 self.phases[name] = column
-        self._excess: dict[str, list[int]] = {}
 
     @cached_property
     def iteration_ns(self) -> int:
@@ -118,22 +113,20 @@ class Anatomy:
         return int(statistics.median(self._iteration_ns)) if self.steps else 0
 
     def usual_ns(self, phase: str) -> int:
-        """Of a phase in a usual step; 0 where it was not measured."""
+        """Median time of a phase in a step; 0 where it was not measured."""
         column = self.phases.get(phase)
         return int(statistics.median(column)) if column else 0
 
     def part_of_all(self, part_ns: float) -> float:
-        """Of the time of all these steps."""
+        """`part_ns` as a share of the time of all these steps."""
         return part_ns / max(1, sum(self._iteration_ns))
 
     @cached_property
     def periodic(self) -> Periodic | None:
-        """The least likely period of slow steps, of the steps themselves and of each phase; None where each
-        of them may be chance.
-        """
+        """The least likely period of steps slow as a whole or in a phase; None where all may be chance."""
         found: list[Period] = []
         looks = 0
-        for column in (self._longer, *map(self._beyond, self.phases)):
+        for column in (self._longer, *self._beyond.values()):
             for slow in self._sizes(column):
                 for span in self._stretches:
                     looks += 1
@@ -149,7 +142,8 @@ class Anatomy:
     def _periodic(self, period: Period) -> Periodic:
         places = [self._place[iteration] for iteration in period.hits]
         longer = {
-            name: statistics.median(self._beyond(name)[place] for place in places) for name in self.phases
+            name: statistics.median(column[place] for place in places)
+            for name, column in self._beyond.items()
         }
         whole = statistics.median(self._longer[place] for place in places)
         phase = max(longer, key=lambda name: longer[name], default=None)
@@ -162,16 +156,15 @@ class Anatomy:
         """The phase in which single steps take longer, out of proportion to the rest of the step: the one
         with most of it; None where chance may do it.
 
-        In a run without a cause what makes a step longer hits each phase as often as its share of the step
-        is, and a neighbour all of them. So steps longer in a phase are counted against those longer in the
-        rest.
+        Without a cause, a phase is hit as often as its share of the step is, and a busy neighbour hits all of
+        them. So steps longer in a phase are counted against those longer in the rest.
         """
         found = [one for name in self.phases for one in self._longer_in(name)]
         significant = [one for one in found if one.chance * len(self.phases) * len(COUNTS) < CHANCE.value]
         return max(significant, key=lambda one: sum(one.excess_ns), default=None)
 
     def _longer_in(self, name: str) -> Iterator[Longer]:
-        column = self._beyond(name)
+        column = self._beyond[name]
         rest = [whole - part for whole, part in zip(self._longer, column, strict=True)]
         of_step = self.usual_ns(name) / max(1, self.iteration_ns)
         share, in_proportion = min(0.9, max(FLOOR, of_step)), APART * of_step / max(0.01, 1 - of_step)
@@ -201,24 +194,20 @@ class Anatomy:
     @cached_property
     def growth(self) -> Growth | None:
         """The phase that grew most, gradually or at once; None where none did more than the rest."""
-        grown = [
-            growth
-            for name, column in self.phases.items()
-            if (growth := growth_of(name, column, self._rest(name))) is not None
-        ]
-        return max(grown, key=lambda one: one.last_ns - one.first_ns, default=None)
-
-    def _rest(self, name: str) -> list[int]:
-        return [whole - part for whole, part in zip(self._iteration_ns, self.phases[name], strict=True)]
+        grown = []
+        for name, column in self.phases.items():
+            rest = [whole - part for whole, part in zip(self._iteration_ns, column, strict=True)]
+            grown.append(growth_of(name, column, rest))
+        known = [growth for growth in grown if growth is not None]
+        return max(known, key=lambda one: one.last_ns - one.first_ns, default=None)
 
     @cached_property
     def _longer(self) -> list[int]:
         return self._beyond_usual(self._iteration_ns)
 
-    def _beyond(self, name: str) -> list[int]:
-        if name not in self._excess:
-            self._excess[name] = self._beyond_usual(self.phases[name])
-        return self._excess[name]
+    @cached_property
+    def _beyond(self) -> dict[str, list[int]]:
+        return {name: self._beyond_usual(column) for name, column in self.phases.items()}
 
     def _beyond_usual(self, column: Sequence[int]) -> list[int]:
         usual: list[int] = []

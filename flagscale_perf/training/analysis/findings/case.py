@@ -12,7 +12,7 @@ from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 from flagscale_perf.training.analysis.findings.signals import Signals
 from flagscale_perf.training.analysis.report import TrainingReport
-from flagscale_perf.training.analysis.tables import Ranks
+from flagscale_perf.training.analysis.tables import RankEntry
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ledger.ledger import Ledger
 
@@ -55,15 +55,18 @@ class TrainingCase(Case):
         return self.facts.arguments is not None
 
     def argument(self, name: str) -> Any:
-        """The value of the host's argument of that name, such as "manual_gc"; None where it is not set, the
-        host has no such argument, or the file has no arguments.
-        """
+        """The value of the host's argument, such as "manual_gc"; None where it is unset or not known."""
         return (self.facts.arguments or {}).get(name)
 
     def number(self, name: str) -> float | None:
         """The same where it is a number."""
         value = self.argument(name)
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    @property
+    def entries(self) -> list[RankEntry]:
+        """The ranks side by side; none where nothing was recorded of them."""
+        return [] if self.report.ranks is None else self.report.ranks.entries
 
     @property
     def is_on_cpu(self) -> bool:
@@ -76,11 +79,11 @@ class TrainingCase(Case):
         return self.steps >= MIN_STEPS.value
 
     def share_of_steps(self, dur_s: float | None) -> float | None:
-        """Of the steps' time; None if one of them is not known."""
+        """`dur_s` as a share of the steps' time; None if either is unknown."""
         return None if dur_s is None or self.rated_s <= 0 else dur_s / self.rated_s
 
     def mean_step_ms(self) -> float | None:
-        """Of the steps that rates are made of; None without any."""
+        """Mean time of the steps that rates are computed from; None without any."""
         return self.rated_s / self.steps * MS_PER_S if self.steps else None
 
     def part(self, name: str) -> float:
@@ -88,13 +91,13 @@ class TrainingCase(Case):
         return next(part for part in self.report.goodput.parts if part.name == name).dur_s or 0.0
 
     def share_of_wall(self, dur_s: float) -> float:
-        """Of the session's time; 0 where none has passed."""
+        """`dur_s` as a share of the session's time; 0 where none has passed."""
         wall_s = self.report.goodput.wall_s
         return dur_s / wall_s if wall_s > 0 else 0.0
 
     def phase_share(self, *names: str) -> float:
-        """Of these phases together, of the iterations' time; zero where they were not measured. No more than
-        in a usual step: what single steps take longer is not in it, and neither is what a late rank does.
+        """Share of the iterations' time that these phases take together; 0 where they were not measured. No
+        more than in a usual step: without what single steps or late ranks take longer.
         """
         if not self.anatomy.iteration_ns:
             return 0.0
@@ -102,25 +105,28 @@ class TrainingCase(Case):
         return min(sum(map(self._mean_share, names)), usual_ns / self.anatomy.iteration_ns)
 
     def exchange_share(self) -> float:
-        """Of gradients and parameters, of the steps' time: the ledger's row, in which nobody is waited for;
-        rank 0's phases where there is no ledger.
+        """Share of the steps' time that exchanges of gradients and parameters take: the ledger's row, without
+        waiting for late ranks; rank 0's phases where there is no ledger.
         """
-        names = ("exposed_grad_comm", "exposed_param_comm")
-        if self.ledgers and self.ledgers[0].stage == 0:
-            first = self.ledgers[0]
-            return first.share(sum(first.exchange_ns.get(name, 0) for name in names))
-        return self.phase_share(*names)
+        names, first = ("exposed_grad_comm", "exposed_param_comm"), self._first_stage
+        if first is None:
+            return self.phase_share(*names)
+        return first.share(sum(first.exchange_ns.get(name, 0) for name in names))
 
     def _mean_share(self, name: str) -> float:
-        """What all ranks of the first stage have in common, where that is known; else rank 0's."""
-        if self.ledgers and self.ledgers[0].stage == 0:
-            first = self.ledgers[0]
-            return first.share(first.base_ns.get(name, 0) + first.exchange_ns.get(name, 0))
-        return sum(row.share or 0.0 for row in self.report.phases.rows if row.name == name)
+        """Mean share of a phase: what all ranks of the first stage have in common, or else rank 0's."""
+        first = self._first_stage
+        if first is None:
+            return sum(row.share or 0.0 for row in self.report.phases.rows if row.name == name)
+        return first.share(first.base_ns.get(name, 0) + first.exchange_ns.get(name, 0))
+
+    @property
+    def _first_stage(self) -> Ledger | None:
+        return self.ledgers[0] if self.ledgers and self.ledgers[0].stage == 0 else None
 
     def host_share(self, ranks: Sequence[int] = (), *, beyond_others: bool = False) -> float:
-        """Of the steps' time, what findings say that hosts are short of; where ranks are named, no more than
-        these wait for it; `beyond_others`: for a CPU, no more than they wait longer than the other ranks.
+        """Share of the steps' time that findings lay to hosts; where ranks are named, no more than these wait
+        for theirs; `beyond_others`: for a CPU, no more than they wait longer than the other ranks.
         """
         return sum(
             min([self.share_of_steps(finding.cost_s) or 0.0, *self._waits(finding, ranks, beyond_others)])
@@ -134,10 +140,10 @@ class TrainingCase(Case):
         own: list[float] = []
         others: list[float] = []
         of_memory = finding.name == "host_short_of_memory"
-        for entry in self.report.ranks.entries if self.report.ranks else []:
+        for entry in self.entries:
             share = entry.memory_wait_share if of_memory else entry.cpu_wait_share
             if share is not None:
-                is_own = any(entry.first_rank <= rank <= entry.last_rank for rank in ranks)
+                is_own = not set(ranks).isdisjoint(entry.ranks)
                 (own if is_own else others).append(share)
         if not own:
             return []
@@ -149,7 +155,7 @@ class TrainingCase(Case):
         """Whether no other host has a rank, so that this one cannot be left out."""
         if self.report.ranks is None:
             return self.facts.world_size == 1
-        hosts = {entry.hostname for entry in self.report.ranks.entries}
+        hosts = {entry.hostname for entry in self.entries}
         return len(hosts) == 1 and None not in hosts
 
     def has_spare_memory(self) -> bool:
@@ -159,17 +165,6 @@ class TrainingCase(Case):
 
 
 TrainingRule = Rule[TrainingCase]
-
-
-def ranks_of(ranks: Ranks | None, entries: list[int]) -> list[int]:
-    """The numbers of all ranks that these entries stand for."""
-    if ranks is None:
-        return []
-    return [
-        rank
-        for entry in entries
-        for rank in range(ranks.entries[entry].first_rank, ranks.entries[entry].last_rank + 1)
-    ]
 
 
 def slows(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
+from flagscale_perf.analysis.rules import Change, Finding, Limit, rule, unless
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.units import percent
 from flagscale_perf.training.analysis.findings.advice import (
     double,
     either,
     give,
-    provided,
+    is_set,
     switch_off,
     while_cores_are_free,
 )
@@ -40,14 +40,14 @@ _OF_SOME = Change(
         while_cores_are_free(
             double("--num-workers", "raise it: more processes prepare batches ahead", most=16, least=2)
         ),
-        provided(
+        unless(
             either(
                 give("--data-cache-path", "keep the dataset's index files on a local disk"),
                 lambda case: Change(
                     [], f"see that --data-cache-path, {case.argument('data_cache_path')}, is on a local disk"
                 ),
             ),
-            lambda case: not case.argument("mock_data"),
+            is_set("mock_data"),
         ),
         switch_off(_MASKS, "do not make and copy masks that the attention kernel does not read"),
     ],
@@ -65,7 +65,7 @@ def data_stall(this: TrainingRule, case: TrainingCase) -> list[Finding]:
 
 
 def _of_some(found: Finding) -> Finding:
-    """Not what all ranks do alike, and at the same cost."""
+    """The finding for some ranks: without what applies only if all ranks load alike."""
     common = [change for change in found.changes if _MASKS not in change.flags]
     return replace(found, changes=[_OF_SOME, *common])
 
@@ -83,8 +83,8 @@ def _of_all(this: TrainingRule, case: TrainingCase) -> Finding | None:
 
 
 def _least_of_a_group(case: TrainingCase) -> float:
-    """With tensor parallelism a batch is broadcast inside a group, and who comes early waits in it for the
-    last one: where all are one group, no more than the rank that waits least is data loading. 1 elsewhere.
+    """The least share of the steps that a rank of a tensor-parallel group spends in data loading. A batch is
+    broadcast inside a group, so early ranks wait there for the last one. 1 without tensor parallelism.
     """
     ranks, mean_ms = case.report.ranks, case.mean_step_ms()
     if ranks is None or case.ledgers or not mean_ms or (case.facts.tensor_parallel or 1) < 2:

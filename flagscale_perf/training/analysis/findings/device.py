@@ -160,7 +160,7 @@ def small_micro_batch(this: TrainingRule, case: TrainingCase) -> Finding | None:
 
 
 def _micro_batch_tokens(case: TrainingCase) -> int | None:
-    """On one device; None if a size is not known."""
+    """Tokens of a micro-batch on one device; None if a size is not known."""
     overview = case.report.overview
     if overview.micro_batch_size is None or overview.seq_length is None:
         return None

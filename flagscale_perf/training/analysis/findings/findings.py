@@ -1,4 +1,4 @@
-"""What holds a training back, in the order of what it costs."""
+"""Finds what holds a training back, the costliest first; says what could not be judged, and why."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from flagscale_perf.analysis import rules
 from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.spine.units import duration, percent
 from flagscale_perf.training.analysis.findings import (
     data,
@@ -20,18 +21,16 @@ from flagscale_perf.training.analysis.findings import (
 )
 from flagscale_perf.training.analysis.findings.case import TrainingCase
 from flagscale_perf.training.analysis.report import TrainingReport
-from flagscale_perf.training.analysis.why_not import is_cpu, no_counters, no_memory, no_phases
-
-_PHASES = "data loading, communication and the pipeline"
 
 FOOTNOTE_SHARE, FOOTNOTE_S = 0.02, 1.0  # below one of them, what names no cause is no finding
 RULES = rules.rules_in(memory, pauses, device, host, data, ranks, pipeline, phases, steps)
+_NO_COUNTERS = "no hardware counters: "  # begins the remark of the writer that reads them
 _NAMING_NO_CAUSE = frozenset(each.name for each in RULES if not each.names_cause)
 
 
 def find(case: TrainingCase) -> TrainingReport:
-    """The case's report with its findings. What names no cause and costs next to nothing is said in a line
-    among what could not be judged: nobody can act upon it.
+    """The case's report with its findings. One that names no cause and costs next to nothing calls for no
+    action: it becomes a line of what could not be judged.
     """
     every = rules.find(RULES, case)
     small = [finding for finding in every if _is_footnote(finding)]
@@ -51,16 +50,19 @@ def _footnote(finding: Finding) -> str:
 
 
 def _unjudged(case: TrainingCase) -> list[str]:
-    """What no rule could look at, so that silence is not taken for health."""
+    """What could not be judged, so that silence is not taken for health."""
     report = case.report
     is_alone = (report.overview.world_size or 1) == 1
     reasons = [
         (not case.can_judge_speed, f"the speed of the steps: {case.steps} are too few"),
-        (not report.phases.steps, f"{_PHASES}: {no_phases(report)}"),
+        (
+            not report.phases.steps,
+            f"data loading, communication and the pipeline: {no_phases(report)}",
+        ),
         (report.ranks is None and not is_alone, "other ranks than the first: the file has nothing of them"),
         (report.figures.mfu is None, f"MFU: {_no_mfu(report)}"),
-        (report.memory.peak_gb is None, f"memory: {no_memory(report)}"),
-        (report.hardware.throttle is None, f"clocks: {no_counters(report)}"),
+        (report.memory.peak_gb is None, f"memory: {_no_memory(report)}"),
+        (report.hardware.throttle is None, f"clocks: {_no_counters(report)}"),
     ]
     return [*(reason for applies, reason in reasons if applies), *_shared_cores(case)]
 
@@ -77,5 +79,48 @@ def _shared_cores(case: TrainingCase) -> list[str]:
 def _no_mfu(report: TrainingReport) -> str:
     reason = next((each for each in report.overview.missing if each.startswith("TFLOPS, MFU")), None)
     if reason is None and report.overview.peak_tflops is None:
-        reason = "the peak of a CPU is in no table" if is_cpu(report) else report.overview.peak_source
+        reason = "the peak of a CPU is in no table" if _is_cpu(report) else report.overview.peak_source
     return reason or "not known"
+
+
+def no_phases(found: TrainingReport) -> str:
+    """Why a report has no phases, in one phrase."""
+    if reason := _missing(found, "phases"):
+        return f"no phases: {reason}"
+    if not _options(found).perf_breakdown:
+        return "no phases; switch on --perf-breakdown"
+    if shed := next((one.text for one in found.monitor.events if one.name == "shed"), ""):
+        return f"no phases: {shed}"
+    return "no phases: --perf-breakdown is on, but no step after the first has any yet"
+
+
+def _no_counters(found: TrainingReport) -> str:
+    if _is_cpu(found):
+        return "a CPU has none that are read"
+    told = [one.text for one in found.monitor.events if one.text.startswith(_NO_COUNTERS)]
+    if told:
+        return told[0].removeprefix(_NO_COUNTERS)
+    return _missing(found, "hardware counters") or (
+        "not read from NVIDIA's driver; pip install nvidia-ml-py on the training machine"
+    )
+
+
+def _no_memory(found: TrainingReport) -> str:
+    if not _options(found).perf_memory_tracking:
+        return "--perf-memory-tracking is off"
+    return "a CPU has no allocator to read" if _is_cpu(found) else "the allocator was not read"
+
+
+def _options(found: TrainingReport) -> PerfConfig:
+    return PerfConfig.of(found.overview.config)
+
+
+def _is_cpu(found: TrainingReport) -> bool:
+    return (found.overview.device or "").startswith("CPU")
+
+
+def _missing(found: TrainingReport, what: str) -> str:
+    """The reason in `phases (the reason)` among what was not available."""
+    start = f"{what} ("
+    phrase = next((each for each in found.overview.missing if each.startswith(start)), "")
+    return phrase.removeprefix(start).removesuffix(")")

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from flagscale_perf.analysis.rules import Change, Evidence, Finding, Limit, rule
+from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
 from flagscale_perf.spine.units import percent
-from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, ranks_of, slows
+from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
 from flagscale_perf.training.analysis.tables import RankEntry
 
 _EXPLAINED = {"data_stall", "straggler", "exposed_comm", "jitter", "long_phase"}
@@ -16,12 +16,12 @@ _ALONE = RankEntry(0, 0, None, None, None)
 
 
 class _Shortage(NamedTuple):
-    """What the host of a rank is short of.
+    """A shortage on the ranks' hosts.
 
     Attributes:
-        share: of the time, for which the rank waits that waits longest.
-        rank: of that one.
-        ranks: all that wait for longer than the limit; none are named where all do.
+        share: of the time, that the rank with the longest wait spends waiting.
+        rank: that rank.
+        ranks: all ranks that wait for longer than the limit; empty where all do.
     """
 
     share: float
@@ -89,16 +89,15 @@ def _shortage(
     this: TrainingRule, case: TrainingCase, own_ns: int, share_of: Callable[[RankEntry], float | None]
 ) -> _Shortage | None:
     """None below the limit. `own_ns`: rank 0's, which is known step by step."""
-    host, ranks = case.signals.host, case.report.ranks
-    entries = (ranks.entries if ranks else None) or [_ALONE]
+    host, entries = case.signals.host, case.entries or [_ALONE]
     shares = [share_of(entry) or 0.0 for entry in entries]
     if host.read_ns and entries[0].first_rank == entries[0].last_rank:
         shares[0] = host.share(own_ns)
     worst = max(range(len(shares)), key=shares.__getitem__)
     if not this.exceeds(shares[worst], this.name):
         return None
-    beyond = [number for number, share in enumerate(shares) if this.exceeds(share, this.name)]
-    named = [] if len(beyond) == len(shares) else ranks_of(ranks, beyond)
+    beyond = [entry for entry, share in zip(entries, shares, strict=True) if this.exceeds(share, this.name)]
+    named = [] if len(beyond) == len(entries) else [rank for entry in beyond for rank in entry.ranks]
     return _Shortage(min(1.0, shares[worst]), entries[worst], named)
 
 
@@ -107,6 +106,5 @@ def _host_of(case: TrainingCase, rank: RankEntry) -> str:
 
 
 def _finding(this: TrainingRule, case: TrainingCase, short: _Shortage, title: str, figure: str) -> Finding:
-    evidence: list[Evidence] = [this.broke(figure, short.share, this.name)]
-    found = slows(this, case, title, short.share, evidence)
+    found = slows(this, case, title, short.share, [this.broke(figure, short.share, this.name)])
     return replace(found, pattern="constant", ranks=short.ranks)

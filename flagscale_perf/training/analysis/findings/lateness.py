@@ -9,7 +9,7 @@ from flagscale_perf.analysis.rules import Change, Finding
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.units import duration, number, numbered
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
-from flagscale_perf.training.analysis.findings.places import named
+from flagscale_perf.training.analysis.findings.causes import named
 from flagscale_perf.training.ledger.ledger import BY_PATH, OFF_PATH, SHARED, UNDECIDED, LateRow, Ledger
 from flagscale_perf.training.ledger.walk import MAX_RANKS, is_judged
 from flagscale_perf.training.phases import ONE_F_ONE_B
@@ -28,8 +28,8 @@ _HIDDEN = Change(
 def late_finding(
     this: TrainingRule, case: TrainingCase, ledger: Ledger, row: LateRow, limit: str
 ) -> Finding | None:
-    """What a late unit costs; None below the limit of that name, off the critical path, or where its host was
-    short of CPU for so long that no rank is to blame.
+    """The finding of a late unit, with its cost. None below the limit of that name, off the critical path, or
+    where its host's shortage of CPU explains it.
     """
     if row.label == OFF_PATH:
         return None
@@ -104,9 +104,8 @@ def _when(row: LateRow) -> str:
 
 
 def _host_of(case: TrainingCase, rank: int) -> str:
-    entries = case.report.ranks.entries if case.report.ranks is not None else []
-    hosts = [entry.hostname for entry in entries if entry.first_rank <= rank <= entry.last_rank]
-    return f" on {hosts[0]}" if hosts and hosts[0] else ""
+    host = next((entry.hostname for entry in case.entries if rank in entry.ranks), None)
+    return f" on {host}" if host else ""
 
 
 def _ms(dur_ms: float) -> str:

@@ -12,7 +12,7 @@ from flagscale_perf.training.analysis.findings.case import TrainingCase, Trainin
 
 
 def _more_tensor(case: TrainingCase) -> Change | None:
-    """What is left to try once activations are recomputed and the optimizer's state is divided."""
+    """More tensor parallelism, for when activations are recomputed and the optimizer state is sharded."""
     now, heads = case.number("tensor_model_parallel_size"), case.number("num_attention_heads")
     if not now or heads is None or heads % (2 * now) or case.argument("recompute_granularity") is None:
         return None

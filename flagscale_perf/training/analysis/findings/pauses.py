@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flagscale_perf.analysis.rules import Advice, Change, Finding, Limit, rule
+from flagscale_perf.analysis.rules import Advice, Change, Finding, Limit, rule, unless
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.units import number, percent
 from flagscale_perf.training.analysis.findings.advice import (
     double,
     give,
     halve,
+    is_set,
     move,
     provided,
     switch_on,
     written,
 )
-from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, interrupts
+from flagscale_perf.training.analysis.findings.case import MS_PER_S, TrainingCase, TrainingRule, interrupts
 from flagscale_perf.training.ledger.ledger import Ledger
 
-MS_PER_S = 1000
 _DISTRIBUTED = "torch_dist"
 
 
@@ -28,7 +28,7 @@ def _is_distributed(case: TrainingCase) -> bool:
 
 
 def _async_save(case: TrainingCase) -> Change | None:
-    """With the format that it needs, where the run has another one."""
+    """Asynchronous saving, with the checkpoint format that it needs if the run has another one."""
     if case.argument("async_save"):
         return None
     text = "write in the background"
@@ -83,8 +83,8 @@ def evaluation(this: TrainingRule, case: TrainingCase) -> Finding | None:
 
 
 def _caches(case: TrainingCase) -> list[str]:
-    """Variables of what is compiled: nothing by Triton for a CPU, and nothing by TorchInductor where Dynamo
-    is off, as in a rehearsal.
+    """Variables of what is compiled: Triton compiles nothing for a CPU, TorchInductor nothing without Dynamo,
+    which is off in a rehearsal.
     """
     environment = case.facts.environment or {}
     is_off = environment.get("TORCHDYNAMO_DISABLE", str(int(case.facts.rehearsal))) == "1"
@@ -93,8 +93,8 @@ def _caches(case: TrainingCase) -> list[str]:
 
 
 def _kept_kernels(case: TrainingCase) -> Change | None:
-    """Those of the caches' directories that the environment does not set; PyTorch itself sets a temporary
-    one, `torchinductor_USER`.
+    """Directories for the kernel caches that the environment does not set. (PyTorch itself sets a temporary
+    one, `torchinductor_USER`.)
     """
     in_force = {name: str(value) for name, value in (case.facts.environment or {}).items()}
     unset = [name for name in _caches(case) if not in_force.get(name) or "/torchinductor_" in in_force[name]]
@@ -123,9 +123,9 @@ def _loads(case: TrainingCase) -> bool:
         "many communicators",
     ],
     changes=[
-        provided(
+        unless(
             give("--data-cache-path", "build the dataset's index once, on storage that all nodes see"),
-            lambda case: not case.argument("mock_data"),
+            is_set("mock_data"),
         ),
         provided(
             switch_on(
@@ -171,15 +171,15 @@ def startup(this: TrainingRule, case: TrainingCase) -> Finding | None:
             "in the environment: keep compiled kernels on a disk that outlives the job",
             make=_kept_kernels,
         ),
-        provided(
+        unless(
             give("--data-cache-path", "where it is data: keep the dataset's index files on a local disk"),
-            lambda case: not case.argument("mock_data"),
+            is_set("mock_data"),
         ),
-        provided(
+        unless(
             Change(
                 [], "where it is data: read the dataset's files once before the start, into the page cache"
             ),
-            lambda case: not case.argument("mock_data"),
+            is_set("mock_data"),
         ),
         Change([], "train longer between restarts: each of them starts like this again"),
     ],
@@ -187,15 +187,14 @@ def startup(this: TrainingRule, case: TrainingCase) -> Finding | None:
 def slow_start(this: TrainingRule, case: TrainingCase) -> Finding | None:
     """Steps after the first one that are slower than settled ones."""
     settled = case.report.settled
-    steps = settled.start_steps or 0
-    late_s = steps * sum(_in_rhythm_s(ledger) for ledger in case.ledgers)
-    excess_s = max(0.0, (settled.excess_s or 0.0) - late_s)
-    share = case.share_of_wall(excess_s)
-    if not steps or settled.first_iteration is None or not this.exceeds(share, "slow_start"):
+    steps = settled.start_steps
+    if not steps or not settled.usual_ms or settled.first_iteration is None:
         return None
+    late_s = steps * sum(map(_in_rhythm_s, case.ledgers))
+    excess_s = max(0.0, (settled.excess_s or 0.0) - late_s)
     mean_ms = ((settled.start_s or 0.0) - late_s) / steps * MS_PER_S
-    times = mean_ms / settled.usual_ms if settled.usual_ms else None
-    if times is None or not this.exceeds(times, "slow_start_step"):
+    share, times = case.share_of_wall(excess_s), mean_ms / settled.usual_ms
+    if not this.exceeds(share, "slow_start") or not this.exceeds(times, "slow_start_step"):
         return None
     title = (
         f"The first {steps} steps after the first one take {number(mean_ms, 1)} ms on average, "
@@ -215,7 +214,7 @@ def slow_start(this: TrainingRule, case: TrainingCase) -> Finding | None:
 
 
 def _in_rhythm_s(ledger: Ledger) -> float:
-    """What ranks that are late at even distances cost in a mean step: the start is not slow by that."""
+    """Cost in a mean step of ranks that are late at even distances, which does not make the start slow."""
     rows = (row for row in ledger.late if row.pattern == "periodic")
     return sum(row.cost_ns for row in rows) / max(1, ledger.steps) / NS_PER_S
 
@@ -233,18 +232,11 @@ def _lower_scale(case: TrainingCase, now: float) -> float | None:
         "iterations the host was told to skip",
     ],
     changes=[
+        provided(move("--initial-loss-scale", "with fp16: begin lower", _lower_scale), is_set("fp16")),
         provided(
-            move("--initial-loss-scale", "with fp16: begin lower", _lower_scale),
-            lambda case: bool(case.argument("fp16")),
+            double("--loss-scale-window", "with fp16: raise the scale less often", 10**9), is_set("fp16")
         ),
-        provided(
-            double("--loss-scale-window", "with fp16: raise the scale less often", 10**9),
-            lambda case: bool(case.argument("fp16")),
-        ),
-        provided(
-            switch_on("--bf16", text="where the device has it: no loss scale at all"),
-            lambda case: bool(case.argument("fp16")),
-        ),
+        provided(switch_on("--bf16", text="where the device has it: no loss scale at all"), is_set("fp16")),
         double("--lr-warmup-iters", "longer, if the loss spikes in the beginning", 10**9, least=100),
     ],
 )

@@ -13,7 +13,7 @@ from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.units import number, percent
 from flagscale_perf.training.analysis.findings.advice import double, halve, switch_on
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows, warns
-from flagscale_perf.training.analysis.findings.places import causes_in, changes_in, named, profile
+from flagscale_perf.training.analysis.findings.causes import causes_in, changes_in, named, profile
 
 BACKWARD_FLOPS = 2  # of the forward pass's, without recomputation
 ADAM_BYTES = 28  # of a parameter: gradient, weight and two moments read, the last three written, 4 bytes each
@@ -141,7 +141,7 @@ def _computing(this: TrainingRule, case: TrainingCase) -> Iterator[_Judged]:
 
 
 def _backward_flops(case: TrainingCase) -> float:
-    """Those of the backward pass, recomputation included, of the forward pass's."""
+    """FLOPs of the backward pass, recomputation included, as a multiple of the forward pass's."""
     figures = case.report.figures
     if not figures.model_flops or not figures.hardware_flops:
         return BACKWARD_FLOPS

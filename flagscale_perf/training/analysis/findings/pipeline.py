@@ -15,7 +15,6 @@ from flagscale_perf.training.analysis.findings.case import (
     MAX_SHARE,
     TrainingCase,
     TrainingRule,
-    ranks_of,
     slows,
 )
 from flagscale_perf.training.analysis.tables import Ranks
@@ -64,10 +63,9 @@ def slow_stage(this: TrainingRule, case: TrainingCase) -> Finding | None:
         title += f": balancing the stages would save {percent(found.even)} of the steps' time, and at most"
         title += f" {percent(found.whole)} if this stage did only the others' average"
     evidence = [this.broke("above the mean stage, of the iterations' time", found.excess, "slow_stage")]
-    ranks = case.report.ranks
-    places = [] if ranks is None or found.stage is None else [entry.stage for entry in ranks.entries]
-    slow = [number for number, place in enumerate(places) if place == found.stage]
-    finding = replace(slows(this, case, title, found.whole, evidence), ranks=ranks_of(ranks, slow))
+    of_stage = [entry for entry in case.entries if entry.stage is not None and entry.stage == found.stage]
+    slow = [rank for entry in of_stage for rank in entry.ranks]
+    finding = replace(slows(this, case, title, found.whole, evidence), ranks=slow)
     if found.even is None:
         return finding
     even = min(found.even, MAX_SHARE)
@@ -102,9 +100,9 @@ def _slowest(case: TrainingCase) -> _Slowest | None:
 
 
 def _even(work: Mapping[int, float], slowest: int, facts: RunFacts) -> float | None:
-    """What an even division would save. In 1F1B, of m micro-batches the steps lose the excess over the mean
-    stage in m - 1; and once less what the stage takes longer than each stage behind it, as far as it would
-    have waited for that one: docs/formulas.md, "The ledger".
+    """Share of a step that an even division would save. In 1F1B with m micro-batches, a step loses the excess
+    over the mean stage m - 1 times; and once less what the stage takes longer than each stage behind it, as
+    far as it would have waited for that one: docs/formulas.md, "The ledger".
     """
     rows = (facts.micro_batch_size or 0) * (facts.data_parallel or 0)
     batches = (facts.global_batch_size or 0) // rows if rows else 0
@@ -117,9 +115,7 @@ def _even(work: Mapping[int, float], slowest: int, facts: RunFacts) -> float | N
 
 
 def _by_ledgers(ledgers: Sequence[Ledger]) -> dict[int, float]:
-    """What share of a step a usual unit of each stage works: a late rank does not make its stage heavy.
-    Empty of fewer than two stages.
-    """
+    """Share of a step that a usual unit of each stage works, late ranks aside; empty below two stages."""
     work = {
         each.stage: sum(each.share(ns) for name, ns in each.base_ns.items() if name not in _WAITING)
         for each in ledgers
@@ -128,7 +124,7 @@ def _by_ledgers(ledgers: Sequence[Ledger]) -> dict[int, float]:
 
 
 def _by_ranks(ranks: Ranks | None) -> dict[int, float]:
-    """The same by the medians of ranks; empty unless two stages' work is known."""
+    """`_by_ledgers`, but by the medians of ranks; empty unless two stages' work is known."""
     if ranks is None:
         return {}
     work: dict[int, list[float]] = defaultdict(list)
@@ -142,17 +138,11 @@ def _by_ranks(ranks: Ranks | None) -> dict[int, float]:
 
 
 def _own_wait(case: TrainingCase) -> float | None:
-    """From rank 0's waiting beyond the bubble: all there is where other ranks reported nothing."""
-    imbalance_s = case.report.phases.imbalance_s
-    if imbalance_s is None:
+    """An estimate from rank 0's waiting beyond the bubble, used where other ranks reported nothing."""
+    imbalance_s, stages = case.report.phases.imbalance_s, case.report.overview.parallel.get("PP", 1)
+    if imbalance_s is None or stages < 2:
         return None
-    return case.share_of_steps(imbalance_s * _part_to_hand_over(case))
-
-
-def _part_to_hand_over(case: TrainingCase) -> float:
-    """Of p stages the slow one keeps 1/p of its excess."""
-    stages = case.report.overview.parallel.get("PP", 1)
-    return (stages - 1) / stages if stages > 1 else 0.0
+    return case.share_of_steps(imbalance_s * (stages - 1) / stages)  # the slow one keeps 1/p of its excess
 
 
 def _interleaved(case: TrainingCase) -> Change | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from flagscale_perf.analysis.rules import Change, Finding, Limit, rule, unless
 from flagscale_perf.spine.units import percent
-from flagscale_perf.training.analysis.findings.advice import either, provided, switch_on
+from flagscale_perf.training.analysis.findings.advice import either, is_set, provided, switch_on
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
 from flagscale_perf.training.analysis.findings.lateness import late_finding
 from flagscale_perf.training.phases import GROUPS
@@ -54,7 +54,7 @@ def straggler(this: TrainingRule, case: TrainingCase) -> list[Finding]:
 
 
 def _in_rhythm(this: TrainingRule, found: Finding) -> Finding:
-    """What comes and goes is no slow device: one such step tells what it is."""
+    """The finding for lateness that comes and goes, which no slow device causes: look at one such step."""
     if found.pattern != "periodic":
         return found
     first = found.first_iteration or 1
@@ -99,7 +99,7 @@ def _look(case: TrainingCase) -> Change:
                 ["--ddp-bucket-size"],
                 "if both are on: change the size of a bucket, so that less is left for the end",
             ),
-            lambda case: bool(case.argument("overlap_grad_reduce")),
+            is_set("overlap_grad_reduce"),
         ),
     ],
 )

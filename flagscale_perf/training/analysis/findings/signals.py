@@ -1,19 +1,20 @@
-"""What findings need beyond a report's tables, in bounded memory: slow steps, a sample of steps with their
-phases, and what a trouble costs its intervals.
+"""Collects what findings need beyond a report's tables, in bounded memory: slow steps, a sample of steps with
+their phases, and what troubles cost their intervals.
 """
 
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from flagscale_perf.analysis.chance import excess_of
 from flagscale_perf.analysis.rules import Limit
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 from flagscale_perf.training.clocks import caps_in
+from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.records import IntervalRecord, PhaseRecord, StepRecord
 from flagscale_perf.training.sample import Sample, Step
 from flagscale_perf.training.samples import Reservoir
@@ -29,35 +30,6 @@ SAMPLE_STEPS, SAMPLE_STRETCH = 2048, 512  # of a long run four stretches: enough
 SLOW_STEP = Limit(
     1.2, "times", "ours: the median of the 64 steps before; even steps stay within a tenth of it"
 )
-
-
-class RunningMedian:
-    """The median of the last `RECENT` numbers."""
-
-    def __init__(self) -> None:
-        self._order: deque[int] = deque()
-        self._sorted: list[int] = []
-
-    def add(self, value: int) -> None:
-        """Takes the next number, and forgets the oldest of more than `RECENT`."""
-        self._order.append(value)
-        insort(self._sorted, value)
-        if len(self._order) > RECENT:
-            del self._sorted[bisect_left(self._sorted, self._order.popleft())]
-
-    @property
-    def recent(self) -> Sequence[int]:
-        """The numbers that the median is of, in their order."""
-        return self._order
-
-    def begin(self, values: Sequence[int]) -> None:
-        """Goes on with these numbers instead."""
-        self._order, self._sorted = deque(values), sorted(values)
-
-    def median(self) -> int | None:
-        """The lower one of two; None before `MIN_RECENT` numbers."""
-        count = len(self._sorted)
-        return self._sorted[(count - 1) // 2] if count >= MIN_RECENT else None
 
 
 @dataclass(frozen=True)
@@ -82,65 +54,65 @@ class SlowSteps:
     def __init__(self) -> None:
         self.count = self.excess_ns = 0
         self.ratios = Reservoir()
-        self._usual = RunningMedian()
+        self._recent: deque[int] = deque(maxlen=RECENT)
         self._longest: list[tuple[int, int, Slow]] = []
 
     def add(self, step: StepRecord) -> bool:
         """Takes in a step and says whether it is slow. Warm-up and passed-over data are not judged."""
         if not is_judged(step):
             return False
-        usual_ns = self._usual.median()
-        self._usual.add(step.iteration_ns)
+        usual_ns = _median(self._recent) if len(self._recent) >= MIN_RECENT else 0
+        self._recent.append(step.iteration_ns)
         if not usual_ns:
             return False
         self.ratios.add(step.iteration_ns * PER_MILLE // usual_ns)
-        if step.iteration_ns <= SLOW_STEP.value * usual_ns:
-            return False
-        self._note(Slow(step.iteration, end_mono_ns(step), step.iteration_ns, usual_ns))
-        return True
+        return self._is_slow(Slow(step.iteration, end_mono_ns(step), step.iteration_ns, usual_ns))
 
     @property
     def takes_many(self) -> bool:
         """Whether steps can be judged together: as many as the median is made of are known."""
-        return len(self._usual.recent) == RECENT and min(self._usual.recent) > 0
+        return len(self._recent) == RECENT and min(self._recent) > 0
 
     def add_usual(self, steps: UsualSteps) -> set[int]:
         """Takes in steps and returns the places of those that are slow."""
-        times = steps.columns["iteration_ns"]
-        known = [*self._usual.recent, *times]
-        for number, place in self.ratios.places(len(times)):
-            usual_ns = sorted(known[number : number + RECENT])[(RECENT - 1) // 2]
-            self.ratios.keep(times[number] * PER_MILLE // usual_ns, place)
-        self._usual.begin(known[-RECENT:])
+        times, iterations = steps.columns["iteration_ns"], steps.columns["iteration"]
+        known = [*self._recent, *times]
+        for at, place in self.ratios.places(len(times)):
+            self.ratios.keep(times[at] * PER_MILLE // _median(known[at : at + RECENT]), place)
+        self._recent.extend(times)
         return {
-            number
+            at
             for begin in range(0, len(times), RECENT)
-            for number in _candidates(known[begin : begin + 2 * RECENT], begin)
-            if self._is_slow(steps, number, sorted(known[number : number + RECENT])[(RECENT - 1) // 2])
+            for at in _candidates(known[begin : begin + 2 * RECENT], begin)
+            if self._is_slow(
+                Slow(iterations[at], steps.ends_ns[at], times[at], _median(known[at : at + RECENT]))
+            )
         }
 
-    def _is_slow(self, steps: UsualSteps, number: int, usual_ns: int) -> bool:
-        time_ns = steps.columns["iteration_ns"][number]
-        if time_ns <= SLOW_STEP.value * usual_ns:
+    def _is_slow(self, step: Slow) -> bool:
+        """Counts it if it is slow."""
+        if step.iteration_ns <= SLOW_STEP.value * step.usual_ns:
             return False
-        self._note(Slow(steps.columns["iteration"][number], steps.ends_ns[number], time_ns, usual_ns))
+        excess_ns = step.iteration_ns - step.usual_ns
+        self.count += 1
+        self.excess_ns += excess_ns
+        push = heapq.heappush if len(self._longest) < MAX_SLOW_STEPS else heapq.heappushpop
+        push(self._longest, (excess_ns, step.iteration, step))
         return True
 
-    def _note(self, slow: Slow) -> None:
-        self.count += 1
-        self.excess_ns += slow.iteration_ns - slow.usual_ns
-        push = heapq.heappush if len(self._longest) < MAX_SLOW_STEPS else heapq.heappushpop
-        push(self._longest, (slow.iteration_ns - slow.usual_ns, slow.iteration, slow))
-
     def longest(self) -> list[Slow]:
-        """Those kept, in the order of time."""
+        """The slow steps that were kept, in order of time."""
         return sorted((slow for _, _, slow in self._longest), key=lambda slow: slow.iteration)
+
+
+def _median(times_ns: Collection[int]) -> int:
+    """The lower one of two."""
+    return sorted(times_ns)[(len(times_ns) - 1) // 2]
 
 
 def _candidates(known: Sequence[int], begin: int) -> Iterator[int]:
     """Steps behind the first `RECENT` that may be slow: no median among these is below that of the lowest."""
-    lowest_ns = sorted(known)[(RECENT - 1) // 2]
-    times = known[RECENT:]
+    lowest_ns, times = sorted(known)[(RECENT - 1) // 2], known[RECENT:]
     if max(times) > SLOW_STEP.value * lowest_ns:
         yield from (begin + n for n, time_ns in enumerate(times) if time_ns > SLOW_STEP.value * lowest_ns)
 
@@ -171,17 +143,17 @@ class Trouble:
         self.iteration = interval.iteration
 
     def excess_ns(self, usual_ns: int | None) -> int | None:
-        """What the trouble took beyond usual steps; None where no usual step is known."""
+        """Time that the trouble took beyond usual steps; None where no usual step is known."""
         return None if usual_ns is None else max(0, self._troubled_ns - self.steps * usual_ns)
 
 
 class HostLoad:
-    """What rank 0's host kept from the training thread, and from anything else, over intervals.
+    """The time that rank 0's host kept CPU or memory from the training thread, over intervals.
 
     Attributes:
-        read_ns: time between readings, of which the others are parts.
+        read_ns: time between readings; the others are parts of it.
         run_delay_ns, memory_stall_ns: as in `HostRecord`; 0 where they were not read.
-        cores: that the training process may run on; None where that was not read.
+        cores: how many the training process may run on; None if not read.
     """
 
     def __init__(self) -> None:
@@ -197,7 +169,7 @@ class HostLoad:
             self.memory_stall_ns += interval.memory_stall_ns or 0
 
     def share(self, part_ns: int) -> float:
-        """Of the time between readings."""
+        """`part_ns` as a share of the time between readings."""
         return min(1.0, part_ns / self.read_ns) if self.read_ns else 0.0
 
 
@@ -205,19 +177,17 @@ class Signals:
     """Folds steps and intervals.
 
     Attributes:
-        slow_steps: see there.
         throttled, retried: intervals in which a cap held the clock down, and in which the allocator ran out
             of room.
         retries: of the allocator, after the first interval.
         caps: the names of the caps in throttled intervals.
-        host: see there.
         lowest_clock: of a throttled interval, as a share of the highest clock of the run.
     """
 
     def __init__(self) -> None:
         self.slow_steps = SlowSteps()
         self._sample: Sample[Step] = Sample(SAMPLE_STEPS, SAMPLE_STRETCH)
-        self._held: PhaseRecord | None = None
+        self._phases = PhaseJoin(RunFacts.of({}))  # what a wait is for is not asked here
         self.throttled, self.retried = Trouble(), Trouble()
         self.host = HostLoad()
         self._untroubled = Reservoir()
@@ -229,15 +199,13 @@ class Signals:
 
     def hold(self, phases: PhaseRecord) -> None:
         """Phases whose step comes next."""
-        self._held = phases
+        self._phases.hold(phases)
 
     def add_step(self, step: StepRecord) -> bool:
         """Takes in a step and says whether it is slow."""
-        phases, self._held = self._held, None
+        joined = self._phases.take(step)
         if is_judged(step) and self._sample.keeps(step.iteration):
-            is_own = phases is not None and phases.iteration == step.iteration
-            is_measured = phases is not None and is_own and phases.other_ns is not None
-            self._sample.add(Step.of(step, phases if is_measured else None))
+            self._sample.add(Step.of(step, None if joined is None else joined.record))
         return self.slow_steps.add(step)
 
     def add_usual(self, steps: UsualSteps) -> set[int]:
@@ -275,7 +243,7 @@ class Signals:
         return self._untroubled.quantile(0.5)
 
     def slower(self, trouble: Trouble) -> float:
-        """By how many standard deviations the intervals with a trouble are slower than those without."""
+        """How many standard deviations slower the intervals with a trouble are than those without."""
         return excess_of(trouble.means_ns.kept(), self._untroubled.kept())
 
     def _is_throttled(self, interval: IntervalRecord) -> bool:

@@ -11,7 +11,7 @@ from flagscale_perf.spine.units import number, percent
 from flagscale_perf.training.analysis.findings.advice import double, switch_on, written
 from flagscale_perf.training.analysis.findings.anatomy import ALIKE_SHARE, EVENT, Longer
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
-from flagscale_perf.training.analysis.findings.places import causes_in, changes_in, place_of, profile
+from flagscale_perf.training.analysis.findings.causes import causes_in, changes_in, place_of, profile
 from flagscale_perf.training.analysis.findings.signals import PER_MILLE, SLOW_STEP
 from flagscale_perf.training.ledger.naming import EVENT_SCATTER
 

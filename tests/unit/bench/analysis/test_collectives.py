@@ -10,7 +10,7 @@ from flagscale_perf.analysis.blocks import Series, Table
 from flagscale_perf.bench.analysis.collectives import collectives, curves, fits_of
 from flagscale_perf.bench.analysis.source import read_bench
 from flagscale_perf.report.format import cells
-from tests.bench_runs import GB, book_in, collective, message
+from tests.bench_runs import GB, book_in, collective
 
 
 def test_times_by_size_become_a_line(tmp_path: Path) -> None:
@@ -44,22 +44,4 @@ def test_in_place_stands_beside_out_of_place(tmp_path: Path) -> None:
         ("all_reduce", [5e5]),
         ("all_gather", [5e5]),
         ("all_to_all", [1e6]),
-    ]
-
-
-def test_collectives_among_some_ranks_in_older_files_have_rows_of_their_own(tmp_path: Path) -> None:
-    """Two nodes of two ranks, as they were measured level by level."""
-    inside, between = {"level": "inside a node"}, {"level": "between nodes"}
-    with book_in(tmp_path) as book, book.part("bandwidth", None, {}) as part:
-        message(part, (0, 1), [0.1], **inside)
-        message(part, (0, 2), [1.0], **between)
-        collective(part, "all_reduce", GB, [1.0])
-        collective(part, "all_reduce", GB, [0.1], ranks=2, **inside)
-        collective(part, "all_reduce", GB, [1.0], ranks=2, **between)
-    found = read_bench(book.path).parts["bandwidth"]
-    (table,) = [block for block in collectives(found) if isinstance(block, Table)]
-    assert [(row[0], row[5]) for row in cells(table)[1:]] == [
-        ("all_reduce", "1.500"),  # 4 ranks: 2 x 3/4
-        ("all_reduce, inside a node", "10.000"),
-        ("all_reduce, between nodes", "1.000"),
     ]

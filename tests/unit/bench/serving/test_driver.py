@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.bench.serving.cases import Case, arms_of
-from flagscale_perf.bench.serving.driver import Driver, Load, start_of
+from flagscale_perf.bench.serving.cases import Case, Load, arms_of
+from flagscale_perf.bench.serving.driver import Driver, start_of
 from flagscale_perf.bench.serving.model import read_model
 from flagscale_perf.bench.serving.options import Chosen
 from flagscale_perf.bench.serving.vllm_python import Devices
@@ -53,12 +53,12 @@ def test_arms_on_gpus_share_their_memory(tmp_path: Path) -> None:
 
 def test_servers_and_client_run_together_and_end_together(tmp_path: Path) -> None:
     with Driver(chosen(tmp_path), 4) as driver:
-        about = json.loads(driver.server(ARMS[1]).ask("/about") or "{}")
+        about = json.loads(driver._servers["TP 2"].ask("/about") or "{}")
         assert (about["tensor"], about["longest"]) == (2, "64")
         load = Load(Case(2, 10, 3), 4, 2, 1)
         assert driver.run(ARMS[0], load).ttft == [0.01] * 4
         assert driver.run(ARMS[1], load).ttft == [0.005] * 4
-        server = driver.server(ARMS[1])
+        server = driver._servers["TP 2"]
     assert not server.is_alive
 
 

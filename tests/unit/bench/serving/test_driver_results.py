@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from flagscale_perf.bench.serving.driver import Result, read_result
+from flagscale_perf.bench.serving.driver import read_result
+from flagscale_perf.bench.serving.measure import Result
 from flagscale_perf.spine.errors import PerfError
 
 # As vLLM 0.32.0 wrote it for two requests of 128 tokens, 3 of output, shortened.

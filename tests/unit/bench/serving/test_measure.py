@@ -7,8 +7,7 @@ from pathlib import Path
 from flagscale_perf.bench.analysis.source import read_bench
 from flagscale_perf.bench.recording import Clock
 from flagscale_perf.bench.serving.cases import Case, arms_of, turns
-from flagscale_perf.bench.serving.driver import Result
-from flagscale_perf.bench.serving.measure import keep, points_of
+from flagscale_perf.bench.serving.measure import Result, keep, points_of
 from tests.bench_runs import book_in
 
 

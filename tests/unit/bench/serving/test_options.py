@@ -11,7 +11,7 @@ from flagscale_perf.bench.serving import options
 from flagscale_perf.bench.serving.cases import Case
 from flagscale_perf.bench.serving.options import Chosen, Sizes
 
-USUAL = Sizes((1,), (128, 9000), (16,), 3)
+USUAL = Sizes((1,), (128, 9000), (16,))
 
 
 def choose(*words: str, is_given: bool = False) -> Chosen:
@@ -21,7 +21,7 @@ def choose(*words: str, is_given: bool = False) -> Chosen:
     options.add_arms(parser)
     args = parser.parse_args(words)
     args.out, args.quick = Path("out"), False
-    return options.chosen(args, options.cases_of(args, USUAL), is_given, [], USUAL.repeats)
+    return options.chosen(args, options.cases_of(args, USUAL), is_given, "", [])
 
 
 def test_usual_sizes_and_those_that_are_given() -> None:

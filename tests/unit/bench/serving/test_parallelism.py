@@ -121,6 +121,14 @@ def test_without_vllm_nothing_runs(tmp_path: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().err.startswith("bench parallelism needs vLLM, which this Python has not")
 
 
+def test_a_case_that_is_too_long_for_the_model_is_refused_by_its_own_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--case", "9000,1,16", "--vllm-python", fake_python(tmp_path)]
+    assert main(["bench", "parallelism", "-o", str(tmp_path / "out"), *words]) == 2
+    assert capsys.readouterr().err.endswith("is made for 8448; give a shorter --case\n")
+
+
 def test_no_server_is_left(tmp_path: Path) -> None:
     assert run(tmp_path) == 0
     left = [pid for pid in os.listdir("/proc") if pid.isdigit() and _is_of(tmp_path, pid)]

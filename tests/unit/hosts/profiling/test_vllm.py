@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from flagscale_perf.hosts.profiling import vllm
+from flagscale_perf.profile import profiler as profilers
 from flagscale_perf.profile.analysis.communication import label_of
 from flagscale_perf.profile.options import ProfileOptions, Steps
 from tests.unit.hosts.profiling.test_vllm_work import scheduled
@@ -31,6 +32,9 @@ class Worker:
 
     def sample_tokens(self, grammar: Any) -> str:
         return f"tokens {grammar}"
+
+    def get_model(self) -> None:
+        pass
 
     def shutdown(self) -> None:
         pass
@@ -76,8 +80,8 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def profiler(monkeypatch: pytest.MonkeyPatch) -> FakeProfiler:
     fake = FakeProfiler()
-    monkeypatch.setattr(vllm, "_profiler", lambda wrapper, options, rank: fake)
-    monkeypatch.setattr(vllm, "rank_of", lambda wrapper: SimpleNamespace(rank=1))
+    monkeypatch.setattr(profilers, "Profiler", lambda model, options, rank: fake)
+    monkeypatch.setattr(vllm, "rank_of", lambda wrapper: SimpleNamespace(number=1))
     return fake
 
 

@@ -136,7 +136,7 @@ def test_together_the_findings_are_no_more_than_the_whole(tmp_path: Path) -> Non
 def test_what_costlier_findings_leave_is_all_that_another_can_cost(found: ProfileReport) -> None:
     """Transfers of nearly the whole step beside 3 % of waiting: both at once cannot be."""
     slow = [
-        one._replace(exposed_ns=(one.exposed_wait_ns or 0) + 200 * MS) for one in found.communication.waits
+        replace(one, exposed_ns=(one.exposed_wait_ns or 0) + 200 * MS) for one in found.communication.waits
     ]
     slowed = replace(found, communication=replace(found.communication, waits=slow))
     first, second = _late(slowed, *(3,) * 6).findings
@@ -341,7 +341,8 @@ def test_what_too_few_steps_leave_open_is_said(found: ProfileReport, tmp_path: P
 def test_transfers_that_are_no_waiting(found: ProfileReport) -> None:
     def names(exposed: int) -> list[str]:
         slow = [
-            one._replace(
+            replace(
+                one,
                 transfer_ns=2 * one.transfer_ns,
                 exposed_ns=(one.exposed_wait_ns or 0) + exposed * 2 * one.transfer_ns,
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.profile.analysis.roofline import Roofs, drawn, operators_of, points_of, roofs_of
+from flagscale_perf.profile.analysis.roofline import Roofs, operators_of, points_of, roofs_of
 from flagscale_perf.profile.analysis.source import Profile
 from flagscale_perf.profile.analysis.sums import sums_of
 
@@ -18,7 +18,7 @@ def test_work_is_measured_against_the_lower_roof(profile: Profile) -> None:
     assert (matmul.floor_ns, matmul.roof_share, matmul.bound) == (11.25e6, pytest.approx(0.45), "compute")
     silu = points["layer 1 activation"]  # 24 MB in 3 ms
     assert (silu.flop_per_s, silu.roof_share, silu.bound) == (None, pytest.approx(0.8), "memory")
-    assert [point.label for point in drawn(list(points.values()))] == [
+    assert [point.label for point in points.values() if point.intensity] == [
         "layer 0 matmul",
         "layer 1 matmul",
         "layer 0 attention",

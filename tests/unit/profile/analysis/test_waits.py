@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from flagscale_perf.profile.analysis.communication import operations_of
@@ -48,7 +49,8 @@ def test_one_line_for_a_ranks_operations_of_one_sort() -> None:
     )
     assert waits_of(operations) == [
         zero,
-        zero._replace(
+        replace(
+            zero,
             rank=1,
             runs=2,
             total_ns=550,
@@ -60,7 +62,7 @@ def test_one_line_for_a_ranks_operations_of_one_sort() -> None:
             naive_gb_per_s=8000 / 550,
         ),
     ]
-    lates = lates_of(operations)
+    lates = lates_of(operations, {})
     assert [(late.rank, late.phase, late.module, late.lasts, late.operations) for late in lates] == [
         (1, "forward", "layers.0", 1, 2),
         (0, "forward", "layers.0", 1, 2),
@@ -82,7 +84,8 @@ def test_who_comes_late_because_of_another_is_not_to_blame() -> None:
                 [collective(400, 400, group=second)],
                 clocks="aaa",
             )
-        )
+        ),
+        {},
     )
     assert {late.rank: (late.waits_ns, late.alone_ns, late.most_ns) for late in lates} == {
         1: (300, [300], [300]),
@@ -100,7 +103,8 @@ def test_several_ranks_that_wait_for_one_lose_the_step_once() -> None:
                 [collective(400, 200, group=group, group_size=3)],
                 clocks="aaa",
             )
-        )
+        ),
+        {},
     )
     assert (late.rank, late.waits_ns, late.alone_ns) == (2, 600, [300])
 
@@ -108,7 +112,7 @@ def test_several_ranks_that_wait_for_one_lose_the_step_once() -> None:
 def test_waiting_that_compute_hides_is_none() -> None:
     """Rank 1 comes 300 late; rank 0 works until 60 before its operation ends."""
     early = {**collective(100, 500), "exposed_ns": 60}
-    (late,) = lates_of(operations_of(job([early], [collective(400, 200)])))
+    (late,) = lates_of(operations_of(job([early], [collective(400, 200)])), {})
     assert (late.rank, late.late_ns, late.waits_ns) == (1, 300, 0)
 
 

@@ -25,11 +25,15 @@ def _lineage(directory: Path, job: Job) -> Lineage:
 def test_each_life_of_an_index_is_joined_to_its_own_put(tmp_path: Path) -> None:
     found = _lineage(tmp_path, pipeline(steps=10, rows=64))
     assert (found.consumed, found.joined, found.unknown, found.negative) == (640, 640, 0, 0)
-    assert found.last_consumer == "train"
+    assert found.last.name == "train"
     assert list(found.flows) == [("rollout", "train")]
     flow = found.flows["rollout", "train"]
     assert (flow.samples, flow.residence.percentile(0), flow.residence.high) == (640, 23.3 * MS, 23.3 * MS)
-    assert (found.age, found.by_step[0], len(found.by_step)) == (Counter({0: 640}), (1, 0.0, 0), 10)
+    assert (found.last.age, found.last.by_step[0], len(found.last.by_step)) == (
+        Counter({0: 640}),
+        (1, 0.0, 0),
+        10,
+    )
 
 
 @pytest.mark.parametrize("delay", [1, 3])
@@ -54,9 +58,9 @@ def test_staleness_is_the_planted_one(tmp_path: Path, delay: int) -> None:
     assert (found.joined_share, found.unknown) == (1.0, 0)
     # the first steps find fewer steps done: before step n there are n of them, `delay` of which came after
     expected = Counter({delay: 16 * (12 - delay)}) if delay == 1 else None
-    ages = [round(mean) for _, mean, _ in found.by_step]
+    ages = [round(mean) for _, mean, _ in found.last.by_step]
     assert ages == [min(step, delay) for step in range(12)]
-    assert expected is None or found.age == Counter({1: 16 * 11, 0: 16})
+    assert expected is None or found.last.age == Counter({1: 16 * 11, 0: 16})
 
 
 def test_a_step_that_the_batch_names_comes_first(tmp_path: Path) -> None:
@@ -65,7 +69,7 @@ def test_a_step_that_the_batch_names_comes_first(tmp_path: Path) -> None:
     job.put(rollout, 0, range(8), step=5)
     job.get(train, 50 * MS, range(8), step=9)
     found = _lineage(tmp_path, job)
-    assert (found.age, found.by_step) == (Counter({4: 8}), [(9, 4.0, 4)])
+    assert (found.last.age, found.last.by_step) == (Counter({4: 8}), [(9, 4.0, 4)])
 
 
 def test_random_jobs_against_ground_truth(tmp_path: Path) -> None:
@@ -111,7 +115,7 @@ def test_every_function_that_added_to_a_sample_is_a_flow_and_the_last_one_made_i
         job.put(reward, at_ns + 50 * MS, rows)
         job.get(train, at_ns + 80 * MS, rows)
     found = _lineage(tmp_path, job)
-    assert found.last_consumer == "T 4"
+    assert found.last.name == "T 4"
     assert {pair: flow.samples for pair, flow in found.flows.items()} == {
         ("L 1", "R 2"): 96,
         ("R 2", "W 3"): 96,
@@ -121,7 +125,11 @@ def test_every_function_that_added_to_a_sample_is_a_flow_and_the_last_one_made_i
         ("L 1", "T 4"): 96,
     }
     assert found.flows["L 1", "T 4"].residence.high == 80 * MS - READY
-    assert (found.puts_per_get.high, found.depth[0], found.depth[1]) == (2, (READY, 32), (80 * MS, -32))
+    assert (found.puts_per_get.high, found.last.depth[0], found.last.depth[1]) == (
+        2,
+        (READY, 32),
+        (80 * MS, -32),
+    )
 
 
 def test_each_field_is_joined_to_the_put_that_wrote_it_and_a_sample_to_the_one_that_created_it(
@@ -289,7 +297,7 @@ def test_a_clear_ends_a_life_and_nothing_else_does(tmp_path: Path, ranges: tuple
     found = _lineage(tmp_path, job)
     assert (found.made, found.consumed, found.joined, found.cleared, found.left) == (24, 48, 48, 0, 0)
     assert found.flows["Driver 1", "Train 2"].samples == 24 + 48  # of the second get both puts are known
-    assert found.depth == [
+    assert found.last.depth == [
         (change, samples)
         for step in range(3)
         for change, samples in ((step * 200 * MS + READY, 8), (step * 200 * MS + 20 * MS, -8))
@@ -312,8 +320,8 @@ def test_what_nobody_trained_on_is_counted(tmp_path: Path) -> None:
         if step < 3:
             job.clear(rollout, at_ns + 60 * MS, (rows[0], 8))
     found = _lineage(tmp_path, job)
-    assert (found.last_consumer, found.made, found.cleared, found.left) == ("Train 3", 32, 8, 8)
-    assert found.depth[-2:] == [(260 * MS, -8), (300 * MS + READY, 8)]
+    assert (found.last.name, found.made, found.cleared, found.left) == ("Train 3", 32, 8, 8)
+    assert found.last.depth[-2:] == [(260 * MS, -8), (300 * MS + READY, 8)]
     assert found.as_dict()["never_consumed"] == {"cleared": 8, "left": 8}
 
 

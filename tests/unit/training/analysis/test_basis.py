@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.compare import sides as of_sides
+from flagscale_perf.analysis.compare.compare import Difference
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.training.analysis import basis, steps
 from tests.fakes import make_step
@@ -95,15 +97,19 @@ def test_runs_of_one_side_must_be_of_one_configuration(tmp_path) -> None:
     assert str(refusal.value) == f"runs of one side must be of one configuration: {told}"
 
 
+def differences(base: steps.RunSteps, new: steps.RunSteps) -> list[Difference]:
+    return of_sides.differences(basis.configuration(base), basis.configuration(new))
+
+
 def test_differences_are_those_of_the_configuration(tmp_path) -> None:
     model = MODEL | {"hidden": 128, "micro_batch": 2}
     base, new = runs(
         tmp_path, {"model": MODEL}, {"model": model, "micro_batch_size": 2, "pid": 7, "dtype": "fp16"}
     )
-    assert basis.differences([base], [new]) == [
-        basis.Difference("dtype", "bf16", "fp16"),
-        basis.Difference("micro_batch_size", 1, 2),
-        basis.Difference("model.hidden", 64, 128),
+    assert differences(base, new) == [
+        Difference("dtype", "bf16", "fp16"),
+        Difference("micro_batch_size", 1, 2),
+        Difference("model.hidden", 64, 128),
     ]
 
 
@@ -114,7 +120,7 @@ def test_differing_options_are_named_also_where_one_side_has_none(tmp_path) -> N
         write(tmp_path / "b", steps_of, {"perf_new": 1}),
     ]
     base, new = (steps.read_steps(file, 0, None) for file in files)
-    assert basis.differences([base], [new]) == [basis.Difference("perf_new", None, 1)]
+    assert differences(base, new) == [Difference("perf_new", None, 1)]
 
 
 def test_a_strange_header_is_no_configuration_and_no_crash(tmp_path) -> None:

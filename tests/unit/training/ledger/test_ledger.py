@@ -45,6 +45,17 @@ def test_even_ranks_have_a_base_and_an_exchange_and_nobody_is_late() -> None:
     assert found.base_ns["forward"] == 30 * MS * len(STEPS)
 
 
+def test_what_is_late_in_every_step_and_more_so_in_some_is_counted_once() -> None:
+    def delays(rank: int, step: int, phase: int) -> int:
+        return ((rank, phase) == (1, DATA)) * (10 * MS + 40 * MS * (step % 10 == 0))
+
+    rows = {row.pattern: row for row in ledger(4, uneven(delays)).late}
+    assert {pattern: row.alone_ns / MS for pattern, row in rows.items()} == {
+        "constant": pytest.approx(10 * len(STEPS), rel=0.1),
+        "periodic": pytest.approx(40 * 8, rel=0.1),
+    }
+
+
 def test_every_rank_s_wait_is_exchange_and_waiting_for_late_ranks() -> None:
     late = ledger(3, lambda rank, step, phase: 20 * MS * ((rank, phase) == (1, FORWARD)))
     first, second, _ = (unit.waits["exposed_grad_comm"] for unit in late.ranks)

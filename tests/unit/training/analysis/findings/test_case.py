@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flagscale_perf.analysis.rules import Limit, Rule
-from flagscale_perf.training.analysis.findings.case import TrainingCase, interrupts, ranks_of, slows, warns
+from flagscale_perf.training.analysis.findings.case import TrainingCase, interrupts, slows, warns
 from flagscale_perf.training.analysis.findings.signals import Signals
 from tests.reports import small
 
@@ -50,7 +50,3 @@ def test_what_stands_between_the_steps_costs_its_share_of_the_session() -> None:
 def test_a_risk_costs_nothing_yet() -> None:
     found = warns(RULE, "risk", [])
     assert (found.cost_s, found.cost_share, found.gain) == (None, None, None)
-
-
-def test_entries_stand_for_their_ranks() -> None:
-    assert ranks_of(None, [0]) == []

@@ -6,21 +6,10 @@ from flagscale_perf.training.analysis.findings.signals import (
     MAX_SLOW_STEPS,
     MIN_RECENT,
     RECENT,
-    RunningMedian,
     Signals,
     SlowSteps,
 )
 from tests.fakes import MS, make_interval, make_step
-
-
-def test_a_median_of_the_last_numbers() -> None:
-    median = RunningMedian()
-    for value in range(1, MIN_RECENT):
-        median.add(value)
-    assert median.median() is None
-    for value in range(MIN_RECENT, 2 * RECENT + 1):
-        median.add(value)
-    assert median.median() == RECENT + RECENT // 2, "of the last 64, the lower one of two"
 
 
 def slow_steps(count: int, every: int) -> SlowSteps:
@@ -36,6 +25,15 @@ def test_a_step_is_slow_beside_those_before_it() -> None:
     assert [(slow.iteration, slow.usual_ns) for slow in found.longest()] == [
         (number, 100 * MS) for number in (25, 50, 75, 100)
     ]
+
+
+def test_usual_is_the_lower_median_of_the_last_steps() -> None:
+    assert slow_steps(MIN_RECENT, every=MIN_RECENT).count == 0, "too few before it"
+    found = SlowSteps()
+    for number in range(1, 2 * RECENT + 1):
+        found.add(make_step(number, iteration_ns=(1000 + number) * MS))
+    assert found.add(make_step(2 * RECENT + 1, iteration_ns=3000 * MS))
+    assert [slow.usual_ns for slow in found.longest()] == [(1000 + RECENT + RECENT // 2) * MS]
 
 
 def test_of_many_the_longest_are_kept_and_all_are_counted() -> None:

@@ -1,13 +1,15 @@
-"""Why there are no phases, counters or memory: by what the run itself has said."""
+"""What could not be judged, and why: by what the run itself has said."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+from flagscale_perf.training.analysis.findings.case import TrainingCase
+from flagscale_perf.training.analysis.findings.findings import find, no_phases
+from flagscale_perf.training.analysis.findings.signals import Signals
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.analysis.tables import Happening, Monitor
-from flagscale_perf.training.analysis.why_not import no_counters, no_memory, no_phases
 from tests.reports import overview, small
 
 
@@ -28,16 +30,21 @@ def test_phases() -> None:
     )
 
 
+def why_no(figure: str, report: TrainingReport) -> str:
+    unjudged = find(TrainingCase(report, Signals(), steps=20, rated_s=1.0)).unjudged
+    return next(each for each in unjudged if each.startswith(figure)).removeprefix(f"{figure}: ")
+
+
 def test_counters() -> None:
-    assert no_counters(said(device="CPU (rehearsal)")) == "a CPU has none that are read"
+    assert why_no("clocks", said(device="CPU (rehearsal)")) == "a CPU has none that are read"
     why = "NVML: the package nvidia-ml-py is not installed; pip install nvidia-ml-py"
-    assert no_counters(said(("hardware", f"no hardware counters: {why}"))) == why
-    assert no_counters(said()) == (
+    assert why_no("clocks", said(("hardware", f"no hardware counters: {why}"))) == why
+    assert why_no("clocks", said()) == (
         "not read from NVIDIA's driver; pip install nvidia-ml-py on the training machine"
     )
 
 
 def test_memory() -> None:
-    assert no_memory(said(config={"perf_memory_tracking": False})) == "--perf-memory-tracking is off"
-    assert no_memory(said(device="CPU (rehearsal)")) == "a CPU has no allocator to read"
-    assert no_memory(said()) == "the allocator was not read"
+    assert why_no("memory", said(config={"perf_memory_tracking": False})) == "--perf-memory-tracking is off"
+    assert why_no("memory", said(device="CPU (rehearsal)")) == "a CPU has no allocator to read"
+    assert why_no("memory", said()) == "the allocator was not read"

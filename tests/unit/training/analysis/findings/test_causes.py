@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flagscale_perf.training.analysis.findings.places import causes_in, changes_in, named, place_of
+from flagscale_perf.training.analysis.findings.causes import causes_in, changes_in, named, place_of
 from flagscale_perf.training.phases import PHASES
 
 

@@ -1,4 +1,4 @@
-"""What is said of a phase: where the time goes in words, and what is likely to take it there."""
+"""What findings say of a phase: its name in words, and the likely causes of time lost in it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def named(phase: str) -> str:
 
 
 def place_of(phase: str | None) -> str:
-    """Where a title says it: ", in forward"; "" for no phase in particular."""
+    """The end of a title: ", in forward"; "" for no phase in particular."""
     return "" if phase is None else f" in {named(phase)}"
 
 
@@ -67,5 +67,5 @@ def causes_in(phase: str | None, others: Sequence[str]) -> list[str]:
 
 
 def changes_in(phase: str | None, others: Sequence[Change]) -> list[Change]:
-    """What to do about a phase before what the rule says."""
+    """The changes that help in a phase, then those of the rule."""
     return [*_CHANGES.get(TABLE[phase].group, []), *others] if phase is not None else list(others)

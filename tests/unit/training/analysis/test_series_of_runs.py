@@ -1,10 +1,10 @@
-"""Runs in one chart."""
+"""Several runs in one chart."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from flagscale_perf.training.analysis.overlay import Curve, phases, trends
+from flagscale_perf.training.analysis.series import Curve, phases_of_side, trends_of_runs
 
 
 def point(iteration: int, **figures: Any) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def point(iteration: int, **figures: Any) -> dict[str, Any]:
 def test_each_figure_that_a_run_has_is_a_panel() -> None:
     base = Curve("BASE", [point(1, warmup_only=True), point(10), point(20)], "blue")
     new = Curve("NEW", [point(10, mfu=0.4), point(30, mfu=1.4, suspect=True)], "orange", "dashed")
-    series = trends([base, new])
+    series = trends_of_runs([base, new])
     assert [panel.title for panel in series.panels] == [
         "Iteration time",
         "Tokens per second",
@@ -34,16 +34,16 @@ def test_each_figure_that_a_run_has_is_a_panel() -> None:
 
 
 def test_lines_that_come_and_go_leave_the_axis_to_the_page() -> None:
-    assert trends([Curve("a", [point(10), point(20)], "blue", group="run0")]).span is None
+    assert trends_of_runs([Curve("a", [point(10), point(20)], "blue", group="run0")]).span is None
 
 
 def test_points_are_thinned_and_the_last_one_stays() -> None:
-    series = trends([Curve("a", [point(number) for number in range(1, 1001)], "blue")], most=100)
+    series = trends_of_runs([Curve("a", [point(number) for number in range(1, 1001)], "blue")], most=100)
     assert series.panels[0].lines[0].x == list(range(10, 1001, 10))
 
 
 def test_phases_are_added_up_by_group_and_drawn_to_one_scale() -> None:
-    bar = phases("BASE", {"forward": 30, "optimizer": 5, "optimizer_inner_step": 15}, "ms", 100)
+    bar = phases_of_side("BASE", {"forward": 30, "optimizer": 5, "optimizer_inner_step": 15}, "ms", 100)
     assert [(part.label, part.value, part.share) for part in bar.parts] == [
         ("forward", 30, 0.6),
         ("whole optimizer", 20, 0.4),

@@ -1,9 +1,24 @@
-"""What a reply says of the server."""
+"""Arrays as calls carry them, and what a reply says of the server."""
 
 from __future__ import annotations
 
 import pytest
-from tensor_rpc.told import NOTHING_TOLD, Told, told_apart
+from tensor_rpc.wire import NOTHING_TOLD, Told, byte_count, told_apart
+
+from flagscale_perf.rpc.dtypes import DType
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "expected"),
+    [
+        (DType.FLOAT32, (2, 3), 24),
+        (DType.BFLOAT16, (1024, 2048), 4194304),
+        (DType.INT64, (), 8),
+        (DType.UINT8, (0, 5), 0),
+    ],
+)
+def test_bytes_of_an_array(dtype, shape, expected) -> None:
+    assert byte_count(dtype, shape) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Predicted beside measured: a split model runs over every path in turn, and what the diagnosis says of one
 path's calls is held against what the others took in the same round.
 
-python examples/tee_gpu/predictions.py --output examples/tee_gpu/results/predictions_2_cores_x86_64.txt
+python benchmarks/bench_rpc_predictions.py --output benchmarks/results/rpc_predictions_2_cores_x86_64.txt
 """
 
 from __future__ import annotations
@@ -17,38 +17,37 @@ from subprocess import DEVNULL, Popen
 from tempfile import TemporaryDirectory
 from typing import get_args
 
-import needed  # noqa: F401
 import torch
-from diagnosis.calibration import Plan, calibrate
-from diagnosis.costs import Calibration, Traffic
-from diagnosis.observed import Observed
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples/tee_gpu"))
+
+from diagnosis.calibration import Calibration, calibrate
+from diagnosis.observed import Observed, loads_of
 from diagnosis.verdict import Interval, saving
 from split_inference.client import GPUClient, GPUClientOptions
 from split_inference.forward import ProtectedModel
 from split_inference.model import CONFIGS
 from split_inference.options import positive
-from split_inference.program import run_program
 from split_inference.statistics import Statistics
 from tensor_rpc.options import Payload
-
-sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.provenance import head
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.spine.clock import NS_PER_S
-from flagscale_perf.spine.errors import PerfError
 
+SERVER = Path(__file__).resolve().parents[1] / "examples/tee_gpu/server_optimized.py"
 PAYLOADS: Sequence[Payload] = [each for each in get_args(Payload) if each != "auto"]
 WAIT_S = 600.0  # for the server, which makes the model
-SERVER = Path(__file__).with_name("server_optimized.py")
 HEAD = (
     "from", "to", "carrying took, ms", "saving said, ms", "true, ms", "held", "missed", "not said",
 )  # fmt: skip
 NOTE = """\
-A round runs the model once over each path and then measures the transports (calibration). Carrying is what
-calls took without the methods themselves; the true saving is what it took on one path less what it took on
-the other. "said": the ends of the interval; all times are medians over the rounds. Held: rounds in which the
-interval had the truth. Not said: those in which the measurements did not explain the present path to 25 %."""
+A round runs the model once over each path and then makes its calls anew on each of them (calibration).
+Carrying is what calls took without the methods themselves; the true saving is what it took on one path less
+what it took on the other. "said": the ends of the interval; all times are medians over the rounds. Held:
+rounds in which the interval had the truth. Not said: those in which the measurements did not explain the
+present path to 25 %."""
 
 
 @dataclass
@@ -92,7 +91,7 @@ class Kept(Statistics):
     """Statistics that keep the records, too."""
 
     def clear(self) -> None:
-        """Begins anew."""
+        """Forgets the calls so far."""
         super().clear()
         self.records: list[CallRecord] = []
 
@@ -103,11 +102,11 @@ class Kept(Statistics):
 
     def observed(self, payload: str) -> Observed:
         """These calls, as the diagnosis takes a program's."""
-        traffic = Traffic.of((one.sent_bytes, one.received_bytes) for one in self.records)
+        loads = loads_of((one.sent_bytes, one.received_bytes) for one in self.records)
         rpc_s = sum(one.total_ns for one in self.records) / NS_PER_S
         worked = [one.server_ns for one in self.records if one.server_ns is not None]
         server_s = sum(worked) / NS_PER_S if len(worked) == len(self.records) else None
-        return Observed(traffic, "this program", rpc_s, server_s, None, "IPC", payload)
+        return Observed(loads, "this program", rpc_s, server_s, "IPC", payload)
 
 
 def main() -> int:
@@ -120,11 +119,7 @@ def main() -> int:
     args = made.parse_args()
     torch.set_num_threads(1)
     origin = head("examples/tee_gpu/diagnosis", "examples/tee_gpu/tensor_rpc")
-    try:
-        found = measure(args)
-    except PerfError as error:
-        print(f"predictions.py: {error}", file=sys.stderr)
-        return 2
+    found = measure(args)
     of = f"{args.config}, float32, a prompt of {args.tokens} tokens, {args.rounds} rounds, one thread a side"
     text = f"{origin}\n{of}\n\n{table(found)}\n\n{NOTE}\n"
     print(text, end="")
@@ -133,7 +128,7 @@ def main() -> int:
     return 0
 
 
-def measure(args: Namespace) -> Mapping[tuple[str, str], Change]:
+def measure(args: Namespace) -> Mapping[tuple[Payload, Payload], Change]:
     """By present path and other path. A round that is not counted warms up."""
     found = {(now, then): Change() for now in PAYLOADS for then in PAYLOADS if now != then}
     with ExitStack() as stack:
@@ -151,13 +146,12 @@ def measure(args: Namespace) -> Mapping[tuple[str, str], Change]:
         models = {payload: ProtectedModel(client) for payload, client in clients.items()}
         for number in range(args.rounds + 1):
             seen = {payload: run(clients[payload], models[payload], args.tokens) for payload in PAYLOADS}
-            here = calibrate(Plan.up_to(seen["msgpack"].traffic.largest_bytes, rounds=1))
+            here = calibrate(seen["msgpack"].loads, rounds=1)
             for (now, then), change in found.items() if number else ():
                 change.add(here, seen[now], seen[then])
     return found
 
 
-@torch.no_grad()
 def run(client: GPUClient, model: ProtectedModel, tokens: int) -> Observed:
     """A prefill, and what its calls took."""
     kept = client.statistics
@@ -167,12 +161,12 @@ def run(client: GPUClient, model: ProtectedModel, tokens: int) -> Observed:
     return kept.observed(client.hello.payload)
 
 
-def table(found: Mapping[tuple[str, str], Change]) -> str:
-    """In Markdown."""
+def table(found: Mapping[tuple[Payload, Payload], Change]) -> str:
+    """The changes as a Markdown table."""
     rows = [HEAD, ("---", "---", *["---:"] * (len(HEAD) - 2))]
     rows += [tuple(change.row(*paths)) for paths, change in found.items()]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 if __name__ == "__main__":
-    run_program(main)
+    sys.exit(main())
