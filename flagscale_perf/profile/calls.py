@@ -105,7 +105,7 @@ class CallFiles:
     """Writes a file for each window of this process, up to `most_bytes` in all.
 
     Attributes:
-        directory: of the run file.
+        directory: where the run file is.
         written: bytes so far.
     """
 

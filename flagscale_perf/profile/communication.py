@@ -72,7 +72,7 @@ def numbered(window: Iterable[Collective]) -> list[Collective]:
 
 
 def _counted(keys: Iterable[_Key]) -> list[tuple[_Key, int]]:
-    """Each with how many equal ones came before it."""
+    """Each key with how many equal ones came before it."""
     seen: Counter[_Key] = Counter()
     found = []
     for key in keys:

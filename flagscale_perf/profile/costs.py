@@ -58,8 +58,8 @@ class Cost:
     """The cost of one row in one step. None if unknown.
 
     Attributes:
-        runs: of the row.
-        flops: of all its runs.
+        runs: how often the row ran.
+        flops: FLOPs of all its runs.
         moved_bytes: what these must at least read and write.
         pair_flops: of all its runs, for each pair of a query and a key of the step.
     """
@@ -138,7 +138,7 @@ def formula_of(name: str) -> _Formula | None:
 
 
 def _flops(formula: _Formula, shapes: Sequence[Any], dtypes: Sequence[str], values: Sequence[Any]) -> int:
-    """-1 if the formula needs more than is known, such as a convolution's output."""
+    """FLOPs of a call; -1 if the formula needs more than is known, such as a convolution's output."""
     given = [
         value if dtype in ("", "Scalar", "ScalarList") else shape
         for shape, dtype, value in zip(shapes, dtypes, values, strict=True)
@@ -154,7 +154,7 @@ def _flops(formula: _Formula, shapes: Sequence[Any], dtypes: Sequence[str], valu
 
 
 def _moved(name: str, shapes: Sequence[Any], dtypes: Sequence[str], made: int) -> int:
-    """-1 without a tensor, or with one of an unknown type."""
+    """Bytes that a call moves; -1 without a tensor, or with one of an unknown type."""
     sizes: list[int] = []
     for shape, dtype in zip(shapes, dtypes, strict=True):
         if dtype in _NO_TENSOR:
@@ -180,7 +180,7 @@ class Formula(NamedTuple):
     """The cost of one operator. Its functions take the operator's arguments, with shapes in place of tensors.
 
     Attributes:
-        flops: of one run.
+        flops: FLOPs of one run.
         hidden: elements, of the type of its first tensor, that it reads and that are no argument.
         is_of_a_pair: `flops` is for each pair of a query and a key of the step (`Step.attended`).
     """

@@ -35,7 +35,7 @@ class Kernels:
 
     @property
     def busy_ns(self) -> int:
-        """Time in which at least one of them was running."""
+        """Time in which at least one kernel was running."""
         if not len(self.start_ns):
             return 0
         reached = np.maximum.accumulate(self.start_ns + self.duration_ns)
@@ -79,11 +79,11 @@ class Events:
         sequence: number that a forward operator and its backward node have in common; -1: none.
         forward_thread: of a backward node, the thread of its forward operator; 0: none.
         is_async: it began on its thread but lies in no other event of it: a collective.
-        device_ns: of the kernels it has launched itself; -1 without a device.
+        device_ns: time of the kernels that it launched itself; -1 without a device.
         metadata: by an event's index: what the profiler says of a collective.
         kernels: None without a device.
         allocations, inputs: None where they were not asked for.
-        dropped: events that were more than may be kept.
+        dropped: how many events beyond those that may be kept.
     """
 
     names: Sequence[str]
@@ -134,7 +134,7 @@ class Nesting:
 
     @classmethod
     def of(cls, events: Events) -> Nesting:
-        """Computed one depth at a time over all events, never event by event."""
+        """The nesting of these events, computed one depth at a time, never event by event."""
         parent, previous, last = (np.full(len(events), NOTHING, np.int64) for _ in range(3))
         depth, end_ns = np.zeros(len(events), np.int64), events.end_ns
         for thread in np.unique(events.thread[~events.is_async]):

@@ -50,7 +50,7 @@ class Groups(NamedTuple):
     """The process groups of this process.
 
     Attributes:
-        rank: of this process in the job; None without torch.distributed.
+        rank: this process's rank in the job; None without torch.distributed.
         known: each group by torch's number for it, which is the same on all ranks. No two are alike: where a
             name and its ranks come twice, the number is with the name.
     """
@@ -77,7 +77,7 @@ def groups() -> Groups:
 
 
 def describe(group: Any, name: str) -> bool:
-    """Gives a process group this description where it has none; whether it did."""
+    """Gives a process group this description where it has none; returns whether it did."""
     try:
         if group.group_desc not in ("", UNDESCRIBED):
             return False

@@ -77,7 +77,7 @@ class Session:
         self._is_started = False
 
     def start(self) -> None:
-        """Raises RuntimeError if another profiler runs."""
+        """Starts recording. Raises RuntimeError if another profiler runs."""
         if is_running():
             raise RuntimeError("another profiler runs")
         self._profile.__enter__()
@@ -251,7 +251,8 @@ def _named(raw: Sequence[Any]) -> tuple[list[str], Ints]:
 
 def _column(raw: Sequence[Any], name: str, number: Callable[[Any], int] | None = None) -> Ints:
     """Calls this method of each event; returns the numbers. No bytecode runs between events, which would take
-    as long again; but other threads, which wait for that, get their turn every few ms."""
+    as long again; but other threads, which wait for that, get their turn every few ms.
+    """
     made = np.empty(len(raw), np.int64)
     for begin in range(0, len(raw), _AT_ONCE):
         part = raw[begin : begin + _AT_ONCE]
@@ -263,7 +264,7 @@ def _column(raw: Sequence[Any], name: str, number: Callable[[Any], int] | None =
 
 
 def _forward_threads(raw: Sequence[Any], sequence: Ints) -> Ints:
-    """Only what has a sequence number has one."""
+    """The thread of each event's forward operator; 0 for events without a sequence number."""
     numbered = np.flatnonzero(sequence >= 0)
     made = np.zeros(len(raw), np.int64)
     made[numbered] = _column([raw[index] for index in numbered.tolist()], "fwd_thread_id")

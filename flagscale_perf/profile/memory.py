@@ -51,7 +51,7 @@ class _Levels(NamedTuple):
     """One thread's allocations in time order.
 
     Attributes:
-        start_ns, sizes: of each.
+        start_ns, sizes: time and bytes of each, negative when freed.
         level: bytes that the thread holds before the first and after each; after each, those of all threads
             in `total`.
     """

@@ -25,7 +25,7 @@ class Pieces:
 
     Attributes:
         owner: index of the innermost event that is open.
-        start_ns, duration_ns: of the piece.
+        start_ns, duration_ns: start and duration of the piece.
         sort: a `Sort`.
         op: index of the event whose name says what the time was spent on: the owner, or a collective.
     """
@@ -37,7 +37,7 @@ class Pieces:
     op: Ints
 
     def with_others(self, *others: Pieces) -> Pieces:
-        """These and the others together."""
+        """These pieces and the others together."""
         columns = zip(*(vars(one).values() for one in (self, *others)), strict=True)
         return Pieces(*map(np.concatenate, columns))
 

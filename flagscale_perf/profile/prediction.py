@@ -22,7 +22,7 @@ class MemoryRow:
     Attributes:
         pattern: regular expression of the driver's whole name for it, in any case.
         gb_per_s: decimal, both directions together.
-        gb: that it has; None where its name says so, or does not tell.
+        gb: size of its memory; None where that is left to the chip's name, which may not tell it.
         source: where the figures are from.
     """
 
@@ -83,7 +83,7 @@ class Work(NamedTuple):
         part: `FORWARD`, `BACKWARD` or `OPTIMIZER`.
         module: path of it, "" outside of any.
         op: name of the operator.
-        flops: of what has a formula; 0 for all else.
+        flops: FLOPs of operators with a formula; 0 for all others.
         moved_bytes: what it must at least read and write.
     """
 
@@ -100,10 +100,10 @@ class Card:
     """A device as its vendor specifies it. None if unknown.
 
     Attributes:
-        name: of the chip.
+        name: the chip's name.
         flop_per_s: dense peak in the step's data type.
-        bytes_per_s: of its memory.
-        memory_bytes: that it has.
+        bytes_per_s: bandwidth of its memory.
+        memory_bytes: size of its memory.
         source: of these figures, or why one is not known.
     """
 
@@ -162,8 +162,8 @@ class Prediction:
 
     Attributes:
         parameters: how many numbers the model has.
-        parameter_bytes, gradient_bytes, optimizer_bytes: that are held for them, each at its own most.
-        at_peak: bytes at the moment of the most, by what they are held for.
+        parameter_bytes, gradient_bytes, optimizer_bytes: bytes held for them, each at its own peak.
+        at_peak: bytes held at the peak, by their purpose.
         work: all operators.
         flops_calculator: model FLOPs of the step by `flops_calculator`, attention in full; None for a model
             that it does not know.

@@ -50,9 +50,9 @@ class _Phase:
     """A kind of step, which has windows of its own.
 
     Attributes:
-        count: of its steps, where the host does not number them.
-        window: that has begun.
-        has_begun: whether any has; is_done: whether the only one is over.
+        count: how many steps it has had, where the host does not number them.
+        window: the open window; None outside of one.
+        has_begun: whether any window has begun; is_done: whether the only one is over.
     """
 
     count: int = 0

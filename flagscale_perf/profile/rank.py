@@ -41,11 +41,11 @@ class Rank:
 
     @property
     def number(self) -> int:
-        """Its number among all processes of the job."""
+        """The rank's number among all processes of the job."""
         return _numbers()[0] if self.rank is None else self.rank
 
     def completed(self, model: str, is_compiled: bool) -> Rank:
-        """The same with open fields filled in."""
+        """This place with its open fields filled in."""
         return replace(
             self,
             rank=self.number,

@@ -72,14 +72,14 @@ class StepRecord(NamedTuple):
         phase: name of what kind of step it is: "train", "prefill", "decode" or "forward".
         is_profiled: 0 for a clean step, run in between to see what profiling costs.
         start_ns: monotonic mark.
-        total_ns: until the next step's start, or until the host says that it is over.
-        operators_ns: in operators that run in a module, forward, backward or again.
-        outside_ns: in operators outside of any module: loss, optimizer, data.
-        host_ns: in Python, inside of modules or not.
-        engine_ns: in autograd's engine.
-        communication_ns: in collectives, where the rank's main thread is in them.
+        total_ns: time until the next step's start, or until the host says that it is over.
+        operators_ns: time in operators that run in a module, forward, backward or again.
+        outside_ns: time in operators outside of any module: loss, optimizer, data.
+        host_ns: time in Python, inside of modules or not.
+        engine_ns: time in autograd's engine.
+        communication_ns: time in collectives, where the rank's main thread is in them.
         residual_ns: the rest; may be negative.
-        device_busy_ns: in which the device ran at least one kernel; None without a device.
+        device_busy_ns: time in which the device ran at least one kernel; None without a device.
         samples, tokens: of the step; None where the host does not say.
         events: of the profiler.
     """
@@ -115,13 +115,13 @@ class RowRecord(NamedTuple):
         module: name of its path in the model, such as "model.layers.0.self_attn.q_proj"; 0 outside of any.
         sort: a `Sort`.
         op: name of the operator, such as "aten::mm"; 0 for one of HOST or ENGINE.
-        steps: in which it ran.
+        steps: how many it ran in.
         runs: how often.
         self_ns: on the rank's threads, what it calls in turn aside; all self times of a step's rows, and its
             residual, make the step.
-        total_ns: with what it calls in turn.
-        device_ns: of the kernels it has launched; None without a device.
-        flops: of all its runs, from the step with shapes; None where they are not known for this operator.
+        total_ns: time including what it calls in turn.
+        device_ns: time of the kernels that it launched; None without a device.
+        flops: FLOPs of all its runs, from the step with shapes; None where not known for this operator.
         moved_bytes: what its runs must at least read and write, from the same step.
     """
 
@@ -151,7 +151,7 @@ class CollectiveRecord(NamedTuple):
         window, step: numbers of its `WindowRecord` and `StepRecord`.
         phase, module: names, as of a row; module 0 where it runs in none.
         start_ns: monotonic mark.
-        total_ns: from there until this rank has its result.
+        total_ns: time from there until this rank has its result.
         op: name of what was executed, such as "gloo:all_reduce".
         call: name of what was called, such as "c10d::allreduce_".
         group: name of the process group with its ranks (`operations.Group`), such as
@@ -161,8 +161,8 @@ class CollectiveRecord(NamedTuple):
         ordinal: how many of this group and op (and peer) ran before it in the window.
         peer: for point-to-point, the other rank in the group; None for a collective.
         is_send: for point-to-point: 1 if this rank sends.
-        size_bytes: of the buffer, as nccl-tests counts it.
-        exposed_ns: in which the rank computed nothing else.
+        size_bytes: size of the buffer, as nccl-tests counts it.
+        exposed_ns: time in which the rank computed nothing else.
     """
 
     process: int
@@ -196,7 +196,7 @@ class MemoryRecord(NamedTuple):
         allocated_bytes: all that it asks for.
         retained_bytes: what is still held when it returns; negative where it frees more.
         transient_bytes: what it holds at most beyond what it began with and retains.
-        largest_bytes: of its allocations.
+        largest_bytes: its largest allocation.
         peak_bytes: level of the whole process while it runs, at most, above that at the step's start.
     """
 
@@ -224,9 +224,9 @@ class WindowRecord(NamedTuple):
         total_ns: to the end of the last.
         steps, clean_steps: profiled and not.
         events: of the profiler, in all profiled steps.
-        dropped_events: that were more than may be kept.
-        begin_ns, end_ns: which starting and stopping the profiler took, outside of the steps.
-        reduce_ns: which making rows of the events took, beside the training where that goes.
+        dropped_events: those beyond the number that may be kept.
+        begin_ns, end_ns: time to start and to stop the profiler, outside of the steps.
+        reduce_ns: time to make rows of the events, beside the training where that is possible.
         reason: name of why there is no row; 0 where there are some.
         calls: name of the file beside the run file that has each run of each operator (`calls.read_calls`); 0
             where there is none.

@@ -90,8 +90,8 @@ class Step:
     Attributes:
         attended: pairs of a query and a key; None where the host does not say.
         session: its profiler; None for a clean one.
-        events: so many it had.
-        most: events that are kept of it.
+        events: how many it had.
+        most: how many of its events are kept.
     """
 
     kind: Kind
@@ -159,7 +159,7 @@ class Reduction:
     say: Callable[[str], None] = complain
 
     def begin(self, iteration: int | None, start_ns: int) -> None:
-        """Adds the record of a window's begin."""
+        """Adds the record of a window's beginning."""
         self.store.add(BeginRecord, start_ns=start_ns, iteration=iteration)
         self.store.flush()
 

@@ -21,7 +21,8 @@ PREFILL, DECODE, FORWARD = "prefill", "decode", "forward"
 
 
 class ProfilerCallback:
-    """`Trainer(callbacks=[ProfilerCallback()])` profiles. A step is one of the optimizer, with all passes.
+    """Profiles a Trainer: `Trainer(callbacks=[ProfilerCallback()])`. A step is one of the optimizer, with all
+    its passes.
 
     Attributes:
         profiler: the profiler of the training that is under way; None outside of one.
@@ -60,7 +61,7 @@ class ProfilerCallback:
             profiler.close()
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        """Every other event of a Trainer, of whatever version."""
+        """Ignores every other event of a Trainer, of whatever version."""
         if name.startswith("on_"):
             return lambda *args, **given: None
         raise AttributeError(name)

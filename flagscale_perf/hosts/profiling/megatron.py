@@ -21,11 +21,11 @@ class TrainingProfile:
         self._profiler = profiler
 
     def begin(self, iteration: int) -> None:
-        """The step of this number begins."""
+        """Begins the step of this number."""
         self._profiler.begin_step(iteration)
 
     def end(self, numbers: Any) -> None:
-        """It is over; `numbers`: a `hooks.StepNumbers`; None for a step that the host does not count."""
+        """Ends the step; `numbers`: a `hooks.StepNumbers`; None for a step that the host does not count."""
         if numbers is None:
             self._profiler.end_step()
         else:

@@ -123,7 +123,7 @@ class Steps:
         self._profiler.end_step(samples=work.requests, tokens=work.tokens, attended=work.attended)
 
     def close(self) -> None:
-        """The worker ends: waits until its records are written."""
+        """Ends the worker's profile: waits until its records are written."""
         self._is_on = False
         profiler, self._profiler = self._profiler, None
         if profiler is not None:
@@ -161,7 +161,7 @@ class Steps:
 
 def _described_groups() -> list[Any]:
     """Gives torch's process groups the names that vLLM has for them: "tp", and "tp cpu" for the one beside it
-    that works on the host. Those that had no name.
+    that works on the host. Returns those that had no name.
     """
     from flagscale_perf.profile.flight import describe
 

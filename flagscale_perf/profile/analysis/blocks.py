@@ -183,12 +183,12 @@ def remarks_of(found: ProfileReport) -> list[str]:
 
 
 def _lost_windows(rank: Rank) -> int:
-    """Files of earlier versions do not have when a window begins."""
+    """The number of windows that began and were never written; 0 in files of earlier versions."""
     return max(0, len(rank.begins) - len(rank.windows))
 
 
 def _cut_off(rank: Rank) -> str:
-    """A window is written at its end. Each kind of step has one of its own."""
+    """A remark on the windows lost: one is written at its end, and each kind of step has its own."""
     begun = list(rank.begins.records())[-_lost_windows(rank) :]
     steps = " and ".join(str(each["iteration"]) for each in begun if each["iteration"] is not None)
     where = f" from step {steps} on" if steps else ""

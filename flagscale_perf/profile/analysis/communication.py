@@ -23,8 +23,8 @@ class RankCollectives:
     """The collectives that one rank recorded.
 
     Attributes:
-        rank: in the job.
-        clock: ranks with the same one are on the same clock: the machine's boot.
+        rank: its number in the job.
+        clock: the same for ranks whose times are from one clock: one boot of one machine.
         place: fields of its `RankRecord`, names as text; None where they are not known.
         collectives: fields of each `CollectiveRecord`, names as text, None where they are not known.
     """
@@ -39,14 +39,14 @@ class Side(NamedTuple):
     """One rank's part in an operation. Its time is waiting, then the transfer, then a tail.
 
     Attributes:
-        window, step: which one of the rank's windows, and of the steps of this window, from 0.
-        wait_ns: until the last rank had come. Of a receive that waits for its sender this is the pipeline's
-            bubble, of a send that waits for its receiver it is back-pressure.
-        tail_ns: after another rank had its result.
+        window, step: place among the rank's windows, and among the steps of this window, from 0.
+        wait_ns: time until the last rank arrived. For a receive that waits for its sender this is the
+            pipeline's bubble, for a send that waits for its receiver it is back-pressure.
+        tail_ns: time after another rank had its result.
         exposed_ns: in which the rank did nothing else, from its call on: longer than `total_ns` where a busy
             library has executed the operation late. None where that is not known.
-        exposed_wait_ns: of that, waiting.
-        is_last: it came last.
+        exposed_wait_ns: the part of `exposed_ns` that is waiting.
+        is_last: whether the rank arrived last.
     """
 
     rank: int
@@ -79,12 +79,12 @@ class Operation:
         op: name of what was executed; operation: "all_reduce", "send_recv" ...
         size: ranks in the group.
         size_bytes: as nccl-tests counts them.
-        sequence: of the group; None where the profiler has none.
-        sides: by rank.
-        transfer_ns: from the last rank's coming to the first one's result; None where ranks are missing.
+        sequence: its number in the group; None where the profiler has none.
+        sides: each rank's part, by rank.
+        transfer_ns: from the last rank's arrival to the first result; None where ranks are missing.
         split_by: "clock", or "shortest" where the ranks have several clocks: then the transfer is the
             shortest time that one of them has taken, as the last to come waits for no other; "": not split.
-        late_ns: which the last rank came after the one before it; None where the clocks differ.
+        late_ns: how much later the last rank arrived than the one before it; None where clocks differ.
     """
 
     group: str

@@ -52,8 +52,8 @@ class Run:
     """One profile.
 
     Attributes:
-        path: of the run file.
-        profile: what was read of it.
+        path: where the run file is.
+        profile: the content of the run file.
         sums, observers: by kind of step.
     """
 

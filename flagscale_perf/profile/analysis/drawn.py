@@ -56,7 +56,7 @@ WAITS = (
 
 
 def books(found: ProfileReport, sums: PhaseSums) -> list[Block]:
-    """One bar per rank, all to one scale."""
+    """A bar per rank of what a step is made of, all to one scale."""
     longest = max(one.total for one in sums.books.values()) / NS_PER_MS
     several = len(sums.books) > 1
     bars: list[Block] = []
@@ -221,7 +221,7 @@ def _words(point: roofs.Point) -> str:
 
 
 def longest(found: ProfileReport, sums: PhaseSums) -> list[Block]:
-    """The modules that take the longest, with the least time that the roofs allow them."""
+    """The modules that take the longest, by kind of work."""
     amounts = sums.by_place(lambda cell: cell.module or cell.place.name)
     kinds = sums.by_place(lambda cell: (cell.module or cell.place.name, cell.kind))
     lanes = []

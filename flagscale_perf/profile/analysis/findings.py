@@ -227,7 +227,8 @@ def python_in_module(this: ProfileRule, case: ProfileCase) -> list[Finding]:
 )
 def slow_layer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     """A layer takes much longer than the median layer of the same step, in operators or in Python, and not
-    by chance; longer in the same way than every layer within the limit. The cost is an interval.
+    by chance; longer in the same way than every layer within the limit, also by the lower end of what it
+    takes. The cost is an interval.
     """
     found = []
     for sums in case.steps:
@@ -236,7 +237,7 @@ def slow_layer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
         others = max([1.0, *(one.ratio for one in layers if one not in above)])
         for one in above:
             (least, most), (low, high) = one.more_ns, one.ratios
-            is_apart = low > 1 and this.exceeds(one.ratio / others, "slower") and one.chance <= CHANCE
+            is_apart = low > others and this.exceeds(one.ratio / others, "slower") and one.chance <= CHANCE
             if not (is_apart and this.exceeds(most / sums.mean.total, "worth")):
                 continue
             words = (

@@ -21,8 +21,8 @@ class Place:
     """A row of the heat map.
 
     Attributes:
-        order: among the places: what comes before the layers, the layers, what comes behind them.
-        number: of the layer, from 0; None for what is in no layer.
+        order: sorts the places: what comes before the layers, the layers, what comes behind them.
+        number: the layer's number, from 0; None for what is in no layer.
         name: `layer 3`, or the module's path without the model's name.
     """
 
@@ -61,7 +61,7 @@ class Places:
 
 
 def number_of(module: str) -> int | None:
-    """The layer's number as the path says it."""
+    """The layer's number in the path; None for a path outside of layers."""
     match = _LAYER.match(_outermost(module))
     return int(match[2]) if match else None
 

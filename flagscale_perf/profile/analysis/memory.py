@@ -29,7 +29,7 @@ class Held(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The name, indented."""
+        """The module's name, indented by its depth."""
         return "· " * self.depth + self.name
 
 
@@ -64,7 +64,7 @@ def memory_of(profile: Profile) -> list[Held]:
 
 
 def _above(path: str, root: str) -> list[str]:
-    """The paths that may contain it, the innermost first. Of several models each has its number before it."""
+    """Paths that may contain this one, the innermost first; of several models, each begins with a number."""
     parts = path.split(".")
     roots = [each for each in (f"{parts[0]}.{root}", root) if each != path]
     return [*(".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1)), *roots]

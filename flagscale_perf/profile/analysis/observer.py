@@ -48,12 +48,12 @@ class Observer:
 
     @property
     def noise(self) -> float | None:
-        """The same for clean steps among themselves."""
+        """Half the interquartile range of `clean`; None for fewer than 2."""
         return _half_quartiles(self.clean)
 
     @property
     def clean_ratio(self) -> float | None:
-        """The median of clean steps against clean ones."""
+        """The median of `clean`; None without any."""
         return median(self.clean) if self.clean else None
 
     @property

@@ -24,12 +24,11 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Slower:
-    """A layer beside the median layer of the same steps; of all steps the median, and between which values
-    that lies.
+    """A layer beside the median layer of the same steps: the median of all steps, and its interval.
 
     Attributes:
-        ratio, ratios: to the median layer.
-        more_ns: than that.
+        ratio, ratios: the layer's time over the median layer's, and the interval of that.
+        more_ns: interval of the time beyond the median layer's.
         chance: that any of several layers that are alike would be so much slower in these steps.
     """
 

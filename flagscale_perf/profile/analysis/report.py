@@ -26,14 +26,14 @@ class ProfileReport:
     """The whole report of a profile.
 
     Attributes:
-        profile: what was read.
+        profile: the content of the run files.
         sums: by kind of step, that with the most time first.
         observers: what profiling costs, by kind of step.
-        roofs: of the device.
-        points: by kind of step, work among the roofs.
-        communication: of all ranks, matched.
+        roofs: the device's roofs.
+        points: work placed below the roofs, by kind of step.
+        communication: the collectives of all ranks, matched.
         verdicts: by the requirement's thresholds.
-        metrics: of registered functions, by their names.
+        metrics: results of the registered functions, by their names.
         findings: what holds the step back.
         unjudged: what could not be judged, and why.
     """
@@ -65,7 +65,7 @@ class ProfileReport:
         return any(len(one.cells) for one in self.sums.values())
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready. Times in nanoseconds for one step, shares of `base`."""
+        """The report as JSON-ready data. Times in nanoseconds for one step, shares of `base`."""
         profile = self.profile
         content = {
             "report_version": REPORT_VERSION,

@@ -14,11 +14,11 @@ MATMUL_ROOF, COPY_ROOF = "matmul.", "copy"
 
 @dataclass(frozen=True)
 class Roofs:
-    """The roofs of the job: of each, the lowest among its ranks.
+    """The roofs of the job; each is the lowest of its ranks.
 
     Attributes:
-        flop_per_s: by data type.
-        bytes_per_s: of a copy, read and written; None where it was not measured.
+        flop_per_s: speed of a matmul, by data type.
+        bytes_per_s: bandwidth of a copy, read and written; None where it was not measured.
     """
 
     flop_per_s: Mapping[str, float]
@@ -50,9 +50,9 @@ class Point:
         label: what it is.
         kind: of work.
         self_ns: its time.
-        flop_per_s, bytes_per_s: that it reaches; None where FLOPs or bytes are not known.
+        flop_per_s, bytes_per_s: the speeds that it reaches; None where FLOPs or bytes are not known.
         intensity: FLOPs for each byte; None where one of them is not known.
-        roof_share: of what the roofs allow; None without roofs.
+        roof_share: its speed as a share of what the roofs allow; None without roofs.
         floor_ns: the time that the roofs allow.
         bound: as of `Roofs.bound`.
     """

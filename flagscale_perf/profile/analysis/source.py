@@ -57,7 +57,7 @@ class Frame:
         return int(known.sum()) if len(known) else None
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """One by one, None where a field is not known."""
+        """The records one by one, None where a field is not known."""
         names = list(self.columns)
         for values in zip(*(column.tolist() for column in self.columns.values()), strict=True):
             yield {
@@ -98,12 +98,12 @@ class Rank:
 
     @property
     def profiled(self) -> Frame:
-        """Its profiled steps."""
+        """The rank's profiled steps."""
         return self.steps.where(self.steps["is_profiled"] == 1)
 
     @property
     def clean(self) -> Frame:
-        """Its steps without a profiler."""
+        """The rank's steps without a profiler."""
         return self.steps.where(self.steps["is_profiled"] == 0)
 
 
@@ -112,13 +112,13 @@ class Profile:
     """The profile of one job.
 
     Attributes:
-        path: of the run file that was given.
-        header: of that.
+        path: the run file that was given.
+        header: the header of that file.
         ranks: by their rank.
-        begun: when.
+        begun: when the run began.
         state: how the run ended.
         reading: of all files together.
-        events: what the profiler says of itself.
+        events: the profiler's own messages.
         lost: records that did not come, as far as their numbers say.
         machines: whose files were read.
     """

@@ -20,7 +20,7 @@ class Cell:
     """One row of a rank, per step; times in nanoseconds.
 
     Attributes:
-        rank: place of the rank in the profile.
+        rank: the rank's place in the profile.
         phase: part of the step, such as "forward".
         place: layer, or what the module is besides.
         module, op: as recorded; "" for none.
@@ -102,7 +102,7 @@ class Books:
 
     @classmethod
     def mean(cls, books: Sequence[Books], weights: Sequence[int], steps: int) -> Books:
-        """The weighted mean of these, at least one, as the books of so many steps."""
+        """The mean of these books (at least one), by their weights, as the books of so many steps."""
 
         def mean(values: Iterable[float]) -> float:
             return sum(value * weight for value, weight in zip(values, weights, strict=True)) / sum(weights)
@@ -127,7 +127,7 @@ class Books:
 
     @property
     def python(self) -> float:
-        """Between operators: in Python, and in autograd's engine."""
+        """Time between operators: in Python, and in autograd's engine."""
         return self.parts["host"] + self.parts["engine"]
 
     @property
@@ -141,7 +141,7 @@ class Books:
         return 1 - abs(self.residual) / self.total if self.total else None
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready, times in nanoseconds."""
+        """The books as JSON-ready data, times in nanoseconds."""
         ends = {"rows": self.rows, "coverage": self.coverage}
         return {"steps": self.steps, "total": self.total} | dict(self.parts) | ends
 
@@ -152,10 +152,10 @@ class PhaseSums:
 
     Attributes:
         phase: such as "train" or "decode".
-        cells: of all ranks.
-        books: of each rank that has such steps, by its place in the profile.
-        titles: of these ranks.
-        busy_ns: of each rank's device, in which at least one kernel ran; empty without devices.
+        cells: the cells of all ranks.
+        books: each rank's books, by its place in the profile, where it has such steps.
+        titles: the titles of these ranks.
+        busy_ns: time in which each rank's device ran at least one kernel; empty without devices.
     """
 
     phase: str

@@ -244,7 +244,6 @@ def _bubbles(bubbles: Sequence[Bubble]) -> Table:
 
 
 def _three(value: float | None) -> Cell:
-    """With three decimals."""
     return None if value is None else Quantity(value, "", 3)
 
 

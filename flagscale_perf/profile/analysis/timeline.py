@@ -211,7 +211,7 @@ def _runs(calls: Calls, offset_ns: int) -> list[_Run]:
 
 
 def _operators(runs: Sequence[_Run], process: int) -> Iterator[Item]:
-    """Each in the first lane in which it lies beside or inside of the others."""
+    """Each operator's run, in the first lane in which it lies beside or inside of the others."""
     lanes: list[list[int]] = []  # ends of what is open in each
     named: set[Track] = set()
     for run in (run for run in runs if run.op):

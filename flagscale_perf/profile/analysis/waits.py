@@ -19,7 +19,7 @@ class Waits:
 
     Attributes:
         runs, split: operations, and those of them that are split.
-        size_bytes: of those that are split; None where it is not known of all.
+        size_bytes: bytes of those that are split; None where that is not known of all.
         exposed_ns, exposed_wait_ns: None where it is not known of all.
         lasts: how often this rank came last, and late_ns: how much later than the one before it, together.
         naive_gb_per_s: bytes by the whole time, which is what one rank alone sees.
@@ -71,7 +71,7 @@ class Late(NamedTuple):
         phase, module: where it is when it comes, most often.
         lasts: how often it came last, of `operations`.
         late_ns: how much later than the one before it, together.
-        waits_ns: what the others have waited in these operations and done nothing else, together.
+        waits_ns: how long the others waited in these operations and did nothing else, together.
         alone_ns: by step, what the one that waited longest for it did, less what any rank waited for another
             rank: ranks that are late in turns, as on a busy machine, have as much below 0 as above.
         most_ns: by step, the same without that.
@@ -94,10 +94,10 @@ class Bubble(NamedTuple):
     Attributes:
         stage, stages: which one of how many.
         steps, step_ns: profiled ones with messages, and their time.
-        bubble_ns: in which the rank waited for a message that its sender had not sent.
-        back_pressure_ns: in which it waited for a receiver.
-        transfer_ns: of all its messages.
-        microbatches: a step; None where its messages do not tell.
+        bubble_ns: time in which the rank waited for a message that its sender had not sent.
+        back_pressure_ns: time in which it waited for a receiver.
+        transfer_ns: transfer time of all its messages.
+        microbatches: microbatches in a step; None where its messages do not tell.
         share: of the steps' time that is bubble; ideal_share: (p - 1) / (m + p - 1), of a schedule without
             interleaving whose stages take equally long.
     """
@@ -128,9 +128,9 @@ class Communication:
 
     Attributes:
         operations: all that several ranks share.
-        exposed_ns: of all there are, groups of one rank included, by operation; of all ranks together.
+        exposed_ns: exposed time of all operations, groups of one rank included, by operation; over all ranks.
         waits: by rank, group and sort; lates: the ranks that others wait for, the worst first.
-        bubbles: of the stages of a pipeline.
+        bubbles: the waits of each pipeline stage.
         unsplit: operations of which not all ranks were recorded.
         clocks: how many the ranks have: with more than one, waits are clock-free, and no rank is late.
     """

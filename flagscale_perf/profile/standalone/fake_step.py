@@ -126,7 +126,7 @@ def made_ready(setup: Setup, config: Path | None) -> Ready:
 
 
 def optimizer_bytes(optimizer: torch.optim.Optimizer | None) -> int:
-    """Bytes of its state: 0 before its first step."""
+    """Bytes of the optimizer's state: 0 before its first step."""
     if optimizer is None:
         return 0
     states = (value for state in optimizer.state.values() for value in state.values())

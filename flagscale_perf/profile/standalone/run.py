@@ -78,8 +78,8 @@ def check(run: Run) -> None:
 
 
 def profile(run: Run) -> None:
-    """Runs and profiles it, on processes of their own if it has several ranks. Raises PerfError for a model
-    that cannot be made or not be divided, and where a rank fails; the other ranks are ended then.
+    """Runs and profiles the model, on processes of their own if it has several ranks. Raises PerfError for a
+    model that cannot be made or not be divided, and where a rank fails; the other ranks are ended then.
     """
     check(run)
     if run.ranks == 1:
@@ -156,7 +156,7 @@ def _training(model: Any, run: Run, device: Any) -> Step:
 
 
 def _groups_of(model: Any) -> list[dict[str, Any]]:
-    """Parameters for an optimizer, which takes no sharded and whole ones in one operation."""
+    """Groups of parameters: an optimizer takes no sharded and whole ones in one operation."""
     groups: dict[bool, list[Any]] = {}
     for parameter in model.parameters():
         groups.setdefault(hasattr(parameter, "placements"), []).append(parameter)
@@ -164,7 +164,7 @@ def _groups_of(model: Any) -> list[dict[str, Any]]:
 
 
 def _ids(model: Any, run: Run, device: Any) -> Any:
-    """The same on each rank."""
+    """The batch of random tokens, the same on each rank."""
     generator = torch.Generator().manual_seed(SEED)
     return torch.randint(0, model.config.vocab_size, (run.batch, run.tokens), generator=generator).to(device)
 
