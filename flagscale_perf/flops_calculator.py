@@ -295,7 +295,7 @@ class FlopsTable:
     totals_by_core: dict[str, dict[str, int | None]]
 
     def as_dict(self) -> dict[str, Any]:
-        """As data ready for JSON."""
+        """The table as plain values, ready for JSON."""
         return asdict(self)
 
 

@@ -1,11 +1,9 @@
-"""A recorded session of any instrument in Python: a training with its own tables, others as tables of what
-was recorded.
-"""
+"""A recorded session in Python: a training with its own tables, others as tables of what was recorded."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -94,13 +92,13 @@ class RecordedSession(RecordedFile):
             raise PerfError(f"{kind.__name__} is no row of plain values; use rows() or records()")
         names, session = kind._fields, Session(self.path)
         columns = ["elapsed_s" if name in MARKS else Field.of(name).name for name in names]
-        return frame_of(columns, self._values(session, kind, names))
-
-    def _values(self, session: Session, kind: type[Any], names: Sequence[str]) -> Iterator[Sequence[Any]]:
         texts, start_ns = self._instrument.texts.get(kind, ()), session.header.start_mono_ns
-        for record in session:
-            if isinstance(record, kind):
-                yield [_shown(session.course, record, name, texts, start_ns) for name in names]
+        rows = (
+            [_shown(session.course, record, name, texts, start_ns) for name in names]
+            for record in session
+            if isinstance(record, kind)
+        )
+        return frame_of(columns, rows)
 
 
 def _shown(course: Course, record: Any, name: str, texts: Collection[str], start_ns: int) -> Any:

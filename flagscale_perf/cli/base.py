@@ -6,11 +6,11 @@ import math
 import re
 from abc import ABC, abstractmethod
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, _ActionsContainer
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
-from flagscale_perf.spine.errors import PerfError, did_you_mean
+from flagscale_perf.spine.errors import did_you_mean
 
 _CHOICE = re.compile(
     r"argument (?P<what>\S+): invalid choice: '(?P<word>.*)' \(choose from (?P<all>.*)\)", re.DOTALL
@@ -19,7 +19,6 @@ COMMAND = "COMMAND"
 _UNKNOWN = "unrecognized arguments: "
 _NUMBER = re.compile(r"(?P<what>.*): invalid (?P<type>int|float) value: (?P<word>.*)", re.DOTALL)
 _KINDS = {"int": "a whole number", "float": "a number"}
-EXIT_SLOWER, EXIT_UNDECIDED = 1, 3  # of what compares; 2 is a mistake, as for every command
 
 
 class Parser(ArgumentParser):
@@ -85,23 +84,22 @@ def percentage(text: str) -> float:
     return percent / 100
 
 
-def checked_by(parse: Callable[[str], int]) -> Callable[[str], int]:
-    """A type of an argument from the parser of an option's values."""
-
-    def convert(text: str) -> int:
-        try:
-            return parse(text)
-        except PerfError as error:
-            raise ArgumentTypeError(str(error)) from None
-
-    return convert
-
-
 def whole_number(text: str) -> int:
     """A type of an option: 1 or more. Raises ArgumentTypeError."""
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
     return int(text)
+
+
+def add_count(parser: ArgumentParser, flag: str, about: str, default: int | None = None) -> None:
+    """Adds an option whose value is a whole number, 1 or more."""
+    parser.add_argument(flag, type=whole_number, default=default, metavar="N", help=about)
+
+
+def add_choice(parser: ArgumentParser, flag: str, words: Iterable[str], about: str) -> None:
+    """Adds an option whose value is one of these words; the first is its default."""
+    choices = tuple(words)
+    parser.add_argument(flag, choices=choices, default=choices[0], help=about)
 
 
 def add_session(parser: _ActionsContainer) -> None:

@@ -6,11 +6,11 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from flagscale_perf.analysis.run_file import RunFile, check_instrument, find_run_file
 from flagscale_perf.bench.environment import environment
 from flagscale_perf.bench.experiment import EXPERIMENTS, HELP, Plan, load, say
 from flagscale_perf.bench.recording import INSTRUMENT_NAME, Book
 from flagscale_perf.cli.base import COMMAND, Command
+from flagscale_perf.cli.instruments import run_file_of
 from flagscale_perf.cli.output import page_of, pictures_of, put_next, write_all
 from flagscale_perf.cli.stopping import Stop
 from flagscale_perf.report import text
@@ -106,17 +106,12 @@ def _one(book: Book, name: str, plan: Plan | None, why: PerfError | None) -> Non
 
 
 def report(run: Path, out: Path | None) -> int:
-    """Prints the report and writes every file; 1 where nothing was measured. Raises PerfError for what is no
-    run file of experiments.
-    """
+    """Prints the report and writes every file; 1 if nothing was measured. Raises PerfError without a run."""
     from flagscale_perf.bench.analysis import files
     from flagscale_perf.bench.analysis.report import read_report, report_of
     from flagscale_perf.report import markdown
 
-    path = find_run_file(run)
-    check_instrument(
-        path, RunFile(path).header, INSTRUMENT_NAME, "give its directory to `flagscale-perf report`"
-    )
+    path = run_file_of(run, INSTRUMENT_NAME)
     found = read_report(path)
     whole = report_of(found)
     print(text.screen(whole), end="")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 
 from flagscale_perf.analysis.follow import Follower
 from flagscale_perf.analysis.run_file import RunFile, find_run_file
 from flagscale_perf.arguments import MAX_CAPTURE_STEPS, PerfConfig
-from flagscale_perf.cli.base import Command, checked_by
+from flagscale_perf.cli.base import Command
 from flagscale_perf.cli.instruments import FIRST
 from flagscale_perf.options.table import rows_of
 from flagscale_perf.spine.errors import PerfError
@@ -38,7 +38,7 @@ class CaptureCommand(Command):
         )
         add(
             "--steps",
-            type=checked_by(CAPTURED.parse),
+            type=_steps,
             required=True,
             metavar="N",
             help=f"how many, 1 to {MAX_CAPTURE_STEPS}",
@@ -55,14 +55,20 @@ class CaptureCommand(Command):
                 "--perf-breakdown; start it with that"
             )
         with contextlib.closing(Follower(run.path)) as follower:
-            for _ in follower.poll():
-                """What is there already is not the answer."""
+            list(follower.poll())  # what is there already is not the answer
             found = _ask(run, args.steps, follower)
         print(
             f"iterations {found.first_iteration} to {found.iteration} of every rank are captured"
             f" into {run.path} when they come"
         )
         return 0
+
+
+def _steps(text: str) -> int:
+    try:
+        return int(CAPTURED.parse(text))
+    except PerfError as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 def _ask(run: RunFile, steps: int, follower: Follower) -> CaptureRecord:

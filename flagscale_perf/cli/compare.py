@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
 
@@ -16,12 +15,13 @@ from flagscale_perf.analysis.compare.compare import (
 )
 from flagscale_perf.analysis.compare.judge import SLOWER
 from flagscale_perf.analysis.run_file import find_run_file
-from flagscale_perf.cli.base import EXIT_SLOWER, EXIT_UNDECIDED, Command, percentage
+from flagscale_perf.cli.base import Command, percentage
 from flagscale_perf.cli.instruments import instrument_for
-from flagscale_perf.cli.output import add_output, format_of, put
+from flagscale_perf.cli.output import add_output, format_of, put_report
 from flagscale_perf.spine.errors import PerfError
 
 PASS, FAIL = "pass", "fail"
+EXIT_SLOWER, EXIT_UNDECIDED = 1, 3
 FORMATS = ("text", "markdown", "html", "json", "png")
 _EXIT_CODES = """exit codes:
   0  not slower: with --fail-if-slower the whole 95 % interval of the change lies below PERCENT;
@@ -34,9 +34,7 @@ _EXIT_CODES = """exit codes:
 
 
 class CompareCommand(Command):
-    """Says whether one configuration is slower than another, in which phase, and whether that is more than
-    noise.
-    """
+    """Says whether one configuration is slower than another, in which phase, and by more than noise."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Arguments: the runs, what is too slow, the form."""
@@ -55,10 +53,8 @@ class CompareCommand(Command):
                 action="extend",
                 default=[],
                 metavar="RUN",
-                help=(
-                    f"further runs of {side.upper()}'s configuration; from three a side the noise between "
-                    "runs is measured, not assumed"
-                ),
+                help=f"further runs of {side.upper()}'s configuration; from three a side the noise between"
+                " runs is measured, not assumed",
             )
         add(
             "--fail-if-slower",
@@ -75,19 +71,15 @@ class CompareCommand(Command):
             "--judge",
             choices=tuple(STATISTICS),
             default=MEDIAN,
-            help=(
-                "statistic to compare: median (default), or mean, in which slow iterations count as they do "
-                "in tokens/s"
-            ),
+            help="statistic to compare: median (default), or mean, in which slow iterations count as they do"
+            " in tokens/s",
         )
         add(
             "--noise",
             type=percentage,
             metavar="PERCENT",
-            help=(
-                "standard deviation to assume between the medians of two runs of one configuration "
-                "(default: 1%%; CPU rehearsals: 4%%)"
-            ),
+            help="standard deviation to assume between the medians of two runs of one configuration (default:"
+            " 1%%; CPU rehearsals: 4%%)",
         )
         add(
             "--warmup",
@@ -113,10 +105,7 @@ class CompareCommand(Command):
         instrument = instrument_for(base[0])
         options = CompareOptions(args.warmup, args.noise, args.fail_if_slower, args.judge)
         result = instrument.compare(base, new, options)
-        made = importlib.import_module(f"flagscale_perf.report.{chosen}").render(
-            instrument.comparison(result)
-        )
-        put(made, args.output)
+        put_report(instrument.comparison(result), chosen, args.output)
         return _exit_code(result.gate, args.undecided)
 
 

@@ -7,13 +7,14 @@ import importlib.util
 import os
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 
 from flagscale_perf import __version__
 from flagscale_perf.cli.base import Command
 from flagscale_perf.device.peaks import find_peak
 from flagscale_perf.hosts import autostart
-from flagscale_perf.hosts.doctor import Host, find_hosts
-from flagscale_perf.hosts.transfer_queue.doctor import find_queue
+from flagscale_perf.hosts.doctor import HookPoint, Host, find_hosts
+from flagscale_perf.hosts.transfer_queue.doctor import Hook, find_queue
 from flagscale_perf.launcher.flagscale_root import HOW_TO_INSTALL
 from flagscale_perf.spine import hot
 from flagscale_perf.spine.packages import PARTS
@@ -70,14 +71,15 @@ def _print_host(host: Host) -> None:
     print()
     _line("host", host.name)
     _line("loop", f"{host.loop} ({host.source})")
-    for point in host.points:
-        _line(
-            "",
-            f"{'found  ' if point.found else 'MISSING'}  {point.name}"
-            + ("" if point.found else f": without it no {point.cost}"),
-        )
+    _print_hooks(host.points)
     for remark in host.remarks:
         _line("", remark)
+
+
+def _print_hooks(hooks: Sequence[HookPoint | Hook]) -> None:
+    for hook in hooks:
+        missed = "" if hook.found else f": without it no {hook.cost}"
+        _line("", f"{'found  ' if hook.found else 'MISSING'}  {hook.name}{missed}")
 
 
 def _print_queue() -> bool:
@@ -87,9 +89,7 @@ def _print_queue() -> bool:
         return False
     print()
     _line("queue", ", ".join(f"{name} {version}" for name, version in queue.versions.items()))
-    for hook in queue.hooks:
-        missed = "" if hook.found else f": without it no {hook.cost}"
-        _line("", f"{'found  ' if hook.found else 'MISSING'}  {hook.name}{missed}")
+    _print_hooks(queue.hooks)
     for remark in queue.remarks:
         _line("", remark)
     return queue.works

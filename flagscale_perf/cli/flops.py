@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flagscale_perf.analysis.blocks import Cell, Note, Quantity, Report, Section, Table
-from flagscale_perf.cli.base import Command, whole_number
+from flagscale_perf.cli.base import Command, add_choice, add_count, whole_number
 from flagscale_perf.flops.hf import is_hf
 from flagscale_perf.flops.sources import args_from_yaml
 from flagscale_perf.flops.tape import CORE_FORMS
@@ -18,7 +18,6 @@ from flagscale_perf.report.text import render
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
 
-_EXAMPLE = "model.json"
 _PARTS = {"fwd": "forward", "bwd": "backward", "recompute": "recompute", "padding": "padding"}
 _TOTALS = {
     "model_flops_causal_half": "model, causal half",
@@ -44,22 +43,15 @@ class FlopsCommand(Command):
             required=True,
             metavar="FILE",
             dest="model",
-            help=(
-                "the model: JSON of Megatron's argument names, a FlagScale training yaml (its Hydra "
-                "defaults are followed), or a Hugging Face config.json"
-            ),
+            help="the model: JSON of Megatron's argument names, a FlagScale training yaml (its Hydra defaults"
+            " are followed), or a Hugging Face config.json",
         )
-        add(
-            "--batch-size",
-            type=whole_number,
-            metavar="N",
-            help="sequences (default: the file's global_batch_size)",
-        )
-        add(
-            "--seq-length",
-            type=whole_number,
-            metavar="N",
-            help="tokens of one sequence (default: the file's seq_length)",
+        add_count(parser, "--batch-size", "sequences (default: the file's global_batch_size)")
+        add_count(parser, "--seq-length", "tokens of one sequence (default: the file's seq_length)")
+        add_count(
+            parser,
+            "--decoder-seq-length",
+            "tokens of the decoder's sequence of a model that has an encoder, too (default: the file's)",
         )
         add(
             "--packed-seq-lens",
@@ -67,38 +59,27 @@ class FlopsCommand(Command):
             metavar="A,B,...",
             help="lengths of the documents in the whole batch",
         )
-        add(
+        add_choice(
+            parser,
             "--core",
-            choices=CORE_FORMS,
-            default=CORE_FORMS[0],
-            help=(
-                "products of a recurrent layer's core: by its recurrence (model FLOPs), chunk by chunk as "
-                "kernels do (hardware FLOPs), or what Megatron-LM reports (default: recurrent)"
-            ),
-        )
-        add(
-            "--decoder-seq-length",
-            type=whole_number,
-            metavar="N",
-            help="tokens of the decoder's sequence of a model that has an encoder, too (default: the file's)",
+            CORE_FORMS,
+            "products of a recurrent layer's core: by its recurrence (model FLOPs), chunk by chunk as kernels"
+            " do (hardware FLOPs), or what Megatron-LM reports (default: recurrent)",
         )
         add(
             "--image-grids",
             type=_grids,
             metavar="'T,H,W;...'",
-            help=(
-                "the images of the step, for a model with a vision tower: frames, and patches along height "
-                "and width, of each; or none (default: the file's image_grids)"
-            ),
+            help="the images of the step, for a model with a vision tower: frames, and patches along height"
+            " and width, of each; or none (default: the file's image_grids)",
         )
         add("--json", action="store_true", help="print one JSON object of exact integers")
 
     def run(self, args: Namespace) -> int:
         """Prints it. Raises PerfError for a file that describes no model."""
         beside = {"decoder_seq_length": args.decoder_seq_length, "image_grids": args.image_grids}
-        given, shape = _read_model(
-            args.model, {name: value for name, value in beside.items() if value is not None}
-        )
+        more = {name: value for name, value in beside.items() if value is not None}
+        given, shape = _read_model(args.model, more)
         batch = _step_size(args.batch_size, given, "global_batch_size", "--batch-size")
         length = _step_size(args.seq_length, given, "seq_length", "--seq-length")
         table = count(shape, batch, length, args.packed_seq_lens, args.core)
@@ -131,6 +112,7 @@ def report_of(table: FlopsTable, seq_length: int, why_unknown: str) -> Report:
     ]
     is_known = table.totals["hardware_flops_causal_half"] is not None
     notes = [] if is_known else [Note(f"hardware FLOPs are not known: {why_unknown}")]
+    labels = ("component", *shown.values(), "share")
     return Report(
         title=(
             f"{table.family}, {table.parameters:,} parameters,"
@@ -138,9 +120,7 @@ def report_of(table: FlopsTable, seq_length: int, why_unknown: str) -> Report:
         ),
         facts=[Note(f"FLOPs of one step, core attention in full (s x s pairs){_form(table)}")],
         sections=[
-            Section(
-                "components", "", "", [Table(("component", *shown.values(), "share"), rows, 1 + len(shown))]
-            ),
+            Section("components", "", "", [Table(labels, rows, 1 + len(shown))]),
             Section("totals", "", "", [Table(("FLOPs of one step", "all"), totals, 1)]),
             Section("unknown", "", "", notes),
         ],
@@ -169,7 +149,7 @@ def _parse(path: Path) -> Mapping[str, Any]:
         content = _yaml(text) if path.suffix in (".yaml", ".yml") else json.loads(text)
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or error
-        raise PerfError(f"--args {path}: cannot be read ({why}); give a file such as {_EXAMPLE}") from None
+        raise PerfError(f"--args {path}: cannot be read ({why}); give a file such as model.json") from None
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise PerfError(f"--args {path}: is neither JSON nor yaml ({reason}); mend it") from None

@@ -10,7 +10,13 @@ from pathlib import Path
 
 from flagscale_perf.analysis.instrument import Export, Instrument, installed, load
 from flagscale_perf.analysis.log_files import has_mark, log_files
-from flagscale_perf.analysis.run_file import RunFile, find_run_file, open_regular, sessions_in
+from flagscale_perf.analysis.run_file import (
+    RunFile,
+    check_instrument,
+    find_run_file,
+    open_regular,
+    sessions_in,
+)
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.session import file_names, session_of
@@ -46,18 +52,22 @@ def has_screen(header: RunHeader) -> bool:
 
 
 def instrument_for(path: Path) -> Instrument:
-    """The one that wrote the run file, the log, or the logs of the directory. Raises PerfError if it is none
-    of these.
-    """
+    """The one that wrote the run file, the log, or the directory's logs. Raises PerfError without one."""
     if path.is_dir():
-        name = _marked(path)
-        return load(name or FIRST)
+        return load(_marked(path) or FIRST)
     with os.fdopen(open_regular(path), "rb") as file:
         begin = file.read(max(map(len, LOGS)))
     name = next((LOGS[title] for title in LOGS if begin.startswith(title)), None)
     if name is None and session_of(path.name) is None:
         name = _marked(path)
     return load(name or RunFile(path).header.instrument)
+
+
+def run_file_of(run: Path, instrument: str) -> Path:
+    """The run file that a path means. Raises PerfError where there is none of this instrument."""
+    path = find_run_file(run)
+    check_instrument(path, RunFile(path).header, instrument, "give its directory to `flagscale-perf report`")
+    return path
 
 
 def run_or_logs(path: Path, session_id: str | None = None) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import shlex
 import shutil
@@ -71,9 +72,7 @@ def _check_name(path: Path, chosen: str, formats: Sequence[str]) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Raises PerfError where no file of that name can be written: for a directory, and in one that is not
-    there.
-    """
+    """Raises PerfError for a directory, and for a file in a directory that is not there."""
     if path.is_dir():
         raise PerfError(f"-o {path}: is a directory; name a file in it")
     if not path.parent.is_dir():
@@ -106,9 +105,7 @@ def _from_here(path: str) -> str:
 
 
 def put(content: str | bytes, path: Path | None) -> None:
-    """Writes it to stdout, or to the file as a whole, and says on stderr what was written. Raises
-    PerfError.
-    """
+    """Writes it to stdout, or to the whole file, and says on stderr what was written. Raises PerfError."""
     data = content.encode() if isinstance(content, str) else content
     if path is None or path == STDOUT:
         _print(content, data)
@@ -119,17 +116,32 @@ def put(content: str | bytes, path: Path | None) -> None:
         else:
             replace_file(path, data)
     except OSError as error:
-        raise PerfError(
-            f"-o {path}: cannot be written ({error.strerror or error}); name another file"
-        ) from None
+        raise _unwritten(path, error) from None
     print(f"wrote {path} ({_size(len(data))})", file=sys.stderr)
 
 
-def put_lines(lines: Iterable[str], path: Path | None) -> None:
-    """`put` line by line, for what may be too long for memory. Raises PerfError."""
+def put_report(report: Report, chosen: str, path: Path | None) -> None:
+    """`put` of the report in a format, which is a module of `flagscale_perf.report`. Raises PerfError."""
+    form = importlib.import_module(f"flagscale_perf.report.{chosen}")
+    if chosen == "csv":
+        _put_lines(form.lines(report), path)
+    else:
+        put(form.render(report), path)
+
+
+def _put_lines(lines: Iterable[str], path: Path | None) -> None:
     if path is None or path == STDOUT:
         sys.stdout.writelines(lines)
         return
+    try:
+        size_bytes = write_lines(lines, path)
+    except OSError as error:
+        raise _unwritten(path, error) from None
+    print(f"wrote {path} ({_size(size_bytes)})", file=sys.stderr)
+
+
+def write_lines(lines: Iterable[str], path: Path) -> int:
+    """Writes a whole file, which may be too long for memory. Returns its size in bytes. Raises OSError."""
     temporary = path if _is_special(path) else path.with_name(f".{path.name}.tmp")
     try:
         with temporary.open("w", encoding="utf-8") as file:
@@ -137,14 +149,15 @@ def put_lines(lines: Iterable[str], path: Path | None) -> None:
             size_bytes = file.tell() if file.seekable() else 0
         if temporary != path:
             temporary.replace(path)
-    except OSError as error:
+    finally:
         if temporary != path:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # it is in its place, or never came to be
                 temporary.unlink()
-        raise PerfError(
-            f"-o {path}: cannot be written ({error.strerror or error}); name another file"
-        ) from None
-    print(f"wrote {path} ({_size(size_bytes)})", file=sys.stderr)
+    return size_bytes
+
+
+def _unwritten(path: Path, error: OSError) -> PerfError:
+    return PerfError(f"-o {path}: cannot be written ({error.strerror or error}); name another file")
 
 
 def page_of(whole: Report, name: str) -> dict[str, str]:

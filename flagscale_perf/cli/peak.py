@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import textwrap
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
 from typing import Any
 
-from flagscale_perf.cli.base import Command
+from flagscale_perf.cli.base import Command, add_choice
 from flagscale_perf.device.peaks import find_peak, is_known, known_names, near_names
 from flagscale_perf.device.roofs import SIDES, kind_of_device, product
 from flagscale_perf.spine.errors import PerfError
@@ -25,12 +24,7 @@ class PeakCommand(Command):
         """Adds the device, the data type and the effort of the measurement."""
         add = parser.add_argument
         add("--device", metavar="NAME", help='look this name up, such as "NVIDIA H200", and measure nothing')
-        add(
-            "--dtype",
-            choices=["bf16", "fp16", "fp32", "fp8"],
-            default="bf16",
-            help="data type (default: bf16)",
-        )
+        add_choice(parser, "--dtype", ("bf16", "fp16", "fp32", "fp8"), "data type (default: bf16)")
         add(
             "--size",
             type=int,
@@ -53,7 +47,9 @@ class PeakCommand(Command):
         _print_datasheet(args.device, args.dtype)
         if not is_known(args.device):
             near = near_names(args.device)
-            _print_names("near" if near else "known", near or known_names())
+            listing = ", ".join(near or known_names())
+            label = f"{'near' if near else 'known':11}"
+            print(textwrap.fill(listing, 100, initial_indent=label, subsequent_indent=" " * 11))
         return 0
 
 
@@ -91,11 +87,6 @@ def _print_datasheet(name: str, dtype: str) -> float | None:
     figure = f"{found.flop_per_s / _TERA:g} TFLOP/s" if found.flop_per_s else "unknown"
     print(f"device     {name}\ndtype      {dtype}\ndatasheet  {figure} ({found.source})")
     return found.flop_per_s
-
-
-def _print_names(label: str, names: Sequence[str]) -> None:
-    listing = textwrap.fill(", ".join(names), 100, subsequent_indent=" " * 11, initial_indent=f"{label:11}")
-    print(listing)
 
 
 def _torch() -> Any:

@@ -1,6 +1,4 @@
-"""`flagscale-perf profile`: the files and pictures of a profile, profiling a model of one's own, and what a
-step will need before it runs.
-"""
+"""`flagscale-perf profile`: the files of a profile, profiling one's own model, and what a step will need."""
 
 from __future__ import annotations
 
@@ -16,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Boxes, HeatMap, Report, Series, Waterfall
-from flagscale_perf.analysis.run_file import RUN_FILES, RunFile, check_instrument, find_run_file
-from flagscale_perf.cli.base import COMMAND, Command, whole_number
+from flagscale_perf.analysis.run_file import RUN_FILES, RunFile
+from flagscale_perf.cli.base import COMMAND, Command, add_choice, add_count
+from flagscale_perf.cli.instruments import run_file_of
 from flagscale_perf.cli.output import page_of, pictures_of, put_next, write_all
 from flagscale_perf.profile.prediction import DTYPES, Setup, card_of
 from flagscale_perf.spine.errors import PerfError
@@ -78,26 +77,11 @@ def _add_prediction(parser: ArgumentParser) -> None:
         help="a config.json of Hugging Face or its directory, read offline (default: a small Qwen3 that is"
         " built in)",
     )
-    add("--batch-size", type=whole_number, default=1, metavar="N", help="sequences (default: 1)")
-    add(
-        "--seq-length",
-        type=whole_number,
-        default=2048,
-        metavar="N",
-        help="tokens of a sequence (default: 2048)",
-    )
-    add(
-        "--dtype",
-        choices=tuple(DTYPES),
-        default="bf16",
-        help="of parameters, gradients and optimizer state (default: bf16)",
-    )
-    add(
-        "--optimizer",
-        choices=("adamw", "none"),
-        default="adamw",
-        help="adamw (default), or none: forward and backward alone",
-    )
+    add_count(parser, "--batch-size", "sequences (default: 1)", 1)
+    add_count(parser, "--seq-length", "tokens of a sequence (default: 2048)", 2048)
+    add_choice(parser, "--dtype", DTYPES, "of parameters, gradients and optimizer state (default: bf16)")
+    about = "adamw (default), or none: forward and backward alone"
+    add_choice(parser, "--optimizer", ("adamw", "none"), about)
     add("--inference", action="store_true", help="a forward pass without gradients, which keeps its KV cache")
     add(
         "--device",
@@ -135,15 +119,14 @@ def predict_step(args: Namespace) -> int:
     return 0
 
 
-def report(run: Path, out: Path, extend: tuple[str, ...] = ()) -> int:
+def report(run: Path, out: Path, extend: tuple[str, ...]) -> int:
     """Writes every file and says so; 1 where the profile has no rows. Raises PerfError."""
     from flagscale_perf.profile.analysis import blocks, files, timings
     from flagscale_perf.profile.analysis import extend as extensions
     from flagscale_perf.profile.analysis.instrument import read_report
     from flagscale_perf.report import csv, text
 
-    path = find_run_file(run)
-    check_instrument(path, RunFile(path).header, "profile", "give its directory to `flagscale-perf report`")
+    path = run_file_of(run, "profile")
     extensions.load(extend)
     found = read_report(path)
     whole = blocks.report_of(found)
@@ -194,10 +177,10 @@ def profile_model(args: Namespace) -> Path:
             f"--model {args.model}: there is no {Path(args.model) / 'config.json'}; give a local directory"
             " that has one (nothing is downloaded), or leave it out for a small Qwen3"
         )
-    directory: Path = args.dir
-    run, ranks = (_vllm_run if _is_vllm(args) else _transformers_run)(args, directory)
-    for option, place in (("--dir", directory), ("--out", args.out)):
-        _check_place(option, place)
+    run, ranks = (_vllm_run if _is_vllm(args) else _transformers_run)(args)
+    for option, place in (("--dir", args.dir), ("--out", args.out)):
+        if place is not None:
+            _check_place(option, place)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     where = f" on {ranks} ranks (TP {args.tp}, PP {args.pp})" if ranks > 1 else ""
     steps, _, warmup = chosen(args)
@@ -205,39 +188,40 @@ def profile_model(args: Namespace) -> Path:
         f"profiling {steps} steps of {args.model or 'a small Qwen3'}{where} behind {warmup} for warm-up ...",
         flush=True,
     )
-    before = set(directory.glob(RUN_FILES))
+    before = set(args.dir.glob(RUN_FILES))
     run()
-    return written(directory, before)
+    return written(args.dir, before)
 
 
 def _is_vllm(args: Namespace) -> bool:
     """Raises PerfError where vLLM is asked for and not installed."""
     is_there = importlib.util.find_spec(VLLM) is not None
+    is_asked: bool = args.engine == VLLM
     if args.engine == AUTO:
         why = "profiling vLLM" if is_there else "vLLM is not in this Python: profiling transformers instead"
         print(why, file=sys.stderr, flush=True)
         return is_there
-    if args.engine == VLLM and not is_there:
+    if is_asked and not is_there:
         raise PerfError(
             "--engine vllm: this Python has no vllm; `make venv-vllm` makes .venv_vllm, or leave it out for"
             " transformers"
         )
-    return bool(args.engine == VLLM)
+    return is_asked
 
 
-def _transformers_run(args: Namespace, directory: Path) -> tuple[Callable[[], None], int]:
+def _transformers_run(args: Namespace) -> tuple[Callable[[], None], int]:
     from flagscale_perf.profile.standalone.run import GENERATE, TRAIN, Run, check, profile
 
     steps, tokens, warmup = chosen(args)
     mode = args.mode or (GENERATE if args.pp > 1 else TRAIN)
     model = None if args.model is None else Path(args.model)
     sizes = args.batch_size, args.max_seq_len
-    run = Run(model, steps, warmup, tokens, *sizes, mode, directory, args.tp, args.pp)
+    run = Run(model, steps, warmup, tokens, *sizes, mode, args.dir, args.tp, args.pp)
     check(run)
     return lambda: profile(run), run.ranks
 
 
-def _vllm_run(args: Namespace, directory: Path) -> tuple[Callable[[], None], int]:
+def _vllm_run(args: Namespace) -> tuple[Callable[[], None], int]:
     from flagscale_perf.bench.serving.profiled import Load, check, profile_vllm
 
     if args.mode == "train":
@@ -245,26 +229,23 @@ def _vllm_run(args: Namespace, directory: Path) -> tuple[Callable[[], None], int
     steps, tokens, warmup = chosen(args)
     load = Load(args.model, steps, warmup, tokens, args.batch_size, args.max_seq_len, args.tp, args.pp)
     check(load)
-    return lambda: profile_vllm(load, directory), args.tp * args.pp
+    return lambda: profile_vllm(load, args.dir), args.tp * args.pp
 
 
-def _check_place(option: str, place: Path | None) -> None:
+def _check_place(option: str, place: Path) -> None:
     """Raises PerfError for a directory that takes no file, before anything is run for it."""
-    if place is None:
-        return
     try:
         make_directory(place)
         with tempfile.TemporaryFile(dir=place):
             pass
     except OSError as error:
-        reason = f"takes no files ({error.strerror}); name another directory"
-        raise PerfError(f"{option} {place}: {reason}") from None
+        raise PerfError(
+            f"{option} {place}: takes no files ({error.strerror}); name another directory"
+        ) from None
 
 
 def written(directory: Path, before: set[Path]) -> Path:
-    """The directory, once the writer, a process of its own, has written a run file that was not there before.
-    Raises PerfError.
-    """
+    """The directory, once the writer, a process of its own, has finished a new run file. Raises PerfError."""
     end_s = time.monotonic() + WRITER_S
     while time.monotonic() < end_s:
         new = set(directory.glob(RUN_FILES)) - before
@@ -282,33 +263,23 @@ def add_run_options(parser: ArgumentParser) -> None:
         metavar="PATH",
         help="a directory with a config.json, read offline (default: a small Qwen3 that is built in)",
     )
-    add("--tp", type=whole_number, default=1, metavar="N", help="tensor-parallel size (default: 1)")
-    add("--pp", type=whole_number, default=1, metavar="N", help="pipeline-parallel size (default: 1)")
-    add(
-        "--preset",
-        choices=tuple(PRESETS),
-        default="debug",
-        help="steps, tokens, warm-up: debug 3, 20, 1 (default), detailed 10, 100, 3, production 20, 200, 5",
-    )
-    add("--profile-steps", type=whole_number, metavar="N", help="steps to profile")
-    add("--num-tokens", type=whole_number, metavar="N", help="tokens of a sequence")
-    add("--warmup-steps", type=whole_number, metavar="N", help="steps before the first profiled one")
-    add(
-        "--max-seq-len", type=whole_number, default=2048, metavar="N", help="longest sequence (default: 2048)"
-    )
-    add("--batch-size", type=whole_number, default=1, metavar="N", help="sequences (default: 1)")
+    add_count(parser, "--tp", "tensor-parallel size (default: 1)", 1)
+    add_count(parser, "--pp", "pipeline-parallel size (default: 1)", 1)
+    about = "steps, tokens, warm-up: debug 3, 20, 1 (default), detailed 10, 100, 3, production 20, 200, 5"
+    add_choice(parser, "--preset", PRESETS, about)
+    add_count(parser, "--profile-steps", "steps to profile")
+    add_count(parser, "--num-tokens", "tokens of a sequence")
+    add_count(parser, "--warmup-steps", "steps before the first profiled one")
+    add_count(parser, "--max-seq-len", "longest sequence (default: 2048)", 2048)
+    add_count(parser, "--batch-size", "sequences (default: 1)", 1)
     add(
         "--mode",
         choices=("train", "generate"),
         help="training steps (default), or generating: prefill and decode apart (default with --pp, and what"
         " vLLM does)",
     )
-    add(
-        "--engine",
-        choices=("transformers", VLLM, AUTO),
-        default="transformers",
-        help="transformers (default); vllm, by its own bench latency; auto: vllm where this Python has it",
-    )
+    about = "transformers (default); vllm, by its own bench latency; auto: vllm where this Python has it"
+    add_choice(parser, "--engine", ("transformers", VLLM, AUTO), about)
     add(
         "--dir",
         type=Path,
@@ -320,8 +291,5 @@ def add_run_options(parser: ArgumentParser) -> None:
 
 def chosen(args: Namespace) -> tuple[int, int, int]:
     """Steps, tokens, warm-up: the preset's, unless given."""
-    given = (args.profile_steps, args.num_tokens, args.warmup_steps)
-    steps, tokens, warmup = (
-        one if one is not None else other for one, other in zip(given, PRESETS[args.preset], strict=True)
-    )
-    return steps, tokens, warmup
+    steps, tokens, warmup = PRESETS[args.preset]
+    return args.profile_steps or steps, args.num_tokens or tokens, args.warmup_steps or warmup

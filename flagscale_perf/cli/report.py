@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -11,19 +10,13 @@ from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.starting import wait_for_start
 from flagscale_perf.cli.base import Command, add_run, add_session
 from flagscale_perf.cli.instruments import has_logs, instrument_for, instrument_in, run_or_logs, say_others
-from flagscale_perf.cli.output import add_output, check_place, format_of, put, put_lines, put_next
-from flagscale_perf.report import csv, html, text
+from flagscale_perf.cli.output import add_output, check_place, format_of, put, put_next, put_report
+from flagscale_perf.report import html, text
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.units import printable
 
-FORMATS = (
-    "text",
-    "markdown",
-    "html",
-    "json",
-    "csv",
-    "png",
-)  # each a module of flagscale_perf.report with `render(report)`
+# Each a module of flagscale_perf.report with `render(report)`.
+FORMATS = ("text", "markdown", "html", "json", "csv", "png")
 EXIT_NOTHING_READ = 1
 
 
@@ -62,9 +55,7 @@ class ReportCommand(Command):
         )
 
     def run(self, args: Namespace) -> int:
-        """Prints or writes it; 1 where the file has a header and nothing else that can be read. Raises
-        PerfError where there is no run.
-        """
+        """1 where nothing behind the header can be read. Raises PerfError where there is no run."""
         chosen = format_of(args, FORMATS)
         if args.page is not None:
             check_place(args.page)
@@ -77,7 +68,7 @@ class ReportCommand(Command):
         report = instrument.report(path) if args.sample is None else instrument.sample(path, args.sample)
         is_whole = args.full or args.format or args.output or args.sample is not None
         if is_whole:
-            _put_whole(report, chosen, args.output)
+            put_report(report, chosen, args.output)
         else:
             put(text.screen(report), None)
         if args.page is not None:
@@ -87,13 +78,6 @@ class ReportCommand(Command):
         if args.session is None:
             say_others(args.run, path)
         return _judged(report, chosen)
-
-
-def _put_whole(report: Report, chosen: str, output: Path | None) -> None:
-    if chosen == "csv":
-        put_lines(csv.lines(report), output)
-    else:
-        put(importlib.import_module(f"flagscale_perf.report.{chosen}").render(report), output)
 
 
 def _history(args: Namespace, chosen: str) -> int:
@@ -120,10 +104,8 @@ def _judged(report: Report, chosen: str) -> int:
     if reading.skipped and chosen == "csv":
         first = reading.first_skipped[0]
         print(
-            (
-                f"{reading.skipped} lines of {reading.path} are not records; line {first.number}: "
-                f"{printable(first.reason)}"
-            ),
+            f"{reading.skipped} lines of {reading.path} are not records; line {first.number}: "
+            f"{printable(first.reason)}",
             file=sys.stderr,
         )
     if not reading.skipped or sum(reading.records.values()) > 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.analysis.runs import Found, find_runs
 from flagscale_perf.cli.base import Command
 from flagscale_perf.cli.instruments import FIRST, instrument_for
-from flagscale_perf.cli.output import add_output, format_of, put
+from flagscale_perf.cli.output import add_output, format_of, put_report
 from flagscale_perf.spine.errors import PerfError
 
 FORMATS = ("text", "markdown", "html", "json", "csv")
@@ -37,16 +36,12 @@ class RunsCommand(Command):
     def run(self, args: Namespace) -> int:
         """Prints or writes it. Raises PerfError where there is no run file."""
         chosen = format_of(args, FORMATS, "runs")
-        found = find_runs(args.directory)
-        report = _report(found, args.read_all)
-        put(importlib.import_module(f"flagscale_perf.report.{chosen}").render(report), args.output)
+        put_report(_report(find_runs(args.directory), args.read_all), chosen, args.output)
         return 0
 
 
 def _report(found: Found, is_all_read: bool) -> Report:
-    """Trainings by the list of their instrument, which names what cannot be read, too; sessions of the others
-    below.
-    """
+    """Trainings by the list of their instrument, which also names what cannot be read; then the others."""
     listed: Instrument | None = None
     sessions: list[Session] = []
     for path in list(found.paths):
@@ -61,7 +56,7 @@ def _report(found: Found, is_all_read: bool) -> Report:
         name = RunFile(path).header.instrument
         if session := read_session(path, found, name, instrument.report, is_all_read):
             sessions.append(session)
-    if not sessions:
-        return (listed or load(FIRST)).runs(found, is_all_read)
-    runs = (listed or load(FIRST)).runs(found, is_all_read) if found.paths else None
-    return with_sessions(runs, sessions, found)
+    if sessions and not found.paths:
+        return with_sessions(None, sessions, found)
+    runs = (listed or load(FIRST)).runs(found, is_all_read)
+    return with_sessions(runs, sessions, found) if sessions else runs

@@ -29,7 +29,7 @@ BACKLOG = 64
 
 
 class ServeCommand(Command):
-    """Serves the report's page on loopback or a unix socket until Ctrl-C."""
+    """Serves the report's page on loopback or a unix socket until Ctrl-C or SIGTERM."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Arguments: the run, and where to listen."""
@@ -47,9 +47,7 @@ class ServeCommand(Command):
         )
 
     def run(self, args: Namespace) -> int:
-        """Serves until Ctrl-C or SIGTERM. Raises PerfError where there is no run, nothing to listen on or a
-        package is missing.
-        """
+        """Raises PerfError where there is no run, nothing to listen on, or a package is missing."""
         try:
             import uvicorn
 
@@ -64,7 +62,7 @@ class ServeCommand(Command):
             source.read()  # a mistake is said here, and not in the browser
         secret = Secret()
         signal.signal(signal.SIGTERM, leave)
-        with _listening(args) as listener:
+        with _listening(args.unix_socket, args.port) as listener:
             os.nice(POLITE)
             print(_welcome(listener, secret.token, source.title), flush=True)
             config = uvicorn.Config(
@@ -127,28 +125,25 @@ class _Source:
 
 
 @contextlib.contextmanager
-def _listening(args: Namespace) -> Iterator[socket.socket]:
-    if args.unix_socket is None:
+def _listening(path: Path | None, port: int) -> Iterator[socket.socket]:
+    if path is None:
+        if not 0 <= port <= MAX_PORT:
+            raise PerfError(f"--port {port} is not a port; give 1 to {MAX_PORT}, or 0 for any free one")
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            _bind(listener, (LOOPBACK, _port(args.port)), f"port {args.port}", "--port 0 for any free one")
+            _bind(listener, (LOOPBACK, port), f"port {port}", "--port 0 for any free one")
             yield listener
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         before = os.umask(OWNER_ONLY)
         try:
-            _bind(
-                listener,
-                str(args.unix_socket),
-                repr(str(args.unix_socket)),
-                "give another path, or remove it",
-            )
+            _bind(listener, str(path), repr(str(path)), "give another path, or remove it")
         finally:
             os.umask(before)
         try:
             yield listener
         finally:
-            args.unix_socket.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
 
 
 def _bind(listener: socket.socket, address: tuple[str, int] | str, shown: str, cure: str) -> None:
@@ -174,22 +169,19 @@ def _is_stale(path: str) -> bool:
         return caller.connect_ex(path) == errno.ECONNREFUSED
 
 
-def _port(number: int) -> int:
-    if not 0 <= number <= MAX_PORT:
-        raise PerfError(f"--port {number} is not a port; give 1 to {MAX_PORT}, or 0 for any free one")
-    return number
-
-
 def _welcome(listener: socket.socket, token: str, run: str) -> str:
-    address = listener.getsockname()
+    address, machine = listener.getsockname(), socket.gethostname()
     if listener.family == socket.AF_UNIX:
-        port, target = 8000, os.path.abspath(address)
-        first = f"serving {run} on {target}; from your own machine:"
-    else:
-        port, target = address[1], f"{LOOPBACK}:{address[1]}"
-        first = f"serving {run}; open this in a browser on this machine (Ctrl-C ends it):\n"
-        first += f"  http://{target}/?token={token}\nfrom another machine, first:"
-    tunnel = f"  ssh -N -L {port}:{target} {socket.gethostname()}"
-    return f"{first}\n{tunnel}" + (
-        f"\n  http://localhost:{port}/?token={token}" if listener.family == socket.AF_UNIX else ""
+        path = os.path.abspath(address)
+        return (
+            f"serving {run} on {path}; from your own machine:\n"
+            f"  ssh -N -L 8000:{path} {machine}\n"
+            f"  http://localhost:8000/?token={token}"
+        )
+    here = f"{LOOPBACK}:{address[1]}"
+    return (
+        f"serving {run}; open this in a browser on this machine (Ctrl-C ends it):\n"
+        f"  http://{here}/?token={token}\n"
+        "from another machine, first:\n"
+        f"  ssh -N -L {address[1]}:{here} {machine}"
     )

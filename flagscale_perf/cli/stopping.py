@@ -37,9 +37,7 @@ class Stop:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """A block that may be left at any time, by a signal that has come already, too. Raises
-        KeyboardInterrupt.
-        """
+        """A block that raises KeyboardInterrupt at any time, also for a signal that has come already."""
         self._is_waiting = True
         try:
             if self.number:

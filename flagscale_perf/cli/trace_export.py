@@ -12,7 +12,7 @@ from flagscale_perf.analysis.run_file import find_run_file
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.cli.base import Command, add_run, add_session
 from flagscale_perf.cli.instruments import exports_of, say_others
-from flagscale_perf.cli.output import STDOUT, check_place
+from flagscale_perf.cli.output import STDOUT, check_place, write_lines
 from flagscale_perf.report.trace import trace_lines
 from flagscale_perf.spine.errors import PerfError
 
@@ -20,9 +20,7 @@ PERFETTO = "perfetto"
 
 
 class TraceExportCommand(Command):
-    """Writes a run as a trace for Perfetto or chrome://tracing. The spans of a run of TransferQueue can be
-    written for other systems, too.
-    """
+    """Writes a run as a trace for Perfetto; the spans of a run of TransferQueue for other systems, too."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Arguments: the run, and where the trace goes."""
@@ -45,9 +43,7 @@ class TraceExportCommand(Command):
         )
 
     def run(self, args: Namespace) -> int:
-        """Writes the file, says where and what was skipped. Raises PerfError where there is no run or no
-        room, and for a format that the run cannot have.
-        """
+        """Raises PerfError where there is no run or no room, and for a format that the run cannot have."""
         if args.others:
             raise PerfError(
                 f"{len(args.others) + 1} runs, but one is exported at a time: give each by itself, with -o;"
@@ -62,8 +58,13 @@ class TraceExportCommand(Command):
             sys.stdout.writelines(export.lines(session))
         else:
             name = path.stem.removeprefix("perf_records_")
-            output = args.output or Path(f"perf_trace_{name}.{_suffix(export, args.format)}")
-            _write(output, export.lines(session))
+            suffix = export.suffix if args.format == PERFETTO else f"{args.format}.{export.suffix}"
+            output = args.output or Path(f"perf_trace_{name}.{suffix}")
+            try:
+                write_lines(export.lines(session), output)
+            except OSError as error:
+                why = f"cannot write {str(output)!r}: {error.strerror}; give another one with -o"
+                raise PerfError(why) from None
             print(f"{output}: {export.about}")
         _say_skipped(session)
         if args.session is None:
@@ -85,26 +86,12 @@ def _perfetto(session: Session) -> Iterable[str]:
     return trace_lines(session.header, session.items(load(session.header.instrument).timeline(session)))
 
 
-def _suffix(export: Export, name: str) -> str:
-    return export.suffix if name == PERFETTO else f"{name}.{export.suffix}"
-
-
 def _say_skipped(session: Session) -> None:
     for file in session.files:
         if file.skipped:
             first = file.bad_lines[0]
             print(
-                (
-                    f"{file.skipped} lines are not records and were left out; the first: "
-                    f"{file.path}:{first.number}: {first.reason}"
-                ),
+                f"{file.skipped} lines are not records and were left out; the first: "
+                f"{file.path}:{first.number}: {first.reason}",
                 file=sys.stderr,
             )
-
-
-def _write(path: Path, lines: Iterable[str]) -> None:
-    try:
-        with path.open("w", encoding="utf-8") as file:
-            file.writelines(lines)
-    except OSError as error:
-        raise PerfError(f"cannot write {str(path)!r}: {error.strerror}; give another one with -o") from None

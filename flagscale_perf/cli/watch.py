@@ -53,9 +53,7 @@ class WatchCommand(Command):
         is_screen = not args.once and sys.stdin.isatty() and sys.stdout.isatty()
         with contextlib.closing(_View(args.run, args.session, may_wait=is_screen)) as view:
             if args.once:
-                view.look()
-                frame = Frame(view.report(), view.notes())
-                print(as_text(frame, shutil.get_terminal_size((100, 40)).columns), end="")
+                print(as_text(Frame(*view.look()), shutil.get_terminal_size((100, 40)).columns), end="")
                 return 0
             if not is_screen:
                 raise PerfError("watch needs a terminal for its keys and its screen; use --once in scripts")
@@ -66,41 +64,41 @@ class WatchCommand(Command):
 class _View:
     def __init__(self, path: Path, session_id: str | None, may_wait: bool) -> None:
         """Raises PerfError where there is no run, unless it may be waited for and none has begun yet."""
-        self.run: Live | None = None
+        self._run: Live | None = None
         self._path, self._session_id = path, session_id
         self._follower: Follower | None = None
         self._before = ""
         if not (may_wait and is_without_run(path)):
             self._follower = Follower(path, session_id, has_screen)
 
-    def look(self) -> None:
-        """Takes in what is new. Raises PerfError for a file that is no run file."""
+    def look(self) -> tuple[Report | None, tuple[str, ...]]:
+        """The screen, None before the session's header is there, and lines for its foot, after taking in what
+        is new. Raises PerfError for a file that is no run file.
+        """
         if self._follower is None and not is_without_run(self._path):
             self._follower = Follower(self._path, self._session_id, has_screen)
         for record in self._follower.poll() if self._follower else ():
             if isinstance(record, RunHeader):
-                if self.run is not None:
-                    self._before = self.run.before()
-                self.run = load(record.instrument).live(record)
-            elif self.run is not None:
-                self.run.add(record)
+                if self._run is not None:
+                    self._before = self._run.before()
+                self._run = load(record.instrument).live(record)
+            elif self._run is not None:
+                self._run.add(record)
+        if self._run is None or self._follower is None:
+            return None, self._notes()
+        return self._run.report(self._follower.has_writer(), time.time_ns()), self._notes()
 
-    def report(self) -> Report | None:
-        """The screen; None before the session's header is there."""
-        if self.run is None or self._follower is None:
-            return None
-        return self.run.report(self._follower.has_writer(), time.time_ns())
-
-    def notes(self) -> tuple[str, ...]:
-        """Lines for the foot of the screen: what is missing, and the file."""
+    def _notes(self) -> tuple[str, ...]:
+        """What is missing, and the file."""
         follower = self._follower
         if follower is None:
             return (f"no run in {str(self._path)!r} yet; it is shown when its training begins",)
-        partial = (
-            f"a long file: only its last {TAIL_BYTES >> 20} MiB were read" if follower.is_partial else ""
-        )
-        skipped = f"{follower.skipped} lines are not records and were left out" if follower.skipped else ""
-        return tuple(filter(None, (self._before, partial, skipped, str(follower.path))))
+        notes = [self._before]
+        if follower.is_partial:
+            notes.append(f"a long file: only its last {TAIL_BYTES >> 20} MiB were read")
+        if follower.skipped:
+            notes.append(f"{follower.skipped} lines are not records and were left out")
+        return tuple(filter(None, (*notes, str(follower.path))))
 
     def close(self) -> None:
         if self._follower is not None:
@@ -115,43 +113,35 @@ def _show(view: _View) -> None:
 
     from flagscale_perf.report.watch import Frame
 
-    def frame() -> Frame:
-        """The screen's content now, after reading what is new."""
-        view.look()
-        return Frame(view.report(), view.notes())
-
     console = Console(highlight=False)
-    shown = frame()
-    with _keys() as wants_to_quit, Live(console=console, screen=True, auto_refresh=False) as live:
+    shown = Frame(*view.look())
+    with _unechoed_keys(), Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             live.update(Group(shown, Text("q quits", style="bright_black")), refresh=True)
-            if wants_to_quit(PERIOD_S):
+            if _wants_to_quit():
                 break
-            shown = frame()
+            shown = Frame(*view.look())
     console.print(shown)
 
 
-class _Keys:
-    """The terminal's keys, one by one and not echoed."""
-
-    def __call__(self, seconds: float) -> bool:
-        """Waits so long for a key; True for one that quits, and when the terminal is gone."""
-        ready, _, _ = select.select([sys.stdin], [], [], seconds)
-        if not ready:
-            return False
-        keys = os.read(sys.stdin.fileno(), 64)
-        return not keys or any(key in QUIT_KEYS for key in keys)
+def _wants_to_quit() -> bool:
+    """Waits a period for a key; True for one that quits, and when the terminal is gone."""
+    ready, _, _ = select.select([sys.stdin], [], [], PERIOD_S)
+    if not ready:
+        return False
+    keys = os.read(sys.stdin.fileno(), 64)
+    return not keys or any(key in QUIT_KEYS for key in keys)
 
 
 @contextlib.contextmanager
-def _keys() -> Iterator[_Keys]:
+def _unechoed_keys() -> Iterator[None]:
     """Sets the terminal up, and as it was before whatever ends us."""
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
     handlers = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         tty.setcbreak(fd)
-        yield _Keys()
+        yield
     finally:
         with contextlib.suppress(termios.error):  # the terminal is gone
             termios.tcsetattr(fd, termios.TCSADRAIN, before)

@@ -41,19 +41,19 @@ class PeakRow:
     Attributes:
         pattern: regular expression of the driver's whole name for it, in any case.
         chip: its name in messages.
-        half: dense TFLOP/s in bf16 and fp16; None if not known well enough.
-        fp8: dense TFLOP/s in fp8; None if it has none or it is not known well enough.
         trust: "A", "B" or "C".
         source: where the figures are from, or what is wrong with them.
+        half: dense TFLOP/s in bf16 and fp16; None if not known well enough.
+        fp8: dense TFLOP/s in fp8; None if it has none or it is not known well enough.
         dtypes: what `half` holds for.
     """
 
     pattern: str
     chip: str
-    half: float | None
-    fp8: float | None
     trust: str
     source: str
+    half: float | None = None
+    fp8: float | None = None
     dtypes: tuple[str, ...] = ("bf16", "fp16")
 
 
@@ -63,88 +63,59 @@ _VOLTA = "NVIDIA's Volta datasheet as cited by composer and Lightning"
 _AMPERE = "NVIDIA's A100 datasheet as cited by torchtitan, verl, composer and Lightning"
 
 ROWS = (
-    PeakRow(r"(tesla|nvidia) v100-sxm2-\d+gb", "V100 SXM2", 125, None, "A", _VOLTA, ("fp16",)),
-    PeakRow(r"(tesla|nvidia) v100-pcie-\d+gb", "V100 PCIe", 112, None, "A", _VOLTA, ("fp16",)),
-    PeakRow(r"(tesla|nvidia) v100s-pcie-\d+gb", "V100S", 130, None, "A", _VOLTA, ("fp16",)),
+    PeakRow(r"(tesla|nvidia) v100-sxm2-\d+gb", "V100 SXM2", "A", _VOLTA, 125, dtypes=("fp16",)),
+    PeakRow(r"(tesla|nvidia) v100-pcie-\d+gb", "V100 PCIe", "A", _VOLTA, 112, dtypes=("fp16",)),
+    PeakRow(r"(tesla|nvidia) v100s-pcie-\d+gb", "V100S", "A", _VOLTA, 130, dtypes=("fp16",)),
+    PeakRow(r"nvidia a100-(sxm4|sxm|pcie|pg509)-\d+gb|nvidia a100 \d+gb pcie", "A100", "A", _AMPERE, 312),
+    PeakRow(r"nvidia a800-sxm4-\d+gb|nvidia a800 \d+gb pcie", "A800", "A", _AMPERE + "; same die", 312),
+    PeakRow(r"nvidia h100 80gb hbm3", "H100 SXM", "A", _HOPPER, 989.4, 1979),
+    PeakRow(r"nvidia h100 pcie", "H100 PCIe", "A", _HOPPER, 756, 1513),
+    PeakRow(r"nvidia h100 nvl", "H100 NVL", "A", _HOPPER, 835, 1671),
+    PeakRow(r"nvidia h800", "H800 SXM", "B", "verl: H100's compute with half of its NVLink", 989.4, 1979),
+    PeakRow(r"nvidia h20", "H20", "A", "torchtitan and verl; fp8 is twice bf16 by design", 148, 296),
+    PeakRow(r"nvidia h200", "H200 SXM", "A", _HOPPER, 989.4, 1979),
+    PeakRow(r"nvidia b200", "B200", "A", _BLACKWELL, 2250, 4500),
+    PeakRow(r"nvidia gb200", "GB200, one GPU", "A", _BLACKWELL, 2500, 5000),
+    PeakRow(r"nvidia l40s", "L40S", "A", "torchtitan and verl; for fp8 they differ (724 and 733)", 362),
     PeakRow(
-        r"nvidia a100-(sxm4|sxm|pcie|pg509)-\d+gb|nvidia a100 \d+gb pcie", "A100", 312, None, "A", _AMPERE
-    ),
-    PeakRow(r"nvidia a800-sxm4-\d+gb|nvidia a800 \d+gb pcie", "A800", 312, None, "A", _AMPERE + "; same die"),
-    PeakRow(r"nvidia h100 80gb hbm3", "H100 SXM", 989.4, 1979, "A", _HOPPER),
-    PeakRow(r"nvidia h100 pcie", "H100 PCIe", 756, 1513, "A", _HOPPER),
-    PeakRow(r"nvidia h100 nvl", "H100 NVL", 835, 1671, "A", _HOPPER),
-    PeakRow(r"nvidia h800", "H800 SXM", 989.4, 1979, "B", "verl: H100's compute with half of its NVLink"),
-    PeakRow(r"nvidia h20", "H20", 148, 296, "A", "torchtitan and verl; fp8 is twice bf16 by design"),
-    PeakRow(r"nvidia h200", "H200 SXM", 989.4, 1979, "A", _HOPPER),
-    PeakRow(r"nvidia b200", "B200", 2250, 4500, "A", _BLACKWELL),
-    PeakRow(r"nvidia gb200", "GB200, one GPU", 2500, 5000, "A", _BLACKWELL),
-    PeakRow(r"nvidia l40s", "L40S", 362, None, "A", "torchtitan and verl; for fp8 they differ (724 and 733)"),
-    PeakRow(
-        r"nvidia geforce rtx 4090", "RTX 4090", 165.2, 330, "B", "nanochat issue 60, accumulating in fp32"
+        r"nvidia geforce rtx 4090", "RTX 4090", "B", "nanochat issue 60, accumulating in fp32", 165.2, 330
     ),
     PeakRow(
         r"(iluvatar )?bi-v150",
         "Iluvatar BI-V150",
-        192,
-        None,
         "B",
         "FlagPerf's specification, which its own 196.8 measured in bf16 exceed",
+        192,
     ),
     PeakRow(
         r"(kunlunxin )?r300",
         "Kunlunxin R300",
-        128,
-        None,
         "B",
         "FlagPerf: eight of them are 1 PFLOP/s in fp16",
-        ("fp16",),
+        128,
+        dtypes=("fp16",),
     ),
-    PeakRow(r"(moore threads )?mtt s4000", "MTT S4000", 100, None, "B", "press reports of its launch"),
+    PeakRow(r"(moore threads )?mtt s4000", "MTT S4000", "B", "press reports of its launch", 100),
     PeakRow(
-        r"(metax )?(mx)?c500 pcie",
-        "MetaX C500 PCIe",
-        240,
-        None,
-        "B",
-        "llm-cal; a public tender gives 240.2 a card",
+        r"(metax )?(mx)?c500 pcie", "MetaX C500 PCIe", "B", "llm-cal; a public tender gives 240.2 a card", 240
     ),
     PeakRow(
         r"(metax )?(mx)?c5[05]0.*",
         "MetaX C500/C550",
-        None,
-        None,
         "C",
         "240 or 280 TFLOP/s, by form factor, which the name does not show",
     ),
     PeakRow(
         r"ascend ?910b\d?.*",
         "Ascend 910B",
-        None,
-        None,
         "C",
         "public figures for its variants run from 256 to 414 TFLOP/s",
     ),
-    PeakRow(
-        r"ascend ?910(c|_93).*",
-        "Ascend 910C",
-        None,
-        None,
-        "C",
-        "780 TFLOP/s for two dies, from one weak source",
-    ),
-    PeakRow(r"(kunlunxin )?(p800|r310p).*", "Kunlunxin P800/R310p", None, None, "C", "only press reports"),
-    PeakRow(
-        r"(hygon )?(k100[_ ]ai|bw\d+).*|gfx936",
-        "Hygon K100_AI/BW",
-        None,
-        None,
-        "C",
-        "only a third party's table",
-    ),
-    PeakRow(r"(cambricon )?mlu590.*", "Cambricon MLU590", None, None, "C", "no credible figure is public"),
-    PeakRow(
-        r"(moore threads )?mtt s5000", "MTT S5000", None, None, "C", "only press reports, and they differ"
-    ),
+    PeakRow(r"ascend ?910(c|_93).*", "Ascend 910C", "C", "780 TFLOP/s for two dies, from one weak source"),
+    PeakRow(r"(kunlunxin )?(p800|r310p).*", "Kunlunxin P800/R310p", "C", "only press reports"),
+    PeakRow(r"(hygon )?(k100[_ ]ai|bw\d+).*|gfx936", "Hygon K100_AI/BW", "C", "only a third party's table"),
+    PeakRow(r"(cambricon )?mlu590.*", "Cambricon MLU590", "C", "no credible figure is public"),
+    PeakRow(r"(moore threads )?mtt s5000", "MTT S5000", "C", "only press reports, and they differ"),
 )
 
 

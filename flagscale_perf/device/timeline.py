@@ -37,9 +37,7 @@ class Timeline(Protocol):
         """Begins a train step at this monotonic mark; anything left of the previous one is dropped."""
 
     def end(self, now_ns: int) -> Any:
-        """Ends the train step at this monotonic mark. Returns what `read` takes; None if the step could not
-        be measured.
-        """
+        """Ends the step at this monotonic mark. Returns what `read` takes; None if it was not measured."""
 
     def read(self, taken: Any) -> Sequence[int] | None:
         """The marks of a finished step; None while the device has not reached its end."""
@@ -74,9 +72,7 @@ class HostTimeline:
 
 
 class _Taken(NamedTuple):
-    """One more event than there are marks: `events[0]` is at the step's start, `events[i + 1]` at the mark of
-    `kinds[i]`.
-    """
+    """A step's events: `events[0]` at its start, `events[i + 1]` at the mark of `kinds[i]`."""
 
     start_ns: int
     kinds: list[int]
@@ -87,9 +83,7 @@ class CudaTimeline:
     """Uses the device's clock: for each mark, an event from a pool on the current stream."""
 
     def __init__(self, cuda: Any, mark_ns: int) -> None:
-        """Args: cuda: the module `torch.cuda`, already initialised by the host; mark_ns: the way to a mark,
-        without its event.
-        """
+        """`cuda`: `torch.cuda`, initialised by the host; `mark_ns`: time of a mark without its event."""
         self.trouble = ""
         self.cost_ns = 0
         self._cuda = cuda

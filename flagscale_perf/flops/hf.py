@@ -37,9 +37,7 @@ _KEYS = {
 
 
 def is_hf(content: Mapping[str, Any]) -> bool:
-    """Whether these are the contents of a `config.json`; T5's contains num_layers, as Megatron's arguments
-    do.
-    """
+    """Whether this is a `config.json`. T5's contains num_layers, as Megatron's arguments do."""
     return "model_type" in content and ("num_layers" not in content or "d_model" in content)
 
 

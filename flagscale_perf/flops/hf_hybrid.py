@@ -27,14 +27,12 @@ def _first(config: Config, *names: str, default: Any = None) -> Any:
 
 def _nemotron_h(config: Config) -> dict[str, Any]:
     pattern = config.get("hybrid_override_pattern") or _letters(config, "layers_block_type")
-    args = _mamba(config, ("mamba_num_heads", "mamba_head_dim", "ssm_state_size")) | {
+    names = ("mamba_num_heads", "mamba_head_dim", "ssm_state_size")
+    args = _mamba(config, names, "use_bias", "use_conv_bias") | {
         "hybrid_layer_pattern": pattern,
         "num_layers": len(str(pattern)),
         "squared_relu": True,
         "add_bias_linear": bool(config.get("mlp_bias")),
-        "mamba_in_bias": config.get("use_bias"),
-        "mamba_out_bias": config.get("use_bias"),
-        "mamba_conv_bias": config.get("use_conv_bias"),
     }
     if Arguments(config).integer("num_nextn_predict_layers", 0, least=0):
         further = config.get("mtp_hybrid_override_pattern") or _letters(config, "mtp_layers_block_type")
@@ -58,8 +56,10 @@ def _letters(config: Config, name: str) -> str:
     return "".join(_LETTERS[kind] for kind in kinds)
 
 
-def _mamba(config: Config, names: tuple[str, str, str]) -> dict[str, Any]:
-    """Sizes of the Mamba layers; `names`: the config's for their heads, a head's width and its state."""
+def _mamba(config: Config, names: tuple[str, str, str], bias: str, conv_bias: str) -> dict[str, Any]:
+    """Sizes of the Mamba layers, by the config's names: `names` of their heads, a head's width and its state,
+    then those of the biases.
+    """
     heads, width, state = (config.get(name) for name in names)
     if width in (None, "auto") and heads:
         given = Arguments(config)
@@ -75,17 +75,16 @@ def _mamba(config: Config, names: tuple[str, str, str]) -> dict[str, Any]:
         "mamba_num_groups": _first(config, "mamba_n_groups", "n_groups", default=1),
         "mamba_conv_kernel": _first(config, "mamba_d_conv", "conv_kernel", default=4),
         "mamba_chunk_size": _first(config, "mamba_chunk_size", "chunk_size", default=256),
+        "mamba_in_bias": config.get(bias),
+        "mamba_out_bias": config.get(bias),
+        "mamba_conv_bias": config.get(conv_bias),
     }
 
 
 def _with_mlp(config: Config, softmax: list[bool], feed_forward: str) -> dict[str, Any]:
     blocks = [["attention" if one else "mamba", feed_forward] for one in softmax]
-    return _mamba(config, ("mamba_n_heads", "mamba_d_head", "mamba_d_state")) | {
-        "layer_blocks": blocks,
-        "mamba_in_bias": config.get("mamba_proj_bias"),
-        "mamba_out_bias": config.get("mamba_proj_bias"),
-        "mamba_conv_bias": config.get("mamba_conv_bias"),
-    }
+    names = ("mamba_n_heads", "mamba_d_head", "mamba_d_state")
+    return _mamba(config, names, "mamba_proj_bias", "mamba_conv_bias") | {"layer_blocks": blocks}
 
 
 def _bamba(config: Config) -> dict[str, Any]:
@@ -106,13 +105,10 @@ def _granite(config: Config) -> dict[str, Any]:
 
 
 def _mamba2(config: Config) -> dict[str, Any]:
-    return _mamba(config, ("num_heads", "head_dim", "state_size")) | {
+    return _mamba(config, ("num_heads", "head_dim", "state_size"), "use_bias", "use_conv_bias") | {
         "layer_blocks": [["mamba"]] * Arguments(config).integer("num_hidden_layers"),
         "num_attention_heads": 1,
         "kv_channels": None,
-        "mamba_in_bias": config.get("use_bias"),
-        "mamba_out_bias": config.get("use_bias"),
-        "mamba_conv_bias": config.get("use_conv_bias"),
     }
 
 
@@ -163,9 +159,7 @@ def _kimi(config: Config) -> dict[str, Any]:
 
 
 def _sparse_layers(config: Config, dense: int) -> list[int]:
-    """1 for every layer of experts; `dense`: number of first layers without experts, if the config does not
-    say.
-    """
+    """1 for every layer of experts; `dense`: first layers without any, unless the config says otherwise."""
     kinds, given = config.get("mlp_layer_types"), Arguments(config)
     if isinstance(kinds, list):
         return [int(kind == "sparse") for kind in kinds]

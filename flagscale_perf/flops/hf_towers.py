@@ -81,7 +81,14 @@ _TEXT_MODELS = ("llama", "mistral", "qwen2", "qwen3")
 
 def args_from_qwen_vl(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:
     """Qwen2.5-VL; its text model may be in text_config or at the top level. Raises PerfError."""
-    tower = _section(config, "vision_config", _QWEN_VISION)
+    vision = qwen_vision(_section(config, "vision_config", {}))
+    text = _text(config, {}) | {"model_type": "qwen2"}
+    return args_from_hf(text, family, gated) | {"vision_tower": vision}
+
+
+def qwen_vision(given: Mapping[str, Any]) -> Vision:
+    """The tower of a Qwen2.5-VL with these sizes, the others by transformers' defaults. Raises PerfError."""
+    tower = {**_QWEN_VISION, **given}
     number, layers = Arguments(tower).integer, Arguments(tower).layers("depth")
     hidden, merge = number("hidden_size"), number("spatial_merge_size")
     whole = tower.get("fullatt_block_indexes", [7, 15, 23, 31])
@@ -91,7 +98,7 @@ def args_from_qwen_vl(config: Mapping[str, Any], family: str, gated: bool) -> di
             f"config.json: vision_config has fullatt_block_indexes {whole!r} and window_size "
             f"{tower['window_size']!r}; write a list of layers, and pixels of at least one merged patch"
         )
-    vision = Vision(
+    return Vision(
         layers=layers,
         hidden=hidden,
         heads=number("num_heads"),
@@ -104,30 +111,35 @@ def args_from_qwen_vl(config: Mapping[str, Any], family: str, gated: bool) -> di
         whole_frames=tuple(layer in whole for layer in range(layers)),
         projector_norm=True,
     )
-    text = _text(config, {}) | {"model_type": "qwen2"}
-    return args_from_hf(text, family, gated) | {"vision_tower": vision}
 
 
 def args_from_qwen3_vl(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:
     """Qwen3-VL, dense or with experts: whole frames, and mergers behind layers within. Raises PerfError."""
-    tower = _section(config, "vision_config", _QWEN3_VISION)
-    number, layers = Arguments(tower).integer, Arguments(tower).layers("depth")
-    hidden, merge = number("hidden_size"), number("spatial_merge_size")
+    vision = qwen3_vision(_section(config, "vision_config", {}))
     text = _text(config, {"head_dim": 128})
     text["model_type"] = "qwen3_moe" if config["model_type"] == "qwen3_vl_moe" else "qwen3"
     args = args_from_hf(text, family, gated)
+    deep = vision.deepstack
+    if len(set(deep)) != len(deep) or len(deep) > Arguments(args).layers():
+        raise PerfError(
+            f"config.json: vision_config has deepstack_visual_indexes {list(deep)}; write each layer once, "
+            "and no more of them than the text model has layers"
+        )
+    return args | {"vision_tower": vision}
+
+
+def qwen3_vision(given: Mapping[str, Any]) -> Vision:
+    """The tower of a Qwen3-VL with these sizes, the others by transformers' defaults. Raises PerfError."""
+    tower = {**_QWEN3_VISION, **given}
+    number, layers = Arguments(tower).integer, Arguments(tower).layers("depth")
+    hidden, merge = number("hidden_size"), number("spatial_merge_size")
     deep = tower.get("deepstack_visual_indexes", [8, 16, 24])
     if not isinstance(deep, list) or not all(type(each) is int and 0 <= each < layers for each in deep):
         raise PerfError(
             f"config.json: vision_config has deepstack_visual_indexes {deep!r}; write a list of its layers, "
             f"from 0 to {layers - 1}"
         )
-    if len(set(deep)) != len(deep) or len(deep) > Arguments(args).layers():
-        raise PerfError(
-            f"config.json: vision_config has deepstack_visual_indexes {deep!r}; write each layer once, "
-            "and no more of them than the text model has layers"
-        )
-    vision = Vision(
+    return Vision(
         layers=layers,
         hidden=hidden,
         heads=number("num_heads"),
@@ -142,7 +154,6 @@ def args_from_qwen3_vl(config: Mapping[str, Any], family: str, gated: bool) -> d
         projector_norm=True,
         positions=number("num_position_embeddings"),
     )
-    return args | {"vision_tower": vision}
 
 
 def args_from_llava(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:
@@ -159,9 +170,7 @@ def args_from_llava(config: Mapping[str, Any], family: str, gated: bool) -> dict
 
 
 def _clip_or_siglip(config: Mapping[str, Any], projected: int) -> Vision:
-    """`projected`: width of the text model. SigLIP has no class token, and its images' positions have no row
-    for one.
-    """
+    """`projected`: width of the text model. SigLIP has no class token, so no position for one either."""
     kind = _section(config, "vision_config", {}).get("model_type", "clip_vision_model")
     if kind not in ("clip_vision_model", "siglip_vision_model"):
         raise PerfError(

@@ -56,9 +56,7 @@ class Pattern(NamedTuple):
 
 
 def pattern_of(args: Arguments) -> Pattern | None:
-    """The layers of a hybrid model; None for other models. Raises PerfError if the arguments contradict each
-    other.
-    """
+    """The layers of a hybrid model; None for others. Raises PerfError if arguments contradict each other."""
     name, text = _given_pattern(args)
     mixer = _mixer(args)
     ratios = [ratio for ratio in _RATIOS if _share(args, ratio)]

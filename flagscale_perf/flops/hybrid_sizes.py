@@ -48,9 +48,7 @@ def sizes_of(args: Arguments, blocks: Set[str]) -> dict[str, Any]:
 
 
 def streams_of(args: Arguments) -> int:
-    """Residual streams of FlagScale's hyper-connections; 0 for one. Raises PerfError for what is not counted
-    beside them.
-    """
+    """Residual streams of hyper-connections; 0 for one. Raises PerfError for options it cannot combine."""
     if not args.flag("enable_hyper_connections"):
         return 0
     for other in ("mtp_num_layers", "hybrid_layer_pattern", "hybrid_override_pattern", "spec"):
@@ -186,9 +184,7 @@ def _numbers(args: Arguments, name: str, least: int) -> tuple[int, ...]:
 
 
 def _primes(rows: tuple[int, ...], heads: int, taken: set[int]) -> list[int]:
-    """Rows of one layer's tables: for each n-gram and head the next prime that no table has, as
-    `NgramHashMapping` takes them.
-    """
+    """Rows of a layer's tables, as `NgramHashMapping` takes them: for each head the next prime not taken."""
     found: list[int] = []
     for wanted in rows:
         number = wanted - 1

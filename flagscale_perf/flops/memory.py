@@ -68,9 +68,7 @@ class Layout:
 
     @classmethod
     def from_args(cls, given: Mapping[str, Any], local_ranks: int, ranks: int) -> Layout:
-        """The layout in Megatron's arguments. Raises PerfError for sizes that are missing or do not fit
-        together.
-        """
+        """The layout in Megatron's arguments. Raises PerfError for sizes that are missing or do not fit."""
         args = Arguments(given)
         tensor, pipeline, context = (
             args.integer(f"{name}_parallel_size", 1) for name in ("tensor_model", "pipeline_model", "context")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from flagscale_perf.flops.arguments import Arguments
+from flagscale_perf.flops.hf_towers import qwen3_vision, qwen_vision
 from flagscale_perf.flops.towers import BertHeads, Encoder, Vision
 from flagscale_perf.spine.errors import PerfError
 
@@ -15,20 +17,16 @@ MAX_IMAGES = 100_000
 _MAX_SIDE = 1_000_000
 # Switches that only vision-language scripts have, whatever their value.
 _OF_VISION_SCRIPTS = ("disable_vision_class_token", "freeze_ViT", "freeze_LM", "language_model_type")
-# FlagScale's transformer_config.py of each model: all but the inner width is fixed in Qwen2.5-VL, of two
-# sizes in Qwen3-VL, and given in Qwen3.5. A model's rotary sections tell which it is where its script's own
-# options do not.
-_QWEN_LAYERS, _QWEN_WHOLE_FRAMES = 32, (7, 15, 23, 31)
+# A model's rotary sections tell which it is where its script's own options do not.
 _SECTIONS = {"16 24 24": "Qwen2.5-VL", "24 20 20": "Qwen3-VL", "11 11 10": "Qwen3.5"}
 
 
 def tower_fields(args: Arguments, layers: int) -> dict[str, Any]:
-    """The fields of `Shape` for what accompanies the decoder. Raises PerfError. `layers`: of the decoder, or
-    of BERT.
-    """
+    """The fields of `Shape` for what accompanies the decoder, or BERT, of `layers`. Raises PerfError."""
     vision = _vision(args, layers)
     if vision is not None:
-        vision = vision.with_step(images_of(args.get("image_grids")), _repeated(args, vision.layers))
+        images, repeated = images_of(args.get("image_grids")), _repeated(args, vision.layers)
+        vision = replace(vision, images=images, repeated=repeated)
     encoder = _encoder(args)
     return {
         "vision": vision,
@@ -125,51 +123,27 @@ def _qwen(args: Arguments) -> str:
     return _SECTIONS.get(" ".join(re.findall(r"\d+", str(args.get("mrope_section")))), "")
 
 
+# FlagScale's transformer_config.py of each model: all but the inner width is fixed in Qwen2.5-VL, of two
+# sizes in Qwen3-VL, and given in Qwen3.5. What is not said here is as in transformers.
 def _qwen2_5_vl(args: Arguments, layers: int) -> Vision:
-    return Vision(
-        layers=_QWEN_LAYERS,
-        hidden=1280,
-        heads=16,
-        ffn=3420 if layers in (28, 36) else 3456,
-        gated=True,
-        patch_inputs=3 * 2 * 14 * 14,
-        projector_inner=1280 * 4,
-        merge=2,
-        window=112 // 2 // 14,
-        whole_frames=tuple(layer in _QWEN_WHOLE_FRAMES for layer in range(_QWEN_LAYERS)),
-        projector_norm=True,
-    )
+    return qwen_vision({"hidden_size": 1280, "intermediate_size": 3420 if layers in (28, 36) else 3456})
 
 
 def _qwen3_vl(args: Arguments, layers: int) -> Vision:
-    if (layers, args.integer("hidden_size")) == (36, 2560):
-        return _of_whole_frames((24, 1024, 16, 4096), (5, 11, 17))
-    return _of_whole_frames((27, 1152, 16, 4304), (8, 16, 24))
+    if (layers, args.integer("hidden_size")) != (36, 2560):
+        return qwen3_vision({})
+    sizes = {"depth": 24, "hidden_size": 1024, "intermediate_size": 4096}
+    return qwen3_vision({**sizes, "deepstack_visual_indexes": [5, 11, 17]})
 
 
 def _qwen3_5(args: Arguments, layers: int) -> Vision:
-    names = ("num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size")
-    depth, hidden, heads, ffn = (args.integer(f"vision_{name}") for name in names)
-    return _of_whole_frames((depth, hidden, heads, ffn), ())
-
-
-def _of_whole_frames(sizes: tuple[int, int, int, int], deepstack: tuple[int, ...]) -> Vision:
-    depth, hidden, heads, ffn = sizes
-    return Vision(
-        layers=depth,
-        hidden=hidden,
-        heads=heads,
-        ffn=ffn,
-        gated=False,
-        patch_inputs=3 * 2 * 16 * 16,
-        projector_inner=hidden * 4,
-        merge=2,
-        deepstack=deepstack,
-        patch_bias=True,
-        norm_bias=True,
-        projector_norm=True,
-        positions=2304,
-    )
+    sizes = {
+        "depth": args.integer("vision_num_layers"),
+        "hidden_size": args.integer("vision_hidden_size"),
+        "num_heads": args.integer("vision_num_attention_heads"),
+        "intermediate_size": args.integer("vision_ffn_hidden_size"),
+    }
+    return qwen3_vision({**sizes, "deepstack_visual_indexes": []})
 
 
 _TOWERS = {"Qwen2.5-VL": _qwen2_5_vl, "Qwen3-VL": _qwen3_vl, "Qwen3.5": _qwen3_5}

@@ -89,12 +89,7 @@ def _by_stage(args: Arguments, layers: int) -> Recompute:
     flags = {
         what: _of_stages(args.get(_VARYING.format(what)), stages, value) for what, value in usual.items()
     }
-    found = [_stage(held, *(flags[what][stage] for what in usual)) for stage, held in enumerate(chunks)]
-    known = [each for each in found if each is not None]
-    if len(known) < len(found):
-        return _UNKNOWN
-    parts = [part for each in known for part in each.parts]
-    return Recompute(sum((each.layers for each in known), ()), _but_for_ones(parts), known[-1].mtp)
+    return _joined([_stage(held, *(flags[what][i] for what in usual)) for i, held in enumerate(chunks)])
 
 
 class _Stage(NamedTuple):
@@ -103,6 +98,14 @@ class _Stage(NamedTuple):
     layers: tuple[bool, ...]
     parts: list[int]
     mtp: bool
+
+
+def _joined(stages: list[_Stage | None]) -> Recompute:
+    known = [each for each in stages if each is not None]
+    if len(known) < len(stages):
+        return _UNKNOWN
+    parts = [part for each in known for part in each.parts]
+    return Recompute(sum((each.layers for each in known), ()), _but_for_ones(parts), known[-1].mtp)
 
 
 def _stage(held: int, granularity: int | None, method: int | None, wanted: int | None) -> _Stage | None:

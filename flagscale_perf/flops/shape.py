@@ -104,11 +104,6 @@ class Recompute:
     modules: tuple[str, ...] = ()
     known: bool = True
 
-    @property
-    def any(self) -> bool:
-        """Whether anything is recomputed."""
-        return any(self.full_layers) or self.full_mtp or bool(self.modules) or not self.known
-
     def parts(self, layers: int) -> Iterator[tuple[range, bool]]:
         """Groups of layers that are recomputed as one, and whether they are."""
         begin = 0

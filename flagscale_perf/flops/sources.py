@@ -112,16 +112,12 @@ def _blocks(
     """The blocks of the layers and their sizes; empty if each is attention and a feed-forward block."""
     memories = engram_of(args)
     if pattern is not None:
-        if memories:
-            raise PerfError("model: use_engram in a hybrid model cannot be counted; drop one of them")
-        blocks, mtp = _checked(args, pattern)
+        blocks, mtp = _of_pattern(args, pattern, memories)
     else:
         attention = "latent_attention" if is_latent else "attention"
         is_moe = experts.layers if experts else (False,) * layers
         usual = tuple((attention, "mixture" if routed else "mlp") for routed in is_moe)
-        blocks, mtp = named_blocks(args, layers) or variant_blocks(args, usual), ()
-        if memories:
-            blocks, mtp = _with_memories(args, memories, blocks or usual)
+        blocks, mtp = _of_layers(args, usual, memories)
     if not blocks:
         return {}
     names = {name for layer in (*blocks, mtp) for name in layer}
@@ -140,7 +136,9 @@ def _check_sized(names: set[str], has_experts: bool, is_latent: bool) -> None:
         )
 
 
-def _checked(args: Arguments, pattern: Pattern) -> Pattern:
+def _of_pattern(args: Arguments, pattern: Pattern, memories: Engram | None) -> Pattern:
+    if memories:
+        raise PerfError("model: use_engram in a hybrid model cannot be counted; drop one of them")
     if mtp_depths(args) and not pattern.mtp:
         raise PerfError(
             "model: mtp_num_layers is given, but not what a depth is made of; write its layers behind "
@@ -149,8 +147,14 @@ def _checked(args: Arguments, pattern: Pattern) -> Pattern:
     return pattern
 
 
-def _with_memories(args: Arguments, memories: Engram, plain: Layers) -> Pattern:
-    """The layers with their n-gram memories, which a depth of multi-token prediction never has."""
+def _of_layers(args: Arguments, usual: Layers, memories: Engram | None) -> Pattern:
+    """The layers with their n-gram memories, which a depth of multi-token prediction never has; none if all
+    of them are the usual ones.
+    """
+    given = named_blocks(args, len(usual)) or variant_blocks(args, usual)
+    if not memories:
+        return Pattern(given, ())
+    plain = given or usual
     layers = tuple(
         ("engram", *each) if layer in memories.layers else each for layer, each in enumerate(plain)
     )
@@ -236,10 +240,8 @@ def _vocabulary(args: Arguments) -> int:
         )
     if args.has("vision_num_layers"):  # FlagScale's Qwen3.5 pads nothing
         return args.integer("vocab_size")
-    per_rank, ranks = (
-        args.integer("make_vocab_size_divisible_by", 128),
-        args.integer("tensor_model_parallel_size", 1),
-    )
+    per_rank = args.integer("make_vocab_size_divisible_by", 128)
+    ranks = args.integer("tensor_model_parallel_size", 1)
     adds_a_token = args.get("tokenizer_type") == "NullTokenizer"  # for the end of a document
     return _round_up(args.integer("vocab_size") + adds_a_token, per_rank * ranks)
 

@@ -12,13 +12,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from flagscale_perf.flops.shape import OUTSIDE_LANGUAGE_MODEL, Shape
 from flagscale_perf.flops.units import TOKEN, ChunkRow, Pair, Unit
+from flagscale_perf.spine.errors import PerfError
 
 CORE_FORMS = ("recurrent", "chunked", "megatron")
 PHASES = ("fwd", "bwd", "recompute")
+Sizes = TypeVar("Sizes")
+
+
+def needed(sizes: Sizes | None, arguments: str) -> Sizes:
+    """The sizes of a block. Raises PerfError, naming the arguments that give them, if the shape has none."""
+    if sizes is None:
+        raise PerfError(f"model: this family needs {arguments}")
+    return sizes
 
 
 class Term(NamedTuple):

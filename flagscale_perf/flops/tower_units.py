@@ -1,25 +1,15 @@
-"""The units by which the costs of encoders and vision towers are multiplied. Only a decoder's pairs are
-causal.
-"""
+"""The units of encoders' and vision towers' costs. Only a decoder's pairs are causal."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flagscale_perf.flops.units import double_visible
+from flagscale_perf.flops.units import NotPerToken, double_visible
 
 if TYPE_CHECKING:
     from flagscale_perf.flops.shape import Shape
     from flagscale_perf.flops.step import Measure
-
-
-class _NotPerToken:
-    """A unit whose number does not follow from tokens and lengths of documents."""
-
-    def slope(self, shape: Shape) -> tuple[int, int] | None:
-        """None: tokens and lengths do not tell."""
-        return None
 
 
 @dataclass(frozen=True)
@@ -40,25 +30,25 @@ class FullPair:
 
 
 @dataclass(frozen=True)
-class Sequence(_NotPerToken):
+class Sequence(NotPerToken):
     """A sequence, regardless of its length."""
 
     def doubled(self, measure: Measure) -> int:
-        """One per sequence."""
+        """Twice the number of sequences."""
         return 2 * measure.step.num_sequences
 
 
 @dataclass(frozen=True)
-class DecoderToken(_NotPerToken):
+class DecoderToken(NotPerToken):
     """A token of the decoder of an encoder-decoder model."""
 
     def doubled(self, measure: Measure) -> int:
-        """All sequences together."""
+        """Twice the tokens of all the decoder's sequences."""
         return 2 * measure.step.num_sequences * _decoder_length(measure)
 
 
 @dataclass(frozen=True)
-class DecoderPair(_NotPerToken):
+class DecoderPair(NotPerToken):
     """A query and a key of its causal attention."""
 
     def doubled(self, measure: Measure) -> int:
@@ -70,7 +60,7 @@ class DecoderPair(_NotPerToken):
 
 
 @dataclass(frozen=True)
-class CrossPair(_NotPerToken):
+class CrossPair(NotPerToken):
     """A query of the decoder and a key of the encoder."""
 
     def doubled(self, measure: Measure) -> int:
@@ -80,7 +70,7 @@ class CrossPair(_NotPerToken):
 
 
 @dataclass(frozen=True)
-class Patch(_NotPerToken):
+class Patch(NotPerToken):
     """A patch of an image, or several that were merged.
 
     Attributes:
@@ -100,7 +90,7 @@ class Patch(_NotPerToken):
 
 
 @dataclass(frozen=True)
-class PatchPair(_NotPerToken):
+class PatchPair(NotPerToken):
     """A query and a key of a vision tower, where a frame sees nothing but itself.
 
     Attributes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from flagscale_perf.spine.errors import PerfError
 
@@ -72,12 +72,6 @@ class Vision:
                     f"model: image_grids has {frames},{height},{width}; give frames and two numbers of "
                     f"patches, both multiples of {self.merge}"
                 )
-
-    def with_step(
-        self, images: tuple[tuple[int, int, int], ...] | None, repeated: tuple[bool, ...]
-    ) -> Vision:
-        """The same tower in a step with these images and recomputed layers."""
-        return replace(self, images=images, repeated=repeated)
 
     def step_images(self) -> tuple[tuple[int, int, int], ...]:
         """The images of a step. Raises PerfError if they are unknown."""

@@ -28,6 +28,14 @@ class Unit(Protocol):
         ...
 
 
+class NotPerToken:
+    """A unit whose number does not follow from tokens and the sum of the documents' squared lengths."""
+
+    def slope(self, shape: Shape) -> tuple[int, int] | None:
+        """Always None, as those do not determine it."""
+        return None
+
+
 @dataclass(frozen=True)
 class Token:
     """A token that passes through a layer."""
@@ -87,7 +95,7 @@ def double_visible(length: int, left: int) -> int:
 
 
 @dataclass(frozen=True)
-class ChunkRow:
+class ChunkRow(NotPerToken):
     """A token of a kernel that works in chunks and pads the last chunk of a sequence.
 
     Attributes:
@@ -103,10 +111,6 @@ class ChunkRow:
         step = measure.step
         sequences, lengths = step.documents() if self.restarts else (step.num_sequences, (step.seq_length,))
         return 2 * sequences * sum(math.ceil(length / self.chunk) * self.chunk for length in lengths)
-
-    def slope(self, shape: Shape) -> tuple[int, int] | None:
-        """Unknown without the lengths."""
-        return None
 
 
 TOKEN, EXPERT_ROW = Token(), ExpertRow()

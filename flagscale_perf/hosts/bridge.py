@@ -16,7 +16,7 @@ from typing import Any
 
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
 from flagscale_perf.hosts.core_loop import CoreLoop, Training, num_microbatches, version_of
-from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.hosts.patching import Patches, Wrapper
 from flagscale_perf.hosts.profiled import begin_profile
 from flagscale_perf.hosts.timers import mark_phases, time_mark
 from flagscale_perf.hosts.wrappers import data_skipped, ending, leaving, opening, patch_core, paused
@@ -148,8 +148,9 @@ class BridgeCallback:
 
     def before_train(self) -> None:
         """The host is about to call `train`, which takes hold of `train_step` before `on_train_start`."""
-        if original := getattr(self._module, "train_step", None):
-            self.in_training.set(self._module, "train_step", _train_step(original, self._hooks, self))
+        self.in_training.wrap(
+            self._module, {"train_step": lambda original: _train_step(original, self._hooks, self)}
+        )
 
     def on_train_start(self, context: Any) -> None:
         """Everything is set up, the loop begins."""
@@ -186,17 +187,16 @@ def patch_bridge(
         return
     hooks.time_mark = time_mark
     callback = BridgeCallback(hooks, loop, rehearsing)
-    patches.set(
-        pretrain,
-        "normalize_callbacks",
-        _normalize_callbacks(pretrain.normalize_callbacks, hooks, callback, is_on),
-    )
-    patches.set(pretrain, "train", _train(pretrain.train, hooks, callback))
+    wrappers: dict[str, Wrapper] = {
+        "normalize_callbacks": lambda original: _normalize_callbacks(original, hooks, callback, is_on),
+        "train": lambda original: _train(original, hooks, callback),
+    }
+    patches.wrap(pretrain, wrappers)
 
 
 def patch_steps(loop: ModuleType, hooks: TrainingHooks, callback: BridgeCallback, patches: Patches) -> None:
     """Wraps what Bridge's loop calls in its steps; with phases asked for, what marks these, too."""
-    wrappers: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    wrappers: dict[str, Wrapper] = {
         "evaluate_and_print_results": lambda original: paused(original, hooks, "eval"),
         "save_checkpoint_and_time": lambda original: paused(original, hooks, "checkpoint"),
         "maybe_finalize_async_save": lambda original: paused(original, hooks, "checkpoint"),
@@ -209,9 +209,7 @@ def patch_steps(loop: ModuleType, hooks: TrainingHooks, callback: BridgeCallback
         )
         mark_phases(callback.loop.timers(), hooks, patches)
         patch_core(hooks, patches)
-    for name, wrapper in wrappers.items():
-        if original := getattr(loop, name, None):
-            patches.set(loop, name, wrapper(original))
+    patches.wrap(loop, wrappers)
 
 
 def _normalize_callbacks(

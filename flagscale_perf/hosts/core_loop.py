@@ -98,9 +98,7 @@ class CoreLoop:
         return getattr(self._module.config, "timers", None)
 
     def model_args(self) -> dict[str, Any]:
-        """The module's configuration under Megatron's argument names. Raises PerfError for what cannot be
-        counted.
-        """
+        """The configuration under Megatron's names. Raises PerfError for what cannot be counted."""
         module, config = self._module, self._module.config
         gpt = sys.modules.get(GPT_MODULE)
         if gpt is None or not isinstance(module, gpt.GPTModel):
@@ -187,9 +185,7 @@ def microbatch_counter() -> Callable[[], int]:
 
 
 def pipeline_schedule(config: Any) -> str | None:
-    """The schedule that Megatron-Core runs under these arguments or this model configuration; None without a
-    pipeline.
-    """
+    """The schedule under these arguments or this model configuration; None without a pipeline."""
     if (config.pipeline_model_parallel_size or 1) < 2:
         return None
     if getattr(config, "use_dualpipev", False):

@@ -78,10 +78,10 @@ def find_hosts() -> list[Host]:
     What is on `sys.path` goes before an installed FlagScale.
     """
     roots = [*(Path(entry or ".") for entry in sys.path), *_flagscale_roots()]
-    remarks = tuple(text for module, text in MEASURES_ITSELF.items() if _locate(module, roots)[0])
+    remarks = tuple(text for module, text in MEASURES_ITSELF.items() if _locate(module, roots))
     hosts = []
     for module in LOOP_MODULES:
-        source, _ = _locate(module, roots)
+        source = _locate(module, roots)
         if source is not None:
             name = host_name(source.resolve(), _core_version(roots))
             points = tuple(_points(module, source, roots))
@@ -90,37 +90,27 @@ def find_hosts() -> list[Host]:
 
 
 def _bridge(roots: list[Path]) -> list[Host]:
-    pretrain, _ = _locate(bridge.PRETRAIN_MODULE, roots)
-    loop, _ = _locate(bridge.LOOP_MODULE, roots)
+    pretrain = _locate(bridge.PRETRAIN_MODULE, roots)
+    loop = _locate(bridge.LOOP_MODULE, roots)
     if pretrain is None or loop is None:
         return []
-    points = []
-    for module, source, costs in (
-        ("pretrain", pretrain, bridge.PRETRAIN_POINTS),
-        ("train", loop, bridge.LOOP_POINTS),
-    ):
-        names = _global_names(source)
-        points += [
-            HookPoint(f"{module}.{name}", name in names, cost, module == "pretrain")
-            for name, cost in costs.items()
-        ]
-    info = _assigned_version(pretrain.parents[1] / "package_info.py")
-    return [Host(f"Megatron-Bridge {info}", bridge.LOOP_MODULE, loop.resolve(), tuple(points))]
+    of_pretrain, of_loop = _global_names(pretrain), _global_names(loop)
+    points = [
+        HookPoint(f"pretrain.{name}", name in of_pretrain, cost, required=True)
+        for name, cost in bridge.PRETRAIN_POINTS.items()
+    ]
+    points += [HookPoint(f"train.{name}", name in of_loop, cost) for name, cost in bridge.LOOP_POINTS.items()]
+    version = _assigned_version(pretrain.parents[1] / "package_info.py")
+    return [Host(f"Megatron-Bridge {version}", bridge.LOOP_MODULE, loop.resolve(), tuple(points))]
 
 
 def _plain_core(roots: list[Path]) -> list[Host]:
-    source, _ = _locate(GPT_MODULE, roots)
+    source = _locate(GPT_MODULE, roots)
     if source is None:
         return []
     point = HookPoint(f"{GPT_MODULE}.GPTModel", "GPTModel" in _global_names(source), "TFLOPS and MFU")
-    return [
-        Host(
-            f"Megatron-Core {_assigned_version(source.parents[2] / 'package_info.py')}",
-            OWN_LOOP,
-            source.resolve(),
-            (point,),
-        )
-    ]
+    version = _assigned_version(source.parents[2] / "package_info.py")
+    return [Host(f"Megatron-Core {version}", OWN_LOOP, source.resolve(), (point,))]
 
 
 def _flagscale_roots() -> list[Path]:
@@ -131,19 +121,19 @@ def _flagscale_roots() -> list[Path]:
     return [root, root / "third_party" / "Megatron-LM"]
 
 
-def _locate(module: str, roots: list[Path]) -> tuple[Path | None, Path | None]:
+def _locate(module: str, roots: list[Path]) -> Path | None:
     package, *rest = module.split(".")
     for root in roots:
         source = root.joinpath(package, *rest).with_suffix(".py")
         if source.is_file():
-            return source, root
+            return source
         if package == "flagscale" and (root / package / "__init__.py").is_file():
             break  # a tree hides what is behind it; Megatron's package spreads over several
-    return None, None
+    return None
 
 
 def _core_version(roots: list[Path]) -> str:
-    info, _ = _locate("megatron.core.package_info", roots)
+    info = _locate("megatron.core.package_info", roots)
     return "unknown" if info is None else _assigned_version(info)
 
 
@@ -160,16 +150,13 @@ def _points(loop: str, source: Path, roots: list[Path]) -> list[HookPoint]:
         for name, cost in HOOK_POINTS.items()
         if name in names or own or name not in OPTIONAL_POINTS
     ]
-    arguments, _ = _locate(ARGUMENTS_MODULE, roots)
+    arguments = _locate(ARGUMENTS_MODULE, roots)
     found = arguments is not None and {"add_megatron_arguments", "parse_args"} <= _global_names(arguments)
-    points.append(
-        HookPoint(
-            f"{ARGUMENTS_MODULE}.add_megatron_arguments",
-            found,
-            "the flags (the environment variables still work)",
-        )
+    name, cost = (
+        f"{ARGUMENTS_MODULE}.add_megatron_arguments",
+        "the flags (the environment variables still work)",
     )
-    return points
+    return [*points, HookPoint(name, found, cost)]
 
 
 def _global_names(source: Path) -> set[str]:

@@ -21,13 +21,11 @@ from flagscale_perf.hosts.patching import Patches
 ARGUMENTS_MODULE = "megatron.training.arguments_fs"
 HOOKS_MODULE = "flagscale.train.perf_monitor.hooks"
 DIRECTORY = "host_monitor"  # below ours
-_ADD_ARGUMENTS, _BEGIN = "_add_perf_monitor_args", "initialize_perf_monitor"
 
 
 def patch_arguments(module: ModuleType, patches: Patches) -> None:
     """Adds of its flags only those that the parser does not have: the others are ours, with our defaults."""
-    if original := getattr(module, _ADD_ARGUMENTS, None):
-        patches.set(module, _ADD_ARGUMENTS, _adding_what_is_new(original))
+    patches.wrap(module, {"_add_perf_monitor_args": _adding_what_is_new})
 
 
 def _adding_what_is_new(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,8 +45,7 @@ def _adding_what_is_new(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def patch_hooks(module: ModuleType, patches: Patches, announce: Callable[[str], None]) -> None:
     """Lets it begin only where it is to be kept. The loop imports what is patched here by name, later."""
-    if original := getattr(module, _BEGIN, None):
-        patches.set(module, _BEGIN, _beginning(original, announce))
+    patches.wrap(module, {"initialize_perf_monitor": lambda original: _beginning(original, announce)})
 
 
 def _beginning(original: Callable[..., Any], announce: Callable[[str], None]) -> Callable[..., Any]:

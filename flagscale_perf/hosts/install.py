@@ -46,12 +46,17 @@ class Installation:
         self._stand_ins = StandIns()
         self._announced: set[str] = set()
         self._exit_code: object = None
-        after: dict[str, Callable[[ModuleType], None]] = {ARGUMENTS_MODULE: self._patch_arguments}
+        patches = self._patches
+        after: dict[str, Callable[[ModuleType], None]] = {
+            ARGUMENTS_MODULE: self._patch_arguments,
+            PRETRAIN_MODULE: self._patch_bridge,
+            host_monitor.ARGUMENTS_MODULE: lambda module: host_monitor.patch_arguments(module, patches),
+            host_monitor.HOOKS_MODULE: lambda module: host_monitor.patch_hooks(
+                module, patches, self._announce
+            ),
+        }
         after |= {name: self._patch_loop for name in LOOP_MODULES}
-        after[PRETRAIN_MODULE] = self._patch_bridge
-        after[host_monitor.ARGUMENTS_MODULE] = self._patch_host_monitor_arguments
-        after[host_monitor.HOOKS_MODULE] = self._patch_host_monitor
-        for name, patch in rehearsal.host_patches(self._patches).items():
+        for name, patch in rehearsal.host_patches(patches).items():
             after[name] = functools.partial(self._when_rehearsing, patch)
         before: dict[str, Callable[[], None]] = {"megatron": self._rehearse}
         for name in (*KERNELS, MODELS):
@@ -130,12 +135,6 @@ class Installation:
         patch_bridge(
             module, self.hooks, self._patches, self.rehearsing, lambda: _refuse_wrong({}).enable_perf_monitor
         )
-
-    def _patch_host_monitor_arguments(self, module: ModuleType) -> None:
-        host_monitor.patch_arguments(module, self._patches)
-
-    def _patch_host_monitor(self, module: ModuleType) -> None:
-        host_monitor.patch_hooks(module, self._patches, self._announce)
 
     def _patch_arguments(self, module: ModuleType) -> None:
         add_host_arguments, parse_args = module.add_megatron_arguments, module.parse_args

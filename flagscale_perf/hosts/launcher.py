@@ -35,9 +35,8 @@ def run(argv: Sequence[str]) -> None:
         raise PerfError(f"training script {script!r} is not a file; give its path from {os.getcwd()}")
     installation = Installation(argv[1:], os.environ).install()
     sys.argv = list(argv)
-    if (
-        not sys.flags.safe_path
-    ):  # with -P or PYTHONSAFEPATH Python puts neither our directory first nor the script's
+    # With -P or PYTHONSAFEPATH Python puts neither our directory first nor the script's.
+    if not sys.flags.safe_path:
         sys.path[0] = os.path.dirname(os.path.abspath(script))
     try:
         runpy.run_path(script, run_name="__main__")

@@ -28,7 +28,7 @@ from flagscale_perf.hosts.core_loop import (
     microbatch_counter,
     pipeline_stage,
 )
-from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.hosts.patching import Patches, Wrapper
 from flagscale_perf.hosts.profiled import begin_profile
 from flagscale_perf.hosts.timers import can_mark_phases, mark_phases, time_mark
 from flagscale_perf.hosts.wrappers import data_skipped, ending, opening, patch_core, paused
@@ -41,8 +41,6 @@ from flagscale_perf.training.phases import AGREEMENT
 ARGUMENTS_MODULE = "megatron.training.arguments"
 GLOBALS_MODULE = "megatron.training.global_vars"
 LOOP_MODULES = ("flagscale.train.train", "megatron.training.training")
-
-Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 # Loop-module global -> what is lost without it; the first two are what the monitor cannot do without.
 HOOK_POINTS: dict[str, str] = {
@@ -72,9 +70,7 @@ REQUIRED_POINTS = ("train", "train_step")
 
 
 class MegatronLoop:
-    """`hooks.Loop` for one training of a Megatron-style loop; reads the host's arguments and micro-batch
-    calculator, writes nothing.
-    """
+    """`hooks.Loop` over the host's arguments and micro-batch calculator, which it only reads."""
 
     def __init__(self, module: ModuleType, rehearsing: bool) -> None:
         self._module = module
@@ -98,9 +94,7 @@ class MegatronLoop:
         return PerfConfig.from_args(self._args)
 
     def device_types(self) -> Counter[str]:
-        """Ranks by device type, of FlagScale's heterogeneous training: one type for each process mesh of
-        [TP, CP, EP, DP, PP].
-        """
+        """Ranks by device type in heterogeneous training: a type for each mesh of [TP, CP, EP, DP, PP]."""
         args = self._args
         ranks: Counter[str] = Counter()
         if getattr(args, "enable_hetero", False):
@@ -214,9 +208,7 @@ def patch_steps(module: ModuleType, hooks: TrainingHooks, patches: Patches) -> N
         patch_core(hooks, patches)
     if not _saves_asynchronously():  # the host calls it in every pass all the same, and it returns at once
         del wrappers["maybe_finalize_async_save"]
-    for name, wrapper in wrappers.items():
-        if original := getattr(module, name, None):
-            patches.set(module, name, wrapper(original))
+    patches.wrap(module, wrappers)
 
 
 def _train(module: ModuleType, hooks: TrainingHooks, rehearsing: bool) -> Callable[..., Any]:

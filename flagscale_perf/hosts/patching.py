@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
+Wrapper: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 _ABSENT = object()
 
 
@@ -17,6 +19,12 @@ class Patches:
         """Replaces (or adds) `owner.name`. `owner` may be a module, a class or an object."""
         self._done.append((owner, name, vars(owner).get(name, _ABSENT)))
         setattr(owner, name, value)
+
+    def wrap(self, owner: Any, wrappers: Mapping[str, Wrapper]) -> None:
+        """Wraps each named function of `owner`; a name that `owner` lacks is passed over."""
+        for name, wrapper in wrappers.items():
+            if original := getattr(owner, name, None):
+                self.set(owner, name, wrapper(original))
 
     def set_class(self, owner: Any, kind: type) -> None:
         """Makes `owner` an object of the class `kind`. Raises TypeError where their layouts differ."""

@@ -170,9 +170,8 @@ def host_patches(patches: Patches) -> dict[str, Callable[[ModuleType], None]]:
         """Supplies a name that the module uses without having imported it, and converts what is on the CPU
         already as what comes there from a GPU.
         """
-        if not hasattr(
-            module, "te_general_gemm"
-        ):  # FlagScale 0.8.0 uses the name without Transformer Engine, too
+        # FlagScale 0.8.0 uses the name without Transformer Engine, too
+        if not hasattr(module, "te_general_gemm"):
             patches.set(module, "te_general_gemm", None)
         if hasattr(module, "maybe_move_tensor_to_cpu"):
 
@@ -235,20 +234,14 @@ def _redirect_cuda_module(torch: Any, patches: Patches) -> None:
         "get_device_properties": _returning(CpuProperties()),
         "is_current_stream_capturing": _returning(False),
         "memory_stats": _returning({}),
+        "reset_peak_memory_stats": _returning(None),
         "Stream": CpuStream,
         "Event": CpuEvent,
         "stream": lambda *_: contextlib.nullcontext(),
         "current_stream": lambda *_: CpuStream(),
         "default_stream": lambda *_: CpuStream(),
     }
-    for name in [
-        "set_device",
-        "set_stream",
-        "synchronize",
-        "empty_cache",
-        "reset_peak_memory_stats",
-        "ipc_collect",
-    ]:
+    for name in ("set_device", "set_stream", "synchronize", "empty_cache", "ipc_collect"):
         replacements[name] = _returning(None)
     for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
         replacements[name] = _returning(0)

@@ -55,9 +55,7 @@ def can_mark_phases(timers: Any) -> bool:
 
 
 def mark_phases(timers: Any, hooks: TrainingHooks, patches: Patches) -> None:
-    """Makes these timers mark the phases until `patches` are undone. Raises TypeError where their class
-    allows no subclass.
-    """
+    """Makes these timers mark the phases until `patches` are undone. Raises TypeError if it cannot."""
     # The class is swapped, and no other object put in its place, because the model's configuration and every
     # module built from it hold this very object; and the class, not the object, because Python looks up
     # `__call__` there.

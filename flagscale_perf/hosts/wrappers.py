@@ -1,6 +1,4 @@
-"""Wrappers around a loop's functions that every host shares: arguments, result and exceptions pass through
-untouched.
-"""
+"""What every host wraps a loop's functions with; arguments, results and exceptions pass untouched."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ CORE_PHASES = {
 
 
 def ending(original: Callable[..., Any], hooks: TrainingHooks, in_training: Patches) -> Callable[..., Any]:
-    """Around the loop's `train`: training ends when it returns or raises, also by SystemExit; `in_training`
-    is undone then.
-    """
+    """Around `train`: training ends, and `in_training` is undone, when it returns or raises anything."""
 
     @functools.wraps(original)
     def train(*args: Any, **kwargs: Any) -> Any:
@@ -123,5 +119,4 @@ def patch_core(hooks: TrainingHooks, patches: Patches) -> None:
     """
     for module, (class_name, name, phase) in CORE_PHASES.items():
         owner = getattr(sys.modules.get(module), class_name, None)
-        if original := getattr(owner, name, None):
-            patches.set(owner, name, phased(original, hooks, phase))
+        patches.wrap(owner, {name: functools.partial(phased, hooks=hooks, name=phase)})

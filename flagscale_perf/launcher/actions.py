@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from flagscale_perf.launcher import cluster
-from flagscale_perf.launcher.config import Directories, Job, Setting, read_asked, read_job
+from flagscale_perf.launcher.config import Job, Setting, read_asked, read_job
 from flagscale_perf.launcher.ended import explain, log_rows, reason, sessions, summary
-from flagscale_perf.launcher.follow import Follower, Progress, is_row_since, iteration_of, last_lines
+from flagscale_perf.launcher.follow import Follower, Progress, is_row, iteration_of, last_lines
 from flagscale_perf.launcher.job import (
     exit_code,
     refuse_if_running,
@@ -26,7 +26,8 @@ from flagscale_perf.launcher.job import (
     write_script,
 )
 from flagscale_perf.launcher.machine import Kills, Machine
-from flagscale_perf.launcher.plan import ExperimentPaths, Plan, make_plan, perf_options
+from flagscale_perf.launcher.paths import ExperimentPaths
+from flagscale_perf.launcher.plan import Plan, make_plan, perf_options
 from flagscale_perf.launcher.preflight import check
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.session import REALTIME_FILE, age_key
@@ -47,17 +48,16 @@ _TRIAL = {
 
 
 def perform(config: Mapping[str, Any], open_runner: cluster.OpenRunner) -> int:
-    """Does what `config["action"]` says, through `open_runner` if there are several machines.
-
-    Returns the exit status. Raises PerfError for a mistake in the configuration.
+    """Does what `config["action"]` says, through `open_runner` if there are several machines. Returns the
+    exit status. Raises PerfError for a mistake in the configuration.
     """
-    asked = read_asked(config)
+    asked = read_asked(config, os.getcwd())
     if asked.action == "stop" and asked.hostfile is None:
-        _say(stop_job(ExperimentPaths.of(asked.directories, os.getcwd())))
+        _say(stop_job(asked.paths))
         return 0
-    job = read_job(config)
+    job = read_job(config, os.getcwd())
     if job.hostfile is not None:
-        return cluster.dispatch(make_plan(job, os.getcwd(), os.environ), open_runner)
+        return cluster.dispatch(make_plan(job, os.environ), open_runner)
     return _ACTIONS[job.action](job)
 
 
@@ -65,10 +65,10 @@ def _run(job: Job) -> int:
     plan = _prepare(job)
     if not job.background:
         return _run_to_the_end(plan)[0]
-    process = start_job(plan.paths)
+    process = start_job(plan.job.paths)
     _say(
         f"started (pid {process.pid}); do not start the script by hand as well",
-        f"output: {plan.paths.output}",
+        f"output: {plan.job.paths.output}",
         *_how_to_go_on(plan),
     )
     return 0
@@ -77,12 +77,12 @@ def _run(job: Job) -> int:
 def _run_to_the_end(plan: Plan) -> tuple[int, Follower]:
     earlier = sessions(plan.perf.perf_log_dir)
     progress = Progress(f"starting {os.path.basename(plan.entrypoint)}")
-    follower = Follower(plan.paths.output, plan.perf.perf_log_dir, sys.stdout, progress)
+    follower = Follower(plan.job.paths.output, plan.perf.perf_log_dir, sys.stdout, progress)
     kills = Machine().kills()
-    process = start_job(plan.paths)
-    left_it = [f"left it running (pid {process.pid}); output: {plan.paths.output}", *_how_to_go_on(plan)]
+    process = start_job(plan.job.paths)
+    left_it = [f"left it running (pid {process.pid}); output: {plan.job.paths.output}", *_how_to_go_on(plan)]
     try:
-        _say(f"started (pid {process.pid}); output: {plan.paths.output}")
+        _say(f"started (pid {process.pid}); output: {plan.job.paths.output}")
         code = follower.wait(process)
     except KeyboardInterrupt:
         _say("", *left_it)
@@ -101,11 +101,11 @@ def _end(plan: Plan, code: int, kills: Kills, new: list[str]) -> Iterator[str]:
     """Lines about a job that has ended; `new` are the monitor's sessions of it. The last ones say what went
     wrong, or else what was found.
     """
-    stopped, last = was_stopped(plan.paths), reason(plan.paths.output)
+    stopped, last = was_stopped(plan.job.paths), reason(plan.job.paths.output)
     failed = code != 0 and not stopped
     status = f"the job {'was stopped by the user' if stopped else 'ended'} with exit status {code}"
     if failed:
-        yield from ("", f"last lines of {plan.paths.output}:", *last)
+        yield from ("", f"last lines of {plan.job.paths.output}:", *last)
     if new and sys.stdout.isatty():
         yield from ("", *log_rows(plan.perf.perf_log_dir, new[-1], shutil.get_terminal_size().columns))
     if not failed:
@@ -122,7 +122,7 @@ def _dryrun(job: Job) -> int:
         "command:",
         shlex.join(plan.command),
         "",
-        f"nothing was started; to start it by hand: bash {shlex.quote(plan.paths.script)}",
+        f"nothing was started; to start it by hand: bash {shlex.quote(plan.job.paths.script)}",
     )
     return 0
 
@@ -136,7 +136,7 @@ def _test(job: Job) -> int:
         where = (
             os.path.join(plan.perf.perf_log_dir, REALTIME_FILE)
             if plan.perf.enable_perf_monitor
-            else plan.paths.output
+            else plan.job.paths.output
         )
         _say(f"test failed: the job ended well, but {where} has no line about an iteration")
         return 1
@@ -145,15 +145,15 @@ def _test(job: Job) -> int:
 
 
 def _trial_of(job: Job) -> Job:
-    exp_dir = os.path.join(ExperimentPaths.of(job.directories, os.getcwd()).exp_dir, "test")
+    paths = ExperimentPaths.of(os.path.join(job.paths.exp_dir, "test"), None, job.paths.cwd)
     kept = {key: setting for key, setting in job.settings.items() if key not in _TRIAL}
     changed = {key: Setting(f"train.system.{key}", value) for key, value in _TRIAL.items()}
-    return replace(job, directories=Directories(exp_dir, None), settings=kept | changed)
+    return replace(job, paths=paths, settings=kept | changed)
 
 
 def _query(job: Job) -> int:
-    paths = ExperimentPaths.of(job.directories, os.getcwd())
-    realtime = os.path.join(perf_options(job.settings, paths, os.environ).perf_log_dir, REALTIME_FILE)
+    paths = job.paths
+    realtime = os.path.join(perf_options(job, os.environ).perf_log_dir, REALTIME_FILE)
     _say(f"{paths.exp_dir}: {_state(paths)}")
     code = exit_code(paths)
     if code and not was_stopped(paths):
@@ -163,7 +163,7 @@ def _query(job: Job) -> int:
     if iterations:
         _say("iteration {}/{}".format(*iterations[-1]))
     start = started_at(paths)
-    rows = [line for line in last_lines(realtime, 100) if is_row_since(line, start)]
+    rows = [line for line in last_lines(realtime, 100) if is_row(line, start)]
     _say(*(rows or lines)[-1:])
     return 0
 
@@ -181,8 +181,8 @@ def _state(paths: ExperimentPaths) -> str:
 
 def _prepare(job: Job, starts: bool = True) -> Plan:
     """Checks the job and writes its script. What could not work here is refused only if it `starts` here."""
-    plan = make_plan(job, os.getcwd(), os.environ)
-    refuse_if_running(plan.paths)  # before its script is replaced
+    plan = make_plan(job, os.environ)
+    refuse_if_running(plan.job.paths)  # before its script is replaced
     try:
         notes = check(plan)
     except PerfError as error:
@@ -194,7 +194,7 @@ def _prepare(job: Job, starts: bool = True) -> Plan:
 
 
 def _how_to_go_on(plan: Plan) -> list[str]:
-    command = f"{shlex.quote(sys.argv[0])} {shlex.quote(f'experiment.exp_dir={plan.paths.exp_dir}')}"
+    command = f"{shlex.quote(sys.argv[0])} {shlex.quote(f'experiment.exp_dir={plan.job.paths.exp_dir}')}"
     return [f"stop it:    python {command} action=stop", f"look at it: python {command} action=query"]
 
 

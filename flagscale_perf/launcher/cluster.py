@@ -20,9 +20,7 @@ from flagscale_perf.spine.errors import PerfError
 
 _SAFE = re.compile(r"[A-Za-z0-9._/=:,@%+-]*")
 _EXECUTED = re.compile("[\"'`$\\\\\n]")  # inside the double quotes that FlagScale puts around the command
-_HOST_LINE = re.compile(
-    r"(\S+)\s+slots=\d+(?:\s+type=(\S+))?"
-)  # what FlagScale takes from a line of the hostfile
+_HOST_LINE = re.compile(r"(\S+)\s+slots=\d+(?:\s+type=(\S+))?")  # what FlagScale takes from a line
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:@%-]*")  # no option of ssh, and part of a file's name
 _CHECKPOINT_KEYS, _LOGGING_KEYS = ("save", "load"), ("tensorboard_dir", "wandb_save_dir")
 
@@ -31,10 +29,8 @@ OpenRunner = Callable[[str, dict[str, Any]], Any]
 
 
 def dispatch(plan: Plan, open_runner: OpenRunner) -> int:
-    """Does the job's action through FlagScale's SSH runner. Returns 0. Raises PerfError for what it could not
-    carry out safely.
-    """
-    hostfile = os.path.join(plan.paths.cwd, plan.job.hostfile or "")
+    """Does the job's action by FlagScale's runner. Returns 0. Raises PerfError for what it would harm."""
+    hostfile = os.path.join(plan.job.paths.cwd, plan.job.hostfile or "")
     if not os.path.isfile(hostfile):
         raise PerfError(
             f"experiment.runner.hostfile: no file {hostfile!r}; write one line `HOST slots=N` for each"
@@ -78,13 +74,13 @@ def flagscale_config(plan: Plan, hostfile: str) -> dict[str, Any]:
     nested = {
         "checkpoint": {key: flags.pop(key) for key in _CHECKPOINT_KEYS if key in flags},
         "logging": {
-            "log_dir": plan.paths.log_dir,
+            "log_dir": plan.job.paths.log_dir,
             **{key: flags.pop(key) for key in _LOGGING_KEYS if key in flags},
         },
     }
     return {
         "experiment": {
-            "exp_dir": plan.paths.exp_dir,
+            "exp_dir": plan.job.paths.exp_dir,
             "envs": _known(plan.job.env) | {entrypoint.SCRIPT_VARIABLE: plan.entrypoint},
             "cmds": {"before_start": plan.job.before_start} if plan.job.before_start else {},
             "runner": _known(plan.job.runner) | {"hostfile": hostfile},
@@ -105,8 +101,8 @@ def _known(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _refuse_unsafe(plan: Plan) -> None:
     strict = {
-        "experiment.exp_dir": plan.paths.exp_dir,
-        "train.system.logging.log_dir": plan.paths.log_dir,
+        "experiment.exp_dir": plan.job.paths.exp_dir,
+        "train.system.logging.log_dir": plan.job.paths.log_dir,
         **{f"experiment.envs.{name}": value for name, value in _known(plan.job.env).items()},
         **{f"experiment.runner.{key}": str(value) for key, value in plan.job.runner.items()},
         "experiment.task.entrypoint": plan.entrypoint,
@@ -153,22 +149,20 @@ def _refuse_unsafe_hosts(hostfile: str) -> None:
             f"experiment.runner.hostfile: cannot read {hostfile!r}: {error.strerror}; give a file that can"
             " be read"
         ) from None
-    for number, found in (
-        (number, _HOST_LINE.match(line)) for number, line in enumerate(lines, 1) if not line.startswith("#")
-    ):
+    for number, line in enumerate(lines, 1):
+        found = None if line.startswith("#") else _HOST_LINE.match(line)
         for name in found.groups("host") if found else ():
             if not _HOST.fullmatch(name):
                 raise PerfError(
                     f"experiment.runner.hostfile: line {number} of {hostfile!r}: FlagScale's runner would"
-                    f" harm {name!r};"
-                    " use only letters, digits and ._:@%-"
+                    f" harm {name!r}; use only letters, digits and ._:@%-"
                 )
 
 
 def _refuse_foreign_stop(runner: Any, plan: Plan) -> None:
     """Raises PerfError without a pid file, as FlagScale's script would end every torchrun of the machine."""
     for rank, host in enumerate(runner.resources or {}):
-        path = os.path.join(plan.paths.log_dir, "pids", f"host_{rank}_{host}.pid")
+        path = os.path.join(plan.job.paths.log_dir, "pids", f"host_{rank}_{host}.pid")
         if not os.path.isfile(path):
             raise PerfError(
                 f"action=stop: {path!r} is not there, and without it FlagScale would stop every torchrun of"

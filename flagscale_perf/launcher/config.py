@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.launcher.paths import ExperimentPaths
 from flagscale_perf.options.table import flag_of, rows_of
 from flagscale_perf.spine.errors import PerfError, did_you_mean, is_misspelt
 
@@ -93,31 +94,18 @@ Settings = dict[str, Setting]  # by key with underscores
 
 
 @dataclass(frozen=True)
-class Directories:
-    """The directories of an experiment's files, as they are written in the configuration.
-
-    Attributes:
-        exp_dir: `experiment.exp_dir`.
-        log_dir: `train.system.logging.log_dir`; None if it is not given.
-    """
-
-    exp_dir: str
-    log_dir: str | None
-
-
-@dataclass(frozen=True)
 class Asked:
     """What a command asks for, and where; all that stopping a job needs.
 
     Attributes:
         action: one of `ACTIONS`.
         hostfile: where the machines of the job are listed; None for this machine alone.
-        directories: of its files.
+        paths: of its files.
     """
 
     action: str
     hostfile: str | None
-    directories: Directories
+    paths: ExperimentPaths
 
 
 @dataclass(frozen=True)
@@ -147,6 +135,10 @@ class Job(Asked):
     env: dict[str, str | None]
     before_start: str
     settings: Settings
+
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The variables of a process that is started for the job in this environment."""
+        return {name: text for name, text in {**environ, **self.env}.items() if text is not None}
 
 
 class _Source:
@@ -196,23 +188,24 @@ class _Source:
         return value
 
 
-def read_asked(config: Mapping[str, Any]) -> Asked:
-    """Raises PerfError for an action that does not exist, and without a usable `experiment.exp_dir`."""
+def read_asked(config: Mapping[str, Any], cwd: str) -> Asked:
+    """What a command that was typed in `cwd` asks for. Raises PerfError for a wrong action or exp_dir."""
     given = _Source(config)
     action, log_dir = config.get("action", "run"), "train.system.logging.log_dir"
     if action not in ACTIONS:
         raise PerfError(
             f"action: {action!r} is not one of {', '.join(ACTIONS)}; write for example action=run"
         )
-    directories = Directories(
-        exp_dir=given.directory("experiment.exp_dir", "./outputs"),
-        log_dir=None if given.value(log_dir) is None else given.directory(log_dir, "null"),
+    paths = ExperimentPaths.of(
+        given.directory("experiment.exp_dir", "./outputs"),
+        None if given.value(log_dir) is None else given.directory(log_dir, "null"),
+        cwd,
     )
-    return Asked(action, given.text("experiment.runner.hostfile"), directories)
+    return Asked(action, given.text("experiment.runner.hostfile"), paths)
 
 
-def read_job(config: Mapping[str, Any]) -> Job:
-    """The whole configuration. Raises PerfError naming key, value and cure."""
+def read_job(config: Mapping[str, Any], cwd: str) -> Job:
+    """The configuration of a command that was typed in `cwd`. Raises PerfError naming key, value and cure."""
     given = _Source(config)
     for path, known in _SUPPORTED.items():
         if (value := given.value(path, known)) != known:
@@ -228,7 +221,7 @@ def read_job(config: Mapping[str, Any]) -> Job:
     runner = given.section("experiment.runner")
     settings = _settings(given.value("train"), runner)
     return Job(
-        **vars(read_asked(config)),
+        **vars(read_asked(config, cwd)),
         flagscale_root=given.text("experiment.task.flagscale_root"),
         entrypoint=given.text("experiment.task.entrypoint"),
         python=as_text(given.value(python) or sys.executable, python),
@@ -292,9 +285,7 @@ def _settings(train: Any, runner: Mapping[str, Any]) -> Settings:
 
 
 def _check_setting(key: str, setting: Setting) -> None:
-    """Raises PerfError for what cannot stand on a command line, and for an option that the monitor does not
-    have, which would silently change nothing.
-    """
+    """Raises PerfError for what cannot stand on a command line, and for an unknown option of the monitor."""
     if isinstance(setting.value, list) and key not in PERF_KEYS:
         _check_list(setting)
     elif setting.value is not None:

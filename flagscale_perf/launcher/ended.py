@@ -22,7 +22,7 @@ _LOG_LINES = 15
 _OUTPUT_LINES = 30
 _REPORT_TIMEOUT_S = 60
 FAILED = re.compile(r"failed \(exitcode: (-?\d+)\)(?: local_rank: (\d+))?(?: \(pid: (\d+)\))?")
-_SIGNALS = {
+_SIGNALS: dict[int, str] = {
     signal.SIGTERM: "it was asked to end: by a scheduler at its time limit, or by kill",
     signal.SIGINT: "it was interrupted, as by Ctrl-C",
     signal.SIGHUP: "the terminal it belonged to was closed",
@@ -76,8 +76,8 @@ def log_rows(perf_log_dir: str, session: str, width: int) -> list[str]:
 def summary(plan: Plan, session: str) -> list[str]:
     """Lines on a session: its findings, where its time went, its page, and the next command."""
     directory = plan.perf.perf_log_dir
-    page = plan.paths.shown(os.path.join(directory, page_name(session)))
-    command = [sys.executable, "-m", "flagscale_perf", "report", plan.paths.shown(directory)]
+    page = plan.job.paths.shown(os.path.join(directory, page_name(session)))
+    command = [sys.executable, "-m", "flagscale_perf", "report", plan.job.paths.shown(directory)]
     command += ["--session", session, "--page", page]
     search = os.pathsep.join([*plan.pythonpath, *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
@@ -88,7 +88,7 @@ def summary(plan: Plan, session: str) -> list[str]:
             errors="replace",
             timeout=_REPORT_TIMEOUT_S,
             check=False,
-            cwd=plan.paths.cwd,
+            cwd=plan.job.paths.cwd,
             env={**os.environ, "PYTHONPATH": search},
         )
     except subprocess.TimeoutExpired:
@@ -115,8 +115,11 @@ def explain(status: int, output: Sequence[str], before: Kills | None, after: Kil
         code, who = int(found[1]), f"local rank {found[2] or 0}" + (f" (pid {found[3]})" if found[3] else "")
     else:
         code, who = (128 - status if status > 128 else status), "torchrun"
+    if code == -signal.SIGKILL:
+        return [f"{who} was ended by signal 9 (SIGKILL): {_kill_reason(before, after)}"]
     if code < 0:
-        return [f"{who} was ended by {_signal_name(-code)}: {_reason(-code, before, after)}"]
+        why = _SIGNALS.get(-code, "who sent it is not known")
+        return [f"{who} was ended by {_signal_name(-code)}: {why}"]
     return [f"{who} ended with exit status {code}: {_STATUSES[code]}"] if code in _STATUSES else []
 
 
@@ -127,22 +130,17 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _reason(number: int, before: Kills | None, after: Kills) -> str:
-    if number == signal.SIGKILL:
-        return _kill_reason(before, after)
-    return _SIGNALS.get(signal.Signals(number), "") if number in _SIGNALS else "who sent it is not known"
-
-
 def _kill_reason(before: Kills | None, after: Kills) -> str:
     """The reason for SIGKILL, by the kernel's counters of processes killed for want of memory."""
     before = before or Kills(None, None)
     in_group, on_machine = _more(before.group, after.group), _more(before.machine, after.machine)
+    count = in_group or on_machine
+    processes = "1 process" if count == 1 else f"{count} processes"
     if in_group:
-        killed = f"the kernel killed {_processes(in_group)} of this control group for it"
-        return f"out of memory: {killed}; {_MEMORY_IS_OUT}"
+        return f"out of memory: the kernel killed {processes} of this control group for it; {_MEMORY_IS_OUT}"
     if on_machine:
         return (
-            f"out of memory: the kernel killed {_processes(on_machine)} of this machine for it while the job"
+            f"out of memory: the kernel killed {processes} of this machine for it while the job"
             f" ran (oom_kill in /proc/vmstat: {before.machine} -> {after.machine}); {_MEMORY_IS_OUT}"
         )
     if in_group is None and on_machine is None:
@@ -154,10 +152,6 @@ def _kill_reason(before: Kills | None, after: Kills) -> str:
         "the kernel counted no process killed for want of memory while the job ran, so it was sent by"
         " a scheduler, or `kill -9`"
     )
-
-
-def _processes(number: int) -> str:
-    return "1 process" if number == 1 else f"{number} processes"
 
 
 def _more(before: int | None, after: int | None) -> int | None:

@@ -51,21 +51,13 @@ def last_lines(path: str, count: int) -> list[str]:
     return [printable(line) for line in text.splitlines()[-count:]]
 
 
-def size_of(path: str) -> int:
-    """Bytes in the file; 0 without it."""
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
-
-
 class Tail:
     """New lines of a file that another process writes; it may appear late, be emptied, or hold anything."""
 
-    def __init__(self, path: str, start: int) -> None:
-        """Skips the first `start` bytes: what stood there before the job began."""
+    def __init__(self, path: str, is_new_only: bool = False) -> None:
+        """`is_new_only`: skips what stands there now."""
         self._path = path
-        self._at = start
+        self._at = os.path.getsize(path) if is_new_only and os.path.isfile(path) else 0
         self._rest = b""
 
     def lines(self) -> list[str]:
@@ -90,9 +82,12 @@ def iteration_of(line: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def is_row(line: str) -> bool:
-    """Whether a line of the performance log holds numbers (not a heading or a rule)."""
-    return _ROW.match(line) is not None
+def is_row(line: str, start: datetime | None = None) -> bool:
+    """Whether a line of the performance log holds numbers (no heading, no rule); not older ones than `start`,
+    in local time.
+    """
+    found = _ROW.match(line)
+    return found is not None and (start is None or found[0].strip() >= f"{start:%Y-%m-%d %H:%M:%S}")
 
 
 def is_row_or_remark(line: str) -> bool:
@@ -103,14 +98,6 @@ def is_row_or_remark(line: str) -> bool:
 def is_heading(line: str) -> bool:
     """Whether a line of the performance log names its columns."""
     return line.startswith("Timestamp ")
-
-
-def is_row_since(line: str, start: datetime | None) -> bool:
-    """Whether it is a row of a job that was started then, local time; any row without a time."""
-    found = _ROW.match(line)
-    if found is None or start is None:
-        return found is not None
-    return found[0].strip() >= f"{start:%Y-%m-%d %H:%M:%S}"
 
 
 @dataclass
@@ -193,9 +180,8 @@ class Follower:
 
     def __post_init__(self) -> None:
         """Remembers how long the live log is now."""
-        realtime = os.path.join(self.perf_log_dir, REALTIME_FILE)
-        self._output = Tail(self.output, 0)
-        self._perf = Tail(realtime, size_of(realtime))
+        self._output = Tail(self.output)
+        self._perf = Tail(os.path.join(self.perf_log_dir, REALTIME_FILE), is_new_only=True)
         self._start_s = time.monotonic()
         self._clear = ""  # erases the lines drawn last
         self._heading = ""  # printed last

@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from flagscale_perf.launcher.plan import ExperimentPaths, Plan
+from flagscale_perf.launcher.paths import ExperimentPaths
+from flagscale_perf.launcher.plan import Plan
 from flagscale_perf.spine import stop_note
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.processes import ProcessStat, process_stat
@@ -46,8 +47,9 @@ def running_job(paths: ExperimentPaths) -> ProcessId | None:
     except (OSError, ValueError):
         return None
     state = _stat_of(pid)
-    is_it = state is not None and (state.start_ticks, state.session) == (start_ticks, pid)
-    return ProcessId(pid, start_ticks) if is_it else None
+    if state is None or (state.start_ticks, state.session) != (start_ticks, pid):
+        return None
+    return ProcessId(pid, start_ticks)
 
 
 def exit_code(paths: ExperimentPaths) -> int | None:
@@ -114,7 +116,9 @@ def _start(paths: ExperimentPaths) -> subprocess.Popen[bytes]:
                 env={**os.environ, stop_note.VARIABLE: paths.stop_file},
             )
         try:
-            _write_pid_file(paths, process.pid)
+            state = _stat_of(process.pid)
+            with open(paths.pid_file, "w", encoding="ascii") as file:
+                file.write(f"{process.pid} {state.start_ticks if state else 0}\n")  # 0: it has ended already
         except OSError:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -133,13 +137,6 @@ def _put_aside(output: str) -> None:
         number += 1
         aside = f"{base}_{number}"
     os.rename(path, aside)
-
-
-def _write_pid_file(paths: ExperimentPaths, pid: int) -> None:
-    state = _stat_of(pid)
-    start_ticks = state.start_ticks if state else 0  # ended already
-    with open(paths.pid_file, "w", encoding="ascii") as file:
-        file.write(f"{pid} {start_ticks}\n")
 
 
 @contextlib.contextmanager
@@ -232,7 +229,7 @@ def render(plan: Plan) -> str:
         "#!/usr/bin/env bash",
         "# Written by run.py; written anew by every action=run, test and dryrun.",
         "set -eu",
-        f"cd -- {shlex.quote(plan.paths.cwd)}",
+        f"cd -- {shlex.quote(plan.job.paths.cwd)}",
     ]
     if plan.job.before_start:
         lines += [
@@ -252,8 +249,8 @@ def render(plan: Plan) -> str:
 
 def write_script(plan: Plan) -> str:
     """Replaces the script. Returns its path. Raises PerfError if bash cannot parse `before_start`."""
-    plan.paths.make()
-    path = plan.paths.script
+    plan.job.paths.make()
+    path = plan.job.paths.script
     temporary = f"{path}.{os.getpid()}"
     try:
         with open(temporary, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:

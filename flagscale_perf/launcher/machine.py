@@ -53,7 +53,7 @@ class Machine:
 
     def free(self) -> Free | None:
         """The least of what the machine and each control group around this process leave; None if unknown."""
-        available = self._field(os.path.join(self.proc, "meminfo"), "MemAvailable:")
+        available = _field(os.path.join(self.proc, "meminfo"), "MemAvailable:")
         found = [] if available is None else [Free(available * _KIB, "MemAvailable of /proc/meminfo")]
         for directory in self._groups():
             found += self._left(directory)
@@ -65,9 +65,9 @@ class Machine:
         in_group = None
         if group is not None:
             for name in ("memory.events", "memory.oom_control"):
-                counted = self._field(os.path.join(group, name), "oom_kill")
+                counted = _field(os.path.join(group, name), "oom_kill")
                 in_group = counted if in_group is None else in_group
-        return Kills(in_group, self._field(os.path.join(self.proc, "vmstat"), "oom_kill"))
+        return Kills(in_group, _field(os.path.join(self.proc, "vmstat"), "oom_kill"))
 
     def _left(self, directory: str) -> list[Free]:
         for limit_name, used_name, cache in (
@@ -78,7 +78,7 @@ class Machine:
             used = _number(os.path.join(directory, used_name))
             if limit is not None and used is not None and limit < _NO_LIMIT:
                 # what it holds of files can be given back
-                cached = self._field(os.path.join(directory, "memory.stat"), cache) or 0
+                cached = _field(os.path.join(directory, "memory.stat"), cache) or 0
                 return [Free(max(0, limit - used + cached), f"the limit in {directory}/{limit_name}")]
         return []
 
@@ -96,25 +96,23 @@ class Machine:
             else:
                 continue
             for root in roots:
-                yield from self._up(root, path.strip("/"))
+                yield from _up(root, path.strip("/"))
 
-    def _up(self, root: str, path: str) -> Iterator[str]:
-        while True:
-            directory = os.path.join(root, path) if path else root
-            if any(
-                os.path.isfile(os.path.join(directory, name)) for name in ("memory.stat", "memory.events")
-            ):
-                yield directory
-            if not path:
-                return
-            path = os.path.dirname(path)
 
-    def _field(self, path: str, name: str) -> int | None:
-        for line in _lines(path):
-            words = line.split()
-            if len(words) >= 2 and words[0] == name and words[1].isdecimal():
-                return int(words[1])
-        return None
+def _up(root: str, path: str) -> Iterator[str]:
+    names = path.split("/") if path else []
+    for depth in range(len(names), -1, -1):
+        directory = os.path.join(root, *names[:depth])
+        if any(os.path.isfile(os.path.join(directory, name)) for name in ("memory.stat", "memory.events")):
+            yield directory
+
+
+def _field(path: str, name: str) -> int | None:
+    for line in _lines(path):
+        words = line.split()
+        if len(words) >= 2 and words[0] == name and words[1].isdecimal():
+            return int(words[1])
+    return None
 
 
 def _number(path: str) -> int | None:

@@ -18,7 +18,6 @@ from typing import Any
 from flagscale_perf.flops.memory import Layout, MemoryNeed, memory_need
 from flagscale_perf.flops.sources import args_from_yaml
 from flagscale_perf.flops_calculator import ModelShape
-from flagscale_perf.launcher.config import Setting
 from flagscale_perf.launcher.machine import Free, Machine
 from flagscale_perf.launcher.plan import Plan
 from flagscale_perf.spine.errors import PerfError
@@ -45,17 +44,13 @@ def check(plan: Plan) -> list[str]:
 
 
 def _check_data(plan: Plan) -> list[str]:
-    given = plan.settings.get("data_path")
-    if _is_on(plan.settings.get("mock_data")):
+    given, mock = plan.settings.get("data_path"), plan.settings.get("mock_data")
+    if mock is not None and mock.value is True:
         return ["data: made up by Megatron (mock_data is true); the loss means nothing"]
     if given is not None and given.value is not None:
         for prefix in _prefixes(given.value):
-            _check_prefix(given.path, prefix, plan.paths.cwd)
+            _check_prefix(given.path, prefix, plan.job.paths.cwd)
     return []
-
-
-def _is_on(setting: Setting | None) -> bool:
-    return setting is not None and setting.value is True
 
 
 def _prefixes(value: Any) -> list[str]:
@@ -97,10 +92,10 @@ def _check_prefix(path: str, prefix: str, cwd: str) -> None:
 
 
 def _check_outputs(plan: Plan) -> list[str]:
-    wrong = unwritable(plan.paths.log_dir)
+    wrong = unwritable(plan.job.paths.log_dir)
     if wrong:
         raise PerfError(
-            f"experiment.exp_dir: nothing can be written into {plan.paths.log_dir!r}: {wrong}; give a"
+            f"experiment.exp_dir: nothing can be written into {plan.job.paths.log_dir!r}: {wrong}; give a"
             " directory that can be written"
         )
     perf = plan.perf
@@ -155,8 +150,9 @@ def memory_notes(plan: Plan) -> list[str]:
     """Lines about the job's memory. Raises PerfError for a rehearsal that does not fit."""
     given = args_from_yaml({key: setting.value for key, setting in plan.settings.items()})
     ranks, devices = _local_ranks(plan)
+    nodes = int((plan.job.torchrun.get("nnodes") or "1").rpartition(":")[2])
     try:
-        need = _need(given, ranks, _nodes(plan))
+        need = _need(given, ranks, nodes)
     except PerfError as error:
         return [f"memory: not estimated: {error}"]
     free, mode = Machine().free(), plan.perf.rehearse_on_cpu
@@ -185,20 +181,14 @@ def _need(given: Mapping[str, Any], local_ranks: int, nodes: int) -> MemoryNeed:
     return memory_need(shape, shape.parameters, layout)
 
 
-def _nodes(plan: Plan) -> int:
-    return int((plan.job.torchrun.get("nnodes") or "1").rpartition(":")[2])
-
-
 def _ask(plan: Plan) -> Devices | None:
     """Asks torch in the job's Python; None where it does not answer, for example because the Python is only
     found after `before_start`.
     """
-    changes = plan.job.env
-    env = {name: text for name, text in {**os.environ, **changes}.items() if text is not None}
     try:
         done = subprocess.run(
             [plan.job.python, "-c", _ASK],
-            env=env,
+            env=plan.job.environment(os.environ),
             capture_output=True,
             text=True,
             errors="replace",

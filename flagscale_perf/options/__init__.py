@@ -1,3 +1,1 @@
-"""A field made by `table.option` is one option of an instrument: its flag, environment variable, yaml key,
-check, help and line of the docs follow from that row.
-"""
+"""What an option is, as a row of a table, and the parsers of options' values."""

@@ -48,10 +48,6 @@ class Option:
         """Whether it is true or false."""
         return isinstance(self.default, bool)
 
-    def text(self, value: Any) -> str:
-        """The text that `read` reads as this value."""
-        return str(int(value)) if self.is_switch else str(value)
-
     def read(self, value: Any, label: str) -> Any:
         """The value of a text, or of what yaml makes of one. Raises PerfError beginning with `label`."""
         try:
@@ -110,8 +106,11 @@ def from_environment(options: type, environ: Mapping[str, str]) -> dict[str, Any
 
 def to_environment(options: Any) -> dict[str, str]:
     """The variables that give another process the same options; "" for what has no value."""
-    values = {row: getattr(options, row.name) for row in rows_of(type(options)).values()}
-    return {row.variable: "" if value is None else row.text(value) for row, value in values.items()}
+    values = {row.variable: getattr(options, row.name) for row in rows_of(type(options)).values()}
+    return {
+        variable: "" if value is None else str(int(value) if isinstance(value, bool) else value)
+        for variable, value in values.items()
+    }
 
 
 def from_arguments(
@@ -162,7 +161,6 @@ def knows(parser: argparse.ArgumentParser, flag: str) -> bool:
 
 def _argparse_type(row: Option) -> Callable[[str], Any]:
     def convert(text: str) -> Any:
-        """The option's value; None if the text stands for "not set"."""
         try:
             value = None if is_unset(text) else row.parse(text)
         except PerfError as error:

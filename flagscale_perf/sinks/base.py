@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.spine.figures import Table
+from flagscale_perf.spine.files import AppendFile
 from flagscale_perf.spine.records import Record, RunHeader
 
 # Metric to the values of its labels to value, in base units; of a value that is not known there is none.
@@ -128,9 +129,7 @@ class Sink(Protocol):
 
     @classmethod
     def open(cls, context: SinkContext) -> Sink | None:
-        """The sink, or None where the options do not ask for it. Does no I/O. Raises ImportError for a
-        missing package.
-        """
+        """The sink; None if no option asks for it. Does no I/O. Raises ImportError for a missing package."""
 
     def write(self, record: Record) -> None:
         """Takes one record; ignores those that it does not show."""
@@ -140,3 +139,17 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Gives descriptors back; what is not flushed is lost. May be called again."""
+
+
+class FileSink:
+    """A sink of one file, which it appends to."""
+
+    _file: AppendFile
+
+    def flush(self) -> None:
+        """Brings everything kept to the file. Raises OSError."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Gives the descriptor back, and with it the file's lock."""
+        self._file.close()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.sinks.base import FileSink, SinkContext
 from flagscale_perf.spine.figures import Rows, csv_line
 from flagscale_perf.spine.files import AppendFile, open_shared
 from flagscale_perf.spine.records import Record
 from flagscale_perf.spine.session import intervals_name
 
 
-class CsvSink:
+class CsvSink(FileSink):
     """`perf_intervals_<session>.csv`, asked for by `perf_csv`."""
 
     name: ClassVar[str] = "CSV"
@@ -34,11 +34,3 @@ class CsvSink:
         """Keeps the record's row, if it has one."""
         if self._rows.is_row(record):
             self._file.write(csv_line(self._rows.csv(record).values()).encode())
-
-    def flush(self) -> None:
-        """Brings the rows to the file. Raises OSError."""
-        self._file.flush()
-
-    def close(self) -> None:
-        """Gives the descriptor back."""
-        self._file.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from flagscale_perf.options.values import parse_address
-from flagscale_perf.sinks.base import Series, SinkContext
+from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.spine.files import replace_file
 from flagscale_perf.spine.records import Record
 
@@ -35,7 +35,9 @@ class _Exposition:
 
     def publish(self) -> None:
         """Makes what was added so far the text that is collected."""
-        self._published = [self._family(name, series) for name, series in _known(self._metrics.values())]
+        self._published = [
+            self._family(name, series) for name, series in self._metrics.values().items() if series
+        ]
 
     def collect(self) -> Iterable[Any]:
         """The metrics that are published, as the library asks a collector for them."""
@@ -75,10 +77,6 @@ class _Exposition:
         return family
 
 
-def _known(values: Series) -> Iterable[tuple[str, dict[tuple[str, ...], float]]]:
-    return ((name, series) for name, series in values.items() if series)
-
-
 class PrometheusPortSink:
     """Serves `/metrics` as long as the session lives; asked for by `perf_prometheus_port`."""
 
@@ -109,9 +107,8 @@ class PrometheusPortSink:
         """Shows what has been added; opens the port if it is not open yet. Raises OSError."""
         self._exposition.publish()
         if self._server is None:
-            from flagscale_perf.sinks.prometheus_server import (
-                MetricsServer,  # the modules of an HTTP server are loaded only where one is asked for
-            )
+            # here: the modules of an HTTP server are loaded only where one is asked for
+            from flagscale_perf.sinks.prometheus_server import MetricsServer
 
             try:
                 self._server = MetricsServer(self._host, self._port, self._exposition.app())

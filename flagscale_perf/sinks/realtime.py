@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.sinks.base import FileSink, SinkContext
 from flagscale_perf.sinks.text_format import TextFormat
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.files import AppendFile, open_shared
@@ -15,7 +15,7 @@ MAX_BYTES = 8 << 20
 FOLLOWER_TIME_NS = NS_PER_S // 4  # what a follower gets for reading the last lines before they are cut off
 
 
-class RealtimeSink:
+class RealtimeSink(FileSink):
     """`perf_realtime.log`; shared with other sessions' writers, emptied in place when it gets too long."""
 
     name: ClassVar[str] = "live log"
@@ -48,10 +48,6 @@ class RealtimeSink:
             self._file.truncate()
         self._file.flush()
         self._last_write_ns = monotonic_ns()
-
-    def close(self) -> None:
-        """Gives the descriptor back."""
-        self._file.close()
 
     def _preamble(self, fresh: bool) -> bytes:
         return (("" if fresh else self._format.separator()) + self._format.heading()).encode()

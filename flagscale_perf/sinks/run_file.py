@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.sinks.base import FileSink, SinkContext
 from flagscale_perf.spine.files import AppendFile, open_locked
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import Record, RunHeader
 from flagscale_perf.spine.session import file_names
 
 
-class RecordsSink:
+class RecordsSink(FileSink):
     """`perf_records_<session>.jsonl`; locked as long as the session lives."""
 
     name: ClassVar[str] = "run file"
@@ -36,11 +36,3 @@ class RecordsSink:
         """Takes any record; the header is in the file already."""
         if not isinstance(record, RunHeader):
             self._file.write(encode(record))
-
-    def flush(self) -> None:
-        """One write for all lines. Raises OSError."""
-        self._file.flush()
-
-    def close(self) -> None:
-        """Ends the lock, too."""
-        self._file.close()

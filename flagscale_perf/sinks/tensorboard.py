@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.sinks.base import FileSink, SinkContext
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.files import AppendFile, open_new
@@ -17,7 +18,7 @@ from flagscale_perf.spine.records import Record
 RUN_NAME = "flagscale_perf"  # stands as a run of its own next to the host's
 
 
-class TensorBoardSink:
+class TensorBoardSink(FileSink):
     """An event file in `<the host's directory>/flagscale_perf`, else in `<log directory>/tensorboard`."""
 
     name: ClassVar[str] = "TensorBoard"
@@ -33,7 +34,7 @@ class TensorBoardSink:
         self._summary: Any = summary_pb2.Summary
         table = context.presentation.table
         self._rows = Rows(table, context.header)
-        self._preamble = _Bytes()
+        self._preamble = io.BytesIO()
         start_s = context.header.start_wall_ns / NS_PER_S
         for start in (
             self._event(wall_time=start_s, file_version="brain.Event:2"),
@@ -46,7 +47,7 @@ class TensorBoardSink:
         # A machine's name must not choose the directory.
         host = os.uname().nodename.replace("/", "_")
         self._stem = directory / f"events.out.tfevents.{seconds:010d}.{host}.{os.getpid()}"
-        self._file = AppendFile(self._numbered(0), open_new, lambda fresh: self._preamble.content)
+        self._file = AppendFile(self._numbered(0), open_new, lambda fresh: self._preamble.getvalue())
         self._writer = RecordWriter(self._file)
 
     @classmethod
@@ -74,23 +75,8 @@ class TensorBoardSink:
             except FileExistsError:  # another container's process of the same name, number and second
                 self._file.path = self._numbered(int(self._file.path.suffix[1:]) + 1)
 
-    def close(self) -> None:
-        """Gives the descriptor back."""
-        self._file.close()
-
     def _numbered(self, number: int) -> Path:
         return self._stem.with_name(f"{self._stem.name}.{number}")
-
-
-class _Bytes:
-    """A file in memory, as far as a record writer needs one."""
-
-    def __init__(self) -> None:
-        self.content = b""
-
-    def write(self, data: bytes) -> None:
-        """Appends the data."""
-        self.content += data
 
 
 def _layout_summary(pages: Mapping[str, Mapping[str, Sequence[str]]]) -> Any:

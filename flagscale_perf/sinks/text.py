@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.sinks.base import FileSink, SinkContext
 from flagscale_perf.sinks.text_format import TextFormat
 from flagscale_perf.spine.files import AppendFile, open_shared
 from flagscale_perf.spine.records import Record
@@ -14,7 +14,7 @@ from flagscale_perf.spine.session import file_names, rotated_name
 MAX_BYTES = 32 << 20
 
 
-class MetricsSink:
+class MetricsSink(FileSink):
     """`perf_metrics_<session>.log`; its older parts end in `.1.log` (the newest of them), `.2.log` ..."""
 
     name: ClassVar[str] = "text log"
@@ -44,11 +44,7 @@ class MetricsSink:
         """Brings the lines to the file and begins a new part before one gets too large. Raises OSError."""
         if self._file.size() and self._file.size() + self._file.waiting_bytes > self._max_bytes:
             self._rotate()
-        self._file.flush()
-
-    def close(self) -> None:
-        """Gives the descriptor back."""
-        self._file.close()
+        super().flush()
 
     def _rotate(self) -> None:
         """Moves each part up by one; the file sees that its path is free and begins anew."""

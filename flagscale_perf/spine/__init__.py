@@ -1,3 +1,1 @@
-"""Shared by all instruments, and naming none of them: clock, errors, files, the run file's codec, the ring,
-sessions.
-"""
+"""Shared by all instruments, naming none of them: clock, errors, files, codec, ring, sessions."""

@@ -46,12 +46,7 @@ def start(
     environment = dict(os.environ) | dict.fromkeys(_ONE_THREAD, "1")
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (_PACKAGE_ROOT, os.environ.get("PYTHONPATH"))))
     return subprocess.Popen(
-        command,
-        bufsize=0,
-        env=environment,
-        pass_fds=pass_fds,
-        start_new_session=True,
-        **streams,
+        command, bufsize=0, env=environment, pass_fds=pass_fds, start_new_session=True, **streams
     )
 
 
@@ -99,11 +94,11 @@ def _end(is_orphan: Callable[[], bool], progress: Callable[[], int], unsaved: Un
         time.sleep(ORPHAN_CHECK_S)
         now = progress() if is_orphan() else None
         if now is not None and now == done:
-            has_rest = unsaved is not None and unsaved.is_there()
-            if time.monotonic() - since < (PATIENCE_S if has_rest else ORPHAN_LIMIT_S):
+            rest = unsaved if unsaved is not None and unsaved.is_there() else None
+            if time.monotonic() - since < (PATIENCE_S if rest else ORPHAN_LIMIT_S):
                 continue
-            if has_rest and unsaved is not None:
-                _briefly(unsaved.rescue)
+            if rest:
+                _briefly(rest.rescue)
             os._exit(1)
         done, since = now, time.monotonic()  # a long backlog is no hang
 

@@ -31,10 +31,10 @@ def make_directory(path: Path) -> None:
     path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
 
 
-def open_new(path: Path, mode: int = FILE_MODE) -> int:
+def open_new(path: Path) -> int:
     """A new file, opened for appending; its directory is made if need be. Raises OSError."""
     make_directory(path.parent)
-    return os.open(path, _NEW, mode)
+    return os.open(path, _NEW, FILE_MODE)
 
 
 def open_regular(path: Path | str, flags: int = os.O_RDONLY, directory: int | None = None) -> int:
@@ -82,11 +82,7 @@ def open_locked(path: Path) -> int:
 
 
 def replace_file(
-    path: Path,
-    content: bytes,
-    mode: int = FILE_MODE,
-    directory: int | None = None,
-    is_durable: bool = True,
+    path: Path, content: bytes, mode: int = FILE_MODE, directory: int | None = None, is_durable: bool = True
 ) -> None:
     """Puts a whole file in the place of the old one, or leaves the old one as it is. Raises OSError.
 
@@ -172,9 +168,7 @@ class AppendFile:
         return 0 if self._fd is None else os.fstat(self._fd).st_size
 
     def truncate(self) -> None:
-        """Empties the file in place, so that a follower keeps its hold; the preamble goes before the waiting
-        lines.
-        """
+        """Empties the file in place, which followers keep open; the preamble precedes the waiting lines."""
         if self._fd is not None:
             os.ftruncate(self._fd, 0)
             self._begin(fresh=True)

@@ -19,9 +19,7 @@ PLAIN_VARIABLE = "FLAGSCALE_PERF_PLAIN_PYTHON"
 
 
 def load() -> ModuleType | None:
-    """The extension; None where it was not built, or for another version, or FLAGSCALE_PERF_PLAIN_PYTHON is
-    set.
-    """
+    """The extension; None if it was not built for this version or FLAGSCALE_PERF_PLAIN_PYTHON is set."""
     if os.environ.get(PLAIN_VARIABLE):
         return None
     try:

@@ -41,9 +41,7 @@ class BadLine(NamedTuple):
 
 
 def encode(record: Record) -> bytes:
-    """The record's line, newline included. NaN and infinities become null, and the text of an event ends at
-    `MAX_TEXT`.
-    """
+    """The record's line. NaN and infinities become null, and the text of an event ends at `MAX_TEXT`."""
     if isinstance(record, EventRecord) and len(record.text) > MAX_TEXT:
         record = record._replace(text=record.text[: MAX_TEXT - 3] + "...")
     fields: dict[str, Any] = record._asdict() if hasattr(record, "_asdict") else asdict(record)

@@ -64,11 +64,7 @@ KINDS: dict[str, type] = {}
 
 
 def record(
-    kind: str | None = None,
-    *,
-    slot: int | None = None,
-    start: str | None = None,
-    duration: str | None = None,
+    kind: str | None = None, *, slot: int | None = None, start: str | None = None, duration: str | None = None
 ) -> Callable[[_Type], _Type]:
     """Registers a record type; `RecordType` explains the parameters; `slot` is its number in the ring.
 

@@ -33,15 +33,25 @@ _WORD_DROPPED, _WORD_CLOSED_AT, _WORD_NEWEST = 8, 9, 10
 _WORD_TAIL, _WORD_BEATS = 16, 17
 
 
-class _Text(NamedTuple):
+class _Text:
     """A text in the header that one side writes and the other waits for: crc32, length + 1, bytes."""
 
-    offset: int
-    size: int
+    def __init__(self, offset: int, size: int) -> None:
+        self._offset, self._size = offset, size
 
+    def __get__(self, ring: Ring, _: type[Ring]) -> str | None:
+        held = ring._memory[self._offset : self._offset + self._size]
+        length = int.from_bytes(held[4:8], "little") - 1
+        if not 0 <= length <= self._size - 8:
+            return None
+        body = held[4 : 8 + length]
+        return body[4:].decode() if zlib.crc32(body) == int.from_bytes(held[:4], "little") else None
 
-_REASON, _SESSION, _SUMMARY = _Text(512, 248), _Text(768, 248), _Text(1024, 4096)
-_PRODUCER, _TROUBLE = _Text(5120, 2048), _Text(7168, 1024)
+    def __set__(self, ring: Ring, text: str) -> None:
+        encoded = fit_utf8(text, self._size - 8)
+        body = (len(encoded) + 1).to_bytes(4, "little") + encoded
+        end = self._offset + 4 + len(body)
+        ring._memory[self._offset : end] = zlib.crc32(body).to_bytes(4, "little") + body
 
 
 class RingEnd(NamedTuple):
@@ -66,7 +76,16 @@ class Ring:
         fd: descriptor of the shared memory to hand to another process; None where it exists in this process
             only.
         slots: how many records it can hold.
+        session: the session id once the consumer has claimed one.
+        summary: the summary's path once the consumer has finished; "" if it could write none.
+        producer: how the producer describes itself to the consumer; None if it has not.
     """
+
+    _reason = _Text(512, 248)
+    session = _Text(768, 248)
+    summary = _Text(1024, 4096)
+    producer = _Text(5120, 2048)
+    _trouble = _Text(7168, 1024)
 
     def __init__(self, memory: mmap.mmap, fd: int | None) -> None:
         """Use `create` or `attach`."""
@@ -104,9 +123,7 @@ class Ring:
 
     @classmethod
     def attach(cls, fd: int) -> Ring:
-        """The other end of a ring created elsewhere; takes the descriptor over. Raises ValueError if it is
-        not a ring of this version.
-        """
+        """The other end of a ring; takes the descriptor over. Raises ValueError for another version's."""
         memory = mmap.mmap(fd, 0)
         magic, slots = struct.unpack_from("=QQ", memory)
         if magic != MAGIC or len(memory) != _HEADER_BYTES + slots * SLOT_BYTES:
@@ -188,49 +205,22 @@ class Ring:
     def close(self, reason: str, at_ns: int) -> None:
         """Ends the producer's side; nothing may be put after it."""
         self._words[_WORD_CLOSED_AT] = at_ns
-        self._set_text(_REASON, reason)
+        self._reason = reason
 
     @property
     def end(self) -> RingEnd | None:
         """The end that `close` was given; None before it."""
-        reason = self._text(_REASON)
+        reason = self._reason
         return None if reason is None else RingEnd(reason, self._words[_WORD_CLOSED_AT])
-
-    @property
-    def producer(self) -> str | None:
-        """How the producer describes itself to the consumer; None if it has not."""
-        return self._text(_PRODUCER)
-
-    @producer.setter
-    def producer(self, text: str) -> None:
-        self._set_text(_PRODUCER, text)
-
-    @property
-    def session(self) -> str | None:
-        """The session id once the consumer has claimed one."""
-        return self._text(_SESSION)
-
-    @session.setter
-    def session(self, session_id: str) -> None:
-        self._set_text(_SESSION, session_id)
-
-    @property
-    def summary(self) -> str | None:
-        """The summary's path once the consumer has finished; "" if it could write none."""
-        return self._text(_SUMMARY)
-
-    @summary.setter
-    def summary(self, path: str) -> None:
-        self._set_text(_SUMMARY, path)
 
     @property
     def trouble(self) -> str:
         """What the consumer cannot write now, and why; "" while all is well."""
-        return self._text(_TROUBLE) or ""
+        return self._trouble or ""
 
     @trouble.setter
     def trouble(self, text: str) -> None:
-        self._set_text(_TROUBLE, text)
+        self._trouble = text
 
     def release(self) -> None:
         """Unmaps the memory and closes the descriptor."""
@@ -258,21 +248,6 @@ class Ring:
             return None
         return self._unpackers[kind](body)
 
-    def _set_text(self, place: _Text, text: str) -> None:
-        encoded = fit_utf8(text, place.size - 8)
-        body = (len(encoded) + 1).to_bytes(4, "little") + encoded
-        self._memory[place.offset : place.offset + 4 + len(body)] = (
-            zlib.crc32(body).to_bytes(4, "little") + body
-        )
-
-    def _text(self, place: _Text) -> str | None:
-        held = self._memory[place.offset : place.offset + place.size]
-        length = int.from_bytes(held[4:8], "little") - 1
-        if not 0 <= length <= place.size - 8:
-            return None
-        body = held[4 : 8 + length]
-        return body[4:].decode() if zlib.crc32(body) == int.from_bytes(held[:4], "little") else None
-
 
 class Producer:
     """Stores into a ring, safe where a process forks. `put` and `event` are called on one thread only; they
@@ -295,9 +270,7 @@ class Producer:
         self.put(EventRecord(name, monotonic_ns(), position, text))
 
     def _close(self, reason: str) -> Ring | None:
-        """Stores nothing any more. Returns the ring, closed for `reason`; None the second time and in
-        a forked child.
-        """
+        """Stores nothing more. Returns the closed ring; None the second time and in a forked child."""
         ring, self._ring = self._ring, None
         if ring is not None:
             ring.close(reason, monotonic_ns())

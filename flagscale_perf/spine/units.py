@@ -52,20 +52,17 @@ def number(value: float | None, decimals: int) -> str:
     return f"{value:#.3g}" if 0 < abs(value) < 1 else f"{value:.{decimals}f}"
 
 
-def with_unit(value: float | None, decimals: int, unit: str) -> str:
-    """`12.5 ms`: a number as `number` writes it, and its unit; "-" for None."""
-    return UNKNOWN if value is None else f"{number(value, decimals)} {unit}"
-
-
 def percent(share: float | None) -> str:
     """A part of 1 as `12.3 %`; "-" for None."""
-    return with_unit(None if share is None else share * 100, 1, "%")
+    return UNKNOWN if share is None else f"{number(share * 100, 1)} %"
 
 
 def duration(seconds: float | None) -> str:
     """`12.5 s`, `3 min 20 s`, `7 h 05 min`, `3 d 04 h`; "-" for None."""
-    if seconds is None or seconds < 2 * _MINUTE_S:
-        return with_unit(seconds, 1, "s")
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 2 * _MINUTE_S:
+        return f"{number(seconds, 1)} s"
     whole = round(seconds)
     if whole < _HOUR_S:
         return f"{whole // _MINUTE_S} min {whole % _MINUTE_S:02d} s"

@@ -92,9 +92,7 @@ class Drain:
         self._finish(wait)
 
     def cycle(self) -> bool:
-        """Brings what is in the ring to its places. False while something is not there that may still come
-        there.
-        """
+        """Brings what is in the ring to its places. False while something missing there may still come."""
         self._notices.look()
         is_safe = self._save()
         is_shown = self._session is None or self._session.views.flush()
@@ -124,15 +122,14 @@ class Drain:
 
     def _begin(self) -> Session:
         """Claims a session, or goes on with the one of a writer that died. Raises OSError."""
-        session = Session.begin(
+        session = Session(
             self._ring, self._task, self._instrument, self._journal.send, self._troubles.report_view
         )
         self._instrument.begin()
         if session.is_resumed:
             try:
-                self._earlier = recover(
-                    session, self._instrument, self._ring, self._notices.go_on, MOST_KNOWN
-                )
+                beat = self._notices.pulse.go_on
+                self._earlier = recover(session, self._instrument, self._ring, beat, MOST_KNOWN)
             except OSError:
                 session.run_file.close()  # with its lock, which the next try takes
                 raise
@@ -281,9 +278,7 @@ class _Troubles:
         self._seen: set[str] = set()
 
     def run_file_fails(self, error: OSError) -> None:
-        """Reports it unless the same has been reported: a disk that comes and goes must not flood the
-        console.
-        """
+        """Reports each kind of failure once: a disk that comes and goes must not flood the console."""
         self.run_file_error = error
         self.note()
         trouble = f"{type(error).__name__} {error.errno}"
@@ -309,9 +304,7 @@ class _Troubles:
             self._ring.trouble = self._in_ring = trouble
 
     def report_view(self, name: str, text: str) -> None:
-        """Reports a failure once: where the run file refuses, the session is begun again and again, and every
-        view opened.
-        """
+        """Reports a failure once: views are opened again and again while the run file refuses."""
         self.note()
         if name != "failure" or text not in self._seen:
             self._seen.add(text)

@@ -59,9 +59,7 @@ class FanOut:
         return all([self._flush(member) for member in self._members])
 
     def report_unfinished(self) -> bool:
-        """Reports each sink whose present failure is not reported, as an earlier one of the same kind was.
-        Whether there is one.
-        """
+        """Reports each sink that fails now and whose failure is not reported yet; whether there is any."""
         silent = [member for member in self._members if member.error is not None and not member.is_reported]
         for member in silent:
             member.is_reported = True
@@ -74,9 +72,7 @@ class FanOut:
         return self._incomplete | failing
 
     def close(self) -> None:
-        """Closes every sink, whatever the others do: a network file system may only then report that it is
-        full.
-        """
+        """Closes every sink: a network file system may report only then that it is full."""
         for member in self._members:
             try:
                 member.sink.close()

@@ -63,13 +63,17 @@ class Journal:
 
 
 class Notices:
-    """Looks once a cycle, and puts what it sees into the journal."""
+    """Looks once a cycle, and puts what it sees into the journal.
+
+    Attributes:
+        pulse: shows the trainer that the drain gets on.
+    """
 
     def __init__(self, ring: AnyRing, anchor: Anchor, journal: Journal) -> None:
         self._ring = ring
         self._anchor = anchor
         self._journal = journal
-        self._pulse = Pulse(ring)
+        self.pulse = Pulse(ring)
         self._has_complained_of_drops = False
         self._next_drop_notice = 1
         self._clock_offset_ns = 0
@@ -82,16 +86,10 @@ class Notices:
         self._drops()
 
     def beat(self) -> None:
-        """Says that the writer gets on; records it if it had not for long. The trainer has warned the user
-        meanwhile.
-        """
-        if (stood_s := self._pulse.beat()) is not None:
+        """Shows that the writer gets on. If it had not for long (the trainer warned), records that."""
+        if (stood_s := self.pulse.beat()) is not None:
             text = f"the writer was blocked for {stood_s:.0f} s: its disk did not answer, or it was stopped"
             self._journal.waiting.append(self._journal.event("failure", text))
-
-    def go_on(self) -> None:
-        """A beat in the middle of work that takes its time."""
-        self._pulse.go_on()
 
     def anchor(self) -> None:
         """Records both clocks as they are now."""
@@ -133,13 +131,13 @@ class Pulse:
         self._least_ns = STILL_S * NS_PER_S
 
     def go_on(self) -> None:
-        """A beat in the middle of work that takes its time."""
+        """Beats within work that takes its time."""
         self._ring.beat()
         self._last_ns = monotonic_ns()
 
     def beat(self) -> float | None:
-        """A beat; the seconds since the last one if that was long ago, at least twice as long as what was
-        returned last.
+        """Beats. Returns the seconds since the last beat if they are many, and at least twice as many as were
+        returned last; None otherwise.
         """
         stood_ns = monotonic_ns() - self._last_ns
         self.go_on()

@@ -150,9 +150,7 @@ class Membership:
             _complain(self._job, "nothing is recorded", error)
 
     def _ring(self) -> Ring | None:
-        """The ring; None if nothing is kept. Asked for at the first record: by then a Ray worker knows which
-        actor it is.
-        """
+        """The ring, at the first record, when a Ray worker knows its actor; None if nothing is kept."""
         if self._visit is None and not self._is_over:
             self._enter()  # a forked child, which has not joined yet
         if self._visit is None or self._is_over:

@@ -33,22 +33,9 @@ class Session:
         is_resumed: an earlier writer has begun the session.
     """
 
-    def __init__(self, context: SinkContext, report: Report) -> None:
-        """Use `begin` instead."""
-        self.run_file = RecordsSink.open(context)
-        # The views may take seconds to open: until then the file would be no run file. What is refused now is
-        # reported when the first records are saved.
-        with contextlib.suppress(OSError):
-            self.run_file.flush()
-        views = context.presentation.views
-        self.views = FanOut(VIEWS if views is None else views, context, report)
-        self.is_resumed = context.resumed
-        self._context = context
-
-    @classmethod
-    def begin(
-        cls, ring: AnyRing, task: WriterTask, instrument: Instrument, send: Send, report: Report
-    ) -> Session:
+    def __init__(
+        self, ring: AnyRing, task: WriterTask, instrument: Instrument, send: Send, report: Report
+    ) -> None:
         """Claims a session, or goes on with the one of a writer that died. Raises OSError."""
         earlier = ring.session
         session_id = earlier or claim(task)
@@ -63,7 +50,15 @@ class Session:
             resumed=earlier is not None,
             may_serve=task.may_serve,
         )
-        return cls(context, report)
+        self.run_file = RecordsSink.open(context)
+        # The views may take seconds to open: until then the file would be no run file. What is refused now is
+        # reported when the first records are saved.
+        with contextlib.suppress(OSError):
+            self.run_file.flush()
+        views = context.presentation.views
+        self.views = FanOut(VIEWS if views is None else views, context, report)
+        self.is_resumed = context.resumed
+        self._context = context
 
     def path(self, file: str) -> Path:
         """The path of one of the session's files, by its key in `file_names`."""
@@ -112,7 +107,7 @@ def claim(task: WriterTask) -> str:
 
 
 class Recovered(NamedTuple):
-    """What the earlier writer left behind.
+    """The earlier writer's work, as far as the next one has to know it.
 
     Attributes:
         known: encoded records that may be both in the ring and in the run file.
@@ -148,7 +143,7 @@ def recover(
             if isinstance(record, EventRecord):
                 texts.add(record.text)
     except FileNotFoundError:
-        return Recovered(frozenset(), texts, has_ended)  # removed meanwhile: the session goes on
+        known.clear()  # removed meanwhile: the session goes on
     return Recovered(frozenset(known), texts, has_ended)
 
 

@@ -58,9 +58,7 @@ class Supervisor:
         self._wake()
 
     def wait(self, timeout_s: float) -> str | None:
-        """Waits for the writer's end. Returns the summary's path; None if the writer takes longer, or could
-        not write it.
-        """
+        """Waits for the writer's end. Returns the summary's path; None if it is not there in time."""
         before = self._beats()
         self._thread.join(timeout_s)
         if not self._thread.is_alive():
@@ -92,9 +90,7 @@ class Supervisor:
             complain(f"flagscale_perf: {self._why}; {cost}")
 
     def _release(self) -> str:
-        """Gives the ring back; also by the thread, as the process may end without waiting for it. Returns
-        its summary.
-        """
+        """Gives the ring back, on either thread, as the process may not wait; returns its summary."""
         if self._summary is None:
             self._summary = self._ring.summary or ""
             self._outcome = Outcome.of(self._ring)
@@ -124,12 +120,7 @@ class Supervisor:
         try:
             with self._task.handed_over(fd) as task_fd:
                 writer = companion.start(
-                    self._module,
-                    str(task_fd),
-                    pass_fds=(fd, task_fd),
-                    stdin=PIPE,
-                    stdout=PIPE,
-                    stderr=STDOUT,
+                    self._module, str(task_fd), pass_fds=(fd, task_fd), stdin=PIPE, stdout=PIPE, stderr=STDOUT
                 )
             with writer:
                 try:
@@ -148,9 +139,7 @@ class Supervisor:
         return self._ring.summary is None
 
     def _follow(self, writer: subprocess.Popen[bytes]) -> str:
-        """Shows what the writer sends until its end. Returns the last line it did not mean to send, such as
-        the end of a traceback.
-        """
+        """Shows what the writer sends until its end; returns the last stray line, such as a traceback's."""
         watcher, last_words = Watcher(self._ring), ""
 
         def look() -> None:

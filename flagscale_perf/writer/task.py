@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,9 +49,7 @@ class WriterTask:
     def of(
         cls, config: dict[str, Any], facts: dict[str, Any], directory: str, owner: dict[str, Any] | None
     ) -> WriterTask:
-        """A task that begins now. Through JSON, so that every writer sees the same, whatever the host has put
-        into the facts.
-        """
+        """A task that begins now; through JSON, so that every writer sees the same facts."""
         plain = json.loads(dump({"config": config, "facts": facts}))
         return cls(
             plain["config"], plain["facts"], Anchor.now(), os.getpid(), Path(directory).absolute(), owner
@@ -72,10 +70,6 @@ class WriterTask:
             file.seek(0)  # which writes it; both processes share the position
             yield file.fileno()
 
-    def in_process(self) -> WriterTask:
-        """The same for a process that is the writer's own."""
-        return replace(self, may_serve=True)
-
 
 class Parent(NamedTuple):
     """The process that a writer process writes for.
@@ -91,16 +85,11 @@ class Parent(NamedTuple):
     watch: Callable[[int], None]
 
 
-class Briefing(NamedTuple):
-    """A task as the writer process receives it."""
-
-    task: WriterTask
-    ring_fd: int
-
-
-def decode(line: bytes) -> Briefing:
-    """The task that `WriterTask.encode` made bytes of."""
+def decode(line: bytes) -> tuple[WriterTask, int]:
+    """The task that `WriterTask.encode` made bytes of, for a process that is the writer's own, and the
+    descriptor that was given with it.
+    """
     content = json.loads(line)
     ring_fd: int = content.pop("ring_fd")
     content |= {"anchor": Anchor(**content["anchor"]), "directory": Path(content["directory"])}
-    return Briefing(WriterTask(**content).in_process(), ring_fd)
+    return WriterTask(**content | {"may_serve": True}), ring_fd

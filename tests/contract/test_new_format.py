@@ -18,7 +18,7 @@ RUN = REPO / "tests/golden/perf_records.jsonl"
 def changed(package_copy: PackageCopy) -> PackageCopy:
     """A copy of the package that has the page's format."""
     package_copy.create(FILE, CODE)
-    package_copy.insert(TABLE, '    "asciidoc",\n', ")", "\nFORMATS = (")
+    package_copy.insert(TABLE, ', "asciidoc"', ")", "\nFORMATS = (")
     return package_copy
 
 

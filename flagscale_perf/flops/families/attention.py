@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from flagscale_perf.flops.shape import LatentAttention
-from flagscale_perf.flops.tape import Tape, Weight
-from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.flops.tape import Tape, Weight, needed
 
 
 def grouped_attention(tape: Tape, layer: int, x: bool) -> bool:
@@ -30,12 +29,7 @@ def latent_attention(tape: Tape, layer: int, x: bool) -> bool:
     Ranks r_q and r_kv; a query is d_c + d_r wide (without and with position), a value d_v.
     """
     shape = tape.shape
-    mla = shape.latent
-    if mla is None:
-        raise PerfError(
-            "model: this family needs multi_latent_attention; "
-            "give q_lora_rank, kv_lora_rank and the head widths"
-        )
+    mla = needed(shape.latent, "multi_latent_attention; give q_lora_rank, kv_lora_rank and the head widths")
     # linear_kv_down_proj: h -> r_kv + d_r; the rotary part becomes part of the key unchanged
     latent = tape.linear(
         Weight(

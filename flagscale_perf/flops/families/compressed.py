@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 from flagscale_perf.flops.families.indexer import index
 from flagscale_perf.flops.sizes import OVERLAPPING
 from flagscale_perf.flops.tape import Tape, Weight
-from flagscale_perf.flops.units import double_visible
+from flagscale_perf.flops.units import NotPerToken, double_visible
 from flagscale_perf.spine.errors import PerfError
 
 if TYPE_CHECKING:
-    from flagscale_perf.flops.shape import Shape
     from flagscale_perf.flops.step import Measure
 
 
 @dataclass(frozen=True)
-class CompressedPair:
+class CompressedPair(NotPerToken):
     """A query and one of the keys that it sees: the last `window`, and compressed ones.
 
     Attributes:
@@ -53,10 +52,6 @@ class CompressedPair:
         # The i-th query, from 1, sees `i // ratio` compressed keys until these are all that it may see.
         compressed = self.ratio * far * (far - 1) + 2 * far * (length - self.ratio * far + 1)
         return (double_visible(length, near - 1) if near else 0) + compressed
-
-    def slope(self, shape: Shape) -> tuple[int, int] | None:
-        """Unknown without the lengths."""
-        return None
 
 
 def compressed_attention(tape: Tape, layer: int, x: bool) -> bool:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from flagscale_perf.flops.tape import Core, Tape, Weight
-from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.flops.tape import Core, Tape, Weight, needed
 
 
 def gated_delta_net(tape: Tape, layer: int, x: bool) -> bool:
     """A gated delta net (arXiv:2412.06464): `GatedDeltaNet`. H_k, H_v heads of width d_k, d_v."""
-    h, sizes = tape.shape.hidden, tape.shape.delta
-    if sizes is None:
-        raise PerfError(
-            "model: this family needs linear_num_key_heads, linear_num_value_heads, linear_key_head_dim and "
-            "linear_value_head_dim; give them"
-        )
+    h = tape.shape.hidden
+    arguments = "linear_num_key_heads, linear_num_value_heads, linear_key_head_dim and linear_value_head_dim"
+    sizes = needed(tape.shape.delta, f"{arguments}; give them")
     keys, values = sizes.key_heads * sizes.key_dim, sizes.value_heads * sizes.value_dim
     # in_proj: h -> q, k, v, gate z, and beta and alpha of each value head
     wide = 2 * keys + 2 * values + 2 * sizes.value_heads
@@ -32,9 +28,8 @@ def gated_delta_product(tape: Tape, layer: int, x: bool) -> bool:
     """A Gated DeltaProduct (arXiv:2502.10297): `GatedDeltaProductMixer`. H heads of width P, d = H P, state
     N, G groups; n reflections for each token, each with a key and a value of its own.
     """
-    h, sizes = tape.shape.hidden, tape.shape.mamba
-    if sizes is None:
-        raise PerfError("model: this family needs mamba_num_heads, mamba_state_dim and mamba_head_dim")
+    h = tape.shape.hidden
+    sizes = needed(tape.shape.mamba, "mamba_num_heads, mamba_state_dim and mamba_head_dim")
     times, keys = sizes.householders, sizes.groups * sizes.state
     channels = times * (sizes.inner + keys) + keys
     with tape.recomputed("gdp_in_proj"):
@@ -53,27 +48,23 @@ def gated_delta_product(tape: Tape, layer: int, x: bool) -> bool:
 
 def kimi_delta(tape: Tape, layer: int, x: bool) -> bool:
     """Kimi delta attention (arXiv:2510.26692), by the names of Kimi's own modules. n heads of width d."""
-    h, sizes = tape.shape.hidden, tape.shape.kda
-    if sizes is None:
-        raise PerfError("model: this family needs linear_num_heads and linear_head_dim; give them")
+    h = tape.shape.hidden
+    sizes = needed(tape.shape.kda, "linear_num_heads and linear_head_dim; give them")
     width = sizes.heads * sizes.head_dim
     # q, k, v: h -> n d each, convolved
     q, k, v = (tape.linear(Weight(f"kda.{name}_proj", h, width), x) for name in "qkv")
     y = tape.conv("kda.conv1d", 3 * width, sizes.conv, q or k or v)
     # the forget gate, h -> d -> n d; beta, h -> n
-    y |= tape.linear(Weight("kda.f_b_proj", sizes.head_dim, width), _down(tape, "kda.f_a_proj", x))
+    forget = tape.linear(Weight("kda.f_a_proj", h, sizes.head_dim), x)
+    y |= tape.linear(Weight("kda.f_b_proj", sizes.head_dim, width), forget)
     y |= tape.linear(Weight("kda.b_proj", h, sizes.heads), x)
     tape.parameters += width + sizes.heads  # the gate's bias and decay
     y = tape.core("kda.core", delta_rule((sizes.heads, sizes.head_dim, sizes.head_dim), sizes.chunk), y)
     # the output gate, h -> d -> n d
-    y |= tape.linear(Weight("kda.g_b_proj", sizes.head_dim, width), _down(tape, "kda.g_a_proj", x))
+    gate = tape.linear(Weight("kda.g_a_proj", h, sizes.head_dim), x)
+    y |= tape.linear(Weight("kda.g_b_proj", sizes.head_dim, width), gate)
     tape.parameters += sizes.head_dim  # the gated norm
     return tape.linear(Weight("kda.o_proj", width, h), y)
-
-
-def _down(tape: Tape, component: str, x: bool) -> bool:
-    sizes = tape.shape.kda
-    return tape.linear(Weight(component, tape.shape.hidden, sizes.head_dim if sizes else 0), x)
 
 
 def delta_rule(sizes: tuple[int, int, int], chunk: int) -> Core:

@@ -9,17 +9,15 @@ from flagscale_perf.flops.families import Block
 from flagscale_perf.flops.families.attention import grouped_attention
 from flagscale_perf.flops.families.decoder import logits
 from flagscale_perf.flops.families.feed_forward import dense_mlp
-from flagscale_perf.flops.tape import Tape, Weight
+from flagscale_perf.flops.tape import Tape, Weight, needed
 from flagscale_perf.flops.tower_units import CROSS_PAIR, DECODER_PAIR, DECODER_TOKEN, FULL_PAIR, SEQUENCE
 from flagscale_perf.flops.units import TOKEN
-from flagscale_perf.spine.errors import PerfError
 
 
 def encoder_decoder(tape: Tape) -> None:
     """T5 (arXiv:1910.10683): an encoder over `seq_length`, a decoder over `decoder_seq_length` tokens."""
-    shape, encoder = tape.shape, tape.shape.encoder
-    if encoder is None:
-        raise PerfError("model: this family needs an encoder; give encoder_num_layers")
+    shape = tape.shape
+    encoder = needed(shape.encoder, "an encoder; give encoder_num_layers")
     tape.parameters += shape.hidden * (shape.vocab + shape.learned_positions)
     tape.parameters += 2 * encoder.position_buckets * shape.heads
     embedded = memory = tape.is_trained("embedding")
@@ -61,13 +59,9 @@ def _cross_attention(memory: bool, tape: Tape, layer: int, x: bool) -> bool:
 
 
 def bert(tape: Tape) -> None:
-    """BERT (arXiv:1810.04805) as it is pretrained: every token is predicted, and whether the sentences follow
-    each other.
-    """
-    shape, heads = tape.shape, tape.shape.bert
-    if heads is None:
-        raise PerfError("model: this family needs BERT's heads; give model_family bert")
-    h = shape.hidden
+    """BERT as it is pretrained (arXiv:1810.04805): every token and the next sentence are predicted."""
+    shape, h = tape.shape, tape.shape.hidden
+    heads = needed(shape.bert, "BERT's heads; give model_family bert")
     with tape.layer("embedding"):
         tape.parameters += h * (shape.vocab + shape.learned_positions + heads.token_types)
         x = tape.trained

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from flagscale_perf.flops.tape import Tape, Weight
+from flagscale_perf.flops.tape import Tape, Weight, needed
 from flagscale_perf.flops.units import EXPERT_ROW, TOKEN
-from flagscale_perf.spine.errors import PerfError
 
 
 def dense_mlp(tape: Tape, layer: int, x: bool) -> bool:
@@ -23,9 +22,8 @@ def _feed_forward(tape: Tape, up: Weight, x: bool) -> bool:
 
 def mixture(tape: Tape, layer: int, x: bool) -> bool:
     """Mixture of experts (arXiv:2101.03961; fine-grained and shared: arXiv:2401.06066): `MoELayer`."""
-    shape, moe = tape.shape, tape.shape.experts
-    if moe is None:
-        raise PerfError("model: this family needs experts; give num_experts and moe_router_topk")
+    shape = tape.shape
+    moe = needed(shape.experts, "experts; give num_experts and moe_router_topk")
     with tape.recomputed("moe"):
         y = _router(tape, moe.count, x)
         rows, width = x, shape.hidden

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING
 
 from flagscale_perf.flops.families.attention import latent_attention
 from flagscale_perf.flops.sizes import Indexer
-from flagscale_perf.flops.tape import Tape, Weight
-from flagscale_perf.flops.units import Pair, Unit
-from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.flops.tape import Tape, Weight, needed
+from flagscale_perf.flops.units import NotPerToken, Pair, Unit
 
 if TYPE_CHECKING:
-    from flagscale_perf.flops.shape import Shape
     from flagscale_perf.flops.step import Measure
 
 
 @dataclass(frozen=True)
-class SparsePair:
+class SparsePair(NotPerToken):
     """A query and one of the `topk` keys that the query sees."""
 
     topk: int
@@ -36,18 +34,10 @@ class SparsePair:
             return 2 * seen * length - seen * seen
         return seen * (seen + 1) + 2 * (length - seen) * seen
 
-    def slope(self, shape: Shape) -> tuple[int, int] | None:
-        """Unknown without the lengths."""
-        return None
-
 
 def sparse_attention(tape: Tape, layer: int, x: bool) -> bool:
     """Latent attention over the keys chosen by the indexer: `DSAttention` (arXiv:2512.02556)."""
-    sizes = tape.shape.indexer
-    if sizes is None:
-        raise PerfError(
-            "model: this family needs dsa_indexer_n_heads, dsa_indexer_head_dim and dsa_indexer_topk"
-        )
+    sizes = needed(tape.shape.indexer, "dsa_indexer_n_heads, dsa_indexer_head_dim and dsa_indexer_topk")
     if sizes.chooses(layer):
         rank = tape.shape.latent.q_lora_rank if tape.shape.latent else None
         # wk: h -> d_i

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from flagscale_perf.flops.sizes import Mamba
-from flagscale_perf.flops.tape import Core, Tape, Weight
-from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.flops.tape import Core, Tape, Weight, needed
 
 
 def mamba(tape: Tape, layer: int, x: bool) -> bool:
     """A Mamba-2 layer (arXiv:2405.21060): `MambaMixer`."""
-    h, sizes = tape.shape.hidden, tape.shape.mamba
-    if sizes is None:
-        raise PerfError("model: this family needs Mamba's sizes; give mamba_state_dim and mamba_head_dim")
+    h = tape.shape.hidden
+    sizes = needed(tape.shape.mamba, "Mamba's sizes; give mamba_state_dim and mamba_head_dim")
     channels = sizes.inner + 2 * sizes.groups * sizes.state
     # in_proj: h -> d + (d + 2 G N) + H: gate z, then x, B and C, then dt
     wide = Weight("mamba.in_proj", h, sizes.inner + channels + sizes.heads, "in_proj", sizes.in_bias)

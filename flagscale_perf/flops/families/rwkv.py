@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from flagscale_perf.flops.sizes import Rwkv
-from flagscale_perf.flops.tape import Tape, Weight
-from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.flops.tape import Tape, Weight, needed
 
 
 def time_mix(tape: Tape, layer: int, x: bool) -> bool:
-    """Key, value, receptance: h -> a; output: a -> h. The WKV operator itself is no product
-    (arXiv:2305.13048).
-    """
+    """Key, value and receptance h -> a, output a -> h (arXiv:2305.13048). The WKV operator is no product."""
     h, width = tape.shape.hidden, _sizes(tape).attention
     mixed = x or tape.trained  # the mixing weights stand before the matrices
     y = False
@@ -33,8 +30,4 @@ def channel_mix(tape: Tape, layer: int, x: bool) -> bool:
 
 
 def _sizes(tape: Tape) -> Rwkv:
-    if tape.shape.rwkv is None:
-        raise PerfError(
-            "model: this family needs RWKV's sizes; give attention_hidden_size and ffn_hidden_size"
-        )
-    return tape.shape.rwkv
+    return needed(tape.shape.rwkv, "RWKV's sizes; give attention_hidden_size and ffn_hidden_size")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from flagscale_perf.flops.families.decoder import decoder
-from flagscale_perf.flops.tape import Tape, Weight
+from flagscale_perf.flops.tape import Tape, Weight, needed
 from flagscale_perf.flops.tower_units import Patch, PatchPair
 from flagscale_perf.flops.towers import Vision
-from flagscale_perf.spine.errors import PerfError
 
 
 def vision_language(tape: Tape) -> None:
@@ -15,15 +14,13 @@ def vision_language(tape: Tape) -> None:
     Qwen3-VL adds those of layers within the tower to what the decoder's first layers give (DeepStack,
     arXiv:2406.04334).
     """
-    seen, tower = _projected(tape), tape.shape.vision
-    decoder(tape, seen=seen and tower is not None and tower.images != ())
+    tower = needed(tape.shape.vision, "a vision tower; give vision_config")
+    seen = _projected(tape, tower)
+    decoder(tape, seen=seen and tower.images != ())
 
 
-def _projected(tape: Tape) -> bool:
+def _projected(tape: Tape, tower: Vision) -> bool:
     """Tower and projector; returns whether a gradient flows through their output."""
-    tower = tape.shape.vision
-    if tower is None:
-        raise PerfError("model: this family needs a vision tower; give vision_config")
     extra, seen = int(tower.class_token), False
     with tape.stream("vision_", Patch(extra=extra), PatchPair(extra)):
         with tape.layer("vision"):

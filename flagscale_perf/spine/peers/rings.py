@@ -1,6 +1,4 @@
-"""The rings of all processes of a job as one: what a writer drains where there is no single process to write
-for.
-"""
+"""The rings of all processes of a job as one: what the writer of such a job drains."""
 
 from __future__ import annotations
 

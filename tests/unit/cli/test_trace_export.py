@@ -69,3 +69,20 @@ def test_where_it_cannot_be_written(run_dir: Path, capsys) -> None:
     assert capsys.readouterr().err == (
         f"-o {there}/trace.json: there is no directory '{there}'; make it, or name another one\n"
     )
+
+
+def test_a_trace_that_is_cut_short_leaves_the_earlier_one(run_dir: Path, monkeypatch, capsys) -> None:
+    def full(*_: object):
+        yield "["
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("flagscale_perf.cli.trace_export.trace_lines", full)
+    place = run_dir / "trace.json"
+    place.write_text("{}")
+    before = sorted(run_dir.iterdir())
+    assert main(["trace-export", str(run_dir), "-o", str(place)]) == 2
+    assert capsys.readouterr().err == (
+        f"cannot write '{place}': No space left on device; give another one with -o\n"
+    )
+    assert place.read_text() == "{}"
+    assert sorted(run_dir.iterdir()) == before

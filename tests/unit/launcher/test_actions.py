@@ -21,9 +21,9 @@ REASON = (
 
 @pytest.fixture
 def plan(config, monkeypatch) -> Plan:
-    plan = make_plan(read_job(config), "/", {})
-    plan.paths.make()
-    Path(plan.paths.output).write_text(f"ValueError: one\n{FAILURE}\n")
+    plan = make_plan(read_job(config, "/"), {})
+    plan.job.paths.make()
+    Path(plan.job.paths.output).write_text(f"ValueError: one\n{FAILURE}\n")
     monkeypatch.setattr(actions, "summary", lambda _, session: [f"found  {session}", "next"])
     monkeypatch.setattr(actions, "log_rows", lambda *_: ["row"])
     return plan
@@ -47,12 +47,12 @@ def test_a_terminal_gets_the_rows_that_the_bar_has_hidden(plan, monkeypatch) -> 
 
 def test_a_job_that_failed(plan) -> None:
     status = "the job ended with exit status 1"
-    output = ["", f"last lines of {plan.paths.output}:", "ValueError: one", FAILURE]
+    output = ["", f"last lines of {plan.job.paths.output}:", "ValueError: one", FAILURE]
     assert said(plan, 1, ["a"]) == [*output, "", "found  a", "next", REASON, status]
     assert said(plan, 1, []) == [*output, REASON, status]
 
 
 def test_a_job_that_was_stopped_has_not_failed(plan) -> None:
-    Path(plan.paths.stop_file).touch()
+    Path(plan.job.paths.stop_file).touch()
     status = "the job was stopped by the user with exit status 1"
     assert said(plan, 1, ["a"]) == [status, "", "found  a", "next"]

@@ -56,7 +56,7 @@ def opened():
 
 
 def dispatched(job, action, open_runner) -> int:
-    return dispatch(make_plan(read_job(job | {"action": action}), "/", {}), open_runner)
+    return dispatch(make_plan(read_job(job | {"action": action}, "/"), {}), open_runner)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_configuration_is_in_flagscales_form(job, tmp_path) -> None:
         "tensorboard_dir": "tb",
     }
     exp = f"{tmp_path}/exp"
-    assert flagscale_config(make_plan(read_job(job), "/", {}), "/hosts") == {
+    assert flagscale_config(make_plan(read_job(job, "/"), {}), "/hosts") == {
         "action": "run",
         "experiment": {
             "exp_dir": exp,
@@ -236,7 +236,7 @@ def test_missing_interval_hostfile_devices_and_flagscale_are_refused(job, opened
         PerfError,
         match="several machines need FlagScale, which is not installed; .* -m pip install --no-deps ",
     ):
-        dispatch(replace(make_plan(read_job(job), "/", {}), root=None), opened[1])
+        dispatch(replace(make_plan(read_job(job, "/"), {}), root=None), opened[1])
     job["experiment"]["runner"]["hostfile"] = str(tmp_path / "none")
     with pytest.raises(
         PerfError,

@@ -4,13 +4,8 @@ import sys
 
 import pytest
 
-from flagscale_perf.launcher.config import (
-    Directories,
-    Job,
-    Setting,
-    read_asked,
-    read_job,
-)
+from flagscale_perf.launcher.config import Job, Setting, read_asked, read_job
+from flagscale_perf.launcher.paths import ExperimentPaths
 from flagscale_perf.spine.errors import PerfError
 
 
@@ -31,10 +26,10 @@ def test_the_whole_configuration() -> None:
             "data": {"n": [1]},
         },
     }
-    assert read_job(config) == Job(
+    assert read_job(config, "/") == Job(
         action="test",
         hostfile=None,
-        directories=Directories("./outputs", "my_logs"),
+        paths=ExperimentPaths("/outputs", "/outputs/my_logs", "/"),
         flagscale_root="/fs",
         entrypoint="my.py",
         python=sys.executable,
@@ -49,8 +44,8 @@ def test_the_whole_configuration() -> None:
 
 
 def test_what_nobody_wrote_has_no_value() -> None:
-    job = read_job({"experiment": {"exp_dir": "e"}, "train": {}})
-    assert (job.action, job.directories, job.flagscale_root) == ("run", Directories("e", None), None)
+    job = read_job({"experiment": {"exp_dir": "e"}, "train": {}}, "/")
+    assert (job.action, job.paths, job.flagscale_root) == ("run", ExperimentPaths("/e", "/e/logs", "/"), None)
     assert (job.entrypoint, job.background, job.torchrun, job.before_start, job.settings) == (
         None,
         False,
@@ -62,13 +57,13 @@ def test_what_nobody_wrote_has_no_value() -> None:
 
 def test_an_action_that_starts_nothing_needs_the_directories_only() -> None:
     config = {"experiment": {"exp_dir": "e", "task": 3, "envs": {"A": []}}}
-    assert read_asked(config).directories == Directories("e", None)
+    assert read_asked(config, "/").paths == ExperimentPaths("/e", "/e/logs", "/")
 
 
 @pytest.mark.parametrize("name", ["start", 3, None])
 def test_unknown_actions_are_refused(name) -> None:
     with pytest.raises(PerfError) as refusal:
-        read_asked({"action": name, "experiment": {"exp_dir": "e"}})
+        read_asked({"action": name, "experiment": {"exp_dir": "e"}}, "/")
     assert str(refusal.value) == (
         f"action: {name!r} is not one of run, dryrun, test, stop, query; write for example action=run"
     )
@@ -77,7 +72,7 @@ def test_unknown_actions_are_refused(name) -> None:
 def test_a_hostfile_means_several_machines() -> None:
     for hostfile in (None, "hosts"):
         config = {"experiment": {"exp_dir": "e", "runner": {"hostfile": hostfile}}}
-        assert read_asked(config).hostfile == hostfile
+        assert read_asked(config, "/").hostfile == hostfile
 
 
 @pytest.mark.parametrize("exp_dir", [None, "", " ", 3, "a\0b", "a\nb", ["x"]])
@@ -89,7 +84,7 @@ def test_unusable_experiment_directory_is_refused(exp_dir) -> None:
             r"experiment.exp_dir=./outputs$"
         ),
     ):
-        read_asked({"experiment": {"exp_dir": exp_dir}})
+        read_asked({"experiment": {"exp_dir": exp_dir}}, "/")
 
 
 def test_background_is_true_or_false(config) -> None:
@@ -97,13 +92,13 @@ def test_background_is_true_or_false(config) -> None:
     with pytest.raises(
         PerfError, match=r"^experiment.runner.background: 1 is neither true nor false; write true or false$"
     ):
-        read_job(config)
+        read_job(config, "/")
 
 
 def test_a_section_may_be_absent_or_null_and_nothing_else() -> None:
     for logging in ({}, None, {"log_dir": None}):
         config = {"experiment": {"exp_dir": "e"}, "train": {"system": {"logging": logging}}}
-        assert read_asked(config).directories.log_dir is None
+        assert read_asked(config, "/").paths.log_dir == "/e/logs"
     with pytest.raises(
         PerfError,
         match=(
@@ -111,7 +106,7 @@ def test_a_section_may_be_absent_or_null_and_nothing_else() -> None:
             r"form$"
         ),
     ):
-        read_asked({"experiment": {"exp_dir": "e"}, "train": {"system": 3}})
+        read_asked({"experiment": {"exp_dir": "e"}, "train": {"system": 3}}, "/")
 
 
 def test_configuration_without_a_task_is_refused() -> None:
@@ -122,12 +117,12 @@ def test_configuration_without_a_task_is_refused() -> None:
             r"train=demo_llama$"
         ),
     ):
-        read_job({"experiment": {"exp_dir": "e"}})
+        read_job({"experiment": {"exp_dir": "e"}}, "/")
 
 
 def test_settings_remember_where_they_are_written() -> None:
     train = {"system": {"checkpoint": {"save-interval": 5}}}
-    assert read_job({"experiment": {"exp_dir": "e"}, "train": train}).settings == {
+    assert read_job({"experiment": {"exp_dir": "e"}, "train": train}, "/").settings == {
         "save_interval": Setting("train.system.checkpoint.save-interval", 5)
     }
 
@@ -174,7 +169,7 @@ def test_settings_remember_where_they_are_written() -> None:
 def test_a_wrong_key_or_value_of_the_launcher_is_refused(config, where, key, value, message) -> None:
     config["experiment"][where][key] = value
     with pytest.raises(PerfError) as refusal:
-        read_job(config)
+        read_job(config, "/")
     assert str(refusal.value) == f"experiment.{where}.{key}: {message}"
 
 
@@ -193,7 +188,7 @@ def test_a_wrong_key_or_value_of_the_launcher_is_refused(config, where, key, val
 )
 def test_right_values_and_unknown_options_of_torchrun_are_passed_on(config, key, value) -> None:
     config["experiment"]["runner"][key] = value
-    assert read_job(config).torchrun[key] == str(value)
+    assert read_job(config, "/").torchrun[key] == str(value)
 
 
 def test_the_monitors_options_may_be_the_runners_as_with_flagscales_own() -> None:
@@ -210,7 +205,7 @@ def test_the_monitors_options_may_be_the_runners_as_with_flagscales_own() -> Non
         },
         "train": {"system": {"perf_log_interval": 7, "perf_log_dir": None}},
     }
-    job = read_job(config)
+    job = read_job(config, "/")
     assert job.settings == {
         "perf_log_interval": Setting("train.system.perf_log_interval", 7),
         "perf_log_dir": Setting("experiment.runner.perf_log_dir", "d"),

@@ -20,8 +20,8 @@ OLD, NEW = "20240129_103000", "20240129_103000_2"
 @pytest.fixture
 def plan(config):
     config["train"]["system"]["tensorboard_dir"] = "tensorboard"
-    plan = make_plan(read_job(config), "/", {})
-    plan.paths.make()
+    plan = make_plan(read_job(config, "/"), {})
+    plan.job.paths.make()
     os.makedirs(plan.perf.perf_log_dir)
     return plan
 

@@ -17,7 +17,6 @@ from flagscale_perf.launcher.follow import (
     is_heading,
     is_row,
     is_row_or_remark,
-    is_row_since,
     iteration_of,
 )
 
@@ -62,8 +61,8 @@ def test_rows_and_other_lines() -> None:
 def test_rows_of_an_earlier_job_are_told_by_their_time() -> None:
     start = datetime(2024, 1, 29, 10, 30, 15, 999)
     lines = [ROW, ROW.replace("10:30:15", "10:30:14"), HEADING]
-    assert [is_row_since(line, start) for line in lines] == [True, False, False]
-    assert [is_row_since(line, None) for line in lines] == [True, True, False]
+    assert [is_row(line, start) for line in lines] == [True, False, False]
+    assert [is_row(line) for line in lines] == [True, True, False]
 
 
 @pytest.mark.parametrize(

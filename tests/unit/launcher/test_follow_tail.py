@@ -2,12 +2,12 @@
 
 import os
 
-from flagscale_perf.launcher.follow import Tail, last_lines, open_regular, size_of
+from flagscale_perf.launcher.follow import Tail, last_lines, open_regular
 
 
 def test_whole_lines_only_and_each_once(tmp_path) -> None:
     path = tmp_path / "log"
-    tail = Tail(str(path), 0)
+    tail = Tail(str(path))
     assert tail.lines() == []
     path.write_bytes(b"one\ntw")
     assert tail.lines() == ["one"]
@@ -20,7 +20,7 @@ def test_whole_lines_only_and_each_once(tmp_path) -> None:
 def test_lines_from_before_the_start_stay_out(tmp_path) -> None:
     path = tmp_path / "log"
     path.write_text("old\n")
-    tail = Tail(str(path), size_of(str(path)))
+    tail = Tail(str(path), is_new_only=True)
     with path.open("a") as file:
         file.write("new\n")
     assert tail.lines() == ["new"]
@@ -29,7 +29,7 @@ def test_lines_from_before_the_start_stay_out(tmp_path) -> None:
 def test_file_cut_in_place_is_read_from_its_beginning(tmp_path) -> None:
     path = tmp_path / "log"
     path.write_text("a long line\nhalf")
-    tail = Tail(str(path), 0)
+    tail = Tail(str(path))
     assert tail.lines() == ["a long line"]
     path.write_text("b\n")
     assert tail.lines() == ["b"]
@@ -38,7 +38,7 @@ def test_file_cut_in_place_is_read_from_its_beginning(tmp_path) -> None:
 def test_terminal_is_not_obeyed(tmp_path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"\x1b[2J\xff\x00\n")
-    assert Tail(str(path), 0).lines() == ["\\x1b[2J\N{REPLACEMENT CHARACTER}\\x00"]
+    assert Tail(str(path)).lines() == ["\\x1b[2J\N{REPLACEMENT CHARACTER}\\x00"]
     assert last_lines(str(path), 5) == ["\\x1b[2J\N{REPLACEMENT CHARACTER}\\x00"]
 
 
@@ -46,7 +46,7 @@ def test_line_without_end_takes_no_memory(tmp_path) -> None:
     path = tmp_path / "log"
     with path.open("wb") as file:
         file.truncate(3 << 20)
-    tail = Tail(str(path), 0)
+    tail = Tail(str(path))
     for _ in range(4):
         assert tail.lines() == []
     with path.open("ab") as file:
@@ -60,8 +60,8 @@ def test_pipe_or_directory_of_that_name_is_no_log(tmp_path) -> None:
     for name in ("pipe", "", "missing"):
         assert open_regular(str(tmp_path / name)) is None
         assert last_lines(str(tmp_path / name), 3) == []
-        assert Tail(str(tmp_path / name), 0).lines() == []
-    assert size_of(str(tmp_path / "missing")) == 0
+        assert Tail(str(tmp_path / name)).lines() == []
+    assert Tail(str(tmp_path / "missing"), is_new_only=True).lines() == []
 
 
 def test_last_lines(tmp_path) -> None:

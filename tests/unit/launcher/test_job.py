@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.launcher.config import Directories
 from flagscale_perf.launcher.job import (
     exit_code,
     refuse_if_running,
@@ -20,7 +19,7 @@ from flagscale_perf.launcher.job import (
     stop_job,
     was_stopped,
 )
-from flagscale_perf.launcher.plan import ExperimentPaths
+from flagscale_perf.launcher.paths import ExperimentPaths
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.processes import process_stat
 
@@ -29,7 +28,7 @@ DEADLINE_S = 60
 
 @pytest.fixture
 def paths(tmp_path):
-    paths = ExperimentPaths.of(Directories(str(tmp_path / "exp"), None), "/")
+    paths = ExperimentPaths.of(str(tmp_path / "exp"), None, "/")
     paths.make()
     return paths
 
@@ -131,7 +130,7 @@ def test_second_job_is_refused_while_the_first_runs(paths, start, tmp_path) -> N
 def test_only_one_of_two_commands_at_once_starts_a_job(paths, tmp_path) -> None:
     code = (
         "import sys; from flagscale_perf.launcher.job import start_job; "
-        "from flagscale_perf.launcher.plan import ExperimentPaths\n"
+        "from flagscale_perf.launcher.paths import ExperimentPaths\n"
         "from flagscale_perf.spine.errors import PerfError\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
         "try: start_job(ExperimentPaths(*sys.argv[1:])).wait(); print('ran')\n"

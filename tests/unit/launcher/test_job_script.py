@@ -77,7 +77,7 @@ def seen(config, tmp_path):
     config["experiment"]["task"]["python"] = str(python)
 
     def run(cwd=str(tmp_path)):
-        plan = make_plan(read_job(config), cwd, {})
+        plan = make_plan(read_job(config, cwd), {})
         done = subprocess.run(
             ["bash", write_script(plan)],
             env={"PATH": os.environ["PATH"], "SEEN": str(tmp_path / "seen.json")},
@@ -123,7 +123,7 @@ def test_hostile_directories(config, seen, tmp_path, name) -> None:
     (tmp_path / name).mkdir()
     config["experiment"]["exp_dir"] = name
     plan, found = seen(str(tmp_path / name))
-    assert plan.paths.exp_dir == str(tmp_path / name / name)
+    assert plan.job.paths.exp_dir == str(tmp_path / name / name)
     assert found["cwd"] == str(tmp_path / name)
     assert not list(tmp_path.rglob("pwned"))
 
@@ -149,7 +149,7 @@ def test_failing_command_of_the_user_ends_the_job_with_its_status(config) -> Non
     config["experiment"]["cmds"]["before_start"] = "(exit 7)"
     config["experiment"]["task"]["python"] = "/bin/false"
     assert (
-        subprocess.run(["bash", write_script(make_plan(read_job(config), "/", {}))], check=False).returncode
+        subprocess.run(["bash", write_script(make_plan(read_job(config, "/"), {}))], check=False).returncode
         == 7
     )
 
@@ -157,7 +157,7 @@ def test_failing_command_of_the_user_ends_the_job_with_its_status(config) -> Non
 def test_exit_status_is_the_jobs(config) -> None:
     config["experiment"]["task"]["python"] = "/bin/false"
     assert (
-        subprocess.run(["bash", write_script(make_plan(read_job(config), "/", {}))], check=False).returncode
+        subprocess.run(["bash", write_script(make_plan(read_job(config, "/"), {}))], check=False).returncode
         == 1
     )
 
@@ -165,7 +165,7 @@ def test_exit_status_is_the_jobs(config) -> None:
 def test_whole_script(config, tmp_path) -> None:
     config["experiment"]["envs"] = {"A": "it's"}
     config["experiment"]["cmds"]["before_start"] = "source env.sh"
-    plan = make_plan(read_job(config), "/some where", {})
+    plan = make_plan(read_job(config, "/some where"), {})
     root = tmp_path / "FlagScale"
     assert render(plan) == (
         "#!/usr/bin/env bash\n"
@@ -187,17 +187,17 @@ def test_whole_script(config, tmp_path) -> None:
 
 def test_command_of_the_user_that_is_not_whole_is_refused(config, tmp_path) -> None:
     config["experiment"]["cmds"]["before_start"] = "echo 'never closed"
-    plan = make_plan(read_job(config), "/", {})
+    plan = make_plan(read_job(config, "/"), {})
     with pytest.raises(
         PerfError, match=r"^experiment.cmds.before_start: .* is not whole bash code: .*; mend its quotes$"
     ):
         write_script(plan)
-    assert os.listdir(os.path.dirname(plan.paths.script)) == []
+    assert os.listdir(os.path.dirname(plan.job.paths.script)) == []
 
 
 def test_directory_that_takes_no_script_is_refused(config) -> None:
-    plan = make_plan(read_job(config), "/", {})
-    os.makedirs(plan.paths.script)
+    plan = make_plan(read_job(config, "/"), {})
+    os.makedirs(plan.job.paths.script)
     with pytest.raises(
         PerfError,
         match=r"^experiment.exp_dir: cannot write .*: Is a directory; give a directory that can be written$",
@@ -209,7 +209,7 @@ def test_directory_that_takes_no_script_is_refused(config) -> None:
 def test_a_python_that_is_none_runs_nothing_else(config, tmp_path, python) -> None:
     config["experiment"]["task"]["python"] = python
     done = subprocess.run(
-        ["bash", write_script(make_plan(read_job(config), str(tmp_path), {}))],
+        ["bash", write_script(make_plan(read_job(config, str(tmp_path)), {}))],
         capture_output=True,
         text=True,
         check=False,

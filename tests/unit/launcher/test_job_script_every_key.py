@@ -102,7 +102,7 @@ def test_hostile_text_is_refused_or_arrives_and_runs_nothing(config, tmp_path, p
     config["experiment"]["task"]["python"] = str(arguments)
     for value in HOSTILE:
         try:
-            plan = make_plan(read_job(with_value(config, path, value)), str(tmp_path), {})
+            plan = make_plan(read_job(with_value(config, path, value), str(tmp_path)), {})
             script = write_script(plan)
         except PerfError as refusal:
             assert path.rpartition(".")[2].replace("_", "-") in str(refusal).replace("_", "-")

@@ -11,7 +11,7 @@ HERE = "/here"
 
 
 def test_whole_command(config, tmp_path) -> None:
-    plan = make_plan(read_job(config), HERE, {})
+    plan = make_plan(read_job(config, HERE), {})
     root = tmp_path / "FlagScale"
     assert plan.command == [
         "/usr/bin/python3",
@@ -41,9 +41,9 @@ def test_package_that_the_job_finds_anyway_is_not_put_on_its_path(config, monkey
         "__file__",
         plan_module.site.getsitepackages()[0] + "/flagscale_perf/__init__.py",
     )
-    assert len(make_plan(read_job(config), HERE, {}).pythonpath) == 2
+    assert len(make_plan(read_job(config, HERE), {}).pythonpath) == 2
     monkeypatch.setattr(plan_module.flagscale_perf, "__file__", "/checkout/flagscale_perf/__init__.py")
-    assert make_plan(read_job(config), HERE, {}).pythonpath[2:] == ["/checkout"]
+    assert make_plan(read_job(config, HERE), {}).pythonpath[2:] == ["/checkout"]
 
 
 def test_output_paths_are_resolved_and_said(config, tmp_path) -> None:
@@ -52,7 +52,7 @@ def test_output_paths_are_resolved_and_said(config, tmp_path) -> None:
         "tensorboard_dir": "tb",
         "checkpoint": {"save": "/abs", "load": "c", "save_interval": 5},
     }
-    plan = make_plan(read_job(config), HERE, {})
+    plan = make_plan(read_job(config, HERE), {})
     assert plan.resolved == [
         f"train.system.tensorboard_dir: tb -> {tmp_path}/exp/tb",
         f"train.system.checkpoint.load: c -> {tmp_path}/exp/c",
@@ -65,7 +65,7 @@ def test_output_paths_are_resolved_and_said(config, tmp_path) -> None:
 
 def test_directories_flagscale_would_give_a_job_that_names_none(config, tmp_path) -> None:
     config["train"]["system"] = {"save_interval": 5, "wandb_project": "w"}
-    values = {key: setting.value for key, setting in make_plan(read_job(config), HERE, {}).settings.items()}
+    values = {key: setting.value for key, setting in make_plan(read_job(config, HERE), {}).settings.items()}
     exp = f"{tmp_path}/exp"
     assert values == {
         "tensorboard_dir": f"{exp}/tensorboard",
@@ -81,7 +81,7 @@ def test_directories_flagscale_would_give_a_job_that_names_none(config, tmp_path
 
 def test_null_directory_stays_off(config) -> None:
     config["train"]["system"] |= {"save_interval": 5, "save": None, "load": None}
-    assert not {"--save", "--load", "--tensorboard-dir"} & set(make_plan(read_job(config), HERE, {}).command)
+    assert not {"--save", "--load", "--tensorboard-dir"} & set(make_plan(read_job(config, HERE), {}).command)
 
 
 def test_files_that_are_only_in_flagscale_are_taken_from_there(config, tmp_path) -> None:
@@ -94,7 +94,7 @@ def test_files_that_are_only_in_flagscale_are_taken_from_there(config, tmp_path)
         "data_path": "vocab.json",
     }
     values = {
-        key: setting.value for key, setting in make_plan(read_job(config), str(tmp_path), {}).settings.items()
+        key: setting.value for key, setting in make_plan(read_job(config, str(tmp_path)), {}).settings.items()
     }
     assert values["vocab_file"] == f"{tmp_path}/FlagScale/vocab.json"
     assert (values["merge_file"], values["tokenizer_model"], values["data_path"]) == (
@@ -107,7 +107,7 @@ def test_files_that_are_only_in_flagscale_are_taken_from_there(config, tmp_path)
 def test_environment_of_the_job_decides_options_that_the_configuration_leaves_open(config, tmp_path) -> None:
     config["experiment"]["envs"] = {"FLAGSCALE_PERF_LOG_DIR": "from_env"}
     assert (
-        make_plan(read_job(config), HERE, {"FLAGSCALE_PERF_LOG_DIR": "from_caller"}).perf.perf_log_dir
+        make_plan(read_job(config, HERE), {"FLAGSCALE_PERF_LOG_DIR": "from_caller"}).perf.perf_log_dir
         == f"{tmp_path}/exp/from_env"
     )
 
@@ -122,7 +122,7 @@ def test_variables(config) -> None:
         "CUDA_DEVICE_MAX_CONNECTIONS": 8,
     }
     expected = {"A": "x y", "B": "3", "C": "1", "D": "0", "E": None, "CUDA_DEVICE_MAX_CONNECTIONS": "8"}
-    assert make_plan(read_job(config), HERE, {}).job.env == expected
+    assert make_plan(read_job(config, HERE), {}).job.env == expected
 
 
 def test_keys_of_the_runner_are_options_of_torchrun(config, tmp_path) -> None:
@@ -134,7 +134,7 @@ def test_keys_of_the_runner_are_options_of_torchrun(config, tmp_path) -> None:
         "x": False,
         "y": None,
     }
-    command = make_plan(read_job(config), HERE, {}).command
+    command = make_plan(read_job(config, HERE), {}).command
     assert command[3 : command.index("flagscale_perf.launch") - 1] == [
         "--standalone",
         "--nproc_per_node",
@@ -151,7 +151,7 @@ def test_keys_of_the_runner_are_options_of_torchrun(config, tmp_path) -> None:
 
 def test_own_rendezvous_is_passed_on(config) -> None:
     config["experiment"]["runner"] |= {"nnodes": 2, "rdzv_endpoint": "node0:29500", "rdzv_id": "job"}
-    command = make_plan(read_job(config), HERE, {}).command
+    command = make_plan(read_job(config, HERE), {}).command
     assert command[3 : command.index("flagscale_perf.launch") - 1] == [
         "--nnodes",
         "2",
@@ -234,21 +234,21 @@ def test_what_cannot_work_is_refused_by_name(config, where, value, message) -> N
         place = place[name]
     place[key] = value
     with pytest.raises(PerfError) as refusal:
-        make_plan(read_job(config), HERE, {})
+        make_plan(read_job(config, HERE), {})
     assert str(refusal.value) == message
 
 
 def test_wrong_option_of_the_monitor_is_refused(config) -> None:
     config["train"]["system"]["perf_log_interval"] = 0
     with pytest.raises(PerfError) as refusal:
-        make_plan(read_job(config), HERE, {})
+        make_plan(read_job(config, HERE), {})
     wrong = "0 is not a whole number from 1 to 1000000000; write for example 10"
     assert str(refusal.value) == f"train.system.perf_log_interval: {wrong}"
 
 
 def test_one_machine_needs_no_rendezvous_of_its_own(config) -> None:
     config["experiment"]["runner"] |= {"nnodes": "1:1", "nproc_per_node": None, "rdzv_id": "job"}
-    command = make_plan(read_job(config), HERE, {}).command
+    command = make_plan(read_job(config, HERE), {}).command
     assert command[3 : command.index("flagscale_perf.launch") - 1] == [
         "--standalone",
         "--nproc_per_node",
@@ -260,12 +260,12 @@ def test_files_of_ones_own_go_before_those_of_flagscale(config, tmp_path) -> Non
     for directory in (tmp_path, tmp_path / "FlagScale"):
         (directory / "vocab.json").write_text("")
     config["train"]["data"] = {"vocab_file": "vocab.json"}
-    assert make_plan(read_job(config), str(tmp_path), {}).settings["vocab_file"].value == "vocab.json"
+    assert make_plan(read_job(config, str(tmp_path)), {}).settings["vocab_file"].value == "vocab.json"
 
 
 def test_the_callers_environment_decides_options_that_nobody_else_does(config, tmp_path) -> None:
     assert (
-        make_plan(read_job(config), HERE, {"FLAGSCALE_PERF_LOG_DIR": "from_caller"}).perf.perf_log_dir
+        make_plan(read_job(config, HERE), {"FLAGSCALE_PERF_LOG_DIR": "from_caller"}).perf.perf_log_dir
         == f"{tmp_path}/exp/from_caller"
     )
 
@@ -275,9 +275,9 @@ def test_an_unknown_column_of_the_log_is_refused(config) -> None:
     with pytest.raises(
         PerfError, match="^perf_columns: 'forward_ns' is not a figure; did you mean forward_ms"
     ):
-        make_plan(read_job(config), HERE, {})
+        make_plan(read_job(config, HERE), {})
     config["train"]["system"]["perf_columns"] = "MFU, forward_ms"
-    plan = make_plan(read_job(config), HERE, {})
+    plan = make_plan(read_job(config, HERE), {})
     assert plan.command[plan.command.index("--perf-columns") + 1] == "mfu,forward_ms"
 
 
@@ -306,13 +306,13 @@ def test_an_unknown_column_of_the_log_is_refused(config) -> None:
 def test_wrong_options_are_refused_as_the_yaml_spells_them(config, key, value, message) -> None:
     config["train"]["system"][key] = value
     with pytest.raises(PerfError) as refusal:
-        make_plan(read_job(config), HERE, {})
+        make_plan(read_job(config, HERE), {})
     assert str(refusal.value) == f"train.system.{key}: {message}"
 
 
 def test_options_of_the_host_that_look_similar_are_left_to_it(config) -> None:
     config["train"]["system"] |= {"perform_initialization": True, "no_perf_memory_tracking": True}
-    command = make_plan(read_job(config), HERE, {}).command
+    command = make_plan(read_job(config, HERE), {}).command
     assert {"--perform-initialization", "--no-perf-memory-tracking"} <= set(command)
 
 
@@ -342,11 +342,11 @@ def test_options_of_the_host_that_look_similar_are_left_to_it(config) -> None:
 def test_unknown_and_wrong_variables_are_refused(config, envs, environ, message) -> None:
     config["experiment"]["envs"] = envs
     with pytest.raises(PerfError) as refusal:
-        make_plan(read_job(config), HERE, environ)
+        make_plan(read_job(config, HERE), environ)
     assert str(refusal.value) == message
 
 
 def test_a_variable_that_the_job_unsets_does_not_count(config, tmp_path) -> None:
     environ = {"FLAGSCALE_PERF_LOGDIR": "x", "FLAGSCALE_PERF_LOG_DIR": "from_caller"}
     config["experiment"]["envs"] = dict.fromkeys(environ)
-    assert make_plan(read_job(config), HERE, environ).perf.perf_log_dir == f"{tmp_path}/exp/logs/perf_monitor"
+    assert make_plan(read_job(config, HERE), environ).perf.perf_log_dir == f"{tmp_path}/exp/logs/perf_monitor"

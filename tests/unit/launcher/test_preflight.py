@@ -19,7 +19,7 @@ def plan_of(config, tmp_path):
     def make(data=None, **system):
         config["train"]["data"] = data or {}
         config["train"]["system"] |= system
-        return make_plan(read_job(config), str(tmp_path), {})
+        return make_plan(read_job(config, str(tmp_path)), {})
 
     return make
 
@@ -93,7 +93,7 @@ def test_a_monitors_directory_that_cannot_be_written_is_refused(plan_of, directo
 
 def test_the_experiments_own_directory_goes_first(plan_of, tmp_path) -> None:
     plan = plan_of()
-    os.makedirs(plan.paths.exp_dir)
+    os.makedirs(plan.job.paths.exp_dir)
     (tmp_path / "exp/logs").write_text("")
     with pytest.raises(PerfError) as refusal:
         check(plan)

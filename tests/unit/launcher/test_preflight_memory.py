@@ -45,7 +45,7 @@ def notes(config, monkeypatch):
             return devices
 
         monkeypatch.setattr(preflight, "_ask", ask)
-        return memory_notes(make_plan(read_job(config), "/", {}))
+        return memory_notes(make_plan(read_job(config, "/"), {}))
 
     return look
 
@@ -127,7 +127,7 @@ def test_a_python_that_does_not_answer_refuses_nothing(config, monkeypatch) -> N
     monkeypatch.setattr(preflight.Machine, "free", lambda self: Free(GB, "MemAvailable"))
     for python in ("/bin/false", "/nowhere/python"):
         config["experiment"]["task"]["python"] = python
-        assert memory_notes(make_plan(read_job(config), "/", {})) == [
+        assert memory_notes(make_plan(read_job(config, "/"), {})) == [
             f"memory: not checked: {python} does not say which devices torch sees"
         ]
 

@@ -19,7 +19,6 @@ from flagscale_perf.spine.units import (
     printable,
     ranges,
     stretch,
-    with_unit,
 )
 
 
@@ -79,12 +78,11 @@ def test_what_stdout_cannot_encode_is_spelled_out(
 
 def test_what_is_not_known_stays_unknown() -> None:
     assert (as_ms(None), as_s(None)) == (None, None)
-    assert (with_unit(None, 1, "ms"), percent(None), duration(None)) == ("-", "-", "-")
+    assert (percent(None), duration(None)) == ("-", "-")
 
 
 def test_figures_with_their_units() -> None:
     assert (as_ms(12_500_000), as_s(2_500_000_000)) == (12.5, 2.5)
-    assert with_unit(41.25, 2, "GB") == "41.25 GB"
     assert (percent(0.3), percent(0.00123), percent(0.0)) == ("30.0 %", "0.123 %", "0.0 %")
 
 

@@ -28,7 +28,7 @@ def ring() -> Iterator[Ring]:
 
 def begin(ring: Ring, directory: Path) -> Session:
     task = WriterTask(make_header().config, asdict(make_facts()), Anchor(10**18, 5), 1234, directory)
-    return Session.begin(ring, task, TrainingPipeline(task, Sources()), pytest.fail, pytest.fail)
+    return Session(ring, task, TrainingPipeline(task, Sources()), pytest.fail, pytest.fail)
 
 
 def test_a_header_says_what_recorded_where_and_on_which_clock(ring: Ring, tmp_path: Path) -> None:
