@@ -7,7 +7,6 @@ from pathlib import Path
 
 from flagscale_perf.analysis.compare.compare import (
     DEFAULT_WARMUP,
-    MEDIAN,
     NOT_SLOWER,
     STATISTICS,
     CompareOptions,
@@ -15,7 +14,7 @@ from flagscale_perf.analysis.compare.compare import (
 )
 from flagscale_perf.analysis.compare.judge import SLOWER
 from flagscale_perf.analysis.run_file import find_run_file
-from flagscale_perf.cli.base import Command, percentage
+from flagscale_perf.cli.base import Command, add_choice, percentage
 from flagscale_perf.cli.instruments import instrument_for
 from flagscale_perf.cli.output import add_output, format_of, put_report
 from flagscale_perf.spine.errors import PerfError
@@ -56,38 +55,7 @@ class CompareCommand(Command):
                 help=f"further runs of {side.upper()}'s configuration; from three a side the noise between"
                 " runs is measured, not assumed",
             )
-        add(
-            "--fail-if-slower",
-            type=percentage,
-            metavar="PERCENT",
-            help="whether NEW is slower by more than this, such as 3%%: exit codes 0, 1 and 3, see below",
-        )
-        add(
-            "--undecided",
-            choices=(PASS, FAIL),
-            help="exit with 0 or 1 where --fail-if-slower cannot be answered (default: 3)",
-        )
-        add(
-            "--judge",
-            choices=tuple(STATISTICS),
-            default=MEDIAN,
-            help="statistic to compare: median (default), or mean, in which slow iterations count as they do"
-            " in tokens/s",
-        )
-        add(
-            "--noise",
-            type=percentage,
-            metavar="PERCENT",
-            help="standard deviation to assume between the medians of two runs of one configuration (default:"
-            " 1%%; CPU rehearsals: 4%%)",
-        )
-        add(
-            "--warmup",
-            type=_count,
-            default=DEFAULT_WARMUP,
-            metavar="N",
-            help="iterations to leave out after a start (default: %(default)s)",
-        )
+        _add_judging(parser)
         add_output(parser, FORMATS, "text (default), markdown, html, json or png")
 
     def run(self, args: Namespace) -> int:
@@ -107,6 +75,34 @@ class CompareCommand(Command):
         result = instrument.compare(base, new, options)
         put_report(instrument.comparison(result), chosen, args.output)
         return _exit_code(result.gate, args.undecided)
+
+
+def _add_judging(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--fail-if-slower",
+        type=percentage,
+        metavar="PERCENT",
+        help="whether NEW is slower by more than this, such as 3%%: exit codes 0, 1 and 3, see below",
+    )
+    about = "exit with 0 or 1 where --fail-if-slower cannot be answered (default: 3)"
+    add("--undecided", choices=(PASS, FAIL), help=about)
+    add_choice(
+        parser,
+        "--judge",
+        STATISTICS,
+        "statistic to compare: median (default), or mean, in which slow iterations count as they do in"
+        " tokens/s",
+    )
+    add(
+        "--noise",
+        type=percentage,
+        metavar="PERCENT",
+        help="standard deviation to assume between the medians of two runs of one configuration (default:"
+        " 1%%; CPU rehearsals: 4%%)",
+    )
+    about = "iterations to leave out after a start (default: %(default)s)"
+    add("--warmup", type=_count, default=DEFAULT_WARMUP, metavar="N", help=about)
 
 
 def _exit_code(gate: Gate | None, undecided: str | None) -> int:

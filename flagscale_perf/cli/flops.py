@@ -48,11 +48,6 @@ class FlopsCommand(Command):
         )
         add_count(parser, "--batch-size", "sequences (default: the file's global_batch_size)")
         add_count(parser, "--seq-length", "tokens of one sequence (default: the file's seq_length)")
-        add_count(
-            parser,
-            "--decoder-seq-length",
-            "tokens of the decoder's sequence of a model that has an encoder, too (default: the file's)",
-        )
         add(
             "--packed-seq-lens",
             type=_lengths,
@@ -65,6 +60,11 @@ class FlopsCommand(Command):
             CORE_FORMS,
             "products of a recurrent layer's core: by its recurrence (model FLOPs), chunk by chunk as kernels"
             " do (hardware FLOPs), or what Megatron-LM reports (default: recurrent)",
+        )
+        add_count(
+            parser,
+            "--decoder-seq-length",
+            "tokens of the decoder's sequence of a model that has an encoder, too (default: the file's)",
         )
         add(
             "--image-grids",

@@ -106,10 +106,14 @@ def _from_here(path: str) -> str:
 
 def put(content: str | bytes, path: Path | None) -> None:
     """Writes it to stdout, or to the whole file, and says on stderr what was written. Raises PerfError."""
-    data = content.encode() if isinstance(content, str) else content
     if path is None or path == STDOUT:
-        _print(content, data)
+        if isinstance(content, str):
+            sys.stdout.write(content)
+        else:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(content)
         return
+    data = content.encode() if isinstance(content, str) else content
     try:
         if _is_special(path):  # such as /dev/null, which must not be replaced by a file
             path.write_bytes(data)
@@ -191,14 +195,6 @@ def write_all(directory: Path, contents: Mapping[str, str | bytes]) -> None:
         except OSError as error:
             why = error.strerror or error
             raise PerfError(f"{path}: cannot be written ({why}); give another --out") from None
-
-
-def _print(content: str | bytes, data: bytes) -> None:
-    if isinstance(content, str):
-        sys.stdout.write(content)
-    else:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(data)
 
 
 def _named_by(path: Path | None, formats: Sequence[str]) -> str | None:
