@@ -8,7 +8,6 @@ import ast
 import os
 import re
 import sys
-from collections import Counter
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +17,6 @@ PACKAGE = "flagscale_perf"
 ROOT = "__init__"  # the row of the package's own file
 MAX_FILE_LINES, MAX_OTHER_FILE_LINES = 400, 440  # of the package; of tests and benchmarks
 MAX_FUNCTION_LINES, MAX_PARAMETERS = 60, 5
-CODE = (".py", ".c", ".js", ".css")
 MAX_UNTESTED = 40  # statements of a module without a file of unit tests
 MAY_PRINT = {"cli", "report", "hosts", "launch", "launcher"}
 MAY_SYNCHRONISE = {
@@ -131,27 +129,6 @@ def read_house(page: str) -> dict[str, Rights]:
 
 def _rooms(cell: set[str] | str, every: set[str]) -> set[str]:
     return every - {"__main__"} if cell == "everything" else set(cell)
-
-
-def read_budgets(page: str) -> dict[str, int]:
-    """The same table: room -> lines that it may have, with the rooms inside."""
-    found = re.findall(r"(?m)^\| `([\w.]+)` \|.*\| ([\d,]+) \|$", page)
-    return {room: int(lines.replace(",", "")) for room, lines in found}
-
-
-def check_budgets(texts: list[tuple[str, str]], budgets: dict[str, int]) -> list[str]:
-    """Folders of the package that have more lines of code than their budget, or none."""
-    lines = Counter[str]()
-    for name, text in texts:
-        parts = Path(name).parts
-        if len(parts) > 2 and parts[0] == PACKAGE and name.endswith(CODE):
-            lines[parts[1]] += len(text.splitlines())
-    return [
-        f"{PACKAGE}/{room}: {count:,} lines, its budget in docs/house.md is {budgets.get(room, 0):,};"
-        " or take lines of another room"
-        for room, count in lines.items()
-        if count > budgets.get(room, 0)
-    ]
 
 
 def check_imports(sources: list[Source], house: dict[str, Rights]) -> list[str]:
