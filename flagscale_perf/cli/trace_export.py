@@ -32,7 +32,7 @@ class TraceExportCommand(Command):
             "--format",
             default=PERFETTO,
             metavar="FORMAT",
-            help="perfetto (default); of a run of TransferQueue also otlp, zipkin, ecs",
+            help="perfetto (default); of a run of TransferQueue also otlp",
         )
         add(
             "-o",

@@ -159,8 +159,6 @@ TRACES = (
     left("flagscale-perf watch logs/trace", "COMPLETED"),
     compared("flagscale-perf compare BASE_DIR NEW_DIR"),
     read("flagscale-perf trace-export logs/trace", "perfetto"),
-    written("flagscale-perf trace-export logs/trace --format zipkin -o spans.json", '"traceId"'),
-    written("flagscale-perf trace-export logs/trace --format ecs -o spans.ecs.ndjson", '"@timestamp"'),
     *behind(
         Step(
             "pip install 'flagscale-perf[trace]'",

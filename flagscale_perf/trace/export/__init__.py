@@ -1,1 +1,1 @@
-"""A run file of a queue's operations as spans for other systems: OTLP, Zipkin, Elastic."""
+"""A run file of a queue's operations as spans for other systems: OTLP."""

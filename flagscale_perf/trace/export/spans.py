@@ -38,16 +38,6 @@ class SpanId:
     trace: int
     span: int
 
-    @property
-    def trace_hex(self) -> str:
-        """The trace's in 32 hexadecimal digits, as other systems write it."""
-        return f"{self.trace:032x}"
-
-    @property
-    def span_hex(self) -> str:
-        """The span's own in 16."""
-        return f"{self.span:016x}"
-
 
 @dataclass(frozen=True)
 class TraceSpan:

@@ -1,8 +1,7 @@
-"""One run in each format: the same spans in all of them."""
+"""Formats of other systems, and what they need."""
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -10,16 +9,7 @@ import pytest
 
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.trace.export.formats import EXPORTS
-from flagscale_perf.trace.export.spans import spans_of
 from tests.unit.trace.export.sample import run
-
-
-def test_each_format_has_each_span(tmp_path: Path) -> None:
-    made = run(tmp_path)
-    ids = sorted(f"{span.id.span:016x}" for span in spans_of(made))
-    zipkin = json.loads("".join(EXPORTS["zipkin"].lines(made)))
-    ecs = [json.loads(line) for line in EXPORTS["ecs"].lines(made)]
-    assert sorted(span["id"] for span in zipkin) == sorted(span["span"]["id"] for span in ecs) == ids
 
 
 def test_without_opentelemetry_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
