@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flagscale_perf.analysis.blocks import Block, Cell, Line, Note, Panel, Quantity, Series, Table
+from flagscale_perf.analysis.fit import least_squares
 from flagscale_perf.bench.analysis.source import Part, spread
 from flagscale_perf.bench.names import IN_PLACE
 from flagscale_perf.bench.records import BenchPoint
@@ -204,24 +205,13 @@ def fit(sizes: Sequence[float], times: Sequence[float]) -> Fit | None:
     if len(set(sizes)) < MIN_SIZES or min(times) <= 0:
         return None
     weights = [1 / (time * time) for time in times]
-    total = sum(weights)
-    size_mean = _mean(weights, sizes, total)
-    time_mean = _mean(weights, times, total)
-    spread = sum(w * (size - size_mean) ** 2 for w, size in zip(weights, sizes, strict=True))
-    joint = sum(
-        w * (size - size_mean) * (time - time_mean)
-        for w, size, time in zip(weights, sizes, times, strict=True)
-    )
-    slope = joint / spread
-    if slope <= 0:
+    found = least_squares([(1.0, size) for size in sizes], times, weights)
+    if found is None or found[1] <= 0:
         return None
-    alpha = time_mean - slope * size_mean
+    alpha, slope = found
+    time_mean = sum(w * time for w, time in zip(weights, times, strict=True)) / sum(weights)
     left = sum(
         w * (time - alpha - slope * size) ** 2 for w, size, time in zip(weights, sizes, times, strict=True)
     )
     whole = sum(w * (time - time_mean) ** 2 for w, time in zip(weights, times, strict=True))
     return Fit(alpha, 1 / slope, 1 - left / whole, len(sizes))
-
-
-def _mean(weights: Sequence[float], values: Sequence[float], total: float) -> float:
-    return sum(w * value for w, value in zip(weights, values, strict=True)) / total

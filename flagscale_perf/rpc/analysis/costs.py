@@ -7,6 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from flagscale_perf.analysis.compare.bootstrap import median
+from flagscale_perf.analysis.fit import least_squares
 from flagscale_perf.rpc.dtypes import DType
 from flagscale_perf.rpc.records import CallRecord, Status
 from flagscale_perf.spine.clock import NS_PER_MS
@@ -20,7 +21,6 @@ QUARTILES = (0.25, 0.5, 0.75)
 SHARED_COPIES = (1, 2)  # of a byte: calls through shared memory take 0.9 to 1.6 times one copy
 _WIDE = (0, DType.FLOAT32, DType.FLOAT64)  # 0: the log does not say
 MIN_SIZES = 3
-_SINGULAR = 1e-9
 Size: TypeAlias = tuple[float, float]  # bytes sent and received
 # Terms of the fit: the call, a byte sent, a byte received; 2: a byte costs the same both ways.
 _KINDS = ((1, 1, 1), (1, 1, 0), (1, 0, 1), (0, 1, 1), (1, 2, 2), (0, 2, 2), (1, 0, 0))
@@ -199,35 +199,12 @@ def _error(cost: CallCost, medians: Mapping[Size, tuple[float, int]]) -> float:
 def _solved(kind: tuple[int, int, int], medians: Mapping[Size, tuple[float, int]]) -> Iterator[CallCost]:
     """Weighted least squares; None if a cost is negative or the sizes do not tell the costs apart."""
     places = sorted({place for place, each in enumerate(kind) if each} - ({2} if kind[1] == 2 else set()))
-    rows = []
-    for (sent, received), (measured, count) in medians.items():
-        given = (1.0, sent + received if kind[1] == 2 else sent, received)
-        weight = count / measured**2
-        rows.append(([given[place] for place in places], measured, weight))
-    n = len(places)
-    left = [[sum(w * x[i] * x[j] for x, _, w in rows) for j in range(n)] for i in range(n)]
-    right = [sum(w * x[i] * y for x, y, w in rows) for i in range(n)]
-    solution = _eliminated(left, right)
+    given = [(1.0, sent + received if kind[1] == 2 else sent, received) for sent, received in medians]
+    rows = [[each[place] for place in places] for each in given]
+    values = [measured for measured, _ in medians.values()]
+    solution = least_squares(rows, values, [count / each**2 for each, count in medians.values()])
     if solution is None or min(solution) < 0:
         return
     found = dict(zip(places, solution, strict=True))
     sent_ns = found.get(1, 0.0)
     yield CallCost(found.get(0, 0.0), sent_ns, sent_ns if kind[1] == 2 else found.get(2, 0.0))
-
-
-def _eliminated(left: list[list[float]], right: list[float]) -> list[float] | None:
-    """The solution of these equations, whose matrix is symmetric; None if it is not unique."""
-    size = len(right)
-    scales = [left[place][place] ** 0.5 or 1.0 for place in range(size)]
-    rows = [
-        [left[i][j] / scales[i] / scales[j] for j in range(size)] + [right[i] / scales[i]]
-        for i in range(size)
-    ]
-    for place in range(size):
-        if rows[place][place] < _SINGULAR:
-            return None
-        for other in range(size):
-            if other != place:
-                factor = rows[other][place] / rows[place][place]
-                rows[other] = [a - factor * b for a, b in zip(rows[other], rows[place], strict=True)]
-    return [rows[place][size] / rows[place][place] / scales[place] for place in range(size)]

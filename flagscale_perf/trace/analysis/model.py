@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 
+from flagscale_perf.analysis.fit import non_negative, products
 from flagscale_perf.trace.spread import Spread
 
 MIN_CALLS, MIN_SHAPES = 30, 3
@@ -133,7 +133,7 @@ def fit(shapes: Shapes) -> Model:
     weights = [shape.times.count / (middle * middle) for shape, middle in zip(found, middles, strict=True)]
     if _independence(rows, weights) < MIN_INDEPENDENT:
         return replace(empty, reason="rows x fields and bytes grow together: vary one of them alone")
-    costs = _least_squares(rows, middles, weights)
+    costs = non_negative(rows, middles, weights)
     model = replace(empty, fixed_ns=costs[0], cell_ns=costs[1], byte_ns=costs[2])
     errors = Spread()
     for terms, middle, shape in zip(rows, middles, found, strict=True):
@@ -145,65 +145,11 @@ def fit(shapes: Shapes) -> Model:
     return replace(model, error=error)
 
 
-def _products(rows: Sequence[Sequence[float]], weights: Sequence[float]) -> list[list[float]]:
-    return [
-        [sum(weight * row[i] * row[j] for row, weight in zip(rows, weights, strict=True)) for j in range(3)]
-        for i in range(3)
-    ]
-
-
 def _independence(rows: Sequence[Sequence[float]], weights: Sequence[float]) -> float:
     """Determinant of the terms' correlations: 1 if they are independent, 0 if one follows from the others."""
-    made = _products(rows, weights)
+    made = products(rows, weights)
     scale = [math.sqrt(made[i][i]) for i in range(3)]
     if not all(scale):
         return 0.0
     one, two, three = (made[i][j] / (scale[i] * scale[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
     return 1 + 2 * one * two * three - one * one - two * two - three * three
-
-
-def _least_squares(
-    rows: Sequence[Sequence[float]], values: Sequence[float], weights: Sequence[float]
-) -> list[float]:
-    """Three non-negative costs: the best fit over all subsets of the terms."""
-    made = _products(rows, weights)
-    right = [
-        sum(weight * row[i] * value for row, value, weight in zip(rows, values, weights, strict=True))
-        for i in range(3)
-    ]
-    best, least = [0.0, 0.0, 0.0], math.inf
-    for count in (3, 2, 1):
-        for chosen in combinations(range(3), count):
-            solved = _solved([[made[i][j] for j in chosen] for i in chosen], [right[i] for i in chosen])
-            if solved is None or min(solved) < 0:
-                continue
-            costs = [0.0, 0.0, 0.0]
-            for place, cost in zip(chosen, solved, strict=True):
-                costs[place] = cost
-            left = sum(
-                weight * (sum(cost * term for cost, term in zip(costs, row, strict=True)) - value) ** 2
-                for row, value, weight in zip(rows, values, weights, strict=True)
-            )
-            if left < least:
-                best, least = costs, left
-    return best
-
-
-def _solved(matrix: list[list[float]], right: list[float]) -> list[float] | None:
-    """Gaussian elimination with scaled columns; None for a singular matrix."""
-    count = len(right)
-    scale = [math.sqrt(matrix[i][i]) or 1.0 for i in range(count)]
-    table = [
-        [*(matrix[i][j] / (scale[i] * scale[j]) for j in range(count)), right[i] / scale[i]]
-        for i in range(count)
-    ]
-    for column in range(count):
-        pivot = max(range(column, count), key=lambda row: abs(table[row][column]))
-        if abs(table[pivot][column]) < 1e-12:
-            return None
-        table[column], table[pivot] = table[pivot], table[column]
-        for row in range(count):
-            if row != column:
-                factor = table[row][column] / table[column][column]
-                table[row] = [a - factor * b for a, b in zip(table[row], table[column], strict=True)]
-    return [table[i][count] / table[i][i] / scale[i] for i in range(count)]
