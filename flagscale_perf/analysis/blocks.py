@@ -299,8 +299,8 @@ class Report:
     Attributes:
         title: one line.
         subject: what it is about, one line; empty where the title says it.
-        state: how it ended, and whether that is `tone` "good" or "bad"; empty where it has no end.
-        facts: below the title.
+        state: how it ended, and whether that is `tone` "good", "bad" or "warn"; empty where it has no end.
+        facts: below the title; `head` has the remarks on the file, too.
         findings: None where none are looked for.
         content: what `--format json` writes.
         rows: head and rows of raw values that `--format csv` writes; empty where it has no rows.
@@ -320,6 +320,12 @@ class Report:
     rows: Iterable[Sequence[Any]] = field(default=())
     reading: Reading | None = None
     complaint: str = ""
+
+    @property
+    def head(self) -> Sequence[Pairs | Note]:
+        """What stands below the title: first what a reader has to know of the file."""
+        remarks = [] if self.reading is None else self.reading.remarks
+        return [*(Note(remark, "warn") for remark in remarks), *self.facts]
 
 
 def span(first: int | None, last: int | None) -> str | None:

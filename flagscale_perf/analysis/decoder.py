@@ -33,6 +33,7 @@ from flagscale_perf.spine.units import printable
 _MAX_REASON = 200
 MOMENTS = ("_start_ns", "_at_ns", "_wall_ns", "_mono_ns")  # ends of the names of their fields
 _BETWEEN = b'}\n{"kind":"'  # is in no record; a longer text is found faster
+_HEADER = re.compile(rb'\{\s*"kind"\s*:\s*"header"')
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 # An escaped pair, half of one alone, which only a file's name can have, or anything else escaped.
 _ESCAPED = re.compile(rb"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F])|\\.")
@@ -94,17 +95,54 @@ class Chunk(NamedTuple):
             begin = end
 
 
-def read_chunks(file: BinaryIO) -> Iterator[Chunk | BadLine]:
-    """A file in chunks, in its order and in constant memory; one with a damaged line is read line by line."""
+class Joined(NamedTuple):
+    """A second header: the file is two run files, one behind the other, or one of them twice.
+
+    Attributes:
+        number: of its line, from 1.
+    """
+
+    number: int
+
+
+def read_chunks(file: BinaryIO) -> Iterator[Chunk | BadLine | Joined]:
+    """A file in chunks, in its order and in constant memory; one with a damaged line is read line by line.
+    Nothing follows a `Joined`.
+    """
     known = decoder()
     for number, data in whole_lines(file):
         if isinstance(data, BadLine):
             yield data
             continue
-        try:
-            yield known.chunk(data)
-        except (ValueError, RecursionError):
-            yield from one_by_one(data, number, known.line)
+        begun = _second_header(data, is_first=number == 0)
+        own = data[: data.rfind(b"\n", 0, begun) + 1]  # a torn line may stand right before the header
+        if own:
+            yield from _chunks(known, own, number)
+        if begun < len(data):
+            yield Joined(number + own.count(b"\n") + 1)
+            return
+
+
+def _chunks(known: Decoder, data: bytes, number: int) -> Iterator[Chunk | BadLine]:
+    try:
+        yield known.chunk(data)
+    except (ValueError, RecursionError):
+        yield from one_by_one(data, number, known.line)
+
+
+def is_header(line: bytes) -> bool:
+    """Whether a header stands in the line, be it behind the rest of another line."""
+    return _second_header(line, is_first=False) < len(line)
+
+
+def _second_header(data: bytes, is_first: bool) -> int:
+    """Where a header begins behind the file's own one; the length of the data where none does. No text has
+    one in it: its quotes would be escaped.
+    """
+    if b'"header"' not in data:
+        return len(data)
+    found = _HEADER.search(data, 1 if is_first else 0)
+    return found.start() if found else len(data)
 
 
 def blocks_of(chunk: Chunk) -> Iterator[Block]:

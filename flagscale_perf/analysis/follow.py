@@ -9,17 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from flagscale_perf.analysis.decoder import decode
+from flagscale_perf.analysis.decoder import decode, is_header
 from flagscale_perf.analysis.run_file import Fits, RunFile, find_run_file, open_regular, sessions_in
-from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import MAX_LINE_BYTES
 from flagscale_perf.spine.records import Record, RunHeader
-from flagscale_perf.spine.session import age_key, file_names, session_of
+from flagscale_perf.spine.session import age_of, file_names
 
 TAIL_BYTES = 4 << 20  # of a longer file only so much of its end is read: some 10 000 records
 CHUNK_BYTES = 1 << 20
-GRACE_NS = 3 * NS_PER_S  # a writer that died is replaced within it; then the file grows again
 
 
 class Follower:
@@ -29,6 +27,7 @@ class Follower:
     Attributes:
         path: of the file.
         skipped: lines of it that are no records, so far.
+        is_joined: it has a second header, at which the reading has ended.
         is_partial: the file was long, so its beginning has not been read.
     """
 
@@ -42,11 +41,11 @@ class Follower:
         self.close()
         self.path = path
         self.skipped = 0
+        self.is_joined = False
         self.is_partial = False
         self._run: RunFile | None = None
         self._rest = b""
         self._is_inside_a_line = False  # whose beginning was not kept
-        self._grown_ns: int | None = None
 
     def poll(self) -> Iterator[Record]:
         """Yields new records, each session's header first; goes over to a newer session. Raises PerfError for
@@ -58,14 +57,12 @@ class Follower:
             self._begin(newer)
             yield from self._new_records()
 
-    def has_writer(self) -> bool:
-        """Whether a process writes the file: holds its lock, or has made it grow a moment ago."""
+    def has_writer(self) -> bool | None:
+        """Whether a process writes the file; None where that cannot be known."""
         try:
-            if self._run is None or self._run.is_live():
-                return True
+            return self._run is None or self._run.is_live()
         except PerfError:
             return False  # it has been removed
-        return self._grown_ns is not None and monotonic_ns() - self._grown_ns < GRACE_NS
 
     def close(self) -> None:
         """Gives the descriptor back."""
@@ -83,11 +80,10 @@ class Follower:
             sessions = sessions_in(self._directory)
         except PerfError:
             return None  # the directory has been removed; what was read is still good
-        here = session_of(self.path.name)
         for session_id in reversed(sessions):
-            if here is not None and age_key(session_id) <= age_key(here):
-                break
             path = self._directory / file_names(session_id)["records"]
+            if age_of(path) <= age_of(self.path):
+                break
             if self._is_alike(path):
                 return path
         return None
@@ -115,16 +111,15 @@ class Follower:
             if header is None:
                 return
             yield header
-        while self._file is not None and (chunk := self._file.read(CHUNK_BYTES)):
+        while self._file is not None and not self.is_joined and (chunk := self._file.read(CHUNK_BYTES)):
             *lines, self._rest = (self._rest + chunk).split(b"\n")
             for line in lines:
+                self.is_joined |= is_header(line)
+                if self.is_joined:
+                    return
                 yield from self._decoded(line)
             if len(self._rest) > MAX_LINE_BYTES:
                 self._rest, self._is_inside_a_line = b"", True
-            if self._grown_ns is not None:
-                self._grown_ns = monotonic_ns()
-        if self._grown_ns is None:
-            self._grown_ns = monotonic_ns() - GRACE_NS  # the first look does not show that it grows
 
     def _open(self) -> RunHeader | None:
         """The header; None of a file that its writer has only just made."""

@@ -25,8 +25,8 @@ class Live(Protocol):
     def add(self, record: Any) -> None:
         """Takes the session's next record."""
 
-    def report(self, has_writer: bool, now_wall_ns: int) -> Report:
-        """The screen of `watch`; `has_writer` says whether a process still writes the run file."""
+    def report(self, has_writer: bool | None, now_wall_ns: int) -> Report:
+        """The screen of `watch`; `has_writer`: whether a process still writes the file; None: not known."""
 
     def before(self) -> str:
         """One line about it when a newer session follows."""

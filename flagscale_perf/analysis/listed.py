@@ -137,4 +137,6 @@ def _note(one: Session) -> Cell:
             parts += list(tile.value) if isinstance(tile.value, tuple) else [tile.value]
     if one.first_finding is not None:
         parts.append(f"; first finding: {one.first_finding}")
+    if one.report.reading is not None:
+        parts += [f"; {remark}" for remark in one.report.reading.remarks]
     return tuple(parts)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from flagscale_perf.analysis.blocks import Block, Line, Note, Panel, Report, Section, Series
+from flagscale_perf.analysis.evidence import not_known
 from flagscale_perf.analysis.session import Course, tone_of
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
-from flagscale_perf.spine.records import RUNNING, Record, RunHeader
+from flagscale_perf.spine.records import NOT_KNOWN, RUNNING, Record, RunHeader
 from flagscale_perf.spine.session import labels_of
 from flagscale_perf.spine.units import duration
 
@@ -79,7 +80,7 @@ class LiveSession(Generic[SecondT]):
         """The blocks of the screen."""
         raise NotImplementedError
 
-    def report(self, has_writer: bool, now_wall_ns: int) -> Report:
+    def report(self, has_writer: bool | None, now_wall_ns: int) -> Report:
         """The content of the screen."""
         state, (title, about) = self.course.state(has_writer), self.head()
         return Report(
@@ -101,7 +102,10 @@ class LiveSession(Generic[SecondT]):
         return f"before: session {self.header.session_id}, {count:,} {name}"
 
     def _quiet(self, state: str, now_wall_ns: int) -> list[Note]:
-        quiet_s = (now_wall_ns - self._anchor.wall_of(self._last_ns)) / NS_PER_S
+        last_ns = self._anchor.wall_of(self._last_ns)
+        if state == NOT_KNOWN:
+            return [Note(not_known(last_ns, now_wall_ns), "warn")]
+        quiet_s = (now_wall_ns - last_ns) / NS_PER_S
         is_quiet = state == RUNNING and quiet_s >= QUIET_S
         return [Note(f"{self.nothing} for {duration(quiet_s)}", "warn")] * is_quiet
 

@@ -41,6 +41,8 @@ class RecordedFile:
         """Every record in the order of the file, or those of a type of the instrument's module `records`."""
         return (record for record in RunFile(self.path) if isinstance(record, kind))
 
-    def is_live(self) -> bool:
-        """Whether the session's writer still has the file."""
+    def is_live(self) -> bool | None:
+        """Whether the session's writer still has the file; None where that cannot be known: a copy, another
+        machine's or container's run, a file system without locks.
+        """
         return RunFile(self.path).is_live()

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from flagscale_perf.analysis.decoder import Block, Chunk, blocks_of, decode, read_chunks
-from flagscale_perf.analysis.runs import runs_below
+from flagscale_perf.analysis.decoder import Block, Chunk, Joined, blocks_of, read_chunks
+from flagscale_perf.analysis.evidence import is_written, last_record_ns
+from flagscale_perf.analysis.strangers import FOREIGN, GIVE, NO_RUN_FILE, about_file, no_run_in
 from flagscale_perf.spine import files
-from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import BadLine
-from flagscale_perf.spine.records import Record, RunHeader, place_of
-from flagscale_perf.spine.session import REALTIME_FILE, age_key, file_names, session_of, session_shown_by
+from flagscale_perf.spine.records import Record, RunHeader
+from flagscale_perf.spine.session import REALTIME_FILE, by_age, file_names, session_of, session_shown_by
 
 MAX_BAD_LINES = 20
-RUN_FILES, _END_BYTES = "perf_records_*.jsonl", 1 << 18
-_NO_RUN_FILE = "this is not a run file of flagscale_perf"
-_GIVE = "give the directory of --perf-log-dir"
+RUN_FILES = "perf_records_*.jsonl"
 
 
 @dataclass(frozen=True)
@@ -42,12 +39,14 @@ class Reading:
         records: how many of each kind.
         skipped: lines that are no records.
         first_skipped: the first of them.
+        remarks: what else a reader has to know of the file, one line each.
     """
 
     path: str
     records: dict[str, int]
     skipped: int
     first_skipped: list[SkippedLine]
+    remarks: list[str] = field(default_factory=list)
 
 
 Fits = Callable[[RunHeader], bool]
@@ -60,7 +59,7 @@ def find_run_file(path: Path, session_id: str | None = None, fits: Fits | None =
     Raises PerfError naming what is there instead.
     """
     if not path.exists():
-        raise PerfError(f"{str(path)!r} does not exist; {_GIVE} or a perf_records_*.jsonl in it")
+        raise PerfError(f"{str(path)!r} does not exist; {GIVE} or a perf_records_*.jsonl in it")
     if not path.is_dir():
         return _of_session(_beside(path), session_id)
     sessions = sessions_in(path)
@@ -86,14 +85,14 @@ def _beside(path: Path) -> Path:
     if path.name == REALTIME_FILE:
         return find_run_file(path.parent)
     if path.name.startswith("events.out.tfevents"):
-        raise PerfError(f"{str(path)!r} has TensorBoard's curves; {_GIVE}")
+        raise PerfError(f"{str(path)!r} has TensorBoard's curves; {GIVE}")
     shown = session_shown_by(path.name)
     if shown is None:
         return path
     records = path.with_name(file_names(shown)["records"])
     if not records.exists():
         raise PerfError(
-            f"{str(path)!r} is made of the run file {records.name}, which is not beside it; {_GIVE}"
+            f"{str(path)!r} is made of the run file {records.name}, which is not beside it; {GIVE}. {FOREIGN}"
         )
     return records
 
@@ -116,15 +115,14 @@ def check_instrument(path: Path, header: RunHeader, name: str, instead: str) -> 
 def sessions_in(directory: Path) -> list[str]:
     """The ids of a directory's sessions, oldest first; at least one. Raises PerfError."""
     try:
-        sessions = sorted(filter(None, map(session_of, os.listdir(directory))), key=age_key)
+        names = os.listdir(directory)
     except OSError as error:
         raise PerfError(
             f"cannot read {str(directory)!r}: {error.strerror}; give the directory of --perf-log-dir"
         ) from None
+    sessions = by_age(directory, filter(None, map(session_of, names)))
     if not sessions:
-        below = " or ".join(repr(str(path)) for path in runs_below(directory))
-        cure = f"give {below}" if below else _GIVE
-        raise PerfError(f"no perf_records_*.jsonl in {str(directory)!r}; {cure}")
+        raise no_run_in(directory, names)
     return sessions
 
 
@@ -136,7 +134,7 @@ def mates_of(path: Path) -> list[Path]:
     own = RunFile(path).header
     if "job" not in own.facts:
         return []
-    ended_ns, headers, found = _ended_ns(path, own), [own], []
+    ended_ns, headers, found = _ended_ns(path), [own], []
     for other in [*sorted(path.parent.glob(RUN_FILES)), *sorted(path.parent.glob(f"*/{RUN_FILES}"))]:
         try:
             header = RunFile(other).header
@@ -144,7 +142,7 @@ def mates_of(path: Path) -> list[Path]:
             continue
         if header in headers or not _is_mate(own, header):  # the file itself, or a copy of one
             continue
-        if header.start_wall_ns <= ended_ns and own.start_wall_ns <= _ended_ns(other, header):
+        if header.start_wall_ns <= ended_ns and own.start_wall_ns <= _ended_ns(other):
             headers.append(header)
             found.append(other)
     return found
@@ -155,23 +153,10 @@ def _is_mate(own: RunHeader, other: RunHeader) -> bool:
     return own.instrument == other.instrument and own.facts["job"] == other.facts.get("job", own)
 
 
-def _ended_ns(path: Path, header: RunHeader) -> int:
-    """Unix time of the last record; the present while the file is still being written.
-
-    The file's own time is used only where its end cannot be read, as copying a file may change that.
-    """
-    if RunFile(path).is_live():
-        return time.time_ns()
-    with os.fdopen(open_regular(path), "rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - _END_BYTES))
-        lines = file.read().splitlines()
-    for line in reversed(lines):
-        with contextlib.suppress(ValueError):
-            place = place_of(decode(line), header)
-            if place is not None:
-                mono_ns = place.start_ns + place.duration_ns
-                return Anchor(header.start_wall_ns, header.start_mono_ns).wall_of(mono_ns)
-    return path.stat().st_mtime_ns
+def _ended_ns(path: Path) -> int:
+    """Unix time of the last record; the present while the file is still being written."""
+    file = RunFile(path)
+    return time.time_ns() if file.is_live() else file.last_record_ns()
 
 
 class RunFile:
@@ -182,6 +167,7 @@ class RunFile:
         header: its first record.
         bad_lines: the first `MAX_BAD_LINES` lines that are no records.
         skipped: how many lines were no records, so far.
+        joined: what to say of a second header, at which the reading has ended; empty without one.
     """
 
     def __init__(self, path: Path) -> None:
@@ -189,11 +175,12 @@ class RunFile:
         self.path = path
         self.bad_lines: list[BadLine] = []
         self.skipped = 0
+        self.joined = ""
         found = next(self._chunks(), None)
         if found is None:
-            raise PerfError(f"{path}:1: the file is empty; {_NO_RUN_FILE}, or its run has only just begun")
-        if isinstance(found, BadLine):
-            raise PerfError(f"{path}:{found.number}: {found.reason}; {_NO_RUN_FILE}")
+            raise PerfError(f"{path}:1: the file is empty; {NO_RUN_FILE}, or its run has only just begun")
+        if not isinstance(found, Chunk):
+            raise PerfError(about_file(path, found.reason if isinstance(found, BadLine) else "no header"))
         first = next(found.records())
         if not isinstance(first, RunHeader):
             raise PerfError(f"{path}:1: a run file begins with its header, this one with another record")
@@ -206,9 +193,14 @@ class RunFile:
 
     def chunks(self) -> Iterator[Chunk]:
         """The same, many at a time."""
-        self.bad_lines, self.skipped = [], 0
+        self.bad_lines, self.skipped, self.joined = [], 0, ""
         for chunk in self._chunks():
-            if isinstance(chunk, BadLine):
+            if isinstance(chunk, Joined):
+                self.joined = (
+                    f"line {chunk.number:,} has a second header: two run files were joined, or one"
+                    " doubled; it and what follows is not read"
+                )
+            elif isinstance(chunk, BadLine):
                 self.skipped += 1
                 if len(self.bad_lines) < MAX_BAD_LINES:
                     self.bad_lines.append(chunk)
@@ -220,33 +212,33 @@ class RunFile:
         for chunk in self.chunks():
             yield from blocks_of(chunk)
 
-    def is_live(self) -> bool:
-        """Whether a writer holds the file."""
-        fd = open_regular(self.path)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False  # a file system without locks: unknown
-        finally:
-            os.close(fd)
-        return False
+    def is_live(self) -> bool | None:
+        """Whether a writer still has the file; None where that cannot be known. Raises PerfError."""
+        with _readable(self.path):
+            return is_written(self.path, self.header)
 
-    def _chunks(self) -> Iterator[Chunk | BadLine]:
-        try:
-            with os.fdopen(open_regular(self.path), "rb") as file:
-                yield from read_chunks(file)
-        except OSError as error:
-            raise PerfError(f"cannot read {str(self.path)!r}: {error.strerror}") from None
+    def last_record_ns(self) -> int:
+        """Unix time of the last record. Raises PerfError."""
+        with _readable(self.path):
+            return last_record_ns(self.path, self.header)
+
+    def _chunks(self) -> Iterator[Chunk | BadLine | Joined]:
+        with _readable(self.path), os.fdopen(files.open_regular(self.path), "rb") as file:
+            yield from read_chunks(file)
 
 
 def open_regular(path: Path) -> int:
     """A descriptor to read the file. Raises PerfError where there is none, and for a pipe, a device or a
     directory, without waiting.
     """
-    try:
+    with _readable(path):
         return files.open_regular(path)
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
     except files.NotRegularError:
         raise PerfError(f"{str(path)!r} is not a regular file; give a perf_records_*.jsonl") from None
     except OSError as error:

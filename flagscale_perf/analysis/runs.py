@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.session import session_of
+from flagscale_perf.spine.session import age_of, session_of
 
 MAX_DEPTH = 8
 MAX_DIRECTORIES = 20_000
@@ -34,7 +34,7 @@ class Found:
 
     Attributes:
         directory: where they were looked for.
-        paths: of the files, by directory and name; the newest `MAX_RUNS` of them.
+        paths: of the files, by directory and age; the newest `MAX_RUNS` of them.
         unread: directories that cannot be read, and what was too much.
     """
 
@@ -62,11 +62,11 @@ def find_runs(directory: Path) -> Found:
             f"no {_PREFIX}*{_SUFFIX} in or below {str(directory)!r}; give a directory that has"
             " --perf-log-dir directories below it"
         )
-    found.paths.sort(key=lambda path: (path.name, path.parent), reverse=True)
+    found.paths.sort(key=age_of, reverse=True)
     if len(found.paths) > MAX_RUNS:
         found.unread.append(Unread(".", f"only the newest {MAX_RUNS:,} of {len(found.paths):,} are listed"))
         del found.paths[MAX_RUNS:]
-    found.paths.sort(key=lambda path: (path.parent, path.name))
+    found.paths.sort(key=lambda path: (path.parent, age_of(path)))
     return found
 
 

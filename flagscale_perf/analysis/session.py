@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -11,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from flagscale_perf.analysis.decoder import Block, Chunk
+from flagscale_perf.analysis.evidence import not_known
 from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine, mates_of
 from flagscale_perf.analysis.timeline import Item, Name, Timeline
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import (
     GOOD_ENDS,
     KILLED,
+    NOT_KNOWN,
     RUNNING,
     TYPES,
     EventRecord,
@@ -33,12 +36,17 @@ MARKS = {"start_ns", "at_ns"}  # fields that are marks, beside the one by which 
 
 def tone_of(state: str) -> str:
     """The colour of a state: green is what needs no attention."""
+    if state == NOT_KNOWN:
+        return "warn"
     return "good" if state in GOOD_ENDS or state == RUNNING else "bad" if state else ""
 
 
 def state_of(states: Sequence[str]) -> str:
-    """The state of a job whose run files have these: the first bad one, else `running` if any is."""
-    return max(states, key=lambda state: 2 * (tone_of(state) == "bad") + (state == RUNNING))
+    """The state of a job whose run files have these: the first bad one, else `running` if any is, else `not
+    known`.
+    """
+    order = {RUNNING: 2, NOT_KNOWN: 1}
+    return max(states, key=lambda state: 3 if tone_of(state) == "bad" else order.get(state, 0))
 
 
 class Course:
@@ -86,11 +94,11 @@ class Course:
                 self.end = record
                 self.dropped += record.dropped
 
-    def state(self, has_writer: bool) -> str:
-        """The reason of the end, `running`, or `killed`: no end, and no writer."""
+    def state(self, has_writer: bool | None) -> str:
+        """The reason of the end; without one `running`, `killed` where there is no writer, or `not known`."""
         if self.end is not None:
             return self.end.reason
-        return RUNNING if has_writer else KILLED
+        return {True: RUNNING, False: KILLED, None: NOT_KNOWN}[has_writer]
 
     def name(self, process: int, number: int) -> str:
         """The text behind a number of a process; 0 is none."""
@@ -159,6 +167,7 @@ class Session:
         self._clocks = Clocks(self.header)
         self._begun: list[tuple[int, RunFile]] = [(0, self.files[0])]
         self._states: list[str] = []
+        self._remarks: list[str] = []
 
     def __iter__(self) -> Iterator[Record]:
         """Every record, each file's behind its header. Raises PerfError if a file cannot be read."""
@@ -167,7 +176,7 @@ class Session:
     def blocks(self, types: Collection[Any]) -> Iterator[Block | Record]:
         """The same, with records of these types in columns."""
         self.course.clear()
-        taken, self._begun, self._states = 0, [], []
+        taken, self._begun, self._states, self._remarks = 0, [], [], []
         for file in self.files:
             self._begun.append((taken, file))
             offset_ns, before = self._clocks.offset_ns(file.header), taken
@@ -182,7 +191,7 @@ class Session:
                         taken = max(taken, record.number)
                     self.course.add(record)
                     yield record
-            self._states.append(self.course.state(file.is_live()))
+            self._end(file)
 
     def chunks(self, types: AbstractSet[Any]) -> Iterator[Chunk | Record]:
         """The same, with those of these types together that follow one another in a session of one file."""
@@ -198,7 +207,18 @@ class Session:
                 else:
                     self.course.add(part)
                 yield part
-        self._states = [self.course.state(self.files[0].is_live())]
+        self._states, self._remarks = [], []
+        self._end(self.files[0])
+
+    def _end(self, file: RunFile) -> None:
+        """Notes how a file ended that has been read."""
+        state = self.course.state(file.is_live())
+        self._states.append(state)
+        which = f"{file.path.name}: " if len(self.files) > 1 else ""
+        if file.joined:
+            self._remarks.append(which + file.joined)
+        if state == NOT_KNOWN:
+            self._remarks.append(which + not_known(file.last_record_ns(), time.time_ns()))
 
     def origin(self, process: int) -> tuple[RunFile, int]:
         """The file in which the process is, and its number there; known once that file is being read."""
@@ -230,7 +250,7 @@ class Session:
         """What was read, and what could not be."""
         bad = [SkippedLine(line.number, line.reason) for file in self.files for line in file.bad_lines]
         skipped = sum(file.skipped for file in self.files)
-        return Reading(str(self.files[0].path), dict(self.course.kinds), skipped, bad)
+        return Reading(str(self.files[0].path), dict(self.course.kinds), skipped, bad, self._remarks)
 
     def items(self, timeline: Timeline) -> Iterator[Item]:
         """All files drawn on one timeline; where there are several, processes are named with their hosts."""

@@ -22,6 +22,7 @@ from flagscale_perf.training.records import CaptureRecord
 CAPTURED = rows_of(PerfConfig)["perf_capture_steps"]
 WAIT_S = 30.0
 PERIOD_S = 0.2
+_UNKNOWN = "; whether it still runs cannot be known here: run this on its own machine"
 
 
 class CaptureCommand(Command):
@@ -47,7 +48,7 @@ class CaptureCommand(Command):
     def run(self, args: Namespace) -> int:
         """Returns once the run has answered which steps. Raises PerfError if no live run has phases."""
         run = RunFile(find_run_file(args.run, fits=lambda header: header.instrument == FIRST))
-        if not run.is_live():
+        if run.is_live() is False:
             raise PerfError(f"no training writes {str(run.path)!r} now; give the directory of a live one")
         if not run.header.config.get("perf_breakdown"):
             raise PerfError(
@@ -86,7 +87,7 @@ def _ask(run: RunFile, steps: int, follower: Follower) -> CaptureRecord:
             for record in follower.poll():
                 if isinstance(record, CaptureRecord):
                     return record
-            if not run.is_live():
+            if run.is_live() is False:
                 raise PerfError(f"the run of {str(run.path)!r} has ended before it answered")
             time.sleep(PERIOD_S)
     finally:
@@ -94,5 +95,5 @@ def _ask(run: RunFile, steps: int, follower: Follower) -> CaptureRecord:
             request.unlink()
     raise PerfError(
         f"the run of {str(run.path)!r} has not answered within {WAIT_S:g} s: it is not training now, "
-        "or still captures other steps; try again"
+        "or still captures other steps; try again" + _UNKNOWN * (run.is_live() is None)
     )

@@ -108,6 +108,9 @@ def _judged(report: Report, chosen: str) -> int:
             f"{printable(first.reason)}",
             file=sys.stderr,
         )
+    if chosen == "csv":
+        for remark in reading.remarks:
+            _say(printable(remark))
     if not reading.skipped or sum(reading.records.values()) > 1:
         return 0
     print(

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import stat
+import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ MAX_PORT = 65535
 POLITE = 10  # a training on the same machine goes first
 OWNER_ONLY = 0o177
 BACKLOG = 64
+UNKNOWN_S = 15
 
 
 class ServeCommand(Command):
@@ -116,12 +118,13 @@ class _Source:
             raise PerfError(f"no run in {str(self._run)!r} yet; it is shown when its training begins")
         return instrument_for(self.path).report(self.path)
 
-    def stamp(self) -> tuple[Path, int, bool]:
-        """A value that changes when the run goes on or ends."""
+    def stamp(self) -> tuple[Path, int, float | None]:
+        """Changes when the run goes on or ends, and every `UNKNOWN_S` where that is not known."""
         if self.is_awaited:
             return self._run, 0, False
         path = self.path
-        return path, path.stat().st_size, RunFile(path).is_live()
+        is_live = RunFile(path).is_live()
+        return path, path.stat().st_size, time.time() // UNKNOWN_S if is_live is None else is_live
 
 
 @contextlib.contextmanager

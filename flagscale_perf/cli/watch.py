@@ -96,6 +96,8 @@ class _View:
         notes = [self._before]
         if follower.is_partial:
             notes.append(f"a long file: only its last {TAIL_BYTES >> 20} MiB were read")
+        if follower.is_joined:
+            notes.append("a second header: two run files were joined, or one doubled; only the first is read")
         if follower.skipped:
             notes.append(f"{follower.skipped} lines are not records and were left out")
         return tuple(filter(None, (*notes, str(follower.path))))

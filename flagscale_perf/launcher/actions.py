@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from flagscale_perf.launcher import cluster
@@ -30,7 +31,7 @@ from flagscale_perf.launcher.paths import ExperimentPaths
 from flagscale_perf.launcher.plan import Plan, make_plan, perf_options
 from flagscale_perf.launcher.preflight import check
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.session import REALTIME_FILE, age_key
+from flagscale_perf.spine.session import REALTIME_FILE, by_age
 
 _TEST_ITERATIONS = 2
 # A trial neither loads nor leaves a checkpoint, logs every iteration, and has directories of its own.
@@ -92,7 +93,8 @@ def _run_to_the_end(plan: Plan) -> tuple[int, Follower]:
             with contextlib.suppress(OSError):
                 print("the reader of this output has gone:", *left_it, sep="\n", file=sys.stderr)
         raise
-    for line in _end(plan, code, kills, sorted(sessions(plan.perf.perf_log_dir) - earlier, key=age_key)):
+    new = by_age(Path(plan.perf.perf_log_dir), sessions(plan.perf.perf_log_dir) - earlier)
+    for line in _end(plan, code, kills, new):
         _say(line)
     return code, follower
 

@@ -136,7 +136,7 @@ def _header(report: Report) -> Html:
     state = tag("span", report.state, class_="state bad" if report.tone == "bad" else "state")
     over = tag("p", shown(report.title), " ", state, class_="over") if report.subject else Html("")
     heading = tag("h1", report.subject or shown(report.title), class_="" if report.subject else report.tone)
-    return tag("header", over, heading, Html("\n"), blocks(report.facts), class_="head")
+    return tag("header", over, heading, Html("\n"), blocks(report.head), class_="head")
 
 
 def _section(section: Section) -> Html:

@@ -28,7 +28,7 @@ _ACTIVE = re.compile(r"[<>&@#]|:(?=//)|(?<=www)\.", re.IGNORECASE)
 
 def render(report: Report) -> str:
     """The whole page, newline at the end. Texts of the run file are never read as markup."""
-    parts = [f"# {escaped(shown(report.title))}\n", *_blocks(report.facts)]
+    parts = [f"# {escaped(shown(report.title))}\n", *_blocks(report.head)]
     if report.findings is not None:
         parts.append(_findings(report.findings))
     if report.tiles:

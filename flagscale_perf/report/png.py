@@ -139,8 +139,8 @@ def _head(figure: Figure, report: Report) -> None:
 def _facts(report: Report) -> list[str]:
     """Figures and facts in one line, the most telling first; then each remark."""
     known_tiles = [tile for tile in report.tiles if shown(tile.value) != UNKNOWN]
-    notes = [shown(block.text) for block in report.facts if isinstance(block, Note)]
-    rows = [row for block in report.facts if isinstance(block, Pairs) for row in block.rows]
+    notes = [shown(block.text) for block in report.head if isinstance(block, Note)]
+    rows = [row for block in report.head if isinstance(block, Pairs) for row in block.rows]
     facts = [f"{label}: {shown(cell)}" for label, cell in rows if cell is not None]
     first = "; ".join([*(f"{tile.label} {shown(tile.value)}" for tile in known_tiles), *facts])
     return [*([first] if first else []), *notes]

@@ -33,7 +33,7 @@ _TEXT_LINES = SCREEN_LINES - 3  # what was found, the page and the next command 
 
 def render(report: Report) -> str:
     """The whole text, newline at the end. No character in it moves the cursor of a terminal."""
-    parts = [[printable(shown(report.title)), *_blocks(report.facts)]]
+    parts = [[printable(shown(report.title)), *_blocks(report.head)]]
     if report.findings is not None:
         parts.append(_findings(report.findings))
     if report.tiles:
@@ -44,7 +44,7 @@ def render(report: Report) -> str:
 
 def screen(report: Report) -> str:
     """One screen: head, costliest findings, key figures, where the time goes; last what was found."""
-    head = [printable(shown(report.title)), *_first(_blocks(report.facts), _HEAD_LINES)]
+    head = [printable(shown(report.title)), *_first(_blocks(report.head), _HEAD_LINES)]
     parts, last = [[_fitted(line) for line in head]], []
     if report.findings is not None:
         parts.append(_short_findings(report.findings))

@@ -69,7 +69,7 @@ class Frame:
                 )
             ]
             blocks = (block for section in report.sections for block in section.blocks)
-            parts += [line for block in (*report.facts, *blocks) for line in _lines(block, width)]
+            parts += [line for block in (*report.head, *blocks) for line in _lines(block, width)]
         yield Group(*parts, *(Text(printable(note), style=_FAINT) for note in self.notes))
 
 

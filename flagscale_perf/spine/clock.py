@@ -48,10 +48,12 @@ class Anchor:
         return self.wall_ns + (mono_ns - self.mono_ns)
 
 
-def process_start_ns() -> int | None:
-    """When this process started, on the monotonic clock, to a tick of 10 ms; None without a Linux /proc."""
+def process_start_ns(pid: int | str = "self") -> int | None:
+    """When the process started, on the monotonic clock, to a tick of 10 ms; None for one that has ended, and
+    without a Linux /proc.
+    """
     try:
-        stat = process_stat("self")
+        stat = process_stat(pid)
         ticks_per_s = os.sysconf("SC_CLK_TCK")
         since_boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     except (OSError, ValueError, AttributeError):

@@ -6,16 +6,24 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
 
+try:
+    import fcntl
+except ImportError:  # Windows, where run files are read, not written
+    fcntl = None  # type: ignore[assignment]
+
 DIRECTORY_MODE, FILE_MODE = 0o750, 0o640  # both less the umask
 MAX_WAITING_BYTES = 4 << 20
-_NEW = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_SHARED = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+# What only some systems have: not to wait for a pipe, links and other programs; bytes as they are.
+_NONBLOCK, NOFOLLOW, _CLOEXEC, _BINARY = (
+    getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_BINARY")
+)
+_NEW = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | NOFOLLOW | _CLOEXEC
+_SHARED = os.O_WRONLY | os.O_APPEND | os.O_CREAT | NOFOLLOW
 
 
 class NotRegularError(OSError):
@@ -43,7 +51,7 @@ def open_regular(path: Path | str, flags: int = os.O_RDONLY, directory: int | No
     `flags` as in `os.open`; `directory`: descriptor that a relative path starts from. Raises OSError, for
     anything but a regular file NotRegularError.
     """
-    fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, FILE_MODE, dir_fd=directory)
+    fd = os.open(path, flags | _NONBLOCK | _CLOEXEC | _BINARY, FILE_MODE, dir_fd=directory)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise NotRegularError(f"{path} is not a regular file")
@@ -61,8 +69,22 @@ def lock(fd: int) -> bool:
 
     Raises BlockingIOError if it is in use already.
     """
+    return _flock(fd, "LOCK_EX")
+
+
+def is_locked(fd: int) -> bool | None:
+    """Whether a process holds the file as `lock` does; None where the file system has no locks."""
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False if _flock(fd, "LOCK_SH") else None
+    except BlockingIOError:
+        return True
+
+
+def _flock(fd: int, kind: str) -> bool:
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(fd, getattr(fcntl, kind) | fcntl.LOCK_NB)
     except BlockingIOError:
         raise
     except OSError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any, BinaryIO, NamedTuple, TypeVar
@@ -86,6 +87,8 @@ def read_records(file: BinaryIO, decode: Callable[[bytes], Record]) -> Iterator[
 def whole_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | BadLine]]:
     """Blocks of whole lines, each with the number of lines before it, and what is not a whole line."""
     number, rest = 0, b""
+    if file.read(len(BOM_UTF8)) != BOM_UTF8:  # which editors put before the text
+        file.seek(0)
     while True:
         chunk = file.read(CHUNK_BYTES)
         data = rest + chunk

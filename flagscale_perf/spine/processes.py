@@ -1,7 +1,8 @@
-"""Reads what Linux says of a process in /proc/PID/stat."""
+"""What Linux says of a process: in /proc/PID/stat, and whether it is there."""
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 
@@ -39,3 +40,12 @@ def process_stat(pid: int | str) -> ProcessStat | None:
     if fields[0] in "ZXx":
         return None
     return ProcessStat(int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+
+
+def pid_namespace() -> int | None:
+    """In which this process's pids count; None where /proc does not say, or belongs to another one."""
+    try:
+        is_own = os.readlink("/proc/self") == str(os.getpid())
+        return os.stat("/proc/self/ns/pid").st_ino if is_own else None
+    except OSError:
+        return None

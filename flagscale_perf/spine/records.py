@@ -15,6 +15,7 @@ from flagscale_perf.spine.slots import Bytes, Layout
 SCHEMA_VERSION = 1
 RUNNING = "running"  # as long as a process writes the run file
 KILLED = "killed"  # the reason of an end that a run did not record itself
+NOT_KNOWN = "not known"  # no end was recorded, and nothing here says whether the run still lives
 STOPPED = "stopped by the user"  # the reason of every end that `run.py action=stop` brought about
 GOOD_ENDS = frozenset({"completed", STOPPED})  # need no investigation
 
@@ -136,6 +137,8 @@ class RunHeader:
         host: name of the machine; None in files of the first versions, like the following.
         boot_id: see `clock.boot_id`.
         pid: of the process that is measured.
+        pid_namespace: in which the pid counts; None where the system did not say, like the following.
+        inode: number of the file that the header was written to, which no copy of it has.
     """
 
     schema_version: int
@@ -148,6 +151,8 @@ class RunHeader:
     host: str | None = None
     boot_id: str | None = None
     pid: int | None = None
+    pid_namespace: int | None = None
+    inode: int | None = None
 
     def __post_init__(self) -> None:
         if self.schema_version > SCHEMA_VERSION:

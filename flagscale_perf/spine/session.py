@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
 
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.files import open_regular
+from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, recall
 from flagscale_perf.spine.records import RunHeader
 
 REALTIME_FILE = "perf_realtime.log"
@@ -69,9 +75,38 @@ def session_shown_by(name: str) -> str | None:
     return next(filter(None, match.groups()), None) if match else None
 
 
-def age_key(session_id: str) -> tuple[str, int]:
-    """Sorts session ids from old to new."""
-    return session_id[:_TIME_LENGTH], int(session_id[_TIME_LENGTH + 1 :] or 1)
+def by_age(directory: Path, session_ids: Iterable[str]) -> list[str]:
+    """The sessions of a directory from old to new, as `age_of` their run files says."""
+    return sorted(session_ids, key=lambda each: age_of(directory / file_names(each)["records"]))
+
+
+def age_of(path: Path) -> tuple[int, str, int, str]:
+    """Sorts run files from old to new: by the Unix time of their start. A name does not: it is in local time,
+    which a container may have another of, and which goes back once a year. A file without a header that can
+    be read is as old as its last change.
+    """
+    try:
+        found = path.stat()
+    except OSError:  # removed meanwhile
+        return 0, "", 0, path.name
+    try:
+        start_ns = read_header(path, (found.st_dev, found.st_ino)).start_wall_ns
+    except (OSError, ValueError, RecursionError):
+        start_ns = found.st_mtime_ns
+    session_id = session_of(path.name) or path.name
+    return start_ns, session_id[:_TIME_LENGTH], len(session_id), session_id
+
+
+@lru_cache(maxsize=4096)
+def read_header(path: Path, _file: tuple[int, int]) -> RunHeader:
+    """The first record of the run file with this device and inode, whose header never changes; only its start
+    is known to be of the right type. Raises OSError, ValueError or RecursionError.
+    """
+    with os.fdopen(open_regular(path), "rb") as file:
+        header = recall(file.readline(MAX_LINE_BYTES))
+    if not isinstance(header, RunHeader) or type(header.start_wall_ns) is not int:
+        raise ValueError("no header")
+    return header
 
 
 class Labels:

@@ -1,12 +1,17 @@
-"""Removes old sessions: files of our own finished sessions, and nothing else."""
+"""Removes old sessions: files of our own finished sessions, and nothing else.
+
+A training is counted as one, with what other instruments recorded beside it: a profile of some of its steps
+goes when it goes, and not before.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from flagscale_perf.spine.files import lock, open_regular
 from flagscale_perf.spine.jsonl import read_records, recall
@@ -14,7 +19,7 @@ from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.session import (
     COLUMNS_PREFIX,
     COLUMNS_SUFFIX,
-    age_key,
+    by_age,
     file_names,
     intervals_name,
     page_name,
@@ -22,29 +27,66 @@ from flagscale_perf.spine.session import (
     session_of,
 )
 
+LEADER = "training"
 _COLUMNS = re.compile(rf'"({COLUMNS_PREFIX}[\w.-]+{re.escape(COLUMNS_SUFFIX)})"'.encode())
 
 
 def prune(directory: Path, keep: int) -> list[str]:
-    """Removes the files of all but the newest `keep` sessions, except those in use. Returns the removed
-    sessions.
+    """Removes the files of all but the newest `keep` trainings, and of as many sessions of each other
+    instrument that ran beside no training, except those in use. Returns the removed sessions.
 
     A session is a regular file with a run file's name whose first line is the header of that very session.
     Only its run file, text log with older parts, table of intervals, summary and the files of columns that
     the run file names are removed, and only where they are regular files. Raises OSError.
     """
-    sessions = sorted(filter(None, map(session_of, os.listdir(directory))), key=age_key, reverse=True)
-    ours = [session_id for session_id in sessions if _is_ours(directory, session_id)]
-    return [session_id for session_id in ours[keep:] if _remove(directory, session_id)]
+    sessions = by_age(directory, filter(None, map(session_of, os.listdir(directory))))
+    ours = [one for session_id in sessions if (one := _ours(directory, session_id)) is not None]
+    trainings = [one for one in ours if one.instrument == LEADER]
+    beside: dict[str, list[str]] = {}
+    first: dict[str, list[str]] = {}
+    for one in reversed(ours):
+        leader = None if one.instrument == LEADER else _training_of(one, trainings)
+        if leader is None:
+            first.setdefault(one.instrument, []).append(one.session_id)
+        else:
+            beside.setdefault(leader, []).append(one.session_id)
+    removed = []
+    for session_id in (each for alike in first.values() for each in alike[keep:]):
+        if _remove(directory, session_id):  # one in use keeps what is beside it
+            removed += [
+                session_id,
+                *(each for each in beside.get(session_id, ()) if _remove(directory, each)),
+            ]
+    return removed
 
 
-def _is_ours(directory: Path, session_id: str) -> bool:
+class _Session(NamedTuple):
+    session_id: str
+    instrument: str
+    start_ns: int
+    end_ns: int  # of its file's last change; both are Unix times
+
+
+def _training_of(one: _Session, trainings: Sequence[_Session]) -> str | None:
+    """The training that a session of another instrument ran beside: the last one before it that was still
+    under way, or the next one that began before its end.
+    """
+    before = [each for each in trainings if each.start_ns <= one.start_ns <= each.end_ns]
+    after = [each for each in trainings if one.start_ns < each.start_ns <= one.end_ns]
+    return before[-1].session_id if before else after[0].session_id if after else None
+
+
+def _ours(directory: Path, session_id: str) -> _Session | None:
     fd = _open_regular(directory / file_names(session_id)["records"])
     if fd is None:
-        return False
+        return None
     with os.fdopen(fd, "rb") as file:
-        first = next(read_records(file, recall), None)
-    return isinstance(first, RunHeader) and first.session_id == session_id
+        first, end_ns = next(read_records(file, recall), None), os.fstat(fd).st_mtime_ns
+    if not isinstance(first, RunHeader) or first.session_id != session_id:
+        return None
+    if type(first.start_wall_ns) is not int:
+        return None
+    return _Session(session_id, first.instrument, first.start_wall_ns, end_ns)
 
 
 def _remove(directory: Path, session_id: str) -> bool:

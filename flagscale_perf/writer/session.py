@@ -16,6 +16,7 @@ from flagscale_perf.spine.clock import boot_id, local_time
 from flagscale_perf.spine.files import make_directory, open_new, open_regular
 from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, BadLine, encode, read_records, recall
 from flagscale_perf.spine.peers.rings import AnyRing
+from flagscale_perf.spine.processes import pid_namespace
 from flagscale_perf.spine.records import SCHEMA_VERSION, EventRecord, Record, RunEnd, RunHeader
 from flagscale_perf.spine.session import file_names, new_session_id
 from flagscale_perf.writer.fanout import FanOut, Report
@@ -77,6 +78,9 @@ class Session:
 
 def header_of(session_id: str, task: WriterTask, instrument: str) -> RunHeader:
     """The first record of its run file."""
+    inode = None
+    with contextlib.suppress(OSError):
+        inode = os.stat(task.directory / file_names(session_id)["records"]).st_ino
     return RunHeader(
         schema_version=SCHEMA_VERSION,
         session_id=session_id,
@@ -88,6 +92,8 @@ def header_of(session_id: str, task: WriterTask, instrument: str) -> RunHeader:
         host=os.uname().nodename,
         boot_id=boot_id(),
         pid=task.pid,
+        pid_namespace=pid_namespace(),
+        inode=inode,
     )
 
 

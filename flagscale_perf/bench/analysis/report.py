@@ -51,6 +51,7 @@ class BenchReport:
             "report_version": REPORT_VERSION,
             "path": str(bench.path),
             "state": bench.state,
+            "file_remarks": bench.reading.remarks,
             "environment": bench.header.facts,
             "experiments": {name: self.part(name) for name in bench.parts},
         }

@@ -51,7 +51,7 @@ class Part:
         settings: how it measured.
         points, figures: in the order in which they came.
         ended: None where it was still under way when the file ended.
-        is_live: whether the file is still being written.
+        run_state: how the run ended.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Part:
     points: list[BenchPoint] = field(default_factory=list)
     figures: list[BenchFigure] = field(default_factory=list)
     ended: BenchEnded | None = None
-    is_live: bool = False
+    run_state: str = KILLED
 
     @property
     def is_complete(self) -> bool:
@@ -71,7 +71,7 @@ class Part:
     def state(self) -> str:
         """`complete`, `running`, or `partial: ` and why."""
         if self.ended is None:
-            return RUNNING if self.is_live else f"partial: {KILLED}"
+            return RUNNING if self.run_state == RUNNING else f"partial: {self.run_state}"
         return COMPLETE if self.ended.is_complete else f"partial: {self.ended.reason}"
 
     @property
@@ -124,7 +124,7 @@ def read_bench(path: Path) -> Bench:
             case BenchEnded():
                 _part(parts, record.experiment).ended = record
     for part in parts.values():
-        part.is_live = session.state == RUNNING
+        part.run_state = session.state
     return Bench(path, session.header, parts, session.begun, session.state, session.reading)
 
 

@@ -15,7 +15,7 @@ from flagscale_perf.profile.analysis.source import Rank
 from flagscale_perf.profile.analysis.tables import share
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.facts import words_of
-from flagscale_perf.spine.records import RUNNING
+from flagscale_perf.spine.records import NOT_KNOWN, RUNNING
 
 ROW_HEAD = (
     *("rank", "step_phase", "phase", "layer", "module", "kind", "op", "runs_per_step", "self_ns_per_step"),
@@ -173,7 +173,8 @@ def remarks_of(found: ProfileReport) -> list[str]:
         said.append(f"{dropped:,} events were more than a window may keep and are missing from the rows")
     if profile.lost:
         said.append(f"{profile.lost:,} records did not reach the run file: rows are missing")
-    said += [] if profile.state == RUNNING else map(_cut_off, filter(_lost_windows, profile.ranks))
+    is_over = profile.state not in (RUNNING, NOT_KNOWN)
+    said += map(_cut_off, filter(_lost_windows, profile.ranks)) if is_over else []
     compiled = [rank.title for rank in profile.ranks if rank.place.get("mode") in ("compiled", "graphs")]
     if compiled:
         said.append(

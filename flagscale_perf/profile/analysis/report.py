@@ -71,6 +71,7 @@ class ProfileReport:
             "report_version": REPORT_VERSION,
             "path": str(profile.path),
             "state": profile.state,
+            "file_remarks": profile.reading.remarks,
             "base": BASE,
             "unit": "ns",
             "versions": words_of(profile.header.facts.get("versions")),

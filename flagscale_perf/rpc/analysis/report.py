@@ -82,6 +82,7 @@ class CallsReport:
             "path": reading.path,
             "session": self.source.title(),
             "state": self.source.state() or None,
+            "file_remarks": reading.remarks,
             "facts": self.facts.as_dict(),
             "methods_recorded": self.source.selected() or None,
             "overall": _sums(self.overall),

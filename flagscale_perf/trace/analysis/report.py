@@ -55,6 +55,7 @@ class TraceReport:
             "path": reading.path if reading else None,
             "title": self.traces.title,
             "state": self.traces.state or None,
+            "file_remarks": reading.remarks if reading else [],
             "traces": {
                 "count": self.sums.trace_count,
                 "is_exact": self.sums.traces.is_exact,

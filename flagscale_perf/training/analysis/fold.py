@@ -15,7 +15,7 @@ from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
-from flagscale_perf.spine.records import KILLED, EventRecord, RunHeader
+from flagscale_perf.spine.records import KILLED, NOT_KNOWN, EventRecord, RunHeader
 from flagscale_perf.spine.session import labels_of
 from flagscale_perf.spine.units import as_s
 from flagscale_perf.training.analysis.findings.anatomy import anatomy_of
@@ -74,7 +74,7 @@ _CLASSES = {
 def read_report(path: Path) -> TrainingReport:
     """The report of one run file. Raises PerfError if it is none.
 
-    A run that never wrote its end is "running" while a writer holds the file, else "killed".
+    A run that never wrote its end is "running" or "killed" where that can be known, else "not known".
     """
     session, fold = _folded(path)
     return fold.report(session.reading, session.state)
@@ -168,7 +168,7 @@ class RunFold:
     def summary(self, state: str) -> Summary:
         """The run so far, which is in this state."""
         summary = self._totals.result()
-        return summary.ended(KILLED) if state == KILLED else summary
+        return summary.ended(state) if state in (KILLED, NOT_KNOWN) else summary
 
     def report(self, reading: Reading, state: str) -> TrainingReport:
         """The run so far, and what holds it back."""

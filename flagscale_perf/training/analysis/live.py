@@ -19,10 +19,11 @@ from flagscale_perf.analysis.blocks import (
     StackedBar,
     Stripe,
 )
+from flagscale_perf.analysis.evidence import not_known
 from flagscale_perf.analysis.session import Course, tone_of
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.figures import Rows
-from flagscale_perf.spine.records import KILLED, RUNNING, EventRecord, RunHeader
+from flagscale_perf.spine.records import KILLED, NOT_KNOWN, RUNNING, EventRecord, RunHeader
 from flagscale_perf.spine.session import labels_of
 from flagscale_perf.spine.units import as_ms, numbered, ranges
 from flagscale_perf.training.analysis.overview import sizes_of
@@ -109,17 +110,18 @@ class LiveRun:
         ended = "ended" if self.course.end is None else self.course.end.reason
         return f"session {self.header.session_id} before it: {ended} after iteration {self.iteration()}"
 
-    def report(self, has_writer: bool, now_wall_ns: int) -> Report:
+    def report(self, has_writer: bool | None, now_wall_ns: int) -> Report:
         """The blocks of the screen."""
         state = self.course.state(has_writer)
         is_cut = self.course.end is None and state == KILLED
+        unknown = Note(not_known(self.last_wall_ns(), now_wall_ns), "warn")
         slow = list(self.slow.values())[-_STRAGGLERS:]
         killed = "no end was recorded and the run file is no longer written: trainer and writer were killed"
         return Report(
             title=f"session {self.header.session_id}",
             state=state,
             tone=tone_of(state),
-            facts=[Note(killed, "bad")] * is_cut + [Note(self._facts())],
+            facts=[Note(killed, "bad")] * is_cut + [unknown] * (state == NOT_KNOWN) + [Note(self._facts())],
             sections=[
                 Section("progress", "", "", [self._progress(state, now_wall_ns)]),
                 Section("figures", "", "", [self._figures()]),

@@ -52,6 +52,7 @@ class Run:
         findings: how many; None where they were not looked for.
         first_finding: title of the costliest.
         skipped_lines: lines that are no records; None where the file was not read whole.
+        file_remarks: what else has to be known of the file; empty where it was not read whole.
     """
 
     directory: str
@@ -70,6 +71,7 @@ class Run:
     findings: int | None
     first_finding: str | None
     skipped_lines: int | None
+    file_remarks: list[str]
 
 
 @dataclass(frozen=True)
@@ -79,13 +81,15 @@ class RunList:
     Attributes:
         runs: by directory, the oldest of each first.
         unread: files and directories that are not in the list, and why.
-        points: the trend of each run, as figures by their keys; in no JSON.
+        points: the trend of each run, as figures by their keys; in no JSON, like the following.
+        starts_ns: Unix time of the start of each run.
     """
 
     directory: str
     runs: list[Run]
     unread: list[Unread]
     points: list[Points] = field(default_factory=list)
+    starts_ns: list[int] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """Its content as JSON-ready data."""
@@ -98,18 +102,19 @@ def list_runs(found: Found, is_all_read: bool) -> RunList:
     listed = RunList(str(found.directory), [], list(found.unread))
     for path in found.paths:
         try:
-            run, points = _read(path, found.relative(path.parent), is_all_read)
+            header = RunFile(path).header
+            run, points = _read(path, header, found.relative(path.parent), is_all_read)
         except PerfError as error:
             reason = str(error).replace(f"{path}:", "line ", 1).removesuffix(_NO_RUN)
             listed.unread.append(Unread(found.relative(path), reason))
             continue
         listed.runs.append(run)
         listed.points.append(points)
+        listed.starts_ns.append(header.start_wall_ns)
     return listed
 
 
-def _read(path: Path, directory: str, is_all_read: bool) -> tuple[Run, Points]:
-    header = RunFile(path).header
+def _read(path: Path, header: RunHeader, directory: str, is_all_read: bool) -> tuple[Run, Points]:
     if getattr(header, "instrument", "training") != "training":
         raise PerfError("the run of another instrument")
     facts = RunFacts.of(header.facts)
@@ -136,6 +141,7 @@ def _of_records(path: Path) -> tuple[dict[str, Any], Points]:
         "findings": len(report.findings),
         "first_finding": report.findings[0].title if report.findings else None,
         "skipped_lines": report.reading.skipped,
+        "file_remarks": report.reading.remarks,
     }, [point.figures for point in report.trend.points]
 
 
@@ -169,6 +175,7 @@ def _of_summary(found: dict[str, Any]) -> tuple[dict[str, Any], Points]:
         "findings": None,
         "first_finding": None,
         "skipped_lines": None,
+        "file_remarks": [],
     }, points
 
 
@@ -202,7 +209,7 @@ def report_of(listed: RunList) -> Report:
 def _sections(listed: RunList) -> list[Section]:
     groups = [f"run{place}" if points else "" for place, points in enumerate(listed.points)]
     drawn = [place for place, group in enumerate(groups) if group]
-    newest = sorted(drawn, key=lambda place: listed.runs[place].session_id, reverse=True)
+    newest = sorted(drawn, key=lambda place: listed.starts_ns[place], reverse=True)
     head = ("run", "end", "iterations", "MFU", "tokens/s", "goodput", "findings")
     rows, notes = list(map(_row, listed.runs)), list(map(_note, listed.runs))
     table = Table(head, rows, 5, notes=notes, groups=groups, chosen=[groups[at] for at in newest[:CHOSEN]])
@@ -254,6 +261,7 @@ def _note(run: Run) -> Cell:
         parts.append(f"; first finding: {run.first_finding}")
     if run.skipped_lines:
         parts.append(f"; lines that are no records: {run.skipped_lines:,}")
+    parts += [f"; {remark}" for remark in run.file_remarks]
     return tuple(parts)
 
 
@@ -261,5 +269,5 @@ def _rows(listed: RunList) -> list[Sequence[Any]]:
     rows: list[Sequence[Any]] = [list(Run.__dataclass_fields__)]
     for run in listed.runs:
         layout = " ".join(f"{name}{size}" for name, size in run.layout.items())
-        rows.append([*(vars(run) | {"layout": layout}).values()])
+        rows.append([*(vars(run) | {"layout": layout, "file_remarks": "; ".join(run.file_remarks)}).values()])
     return rows

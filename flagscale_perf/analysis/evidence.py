@@ -1,0 +1,119 @@
+"""Whether a run file is still written, from what can be known where it is read.
+
+A lock that is free proves nothing by itself: there are file systems without locks, a copy has none, and
+another machine's may not be seen here. A pid means something on its own machine, in its own namespace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+from typing import BinaryIO
+
+from flagscale_perf.analysis.decoder import decode
+from flagscale_perf.spine import files
+from flagscale_perf.spine.clock import NS_PER_S, Anchor, boot_id, monotonic_ns, process_start_ns
+from flagscale_perf.spine.processes import pid_namespace, process_stat
+from flagscale_perf.spine.records import RunEnd, RunHeader, kind_of, place_of
+from flagscale_perf.spine.units import duration
+
+GRACE_NS = 3 * NS_PER_S  # a writer that died is replaced within it, and one whose trainer died ends its file
+HEARTBEAT_NS = 150 * NS_PER_S  # every writer records the clocks once a minute, whatever its run does
+_TICK_NS = NS_PER_S // 10  # to which it is known when a process started, and more
+_END_BYTES, _END = 1 << 18, f'{{"kind":"{kind_of(RunEnd)}"'.encode()
+# Of each file that was looked at, by device and inode: its size, and when it was seen to have grown.
+_looks: dict[tuple[int, int], tuple[int, int | None]] = {}
+
+
+def is_written(path: Path, header: RunHeader) -> bool | None:
+    """Whether a writer still has the run file with this header; None where that cannot be known. Raises
+    OSError.
+
+    True: it is locked, or was seen to grow (between two calls), or its trainer lives on this machine and
+    there are no locks. False: it has its end, or neither, and its trainer, which was on this machine, is gone.
+    """
+    with os.fdopen(files.open_regular(path), "rb") as file:
+        found, is_locked = os.fstat(file.fileno()), files.is_locked(file.fileno())
+        has_end = not is_locked and any(line.startswith(_END) for line in _last_lines(file))
+    grew_ns = _ns_since_growth(found)
+    if is_locked or has_end:
+        return not has_end
+    lives = _trainer_lives(header) if header.inode == found.st_ino else None
+    if lives is False:
+        if grew_ns < GRACE_NS:
+            return True
+        return None if is_locked is None and _is_fresh(found, header) else False
+    if (lives and is_locked is None) or grew_ns < HEARTBEAT_NS:
+        return True
+    return None
+
+
+def _is_fresh(found: os.stat_result, header: RunHeader) -> bool:
+    """Whether a writer that cannot be seen may yet have it: it writes for others of its job, too."""
+    patience_ns = HEARTBEAT_NS if "job" in header.facts else GRACE_NS
+    return abs(time.time_ns() - found.st_mtime_ns) < patience_ns
+
+
+def _ns_since_growth(found: os.stat_result) -> float:
+    """Since the file was seen to grow; infinite where it was not."""
+    file = found.st_dev, found.st_ino
+    size, grown_ns = _looks.get(file, (found.st_size, None))
+    if found.st_size > size:
+        grown_ns = monotonic_ns()
+    _looks[file] = found.st_size, grown_ns
+    return float("inf") if grown_ns is None else monotonic_ns() - grown_ns
+
+
+def _trainer_lives(header: RunHeader) -> bool | None:
+    """Whether the measured process is there; None where its pid means nothing here or it cannot be seen."""
+    here = boot_id(), pid_namespace()
+    if None in here or header.pid is None or (header.boot_id, header.pid_namespace) != here:
+        return None
+    if header.host != os.uname().nodename:
+        return None
+    try:
+        os.kill(header.pid, 0)
+        is_mine = True
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        is_mine = False
+    try:
+        if process_stat(header.pid) is None:  # not yet waited for; another user's may only be hidden
+            return False if is_mine else None
+    except (OSError, ValueError):
+        return None
+    start_ns = process_start_ns(header.pid)
+    return None if start_ns is None else start_ns < header.start_mono_ns + _TICK_NS
+
+
+def last_record_ns(path: Path, header: RunHeader) -> int:
+    """Unix time of the last record. Raises OSError.
+
+    The file's own time is used only where its end cannot be read, as copying a file may change that.
+    """
+    with os.fdopen(files.open_regular(path), "rb") as file:
+        changed_ns, lines = os.fstat(file.fileno()).st_mtime_ns, _last_lines(file)
+    for line in reversed(lines):
+        with contextlib.suppress(ValueError):
+            place = place_of(decode(line), header)
+            if place is not None:
+                mono_ns = place.start_ns + place.duration_ns
+                return Anchor(header.start_wall_ns, header.start_mono_ns).wall_of(mono_ns)
+    return changed_ns
+
+
+def _last_lines(file: BinaryIO) -> list[bytes]:
+    file.seek(max(0, os.fstat(file.fileno()).st_size - _END_BYTES))
+    return file.read().splitlines()
+
+
+def not_known(last_wall_ns: int, now_wall_ns: int) -> str:
+    """What to say now of a run of which the last record is from then (Unix times)."""
+    age_s = max(0, now_wall_ns - last_wall_ns) / NS_PER_S
+    return (
+        f"no end recorded, last record {duration(age_s)} ago; whether it still runs cannot be known here (its"
+        " file is not locked, and its process is not of this machine or namespace)"
+    )

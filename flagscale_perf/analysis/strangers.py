@@ -1,0 +1,82 @@
+"""What a file or a directory is that was given for a run and is none, and what to do about it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from flagscale_perf.analysis.runs import runs_below
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.files import open_regular
+from flagscale_perf.spine.session import REALTIME_FILE, session_shown_by
+
+GIVE = "give the directory of --perf-log-dir"
+NO_RUN_FILE = "this is not a run file of flagscale_perf"
+FOREIGN = (
+    "FlagScale's own monitor writes such files, and no run file: record with flagscale_perf (`torchrun ... -m"
+    " flagscale_perf.launch SCRIPT ... --enable-perf-monitor`)"
+)
+_LOOKED_AT_BYTES = 1 << 16
+_PACKED = {
+    b"\x1f\x8b": ("gzip", "gunzip"),
+    b"BZh": ("bzip2", "bunzip2"),
+    b"\xfd7zXZ": ("xz", "unxz"),
+    b"(\xb5/\xfd": ("zstd", "unzstd"),
+    b"PK\x03\x04": ("zip, or a checkpoint of torch", "unzip"),
+}
+_WIDE = (b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{")
+_MEGATRON = re.compile(rb"(?m)^.*\biteration +\d+/ *\d+ \||^-+ arguments -+$|elapsed time per iteration")
+_CHECKPOINT = re.compile(r"iter_\d{7}|latest_checkpointed_iteration\.txt|.*\.distcp|.*_optim_rng\.pt")
+_PACKED_RUN = re.compile(r"perf_records_.*\.jsonl\.(?:gz|bz2|xz|zst|zip)")
+
+
+def about_file(path: Path, reason: str) -> str:
+    """Why it is no run file, of which the first line was refused for this reason."""
+    with contextlib.suppress(OSError), os.fdopen(open_regular(path), "rb") as file:
+        begin = file.read(_LOOKED_AT_BYTES)
+        for mark, (name, command) in _PACKED.items():
+            if begin.startswith(mark):
+                return f"{path}: compressed ({name}); unpack it first: {command} {path.name}"
+        if begin.startswith(_WIDE):
+            return (
+                f"{path}: text in UTF-16, as PowerShell's > writes it; turn it into UTF-8 first: iconv"
+                f" -f UTF-16 -t UTF-8 {path.name}"
+            )
+        return f"{path}:1: {_about_text(begin, reason)}; {NO_RUN_FILE}"
+    return f"{path}:1: {reason}; {NO_RUN_FILE}"
+
+
+def _about_text(begin: bytes, reason: str) -> str:
+    first = begin.partition(b"\n")[0]
+    if b'"kind":"header"' in first and not first.startswith(b"{"):
+        shown = first.partition(b"{")[0][:40].decode(errors="replace")
+        return f"before its header stands {shown!r}, as log collectors put it before each line: take it off"
+    if begin[:1] in (b"{", b"["):
+        return reason
+    if _MEGATRON.search(begin):
+        return f"the output of a training, as Megatron prints it; {GIVE}"
+    if b"\0" in begin or sum(byte < 32 and byte not in b"\t\n\r\x1b" for byte in begin) > len(begin) // 100:
+        return "neither JSON nor text"
+    return reason
+
+
+def no_run_in(directory: Path, names: Sequence[str]) -> PerfError:
+    """What is wrong with a directory of these names that has no run file."""
+    packed = [name for name in names if _PACKED_RUN.fullmatch(name)]
+    below = " or ".join(repr(str(path)) for path in runs_below(directory))
+    if packed:
+        what, cure = f", but {packed[0]}, which is compressed", "unpack it first"
+    elif below:
+        what, cure = "", f"give {below}"
+    elif any(name == REALTIME_FILE or session_shown_by(name) for name in names):
+        what, cure = ", but views of one", FOREIGN
+    elif any(map(_CHECKPOINT.fullmatch, names)):
+        what, cure = ", but a checkpoint", GIVE
+    elif any(name.startswith("events.out.tfevents") for name in names):
+        what, cure = ", but TensorBoard's curves", GIVE
+    else:
+        what, cure = "" if names else ", which is empty", GIVE
+    return PerfError(f"no perf_records_*.jsonl in {str(directory)!r}{what}; {cure}")
