@@ -13,6 +13,7 @@ from pathlib import Path
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.session import file_names
 from tests.fakes import MS, SECOND
+from tests.run_files import left_behind
 from tests.synthetic import STEPS, TROUBLED, Plan, records_of
 
 _SAVING = Plan(step=lambda number: {"checkpoint_ns": 9 * SECOND} if number % 100 == 0 else {})
@@ -46,6 +47,8 @@ def write(directory: Path) -> None:
         path = directory / place / file_names(session_id)["records"]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"".join(map(encode, [replace(header, session_id=session_id), *records])))
+        if steps < STEPS:
+            left_behind(path)
     (directory / "moe/mixtral" / file_names("20240202_000000")["records"]).touch()
     (directory / "llama_7b" / file_names("20240203_000000")["records"]).write_bytes(b"\0 no run\n")
 

@@ -32,7 +32,8 @@ def is_written(path: Path, header: RunHeader) -> bool | None:
     OSError.
 
     True: it is locked, or was seen to grow (between two calls), or its trainer lives on this machine and
-    there are no locks. False: it has its end, or neither, and its trainer, which was on this machine, is gone.
+    there are no locks. False: it has its end, or none of these holds and its trainer was on this machine and
+    is gone.
     """
     with os.fdopen(files.open_regular(path), "rb") as file:
         found, is_locked = os.fstat(file.fileno()), files.is_locked(file.fileno())
@@ -113,7 +114,4 @@ def _last_lines(file: BinaryIO) -> list[bytes]:
 def not_known(last_wall_ns: int, now_wall_ns: int) -> str:
     """What to say now of a run of which the last record is from then (Unix times)."""
     age_s = max(0, now_wall_ns - last_wall_ns) / NS_PER_S
-    return (
-        f"no end recorded, last record {duration(age_s)} ago; whether it still runs cannot be known here (its"
-        " file is not locked, and its process is not of this machine or namespace)"
-    )
+    return f"no end recorded, last record {duration(age_s)} ago; whether it still runs cannot be known here"

@@ -69,14 +69,17 @@ def find_run_file(path: Path, session_id: str | None = None, fits: Fits | None =
 
 
 def _newest(directory: Path, sessions: list[str], fits: Fits | None) -> str:
-    if fits is None:
-        return sessions[-1]
+    unread: list[str] = []
     for session_id in reversed(sessions):
         try:
-            if fits(RunFile(directory / file_names(session_id)["records"]).header):
-                return session_id
-        except PerfError:  # damaged, or its header is not written yet
+            header = RunFile(directory / file_names(session_id)["records"]).header
+        except PerfError:  # damaged, or its header is not written yet: of these only the last change is known
+            unread.append(session_id)
             continue
+        if fits is None:
+            return next((each for each in unread if each > session_id), session_id)  # newer by its name, too
+        if fits(header):
+            return session_id
     return sessions[-1]
 
 

@@ -47,9 +47,9 @@ def _awaited(path: Path, session_id: str | None) -> str | None:
             return f"{str(file)!r} is new and empty" if _is_fresh(file) else None
         run = RunFile(file)
         has_begun = any(TYPES[type(record)].duration is not None for record in run)
-        is_live = run.is_live()
-        may_begin = _is_fresh(file) if is_live is None else is_live
-        return f"session {run.header.session_id} is just starting" if may_begin and not has_begun else None
+        return (
+            f"session {run.header.session_id} is just starting" if not has_begun and run.is_live() else None
+        )
     except (PerfError, OSError):
         return None  # the next one to read it says why
 

@@ -36,30 +36,27 @@ _PACKED_RUN = re.compile(r"perf_records_.*\.jsonl\.(?:gz|bz2|xz|zst|zip)")
 def about_file(path: Path, reason: str) -> str:
     """Why it is no run file, of which the first line was refused for this reason."""
     with contextlib.suppress(OSError), os.fdopen(open_regular(path), "rb") as file:
-        begin = file.read(_LOOKED_AT_BYTES)
-        for mark, (name, command) in _PACKED.items():
-            if begin.startswith(mark):
-                return f"{path}: compressed ({name}); unpack it first: {command} {path.name}"
-        if begin.startswith(_WIDE):
-            return (
-                f"{path}: text in UTF-16, as PowerShell's > writes it; turn it into UTF-8 first: iconv"
-                f" -f UTF-16 -t UTF-8 {path.name}"
-            )
-        return f"{path}:1: {_about_text(begin, reason)}; {NO_RUN_FILE}"
+        reason = _about(file.read(_LOOKED_AT_BYTES), path.name, reason)
     return f"{path}:1: {reason}; {NO_RUN_FILE}"
 
 
-def _about_text(begin: bytes, reason: str) -> str:
+def _about(begin: bytes, name: str, reason: str) -> str:
+    for mark, (form, command) in _PACKED.items():
+        if begin.startswith(mark):
+            return f"it is compressed ({form}): unpack it first ({command} {name})"
+    if begin.startswith(_WIDE):
+        return (
+            "it is text in UTF-16, as PowerShell's > writes it: turn it into UTF-8 first (iconv -f UTF-16 -t"
+            f" UTF-8 {name})"
+        )
     first = begin.partition(b"\n")[0]
     if b'"kind":"header"' in first and not first.startswith(b"{"):
         shown = first.partition(b"{")[0][:40].decode(errors="replace")
         return f"before its header stands {shown!r}, as log collectors put it before each line: take it off"
-    if begin[:1] in (b"{", b"["):
-        return reason
     if _MEGATRON.search(begin):
-        return f"the output of a training, as Megatron prints it; {GIVE}"
+        return f"it is the output of a training, as Megatron prints it: {GIVE}"
     if b"\0" in begin or sum(byte < 32 and byte not in b"\t\n\r\x1b" for byte in begin) > len(begin) // 100:
-        return "neither JSON nor text"
+        return "it is neither JSON nor text"
     return reason
 
 

@@ -209,7 +209,8 @@ def report_of(listed: RunList) -> Report:
 def _sections(listed: RunList) -> list[Section]:
     groups = [f"run{place}" if points else "" for place, points in enumerate(listed.points)]
     drawn = [place for place, group in enumerate(groups) if group]
-    newest = sorted(drawn, key=lambda place: listed.starts_ns[place], reverse=True)
+    age = [(start_ns, run.session_id) for start_ns, run in zip(listed.starts_ns, listed.runs, strict=True)]
+    newest = sorted(drawn, key=lambda place: age[place], reverse=True)
     head = ("run", "end", "iterations", "MFU", "tokens/s", "goodput", "findings")
     rows, notes = list(map(_row, listed.runs)), list(map(_note, listed.runs))
     table = Table(head, rows, 5, notes=notes, groups=groups, chosen=[groups[at] for at in newest[:CHOSEN]])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flagscale_perf.analysis.decoder import Chunk, blocks_of, decode, read_chunks
+from flagscale_perf.analysis.decoder import Chunk, Joined, blocks_of, decode, is_header, read_chunks
 from flagscale_perf.spine import jsonl
 from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, MAX_TEXT, BadLine, encode
 from flagscale_perf.spine.records import Record
@@ -23,10 +23,13 @@ CALLS = [make_call(1), make_call(2, queue_ns=None, method=""), make_call(3, meth
 RECORDS = [make_header(), *STEPS, *CALLS, make_served(1), make_event("note", text='a "b" ü'), make_call(5)]
 
 
-def one_by_one(content: bytes) -> Iterator[Record | BadLine]:
+def one_by_one(content: bytes) -> Iterator[Record | BadLine | Joined]:
     """What the lines are, each by itself."""
     *lines, rest = content.split(b"\n")
     for number, line in enumerate(lines, 1):
+        if is_header(line[number == 1 :]):
+            yield Joined(number)
+            return
         if len(line) >= MAX_LINE_BYTES:
             yield BadLine(number, f"longer than {MAX_LINE_BYTES} bytes")
             continue
@@ -42,7 +45,7 @@ def read(content: bytes) -> list[Any]:
     """By chunks."""
     found: list[Any] = []
     for chunk in read_chunks(io.BytesIO(content)):
-        found += [chunk] if isinstance(chunk, BadLine) else chunk.records()
+        found += chunk.records() if isinstance(chunk, Chunk) else [chunk]
     return found
 
 
@@ -69,6 +72,37 @@ def test_a_file_of_many_pieces_reads_as_one() -> None:
 
 
 LINE = encode(make_call(7, method="Matmul"))
+FIRST, SECOND = make_header("20240129_103000"), make_header("20240129_114500")
+
+QUOTED = make_event("note", text='{"kind":"header"}')
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ([FIRST, *STEPS, SECOND, *CALLS], [FIRST, *STEPS, Joined(5)]),
+        ([FIRST, *STEPS, FIRST, *STEPS], [FIRST, *STEPS, Joined(5)]),
+        (
+            [FIRST, *STEPS, b'{"kind":"st', SECOND, *CALLS],
+            [FIRST, *STEPS, Joined(5)],
+        ),
+        ([FIRST, b'{"kind": "header"}\n', *STEPS], [FIRST, Joined(2)]),
+        (
+            [FIRST, QUOTED, CALLS[0]],
+            [FIRST, QUOTED, CALLS[0]],
+        ),
+    ],
+)
+def test_a_second_header_ends_it(content: list[Any], found: list[Any]) -> None:
+    data = b"".join(each if isinstance(each, bytes) else encode(each) for each in content)
+    assert read(data) == found
+
+
+def test_a_second_header_far_behind_ends_it() -> None:
+    calls = [make_call(number) for number in range(1, 3001)]
+    assert read(b"".join(map(encode, [FIRST, *calls, SECOND, *calls]))) == [FIRST, *calls, Joined(3002)]
+
+
 DAMAGED = [
     LINE[:-1],
     LINE.replace(b'"number":7', b'"number":07'),

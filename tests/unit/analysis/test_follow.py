@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis import evidence
 from flagscale_perf.analysis import follow as follow_module
 from flagscale_perf.analysis.follow import Follower
 from flagscale_perf.spine.errors import PerfError
@@ -129,16 +131,24 @@ def test_a_lock_is_a_writer_and_so_is_growth(
     follower: Follower, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     polled(follower)
-    assert not follower.has_writer()
+    assert follower.has_writer() is None
     held = open_locked(path)
-    assert follower.has_writer()
-    follow_module.os.close(held)
-    assert not follower.has_writer()
+    assert follower.has_writer() is True
+    os.close(held)
+    assert follower.has_writer() is None
     append(path, encode(make_step(2)))
     polled(follower)
-    assert follower.has_writer()
-    monkeypatch.setattr(follow_module, "GRACE_NS", 0)
-    assert not follower.has_writer()
+    assert follower.has_writer() is True
+    monkeypatch.setattr(evidence, "HEARTBEAT_NS", 0)
+    assert follower.has_writer() is None
+
+
+def test_a_second_header_ends_what_is_followed(follower: Follower, path: Path) -> None:
+    polled(follower)
+    append(path, b'{"kind":"st' + encode(make_header("20240129_114500")) + encode(make_step(2)))
+    assert (polled(follower), follower.is_joined) == ([], True)
+    append(path, encode(make_step(3)))
+    assert polled(follower) == []
 
 
 def test_a_removed_file_has_no_writer(follower: Follower, path: Path) -> None:

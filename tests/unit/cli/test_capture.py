@@ -18,6 +18,7 @@ from flagscale_perf.spine.records import Record
 from flagscale_perf.training.records import CaptureRecord
 from tests.fakes import make_header, make_step
 from tests.profile_runs import make_profile, make_profile_header
+from tests.run_files import left_behind
 
 LONG_S = 60.0
 
@@ -75,6 +76,7 @@ def refusal(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> str:
 def test_a_run_that_is_over_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with live_run(tmp_path) as (path, _):
         pass
+    left_behind(path)
     assert (
         refusal(capsys, tmp_path)
         == f"no training writes {str(path)!r} now; give the directory of a live one\n"

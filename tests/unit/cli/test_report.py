@@ -20,6 +20,7 @@ from tests.conftest import RunPython
 from tests.fakes import make_header, make_step
 from tests.golden import golden
 from tests.rpc_sessions import REQUIREMENT_LOG
+from tests.run_files import left_behind
 
 SESSION = "20240129_103000"
 NAME = f"perf_records_{SESSION}.jsonl"
@@ -137,6 +138,7 @@ def test_lines_that_are_left_out_are_told_beside_a_table_too(
 ) -> None:
     path = tmp_path / NAME
     path.write_bytes(encode(make_header()) + b"\x1b[2J\n" + encode(make_step(1)))
+    left_behind(path)
     assert main(["report", str(path), "--format", "csv"]) == 0
     assert (
         capsys.readouterr().err

@@ -11,6 +11,7 @@ from flagscale_perf.cli import main
 from flagscale_perf.spine.jsonl import encode
 from tests.fakes import make_header, make_step, sample_run
 from tests.profile_runs import make_profile, make_profile_header
+from tests.run_files import left_behind
 
 SESSION = "20240129_103000"
 
@@ -34,9 +35,9 @@ def test_one_frame_for_scripts(run_dir: Path, capsys, monkeypatch: pytest.Monkey
 
 
 def test_the_newest_session_or_the_one_asked_for(run_dir: Path, capsys) -> None:
-    (run_dir / f"perf_records_{SESSION}_2.jsonl").write_bytes(
-        encode(make_header(f"{SESSION}_2")) + encode(make_step(1))
-    )
+    newer = run_dir / f"perf_records_{SESSION}_2.jsonl"
+    newer.write_bytes(encode(make_header(f"{SESSION}_2")) + encode(make_step(1)))
+    left_behind(newer)
     assert main(["watch", str(run_dir), "--once"]) == 0
     assert main(["watch", str(run_dir), "--once", "--session", SESSION]) == 0
     titles = [line for line in capsys.readouterr().out.splitlines() if "  session " in line]

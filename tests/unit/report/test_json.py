@@ -75,6 +75,7 @@ def test_what_could_not_be_read_is_in_it(tmp_path: Path) -> None:
             {"number": 3, "reason": "JSON is malformed: invalid character (byte 0)"},
             {"number": 4, "reason": "cut off"},
         ],
+        "remarks": [],
     }
 
 

@@ -16,6 +16,7 @@ from flagscale_perf.training.records import Record
 from tests.every_block import every_block
 from tests.fakes import make_event, make_facts, make_header, make_interval, make_phases, make_step, sample_run
 from tests.golden import golden
+from tests.run_files import left_behind
 from tests.synthetic import TROUBLED, write
 
 NAME = "perf_records_20240129_103000.jsonl"
@@ -24,7 +25,7 @@ NAME = "perf_records_20240129_103000.jsonl"
 def report_of(directory: Path, records: list[Record], tail: bytes = b"") -> Report:
     path = directory / NAME
     path.write_bytes(b"".join(map(encode, records)) + tail)
-    return blocks.report_of(read_report(path))
+    return blocks.report_of(read_report(left_behind(path)))
 
 
 def test_every_kind_of_block() -> None:

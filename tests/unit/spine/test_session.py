@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import time
+from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.session import (
     Labels,
-    age_key,
+    by_age,
     file_names,
     labels_of,
     new_session_id,
@@ -53,9 +57,27 @@ def test_any_other_name_gives_none(name: str) -> None:
     assert session_of(name) is None
 
 
-def test_sessions_of_one_second_are_ordered_by_their_number() -> None:
+def test_sessions_are_ordered_by_the_clock_and_not_by_their_names(tmp_path: Path) -> None:
+    """A host in Shanghai's time and its container in UTC; files without a header by their last change."""
+    starts_s = {"20261128_104548": 1000, "20261128_024618": 1030, "20261128_015000": 1060}
+    for session_id, start_s in starts_s.items():
+        header = replace(make_header(session_id), start_wall_ns=start_s * SECOND)
+        (tmp_path / file_names(session_id)["records"]).write_bytes(encode(header))
+    ages_s = {"20261128_010000": 1020, "20200101_000000": 1050, "20280101_000000": 990}
+    contents = (b"", b"no run", b'{"kind":"header","start_wall_ns":"text"}\n')
+    for (session_id, age_s), content in zip(ages_s.items(), contents, strict=True):
+        path = tmp_path / file_names(session_id)["records"]
+        path.write_bytes(content)
+        os.utime(path, (age_s, age_s))
+    found = by_age(tmp_path, [*starts_s, *ages_s, "20240101_000000"])
+    assert found == ["20240101_000000", *sorted(starts_s | ages_s, key=(starts_s | ages_s).__getitem__)]
+
+
+def test_sessions_of_one_instant_are_ordered_by_their_number(tmp_path: Path) -> None:
     ids = ["20240129_103000_10", "20240129_103001", "20240129_103000_2", "20240129_103000"]
-    assert sorted(ids, key=age_key) == [
+    for session_id in ids:
+        (tmp_path / file_names(session_id)["records"]).write_bytes(encode(make_header(session_id)))
+    assert by_age(tmp_path, ids) == [
         "20240129_103000",
         "20240129_103000_2",
         "20240129_103000_10",

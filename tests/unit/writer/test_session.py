@@ -11,6 +11,7 @@ import pytest
 
 from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.spine.clock import Anchor, boot_id
+from flagscale_perf.spine.processes import pid_namespace
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.training.recording.pipeline import Sources, TrainingPipeline
@@ -45,6 +46,8 @@ def test_a_header_says_what_recorded_where_and_on_which_clock(ring: Ring, tmp_pa
         os.uname().nodename,
         boot_id(),
         1234,
+        pid_namespace(),
+        session.path("records").stat().st_ino,
     )
     session.close()
 

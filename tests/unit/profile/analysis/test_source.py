@@ -8,6 +8,7 @@ from flagscale_perf.profile.analysis.source import UNKNOWN, Profile, read_profil
 from flagscale_perf.profile.records import DelayRecord
 from flagscale_perf.spine.peers.records import ProcessRecord
 from tests.profile_runs import MS, make_profile, make_profile_header
+from tests.run_files import left_behind
 
 
 def test_ranks_have_columns_with_names(profile: Profile) -> None:
@@ -38,7 +39,7 @@ def test_what_is_not_known_is_told_apart(profile: Profile) -> None:
 def test_how_the_run_ended_and_what_is_lost(tmp_path: Path) -> None:
     job = make_profile()
     job.records.append(ProcessRecord(1, 4000, "rank 0", 0, "gone", 3, 2))
-    profile = read_profile(job.write(tmp_path, end=None))
+    profile = read_profile(left_behind(job.write(tmp_path, end=None)))
     assert (profile.state, profile.lost) == ("killed", 2)
 
 

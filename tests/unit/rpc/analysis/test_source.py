@@ -28,6 +28,7 @@ from tests.rpc_sessions import (
     write_log,
     write_run,
 )
+from tests.run_files import left_behind
 
 
 def calls_of(source):
@@ -68,6 +69,10 @@ def test_a_run_file_with_damage_keeps_its_good_calls(tmp_path) -> None:
 def test_without_an_end_it_was_killed(tmp_path) -> None:
     path = write_run(tmp_path, [make_call(1)])
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    source = open_source(path)
+    calls_of(source)
+    assert source.state() == "not known"
+    left_behind(path)
     source = open_source(path)
     calls_of(source)
     assert source.state() == "killed"

@@ -34,7 +34,7 @@ def test_every_format_shows_hostile_names_and_nothing_at_all(tmp_path: Path, for
     render(report_of(read_report([Job().write(tmp_path)])))
 
 
-@pytest.mark.parametrize(("end", "tone"), [(STOPPED, "good"), ("completed", "good"), (None, "bad")])
+@pytest.mark.parametrize(("end", "tone"), [(STOPPED, "good"), ("completed", "good"), (None, "warn")])
 def test_what_its_user_stopped_ended_well(tmp_path: Path, end: str | None, tone: str) -> None:
     assert report_of(read_report([pipeline(steps=1).write(tmp_path, end=end)])).tone == tone
 

@@ -13,6 +13,7 @@ from flagscale_perf.spine.records import STOPPED
 from flagscale_perf.trace.analysis.remarks import remarks_of
 from flagscale_perf.trace.analysis.source import read_traces
 from flagscale_perf.trace.records import Kind, UnsizedRecord
+from tests.run_files import left_behind
 from tests.trace_runs import Job, lines_of_call, make_trace_header, pipeline
 
 
@@ -24,13 +25,13 @@ def test_a_run_file_says_who_and_how_it_ended(tmp_path: Path) -> None:
         "completed",
         "2024-01-29 10:30:00",
     )
-    assert read_traces([pipeline(steps=1).write(tmp_path, end=None)]).state == "killed"
+    assert read_traces([left_behind(pipeline(steps=1).write(tmp_path, end=None))]).state == "killed"
 
 
 @pytest.mark.parametrize(
     ("ends", "state"),
     [
-        (("completed", None), "killed"),
+        (("completed", None), "not known"),
         (("completed", STOPPED), "completed"),
         ((STOPPED, "exception"), "exception"),
     ],

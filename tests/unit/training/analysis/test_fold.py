@@ -34,6 +34,7 @@ from tests.fakes import (
     make_step,
     sample_run,
 )
+from tests.run_files import left_behind
 from tests.synthetic import node_record, ranks_record
 
 NAME = "perf_records_20240129_103000.jsonl"
@@ -172,10 +173,12 @@ def test_what_becomes_of_a_straggler_replaces_its_first_record() -> None:
     )
 
 
-@pytest.mark.parametrize(("is_live", "reason"), [(True, "running"), (False, "killed")])
-def test_a_run_without_an_end(tmp_path: Path, is_live: bool, reason: str) -> None:
+@pytest.mark.parametrize(("is_live", "reason"), [(True, "running"), (False, "killed"), (None, "not known")])
+def test_a_run_without_an_end(tmp_path: Path, is_live: bool | None, reason: str) -> None:
     path = tmp_path / NAME
     path.write_bytes(encode(make_header()) + encode(make_step(1)))
+    if is_live is False:
+        left_behind(path)
     held = open_locked(path) if is_live else None
     try:
         assert read_report(path).overview.end_reason == reason

@@ -70,7 +70,7 @@ def test_a_later_restart_that_goes_further_back_counts_for_all_before_it(tmp_pat
     write_session(tmp_path, 31, 9, 20)
     write_session(tmp_path, 32, 6, 25)
     assert [session.redone for session in stitch(tmp_path).sessions] == [5, 12, 0]
-    assert [session.end_reason for session in stitch(tmp_path).sessions] == ["killed"] * 3
+    assert [session.end_reason for session in stitch(tmp_path).sessions] == ["not known"] * 3
 
 
 def test_a_second_training_of_one_process_begins_where_the_first_ended(tmp_path: Path) -> None:

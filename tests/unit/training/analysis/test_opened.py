@@ -16,6 +16,7 @@ from flagscale_perf.spine.records import RunEnd
 from flagscale_perf.training.records import IntervalRecord, StepRecord
 from tests.fakes import make_header, make_step, sample_run
 from tests.golden import golden
+from tests.run_files import left_behind
 
 NAME = "perf_records_20240129_103000.jsonl"
 
@@ -58,6 +59,9 @@ def test_a_run_without_an_end_was_killed_unless_it_lives(run_dir: Path) -> None:
         b"".join(map(encode, [make_header(), make_step(1, warmup=1), make_step(2)])) + b"rubbish\n"
     )
     run = open_run(path)
+    assert (run.is_live(), run.report().overview.end_reason) == (None, "not known")
+    assert run.summary()["session_info"]["end_reason"] == "not known"
+    left_behind(path)
     assert (run.is_live(), run.report().overview.end_reason) == (False, "killed")
     assert run.summary()["session_info"]["end_reason"] == "killed"
     assert (run.report().reading.skipped, len(list(run.records(StepRecord)))) == (1, 2)

@@ -21,7 +21,7 @@ from flagscale_perf.training.analysis.runs import RunList, list_runs, report_of
 from flagscale_perf.training.summary.totals import RunTotals
 from tests.fakes import MS, SECOND, make_facts, make_header, make_interval, make_step
 from tests.golden import golden
-from tests.run_files import steady, write
+from tests.run_files import left_behind, steady, write
 from tests.unit.report.test_html import LIBRARY, Page, charts_of
 
 SESSION = "20240129_103000"
@@ -35,7 +35,7 @@ def put(directory: Path, session_id: str = SESSION, end: str = "completed", **fa
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / file_names(session_id)["records"]
     path.write_bytes(b"".join(map(encode, records)))
-    return path
+    return path if end else left_behind(path)
 
 
 def several(directory: Path) -> RunList:
