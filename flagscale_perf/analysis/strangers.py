@@ -63,13 +63,14 @@ def _about(begin: bytes, name: str, reason: str) -> str:
 def no_run_in(directory: Path, names: Sequence[str]) -> PerfError:
     """What is wrong with a directory of these names that has no run file."""
     packed = [name for name in names if _PACKED_RUN.fullmatch(name)]
+    views = sorted(name for name in names if name == REALTIME_FILE or session_shown_by(name))
     below = " or ".join(repr(str(path)) for path in runs_below(directory))
     if packed:
         what, cure = f", but {packed[0]}, which is compressed", "unpack it first"
     elif below:
         what, cure = "", f"give {below}"
-    elif any(name == REALTIME_FILE or session_shown_by(name) for name in names):
-        what, cure = ", but views of one", FOREIGN
+    elif views:
+        what, cure = f", but {views[0]}", FOREIGN
     elif any(map(_CHECKPOINT.fullmatch, names)):
         what, cure = ", but a checkpoint", GIVE
     elif any(name.startswith("events.out.tfevents") for name in names):

@@ -8,9 +8,7 @@ import select
 import shutil
 import signal
 import sys
-import termios
 import time
-import tty
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +23,12 @@ from flagscale_perf.cli.stopping import leave
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
 from flagscale_perf.spine.records import RunHeader
+
+try:
+    import termios
+    import tty
+except ImportError:  # Windows, where --once is shown
+    termios = tty = None  # type: ignore[assignment]
 
 PERIOD_S = 1.0
 QUIT_KEYS = b"qQ\x03\x04"  # q, and what Ctrl-C and Ctrl-D send
@@ -50,7 +54,7 @@ class WatchCommand(Command):
             from flagscale_perf.report.watch import Frame, as_text
         except ImportError as error:
             raise missing("rich", error, "watch", "use flagscale-perf report") from None
-        is_screen = not args.once and sys.stdin.isatty() and sys.stdout.isatty()
+        is_screen = not args.once and termios is not None and sys.stdin.isatty() and sys.stdout.isatty()
         with contextlib.closing(_View(args.run, args.session, may_wait=is_screen)) as view:
             if args.once:
                 print(as_text(Frame(*view.look()), shutil.get_terminal_size((100, 40)).columns), end="")

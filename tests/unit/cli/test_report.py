@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from flagscale_perf import open_run
 from flagscale_perf.cli import main
 from flagscale_perf.cli.output import SUFFIXES
 from flagscale_perf.report import csv, html, json, markdown, text
@@ -20,7 +21,7 @@ from tests.conftest import RunPython
 from tests.fakes import make_header, make_step
 from tests.golden import golden
 from tests.rpc_sessions import REQUIREMENT_LOG
-from tests.run_files import left_behind
+from tests.run_files import left_behind, steady, write
 
 SESSION = "20240129_103000"
 NAME = f"perf_records_{SESSION}.jsonl"
@@ -170,6 +171,51 @@ def test_a_foreign_file_is_refused_with_2(
     out, err = capsys.readouterr()
     assert (out, "Traceback" in err) == ("", False)
     assert "not a run file" in err
+
+
+WINDOWS = """
+import os, sys
+sys.modules |= dict.fromkeys(("fcntl", "termios", "tty", "pwd", "grp", "resource"))
+for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "uname"):
+    delattr(os, name)
+from flagscale_perf import open_run
+from flagscale_perf.cli import main
+run = sys.argv[1]
+for words in (["report", run], ["runs", run], ["compare", run, run], ["watch", run, "--once"]):
+    print(words[0], main(words))
+print(open_run(run).is_live())
+"""
+
+
+def test_a_run_is_read_where_files_have_no_locks_and_terminals_no_modes(run_python, tmp_path: Path) -> None:
+    write(tmp_path / NAME, steady(40))
+    done = run_python("-c", WINDOWS, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    ends = [line for line in done.stdout.splitlines() if line.split(" ")[-1] in ("0", "None")]
+    assert [each for each in ends if each[0] != " "] == ["report 0", "runs 0", "compare 0", "watch 0", "None"]
+
+
+def test_two_joined_files_are_read_to_the_second_header_and_it_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / NAME, steady(40))
+    path.write_bytes(path.read_bytes()[:-9] + path.read_bytes())
+    said = (
+        "line 81 has a second header: two run files were joined, or one doubled; it and what follows is not"
+    )
+    said += " read"
+    for words in (["report"], ["report", "--full"], ["report", "--format", "html", "-o", "-"], ["runs"]):
+        assert main([*words, str(tmp_path)]) == 0
+        assert said in " ".join(capsys.readouterr().out.split())
+    assert open_run(path).report().overview.last_iteration == 39
+    assert main(["report", str(path), "--format", "json"]) == 0
+    assert said in json.loads(capsys.readouterr().out)["reading"]["remarks"]
+    assert main(["report", str(path), "--format", "csv"]) == 0
+    assert said in capsys.readouterr().err
+    assert main(["watch", str(path), "--once"]) == 0
+    assert "a second header: two run files were joined, or one doubled; only the first is read" in (
+        capsys.readouterr().out
+    )
 
 
 def test_a_header_of_another_program_s_making_is_refused(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.session import file_names
 from flagscale_perf.writer.retention import prune
-from tests.fakes import make_header, make_step
+from tests.fakes import SECOND, make_header, make_step
 
 OLD, MIDDLE, NEW = "20240101_000000", "20240101_000000_2", "20240102_000000"
 
@@ -22,6 +23,45 @@ def make_session(directory: Path, session_id: str, *extra: str) -> None:
     (directory / names["records"]).write_bytes(encode(make_header(session_id)) + encode(make_step(1)))
     for name in (names["metrics"], names["summary"], *extra):
         (directory / name).write_text("x")
+
+
+def make_pair(directory: Path, number: int) -> tuple[str, str]:
+    """A training of an hour, and the profile of it that began 3 s later; their names are out of order."""
+    found = []
+    for later_s, instrument in ((0, "training"), (3, "profile")):
+        start_s = 1_700_000_000 + 10_000 * number + later_s
+        session_id = f"202401{30 - number:02d}_00000{later_s}"
+        header = replace(make_header(session_id), instrument=instrument, start_wall_ns=start_s * SECOND)
+        path = directory / file_names(session_id)["records"]
+        path.write_bytes(encode(header))
+        os.utime(path, (start_s, start_s + 3600 - later_s))
+        found.append(session_id)
+    return found[0], found[1]
+
+
+def test_trainings_are_counted_and_a_profile_goes_with_its_training(tmp_path: Path) -> None:
+    pairs = [make_pair(tmp_path, number) for number in range(10)]
+    assert prune(tmp_path, keep=10) == []
+    alone, _ = make_pair(tmp_path, 11)  # another program's calls, beside no training: counted by themselves
+    path = tmp_path / file_names(alone)["records"]
+    path.write_bytes(path.read_bytes().replace(b'"instrument":"training"', b'"instrument":"rpc"'))
+    assert prune(tmp_path, keep=10) == []
+    assert prune(tmp_path, keep=7) == [each for pair in pairs[2::-1] for each in pair]
+
+
+def test_a_training_in_use_keeps_its_profile(tmp_path: Path) -> None:
+    pairs = [make_pair(tmp_path, number) for number in range(3)]
+    held = open_locked(tmp_path / file_names(pairs[0][0])["records"])
+    os.utime(tmp_path / file_names(pairs[0][0])["records"])
+    assert prune(tmp_path, keep=1) == list(pairs[1])
+    os.close(held)
+
+
+def test_the_newest_by_the_clock_stays_whatever_its_name(tmp_path: Path) -> None:
+    for session_id, start_s in (("20261128_104548", 1000), ("20261128_024618", 1030)):
+        header = replace(make_header(session_id), start_wall_ns=start_s * SECOND)
+        (tmp_path / file_names(session_id)["records"]).write_bytes(encode(header))
+    assert prune(tmp_path, keep=1) == ["20261128_104548"]
 
 
 def names_in(directory: Path) -> set[str]:

@@ -1,0 +1,84 @@
+"""What is no run file is named for what it is."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.analysis.run_file import RunFile, find_run_file
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.jsonl import encode
+from tests.fakes import make_header, make_step
+
+NAME = "perf_records_20240129_103000.jsonl"
+RUN = encode(make_header()) + encode(make_step(1))
+MEGATRON = b" [2026-11-28 10:45:48] iteration       10/     300 | consumed samples:           80 |\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (gzip.compress(RUN), f"it is compressed (gzip): unpack it first (gunzip {NAME})"),
+        (b"(\xb5/\xfd rest", f"it is compressed (zstd): unpack it first (unzstd {NAME})"),
+        (
+            RUN.decode().encode("utf-16"),
+            "it is text in UTF-16, as PowerShell's > writes it: turn it into UTF-8 first (iconv -f UTF-16"
+            f" -t UTF-8 {NAME})",
+        ),
+        (
+            b"2026-11-28T02:45:48Z " + RUN,
+            "before its header stands '2026-11-28T02:45:48Z ', as log collectors put it before each line: take"
+            " it off",
+        ),
+        (
+            b"using world size: 8\n" * 9 + MEGATRON,
+            "it is the output of a training, as Megatron prints it: give the directory of --perf-log-dir",
+        ),
+        (b"\0\1\2" * 99, "it is neither JSON nor text"),
+        (b"hello\n", "JSON is malformed: invalid character (byte 0)"),
+    ],
+)
+def test_a_file(tmp_path: Path, content: bytes, reason: str) -> None:
+    (tmp_path / NAME).write_bytes(content)
+    with pytest.raises(PerfError) as caught:
+        RunFile(tmp_path / NAME)
+    assert str(caught.value) == f"{tmp_path / NAME}:1: {reason}; this is not a run file of flagscale_perf"
+
+
+def test_a_byte_order_mark_is_read_past(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(b"\xef\xbb\xbf" + RUN)
+    assert list(RunFile(tmp_path / NAME)) == [make_header(), make_step(1)]
+    assert find_run_file(tmp_path).name == NAME
+
+
+OWN = (
+    "FlagScale's own monitor writes such files, and no run file: record with flagscale_perf (`torchrun ... -m"
+    " flagscale_perf.launch SCRIPT ... --enable-perf-monitor`)"
+)
+SUMMARY = "perf_summary_20260723_101500.json"
+GIVE = "give the directory of --perf-log-dir"
+
+
+@pytest.mark.parametrize(
+    ("names", "what"),
+    [
+        ([], f", which is empty; {GIVE}"),
+        (["notes.txt"], f"; {GIVE}"),
+        (
+            ["perf_metrics_20260723_101500.log", "perf_summary_20260723_101500.json"],
+            f", but views of one; {OWN}",
+        ),
+        (["perf_realtime.log"], f", but views of one; {OWN}"),
+        (["iter_0000010", "latest_checkpointed_iteration.txt"], f", but a checkpoint; {GIVE}"),
+        (["events.out.tfevents.1764300000.node.1.0"], f", but TensorBoard's curves; {GIVE}"),
+        ([f"{NAME}.gz"], f", but {NAME}.gz, which is compressed; unpack it first"),
+    ],
+)
+def test_a_directory(tmp_path: Path, names: list[str], what: str) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    with pytest.raises(PerfError) as caught:
+        find_run_file(tmp_path)
+    assert str(caught.value) == f"no perf_records_*.jsonl in {str(tmp_path)!r}{what}"
