@@ -101,7 +101,7 @@ class _View:
         if follower.is_partial:
             notes.append(f"a long file: only its last {TAIL_BYTES >> 20} MiB were read")
         if follower.is_joined:
-            notes.append("a second header: two run files were joined, or one doubled; only the first is read")
+            notes.append("a second header: files were joined, or one doubled; not read from there on")
         if follower.skipped:
             notes.append(f"{follower.skipped} lines are not records and were left out")
         return tuple(filter(None, (*notes, str(follower.path))))
