@@ -110,7 +110,7 @@ class PerfConfig:
         True, parse_bool, "profile one more iteration with shapes, for FLOPs and bytes of every operator"
     )
     perf_profile_memory: bool = option(True, parse_bool, "profile allocations of memory, too")
-    perf_max_log_files: int = option(10, _COUNT, "keep the files of the newest N sessions", metavar="N")
+    perf_max_log_files: int = option(10, _COUNT, "keep the files of the newest N trainings", metavar="N")
     perf_peak_tflops: str | None = option(
         None,
         words_for(PeakOption.parse),

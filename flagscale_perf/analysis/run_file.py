@@ -200,8 +200,8 @@ class RunFile:
         for chunk in self._chunks():
             if isinstance(chunk, Joined):
                 self.joined = (
-                    f"a second header at line {chunk.number:,}: files were joined, or one doubled; not read from"
-                    " there on"
+                    f"a second header at line {chunk.number:,}: files were joined, or one doubled; not read"
+                    " from there on"
                 )
             elif isinstance(chunk, BadLine):
                 self.skipped += 1

@@ -29,8 +29,8 @@ MEGATRON = b" [2026-11-28 10:45:48] iteration       10/     300 | consumed sampl
         ),
         (
             b"2026-11-28T02:45:48Z " + RUN,
-            "before its header stands '2026-11-28T02:45:48Z ', as log collectors put it before each line: take"
-            " it off",
+            "before its header stands '2026-11-28T02:45:48Z ', as log collectors put it before each line:"
+            " take it off",
         ),
         (
             b"using world size: 8\n" * 9 + MEGATRON,
@@ -66,11 +66,8 @@ GIVE = "give the directory of --perf-log-dir"
     [
         ([], f", which is empty; {GIVE}"),
         (["notes.txt"], f"; {GIVE}"),
-        (
-            ["perf_metrics_20260723_101500.log", "perf_summary_20260723_101500.json"],
-            f", but views of one; {OWN}",
-        ),
-        (["perf_realtime.log"], f", but views of one; {OWN}"),
+        ([SUMMARY], f", but {SUMMARY}; {OWN}"),
+        (["perf_realtime.log"], f", but perf_realtime.log; {OWN}"),
         (["iter_0000010", "latest_checkpointed_iteration.txt"], f", but a checkpoint; {GIVE}"),
         (["events.out.tfevents.1764300000.node.1.0"], f", but TensorBoard's curves; {GIVE}"),
         ([f"{NAME}.gz"], f", but {NAME}.gz, which is compressed; unpack it first"),

@@ -195,27 +195,23 @@ def test_a_run_is_read_where_files_have_no_locks_and_terminals_no_modes(run_pyth
     assert [each for each in ends if each[0] != " "] == ["report 0", "runs 0", "compare 0", "watch 0", "None"]
 
 
-def test_two_joined_files_are_read_to_the_second_header_and_it_is_said(
+def test_joined_files_are_read_to_the_second_header_and_it_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path / NAME, steady(40))
     path.write_bytes(path.read_bytes()[:-9] + path.read_bytes())
-    said = (
-        "line 81 has a second header: two run files were joined, or one doubled; it and what follows is not"
-    )
-    said += " read"
+    told = "a second header at line 81: files were joined, or one doubled; not read from there on"
     for words in (["report"], ["report", "--full"], ["report", "--format", "html", "-o", "-"], ["runs"]):
         assert main([*words, str(tmp_path)]) == 0
-        assert said in " ".join(capsys.readouterr().out.split())
+        assert told in " ".join(capsys.readouterr().out.split())
     assert open_run(path).report().overview.last_iteration == 39
     assert main(["report", str(path), "--format", "json"]) == 0
-    assert said in json.loads(capsys.readouterr().out)["reading"]["remarks"]
+    assert told in json.loads(capsys.readouterr().out)["reading"]["remarks"]
     assert main(["report", str(path), "--format", "csv"]) == 0
-    assert said in capsys.readouterr().err
+    assert told in capsys.readouterr().err
     assert main(["watch", str(path), "--once"]) == 0
-    assert "a second header: two run files were joined, or one doubled; only the first is read" in (
-        capsys.readouterr().out
-    )
+    told = "a second header: files were joined, or one doubled; not read from there on"
+    assert told in capsys.readouterr().out
 
 
 def test_a_header_of_another_program_s_making_is_refused(
