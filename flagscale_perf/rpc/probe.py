@@ -145,7 +145,7 @@ def _recorder(observe: Callable[[CallRecord], None]) -> Callable[[list[Any], str
                     end_ns - begin_ns,
                     (first_ns or end_ns) - begin_ns,
                     send_ns,
-                    0,
+                    None,
                     None,
                     None,
                     receive_ns,

@@ -39,7 +39,7 @@ def test_the_requirements_own_sample_is_read(tmp_path) -> None:
     last = calls[-1]
     assert (last.number, last.total_ns, last.receive_ns) == (3, 3_491_000, 567_000)
     assert (last.sent_bytes, last.received_bytes) == (8192 * 1024, 24576 * 1024)
-    assert (last.wait_ns, last.server_ns, last.queue_ns, last.dtype) == (0, None, None, 0)
+    assert (last.wait_ns, last.server_ns, last.queue_ns, last.dtype) == (None, None, None, 0)
     assert (log.format, log.facts.transport, log.facts.receive_has_wait) == (1, "IPC", True)
     assert (log.skipped, log.ended, log.session) == (0, "", "")
 
