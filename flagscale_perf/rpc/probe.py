@@ -117,7 +117,7 @@ def _check(socket: Any) -> None:
                 f"probe.wrap takes a blocking socket; this one is of {kind}, whose waits cannot be timed:"
                 " give one of a plain zmq.Context"
             )
-    name = zmq.SocketType(socket.type).name
+    name = zmq.SocketType(int(socket.type)).name
     if name not in SOCKETS:
         raise PerfError(
             f"a socket of type {name} has no reply for each request; give one of {', '.join(SOCKETS)}"

@@ -239,7 +239,7 @@ def server(this: CallsRule, case: CallsCase) -> Finding | None:
         this.finding(title, [this.broke(figure, share, "unexplained")], GAIN),
         cost_s=over_ns / NS_PER_S,
         cost_share=over_ns / wall if wall else None,
-        causes=this.causes[:1] if is_decided else list(this.causes),
+        causes=list(this.causes[:1] if is_decided else this.causes),
     )
 
 
