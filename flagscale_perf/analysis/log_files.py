@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import itertools
 import os
 import re
 import zlib
-from collections.abc import Container, Iterator, Sequence
-from io import BufferedReader
+from collections.abc import Callable, Container, Iterator, Sequence
+from io import BufferedReader, BytesIO
 from pathlib import Path
 
 from flagscale_perf.analysis.run_file import open_regular
@@ -16,6 +17,8 @@ from flagscale_perf.spine import files
 from flagscale_perf.spine.errors import PerfError
 
 CHUNK_BYTES = 1 << 20
+HEAD_LINES = 16
+_GZIP = b"\x1f\x8b"
 MAX_FILES = 10_000
 _ROTATED = re.compile(r"(.*?)(?:\.(\d{1,4}))?(?:\.gz)?", re.DOTALL)
 _NAMES = re.compile(r"\.(?:log|txt|out|err)(?:\.\d{1,4})?(?:\.gz)?\Z")
@@ -64,7 +67,7 @@ def _age(path: Path) -> tuple[str, str, int]:
 
 
 class LogChunks:
-    """The text of one log, some whole lines at a time, in constant memory.
+    """The text of one log in UTF-8, some whole lines at a time, in constant memory.
 
     Attributes:
         path: of the file.
@@ -83,13 +86,16 @@ class LogChunks:
             return
         opened, self._file = self._file, None
         with opened or os.fdopen(open_regular(self.path), "rb") as file:
-            is_gzip = file.read(2) == b"\x1f\x8b"
+            is_gzip = file.read(2) == _GZIP
             file.seek(0)
             yield from self._chunks(gzip.GzipFile(fileobj=file) if is_gzip else file)
 
     def _chunks(self, file: gzip.GzipFile | BufferedReader) -> Iterator[bytes]:
-        rest = b""
+        rest, decode = b"", None
         while data := self._read(file):
+            if decode is None:
+                decode, data = _decoder(data), data.removeprefix(codecs.BOM_UTF8)
+            data = decode(data)
             end = data.rfind(b"\n") + 1
             if end:
                 yield rest + data[:end]
@@ -131,6 +137,28 @@ def _opened(part: Path, is_listed: bool) -> LogChunks:
         return LogChunks(part, os.fdopen(opens(part), "rb"))
     except OSError as error:
         return LogChunks(part, trouble=error.strerror or "not a regular file")
+
+
+def _decoder(begin: bytes) -> Callable[[bytes], bytes]:
+    """Makes UTF-8 of what begins so: UTF-16, as PowerShell writes it, is known by its byte order mark."""
+    if not begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return bytes
+    decode = codecs.getincrementaldecoder("utf-16")("replace").decode
+    return lambda data: decode(data).encode("utf-8", "replace")
+
+
+def lines_of(log: LogChunks) -> Iterator[bytes]:
+    """Its lines; one of more than a chunk comes in pieces. Raises PerfError as the log does."""
+    for chunk in log:
+        yield from BytesIO(chunk)
+
+
+def has_title(path: Path, title: bytes) -> bool:
+    """Whether this stands in the first lines of the text, and it is no run file. Raises PerfError where it
+    cannot be read.
+    """
+    head = b"".join(itertools.islice(lines_of(LogChunks(path)), HEAD_LINES))
+    return title in head.replace(b"\0", b"") and not head.startswith(b"{")
 
 
 def has_mark(path: Path, mark: bytes) -> bool:

@@ -9,12 +9,11 @@ import sys
 from pathlib import Path
 
 from flagscale_perf.analysis.instrument import Export, Instrument, installed, load
-from flagscale_perf.analysis.log_files import has_mark, log_files
+from flagscale_perf.analysis.log_files import has_mark, has_title, log_files
 from flagscale_perf.analysis.run_file import (
     RunFile,
     check_instrument,
     find_run_file,
-    open_regular,
     sessions_in,
 )
 from flagscale_perf.spine.errors import PerfError
@@ -23,8 +22,8 @@ from flagscale_perf.spine.session import file_names, session_of
 
 # Instruments that can be exported to formats of other systems -> module with these `EXPORTS`.
 EXPORTS = {"trace": "flagscale_perf.trace.export.formats"}
-# How a log is known that an instrument reads without a run file beside it: it begins so, or this stands in it
-# somewhere, among anybody's lines. Those of the second kind may be compressed, and whole directories of them.
+# How a log is known that an instrument reads without a run file beside it: this stands in its first lines, or
+# somewhere in it, among anybody's lines. Of those of the second kind there may be whole directories.
 LOGS = {b"ZeroMQ Performance Log": "rpc"}
 MARKS = {b"[TQ-TRACE] ": "trace", b"[TQ-DETAIL] ": "trace"}
 FIRST = "training"  # taken where nothing says which instrument it is
@@ -55,9 +54,7 @@ def instrument_for(path: Path) -> Instrument:
     """The one that wrote the run file, the log, or the directory's logs. Raises PerfError without one."""
     if path.is_dir():
         return load(_marked(path) or FIRST)
-    with os.fdopen(open_regular(path), "rb") as file:
-        begin = file.read(max(map(len, LOGS)))
-    name = next((LOGS[title] for title in LOGS if begin.startswith(title)), None)
+    name = next((LOGS[title] for title in LOGS if has_title(path, title)), None)
     if name is None and session_of(path.name) is None:
         name = _marked(path)
     return load(name or RunFile(path).header.instrument)

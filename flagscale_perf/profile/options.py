@@ -12,6 +12,7 @@ from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.options.table import to_environment
 from flagscale_perf.options.values import Steps, parse_ranks
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.files import given_path
 
 __all__ = ["ProfileOptions", "Steps", "options_of", "parse_ranks"]
 
@@ -28,7 +29,7 @@ class ProfileOptions:
 
     Attributes:
         steps: the steps to profile; None for none.
-        directory: where the run file goes, absolute.
+        directory: where the run file goes; made absolute.
         job: identifies the job of these ranks; "" if the directory does.
         ranks: the ranks to profile, as `0,2-3`; "" for all.
         clean: clean steps beside each profiled one, to see what profiling costs.
@@ -46,6 +47,10 @@ class ProfileOptions:
     shapes: bool = True
     memory: bool = True
     max_events: int = MAX_EVENTS
+
+    def __post_init__(self) -> None:
+        """Raises PerfError for a directory that is no path."""
+        object.__setattr__(self, "directory", given_path(self.directory, "directory"))
 
     @property
     def is_on(self) -> bool:

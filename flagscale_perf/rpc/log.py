@@ -12,8 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.figures import MIB, TABLE
 from flagscale_perf.rpc.records import CallRecord
-from flagscale_perf.rpc.stages import ALL_STAGES
-from flagscale_perf.rpc.totals import Totals, tenths
+from flagscale_perf.rpc.totals import StageSum, Totals
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.figures import Figure
@@ -80,18 +79,24 @@ class LogFormat:
         """The lines at the end of a session."""
         moved = totals.sent_bytes + totals.received_bytes
         speed = f"{moved / MIB * NS_PER_S / totals.total_ns:.2f} MB/s" if totals.total_ns else UNKNOWN
-        shares = zip(ALL_STAGES, tenths(totals.stages_ns), strict=True)
         lines = [
             RULER,
             f"Calls: {totals.calls}, failed: {totals.failed}, records lost: {end.dropped}",
             f"Time: {totals.total_ns / NS_PER_MS:.3f} ms",
             f"Sent: {totals.sent_bytes / MIB:.2f} MB, received: {totals.received_bytes / MIB:.2f} MB,"
             f" throughput: {speed}",
-            "Stages: " + ", ".join(f"{stage.name} {100 * share:.1f} %" for stage, share in shares),
+            "Stages: " + ", ".join(_share(one, totals.calls) for one in totals.stages()),
             f"Ended: {printable(end.reason)}",
             RULER,
         ]
         return "".join(f"{line}\n" for line in lines)
+
+
+def _share(one: StageSum, calls: int) -> str:
+    if one.share is None:
+        return f"{one.stage.name} {UNKNOWN}"
+    part = "" if one.told == calls else f" (told in {one.told} of {calls} calls)"
+    return f"{one.stage.name} {100 * one.share:.1f} %{part}"
 
 
 def _pattern(figure: Figure[Any, Any], width: int) -> str:

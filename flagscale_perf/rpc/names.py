@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from flagscale_perf.rpc.records import METHOD_BYTES
 from flagscale_perf.spine.errors import PerfError
@@ -23,7 +23,11 @@ def recorded_name(name: object) -> str:
 
 
 def methods_of(given: Sequence[str] | str) -> list[str]:
-    """Names from `Lookup,Matmul` or from a list, as recorded. Raises PerfError for one that is empty."""
+    """Names from `Lookup,Matmul` or from a list, as recorded. Raises PerfError for one that is empty,
+    and for anything else.
+    """
+    if not isinstance(given, Iterable):
+        raise PerfError(f"methods {given!r} is no list of names; write names, such as Lookup,Matmul")
     names = [each.strip() for each in given.split(",")] if isinstance(given, str) and given else list(given)
     if "" in names:
         raise PerfError(f"methods {given!r} has an empty name; write names, such as Lookup,Matmul")

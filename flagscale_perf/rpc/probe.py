@@ -6,34 +6,48 @@
         socket.send(msgpack.packb(request))
         reply = msgpack.unpackb(socket.recv())
 
-What comes before the first send is `serialize`, what comes behind the last receive `deserialize`; `receive`
-has the wait for the reply and the server's time, too, as nothing else tells them apart. For blocking sockets,
-one call at a time: REQ, or DEALER used like it.
+What comes before the first send is `serialize`, what comes behind the last receive `deserialize`. `receive`
+is the time from the request's end until the reply was taken, however it is waited for: blocking, by a poller,
+or in a loop of attempts. It has the server's time, too, and whatever the program does meanwhile, as nothing
+here tells these apart. A call that ends without its reply has waited to its end.
+
+For blocking sockets of type REQ, or DEALER and PAIR used like it; each thread times its own calls.
 """
 
 from __future__ import annotations
 
 import errno
 import time
+from collections import deque
 from collections.abc import Callable
-from types import FunctionType, MethodType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from contextvars import ContextVar
+from itertools import count
+from threading import get_ident
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from flagscale_perf.rpc.facts import PROBE, RpcFacts, transport_of
 from flagscale_perf.rpc.names import recorded_name
 from flagscale_perf.rpc.recording import RecordingOptions, RpcRecorder
 from flagscale_perf.rpc.records import CallRecord, Status
+from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import tuple_of
 
 if TYPE_CHECKING:
     import zmq
 
+    Socket = TypeVar("Socket", bound=zmq.Socket[Any])
+
 _now_ns = time.perf_counter_ns
 _TIMEOUTS = {errno.EAGAIN, errno.ETIMEDOUT}
-# What is known of the call under way, by its place in a list: of all that Python has, that takes least time.
 MAX_NAMES = 1024  # kept
-_BEGIN, _FIRST_SEND, _LAST_RECEIVE, _SEND, _RECEIVE, _SENT, _RECEIVED = range(7)
-_NOTHING = [0] * 7
+SOCKETS = ("REQ", "DEALER", "PAIR")  # have a reply for each request
+_UNTIMED = {"zmq._future": "asyncio", "zmq.green.core": "gevent"}  # whose sockets are of which kind
+_MORE = 2  # zmq.SNDMORE: another part of the message follows
+# What is known of the call under way, by its place in a list: of all that Python has, that takes least time.
+# _BEGIN is 0 between calls; _LAST is the end of the last send or receive, _OUTER the call around this one.
+_BEGIN, _FIRST, _LAST, _STATE, _SEND, _RECEIVE, _SENT, _RECEIVED, _THREAD, _OUTER = range(10)
+_PACKING, _DUE, _TRYING, _GOT = range(4)  # _DUE: a request is out; _TRYING: the socket would not take one
 
 
 class Probe:
@@ -42,9 +56,10 @@ class Probe:
     def __init__(self, observe: Callable[[CallRecord], None], close: Callable[[str], object]) -> None:
         """Use `start`. `observe` takes each call, `close` the reason of the end."""
         self._close = close
-        self._marks = _NOTHING.copy()
+        self._marks: ContextVar[list[Any]] = ContextVar("flagscale_perf", default=[0] * 10)  # of no thread
         self._calls: dict[str, _Call] = {}
-        self._record = _recorder(self._marks, observe)
+        self._classes: dict[type, type] = {}
+        self._record = _recorder(observe)
 
     @classmethod
     def start(cls, endpoint: str, options: RecordingOptions | None = None) -> Probe:
@@ -55,9 +70,19 @@ class Probe:
         recorder = RpcRecorder.start(facts, options)
         return cls(recorder.observe, recorder.close)
 
-    def wrap(self, socket: zmq.Socket[bytes]) -> Any:
-        """The same socket, with its sends and receives timed within a call."""
-        return _Socket(socket, self._marks)
+    def wrap(self, socket: Socket) -> Socket:
+        """The same socket, whose sends and receives are timed within a call from now on. Raises PerfError for
+        one that is not pyzmq's, does not block, or is of a type without replies.
+        """
+        made = type(socket)
+        if made not in self._classes.values():
+            _check(socket)
+            try:
+                timed = self._classes.get(made) or self._classes.setdefault(made, _timed(made, self._marks))
+                object.__setattr__(socket, "__class__", timed)
+            except TypeError as error:
+                raise PerfError(f"a socket of {made.__qualname__} cannot be timed: {error}") from error
+        return socket
 
     def call(self, method: str) -> _Call:
         """A context manager around one call of this method, of any name."""
@@ -79,31 +104,52 @@ class Probe:
         self.close("completed" if kind is None else f"exception {kind.__name__}")
 
 
-def _recorder(marks: list[int], observe: Callable[[CallRecord], None]) -> Callable[[str, int], None]:
-    number = 0
+def _check(socket: Any) -> None:
+    """Raises PerfError for a socket that cannot be timed."""
+    import zmq
 
-    def record(method: str, status: int) -> None:
+    made = type(socket)
+    if not isinstance(socket, zmq.Socket):
+        raise PerfError(f"probe.wrap takes a socket of pyzmq, not {made.__qualname__}")
+    for module, kind in _UNTIMED.items():
+        if any(base.__module__ == module for base in made.__mro__):
+            raise PerfError(
+                f"probe.wrap takes a blocking socket; this one is of {kind}, whose waits cannot be timed:"
+                " give one of a plain zmq.Context"
+            )
+    name = zmq.SocketType(int(socket.type)).name
+    if name not in SOCKETS:
+        raise PerfError(
+            f"a socket of type {name} has no reply for each request; give one of {', '.join(SOCKETS)}"
+        )
+
+
+def _recorder(observe: Callable[[CallRecord], None]) -> Callable[[list[Any], str, int], None]:
+    numbers, waiting = count(1), deque[CallRecord]()
+    turn = [observe]  # one thread at a time takes it, and none waits for it
+
+    def record(marks: list[Any], method: str, status: int) -> None:
         """Makes the record of the call that ends now."""
-        nonlocal number
-        number += 1
         end_ns = _now_ns()
-        begin_ns, first_send_ns, last_receive_ns, send_ns, receive_ns, sent, received = marks
-        serialize_ns = (first_send_ns or end_ns) - begin_ns
-        deserialize_ns = end_ns - (last_receive_ns or end_ns)
-        observe(
+        begin_ns, first_ns, last_ns, state, send_ns, receive_ns, sent, received, _, _ = marks
+        if state == _DUE:
+            receive_ns += end_ns - last_ns
+        elif state == _TRYING:
+            send_ns += end_ns - last_ns
+        waiting.append(
             tuple_of(
                 CallRecord,
                 (
-                    number,
+                    next(numbers),
                     begin_ns,
                     end_ns - begin_ns,
-                    serialize_ns,
+                    (first_ns or end_ns) - begin_ns,
                     send_ns,
-                    0,
+                    None,
                     None,
                     None,
                     receive_ns,
-                    deserialize_ns,
+                    end_ns - last_ns if state == _GOT else 0,
                     sent,
                     received,
                     sent,
@@ -117,76 +163,123 @@ def _recorder(marks: list[int], observe: Callable[[CallRecord], None]) -> Callab
                 ),
             )
         )
+        while waiting:
+            try:
+                take = turn.pop()
+            except IndexError:
+                return  # the thread that has it takes this record, too
+            try:
+                if waiting:
+                    take(waiting.popleft())
+            finally:
+                turn.append(take)
 
     return record
 
 
 class _Call:
-    """One per method; handles one call at a time."""
+    """One per method; keeps nothing of the call under way, so that each thread may have its own."""
 
     __slots__ = ("_marks", "_method", "_record")
 
-    def __init__(self, marks: list[int], record: Callable[[str, int], None], method: str) -> None:
+    def __init__(
+        self, marks: ContextVar[list[Any]], record: Callable[[list[Any], str, int], None], method: str
+    ) -> None:
         self._marks, self._record, self._method = marks, record, method
 
     def __enter__(self) -> None:
-        self._marks[:] = _NOTHING
-        self._marks[_BEGIN] = _now_ns()
+        marks, thread = self._marks.get(), get_ident()
+        if marks[_BEGIN] or marks[_THREAD] != thread:  # in another call, or the thread's first
+            marks = [0] * _THREAD + [thread, marks]
+            self._marks.set(marks)
+        begin_ns = _now_ns()
+        marks[:_THREAD] = (begin_ns, 0, begin_ns, _PACKING, 0, 0, 0, 0)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._record(self._method, 0 if error is None else _status(error))
+        marks = self._marks.get()
+        self._record(marks, self._method, 0 if error is None else _status(error))
+        marks[_BEGIN] = 0
+        if (outer := marks[_OUTER])[_BEGIN]:
+            self._marks.set(outer)
 
 
-class _Socket:
-    """A pyzmq socket; everything except sending and receiving is passed through."""
-
-    def __init__(self, socket: Any, marks: list[int]) -> None:
-        self.__dict__.update(
-            _socket=socket, send=_timed_send(socket.send, marks), recv=_timed_receive(socket.recv, marks)
-        )
-
-    def __getattr__(self, name: str) -> Any:
-        """Passed through; `send_json`, `recv_multipart` and the like go through `send` and `recv` here."""
-        socket = self._socket
-        function = getattr(type(socket), name, None) if name.startswith(("send_", "recv_")) else None
-        return MethodType(function, self) if isinstance(function, FunctionType) else getattr(socket, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._socket, name, value)  # options such as `linger`
-
-    def __enter__(self) -> Self:
-        self._socket.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._socket.__exit__(*error)
+def _timed(made: type, current: ContextVar[list[Any]]) -> type:
+    """A subclass whose sends and receives are timed: an instance stays whatever pyzmq takes it for."""
+    methods: dict[str, object] = {"send": _timed_send(made, current)}
+    for name in ("recv", "recv_into"):  # older releases of pyzmq have the first only
+        if hasattr(made, name):
+            methods[name] = _timed_receive(getattr(made, name), current)
+    names = {name: vars(made)[name] for name in ("__module__", "__doc__", "_repr_cls") if name in vars(made)}
+    return type(made.__name__, (made,), names | methods | {"__qualname__": made.__qualname__})
 
 
-def _timed_send(socket_send: Callable[..., Any], marks: list[int]) -> Callable[..., Any]:
-    def send(data: Any, *args: Any, **kwargs: Any) -> Any:
+def _timed_send(made: Any, current: ContextVar[list[Any]]) -> Callable[..., Any]:
+    get_marks, socket_send = current.get, made.send
+
+    def send(*args: Any, **kwargs: Any) -> Any:  # args[0] is the socket: so it is passed on soonest
+        marks = get_marks()
         begin_ns = _now_ns()
-        result = socket_send(data, *args, **kwargs)
-        marks[_SEND] += _now_ns() - begin_ns
-        marks[_SENT] += len(data) if type(data) is bytes else memoryview(data).nbytes
-        if not marks[_FIRST_SEND]:
-            marks[_FIRST_SEND] = begin_ns
+        state = marks[_STATE]
+        try:
+            result = socket_send(*args, **kwargs)
+        except BaseException:
+            if state != _DUE and state != _TRYING:
+                marks[_STATE], marks[_LAST] = _TRYING, begin_ns
+                marks[_FIRST] = marks[_FIRST] or begin_ns
+            raise
+        end_ns = _now_ns()
+        if state == _DUE:
+            marks[_RECEIVE] += begin_ns - marks[_LAST]  # for a reply that has not come
+        elif state == _TRYING:
+            begin_ns = marks[_LAST]
+        if not marks[_FIRST]:
+            marks[_FIRST] = begin_ns
+        marks[_SEND] += end_ns - begin_ns
+        marks[_LAST] = end_ns
+        data = args[1] if len(args) > 1 else kwargs.get("data")
+        marks[_SENT] += len(data) if type(data) is bytes else _size(data)
+        marks[_STATE] = _DUE
+        if len(args) > 2 or kwargs:
+            flags = args[2] if len(args) > 2 else kwargs.get("flags", 0)
+            if isinstance(flags, int) and int(flags) & _MORE:
+                marks[_STATE] = _PACKING
         return result
 
     return send
 
 
-def _timed_receive(socket_receive: Callable[..., Any], marks: list[int]) -> Callable[..., Any]:
+def _timed_receive(socket_receive: Callable[..., Any], current: ContextVar[list[Any]]) -> Callable[..., Any]:
+    get_marks = current.get
+
     def recv(*args: Any, **kwargs: Any) -> Any:
-        begin_ns = _now_ns()
-        data = socket_receive(*args, **kwargs)
-        marks[_LAST_RECEIVE] = end_ns = _now_ns()
-        marks[_RECEIVE] += end_ns - begin_ns
-        marks[_RECEIVED] += len(data) if type(data) is bytes else memoryview(data).nbytes
+        marks = get_marks()
+        data = None
+        try:
+            data = socket_receive(*args, **kwargs)
+        finally:
+            end_ns = _now_ns()
+            marks[_RECEIVE] += end_ns - marks[_LAST]
+            marks[_LAST] = end_ns
+            if data is not None:
+                marks[_STATE] = _GOT
+                marks[_RECEIVED] += len(data) if type(data) is bytes else _size(data)
+            if not marks[_FIRST]:
+                marks[_FIRST] = marks[_BEGIN]
         return data
 
     return recv
+
+
+def _size(data: Any) -> int:
+    """Bytes of a message, or as `recv_into` counted them; 0 for what a class of the program's own returns."""
+    if type(data) is int:
+        return data
+    try:
+        return memoryview(data).nbytes
+    except (TypeError, ValueError, BufferError):
+        return 0
 
 
 def _status(error: BaseException) -> int:

@@ -22,6 +22,7 @@ from flagscale_perf.rpc.records import CallRecord, ServedRecord
 from flagscale_perf.rpc.summary import PRESENTATION
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.files import given_path
 from flagscale_perf.spine.peers.node import News, Node
 from flagscale_perf.spine.records import EventRecord, Record
 from flagscale_perf.writer.instrument import Entry, Joined, Remark
@@ -50,24 +51,25 @@ class RecordingOptions:
             environment.
     """
 
-    directory: str = DEFAULT_DIRECTORY
-    log_file: str | None = DEFAULT_LOG
+    directory: str | Path = DEFAULT_DIRECTORY
+    log_file: str | Path | None = DEFAULT_LOG
     append: bool = False
     methods: Sequence[str] | str = ()
     monitor: PerfConfig | None = None
 
     def config(self) -> PerfConfig:
         """The common options in force. Raises PerfError."""
-        own = {"perf_log_dir": self.directory}
+        given_path(self.directory, "directory")
+        own = {"perf_log_dir": str(self.directory)}
         if self.monitor is None:
             return PerfConfig.from_args(own)
         return PerfConfig.from_args(self.monitor.as_dict() | own, environ={})
 
     def as_dict(self) -> dict[str, object]:
         """The options for the run header. Raises PerfError for invalid values."""
-        log_file = None if self.log_file is None else Path(self.log_file).absolute()
+        log_file = None if self.log_file is None else given_path(self.log_file, "log_file")
         if log_file is not None and log_file.is_dir():
-            raise PerfError(f"log_file {self.log_file!r} is a directory; name a file in it")
+            raise PerfError(f"log_file {str(self.log_file)!r} is a directory; name a file in it")
         own = {
             LOG_FILE: None if log_file is None else str(log_file),
             APPEND: self.append,

@@ -35,7 +35,7 @@ class CallRecord(NamedTuple):
         send_ns: until the socket has taken it, and no longer than until the server has it. ZeroMQ's send only
             queues, so it is short there.
         wait_ns: from then on until the reply was there, without what the server says it took: transport,
-            and waking up.
+            and waking up. None where `receive_ns` has it, as nothing tells them apart.
         queue_ns: at the server, until it began; None where it does not say.
         server_ns: at the server, from its beginning to its reply; None where it does not say, or says more
             than the call took. `wait_ns` has both then.
@@ -55,7 +55,7 @@ class CallRecord(NamedTuple):
     total_ns: int
     serialize_ns: int
     send_ns: int
-    wait_ns: int
+    wait_ns: int | None
     queue_ns: int | None
     server_ns: int | None
     receive_ns: int

@@ -19,7 +19,8 @@ class Stage(NamedTuple):
         column, width: of the log, without its unit.
         meaning: from where to where it is timed.
         is_required: other logs of this kind have its column, too.
-        is_told: the server says it, or does not: then it is None, and contained in `wait`.
+        is_told: None where nobody says it: `queue` and `server` are then contained in `wait`, and `wait` in
+            `receive`.
     """
 
     name: str
@@ -53,7 +54,9 @@ STAGES = (
         "yellow",
         "Wait",
         11,
-        "from the send until the reply was there, less Queue and Server: transport, and waking up",
+        "from the send until the reply was there, less Queue and Server: transport, and waking up; `-` where "
+        "Recv has it",
+        is_told=True,
     ),
     Stage(
         "queue",
@@ -84,7 +87,7 @@ FIELDS = tuple(f"{stage.name}_ns" for stage in STAGES)
 _of = attrgetter(*FIELDS)
 
 
-def stage_times(call: CallRecord) -> tuple[int, ...]:
-    """Nanoseconds of each of `ALL_STAGES`; what the server does not report is 0, and contained in `wait`."""
-    known = [took or 0 for took in _of(call)]
-    return (*known, call.total_ns - sum(known))
+def stage_times(call: CallRecord) -> tuple[int | None, ...]:
+    """Nanoseconds of each of `ALL_STAGES`; None for what nobody says, which is contained in another."""
+    times: tuple[int | None, ...] = _of(call)
+    return (*times, call.total_ns - sum(took for took in times if took is not None))

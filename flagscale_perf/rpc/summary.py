@@ -10,7 +10,6 @@ from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.figures import TABLE, method_name, status_name
 from flagscale_perf.rpc.log import METHODS, PerformanceLogSink
 from flagscale_perf.rpc.records import CallRecord, ServedRecord
-from flagscale_perf.rpc.stages import ALL_STAGES
 from flagscale_perf.rpc.totals import CallTotals, Totals
 from flagscale_perf.sinks.base import Metric, Presentation, Series
 from flagscale_perf.sinks.csv import CsvSink
@@ -57,12 +56,12 @@ class RpcSummary:
 
 
 def _totals(totals: Totals) -> dict[str, Any]:
-    stages = zip(ALL_STAGES, totals.stages_ns, strict=True)
     return {
         "calls": totals.calls,
         "failed": totals.failed,
         "total_ns": totals.total_ns,
-        **{f"{stage.name}_ns": took_ns for stage, took_ns in stages},
+        **{f"{one.stage.name}_ns": one.took_ns for one in totals.stages()},
+        **({"told_calls": told} if (told := totals.partly_told()) else {}),
         "sent_bytes": totals.sent_bytes,
         "received_bytes": totals.received_bytes,
         "socket_bytes": totals.socket_bytes,
@@ -99,9 +98,10 @@ class RpcMetrics:
         """The current values of all metrics."""
         methods = {method_name(name): totals for name, totals in self._totals.methods.items()}
         times: dict[tuple[str, ...], float] = {
-            (name, stage.name): took_ns / NS_PER_S
+            (name, one.stage.name): one.took_ns / NS_PER_S
             for name, totals in methods.items()
-            for stage, took_ns in zip(ALL_STAGES, totals.stages_ns, strict=True)
+            for one in totals.stages()
+            if one.took_ns is not None
         }
         return {
             "rpc_calls_total": dict(self._ended),

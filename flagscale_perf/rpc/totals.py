@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from flagscale_perf.rpc.records import CallRecord, Status
-from flagscale_perf.rpc.stages import ALL_STAGES, stage_times
+from flagscale_perf.rpc.stages import ALL_STAGES, Stage, stage_times
+from flagscale_perf.spine.clock import NS_PER_MS
 
 MAX_METHODS = 64  # kept apart; the others are summed under one name
 OTHER_METHODS = "(other methods)"
+
+
+class StageSum(NamedTuple):
+    """One stage of some calls.
+
+    Attributes:
+        stage: which.
+        took_ns: in the calls that tell it; None where none does.
+        share: of the time of all; None like `took_ns`. Those that are known add to 1.
+        told: in how many calls it is told.
+    """
+
+    stage: Stage
+    took_ns: int | None
+    share: float | None
+    told: int
 
 
 class Totals:
@@ -19,7 +37,8 @@ class Totals:
         calls: how many.
         failed: those whose status is not OK.
         total_ns: of all.
-        stages_ns: the same by `ALL_STAGES`.
+        stages_ns: the same by `ALL_STAGES`, each of the calls that tell it.
+        told: how many these are.
         sent_bytes, received_bytes: of arrays.
         socket_bytes, shared_bytes: both ways.
     """
@@ -27,6 +46,7 @@ class Totals:
     def __init__(self) -> None:
         self.calls = self.failed = self.total_ns = 0
         self.stages_ns = [0] * len(ALL_STAGES)
+        self.told = [0] * len(ALL_STAGES)
         self.sent_bytes = self.received_bytes = self.socket_bytes = self.shared_bytes = 0
 
     def add(self, call: CallRecord) -> None:
@@ -35,7 +55,9 @@ class Totals:
         self.failed += call.status != Status.OK
         self.total_ns += call.total_ns
         for place, took_ns in enumerate(stage_times(call)):
-            self.stages_ns[place] += took_ns
+            if took_ns is not None:
+                self.stages_ns[place] += took_ns
+                self.told[place] += 1
         self.sent_bytes += call.sent_bytes
         self.received_bytes += call.received_bytes
         self.socket_bytes += call.socket_sent_bytes + call.socket_received_bytes
@@ -47,10 +69,28 @@ class Totals:
         self.failed += other.failed
         self.total_ns += other.total_ns
         self.stages_ns = [own + more for own, more in zip(self.stages_ns, other.stages_ns, strict=True)]
+        self.told = [own + more for own, more in zip(self.told, other.told, strict=True)]
         self.sent_bytes += other.sent_bytes
         self.received_bytes += other.received_bytes
         self.socket_bytes += other.socket_bytes
         self.shared_bytes += other.shared_bytes
+
+    def stages(self) -> list[StageSum]:
+        """Each of `ALL_STAGES`: the one place that tells 0 from unknown."""
+        rows = zip(ALL_STAGES, self.stages_ns, tenths(self.stages_ns), self.told, strict=True)
+        return [
+            StageSum(stage, took_ns, share, told) if told else StageSum(stage, None, None, 0)
+            for stage, took_ns, share, told in rows
+        ]
+
+    def partly_told(self) -> dict[str, int]:
+        """In how many calls a stage is told, by its name, of those that some calls tell and others do not."""
+        return {one.stage.name: one.told for one in self.stages() if 0 < one.told < self.calls}
+
+    def mean_ms(self, place: int) -> float | None:
+        """Of this one of `ALL_STAGES`, over the calls that tell it; None where none does."""
+        told = self.told[place]
+        return self.stages_ns[place] / told / NS_PER_MS if told else None
 
 
 class CallTotals:

@@ -11,6 +11,8 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+from flagscale_perf.spine.errors import PerfError
+
 try:
     import fcntl
 except ImportError:  # Windows, where run files are read, not written
@@ -43,6 +45,13 @@ def open_new(path: Path) -> int:
     """A new file, opened for appending; its directory is made if need be. Raises OSError."""
     make_directory(path.parent)
     return os.open(path, _NEW, FILE_MODE)
+
+
+def given_path(value: object, name: str) -> Path:
+    """The absolute path that a caller means by a text or a path. Raises PerfError for anything else."""
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise PerfError(f"{name} is {value!r}; give a path, for example 'logs/run1'")
+    return Path(os.fsdecode(value)).absolute()
 
 
 def open_regular(path: Path | str, flags: int = os.O_RDONLY, directory: int | None = None) -> int:

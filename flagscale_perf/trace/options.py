@@ -12,6 +12,7 @@ from pathlib import Path
 
 from flagscale_perf.options.table import from_environment, option, to_environment
 from flagscale_perf.options.values import above_zero, parse_bool, path, whole
+from flagscale_perf.spine.files import given_path
 from flagscale_perf.trace.records import ONE
 
 DEFAULT_DIRECTORY = "logs/trace"
@@ -26,7 +27,7 @@ class TraceOptions:
 
     Attributes:
         job: the job's name; "" if it is known by its directory.
-        directory: absolute.
+        directory: made absolute.
     """
 
     trace: bool = option(False, parse_bool, "calls of functions", "TQ_TRACE_ENABLED")
@@ -67,6 +68,10 @@ class TraceOptions:
     slow_ms: float | None = option(
         None, above_zero(1e9, "20"), "always keep what takes longer than this", "TQ_SAMPLE_SLOW_MS", "MS"
     )
+
+    def __post_init__(self) -> None:
+        """Raises PerfError for a directory that is no path."""
+        object.__setattr__(self, "directory", given_path(self.directory, "directory"))
 
     @property
     def slow_ns(self) -> int | None:

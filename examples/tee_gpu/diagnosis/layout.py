@@ -12,7 +12,7 @@ from flagscale_perf.rpc.figures import KIB, MIB, method_name, throughput
 from flagscale_perf.rpc.stages import ALL_STAGES, stage_times
 from flagscale_perf.rpc.totals import Totals, tenths
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
-from flagscale_perf.spine.units import percent, printable
+from flagscale_perf.spine.units import UNKNOWN, percent, printable
 
 _WIDTH = 100
 _RULE, _LINE = "=" * _WIDTH, "-" * _WIDTH
@@ -97,7 +97,8 @@ def _bottlenecks(found: CallsReport) -> Iterator[str]:
             for each in (call.total_ns, call.serialize_ns, call.send_ns, call.receive_ns, call.deserialize_ns)
         ]
         total, serialize, send, receive, deserialize = times
-        others = "".join(f"{stage_times(call)[place] / NS_PER_MS:>11.3f}" for place in more)
+        told = [stage_times(call)[place] for place in more]
+        others = "".join(f"{UNKNOWN:>11}" if ns is None else f"{ns / NS_PER_MS:>11.3f}" for ns in told)
         yield (
             f"{call.number:<9}{method_name(call.method):<21}{total:>8.3f}{serialize:>13.3f}{send:>11.3f}"
             f"{receive:>10.3f}{deserialize:>15.3f}{others}"

@@ -34,7 +34,7 @@ from flagscale_perf.rpc.analysis.source import RunSource, Source
 from flagscale_perf.rpc.figures import MIB, method_name, status_name, throughput
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.rpc.stages import ALL_STAGES, Stage, stage_times
-from flagscale_perf.rpc.totals import Totals, tenths
+from flagscale_perf.rpc.totals import Totals
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
 
@@ -105,6 +105,9 @@ def _remarks(found: CallsReport) -> list[Note]:
         notes.append(Note(f"{found.missing} {words} missing, by the gaps in their numbers", "bad"))
     if found.facts.receive_has_wait and overall.calls:
         notes.append(Note("receive has the wait for the reply and the server's time, too"))
+    if told := overall.partly_told():
+        each = ", ".join(f"{name} by {calls:,}" for name, calls in told.items())
+        notes.append(Note(f"not told by all {overall.calls:,} calls: {each}; sums and means are of these"))
     reading = found.reading
     bad = (f"{reading.path}:{line.number}: {line.reason}" for line in reading.first_skipped[:3])
     return [
@@ -137,7 +140,7 @@ def _sections(found: CallsReport) -> list[Section]:
         return [Section("server", "Server", "At the server", _served(found.served))]
     return [
         Section("stages", "Stages", "Where the time of the calls goes", [_stages(overall)]),
-        Section("methods", "Methods", "By method", [_methods(found)]),
+        Section("methods", "Methods", "By method", [_methods(found), _stages_by_method(found)]),
         Section("layer", "Layer", "A layer of calls", _layer(found)),
         Section("calls", "Calls", "The calls in order", [_series(found)]),
         Section("spread", "Spread", "How much the stages vary", [_boxes(found)]),
@@ -147,11 +150,10 @@ def _sections(found: CallsReport) -> list[Section]:
 
 
 def _stages(totals: Totals) -> StackedBar:
-    shares = tenths(totals.stages_ns)
     parts = [
-        Stripe(stage.name, took_ns / NS_PER_MS, share, stage.colour)
-        for stage, took_ns, share in zip(ALL_STAGES, totals.stages_ns, shares, strict=True)
-        if took_ns or stage.name not in ("wait", "queue", "server")  # which not every log has
+        Stripe(one.stage.name, one.took_ns / NS_PER_MS, one.share, one.stage.colour)
+        for one in totals.stages()
+        if one.took_ns is not None
     ]
     return StackedBar("all calls", "ms", parts)
 
@@ -174,6 +176,17 @@ def _methods(found: CallsReport) -> Table:
     return Table(head, rows, len(head) - 1)
 
 
+def _stages_by_method(found: CallsReport) -> Table:
+    """Mean times of the calls that tell the stage."""
+    shown = [place for place, one in enumerate(found.overall.stages()) if one.took_ns]
+    head = ("method", *(ALL_STAGES[place].name for place in shown))
+    rows: list[Sequence[Cell]] = []
+    for name, totals, _ in found.by_method():
+        times = [Quantity(totals.mean_ms(place), "", 3) for place in shown]
+        rows.append((method_name(name), *times))
+    return Table(head, rows, len(shown), "Stages of a call, mean ms")
+
+
 def _layer(found: CallsReport) -> list[Block]:
     layer = found.layer
     if layer is None:
@@ -182,7 +195,8 @@ def _layer(found: CallsReport) -> list[Block]:
     for step in layer.steps:
         at_ns, parts = step.start_ns, []
         for stage, took_ns in zip(ALL_STAGES, stage_times(step.call), strict=True):
-            parts.append(Stripe(stage.name, took_ns / NS_PER_MS, None, stage.colour))
+            if took_ns is not None:
+                parts.append(Stripe(stage.name, took_ns / NS_PER_MS, None, stage.colour))
         moved = step.call.sent_bytes + step.call.received_bytes
         lanes.append(
             Lane(
@@ -204,7 +218,7 @@ def _series(found: CallsReport) -> Series:
         Line(
             stage.name,
             x,
-            [one.totals.stages_ns[place] / one.totals.calls / NS_PER_MS for one in bins],
+            [one.totals.mean_ms(place) for one in bins],
             stage.colour,
             "area",
         )
@@ -228,9 +242,9 @@ def _speed(totals: Totals) -> float | None:
 def _boxes(found: CallsReport) -> Boxes:
     times = [stage_times(call) for call in found.sample]
     rows = [
-        BoxRow(stage.name, *_five([one[place] / NS_PER_MS for one in times]), stage.colour)
+        BoxRow(stage.name, *_five([took / NS_PER_MS for took in told]), stage.colour)
         for place, stage in enumerate(ALL_STAGES)
-        if any(one[place] for one in times)
+        if any(told := [took for one in times if (took := one[place]) is not None])
     ]
     many = "" if len(found.sample) == found.overall.calls else f", of {len(found.sample)} calls chosen evenly"
     return Boxes("spread-time", f"Time by stage{many}", "ms", rows)

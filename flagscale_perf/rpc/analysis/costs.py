@@ -55,6 +55,7 @@ class Costs:
     Attributes:
         costs: of a call and of each byte, fitted to the quartiles of each size where there are several sizes;
             an interval is made of them. Empty where they are unknown or do not explain what calls took.
+        calls: those of the report's sample that did not fail.
         may_be_wide: some arrays are in float32 or wider, or of unknown type.
         unknown: what could not be judged, and why.
     """
@@ -64,9 +65,9 @@ class Costs:
         self._report = report
         self._splits = not facts.receive_has_wait  # the wait is apart from the server's time
         self.unknown: list[str] = []
-        self._calls = [call for call in report.sample if call.status == Status.OK]
-        self._scale = report.overall.calls / len(self._calls) if self._calls else 0.0
-        self.may_be_wide = any(call.dtype in _WIDE for call in self._calls)
+        self.calls = [call for call in report.sample if call.status == Status.OK]
+        self._scale = report.overall.calls / len(self.calls) if self.calls else 0.0
+        self.may_be_wide = any(call.dtype in _WIDE for call in self.calls)
         self.costs = self._explaining(float(facts.latency_ns or 0) if self._splits else 0.0)
         if not self._splits:
             self.unknown.append(
@@ -77,7 +78,7 @@ class Costs:
     def _explaining(self, latency_ns: float) -> list[CallCost]:
         """The costs by the lower quartile, the median and the upper one, if the median explains the calls."""
         by_size: dict[Size, list[float]] = {}
-        for call in self._calls:
+        for call in self.calls:
             by_size.setdefault((call.sent_bytes, call.received_bytes), []).append(self._overhead_ns(call))
         if not by_size:
             return []
@@ -116,7 +117,7 @@ class Costs:
 
     def _overhead_ns(self, call: CallRecord) -> float:
         copies = call.serialize_ns + call.send_ns + call.deserialize_ns
-        return copies + call.wait_ns + call.receive_ns if self._splits else copies
+        return copies + (call.wait_ns or 0) + call.receive_ns if self._splits else copies
 
     def fixed(self) -> Interval | None:
         """The cost of a call without a byte; None where it is not known."""
@@ -124,7 +125,7 @@ class Costs:
 
     def saved_by_halving(self) -> Interval | None:
         """Time saved by halving the bytes of every wide array; None where costs are not known."""
-        wide = [call for call in self._calls if call.dtype in _WIDE]
+        wide = [call for call in self.calls if call.dtype in _WIDE]
         return self.saved(
             0,
             sum(call.sent_bytes for call in wide) / 2 * self._scale,
@@ -146,7 +147,7 @@ class Costs:
         copy_ns = self._copy_ns_per_byte()
         if copy_ns is None:
             return None
-        large = [call for call in self._calls if _moved(call) > SMALL_BYTES]
+        large = [call for call in self.calls if _moved(call) > SMALL_BYTES]
         saved = [
             sum(
                 max(

@@ -21,7 +21,8 @@ from flagscale_perf.analysis.rules import (
 )
 from flagscale_perf.rpc.analysis.costs import Costs, Interval
 from flagscale_perf.rpc.analysis.report import CallsReport
-from flagscale_perf.rpc.figures import MIB
+from flagscale_perf.rpc.analysis.unexplained import Unexplained, unexplained
+from flagscale_perf.rpc.figures import MIB, method_name
 from flagscale_perf.rpc.stages import STAGES, stage_times
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
@@ -40,15 +41,23 @@ class CallsCase(Case):
     Attributes:
         report: the calls.
         costs: what their bytes cost, by the calls themselves.
+        beyond: what bytes do not explain of the wait, in a sample of `scale` times as many calls; None where
+            the wait is apart from the server's time.
     """
 
     report: CallsReport
     costs: Costs
+    beyond: Unexplained | None = None
 
     def share(self, stage: str) -> float:
         """Share of the calls' time."""
         totals = self.report.overall
         return totals.stages_ns[_PLACE[stage]] / totals.total_ns if totals.total_ns else 0.0
+
+    @property
+    def scale(self) -> float:
+        """Calls for each of the sample."""
+        return self.report.overall.calls / max(1, len(self.report.sample))
 
     @property
     def is_local(self) -> bool:
@@ -102,8 +111,8 @@ def percent(share: float) -> str:
 def _share_of(case: CallsCase, stage: str) -> str:
     """The figure's name, with the one of the slowest calls in which the stage took longest."""
     place = _PLACE[stage]
-    call = max(case.report.slowest, key=lambda one: stage_times(one)[place])
-    took, whole = stage_times(call)[place] / NS_PER_MS, call.total_ns / NS_PER_MS
+    call = max(case.report.slowest, key=lambda one: stage_times(one)[place] or 0)
+    took, whole = (stage_times(call)[place] or 0) / NS_PER_MS, call.total_ns / NS_PER_MS
     example = f"call {call.number}, {call.method}: {took:.3f} of {whole:.3f} ms"
     return f"share of the time in {stage} ({example})"
 
@@ -157,18 +166,24 @@ def serialization(this: CallsRule, case: CallsCase) -> Finding | None:
     ],
 )
 def transport(this: CallsRule, case: CallsCase) -> Finding | None:
-    """Sending, waiting for transport, or receiving takes more than 30 % of the calls' time."""
+    """Sending, waiting for transport, or receiving takes more than 30 % of the calls' time. Where receiving
+    has the server's time, too, only what the bytes of large calls may take of it counts.
+    """
     over = [(case.share(stage), stage) for stage in ("send", "wait", "receive")]
+    if case.beyond is not None:
+        over = [over[0], (case.saved(case.beyond.bytes_ns * case.scale), "receive")]
     broken = sorted((each for each in over if this.exceeds(each[0], "transport")), reverse=True)
     if not broken:
         return None
     evidence = [this.broke(_share_of(case, stage), share, "transport") for share, stage in broken]
     names = " and ".join(stage for _, stage in broken)
-    saved_ns = sum(case.report.overall.stages_ns[_PLACE[stage]] for _, stage in broken)
+    saved_ns = sum(share for share, _ in broken) * case.report.overall.total_ns
     title = f"{names.capitalize()} takes {percent(sum(share for share, _ in broken))} of the time"
-    return replace(
-        gains(this, case, title, _exactly(saved_ns), evidence), causes=_why_slow(this, case, saved_ns)
-    )
+    saved = _exactly(saved_ns)
+    if case.beyond is not None and any(stage == "receive" for _, stage in broken):
+        title += ", in calls of large arrays"
+        saved = Interval(0.0, saved_ns)  # their bytes must be moved, and the server may have worked on them
+    return replace(gains(this, case, title, saved, evidence), causes=_why_slow(this, case, saved_ns))
 
 
 def _why_slow(this: CallsRule, case: CallsCase, dur_ns: float) -> list[str]:
@@ -186,6 +201,75 @@ def _why_slow(this: CallsRule, case: CallsCase, dur_ns: float) -> list[str]:
             ]
         return causes
     return [copies, *causes] if case.is_local else [tcp, copies, *causes]
+
+
+@rule(
+    limits={
+        "unexplained": Limit(0.30, "share", "ours: as much as the requirement lets the transport take"),
+    },
+    causes=[
+        "the server's own work, or a wait in it: a lock, a disk, another service, sleep",
+        "the network: a method that returns at once is as slow then; if it is not, it is the server",
+    ],
+    changes=[Change([], "time the method in the server: what it takes there is no transport")],
+)
+def server(this: CallsRule, case: CallsCase) -> Finding | None:
+    """More than 30 % of the calls' time is waited for replies that calls of as many bytes have sooner."""
+    beyond = case.beyond
+    if beyond is None or not beyond.methods_ns:
+        return None
+    over_ns = sum(beyond.methods_ns.values()) * case.scale
+    share = case.saved(over_ns)
+    if not this.exceeds(share, "unexplained"):
+        return None
+    name, peer, wall = beyond.dearest, beyond.peer, case.report.wall_ns
+    a_call = beyond.methods_ns[name] * case.scale / max(1, case.report.totals.of(name).calls) / NS_PER_MS
+    held = "no call of as few bytes is fast"
+    if peer is not None:
+        whose = "other calls of it" if peer.method == name else f"those of {method_name(peer.method)}"
+        held = f"{whose} with as many bytes take {peer.wait_ns / NS_PER_MS:.3f} ms"
+    figure = (
+        f"share of the time that bytes do not explain ({method_name(name)}: {a_call:.3f} ms a call; {held})"
+    )
+    # One connection has one network: where another method's replies come at once, it is the server.
+    is_decided = case.is_local or (peer is not None and peer.method != name)
+    whose = "the server" if is_decided else "the server or the network"
+    title = f"{method_name(name)} waits for {whose}, not for its bytes"
+    return replace(
+        this.finding(title, [this.broke(figure, share, "unexplained")], GAIN),
+        cost_s=over_ns / NS_PER_S,
+        cost_share=over_ns / wall if wall else None,
+        causes=list(this.causes[:1] if is_decided else this.causes),
+    )
+
+
+@rule(
+    limits={
+        "deserialize": Limit(0.20, "share", "ours: more than a fifth is worth another form of the result"),
+        "deserialize_ms": Limit(0.1, "ms", "ours: less is Python's own for any result"),
+    },
+    causes=["numbers are made of text (JSON), or objects one by one (msgpack, pickle), on one CPU"],
+    changes=[
+        unless(
+            Change([], "send arrays as bytes and read them in place: numpy.frombuffer, torch.frombuffer"),
+            lambda case: case.is_shared or case.report.facts.payload == "frames",
+        ),
+        Change([], "ask for less, or parse while the next call is under way"),
+    ],
+)
+def deserialization(this: CallsRule, case: CallsCase) -> Finding | None:
+    """Making a result of the reply takes more than 20 % of the calls' time."""
+    totals, share = case.report.overall, case.share("deserialize")
+    took_ns = totals.stages_ns[_PLACE["deserialize"]]
+    mean_ms = took_ns / max(1, totals.calls) / NS_PER_MS
+    if not (this.exceeds(share, "deserialize") and this.exceeds(mean_ms, "deserialize_ms")):
+        return None
+    evidence = [
+        this.broke(_share_of(case, "deserialize"), share, "deserialize"),
+        this.broke("mean of a call", mean_ms, "deserialize_ms"),
+    ]
+    title = f"Deserialization takes {percent(share)} of the time"
+    return gains(this, case, title, Interval(0.0, took_ns), evidence)
 
 
 @rule(
@@ -266,10 +350,23 @@ def shared_memory(this: CallsRule, case: CallsCase) -> Finding | None:
 # Findings of different time: of different stages, or of calls and of bytes.
 APART: tuple[set[str], ...] = (
     {"serialization", "transport"},
+    {"serialization", "server"},
+    {"serialization", "deserialization"},
+    {"transport", "server"},
+    {"transport", "deserialization"},
+    {"server", "deserialization"},
     {"many_calls", "half_precision"},
     {"many_calls", "shared_memory"},
 )
-RULES: tuple[CallsRule, ...] = (serialization, transport, many_calls, half_precision, shared_memory)
+RULES: tuple[CallsRule, ...] = (
+    serialization,
+    transport,
+    server,
+    deserialization,
+    many_calls,
+    half_precision,
+    shared_memory,
+)
 
 
 def judge(
@@ -285,7 +382,8 @@ def judge(
     if not report.overall.calls:
         return report
     costs = Costs(report)
-    found = find(rules, CallsCase(report, costs))
+    beyond = unexplained(costs.calls) if report.facts.receive_has_wait else None
+    found = find(rules, CallsCase(report, costs, beyond))
     return replace(report, findings=_overlapping(found, apart), unjudged=costs.unknown)
 
 

@@ -9,8 +9,7 @@ from flagscale_perf.analysis.live import Curve, LiveSession
 from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.figures import MIB, method_name, status_name
 from flagscale_perf.rpc.records import CallRecord, Status
-from flagscale_perf.rpc.stages import ALL_STAGES
-from flagscale_perf.rpc.totals import CallTotals, Totals, tenths
+from flagscale_perf.rpc.totals import CallTotals, Totals
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.records import EventRecord, Record, RunHeader
 
@@ -92,10 +91,10 @@ class LiveCalls(LiveSession[Totals]):
         totals = Totals()
         for _, second in self._seconds:
             totals.merge(second)
-        shares = tenths(totals.stages_ns)
         parts = [
-            Stripe(stage.name, took_ns / NS_PER_MS, share, stage.colour)
-            for stage, took_ns, share in zip(ALL_STAGES, totals.stages_ns, shares, strict=True)
+            Stripe(one.stage.name, one.took_ns / NS_PER_MS, one.share, one.stage.colour)
+            for one in totals.stages()
+            if one.took_ns is not None
         ]
         return StackedBar("stages of these calls", "ms", parts)
 

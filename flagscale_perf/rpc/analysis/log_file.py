@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, repeat
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
-from flagscale_perf.analysis.run_file import MAX_BAD_LINES, SkippedLine, open_regular
+from flagscale_perf.analysis.log_files import HEAD_LINES, LogChunks, lines_of
+from flagscale_perf.analysis.run_file import MAX_BAD_LINES, SkippedLine
 from flagscale_perf.rpc.analysis.columns import BATCH, Columns
 from flagscale_perf.rpc.dtypes import DType
 from flagscale_perf.rpc.facts import RpcFacts
@@ -23,9 +23,10 @@ from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.units import UNKNOWN
 
-MAX_LINE_BYTES = 4096
-HEAD_LINES = 16
 _END = " \0 "
+_STAMP = re.compile(
+    rb"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) "
+)  # `docker logs -t` has it before each line
 _TITLE = re.compile(rf"{TITLE} - Transport: (\S+)")
 _FORMAT = re.compile(r"# format (\d+)(?:, session (\S+) of process (\d+))?")
 _ABOUT = re.compile(r"# (client|server|probe) at (.*)")
@@ -109,13 +110,13 @@ class LogFile:
         self.path = path
         self._reset()
         self.facts = RpcFacts()
-        with os.fdopen(open_regular(path), "rb") as file:
-            first = file.readline(MAX_LINE_BYTES).decode("utf-8", "replace").rstrip("\n")
-        if not first:
+        first = next(self._lines(), b"").decode("utf-8", "replace").rstrip("\r\n")
+        if not first and not self.skipped:
             raise PerfError(f"{path}:1: the file is empty; no call has been logged")
         if _TITLE.match(first) is None:
             raise PerfError(
-                f"{path}:1: a log of calls begins with '{TITLE} - Transport: ...', not with {first[:60]!r}"
+                f"{path}:1: a log of calls begins with its title, '{TITLE} - Transport: ...', but line 1 is"
+                f" {first[:60]!r}; remove what stands above the title"
             )
 
     def _reset(self) -> None:
@@ -134,17 +135,8 @@ class LogFile:
         PerfError.
         """
         self._reset()
-        try:
-            with os.fdopen(open_regular(self.path), "rb") as file:
-                yield from self._parts(file, begin)
-        except OSError as error:
-            raise PerfError(f"cannot read {str(self.path)!r}: {error.strerror}") from None
-        if not self.columns:
-            raise PerfError(f"{self.path}:3: the line with the names of the columns is missing")
-
-    def _parts(self, file: BinaryIO, begin: Callable[[], None]) -> Iterator[Part]:
-        number, size = 0, HEAD_LINES  # apart, as they are looked at line by line
-        while lines := list(islice(iter(lambda: file.readline(MAX_LINE_BYTES), b""), size)):
+        number, size, read = 0, HEAD_LINES, self._lines()  # the head apart, as it is looked at line by line
+        while lines := list(islice(read, size)):
             size = BATCH
             part = self._quickly(lines)
             if part is not None:
@@ -152,6 +144,18 @@ class LogFile:
             else:
                 yield from self._closely(lines, number, begin)
             number += len(lines)
+        if not self.columns:
+            raise PerfError(f"{self.path}:3: the line with the names of the columns is missing")
+
+    def _lines(self) -> Iterator[bytes]:
+        """The lines, without stamps. Raises PerfError for a file that cannot be read at all."""
+        log, number, is_stamped = LogChunks(self.path), 0, False
+        for number, line in enumerate(lines_of(log), 1):
+            if number == 1:
+                is_stamped = _STAMP.match(line) is not None
+            yield _STAMP.sub(b"", line, 1) if is_stamped else line
+        if log.trouble:
+            self._skip([SkippedLine(number + 1, f"cannot be read from here on: {log.trouble}")], 1)
 
     def _quickly(self, lines: list[bytes]) -> Part | None:
         """Parses lines that are all valid rows; None if they are not."""

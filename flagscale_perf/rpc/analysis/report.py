@@ -17,7 +17,6 @@ from flagscale_perf.rpc.analysis.source import Source, open_source
 from flagscale_perf.rpc.analysis.sums import Bin, Bins, Sample, Tops, add_batch
 from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.records import CallRecord
-from flagscale_perf.rpc.stages import ALL_STAGES
 from flagscale_perf.rpc.totals import CallTotals, Totals, tenths
 
 FIRST = 1024  # calls searched for a repeated pattern
@@ -101,12 +100,12 @@ class CallsReport:
 
 
 def _sums(totals: Totals) -> dict[str, Any]:
-    stages = zip(ALL_STAGES, totals.stages_ns, tenths(totals.stages_ns), strict=True)
     return {
         "calls": totals.calls,
         "failed": totals.failed,
         "total_ns": totals.total_ns,
-        "stages": {stage.name: {"ns": took_ns, "share": share} for stage, took_ns, share in stages},
+        "stages": {one.stage.name: {"ns": one.took_ns, "share": one.share} for one in totals.stages()},
+        **({"told_calls": told} if (told := totals.partly_told()) else {}),
         "sent_bytes": totals.sent_bytes,
         "received_bytes": totals.received_bytes,
         "socket_bytes": totals.socket_bytes,

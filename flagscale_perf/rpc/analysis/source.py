@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from flagscale_perf.analysis.decoder import Block
+from flagscale_perf.analysis.log_files import has_title
 from flagscale_perf.analysis.run_file import Reading, RunFile
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.rpc.analysis.columns import Columns, gathered
@@ -16,6 +17,7 @@ from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.figures import TABLE
 from flagscale_perf.rpc.log import METHODS, TITLE
 from flagscale_perf.rpc.records import CallRecord, ServedRecord
+from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.figures import Rows, Value
 from flagscale_perf.spine.session import labels_of
 
@@ -165,11 +167,10 @@ Source: TypeAlias = RunSource | LogSource
 
 
 def is_log(path: Path) -> bool:
-    """Whether the file begins as a performance log does."""
+    """Whether the title of a performance log stands in the file's first lines."""
     try:
-        with path.open("rb") as file:
-            return file.read(len(TITLE)) == TITLE.encode()
-    except OSError:
+        return has_title(path, TITLE.encode())
+    except PerfError:
         return False
 
 

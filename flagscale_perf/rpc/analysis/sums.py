@@ -39,8 +39,10 @@ def add_columns(totals: Totals, columns: Columns) -> None:
     whole = _sum(columns["total_ns"])
     totals.total_ns += whole
     parts = [_sum(columns[name]) for name in FIELDS]
+    told = [len(statuses) - columns[name].count(None) for name in FIELDS]
     for place, took_ns in enumerate([*parts, whole - sum(parts)]):
         totals.stages_ns[place] += took_ns
+        totals.told[place] += [*told, len(statuses)][place]
     totals.sent_bytes += _sum(columns["sent_bytes"])
     totals.received_bytes += _sum(columns["received_bytes"])
     totals.socket_bytes += _sum(columns["socket_sent_bytes"]) + _sum(columns["socket_received_bytes"])

@@ -55,7 +55,7 @@ class _Calls:
         yield Span(_CALLS, name, call.start_ns, end_ns, args)
         at_ns = call.start_ns
         for stage, took_ns in zip(ALL_STAGES, stage_times(call), strict=True):
-            if took_ns > 0 and stage.name != OTHER:
+            if took_ns and took_ns > 0 and stage.name != OTHER:
                 yield Span(_STAGES, stage.name, at_ns, at_ns + took_ns, {"number": call.number})
                 at_ns += took_ns
 

@@ -13,7 +13,7 @@ from flagscale_perf.rpc.analysis.layers import methods_of_a_layer
 from flagscale_perf.rpc.analysis.source import Source, open_source
 from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.records import CallRecord
-from flagscale_perf.rpc.stages import ALL_STAGES, stage_times
+from flagscale_perf.rpc.stages import stage_times
 from flagscale_perf.spine.errors import PerfError
 
 LAYER, CALL = "layer", "call"
@@ -33,7 +33,7 @@ class Unit:
         number: of its first call.
         calls: how many.
         total_ns: of all of them.
-        stages_ns: the same by `ALL_STAGES`.
+        stages_ns: the same by `ALL_STAGES`; None for what not every call tells.
         methods_ns: the same by method.
         moved_bytes: sent and received.
     """
@@ -41,7 +41,7 @@ class Unit:
     number: int
     calls: int
     total_ns: int
-    stages_ns: tuple[int, ...]
+    stages_ns: tuple[int | None, ...]
     methods_ns: dict[str, int]
     moved_bytes: int
 
@@ -121,10 +121,9 @@ def _begins(pattern: Sequence[str], calls: Sequence[CallRecord]) -> bool:
 
 
 def _unit(calls: Sequence[CallRecord]) -> Unit:
-    stages = [0] * len(ALL_STAGES)
+    stages = [None if None in each else sum(each) for each in zip(*map(stage_times, calls), strict=True)]
     methods: Counter[str] = Counter()
     for call in calls:
-        stages = [own + more for own, more in zip(stages, stage_times(call), strict=True)]
         methods[call.method] += call.total_ns
     moved = sum(call.sent_bytes + call.received_bytes for call in calls)
     total = sum(call.total_ns for call in calls)

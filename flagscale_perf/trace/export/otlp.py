@@ -37,7 +37,8 @@ _CONVENTIONS = {"partition": "messaging.destination.name", "rows": "messaging.ba
 def otlp_lines(spans: Iterable[TraceSpan]) -> Iterator[str]:
     """One request of up to `BATCH` spans per line."""
     for batch in _batches(spans):
-        yield json.dumps(_with_hex_ids(MessageToDict(encode_spans(batch))), separators=(",", ":")) + "\n"
+        request = MessageToDict(encode_spans(batch), use_integers_for_enums=True)  # as OTLP's JSON has them
+        yield json.dumps(_with_hex_ids(request), separators=(",", ":")) + "\n"
 
 
 def _batches(spans: Iterable[TraceSpan]) -> Iterator[list[ReadableSpan]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.analysis import log_files
-from flagscale_perf.analysis.log_files import LogChunks, has_mark, held, older_parts
+from flagscale_perf.analysis.log_files import LogChunks, has_mark, has_title, held, older_parts
 from flagscale_perf.spine.errors import PerfError
 
 
@@ -117,3 +117,14 @@ def test_files_that_were_named_are_read_as_they_are(rotated: Path) -> None:
     assert [b"".join(chunks) for chunks in held([rotated], ())] == [b"two\n"]
     with pytest.raises(PerfError, match=r"a.log.7'"):
         list(held([rotated.with_name("a.log.7")], ()))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
+def test_a_text_of_another_program_is_utf_8_without_a_mark(tmp_path: Path, monkeypatch, encoding) -> None:
+    monkeypatch.setattr(log_files, "CHUNK_BYTES", 7)  # chunks end within characters, too
+    path = tmp_path / "a.log"
+    mark = b"\xfe\xff" if encoding == "utf-16-be" else b""
+    path.write_bytes(mark + "[TITLE] ä\r\ntwo\n".encode(encoding))
+    assert b"".join(LogChunks(path)) == "[TITLE] ä\r\ntwo\n".encode()
+    assert [*log_files.lines_of(LogChunks(path))] == ["[TITLE] ä\r\n".encode(), b"two\n"]
+    assert has_title(path, b"[TITLE]") and not has_title(path, b"[OTHER]")

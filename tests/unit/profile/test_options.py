@@ -48,3 +48,10 @@ def test_nothing_is_profiled_unless_it_is_asked_for() -> None:
 def test_what_cannot_be_meant_is_refused(name: str, value: str) -> None:
     with pytest.raises(PerfError, match=repr(value)):
         ProfileOptions.of({f"FLAGSCALE_PERF_PROFILE_{name}": value})
+
+
+def test_a_directory_is_a_text_or_a_path_and_nothing_else() -> None:
+    assert ProfileOptions(Steps(2, 4), "logs/x").directory == Path("logs/x").absolute()  # type: ignore[arg-type]
+    for wrong in (3, None, ""):
+        with pytest.raises(PerfError, match=r"directory is .*; give a path, for example 'logs/run1'"):
+            ProfileOptions(Steps(2, 4), wrong)  # type: ignore[arg-type]

@@ -84,3 +84,13 @@ def test_a_server_that_records_nothing_is_not_waited_for() -> None:
     assert source.take() == []
     assert source.close(2) == [make_served(1)]
     assert late.items == [[make_served(2)]]
+
+
+def test_paths_are_texts_or_paths_and_nothing_else(tmp_path) -> None:
+    given = RecordingOptions(directory=tmp_path, log_file=tmp_path / "a.log").as_dict()
+    assert (given["perf_log_dir"], given["rpc_log_file"]) == (str(tmp_path), f"{tmp_path}/a.log")
+    for wrong in ({"directory": 3}, {"log_file": 3}):
+        with pytest.raises(PerfError, match=r"is 3; give a path, for example 'logs/run1'"):
+            RecordingOptions(**wrong).as_dict()
+    with pytest.raises(PerfError, match=r"methods 3 is no list of names; write names, such as Lookup,Matmul"):
+        RecordingOptions(methods=3).as_dict()

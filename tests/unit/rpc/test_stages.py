@@ -20,4 +20,4 @@ def test_they_add_up_to_the_call() -> None:
 
 def test_what_the_server_did_not_say_is_no_stage() -> None:
     times = stage_times(make_call(queue_ns=None, server_ns=None, wait_ns=3500 * US))
-    assert times == (3 * MS, MS, 3500 * US, 0, 0, MS, MS, 500 * US)
+    assert times == (3 * MS, MS, 3500 * US, None, None, MS, MS, 500 * US)

@@ -84,3 +84,9 @@ def test_another_process_is_given_the_same_options(tmp_path: Path) -> None:
         trace=True, directory=tmp_path, job="job", keys=True, every=3, ratio=0.3, slow_ms=2.5
     )
     assert TraceOptions.of(options.variables) == options
+
+
+def test_a_directory_is_a_text_or_a_path_and_nothing_else() -> None:
+    assert TraceOptions(directory="logs/x").directory == Path("logs/x").absolute()  # type: ignore[arg-type]
+    with pytest.raises(PerfError, match=r"directory is 3; give a path"):
+        TraceOptions(directory=3)  # type: ignore[arg-type]

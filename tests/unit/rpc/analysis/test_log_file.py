@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
 
 from flagscale_perf.rpc.analysis.columns import BATCH, call_at
 from flagscale_perf.rpc.analysis.log_file import LogFile
+from flagscale_perf.rpc.analysis.source import is_log
 from flagscale_perf.rpc.log import LogFormat
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.spine.errors import PerfError
@@ -37,9 +39,54 @@ def test_the_requirements_own_sample_is_read(tmp_path) -> None:
     last = calls[-1]
     assert (last.number, last.total_ns, last.receive_ns) == (3, 3_491_000, 567_000)
     assert (last.sent_bytes, last.received_bytes) == (8192 * 1024, 24576 * 1024)
-    assert (last.wait_ns, last.server_ns, last.queue_ns, last.dtype) == (0, None, None, 0)
+    assert (last.wait_ns, last.server_ns, last.queue_ns, last.dtype) == (None, None, None, 0)
     assert (log.format, log.facts.transport, log.facts.receive_has_wait) == (1, "IPC", True)
     assert (log.skipped, log.ended, log.session) == (0, "", "")
+
+
+def stamped(text: str) -> str:
+    """As `docker logs -t` prints it."""
+    lines = enumerate(text.splitlines(keepends=True))
+    return "".join(f"2026-11-28T05:41:49.{number:09d}Z {line}" for number, line in lines)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xef\xbb\xbf" + REQUIREMENT_LOG.encode(),
+        REQUIREMENT_LOG.replace("\n", "\r\n").encode(),
+        REQUIREMENT_LOG.replace("\n", "\r\n").encode("utf-16"),
+        b"\xfe\xff" + REQUIREMENT_LOG.encode("utf-16-be"),
+        gzip.compress(REQUIREMENT_LOG.encode()),
+        stamped(REQUIREMENT_LOG).encode(),
+        gzip.compress(stamped(REQUIREMENT_LOG).encode("utf-16")),
+    ],
+    ids=["mark", "crlf", "utf-16", "utf-16-be", "gzip", "docker", "all"],
+)
+def test_it_is_read_however_it_was_kept(tmp_path, content) -> None:
+    path = tmp_path / "a.log"
+    path.write_bytes(content)
+    assert is_log(path)
+    log = LogFile(path)
+    assert [call.method for call in calls_in(log)] == ["Init", "Embedding", "BatchLinear"]
+    assert (log.skipped, log.facts.transport) == (0, "IPC")
+
+
+def test_one_that_is_cut_while_packed_is_read_to_there(tmp_path) -> None:
+    path = tmp_path / "a.log.gz"
+    path.write_bytes(gzip.compress(REQUIREMENT_LOG.encode() * 2000)[:-500])
+    log = LogFile(path)
+    assert is_log(path) and len(calls_in(log)) > 0
+    reasons = [line.reason for line in log.first_skipped]
+    assert any(each.startswith("cannot be read from here on: Compressed file ended") for each in reasons)
+
+
+def test_a_line_above_the_title_is_the_reason(tmp_path) -> None:
+    path = tmp_path / "a.log"
+    path.write_text("Starting client ...\n" + REQUIREMENT_LOG)
+    assert is_log(path)
+    with pytest.raises(PerfError, match=r"but line 1 is 'Starting client ...'; remove what stands above"):
+        LogFile(path)
 
 
 def test_ours_says_more(tmp_path) -> None:
@@ -87,7 +134,8 @@ def test_what_stands_between_the_rows_is_named_and_a_foot_is_not(tmp_path) -> No
         ("", r":1: the file is empty; no call has been logged"),
         (
             "hello\n",
-            r":1: a log of calls begins with 'ZeroMQ Performance Log - Transport: ...', not with 'hello'",
+            r":1: a log of calls begins with its title, 'ZeroMQ Performance Log - Transport: ...', but line 1"
+            r" is 'hello'; remove what stands above the title",
         ),
         (
             "ZeroMQ Performance Log - Transport: IPC\n",

@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("opentelemetry.sdk", reason="needs OpenTelemetry; `make test-trace` runs it where it is")
 
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
@@ -109,6 +110,32 @@ def test_the_file_has_the_same_with_ids_in_hexadecimal_digits(tmp_path: Path) ->
             f"{x.span:016x}" for x in span.links
         ]
         assert same_ids["startTimeUnixNano"] == str(span.start_ns)
+
+
+def strict(found: dict[str, Any], message: Descriptor) -> None:
+    """Asserts what OTLP's JSON encoding demands beyond protobuf's: only known keys, in lowerCamelCase, enums
+    as integers (their names must not be used), and ids in hexadecimal digits. protobuf's parser takes names.
+    """
+    fields = {field.json_name: field for field in message.fields}
+    for name, value in found.items():
+        field = fields[name]
+        for each in value if isinstance(value, list) else [value]:
+            if field.enum_type is not None:
+                assert type(each) is int and each in field.enum_type.values_by_number, name
+            elif field.message_type is not None:
+                strict(each, field.message_type)
+            elif name in IDS:
+                assert len(bytes.fromhex(each)) == (16 if name == "traceId" else 8)
+
+
+def test_a_strict_reader_takes_it(tmp_path: Path) -> None:
+    (line,) = otlp_lines(spans_of(run(tmp_path)))
+    strict(json.loads(line), ExportTraceServiceRequest.DESCRIPTOR)
+    assert '"kind":4' in line and '"kind":5' in line and "SPAN_KIND" not in line
+    failed = TraceSpan("get", "consumer", SpanId(1, 2), None, (), 1, 2, "s", None, None, "Timeout")
+    (line,) = otlp_lines([failed])
+    strict(json.loads(line), ExportTraceServiceRequest.DESCRIPTOR)
+    assert '"code":2' in line and "STATUS_CODE" not in line
 
 
 def test_many_go_in_requests_of_a_bounded_size() -> None:
