@@ -64,7 +64,7 @@ class Family(NamedTuple):
 def _looks_like_qwen(shape: Shape) -> bool:
     return (
         shape.qk_norm
-        or (shape.qkv_bias and not shape.linear_bias)
+        or (shape.qkv_bias and not (shape.linear_bias or shape.out_bias))
         or bool(shape.experts and shape.experts.shared_gate)
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 from flagscale_perf.analysis.blocks import Cell, Note, Quantity, Report, Section, Table
 from flagscale_perf.cli.base import Command, add_choice, add_count, whole_number
 from flagscale_perf.flops.hf import is_hf
-from flagscale_perf.flops.sources import args_from_yaml
+from flagscale_perf.flops.files import args_from_file
 from flagscale_perf.flops.tape import CORE_FORMS
 from flagscale_perf.flops_calculator import FlopsTable, ModelShape, count
 from flagscale_perf.report.text import render
@@ -44,7 +44,8 @@ class FlopsCommand(Command):
             metavar="FILE",
             dest="model",
             help="the model: JSON of Megatron's argument names, a FlagScale training yaml (its Hydra defaults"
-            " are followed), or a Hugging Face config.json",
+            " are followed), Megatron-Bridge's run_config.yaml, Megatron's --yaml-cfg, or a Hugging Face"
+            " config.json",
         )
         add_count(parser, "--batch-size", "sequences (default: the file's global_batch_size)")
         add_count(parser, "--seq-length", "tokens of one sequence (default: the file's seq_length)")
@@ -54,6 +55,7 @@ class FlopsCommand(Command):
             metavar="A,B,...",
             help="lengths of the documents in the whole batch",
         )
+        add_count(parser, "--vocab-size", "the tokenizer's vocabulary, for a file that leaves it to a tokenizer")
         add_choice(
             parser,
             "--core",
@@ -77,7 +79,11 @@ class FlopsCommand(Command):
 
     def run(self, args: Namespace) -> int:
         """Prints it. Raises PerfError for a file that describes no model."""
-        beside = {"decoder_seq_length": args.decoder_seq_length, "image_grids": args.image_grids}
+        beside = {
+            "decoder_seq_length": args.decoder_seq_length,
+            "image_grids": args.image_grids,
+            "vocab_size": args.vocab_size,
+        }
         more = {name: value for name, value in beside.items() if value is not None}
         given, shape = _read_model(args.model, more)
         batch = _step_size(args.batch_size, given, "global_batch_size", "--batch-size")
@@ -139,7 +145,7 @@ def _read_model(path: Path, more: Mapping[str, Any]) -> tuple[Mapping[str, Any],
     content = _parse(path)
     if is_hf(content):
         return content, ModelShape.from_hf({**content, **more})
-    flat = {**args_from_yaml(content), **more}
+    flat = {**args_from_file(content), **more}
     return flat, ModelShape.from_args(flat)
 
 

@@ -157,12 +157,13 @@ class Shape:
         mtp_layers: multi-token-prediction depths.
         mtp_detached: what these depths predict gives the output layer no gradient.
         output_gate: attention's output is gated by a further query-sized projection.
+        head_gate: attention's output is gated by a further number for each query head.
         window: sliding window; None for full causal attention.
         recompute: what is computed twice.
         lora: adapters; None where the weights themselves are trained.
         frozen: weights without a gradient: "embedding", "output_layer", "layers.N", "mtp", "vision",
             "projector", "encoder", and "language_model" for all that is none of the last three.
-        norm_bias, linear_bias, qkv_bias, qk_norm, tied_embeddings: matter for the number of parameters only.
+        norm_bias, linear_bias, qkv_bias, out_bias, qk_norm, tied_embeddings: matter for the number of parameters only.
         learned_positions: rows of a learned position embedding; 0 for none.
         blocks: of every decoder layer, the names of its blocks in `families.BLOCKS`; empty where each layer
             is an attention and a feed-forward block.
@@ -190,6 +191,7 @@ class Shape:
     mtp_layers: int = 0
     mtp_detached: bool = False
     output_gate: bool = False
+    head_gate: bool = False
     window: Window | None = None
     recompute: Recompute = Recompute()
     lora: Lora | None = None
@@ -197,6 +199,7 @@ class Shape:
     norm_bias: bool = False
     linear_bias: bool = False
     qkv_bias: bool = False
+    out_bias: bool = False
     qk_norm: bool = False
     tied_embeddings: bool = False
     learned_positions: int = 0

@@ -111,21 +111,13 @@ class CoreLoop:
             raise PerfError(
                 f"model: {frozen} is frozen; adapters and frozen weights of this host are not counted"
             )
-        groups, latent = config.num_query_groups, getattr(config, "multi_latent_attention", False)
-        quick = getattr(config.activation_func, "__name__", "") == "quick_gelu"
         return {
             **vars(config),
             "padded_vocab_size": module.vocab_size,
             "max_position_embeddings": module.max_sequence_length,
             "position_embedding_type": module.position_embedding_type,
             "untie_embeddings_and_output_weights": not module.share_embeddings_and_output_weights,
-            "group_query_attention": not latent and groups not in (None, config.num_attention_heads),
-            "swiglu": config.gated_linear_unit and not quick,
-            "quick_geglu": config.gated_linear_unit and quick,
-            "num_experts": config.num_moe_experts,
             "micro_batch_size": self.training.micro_batch_size,
-            "decoder_first_pipeline_num_layers": config.num_layers_in_first_pipeline_stage,
-            "decoder_last_pipeline_num_layers": config.num_layers_in_last_pipeline_stage,
         }
 
     def _facts(self, host: str, device: str, missing: Sequence[str]) -> RunFacts:

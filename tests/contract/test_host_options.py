@@ -22,7 +22,7 @@ from tests.hosts.trees import MISSING, source_trees
 from tests.processes import flagscale as fs
 
 REPO = Path(__file__).parents[2]
-LISTS = tomllib.loads((REPO / "tests/contract/host_options.toml").read_text(encoding="utf-8"))
+LISTS = tomllib.loads((REPO / "flagscale_perf/flops/host_options.toml").read_text(encoding="utf-8"))
 COUNTED = set(LISTS["counted"].split())
 IDLE = {name for names in LISTS["no_influence"].values() for name in names.split()}
 IDLE_GROUPS = set(LISTS["groups_without_influence"].split())
