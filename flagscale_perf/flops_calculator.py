@@ -164,6 +164,8 @@ class ModelShape(Shape):
             modules = ", ".join(self.recompute.modules)
             varies = "recomputation varies by pipeline stage and micro-batch"
             return f"not all of recompute_modules is counted: {modules}" if modules else varies
+        if not self.core_known:
+            return "Megatron-Core since 0.19 absorbs up-projections into the core of sparse attention; not counted"
         return "" if _walk(self, "chunked").known else "the chunks of a recurrent core are not counted"
 
     def as_dict(self) -> dict[str, Any]:
@@ -344,7 +346,7 @@ def _totals(tape: Tape, step: Step, packed: Step | None) -> dict[str, int | None
         return Measure(tape, of, convention, padded=False).total("fwd", "bwd") if tape.known else None
 
     def hardware(convention: str, *phases: str) -> int | None:
-        is_known = tape.known and tape.shape.recompute.known
+        is_known = tape.known and tape.shape.recompute.known and tape.shape.core_known
         return Measure(tape, step, convention, padded=True).total(*phases) if is_known else None
 
     return {

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,12 @@ _INSTEAD = {key: name for name, keys in KEYS.items() for key in keys if key != n
     "num_key_value_heads": "group_query_attention and num_query_groups",
     "tie_word_embeddings": "untie_embeddings_and_output_weights",
 }
+# A flag of the command line -> what it sets to False.
+_SWITCHED_OFF = {
+    "bert_no_binary_head": "bert_binary_head",
+    "disable_bias_linear": "add_bias_linear",
+    "no_position_embedding": "add_position_embedding",
+}
 _SIZE = re.compile(
     r"(^|_)(layers?|hidden|heads?|experts?|moe|ffn|mlp|intermediate|inner|vocab|embd|embeddings?|dims?|width|depth"
     r"|kv|q|k|v|query|queries|groups|window|sliding|mtp|nextn|lora|dora|peft|adapters?|freeze|frozen|trainable"
@@ -49,12 +54,12 @@ _SIZE = re.compile(
 
 
 @cache
-def _lists() -> tuple[frozenset[str], tuple[str, ...]]:
-    """Names that are read, and those without influence (some are patterns)."""
+def _lists() -> tuple[frozenset[str], frozenset[str]]:
+    """Names that are read, and those without influence."""
     path = Path(__file__).with_name("host_options.toml")
     content = tomllib.loads(path.read_text(encoding="utf-8"))
     idle = [name for names in content["no_influence"].values() for name in names.split()]
-    return frozenset((content["counted"] + content["own"]).split()), tuple(idle)
+    return frozenset((content["counted"] + content["own"]).split()) | _SWITCHED_OFF.keys(), frozenset(idle)
 
 
 def args_from_file(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,11 +81,7 @@ def args_from_file(content: Mapping[str, Any]) -> dict[str, Any]:
             _refuse_ambiguous(Arguments(args))
     for name, value in args.items():
         refuse_unknown(name, value)
-    if Arguments(args).flag("disable_bias_linear"):
-        args["add_bias_linear"] = False
-    if Arguments(args).flag("no_position_embedding"):
-        args["add_position_embedding"] = False
-    return args
+    return args | {name: False for flag, name in _SWITCHED_OFF.items() if Arguments(args).flag(flag)}
 
 
 def _of_training(content: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -139,7 +140,7 @@ def refuse_unknown(name: str, value: Any) -> None:
     is_off = value is None or (name not in _INSTEAD and str(value).strip().lower() in NOTHING)
     if is_off or name in counted or name in UNCOUNTED or not (name in _INSTEAD or _SIZE.search(name)):
         return
-    if not any(fnmatchcase(name, each) for each in idle):
+    if not {name, name.removeprefix("no_"), name.removeprefix("disable_")} & idle:
         wanted = f"write {_INSTEAD[name]}" if name in _INSTEAD else "write Megatron's argument, or take it out"
         raise PerfError(
             f"model: {name} is {_short(value)}; no argument of Megatron or FlagScale that is known here has this "

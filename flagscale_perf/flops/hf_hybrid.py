@@ -173,6 +173,7 @@ def _deepseek_v32(config: Config) -> dict[str, Any]:
         "dsa_indexer_n_heads": config.get("index_n_heads"),
         "dsa_indexer_head_dim": config.get("index_head_dim"),
         "dsa_indexer_topk": config.get("index_topk"),
+        "dsa_absorbed": False,
         "moe_layer_freq": _sparse_layers(config, 3),
     }
 

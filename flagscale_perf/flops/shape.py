@@ -306,6 +306,11 @@ class Shape:
         attention = "attention" if self.latent is None else "latent_attention"
         return attention, "mixture" if self.is_moe(layer) else "mlp"
 
+    @property
+    def core_known(self) -> bool:
+        """Whether it is known that sparse attention multiplies what its model FLOPs count: its core is not absorbed."""
+        return self.indexer is None or self.indexer.absorbed is False
+
     def window_left(self, layer: int) -> int:
         """Keys visible before the query's own in this layer; -1 for all."""
         return self.window.left if self.window and self.window.layers[layer] else -1

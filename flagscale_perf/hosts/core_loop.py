@@ -23,6 +23,7 @@ from flagscale_perf.training.phases import ONE_F_ONE_B
 
 GPT_MODULE = "megatron.core.models.gpt.gpt_model"
 MICROBATCHES_MODULE = "megatron.core.num_microbatches_calculator"
+SPECS_MODULE = "megatron.core.models.gpt.experimental_attention_variant_module_specs"
 PARALLEL_MODULE = "megatron.core.parallel_state"
 
 
@@ -118,6 +119,7 @@ class CoreLoop:
             "position_embedding_type": module.position_embedding_type,
             "untie_embeddings_and_output_weights": not module.share_embeddings_and_output_weights,
             "micro_batch_size": self.training.micro_batch_size,
+            "dsa_absorbed": absorbs_sparse_attention(),
         }
 
     def _facts(self, host: str, device: str, missing: Sequence[str]) -> RunFacts:
@@ -141,6 +143,14 @@ class CoreLoop:
             * config.context_parallel_size
         )
         return _world_size() // int(model_parallel)
+
+
+def absorbs_sparse_attention() -> bool | None:
+    """Whether the host's Megatron-Core multiplies the up-projections into the core of sparse attention; None where
+    it has not loaded the specification of such layers.
+    """
+    specs = sys.modules.get(SPECS_MODULE)
+    return None if specs is None else hasattr(specs, "AbsorbedMLASelfAttention")
 
 
 def pipeline_stage() -> int:
