@@ -152,10 +152,18 @@ class ModelShape(Shape):
 
     @property
     def convention(self) -> str:
-        """How a live run counts the model: attention, and the cores of recurrent layers if there are any."""
-        if self.mamba or self.delta or self.kda:
-            return "causal_half, recurrent cores (chunked in hardware FLOPs)"
-        return "causal_half"
+        """How a live run counts the model: attention, and the cores of recurrent layers and dropped tokens if
+        there are any.
+        """
+        recurrent = (
+            ", recurrent cores (chunked in hardware FLOPs)" if self.mamba or self.delta or self.kda else ""
+        )
+        return f"causal_half{recurrent}{', dropped tokens included' if self.drops else ''}"
+
+    @property
+    def drops(self) -> bool:
+        """Whether tokens may be dropped; how many is not known, and all of them are counted."""
+        return self.experts is not None and self.experts.drops
 
     @property
     def hardware_unknown(self) -> str:
@@ -165,7 +173,7 @@ class ModelShape(Shape):
             varies = "recomputation varies by pipeline stage and micro-batch"
             return f"not all of recompute_modules is counted: {modules}" if modules else varies
         if not self.core_known:
-            return "Megatron-Core since 0.19 absorbs up-projections into the core of sparse attention; not counted"
+            return "Megatron-Core since 0.19 absorbs up-projections into the core of sparse attention"
         return "" if _walk(self, "chunked").known else "the chunks of a recurrent core are not counted"
 
     def as_dict(self) -> dict[str, Any]:

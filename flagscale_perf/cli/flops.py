@@ -10,8 +10,8 @@ from typing import Any
 
 from flagscale_perf.analysis.blocks import Cell, Note, Quantity, Report, Section, Table
 from flagscale_perf.cli.base import Command, add_choice, add_count, whole_number
-from flagscale_perf.flops.hf import is_hf
 from flagscale_perf.flops.files import args_from_file
+from flagscale_perf.flops.hf import is_hf
 from flagscale_perf.flops.tape import CORE_FORMS
 from flagscale_perf.flops_calculator import FlopsTable, ModelShape, count
 from flagscale_perf.report.text import render
@@ -55,7 +55,9 @@ class FlopsCommand(Command):
             metavar="A,B,...",
             help="lengths of the documents in the whole batch",
         )
-        add_count(parser, "--vocab-size", "the tokenizer's vocabulary, for a file that leaves it to a tokenizer")
+        add_count(
+            parser, "--vocab-size", "the tokenizer's vocabulary, for a file that leaves it to a tokenizer"
+        )
         add_choice(
             parser,
             "--core",
@@ -93,13 +95,13 @@ class FlopsCommand(Command):
             print(json.dumps(table.as_dict(), indent=2))
         else:
             why = shape.hardware_unknown or f"--core {args.core} has no formula for this model"
-            print(render(report_of(table, length, why)), end="")
+            print(render(report_of(table, length, why, shape.drops)), end="")
         return 0
 
 
-def report_of(table: FlopsTable, seq_length: int, why_unknown: str) -> Report:
+def report_of(table: FlopsTable, seq_length: int, why_unknown: str, drops: bool = False) -> Report:
     """Exact FLOPs, and each component's share of all the work, attention counted in full. `why_unknown`: said
-    of hardware FLOPs where the table has none.
+    of hardware FLOPs where the table has none; `drops`: tokens may be dropped.
     """
     work = sum(sum(parts.values()) for parts in table.components.values())
     shown = {
@@ -118,6 +120,12 @@ def report_of(table: FlopsTable, seq_length: int, why_unknown: str) -> Report:
     ]
     is_known = table.totals["hardware_flops_causal_half"] is not None
     notes = [] if is_known else [Note(f"hardware FLOPs are not known: {why_unknown}")]
+    if drops:
+        notes.append(
+            Note(
+                "tokens that experts drop beyond their capacity are counted: how many, only the router knows"
+            )
+        )
     labels = ("component", *shown.values(), "share")
     return Report(
         title=(

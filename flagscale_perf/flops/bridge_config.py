@@ -10,7 +10,7 @@ from flagscale_perf.flops.shape import LORA_TARGETS
 from flagscale_perf.spine.errors import PerfError
 
 _MODELS, _LORA = "megatron.bridge.models.", "megatron.bridge.peft.lora.LoRA"
-# What a model's section must say, as classes of Bridge have defaults of their own for it; behind it, what else
+# What a model's section must say, as classes of Bridge have defaults of their own for it; then what else
 # those of one module have. Bridge writes every field. Sizes of experts only where there are some.
 _ALWAYS = (
     *("num_layers", "hidden_size", "num_attention_heads", "num_query_groups", "ffn_hidden_size"),
@@ -53,22 +53,24 @@ def is_bridge(content: Mapping[str, Any]) -> bool:
 def args_from_bridge(content: Mapping[str, Any]) -> dict[str, Any]:
     """The model's section with TransformerConfig's names, sizes of the step and adapters as arguments.
 
-    Raises PerfError for a class, a part or an adapter that cannot be counted, and for a size that the file leaves
-    to the class.
+    Raises PerfError for a class, a part or an adapter that cannot be counted, and for a size that the file
+    leaves to the class.
     """
     model, target = content["model"], content["model"]["_target_"]
     module, _, cls = target.removeprefix(_MODELS).rpartition(".")
     if module not in _PROVIDERS or not target.startswith(_MODELS):
         known = ", ".join(sorted(_PROVIDERS))
         raise PerfError(
-            f"model: _target_ is {target!r}; of Megatron-Bridge's models those of {known} can be counted; give "
-            "Megatron's argument names"
+            f"model: _target_ is {target!r}; of Megatron-Bridge's models those of {known} are counted; "
+            "give Megatron's argument names"
         )
     _check_complete(model, module, cls)
     args = {name: value for name, value in model.items() if not isinstance(value, Mapping)}
     for name, value in model.items():
         if isinstance(value, Mapping) and not str(value.get("_target_")).startswith(("megatron.", "torch.")):
-            raise PerfError(f"model: {name} is {str(dict(value))[:60]}; such a part is not known; take it out")
+            raise PerfError(
+                f"model: {name} is {str(dict(value))[:60]}; such a part is not known; take it out"
+            )
     args.setdefault("activation_func", None)
     args |= _vocabulary(Arguments(args), Arguments(_section(content, "tokenizer")))
     args["max_position_embeddings"] = args["seq_length"]
@@ -107,10 +109,12 @@ def _adapters(peft: Mapping[str, Any], model: Arguments) -> dict[str, Any]:
         return {}
     if peft.get("_target_") != _LORA or peft.get("exclude_modules"):
         raise PerfError(
-            f"peft: _target_ is {peft.get('_target_')!r}, exclude_modules {peft.get('exclude_modules')!r}; only "
-            f"{_LORA} without exclusions is counted"
+            f"peft: _target_ is {peft.get('_target_')!r}, exclude_modules {peft.get('exclude_modules')!r}; "
+            f"only {_LORA} without exclusions is counted"
         )
     if model.get("num_moe_experts"):
-        raise PerfError("peft: adapters in a model with experts of Megatron-Bridge are not counted; take it out")
+        raise PerfError(
+            "peft: adapters in a model with experts of Megatron-Bridge are not counted; take it out"
+        )
     targets = peft.get("target_modules", LORA_TARGETS[:4])
     return {"peft_type": "lora", "lora_dim": peft.get("dim", 32), "lora_target_modules": targets}

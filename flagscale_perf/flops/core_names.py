@@ -1,4 +1,4 @@
-"""The names of Megatron-Core's TransformerConfig, and of what builds a model from it, as Megatron's arguments."""
+"""The names of Megatron-Core's TransformerConfig, and of what builds a model from it, as arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RENAMED = {
     "num_layers_in_first_pipeline_stage": "decoder_first_pipeline_num_layers",
     "num_layers_in_last_pipeline_stage": "decoder_last_pipeline_num_layers",
 }
-# Names that no option of Megatron's has: with one of them, the others mean what they mean in the configuration.
+# Names that no option of Megatron's has: with one of them, the others mean what the configuration means.
 CORE_NAMES = frozenset(
     {*_RENAMED, "gated_linear_unit", "activation_func", "share_embeddings_and_output_weights"}
 )
@@ -58,7 +58,8 @@ def _feed_forward(core: Arguments) -> dict[str, Any]:
     is_swiglu = activation == "swiglu"
     if not core.has("gated_linear_unit") and not is_swiglu and "glu" in activation:
         raise PerfError(
-            f"model: activation_func is {core.get('activation_func')!r}; write gated_linear_unit true or false"
+            f"model: activation_func is {core.get('activation_func')!r}; "
+            "write gated_linear_unit true or false"
         )
     gated = is_swiglu or core.flag("gated_linear_unit") or core.flag("swiglu")
     made: dict[str, Any] = {"swiglu": gated and not core.flag("quick_geglu")}

@@ -65,8 +65,8 @@ def _lists() -> tuple[frozenset[str], frozenset[str]]:
 def args_from_file(content: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments in a file's content, sections or none, in Megatron's names.
 
-    Raises PerfError for a file of a tool that is not read, for a size that two sections give, and for a name that
-    may be a size and is not known.
+    Raises PerfError for a file of a tool that is not read, for a size that two sections give, and for a name
+    that may be a size and is not known.
     """
     if is_bridge(content):
         args = args_from_bridge(content)
@@ -101,7 +101,9 @@ def _leaves(section: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _put(args: dict[str, Any], name: str, value: Any) -> None:
     before = args.get(name)
     if name in _lists()[0] and None not in (before, value) and before != value:
-        raise PerfError(f"model: {name} is given twice, {before!r} and {value!r}; leave one of them in the file")
+        raise PerfError(
+            f"model: {name} is given twice, {before!r} and {value!r}; leave one of them in the file"
+        )
     if value is not None or name not in args:
         args[name] = value
 
@@ -111,8 +113,8 @@ def _refuse_tools(section: Mapping[str, Any]) -> None:
         if name in _TOOLS or name == "_target_":
             tool = _TOOLS.get(name, "another tool")
             raise PerfError(
-                f"model: the file has {name} ({_short(value)}), so it is one of {tool}, whose names are not read; "
-                "give the model's config.json of Hugging Face, or Megatron's argument names"
+                f"model: the file has {name} ({_short(value)}), so it is one of {tool}, whose names are not "
+                "read; give the model's config.json of Hugging Face, or Megatron's argument names"
             )
         if isinstance(value, Mapping):
             _refuse_tools(value)
@@ -129,8 +131,8 @@ def _refuse_ambiguous(args: Arguments) -> None:
     ):
         if counts and not args.has(flag) and not args.flag("multi_latent_attention"):
             raise PerfError(
-                f"model: {name} is {args.get(name)!r}, and {flag} is not given, without which Megatron's options "
-                f"ignore it; write {flag} true or false"
+                f"model: {name} is {args.get(name)!r}, and {flag} is not given, without which Megatron's "
+                f"options ignore it; write {flag} true or false"
             )
 
 
@@ -141,10 +143,12 @@ def refuse_unknown(name: str, value: Any) -> None:
     if is_off or name in counted or name in UNCOUNTED or not (name in _INSTEAD or _SIZE.search(name)):
         return
     if not {name, name.removeprefix("no_"), name.removeprefix("disable_")} & idle:
-        wanted = f"write {_INSTEAD[name]}" if name in _INSTEAD else "write Megatron's argument, or take it out"
+        wanted = (
+            f"write {_INSTEAD[name]}" if name in _INSTEAD else "write Megatron's argument, or take it out"
+        )
         raise PerfError(
-            f"model: {name} is {_short(value)}; no argument of Megatron or FlagScale that is known here has this "
-            f"name, and it may change the model's size; {wanted}"
+            f"model: {name} is {_short(value)}; no argument of Megatron or FlagScale that is known here has "
+            f"this name, and it may change the model's size; {wanted}"
         )
 
 

@@ -34,7 +34,7 @@ KEYS = {
     "v_head_dim": ("v_head_dim",),
 }
 
-# Which layers see a window (layer, max_window_layers) where there is one, and whose layer_types say otherwise.
+# Which layers see a window, by number and max_window_layers, and which families' layer_types say otherwise.
 _WINDOWS: dict[str, Callable[[int, int], bool]] = {
     "mistral": lambda layer, below: True,
     "mixtral": lambda layer, below: True,
@@ -46,12 +46,21 @@ _WINDOWS: dict[str, Callable[[int, int], bool]] = {
 _BY_TYPE = ("qwen2", "qwen2_moe", "qwen3")
 # Families that read attention_bias, and mlp_bias.
 _ATTENTION_BIAS = (
-    *("bamba", "deepseek_v2", "deepseek_v3", "deepseek_v32", "granitemoehybrid", "llama", "nemotron_h", "qwen3"),
+    *(
+        "bamba",
+        "deepseek_v2",
+        "deepseek_v3",
+        "deepseek_v32",
+        "granitemoehybrid",
+        "llama",
+        "nemotron_h",
+        "qwen3",
+    ),
     *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_moe", "qwen3_next"),
 )
 _MLP_BIAS = ("bamba", "deepseek_v2", "llama")
-# What transformers builds where a config.json leaves a key out and the model is another one then: its classes'
-# defaults. (n_routed_experts stands for every name of the experts' number.)
+# What transformers builds where a config.json leaves a key out and the model is another one then: the
+# defaults of its classes. (n_routed_experts stands for every name of the number of experts.)
 _LATENT = {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64}
 _DEEPSEEK_V3 = {
     **(_LATENT | {"v_head_dim": 128, "n_routed_experts": 256, "num_experts_per_tok": 8}),
@@ -107,10 +116,10 @@ def args_from_hf(config: Mapping[str, Any], family: str, gated: bool) -> dict[st
     """
     if config.get("quantization_config") is not None:
         raise PerfError(
-            "config.json: quantization_config is given, and quantised weights are not trained; take it out for a "
-            "training of all weights"
+            "config.json: quantization_config is given, and quantised weights are not trained; take it out "
+            "for a training of all weights"
         )
-    config = _DEFAULTS.get(config["model_type"], {}) | config
+    config = {**_DEFAULTS.get(config["model_type"], {}), **config}
     args: dict[str, Any] = {
         "model_family": family,
         "swiglu": gated,
@@ -149,7 +158,7 @@ def _bias(config: Mapping[str, Any]) -> dict[str, Any]:
     mlp = bool(config.get("mlp_bias")) and model in _MLP_BIAS
     if mlp and (model != "llama" or not attention):
         raise PerfError(
-            "config.json: mlp_bias is true; it is counted in a llama that has attention_bias, too; take it out"
+            "config.json: mlp_bias is true; it is counted in a llama that has attention_bias; take it out"
         )
     is_qwen2 = model == "qwen2" or (model == "qwen2_moe" and config["qkv_bias"])
     return {
@@ -198,7 +207,9 @@ def _window(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
     masked = [_WINDOWS[model](layer, below) for layer in range(layers)]
     if kinds is not None and model in _BY_TYPE:
         if not isinstance(kinds, list) or len(kinds) != layers:
-            raise PerfError(f"config.json: layer_types is {kinds!r}; write one kind for each of {layers} layers")
+            raise PerfError(
+                f"config.json: layer_types is {kinds!r}; write one kind for each of {layers} layers"
+            )
         masked = [kind == "sliding_attention" for kind in kinds]
     size = given.integer("sliding_window", 4096)
     return {"window_size": (size - 1, 0), "window_attn_skip_freq": [int(each) for each in masked]}

@@ -73,6 +73,7 @@ class Experts:
         shared_gate: the shared experts' output goes through a sigmoid gate with a weight of its own.
         latent_size: width the routed experts work at; None for the model's own.
         capacity_factor: set where every expert's input is padded to its capacity; None otherwise.
+        drops: tokens beyond a capacity are dropped and nothing is padded; how many, only the router knows.
     """
 
     count: int
@@ -83,6 +84,7 @@ class Experts:
     shared_gate: bool = False
     latent_size: int | None = None
     capacity_factor: float | None = None
+    drops: bool = False
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,8 @@ class Shape:
         lora: adapters; None where the weights themselves are trained.
         frozen: weights without a gradient: "embedding", "output_layer", "layers.N", "mtp", "vision",
             "projector", "encoder", and "language_model" for all that is none of the last three.
-        norm_bias, linear_bias, qkv_bias, out_bias, qk_norm, tied_embeddings: matter for the number of parameters only.
+        norm_bias, linear_bias, qkv_bias, out_bias, qk_norm, tied_embeddings: matter for the number of
+            parameters only.
         learned_positions: rows of a learned position embedding; 0 for none.
         blocks: of every decoder layer, the names of its blocks in `families.BLOCKS`; empty where each layer
             is an attention and a feed-forward block.
@@ -308,7 +311,7 @@ class Shape:
 
     @property
     def core_known(self) -> bool:
-        """Whether it is known that sparse attention multiplies what its model FLOPs count: its core is not absorbed."""
+        """Whether it is known that sparse attention multiplies what its model FLOPs count (not absorbed)."""
         return self.indexer is None or self.indexer.absorbed is False
 
     def window_left(self, layer: int) -> int:

@@ -83,8 +83,8 @@ class Indexer:
         heads, head_dim: of its own queries; all share one key.
         topk: keys a query sees.
         trained: it has a loss of its own; its input and the model's weights get no gradient from it.
-        absorbed: whether the attention's core multiplies with the up-projections in it, 2 r_kv + d_r for a pair
-            and a head; None where that is not known.
+        absorbed: whether the attention's core multiplies with the up-projections in it, 2 r_kv + d_r for a
+            pair and a head; None where that is not known.
         every, first: behind the first `first` layers only each `every`-th chooses, for those up to the next.
     """
 

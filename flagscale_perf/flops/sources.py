@@ -33,8 +33,8 @@ UNCOUNTED = {
     "heterogeneous_layers_config_encoded_json": "layers of different shapes",
     "heterogeneous_layers_config_path": "layers of different shapes",
     "ict_head_size": "two encoders side by side",
-    "indexer_type_rule": "an index shared by layers of a list (releases of Megatron-LM-FL differ in what they build)",
-    "indexer_types": "an index shared by layers of a list (releases of Megatron-LM-FL differ in what they build)",
+    "indexer_type_rule": "an index shared by layers of a list (releases of Megatron-LM-FL build others)",
+    "indexer_types": "an index shared by layers of a list (releases of Megatron-LM-FL build others)",
     "perform_rl_step": "a step that generates and scores, too",
     "qad_train_target": "a model of which only some is trained",
     "retro_add_retriever": "an encoder of retrieved neighbours",
@@ -240,7 +240,8 @@ def _round_up(number: int, multiple: int) -> int:
 def _experts(args: Arguments, layers: int, ffn: int) -> Experts | None:
     if not args.get("num_experts"):
         return None
-    has_capacity = args.get("moe_expert_capacity_factor") is not None
+    capacity = args.get("moe_expert_capacity_factor")
+    has_capacity = capacity is not None and not str(capacity).startswith("-")
     is_padded = has_capacity and args.flag("moe_pad_expert_input_to_capacity")
     return Experts(
         count=args.integer("num_experts"),
@@ -251,6 +252,7 @@ def _experts(args: Arguments, layers: int, ffn: int) -> Experts | None:
         shared_gate=args.flag("moe_shared_expert_gate"),
         latent_size=args.optional("moe_latent_size"),
         capacity_factor=args.factor("moe_expert_capacity_factor") if is_padded else None,
+        drops=has_capacity and not is_padded,
     )
 
 

@@ -146,8 +146,8 @@ class CoreLoop:
 
 
 def absorbs_sparse_attention() -> bool | None:
-    """Whether the host's Megatron-Core multiplies the up-projections into the core of sparse attention; None where
-    it has not loaded the specification of such layers.
+    """Whether the host's Megatron-Core multiplies the up-projections into the core of sparse attention; None
+    where it has not loaded the specification of such layers.
     """
     specs = sys.modules.get(SPECS_MODULE)
     return None if specs is None else hasattr(specs, "AbsorbedMLASelfAttention")

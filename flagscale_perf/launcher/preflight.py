@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flagscale_perf.flops.memory import Layout, MemoryNeed, memory_need
 from flagscale_perf.flops.files import args_from_file
+from flagscale_perf.flops.memory import Layout, MemoryNeed, memory_need
 from flagscale_perf.flops_calculator import ModelShape
 from flagscale_perf.launcher.machine import Free, Machine
 from flagscale_perf.launcher.plan import Plan

@@ -172,7 +172,9 @@ def test_no_option_is_in_two_lists() -> None:
     given = COUNTED | set(UNCOUNTED)
     assert COUNTED & set(UNCOUNTED) == set()
     assert given & IDLE == set()
-    assert [name for name in given | IDLE if not name.isidentifier()] == []  # a pattern hides what comes later
+    assert [
+        name for name in given | IDLE if not name.isidentifier()
+    ] == []  # a pattern hides what comes later
 
 
 def test_what_is_called_counted_is_read() -> None:

@@ -1,5 +1,6 @@
-"""Builds models of Megatron-Bridge's own classes: `bridge_models.py OUT` writes each one's number of weights there, and
-its run_config.yaml beside it. Expects what `tests/processes/test_bridge.py` puts on the path.
+"""Builds models of Megatron-Bridge's own classes: `bridge_models.py OUT` writes the number of their weights
+there, and each one's run_config.yaml beside it. Expects what `tests/processes/test_bridge.py` puts on the
+path.
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ from typing import Any
 
 from tests.oracle.bridge_qwen_next import ON_CPU
 
-SIZES = {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "ffn_hidden_size": 96, "seq_length": 32}
+SIZES = {
+    "num_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "ffn_hidden_size": 96,
+    "seq_length": 32,
+}
 EXPERTS = {"num_moe_experts": 4, "moe_ffn_hidden_size": 32, "moe_router_topk": 2}
 # Module and class below megatron.bridge.models -> our family, and what is small here.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -30,7 +37,12 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "deepseek",
         {
             **EXPERTS,
-            **{"vocab_size": 256, "multi_latent_attention": True, "kv_channels": 16, "moe_layer_freq": [0, 1]},
+            **{
+                "vocab_size": 256,
+                "multi_latent_attention": True,
+                "kv_channels": 16,
+                "moe_layer_freq": [0, 1],
+            },
             **{"moe_shared_expert_intermediate_size": 48, "q_lora_rank": 24, "kv_lora_rank": 16},
             **{"qk_head_dim": 8, "qk_pos_emb_head_dim": 4, "v_head_dim": 8, "moe_router_num_groups": None},
             **{"moe_router_group_topk": None, "rotary_scaling_factor": 1.0, "add_bias_linear": False},
@@ -49,8 +61,8 @@ def layers(config: Any) -> Any:
 
 
 def let_latent_attention_have_local_layers() -> None:
-    """The local core, which has no weights, does not take the widths that latent attention names; and there is no
-    layer of Transformer Engine to be told from a local one.
+    """The local core, which has no weights, does not take the widths that latent attention names; and there
+    is no layer of Transformer Engine to be told from a local one.
     """
     from megatron.core.transformer import multi_latent_attention
     from megatron.core.transformer.dot_product_attention import DotProductAttention as Core

@@ -1,7 +1,7 @@
 """What transformers builds of each config.json: one JSON list of configs in, one of facts out.
 
-Its own process: `python -m tests.oracle.built`. Weights, layers of experts, and the pairs of a sequence of `LENGTH`
-tokens that each layer's softmax gives any weight.
+Its own process: `python -m tests.oracle.built`. Weights, layers of experts, and the pairs of a sequence of
+`LENGTH` tokens that each layer's softmax gives any weight.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What a config.json says is counted as transformers builds it: weights, layers of experts, windows. Each family with
-every key that changes one of them, as it is written by hand and as transformers writes it.
+"""What a config.json says is counted as transformers builds it: weights, layers of experts, windows. Each
+family with every key that changes one of them, as it is written by hand and as transformers writes it.
 """
 
 from __future__ import annotations
@@ -85,9 +85,11 @@ SAID: dict[str, Config] = {
     "without top k": {"num_experts_per_tok": ...},
 }
 # What cannot be built of these small ones: no default, or one that is larger than the rest.
-UNBUILT = {("deepseek_v2", "without top k"), ("deepseek_v3", "without top k"), ("qwen3_moe", "without top k")} | {
-    ("deepseek_v3", "without groups")
-}
+UNBUILT = {
+    ("deepseek_v2", "without top k"),
+    ("deepseek_v3", "without top k"),
+    ("qwen3_moe", "without top k"),
+} | {("deepseek_v3", "without groups")}
 
 
 def made(base: Config, said: Config) -> Config:
@@ -103,11 +105,17 @@ def cases() -> dict[str, Config]:
         if ... not in said.values() or any(key in base for key in said if said[key] is ...)
         if (family, name) not in UNBUILT
     }
-    llama_mlp = {"llama: both biases": {"model_type": "llama", **SIZES, "attention_bias": True, "mlp_bias": True}}
-    others = {
-        f"{name}: {what}": args["config"] | more
+    llama_mlp = {
+        "llama: both biases": {"model_type": "llama", **SIZES, "attention_bias": True, "mlp_bias": True}
+    }
+    distinct = {
+        json.dumps(args["config"]): name
         for name, args in chain(DECODERS.items(), HYBRIDS.items(), TOWERS.items())
-        if args["config"]["model_type"] not in ("t5", "bert", "mamba2", "rwkv")
+    }
+    others = {
+        f"{name}: {what}": config | more
+        for config, name in ((json.loads(text), name) for text, name in distinct.items())
+        if config["model_type"] not in ("t5", "bert", "mamba2", "rwkv")
         for what, more in (("written", {}), ("further prediction", {"num_nextn_predict_layers": 1}))
     }
     towers = {
@@ -147,7 +155,9 @@ def counted(config: Config) -> tuple[int, list[bool], list[int]]:
     """Weights, layers of experts, and pairs of each layer of softmax attention."""
     shape = ModelShape.from_hf(config)
     blocks = [shape.layer_blocks(layer) for layer in range(shape.layers)]
-    lefts = [shape.window_left(layer) for layer in range(shape.layers) if blocks[layer][0].endswith("attention")]
+    lefts = [
+        shape.window_left(layer) for layer in range(shape.layers) if blocks[layer][0].endswith("attention")
+    ]
     pairs = [sum(min(i + 1, left + 1 if left >= 0 else LENGTH) for i in range(LENGTH)) for left in lefts]
     return shape.parameters, ["mixture" in layer for layer in blocks], pairs
 

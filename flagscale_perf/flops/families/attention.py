@@ -55,9 +55,7 @@ def latent_attention(tape: Tape, layer: int, x: bool) -> bool:
         y = tape.attention(q, kv or latent, kv, tape.pairs(layer), widths)
     # linear_proj: n d_v -> h
     bias = shape.linear_bias or shape.out_bias
-    return tape.linear(
-        Weight("out_proj", shape.heads * mla.v_head_dim, shape.hidden, "linear_proj", bias), y
-    )
+    return tape.linear(Weight("out_proj", shape.heads * mla.v_head_dim, shape.hidden, "linear_proj", bias), y)
 
 
 def _latent_query_down(tape: Tape, mla: LatentAttention, x: bool) -> bool:

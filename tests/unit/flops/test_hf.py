@@ -132,7 +132,9 @@ def test_further_prediction_counts_where_it_is_trained():
 
 
 def test_quantised_weights_are_refused():
-    with pytest.raises(PerfError, match="quantization_config is given, and quantised weights are not trained"):
+    with pytest.raises(
+        PerfError, match="quantization_config is given, and quantised weights are not trained"
+    ):
         ModelShape.from_hf(DEEPSEEK_V3 | {"quantization_config": {"quant_method": "fp8"}})
 
 

@@ -156,7 +156,7 @@ def test_deepseek_v32() -> None:
         "index_topk": 2048,
     }
     shape = ModelShape.from_hf(config)
-    assert shape.indexer == Indexer(64, 128, 2048)
+    assert shape.indexer == Indexer(64, 128, 2048, absorbed=False)
     assert shape.blocks == (("sparse_attention", "mlp"),) * 3 + (("sparse_attention", "mixture"),)
 
 

@@ -130,7 +130,7 @@ def test_moe_layer_freq_in_every_form(frequency, layers):
 def test_experts_take_the_dense_width_and_pad_only_when_told():
     moe = {"num_experts": 4, "moe_router_topk": 1, "ffn_hidden_size": 20, "moe_expert_capacity_factor": 1.5}
     layers = (True, True, True)
-    assert fields(**moe)["experts"] == Experts(count=4, topk=1, ffn_hidden_size=20, layers=layers)
+    assert fields(**moe)["experts"] == Experts(4, 1, 20, layers, drops=True)
     padded = fields(
         **moe,
         moe_pad_expert_input_to_capacity=True,
