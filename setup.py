@@ -36,6 +36,7 @@ setup(
     ],
     package_data={
         "flagscale_perf": ["py.typed"],
+        "flagscale_perf.flops": ["host_options.toml"],
         "flagscale_perf.spine": ["_hot.c", "_hot.pyi"],
         "flagscale_perf.report": ["page.css", "page.html", "page.js"],
     },

@@ -64,7 +64,7 @@ class Family(NamedTuple):
 def _looks_like_qwen(shape: Shape) -> bool:
     return (
         shape.qk_norm
-        or (shape.qkv_bias and not shape.linear_bias)
+        or (shape.qkv_bias and not (shape.linear_bias or shape.out_bias))
         or bool(shape.experts and shape.experts.shared_gate)
     )
 
@@ -152,10 +152,18 @@ class ModelShape(Shape):
 
     @property
     def convention(self) -> str:
-        """How a live run counts the model: attention, and the cores of recurrent layers if there are any."""
-        if self.mamba or self.delta or self.kda:
-            return "causal_half, recurrent cores (chunked in hardware FLOPs)"
-        return "causal_half"
+        """How a live run counts the model: attention, and the cores of recurrent layers and dropped tokens if
+        there are any.
+        """
+        recurrent = (
+            ", recurrent cores (chunked in hardware FLOPs)" if self.mamba or self.delta or self.kda else ""
+        )
+        return f"causal_half{recurrent}{', dropped tokens included' if self.drops else ''}"
+
+    @property
+    def drops(self) -> bool:
+        """Whether tokens may be dropped; how many is not known, and all of them are counted."""
+        return self.experts is not None and self.experts.drops
 
     @property
     def hardware_unknown(self) -> str:
@@ -164,6 +172,8 @@ class ModelShape(Shape):
             modules = ", ".join(self.recompute.modules)
             varies = "recomputation varies by pipeline stage and micro-batch"
             return f"not all of recompute_modules is counted: {modules}" if modules else varies
+        if not self.core_known:
+            return "Megatron-Core since 0.19 absorbs up-projections into the core of sparse attention"
         return "" if _walk(self, "chunked").known else "the chunks of a recurrent core are not counted"
 
     def as_dict(self) -> dict[str, Any]:
@@ -344,7 +354,7 @@ def _totals(tape: Tape, step: Step, packed: Step | None) -> dict[str, int | None
         return Measure(tape, of, convention, padded=False).total("fwd", "bwd") if tape.known else None
 
     def hardware(convention: str, *phases: str) -> int | None:
-        is_known = tape.known and tape.shape.recompute.known
+        is_known = tape.known and tape.shape.recompute.known and tape.shape.core_known
         return Measure(tape, step, convention, padded=True).total(*phases) if is_known else None
 
     return {

@@ -10,8 +10,8 @@ from typing import Any
 
 from flagscale_perf.analysis.blocks import Cell, Note, Quantity, Report, Section, Table
 from flagscale_perf.cli.base import Command, add_choice, add_count, whole_number
+from flagscale_perf.flops.files import args_from_file
 from flagscale_perf.flops.hf import is_hf
-from flagscale_perf.flops.sources import args_from_yaml
 from flagscale_perf.flops.tape import CORE_FORMS
 from flagscale_perf.flops_calculator import FlopsTable, ModelShape, count
 from flagscale_perf.report.text import render
@@ -44,7 +44,8 @@ class FlopsCommand(Command):
             metavar="FILE",
             dest="model",
             help="the model: JSON of Megatron's argument names, a FlagScale training yaml (its Hydra defaults"
-            " are followed), or a Hugging Face config.json",
+            " are followed), Megatron-Bridge's run_config.yaml, Megatron's --yaml-cfg, or a Hugging Face"
+            " config.json",
         )
         add_count(parser, "--batch-size", "sequences (default: the file's global_batch_size)")
         add_count(parser, "--seq-length", "tokens of one sequence (default: the file's seq_length)")
@@ -53,6 +54,9 @@ class FlopsCommand(Command):
             type=_lengths,
             metavar="A,B,...",
             help="lengths of the documents in the whole batch",
+        )
+        add_count(
+            parser, "--vocab-size", "the tokenizer's vocabulary, for a file that leaves it to a tokenizer"
         )
         add_choice(
             parser,
@@ -77,7 +81,11 @@ class FlopsCommand(Command):
 
     def run(self, args: Namespace) -> int:
         """Prints it. Raises PerfError for a file that describes no model."""
-        beside = {"decoder_seq_length": args.decoder_seq_length, "image_grids": args.image_grids}
+        beside = {
+            "decoder_seq_length": args.decoder_seq_length,
+            "image_grids": args.image_grids,
+            "vocab_size": args.vocab_size,
+        }
         more = {name: value for name, value in beside.items() if value is not None}
         given, shape = _read_model(args.model, more)
         batch = _step_size(args.batch_size, given, "global_batch_size", "--batch-size")
@@ -87,13 +95,13 @@ class FlopsCommand(Command):
             print(json.dumps(table.as_dict(), indent=2))
         else:
             why = shape.hardware_unknown or f"--core {args.core} has no formula for this model"
-            print(render(report_of(table, length, why)), end="")
+            print(render(report_of(table, length, why, shape.drops)), end="")
         return 0
 
 
-def report_of(table: FlopsTable, seq_length: int, why_unknown: str) -> Report:
+def report_of(table: FlopsTable, seq_length: int, why_unknown: str, drops: bool = False) -> Report:
     """Exact FLOPs, and each component's share of all the work, attention counted in full. `why_unknown`: said
-    of hardware FLOPs where the table has none.
+    of hardware FLOPs where the table has none; `drops`: tokens may be dropped.
     """
     work = sum(sum(parts.values()) for parts in table.components.values())
     shown = {
@@ -112,6 +120,12 @@ def report_of(table: FlopsTable, seq_length: int, why_unknown: str) -> Report:
     ]
     is_known = table.totals["hardware_flops_causal_half"] is not None
     notes = [] if is_known else [Note(f"hardware FLOPs are not known: {why_unknown}")]
+    if drops:
+        notes.append(
+            Note(
+                "tokens that experts drop beyond their capacity are counted: how many, only the router knows"
+            )
+        )
     labels = ("component", *shown.values(), "share")
     return Report(
         title=(
@@ -139,7 +153,7 @@ def _read_model(path: Path, more: Mapping[str, Any]) -> tuple[Mapping[str, Any],
     content = _parse(path)
     if is_hf(content):
         return content, ModelShape.from_hf({**content, **more})
-    flat = {**args_from_yaml(content), **more}
+    flat = {**args_from_file(content), **more}
     return flat, ModelShape.from_args(flat)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from flagscale_perf.flops.arguments import Arguments
@@ -12,11 +12,11 @@ from flagscale_perf.spine.errors import PerfError
 # Training arguments that a config.json may hold in addition to what transformers reads.
 OF_TRAINING = (
     *("decoder_seq_length", "image_grids", "frozen", "freeze_ViT", "freeze_LM", "recompute_granularity"),
-    *("recompute_method", "recompute_num_layers", "recompute_modules", "micro_batch_size"),
+    *("recompute_method", "recompute_num_layers", "recompute_modules", "micro_batch_size", "mtp_num_layers"),
 )
 
 # argument -> keys that may hold it, the first one present wins
-_KEYS = {
+KEYS = {
     "num_layers": ("num_hidden_layers", "n_layer"),
     "hidden_size": ("hidden_size", "n_embd"),
     "num_attention_heads": ("num_attention_heads", "n_head"),
@@ -27,12 +27,75 @@ _KEYS = {
     "num_experts": ("num_local_experts", "num_experts", "n_routed_experts"),
     "moe_router_topk": ("num_experts_per_tok",),
     "moe_ffn_hidden_size": ("moe_intermediate_size",),
-    "mtp_num_layers": ("num_nextn_predict_layers",),
     "q_lora_rank": ("q_lora_rank",),
     "kv_lora_rank": ("kv_lora_rank",),
     "qk_head_dim": ("qk_nope_head_dim",),
     "qk_pos_emb_head_dim": ("qk_rope_head_dim",),
     "v_head_dim": ("v_head_dim",),
+}
+
+# Which layers see a window, by number and max_window_layers, and which families' layer_types say otherwise.
+_WINDOWS: dict[str, Callable[[int, int], bool]] = {
+    "mistral": lambda layer, below: True,
+    "mixtral": lambda layer, below: True,
+    "qwen2": lambda layer, below: layer >= below,
+    "qwen2_moe": lambda layer, below: layer % 2 == 0 and layer < below,
+    "qwen3": lambda layer, below: layer >= below,
+    "qwen3_moe": lambda layer, below: True,
+}
+_BY_TYPE = ("qwen2", "qwen2_moe", "qwen3")
+# Families that read attention_bias, and mlp_bias.
+_ATTENTION_BIAS = (
+    *(
+        "bamba",
+        "deepseek_v2",
+        "deepseek_v3",
+        "deepseek_v32",
+        "granitemoehybrid",
+        "llama",
+        "nemotron_h",
+        "qwen3",
+    ),
+    *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_moe", "qwen3_next"),
+)
+_MLP_BIAS = ("bamba", "deepseek_v2", "llama")
+# What transformers builds where a config.json leaves a key out and the model is another one then: the
+# defaults of its classes. (n_routed_experts stands for every name of the number of experts.)
+_LATENT = {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64}
+_DEEPSEEK_V3 = {
+    **(_LATENT | {"v_head_dim": 128, "n_routed_experts": 256, "num_experts_per_tok": 8}),
+    **{"moe_intermediate_size": 2048, "n_shared_experts": 1, "first_k_dense_replace": 3},
+}
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "bamba": {"num_key_value_heads": 8},
+    "deepseek_v2": _LATENT
+    | {"v_head_dim": 128, "n_routed_experts": 64, "moe_intermediate_size": 1407, "n_shared_experts": 2},
+    "deepseek_v3": _DEEPSEEK_V3,
+    "deepseek_v32": _DEEPSEEK_V3,
+    "granitemoehybrid": {"num_key_value_heads": 32, "num_experts_per_tok": 2},
+    "kimi_linear": _LATENT | {"q_lora_rank": None, "v_head_dim": 128, "n_routed_experts": 256},
+    "mistral": {"num_key_value_heads": 8, "sliding_window": 4096},
+    "mixtral": {"num_key_value_heads": 8, "n_routed_experts": 8, "num_experts_per_tok": 2},
+    "nemotron_h": {"num_key_value_heads": 8, "head_dim": 128},
+    "qwen2": {"num_key_value_heads": 32},
+    "qwen2_moe": {
+        **{"num_key_value_heads": 16, "n_routed_experts": 60, "num_experts_per_tok": 4},
+        **{"moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632, "qkv_bias": True},
+    },
+    "qwen3": {"num_key_value_heads": 32, "head_dim": 128},
+    "qwen3_5_moe_text": {
+        **{"num_key_value_heads": 2, "head_dim": 256, "n_routed_experts": 256, "num_experts_per_tok": 8},
+        **{"moe_intermediate_size": 512, "shared_expert_intermediate_size": 512},
+    },
+    "qwen3_5_text": {"num_key_value_heads": 4, "head_dim": 256},
+    "qwen3_moe": {
+        **{"num_key_value_heads": 4, "n_routed_experts": 128, "num_experts_per_tok": 8},
+        **{"moe_intermediate_size": 768},
+    },
+    "qwen3_next": {
+        **{"num_key_value_heads": 2, "head_dim": 256, "n_routed_experts": 512, "num_experts_per_tok": 10},
+        **{"moe_intermediate_size": 512, "shared_expert_intermediate_size": 512},
+    },
 }
 
 
@@ -42,24 +105,32 @@ def is_hf(content: Mapping[str, Any]) -> bool:
 
 
 def args_from_hf(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:
-    """Megatron-style arguments of a config; the vocabulary is not padded. Raises PerfError for a missing key.
+    """Megatron-style arguments of what transformers builds from a config; the vocabulary is not padded.
+
+    Raises PerfError for a missing key, and for weights that are not trained as they are.
 
     Args:
         config: the file's contents.
         family: the one that its model_type belongs to.
         gated: whether its feed-forward blocks have three matrices.
     """
+    if config.get("quantization_config") is not None:
+        raise PerfError(
+            "config.json: quantization_config is given, and quantised weights are not trained; take it out "
+            "for a training of all weights"
+        )
+    config = {**_DEFAULTS.get(config["model_type"], {}), **config}
     args: dict[str, Any] = {
         "model_family": family,
         "swiglu": gated,
         "untie_embeddings_and_output_weights": not _is_tied(config),
     }
-    for name, keys in _KEYS.items():
+    for name, keys in KEYS.items():
         args[name] = next((config[key] for key in keys if config.get(key) is not None), None)
     own = HYBRIDS[config["model_type"]](config) if config["model_type"] in HYBRIDS else {}
     for name in ("num_layers", "hidden_size", "num_attention_heads", "padded_vocab_size"):
         if own.get(name, args[name]) is None:
-            raise PerfError(f"config.json: {_KEYS[name][0]} is missing; add it")
+            raise PerfError(f"config.json: {KEYS[name][0]} is missing; add it")
     layers = Arguments(args | own).layers()
     args |= _attention(config, args) | _bias(config) | _window(config, layers)
     if args["num_experts"]:
@@ -82,26 +153,34 @@ def _attention(config: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, 
 
 
 def _bias(config: Mapping[str, Any]) -> dict[str, Any]:
-    is_gpt2, is_qwen2 = config["model_type"] == "gpt2", config["model_type"] in ("qwen2", "qwen2_moe")
+    is_gpt2, model = config["model_type"] == "gpt2", config["model_type"]
+    attention = bool(config.get("attention_bias")) and model in _ATTENTION_BIAS
+    mlp = bool(config.get("mlp_bias")) and model in _MLP_BIAS
+    if mlp and (model != "llama" or not attention):
+        raise PerfError(
+            "config.json: mlp_bias is true; it is counted in a llama that has attention_bias; take it out"
+        )
+    is_qwen2 = model == "qwen2" or (model == "qwen2_moe" and config["qkv_bias"])
     return {
         "normalization": "LayerNorm" if is_gpt2 else "RMSNorm",
-        "add_bias_linear": is_gpt2,
-        "add_qkv_bias": is_qwen2,
+        "add_bias_linear": is_gpt2 or mlp,
+        "add_qkv_bias": is_qwen2 or attention,
+        "add_out_bias": attention,
         "position_embedding_type": "learned_absolute" if is_gpt2 else "rope",
     }
 
 
 def _experts(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
     """The layers with a mixture of experts, and their shared experts. DeepSeek names these layers by
-    first_k_dense_replace, Qwen by decoder_sparse_step and mlp_only_layers.
+    first_k_dense_replace, Qwen by decoder_sparse_step and mlp_only_layers; others have them in every layer.
     """
+    is_qwen = config["model_type"].startswith("qwen")
     given, dense = Arguments(config), config.get("mlp_only_layers") or []
     if not isinstance(dense, list):
         raise PerfError(f"config.json: mlp_only_layers is {dense!r}; write a list of layers")
-    first, every = given.integer("first_k_dense_replace", 0, least=0), given.integer("moe_layer_freq", 1)
-    step = given.integer("decoder_sparse_step", 1)
+    first, step = given.integer("first_k_dense_replace", 0, least=0), given.integer("decoder_sparse_step", 1)
     is_moe = [
-        layer >= first and layer % every == 0 and (layer + 1) % step == 0 and layer not in dense
+        (layer + 1) % step == 0 and layer not in dense if is_qwen else layer >= first
         for layer in range(layers)
     ]
     shared, gated = config.get("shared_expert_intermediate_size"), config["model_type"] == "qwen2_moe"
@@ -115,18 +194,22 @@ def _experts(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
 
 
 def _window(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
-    # transformers counts the query's own key, Megatron does not. Qwen has a switch of its own, and windows in
-    # the upper layers only.
-
-    given = Arguments(config)
-    size = given.optional("sliding_window")
-    has_switch = config["model_type"].startswith("qwen")
-    if size is None or not config.get("use_sliding_window", not has_switch):
+    """The layers that see a window, by the rule of each family; transformers counts the query's own key,
+    Megatron does not.
+    """
+    model, given = config["model_type"], Arguments(config)
+    if model not in _WINDOWS or (model.startswith("qwen") and not given.flag("use_sliding_window")):
         return {}
-    if has_switch:
-        below = given.integer("max_window_layers", 0, least=0)
-        return {
-            "window_size": (size - 1, 0),
-            "window_attn_skip_freq": [int(layer >= below) for layer in range(layers)],
-        }
-    return {"window_size": (size - 1, 0)}
+    size = config.get("sliding_window", 4096 if model.startswith("qwen") else None)
+    if not size:  # Qwen2-MoE writes 0 for none
+        return {}
+    below, kinds = given.integer("max_window_layers", 28, least=0), config.get("layer_types")
+    masked = [_WINDOWS[model](layer, below) for layer in range(layers)]
+    if kinds is not None and model in _BY_TYPE:
+        if not isinstance(kinds, list) or len(kinds) != layers:
+            raise PerfError(
+                f"config.json: layer_types is {kinds!r}; write one kind for each of {layers} layers"
+            )
+        masked = [kind == "sliding_attention" for kind in kinds]
+    size = given.integer("sliding_window", 4096)
+    return {"window_size": (size - 1, 0), "window_attn_skip_freq": [int(each) for each in masked]}

@@ -34,7 +34,7 @@ def _nemotron_h(config: Config) -> dict[str, Any]:
         "squared_relu": True,
         "add_bias_linear": bool(config.get("mlp_bias")),
     }
-    if Arguments(config).integer("num_nextn_predict_layers", 0, least=0):
+    if Arguments(config).integer("mtp_num_layers", 0, least=0):
         further = config.get("mtp_hybrid_override_pattern") or _letters(config, "mtp_layers_block_type")
         args["mtp_hybrid_override_pattern"] = further
     if "E" not in str(pattern):
@@ -173,6 +173,7 @@ def _deepseek_v32(config: Config) -> dict[str, Any]:
         "dsa_indexer_n_heads": config.get("index_n_heads"),
         "dsa_indexer_head_dim": config.get("index_head_dim"),
         "dsa_indexer_topk": config.get("index_topk"),
+        "dsa_absorbed": False,
         "moe_layer_freq": _sparse_layers(config, 3),
     }
 

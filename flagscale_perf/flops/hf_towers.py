@@ -82,7 +82,7 @@ _TEXT_MODELS = ("llama", "mistral", "qwen2", "qwen3")
 def args_from_qwen_vl(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:
     """Qwen2.5-VL; its text model may be in text_config or at the top level. Raises PerfError."""
     vision = qwen_vision(_section(config, "vision_config", {}))
-    text = _text(config, {}) | {"model_type": "qwen2"}
+    text = {"max_window_layers": 80} | _text(config, {}) | {"model_type": "qwen2"}
     return args_from_hf(text, family, gated) | {"vision_tower": vision}
 
 
@@ -118,6 +118,7 @@ def args_from_qwen3_vl(config: Mapping[str, Any], family: str, gated: bool) -> d
     vision = qwen3_vision(_section(config, "vision_config", {}))
     text = _text(config, {"head_dim": 128})
     text["model_type"] = "qwen3_moe" if config["model_type"] == "qwen3_vl_moe" else "qwen3"
+    text |= {"use_sliding_window": False, "tie_word_embeddings": bool(config.get("tie_word_embeddings"))}
     args = args_from_hf(text, family, gated)
     deep = vision.deepstack
     if len(set(deep)) != len(deep) or len(deep) > Arguments(args).layers():
@@ -228,7 +229,7 @@ def _text(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, A
     inner = config.get("text_config")
     beside = {} if isinstance(inner, Mapping) else {key: config[key] for key in config if key != "model_type"}
     text = {**defaults, **beside, **(inner if isinstance(inner, Mapping) else {})}
-    tied = bool(config.get("tie_word_embeddings")) or bool(text.get("tie_word_embeddings"))
+    tied = bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings")))
     return text | {"tie_word_embeddings": tied}
 
 

@@ -119,6 +119,7 @@ def _indexer(args: Arguments) -> Indexer:
         args.integer("dsa_indexer_head_dim"),
         args.integer("dsa_indexer_topk"),
         trained=coefficient not in (None, 0, 0.0, "0", "0.0"),
+        absorbed=None if args.get("dsa_absorbed") is None else args.flag("dsa_absorbed"),
         every=every,
         first=max(1, args.integer("dsa_indexer_skip_topk_offset", 0, least=0)),
     )

@@ -73,6 +73,7 @@ class Experts:
         shared_gate: the shared experts' output goes through a sigmoid gate with a weight of its own.
         latent_size: width the routed experts work at; None for the model's own.
         capacity_factor: set where every expert's input is padded to its capacity; None otherwise.
+        drops: tokens beyond a capacity are dropped and nothing is padded; how many, only the router knows.
     """
 
     count: int
@@ -83,6 +84,7 @@ class Experts:
     shared_gate: bool = False
     latent_size: int | None = None
     capacity_factor: float | None = None
+    drops: bool = False
 
 
 @dataclass(frozen=True)
@@ -157,12 +159,14 @@ class Shape:
         mtp_layers: multi-token-prediction depths.
         mtp_detached: what these depths predict gives the output layer no gradient.
         output_gate: attention's output is gated by a further query-sized projection.
+        head_gate: attention's output is gated by a further number for each query head.
         window: sliding window; None for full causal attention.
         recompute: what is computed twice.
         lora: adapters; None where the weights themselves are trained.
         frozen: weights without a gradient: "embedding", "output_layer", "layers.N", "mtp", "vision",
             "projector", "encoder", and "language_model" for all that is none of the last three.
-        norm_bias, linear_bias, qkv_bias, qk_norm, tied_embeddings: matter for the number of parameters only.
+        norm_bias, linear_bias, qkv_bias, out_bias, qk_norm, tied_embeddings: matter for the number of
+            parameters only.
         learned_positions: rows of a learned position embedding; 0 for none.
         blocks: of every decoder layer, the names of its blocks in `families.BLOCKS`; empty where each layer
             is an attention and a feed-forward block.
@@ -190,6 +194,7 @@ class Shape:
     mtp_layers: int = 0
     mtp_detached: bool = False
     output_gate: bool = False
+    head_gate: bool = False
     window: Window | None = None
     recompute: Recompute = Recompute()
     lora: Lora | None = None
@@ -197,6 +202,7 @@ class Shape:
     norm_bias: bool = False
     linear_bias: bool = False
     qkv_bias: bool = False
+    out_bias: bool = False
     qk_norm: bool = False
     tied_embeddings: bool = False
     learned_positions: int = 0
@@ -302,6 +308,11 @@ class Shape:
             return self.blocks[min(layer, self.layers - 1)]
         attention = "attention" if self.latent is None else "latent_attention"
         return attention, "mixture" if self.is_moe(layer) else "mlp"
+
+    @property
+    def core_known(self) -> bool:
+        """Whether it is known that sparse attention multiplies what its model FLOPs count (not absorbed)."""
+        return self.indexer is None or self.indexer.absorbed is False
 
     def window_left(self, layer: int) -> int:
         """Keys visible before the query's own in this layer; -1 for all."""

@@ -83,6 +83,8 @@ class Indexer:
         heads, head_dim: of its own queries; all share one key.
         topk: keys a query sees.
         trained: it has a loss of its own; its input and the model's weights get no gradient from it.
+        absorbed: whether the attention's core multiplies with the up-projections in it, 2 r_kv + d_r for a
+            pair and a head; None where that is not known.
         every, first: behind the first `first` layers only each `every`-th chooses, for those up to the next.
     """
 
@@ -90,6 +92,7 @@ class Indexer:
     head_dim: int
     topk: int
     trained: bool = False
+    absorbed: bool | None = None
     every: int = 1
     first: int = 1
 

@@ -1,6 +1,6 @@
 """Reads the fields of a `Shape` from Megatron's or FlagScale's arguments.
 
-FlagScale's yaml is translated into arguments here, a Hugging Face config.json in `hf.py`.
+Files of such arguments are translated in `files.py`, a Hugging Face config.json in `hf.py`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from flagscale_perf.flops.arguments import Arguments
+from flagscale_perf.flops.core_names import megatron_names
 from flagscale_perf.flops.hybrid import Layers, Pattern, mtp_depths, named_blocks, pattern_of, variant_blocks
 from flagscale_perf.flops.hybrid_sizes import engram_of, sizes_of, streams_of
 from flagscale_perf.flops.multimodal import decoder_layers, tower_fields
@@ -32,6 +33,8 @@ UNCOUNTED = {
     "heterogeneous_layers_config_encoded_json": "layers of different shapes",
     "heterogeneous_layers_config_path": "layers of different shapes",
     "ict_head_size": "two encoders side by side",
+    "indexer_type_rule": "an index shared by layers of a list (releases of Megatron-LM-FL build others)",
+    "indexer_types": "an index shared by layers of a list (releases of Megatron-LM-FL build others)",
     "perform_rl_step": "a step that generates and scores, too",
     "qad_train_target": "a model of which only some is trained",
     "retro_add_retriever": "an encoder of retrieved neighbours",
@@ -39,31 +42,12 @@ UNCOUNTED = {
     "use_legacy_models": "models older than Megatron-Core's",
     "vision_pretraining": "a vision model alone",
 }
-_NOTHING = ("", "0", "0.0", "false", "no", "none", "null", "off", "[]", "()")
-
-
-def args_from_yaml(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments in FlagScale's sections; `disable_bias_linear` and the like become what they set."""
-    args: dict[str, Any] = {}
-    _flatten(config, args)
-    if Arguments(args).flag("disable_bias_linear"):
-        args["add_bias_linear"] = False
-    if Arguments(args).flag("no_position_embedding"):
-        args["add_position_embedding"] = False
-    return args
-
-
-def _flatten(section: Mapping[str, Any], args: dict[str, Any]) -> None:
-    for name, value in section.items():
-        if isinstance(value, Mapping):
-            _flatten(value, args)
-        else:
-            args[str(name).replace("-", "_")] = value
+NOTHING = ("", "0", "0.0", "false", "no", "none", "null", "off", "[]", "()")
 
 
 def fields_from_args(given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of `Shape` by name. Raises PerfError, naming what is missing or contradictory."""
-    args = Arguments(given)
+    args = Arguments(megatron_names(given))
     refuse_uncounted(args)
     pattern = pattern_of(args)
     layers = len(pattern.layers) if pattern else decoder_layers(args)
@@ -94,6 +78,7 @@ def fields_from_args(given: Mapping[str, Any]) -> dict[str, Any]:
         "mtp_layers": mtp_layers,
         "mtp_detached": args.flag("mtp_detach_heads"),
         "output_gate": args.flag("attention_output_gate"),
+        "head_gate": args.flag("head_wise_attn_gate"),
         "window": _window(args, layers + mtp_layers),
         "recompute": recompute_of(args, layers),
         "lora": _lora(args),
@@ -169,6 +154,7 @@ def _parameter_facts(args: Arguments) -> dict[str, Any]:
         "norm_bias": (args.get("normalization") or "LayerNorm") == "LayerNorm",
         "linear_bias": True if linear_bias is None else args.flag("add_bias_linear"),
         "qkv_bias": args.flag("add_qkv_bias"),
+        "out_bias": args.flag("add_out_bias"),
         "qk_norm": args.flag("qk_layernorm"),
         "tied_embeddings": not args.flag("untie_embeddings_and_output_weights"),
         "learned_positions": _count(args, "max_position_embeddings") if learned else 0,
@@ -238,7 +224,8 @@ def _vocabulary(args: Arguments) -> int:
         raise PerfError(
             "model: padded_vocab_size and vocab_size are missing; add one of them to the arguments"
         )
-    if args.has("vision_num_layers"):  # FlagScale's Qwen3.5 pads nothing
+    unpadded = any(args.has(name) and not args.flag(name) for name in ("pad_vocab_size", "should_pad_vocab"))
+    if unpadded or args.has("vision_num_layers"):  # FlagScale's Qwen3.5 pads nothing
         return args.integer("vocab_size")
     per_rank = args.integer("make_vocab_size_divisible_by", 128)
     ranks = args.integer("tensor_model_parallel_size", 1)
@@ -253,7 +240,8 @@ def _round_up(number: int, multiple: int) -> int:
 def _experts(args: Arguments, layers: int, ffn: int) -> Experts | None:
     if not args.get("num_experts"):
         return None
-    has_capacity = args.get("moe_expert_capacity_factor") is not None
+    capacity = args.get("moe_expert_capacity_factor")
+    has_capacity = capacity is not None and not str(capacity).startswith("-")
     is_padded = has_capacity and args.flag("moe_pad_expert_input_to_capacity")
     return Experts(
         count=args.integer("num_experts"),
@@ -264,6 +252,7 @@ def _experts(args: Arguments, layers: int, ffn: int) -> Experts | None:
         shared_gate=args.flag("moe_shared_expert_gate"),
         latent_size=args.optional("moe_latent_size"),
         capacity_factor=args.factor("moe_expert_capacity_factor") if is_padded else None,
+        drops=has_capacity and not is_padded,
     )
 
 
@@ -312,7 +301,7 @@ def refuse_uncounted(args: Arguments) -> None:
     """Raises PerfError for the first of these options that is used."""
     for name, what in UNCOUNTED.items():
         value = args.get(name)
-        if value and str(value).strip().lower() not in _NOTHING:
+        if value and str(value).strip().lower() not in NOTHING:
             raise PerfError(f"model: {name} is {value!r}; {what} cannot be counted")
     if "rwkv" in str(args.get("tokenizer_type")).lower():
         raise PerfError(

@@ -23,6 +23,7 @@ from flagscale_perf.training.phases import ONE_F_ONE_B
 
 GPT_MODULE = "megatron.core.models.gpt.gpt_model"
 MICROBATCHES_MODULE = "megatron.core.num_microbatches_calculator"
+SPECS_MODULE = "megatron.core.models.gpt.experimental_attention_variant_module_specs"
 PARALLEL_MODULE = "megatron.core.parallel_state"
 
 
@@ -111,21 +112,14 @@ class CoreLoop:
             raise PerfError(
                 f"model: {frozen} is frozen; adapters and frozen weights of this host are not counted"
             )
-        groups, latent = config.num_query_groups, getattr(config, "multi_latent_attention", False)
-        quick = getattr(config.activation_func, "__name__", "") == "quick_gelu"
         return {
             **vars(config),
             "padded_vocab_size": module.vocab_size,
             "max_position_embeddings": module.max_sequence_length,
             "position_embedding_type": module.position_embedding_type,
             "untie_embeddings_and_output_weights": not module.share_embeddings_and_output_weights,
-            "group_query_attention": not latent and groups not in (None, config.num_attention_heads),
-            "swiglu": config.gated_linear_unit and not quick,
-            "quick_geglu": config.gated_linear_unit and quick,
-            "num_experts": config.num_moe_experts,
             "micro_batch_size": self.training.micro_batch_size,
-            "decoder_first_pipeline_num_layers": config.num_layers_in_first_pipeline_stage,
-            "decoder_last_pipeline_num_layers": config.num_layers_in_last_pipeline_stage,
+            "dsa_absorbed": absorbs_sparse_attention(),
         }
 
     def _facts(self, host: str, device: str, missing: Sequence[str]) -> RunFacts:
@@ -149,6 +143,14 @@ class CoreLoop:
             * config.context_parallel_size
         )
         return _world_size() // int(model_parallel)
+
+
+def absorbs_sparse_attention() -> bool | None:
+    """Whether the host's Megatron-Core multiplies the up-projections into the core of sparse attention; None
+    where it has not loaded the specification of such layers.
+    """
+    specs = sys.modules.get(SPECS_MODULE)
+    return None if specs is None else hasattr(specs, "AbsorbedMLASelfAttention")
 
 
 def pipeline_stage() -> int:

@@ -22,6 +22,7 @@ from flagscale_perf.hooks import StepNumbers, TrainingHooks
 from flagscale_perf.hosts import host_monitor
 from flagscale_perf.hosts.core_loop import (
     Training,
+    absorbs_sparse_attention,
     facts_of,
     host_name,
     lockstep_group,
@@ -105,8 +106,8 @@ class MegatronLoop:
         return ranks
 
     def model_args(self) -> Any:
-        """The host's whole namespace of arguments."""
-        return self._args
+        """The host's whole namespace of arguments, and how its sparse attention multiplies."""
+        return {**vars(self._args), "dsa_absorbed": absorbs_sparse_attention()}
 
     def position(self) -> tuple[int, int]:
         """The host sets `curr_iteration` to the iterations before, just ahead of the step."""

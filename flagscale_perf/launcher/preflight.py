@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from flagscale_perf.flops.files import args_from_file
 from flagscale_perf.flops.memory import Layout, MemoryNeed, memory_need
-from flagscale_perf.flops.sources import args_from_yaml
 from flagscale_perf.flops_calculator import ModelShape
 from flagscale_perf.launcher.machine import Free, Machine
 from flagscale_perf.launcher.plan import Plan
@@ -148,7 +148,7 @@ class Devices:
 
 def memory_notes(plan: Plan) -> list[str]:
     """Lines about the job's memory. Raises PerfError for a rehearsal that does not fit."""
-    given = args_from_yaml({key: setting.value for key, setting in plan.settings.items()})
+    given = args_from_file({key: setting.value for key, setting in plan.settings.items()})
     ranks, devices = _local_ranks(plan)
     nodes = int((plan.job.torchrun.get("nnodes") or "1").rpartition(":")[2])
     try:

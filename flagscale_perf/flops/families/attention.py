@@ -10,8 +10,9 @@ def grouped_attention(tape: Tape, layer: int, x: bool) -> bool:
     """Multi-head and grouped-query attention (arXiv:2305.13245): `SelfAttention`."""
     shape = tape.shape
     heads_width, groups_width = shape.heads * shape.head_dim, shape.kv_groups * shape.head_dim
-    # linear_qkv: h -> (n + 2 g) d; with attention_output_gate a second block of n d beside the queries
-    qkv = heads_width * (2 if shape.output_gate else 1) + 2 * groups_width
+    # linear_qkv: h -> (n + 2 g) d; with attention_output_gate a second block of n d beside the queries, with
+    # head_wise_attn_gate n more
+    qkv = heads_width * (2 if shape.output_gate else 1) + 2 * groups_width + shape.heads * shape.head_gate
     y = tape.linear(
         Weight("qkv_proj", shape.hidden, qkv, "linear_qkv", shape.linear_bias or shape.qkv_bias), x
     )
@@ -20,7 +21,8 @@ def grouped_attention(tape: Tape, layer: int, x: bool) -> bool:
     with tape.recomputed("core_attn"):
         y = tape.attention(y, y, y, tape.pairs(layer), (heads_width, heads_width))
     # linear_proj: n d -> h
-    return tape.linear(Weight("out_proj", heads_width, shape.hidden, "linear_proj", shape.linear_bias), y)
+    bias = shape.linear_bias or shape.out_bias
+    return tape.linear(Weight("out_proj", heads_width, shape.hidden, "linear_proj", bias), y)
 
 
 def latent_attention(tape: Tape, layer: int, x: bool) -> bool:
@@ -37,6 +39,7 @@ def latent_attention(tape: Tape, layer: int, x: bool) -> bool:
             shape.hidden,
             mla.kv_lora_rank + mla.qk_pos_emb_head_dim,
             "linear_kv_down_proj",
+            shape.out_bias,
         ),
         x,
     )
@@ -51,18 +54,18 @@ def latent_attention(tape: Tape, layer: int, x: bool) -> bool:
         widths = shape.heads * mla.q_dim, shape.heads * mla.v_head_dim
         y = tape.attention(q, kv or latent, kv, tape.pairs(layer), widths)
     # linear_proj: n d_v -> h
-    return tape.linear(
-        Weight("out_proj", shape.heads * mla.v_head_dim, shape.hidden, "linear_proj", shape.linear_bias), y
-    )
+    bias = shape.linear_bias or shape.out_bias
+    return tape.linear(Weight("out_proj", shape.heads * mla.v_head_dim, shape.hidden, "linear_proj", bias), y)
 
 
 def _latent_query_down(tape: Tape, mla: LatentAttention, x: bool) -> bool:
     if mla.q_lora_rank is None:
         return x
     # linear_q_down_proj: h -> r_q
-    q = tape.linear(
-        Weight("qkv_proj.q_down_proj", tape.shape.hidden, mla.q_lora_rank, "linear_q_down_proj"), x
+    down = Weight(
+        "qkv_proj.q_down_proj", tape.shape.hidden, mla.q_lora_rank, "linear_q_down_proj", tape.shape.out_bias
     )
+    q = tape.linear(down, x)
     return tape.norm(q, mla.q_lora_rank) if tape.shape.qk_norm else q
 
 

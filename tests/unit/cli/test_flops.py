@@ -80,6 +80,44 @@ def test_padding_has_a_column_where_there_is_any(model, capsys):
     assert 2 * as_int(padding) == as_int(forward) + as_int(backward)
 
 
+def test_dropped_tokens_are_said_to_be_counted(model, capsys):
+    mixture = ARGS | {"num_experts": 4, "moe_router_topk": 1, "moe_expert_capacity_factor": 1.0}
+    said = "tokens that experts drop beyond their capacity are counted: how many, only the router knows"
+    assert main(["flops", "--args", model(mixture)]) == 0
+    assert said in capsys.readouterr().out
+    assert main(["flops", "--args", model(mixture | {"moe_expert_capacity_factor": -1.0})]) == 0
+    assert said not in capsys.readouterr().out
+
+
+def test_hardware_flops_of_sparse_attention_are_known_where_its_core_is(model, capsys):
+    latent = {
+        "q_lora_rank": 8,
+        "kv_lora_rank": 8,
+        "qk_head_dim": 8,
+        "qk_pos_emb_head_dim": 4,
+        "v_head_dim": 8,
+    }
+    index = {"dsa_indexer_n_heads": 2, "dsa_indexer_head_dim": 8, "dsa_indexer_topk": 16}
+    sparse = ARGS | latent | index | {"multi_latent_attention": True, "experimental_attention_variant": "dsa"}
+    del sparse["group_query_attention"]
+    for absorbed, known in ((None, False), (True, False), (False, True)):
+        assert main(["flops", "--args", model(sparse | {"dsa_absorbed": absorbed}), "--json"]) == 0
+        totals = json.loads(capsys.readouterr().out)["totals"]
+        assert (totals["hardware_flops_causal_half"] is not None) is known
+        assert totals["model_flops_causal_half"] is not None
+    assert main(["flops", "--args", model(sparse)]) == 0
+    assert (
+        "not known: Megatron-Core since 0.19 absorbs up-projections into the core" in capsys.readouterr().out
+    )
+
+
+def test_a_vocabulary_that_the_file_leaves_to_a_tokenizer(model, capsys):
+    without = {name: value for name, value in ARGS.items() if name not in ("vocab_size", "padded_vocab_size")}
+    assert main(["flops", "--args", model(without), "--vocab-size", "300", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["parameters"] == ModelShape.from_args(without | {"padded_vocab_size": 384}).parameters
+
+
 def as_int(text):
     return int(text.replace(",", ""))
 

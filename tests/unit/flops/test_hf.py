@@ -125,8 +125,17 @@ def test_dense_layers_among_mixtures():
     assert ModelShape.from_hf(DEEPSEEK_V3).experts.layers == (False,) * 3 + (True,) * 58
 
 
-def test_further_prediction_counts_where_the_config_has_it():
-    assert ModelShape.from_hf(DEEPSEEK_V3 | {"num_nextn_predict_layers": 1}).mtp_layers == 1
+def test_further_prediction_counts_where_it_is_trained():
+    # transformers writes the key and builds no such layer
+    assert ModelShape.from_hf(DEEPSEEK_V3 | {"num_nextn_predict_layers": 1}).mtp_layers == 0
+    assert ModelShape.from_hf(DEEPSEEK_V3 | {"mtp_num_layers": 1}).mtp_layers == 1
+
+
+def test_quantised_weights_are_refused():
+    with pytest.raises(
+        PerfError, match="quantization_config is given, and quantised weights are not trained"
+    ):
+        ModelShape.from_hf(DEEPSEEK_V3 | {"quantization_config": {"quant_method": "fp8"}})
 
 
 def test_windows():
@@ -154,7 +163,6 @@ def test_what_is_missing_or_unknown_is_named():
         ({"sliding_window": "x"}, "sliding_window is 'x'; give a whole number above 0"),
         ({"num_hidden_layers": 10**12}, "num_layers is 1000000000000; give at most 100000"),
         ({"decoder_sparse_step": 0}, "decoder_sparse_step is 0; give a whole number above 0"),
-        ({"moe_layer_freq": 0}, "moe_layer_freq is 0; give a whole number above 0"),
         ({"first_k_dense_replace": "a"}, "first_k_dense_replace is 'a'; give a whole number from 0 on"),
         ({"mlp_only_layers": 5}, "mlp_only_layers is 5; write a list of layers"),
         ({"n_shared_experts": 2}, "moe_intermediate_size is missing"),

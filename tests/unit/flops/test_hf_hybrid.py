@@ -45,7 +45,7 @@ def test_nemotron_h_has_one_block_a_layer() -> None:
 
 
 def test_depths_of_a_hybrid_have_layers_of_their_own() -> None:
-    further = {"num_nextn_predict_layers": 1, "mtp_layers_block_type": ["full_attention", "mlp"]}
+    further = {"mtp_num_layers": 1, "mtp_layers_block_type": ["full_attention", "mlp"]}
     shape = ModelShape.from_hf(NEMOTRON | further)
     assert (shape.mtp_layers, shape.mtp_blocks) == (1, ("attention", "mlp"))
 
@@ -156,7 +156,7 @@ def test_deepseek_v32() -> None:
         "index_topk": 2048,
     }
     shape = ModelShape.from_hf(config)
-    assert shape.indexer == Indexer(64, 128, 2048)
+    assert shape.indexer == Indexer(64, 128, 2048, absorbed=False)
     assert shape.blocks == (("sparse_attention", "mlp"),) * 3 + (("sparse_attention", "mixture"),)
 
 

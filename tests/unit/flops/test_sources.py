@@ -8,7 +8,7 @@ from copy import deepcopy
 import pytest
 
 from flagscale_perf.flops.shape import Experts, Lora, Recompute, Window
-from flagscale_perf.flops.sources import args_from_yaml, fields_from_args
+from flagscale_perf.flops.sources import fields_from_args
 from flagscale_perf.spine.errors import PerfError
 
 TINY = {"num_layers": 3, "hidden_size": 48, "num_attention_heads": 4, "padded_vocab_size": 16}
@@ -33,6 +33,7 @@ def test_megatron_defaults_fill_what_is_not_given():
         "experts": None,
         "mtp_layers": 0,
         "output_gate": False,
+        "head_gate": False,
         "window": None,
         "recompute": Recompute(),
         "lora": None,
@@ -42,6 +43,7 @@ def test_megatron_defaults_fill_what_is_not_given():
         "norm_bias": True,
         "linear_bias": True,
         "qkv_bias": False,
+        "out_bias": False,
         "qk_norm": False,
         "tied_embeddings": True,
         "learned_positions": 0,
@@ -128,7 +130,7 @@ def test_moe_layer_freq_in_every_form(frequency, layers):
 def test_experts_take_the_dense_width_and_pad_only_when_told():
     moe = {"num_experts": 4, "moe_router_topk": 1, "ffn_hidden_size": 20, "moe_expert_capacity_factor": 1.5}
     layers = (True, True, True)
-    assert fields(**moe)["experts"] == Experts(count=4, topk=1, ffn_hidden_size=20, layers=layers)
+    assert fields(**moe)["experts"] == Experts(4, 1, 20, layers, drops=True)
     padded = fields(
         **moe,
         moe_pad_expert_input_to_capacity=True,
@@ -230,29 +232,6 @@ def test_what_yaml_null_becomes_counts_as_not_given():
 def test_what_is_missing_or_contradictory_is_named(more, says):
     with pytest.raises(PerfError, match=says):
         fields(**more)
-
-
-def test_yaml_sections_become_arguments():
-    config = {
-        "system": {"tensor-model-parallel-size": 2, "disable_bias_linear": True, "precision": {"bf16": True}},
-        "model": {
-            "num_layers": 3,
-            "no_position_embedding": True,
-            "optimizer": {"lr_scheduler": {"lr": 3e-3}},
-        },
-        "data": {"tokenizer": {"vocab_size": 100}},
-    }
-    assert args_from_yaml(config) == {
-        "tensor_model_parallel_size": 2,
-        "disable_bias_linear": True,
-        "bf16": True,
-        "num_layers": 3,
-        "no_position_embedding": True,
-        "lr": 3e-3,
-        "vocab_size": 100,
-        "add_bias_linear": False,
-        "add_position_embedding": False,
-    }
 
 
 @pytest.mark.parametrize(
