@@ -385,8 +385,9 @@ def _dispatched(sums: PhaseSums) -> list[str]:
     taken = sums.by(lambda cell: cell.op, lambda cell: cell.op == _DISPATCH).get(_DISPATCH)
     if taken is None:
         return []
+    share = 100 * taken.self_ns / sums.mean.total
     return [
-        f"{sums.phase} steps without {_DISPATCH}, which takes {100 * taken.self_ns / sums.mean.total:.1f} % of"
+        f"{sums.phase} steps without {_DISPATCH}, which takes {share:.1f} % of"
         " them: a TorchDispatchMode of the program, such as FlopCounterMode, is called for every operator;"
         " leave it out of profiled steps"
     ]
