@@ -8,14 +8,33 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
+
+from flagscale_perf.spine.errors import PerfError
 
 DIRECTORY_MODE, FILE_MODE = 0o750, 0o640  # both less the umask
 MAX_WAITING_BYTES = 4 << 20
 _NEW = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _SHARED = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+
+
+_ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)://(?P<rest>.*)", re.DOTALL)
+
+
+def local_path(text: str) -> str:
+    """A path as the user wrote it, with `~` and `~name` as a shell has them. Raises PerfError for an address
+    such as s3://bucket/run, which would become a directory of that name here.
+    """
+    if found := _ADDRESS.fullmatch(text):
+        example = found["rest"] if found["scheme"].lower() == "file" else "/mnt/..., where it is mounted"
+        raise PerfError(f"{text!r} is an address, not a path of this machine; write {example}")
+    expanded = os.path.expanduser(text)
+    if expanded.startswith("~"):
+        raise PerfError(f"{text!r} names the home of a user who is not known here; write the whole path")
+    return expanded
 
 
 class NotRegularError(OSError):
