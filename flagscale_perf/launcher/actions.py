@@ -34,8 +34,8 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.session import REALTIME_FILE, age_key
 
 _TEST_ITERATIONS = 2
-# A trial neither loads nor leaves a checkpoint, takes nothing apart, logs every iteration, and has directories
-# of its own.
+# A trial neither loads nor leaves a checkpoint, profiles and captures nothing, logs every iteration, and has
+# directories of its own.
 _TRIAL = {
     "exit_interval": _TEST_ITERATIONS,
     "log_interval": 1,

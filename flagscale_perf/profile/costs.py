@@ -232,7 +232,8 @@ def _convolution_of(output: Callable[..., Shape]) -> _Formula:
     def flops(given: Shape, weight: Shape, *how: Any, **_: Any) -> int:
         return 2 * prod(output(given, weight, *how)) * prod(weight[1:])
 
-    return flop_counter.shape_wrapper(flops)
+    shaped: _Formula = flop_counter.shape_wrapper(flops)
+    return shaped
 
 
 # Their results' shapes, which torch's formulas ask for and a profile does not have.

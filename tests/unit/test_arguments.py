@@ -352,13 +352,13 @@ SAMPLES = {"train_samples": 64, "global_batch_size": 8}
     [
         (
             {"perf_profile_steps": "20-22", "train_iters": 6},
-            "--perf-profile-steps 20-22: the training ends at iteration 6 (--train-iters 6); write steps from 1"
-            " to 6",
+            "--perf-profile-steps 20-22: the training ends at iteration 6 (--train-iters 6); write steps from"
+            " 1 to 6",
         ),
         (
             {"perf_profile_steps": "9/100", **SAMPLES},
-            "--perf-profile-steps 9-9/100: the training ends at iteration 8 (--train-samples 64, 8 each); write"
-            " steps from 1 to 8",
+            "--perf-profile-steps 9-9/100: the training ends at iteration 8 (--train-samples 64, 8 each);"
+            " write steps from 1 to 8",
         ),
         (
             {"perf_profile_steps": "20", "train_iters": 60, "exit_interval": 10},

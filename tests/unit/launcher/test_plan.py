@@ -374,7 +374,8 @@ def test_an_address_is_refused_wherever_a_path_belongs(config, section, key, pat
     with pytest.raises(PerfError) as refusal:
         make_plan(read_job(config, HERE), {})
     assert str(refusal.value) == (
-        f"{path}: 's3://bucket/x' is an address, not a path of this machine; write /mnt/..., where it is mounted"
+        f"{path}: 's3://bucket/x' is an address, not a path of this machine; write /mnt/..., where it"
+        " is mounted"
     )
 
 

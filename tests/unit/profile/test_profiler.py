@@ -54,8 +54,8 @@ def of(records: list[Any], kind: type) -> list[Any]:
         (
             "2-3",
             4,
-            "train: step 4 was the last, after 3 of the 5 steps of the window: the others are missing; the last"
-            " of them has shapes and memory, where these are recorded",
+            "train: step 4 was the last, after 3 of the 5 steps of the window: the others are missing; the"
+            " last of them has shapes and memory, where these are recorded",
         ),
     ],
 )
