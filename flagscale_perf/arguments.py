@@ -166,6 +166,7 @@ class PerfConfig:
         values = from_environment(cls, os.environ if environ is None else environ)
         config = cls(**values | from_arguments(cls, given, label))
         _check_profile(config, given)
+        _check_reach(config, given)
         return config
 
     @classmethod
@@ -214,6 +215,52 @@ def _check_profile(config: PerfConfig, given: Mapping[str, Any]) -> None:
             f"--perf-profile-steps {config.perf_profile_steps} and the host's own --profile: two profilers"
             " take each other's events; leave one of them out"
         )
+
+
+def _check_reach(config: PerfConfig, given: Mapping[str, Any]) -> None:
+    """Raises PerfError for what is asked of iterations or ranks that this training cannot have. Where its end
+    is not known beforehand, what was not reached is said at its end.
+    """
+    last, why = _last_iteration(given)
+    world_size = given.get("world_size")
+    if not config.enable_perf_monitor:
+        return
+    if last is not None and config.perf_profile_steps is not None:
+        first = Steps.parse(config.perf_profile_steps).first
+        if first > last:
+            raise PerfError(
+                f"--perf-profile-steps {config.perf_profile_steps}: the training ends at iteration {last}"
+                f" ({why}); write steps from 1 to {last}"
+            )
+    if last is not None and config.perf_capture_steps is not None and config.perf_capture_steps >= last:
+        raise PerfError(
+            f"--perf-capture-steps {config.perf_capture_steps}: the training ends at iteration {last}"
+            f" ({why}), and capturing begins some iterations after the start; write fewer"
+        )
+    if isinstance(world_size, int) and config.perf_profile_ranks is not None:
+        absent = sorted(rank for rank in parse_ranks(config.perf_profile_ranks) if rank >= world_size)
+        if absent:
+            raise PerfError(
+                f"--perf-profile-ranks {config.perf_profile_ranks}: there is no rank {absent[0]}; write ranks"
+                f" from 0 to {world_size - 1}"
+            )
+
+
+def _last_iteration(given: Mapping[str, Any]) -> tuple[int | None, str]:
+    """The last iteration that the host's options allow, as far as they fix it, and which option does."""
+    ends: list[tuple[int, str]] = []
+    sizes = {
+        key: given.get(key) for key in ("train_iters", "train_samples", "global_batch_size", "exit_interval")
+    }
+    known = {key: size for key, size in sizes.items() if type(size) is int and size > 0}
+    if "train_iters" in known:
+        ends.append((known["train_iters"], f"--train-iters {known['train_iters']}"))
+    if {"train_samples", "global_batch_size"} <= known.keys() and given.get("rampup_batch_size") is None:
+        samples, batch = known["train_samples"], known["global_batch_size"]
+        ends.append((samples // batch, f"--train-samples {samples}, {batch} each"))
+    if "exit_interval" in known and given.get("load") is None:  # a checkpoint may be at any iteration
+        ends.append((known["exit_interval"], f"--exit-interval {known['exit_interval']}"))
+    return min(ends, default=(None, ""))
 
 
 def add_perf_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:

@@ -65,6 +65,25 @@ def events_of(events: Sequence[Event]) -> Events:
     )
 
 
+def tiny_qwen3_moe() -> Any:
+    """A mixture of 4 experts, 2 for each token, of random weights."""
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    torch.manual_seed(0)
+    config = Qwen3MoeConfig(
+        vocab_size=64,
+        hidden_size=32,
+        moe_intermediate_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        num_experts=4,
+        num_experts_per_tok=2,
+    )
+    return Qwen3MoeForCausalLM(config)
+
+
 def tiny_qwen3(layers: int = 2) -> Any:
     """A Qwen3 of random weights, from a configuration made here."""
     from transformers import Qwen3Config, Qwen3ForCausalLM

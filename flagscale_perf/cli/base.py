@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
-from flagscale_perf.spine.errors import did_you_mean
+from flagscale_perf.spine import files
+from flagscale_perf.spine.errors import PerfError, did_you_mean
 
 _CHOICE = re.compile(
     r"argument (?P<what>\S+): invalid choice: '(?P<word>.*)' \(choose from (?P<all>.*)\)", re.DOTALL
@@ -63,11 +64,19 @@ class Command(ABC):
         """Returns the exit code. Raises PerfError for a user's mistake: text on stderr, exit code 2."""
 
 
+def local_path(text: str) -> Path:
+    """A type of an option: a path, `~` expanded. Raises ArgumentTypeError for an address."""
+    try:
+        return Path(files.local_path(text))
+    except PerfError as error:
+        raise ArgumentTypeError(str(error)) from None
+
+
 def add_run(parser: ArgumentParser) -> None:
     """Adds the argument that says where the run is."""
     parser.add_argument(
         "run",
-        type=Path,
+        type=local_path,
         metavar="RUN_DIR_OR_FILE",
         help="the --perf-log-dir of a session, or a file of it: a perf_records_*.jsonl, a log",
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from flagscale_perf.bench.environment import environment
 from flagscale_perf.bench.experiment import EXPERIMENTS, HELP, Plan, load, say
 from flagscale_perf.bench.recording import INSTRUMENT_NAME, Book
-from flagscale_perf.cli.base import COMMAND, Command
+from flagscale_perf.cli.base import COMMAND, Command, local_path
 from flagscale_perf.cli.instruments import run_file_of
 from flagscale_perf.cli.output import page_of, pictures_of, put_next, write_all
 from flagscale_perf.cli.stopping import Stop
@@ -36,8 +36,8 @@ class BenchCommand(Command):
             load(name).add_arguments(every)
         _add_common(every)
         report = actions.add_parser(REPORT, help="write the files of an earlier run again")
-        report.add_argument("run", type=Path, metavar="DIR", help="where the run file is")
-        report.add_argument("--out", type=Path, metavar="DIR", help="where files go (default: beside it)")
+        report.add_argument("run", type=local_path, metavar="DIR", help="where the run file is")
+        report.add_argument("--out", type=local_path, metavar="DIR", help="where files go (beside it)")
 
     def run(self, args: Namespace) -> int:
         """2 for an experiment that is partial, 130 for one that Ctrl-C has interrupted, 143 for SIGTERM: what
@@ -55,7 +55,7 @@ def _add_common(parser: ArgumentParser) -> None:
         "-o",
         "--out",
         "--results-dir",
-        type=Path,
+        type=local_path,
         default=Path("outputs/bench"),
         metavar="DIR",
         help="where the run file and the others go (default: outputs/bench)",

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from pathlib import Path
 
 from flagscale_perf.analysis.follow import Follower
 from flagscale_perf.analysis.run_file import RunFile, find_run_file
 from flagscale_perf.arguments import MAX_CAPTURE_STEPS, PerfConfig
-from flagscale_perf.cli.base import Command
+from flagscale_perf.cli.base import Command, local_path
 from flagscale_perf.cli.instruments import FIRST
 from flagscale_perf.options.table import rows_of
 from flagscale_perf.spine.errors import PerfError
@@ -33,7 +32,7 @@ class CaptureCommand(Command):
         add = parser.add_argument
         add(
             "run",
-            type=Path,
+            type=local_path,
             metavar="RUN_DIR_OR_FILE",
             help="the --perf-log-dir of a running training, or its perf_records_*.jsonl",
         )

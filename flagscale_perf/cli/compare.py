@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
-from pathlib import Path
 
 from flagscale_perf.analysis.compare.compare import (
     DEFAULT_WARMUP,
@@ -14,7 +13,7 @@ from flagscale_perf.analysis.compare.compare import (
 )
 from flagscale_perf.analysis.compare.judge import SLOWER
 from flagscale_perf.analysis.run_file import find_run_file
-from flagscale_perf.cli.base import Command, add_choice, percentage
+from flagscale_perf.cli.base import Command, add_choice, local_path, percentage
 from flagscale_perf.cli.instruments import instrument_for
 from flagscale_perf.cli.output import add_output, format_of, put_report
 from flagscale_perf.spine.errors import PerfError
@@ -41,13 +40,15 @@ class CompareCommand(Command):
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.epilog = _EXIT_CODES
         a_run = "a --perf-log-dir (its newest session) or one perf_records_*.jsonl"
-        add("base", type=Path, metavar="BASE", help=f"the run to compare with: {a_run}")
-        add("new", type=Path, metavar="NEW", help="the run in question")
-        add("further", type=Path, nargs="*", default=[], help=SUPPRESS)  # what a shell makes of BASE/* NEW/*
+        add("base", type=local_path, metavar="BASE", help=f"the run to compare with: {a_run}")
+        add("new", type=local_path, metavar="NEW", help="the run in question")
+        add(
+            "further", type=local_path, nargs="*", default=[], help=SUPPRESS
+        )  # what a shell makes of BASE/* NEW/*
         for side in ("base", "new"):
             add(
                 f"--more-{side}",
-                type=Path,
+                type=local_path,
                 nargs="+",
                 action="extend",
                 default=[],

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flagscale_perf.analysis.blocks import Cell, Note, Quantity, Report, Section, Table
-from flagscale_perf.cli.base import Command, add_choice, add_count, whole_number
+from flagscale_perf.cli.base import Command, add_choice, add_count, local_path, whole_number
 from flagscale_perf.flops.files import args_from_file
 from flagscale_perf.flops.hf import is_hf
 from flagscale_perf.flops.tape import CORE_FORMS
@@ -39,7 +39,7 @@ class FlopsCommand(Command):
         add = parser.add_argument
         add(
             "--args",
-            type=Path,
+            type=local_path,
             required=True,
             metavar="FILE",
             dest="model",

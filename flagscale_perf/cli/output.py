@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report
+from flagscale_perf.cli.base import local_path
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import replace_file
 from flagscale_perf.spine.units import printable
@@ -38,7 +39,7 @@ def add_output(parser: _ActionsContainer, formats: Sequence[str], about: str) ->
     add(
         "-o",
         "--output",
-        type=Path,
+        type=local_path,
         metavar="FILE",
         help="write it there, in the format that its name ends in unless --format says another; - for stdout",
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Boxes, HeatMap, Report, Series, Waterfall
 from flagscale_perf.analysis.run_file import RUN_FILES, RunFile
-from flagscale_perf.cli.base import COMMAND, Command, add_choice, add_count
+from flagscale_perf.cli.base import COMMAND, Command, add_choice, add_count, local_path
 from flagscale_perf.cli.instruments import run_file_of
 from flagscale_perf.cli.output import page_of, pictures_of, put_next, write_all
 from flagscale_perf.profile.prediction import DTYPES, Setup, card_of
@@ -36,7 +36,7 @@ class ProfileCommand(Command):
         """The actions and their options."""
         actions = parser.add_subparsers(dest="action", required=True, metavar=COMMAND, help="what to do")
         report = actions.add_parser("report", help="write the JSON, CSV, PNG, HTML and README of a profile")
-        report.add_argument("run", type=Path, metavar="DIR", help="where the run file is")
+        report.add_argument("run", type=local_path, metavar="DIR", help="where the run file is")
         _add_files(report)
         run = actions.add_parser("run", help="profile a Hugging Face model with random weights, then report")
         add_run_options(run)
@@ -58,7 +58,7 @@ class ProfileCommand(Command):
 
 def _add_files(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("--out", type=Path, metavar="DIR", help="where files go (default: beside the run file)")
+    add("--out", type=local_path, metavar="DIR", help="where files go (default: beside the run file)")
     add(
         "--extend",
         action="append",
@@ -72,7 +72,7 @@ def _add_prediction(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--model",
-        type=Path,
+        type=local_path,
         metavar="PATH",
         help="a config.json of Hugging Face or its directory, read offline (default: a small Qwen3 that is"
         " built in)",
@@ -172,9 +172,9 @@ def _added(whole: Report) -> dict[str, Report]:
 
 def profile_model(args: Namespace) -> Path:
     """The directory with its run file. Raises PerfError."""
-    if args.model is not None and not (Path(args.model) / "config.json").is_file():
+    if args.model is not None and not (args.model / "config.json").is_file():
         raise PerfError(
-            f"--model {args.model}: there is no {Path(args.model) / 'config.json'}; give a local directory"
+            f"--model {args.model}: there is no {args.model / 'config.json'}; give a local directory"
             " that has one (nothing is downloaded), or leave it out for a small Qwen3"
         )
     run, ranks = (_vllm_run if _is_vllm(args) else _transformers_run)(args)
@@ -214,7 +214,7 @@ def _transformers_run(args: Namespace) -> tuple[Callable[[], None], int]:
 
     steps, tokens, warmup = chosen(args)
     mode = args.mode or (GENERATE if args.pp > 1 else TRAIN)
-    model = None if args.model is None else Path(args.model)
+    model = args.model
     sizes = args.batch_size, args.max_seq_len
     run = Run(model, steps, warmup, tokens, *sizes, mode, args.dir, args.tp, args.pp)
     check(run)
@@ -260,6 +260,7 @@ def add_run_options(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--model",
+        type=local_path,
         metavar="PATH",
         help="a directory with a config.json, read offline (default: a small Qwen3 that is built in)",
     )
@@ -282,7 +283,7 @@ def add_run_options(parser: ArgumentParser) -> None:
     add_choice(parser, "--engine", ("transformers", VLLM, AUTO), about)
     add(
         "--dir",
-        type=Path,
+        type=local_path,
         default=Path("logs/profile"),
         metavar="DIR",
         help="where the run file goes (default: logs/profile)",

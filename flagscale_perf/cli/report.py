@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.starting import wait_for_start
-from flagscale_perf.cli.base import Command, add_run, add_session
+from flagscale_perf.cli.base import Command, add_run, add_session, local_path
 from flagscale_perf.cli.instruments import has_logs, instrument_for, instrument_in, run_or_logs, say_others
 from flagscale_perf.cli.output import add_output, check_place, format_of, put, put_next, put_report
 from flagscale_perf.report import html, text
@@ -41,7 +40,7 @@ class ReportCommand(Command):
         )
         add(
             "--page",
-            type=Path,
+            type=local_path,
             metavar="FILE",
             help="beside what is printed, write the whole report as an HTML page",
         )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import Instrument, load
 from flagscale_perf.analysis.listed import Session, read_session, with_sessions
 from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.analysis.runs import Found, find_runs
-from flagscale_perf.cli.base import Command
+from flagscale_perf.cli.base import Command, local_path
 from flagscale_perf.cli.instruments import FIRST, instrument_for
 from flagscale_perf.cli.output import add_output, format_of, put_report
 from flagscale_perf.spine.errors import PerfError
@@ -24,7 +23,7 @@ class RunsCommand(Command):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Arguments: where to look, how closely, and what to make of it."""
         add = parser.add_argument
-        add("directory", type=Path, metavar="DIR", help="where to look for run files, in it and below")
+        add("directory", type=local_path, metavar="DIR", help="where to look for run files, in it and below")
         add(
             "--read-all",
             action="store_true",

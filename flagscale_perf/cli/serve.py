@@ -16,7 +16,7 @@ from pathlib import Path
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.run_file import RunFile, find_run_file
 from flagscale_perf.analysis.starting import is_without_run
-from flagscale_perf.cli.base import Command, add_run, add_session
+from flagscale_perf.cli.base import Command, add_run, add_session, local_path
 from flagscale_perf.cli.instruments import instrument_for
 from flagscale_perf.cli.stopping import leave
 from flagscale_perf.spine.errors import PerfError
@@ -43,7 +43,7 @@ class ServeCommand(Command):
         )
         where.add_argument(
             "--unix-socket",
-            type=Path,
+            type=local_path,
             metavar="PATH",
             help="listen there instead; for an ssh tunnel, `ssh -L 8000:PATH`",
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from flagscale_perf.analysis.instrument import Export, load
 from flagscale_perf.analysis.run_file import find_run_file
 from flagscale_perf.analysis.session import Session
-from flagscale_perf.cli.base import Command, add_run, add_session
+from flagscale_perf.cli.base import Command, add_run, add_session, local_path
 from flagscale_perf.cli.instruments import exports_of, say_others
 from flagscale_perf.cli.output import STDOUT, check_place, write_lines
 from flagscale_perf.report.trace import trace_lines
@@ -37,7 +37,7 @@ class TraceExportCommand(Command):
         add(
             "-o",
             "--output",
-            type=Path,
+            type=local_path,
             metavar="FILE",
             help="default: perf_trace_<session>.json here; - for stdout",
         )

@@ -11,6 +11,7 @@ import sysconfig
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.options.table import env_of, flag_of
@@ -19,7 +20,24 @@ from flagscale_perf.spine.errors import PerfError
 
 ENABLE_FLAG, ENABLE_VARIABLE = flag_of("enable_perf_monitor"), env_of("enable_perf_monitor")
 _REHEARSE_FLAG, _REHEARSE_VARIABLE = flag_of("rehearse_on_cpu"), env_of("rehearse_on_cpu")
-_INTERPRETER_OPTIONS_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+_LONG_WITH_VALUE = ("--check-hash-based-pycs",)
+_HOSTS = ("megatron", "flagscale")  # packages in whose modules the hooks are
+# They start the training in processes of their own, and have its flags on their command line: commands, and
+# what `python -m` takes for them, by its first names. `flagscale_perf.launch` installs the hooks itself.
+LAUNCHERS = frozenset(
+    {
+        "torchrun",
+        "accelerate",
+        "deepspeed",
+        "flagscale",
+        "flagscale-perf",
+        "flagscale_perf",
+        "horovodrun",
+        "ray",
+    }
+    | {"pip", "torch.distributed.run", "torch.distributed.launch", "torch.distributed.launcher"}
+)
+_LAUNCHER_FILES = ("torch/distributed/run.py", "torch/distributed/launch.py")
 # By name: tracing is a room of its own, which this one must not import.
 TRACE_MODULE = "flagscale_perf.hosts.transfer_queue.install"
 TRACE_VARIABLES = ("TQ_TRACE_ENABLED", "TQ_TRACE_DETAIL_ENABLED")
@@ -35,13 +53,34 @@ PTH_LINE = (
 
 
 def start() -> None:
-    """Called by the .pth line: installs the hooks if this process is a training worker, at most once."""
+    """Called by the .pth line: the hooks are installed if this process is a training worker, at most once."""
     argv = worker_argv(sys.orig_argv, os.environ)
-    if argv is None or "flagscale_perf.hosts.install" in sys.modules:  # `site` may process a directory twice
-        return
-    from flagscale_perf.hosts.install import Installation  # not at the top: only a worker pays for it
+    # `site` may process a directory twice
+    if argv is not None and not any(isinstance(finder, _FirstImport) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _FirstImport(argv))
 
-    Installation(argv, os.environ).install().report_at_exit()
+
+class _FirstImport:
+    """A finder that installs the hooks when the host is first imported: how a training is started differs,
+    and other programs, which the same variable reaches, never import it.
+    """
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self._argv = argv
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> Any:
+        """The finder's protocol: what the hooks' own finder says of the host; None for all others."""
+        if name not in _HOSTS or self not in sys.meta_path:
+            return None
+        sys.meta_path.remove(self)
+        try:
+            from flagscale_perf.hosts.install import Installation  # not at the top: only a worker pays for it
+
+            Installation(self._argv, os.environ).install().report_at_exit()
+        except Exception as error:  # ours, inside the host's import statement
+            print(f"flagscale_perf: hooks not installed: {error!r} (training goes on)", file=sys.stderr)
+            return None
+        return sys.meta_path[0].find_spec(name, path, target)
 
 
 def pth_path() -> Path:
@@ -90,18 +129,38 @@ def disable() -> Path | None:
 
 
 def worker_argv(orig_argv: Sequence[str], environ: Mapping[str, str]) -> list[str] | None:
-    """The script's arguments if the command line runs a Python script that asks for the monitor, else None.
+    """The program's arguments if the command line runs a script, a module (`-m`) or code (`-c`) that asks for
+    the monitor, else None.
 
-    Launchers (`torchrun`, `python -m torch.distributed.run`, pip) carry the flag only for others.
+    `LAUNCHERS` carry the flag only for others, and what multiprocessing starts has its parent's variables.
     """
-    words = list(orig_argv[1:])
-    while words and words[0].startswith("-"):
-        if words[0] in ("-m", "-c"):
-            return None
-        words = words[2 if words[0] in _INTERPRETER_OPTIONS_WITH_VALUE else 1 :]
-    if not words or not words[0].endswith(".py"):
+    kind, program, words = _program(orig_argv[1:])
+    names = {os.path.basename(program)}
+    if kind == "m":
+        names = {".".join(program.split(".")[:count]) for count in (1, 3)}
+    if not program or names & LAUNCHERS or program.endswith(_LAUNCHER_FILES):
         return None
-    return words[1:] if asks_for_monitor(words, environ) else None
+    if kind == "c" and "multiprocessing" in program:
+        return None
+    return words if asks_for_monitor(words, environ) else None
+
+
+def _program(words: Sequence[str]) -> tuple[str, str, list[str]]:
+    """What a Python runs: "m" and a module, "c" and code, or "" and a script; "" for none. And its words."""
+    words = list(words)
+    while words and words[0].startswith("-"):
+        option = words.pop(0)
+        if option in _LONG_WITH_VALUE:
+            del words[:1]
+        if option.startswith("--"):
+            continue
+        for place, letter in enumerate(option[1:], 2):  # as in -um MODULE, or -mMODULE
+            if letter in "cmWX":
+                value = option[place:] or (words.pop(0) if words else "")
+                if letter in "cm":
+                    return letter, value, words
+                break
+    return "", words[0] if words else "", words[1:]
 
 
 def asks_for_monitor(words: Sequence[str], environ: Mapping[str, str]) -> bool:

@@ -18,6 +18,7 @@ from flagscale_perf.launcher.ended import explain, log_rows, reason, sessions, s
 from flagscale_perf.launcher.follow import Follower, Progress, is_row, iteration_of, last_lines
 from flagscale_perf.launcher.job import (
     exit_code,
+    job_elsewhere,
     refuse_if_running,
     running_job,
     start_job,
@@ -34,11 +35,15 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.session import REALTIME_FILE, by_age
 
 _TEST_ITERATIONS = 2
-# A trial neither loads nor leaves a checkpoint, logs every iteration, and has directories of its own.
+# A trial neither loads nor leaves a checkpoint, profiles and captures nothing, logs every iteration, and has
+# directories of its own.
 _TRIAL = {
     "exit_interval": _TEST_ITERATIONS,
     "log_interval": 1,
     "perf_log_interval": 1,
+    "perf_profile_steps": None,
+    "perf_profile_ranks": None,
+    "perf_capture_steps": None,
     "save": None,
     "load": None,
     "save_interval": None,
@@ -66,7 +71,7 @@ def _run(job: Job) -> int:
     plan = _prepare(job)
     if not job.background:
         return _run_to_the_end(plan)[0]
-    process = start_job(plan.job.paths)
+    process = start_job(plan.job.paths, _say)
     _say(
         f"started (pid {process.pid}); do not start the script by hand as well",
         f"output: {plan.job.paths.output}",
@@ -80,7 +85,7 @@ def _run_to_the_end(plan: Plan) -> tuple[int, Follower]:
     progress = Progress(f"starting {os.path.basename(plan.entrypoint)}")
     follower = Follower(plan.job.paths.output, plan.perf.perf_log_dir, sys.stdout, progress)
     kills = Machine().kills()
-    process = start_job(plan.job.paths)
+    process = start_job(plan.job.paths, _say)
     left_it = [f"left it running (pid {process.pid}); output: {plan.job.paths.output}", *_how_to_go_on(plan)]
     try:
         _say(f"started (pid {process.pid}); output: {plan.job.paths.output}")
@@ -178,13 +183,15 @@ def _state(paths: ExperimentPaths) -> str:
         return "stopped by the user" + ("" if code is None else f", exit status {code}")
     if code is not None:
         return f"finished, exit status {code}"
+    if (there := job_elsewhere(paths)) is not None:
+        return str(there)
     return "never started" if start is None else "ended without an exit status (killed)"
 
 
 def _prepare(job: Job, starts: bool = True) -> Plan:
     """Checks the job and writes its script. What could not work here is refused only if it `starts` here."""
     plan = make_plan(job, os.environ)
-    refuse_if_running(plan.job.paths)  # before its script is replaced
+    refuse_if_running(plan.job.paths, _say)  # before its script is replaced
     try:
         notes = check(plan)
     except PerfError as error:

@@ -19,6 +19,7 @@ from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.launcher.paths import ExperimentPaths
 from flagscale_perf.options.table import flag_of, rows_of
 from flagscale_perf.spine.errors import PerfError, did_you_mean, is_misspelt
+from flagscale_perf.spine.files import local_path
 
 ACTIONS = ("run", "dryrun", "test", "stop", "query")
 SECTIONS = ("system", "model", "data")
@@ -185,7 +186,12 @@ class _Source:
             or any(ord(c) < 32 or ord(c) == 127 for c in value)
         ):
             raise PerfError(f"{path}: {value!r} is not a directory name; write for example {path}={example}")
-        return value
+        return local(value, path)
+
+    def file(self, path: str) -> str | None:
+        """The path of a file or directory; None where it is absent or empty."""
+        text = self.text(path)
+        return None if text is None else local(text, path)
 
 
 def read_asked(config: Mapping[str, Any], cwd: str) -> Asked:
@@ -201,7 +207,7 @@ def read_asked(config: Mapping[str, Any], cwd: str) -> Asked:
         None if given.value(log_dir) is None else given.directory(log_dir, "null"),
         cwd,
     )
-    return Asked(action, given.text("experiment.runner.hostfile"), paths)
+    return Asked(action, given.file("experiment.runner.hostfile"), paths)
 
 
 def read_job(config: Mapping[str, Any], cwd: str) -> Job:
@@ -222,9 +228,9 @@ def read_job(config: Mapping[str, Any], cwd: str) -> Job:
     settings = _settings(given.value("train"), runner)
     return Job(
         **vars(read_asked(config, cwd)),
-        flagscale_root=given.text("experiment.task.flagscale_root"),
-        entrypoint=given.text("experiment.task.entrypoint"),
-        python=as_text(given.value(python) or sys.executable, python),
+        flagscale_root=given.file("experiment.task.flagscale_root"),
+        entrypoint=given.file("experiment.task.entrypoint"),
+        python=local(as_text(given.value(python) or sys.executable, python), python),
         background=given.switch("experiment.runner.background", False),
         check_memory=given.switch("experiment.runner.check_memory", True),
         torchrun=_torchrun(runner),
@@ -356,6 +362,14 @@ def _leaves(section: Any, path: str) -> Iterator[tuple[str, Setting]]:
             yield from _leaves(value, inner)
         elif key not in _OWN_KEYS:
             yield key.replace("-", "_"), Setting(inner, value)
+
+
+def local(text: str, path: str) -> str:
+    """A path with `~` expanded. Raises PerfError naming the key `path`."""
+    try:
+        return local_path(text)
+    except PerfError as error:
+        raise PerfError(f"{path}: {error}") from None
 
 
 def as_text(value: Any, path: str) -> str:

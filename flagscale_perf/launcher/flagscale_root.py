@@ -27,7 +27,7 @@ def find_flagscale(configured: str | None, environ: Mapping[str, str]) -> str | 
         ("FLAGSCALE_HOME", environ.get("FLAGSCALE_HOME")),
     ):
         if given:
-            root = os.path.abspath(given)
+            root = os.path.abspath(os.path.expanduser(given))
             if not os.path.isdir(os.path.join(root, "flagscale", "train")):
                 raise PerfError(
                     f"{source}: {given!r} is not a FlagScale tree (no flagscale/train in it); give its root"

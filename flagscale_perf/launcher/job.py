@@ -1,31 +1,35 @@
 """One job: its script, its start in a session and with an output file of its own, its pid file, its end.
 
 The pid file holds the process id and its start time by the kernel, so that a process id used again is never
-mistaken for the job.
+mistaken for the job; and the machine, its boot and its namespace of process ids, outside of which the process
+cannot be looked up: of a job started there, the exit status and the growth of its files are the evidence.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
 from flagscale_perf.launcher.paths import ExperimentPaths
 from flagscale_perf.launcher.plan import Plan
-from flagscale_perf.spine import stop_note
+from flagscale_perf.spine import files, stop_note
+from flagscale_perf.spine.clock import boot_id
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.processes import ProcessStat, process_stat
 
 # torchrun kills its workers 30 s after SIGTERM; what is still there later does not react any more.
 STOP_WAIT_S = 40.0
 _POLL_S = 0.1
+# Files of a job elsewhere that grew so recently are watched until they are that old: a live job writes again.
+GROWTH_S = 60.0
 # Waits for the script and notes its exit status, even if the whole group gets a signal. `trap :` and not
 # `trap ''`: an ignored signal would be ignored by the script, too.
 _WRAPPER = 'trap : TERM INT HUP; bash "$1"; code=$?; printf "%s\\n" "$code" >"$2"; exit "$code"'
@@ -39,17 +43,72 @@ class ProcessId:
     start_ticks: int
 
 
+@dataclass(frozen=True)
+class Elsewhere:
+    """A job without an exit status that was started where its process cannot be looked up from here.
+
+    Attributes:
+        host: name of that machine, which may also be this one's: before a boot, or in another container.
+        pid: there.
+        grew_s: seconds since one of its files last grew; None if there is none.
+    """
+
+    host: str
+    pid: int
+    grew_s: float | None
+
+    def __str__(self) -> str:
+        grew = "it has no files" if self.grew_s is None else f"its files last grew {self.grew_s:.0f} s ago"
+        return f"the job that was started on {self.host} (pid {self.pid}) may still run: {grew}"
+
+
 def running_job(paths: ExperimentPaths) -> ProcessId | None:
-    """The job of this experiment if it lives: same process id, same start, leader of its own session."""
+    """The job of this experiment if it lives here: same process id and start, leader of its own session."""
+    process, _, place = _pid_file(paths)
+    state = None if process is None or place not in (None, _place()) else _stat_of(process.pid)
+    if process is None or state is None:
+        return None
+    return process if (state.start_ticks, state.session) == (process.start_ticks, process.pid) else None
+
+
+def job_elsewhere(paths: ExperimentPaths) -> Elsewhere | None:
+    """The job of this experiment if only its files can tell whether it lives."""
+    process, host, place = _pid_file(paths)
+    if process is None or place in (None, _place()) or exit_code(paths) is not None:
+        return None
+    grown = _last_growth(paths)
+    return Elsewhere(host, process.pid, None if grown is None else max(0.0, time.time() - grown))
+
+
+def _pid_file(paths: ExperimentPaths) -> tuple[ProcessId | None, str, str | None]:
+    """Process, machine and `_place` of the last job."""
     try:
-        with open(paths.pid_file, encoding="ascii") as file:
-            pid, start_ticks = (int(word) for word in file.read(64).split())
+        with open(paths.pid_file, encoding="utf-8") as file:
+            pid, start_ticks, *where = file.read(1024).split()
+        host, place = where or ("", None)
+        return ProcessId(int(pid), int(start_ticks)), host, place
     except (OSError, ValueError):
-        return None
-    state = _stat_of(pid)
-    if state is None or (state.start_ticks, state.session) != (start_ticks, pid):
-        return None
-    return ProcessId(pid, start_ticks)
+        return None, "", None
+
+
+def _place() -> str:
+    """Identifies where a process id of this process's is valid: one boot, one namespace of process ids."""
+    namespace = 0
+    with contextlib.suppress(OSError):
+        namespace = os.stat("/proc/self/ns/pid").st_ino
+    return f"{boot_id()}/{namespace}".replace(" ", "-")
+
+
+def _last_growth(paths: ExperimentPaths) -> float | None:
+    """When a job last wrote into its log directory, Unix seconds; what run.py writes there is left out."""
+    own = {os.path.dirname(paths.script), os.path.dirname(paths.pid_file)}
+    newest: list[float] = []
+    for directory, _, names in os.walk(paths.log_dir):
+        if directory not in own:
+            for name in names:
+                with contextlib.suppress(OSError):
+                    newest.append(os.stat(os.path.join(directory, name)).st_mtime)
+    return max(newest, default=None)
 
 
 def exit_code(paths: ExperimentPaths) -> int | None:
@@ -74,8 +133,10 @@ def was_stopped(paths: ExperimentPaths) -> bool:
     return os.path.exists(paths.stop_file)
 
 
-def refuse_if_running(paths: ExperimentPaths) -> None:
-    """Raises PerfError while a job of this experiment runs."""
+def refuse_if_running(paths: ExperimentPaths, say: Callable[[str], object] = lambda line: None) -> None:
+    """Raises PerfError while a job of this experiment runs. Of one that was started elsewhere, `say` gets
+    what cannot be known; where its files grew a moment ago, this waits until they grow again or do not.
+    """
     job = running_job(paths)
     if job is not None:
         raise PerfError(
@@ -83,15 +144,31 @@ def refuse_if_running(paths: ExperimentPaths) -> None:
             " action=stop, look at it with"
             " action=query, or give another experiment.exp_dir"
         )
+    there = job_elsewhere(paths)
+    if there is None:
+        return
+    say(f"{paths.exp_dir}: {there}")
+    grown = _last_growth(paths)
+    while there is not None and there.grew_s is not None and there.grew_s < GROWTH_S:
+        if grown != _last_growth(paths):
+            raise PerfError(
+                f"experiment.exp_dir: a job of {paths.exp_dir} is running on {there.host} (pid {there.pid}):"
+                " its files grow; stop it there, or give another experiment.exp_dir"
+            )
+        time.sleep(_POLL_S)
+        there = job_elsewhere(paths)
 
 
-def start_job(paths: ExperimentPaths) -> subprocess.Popen[bytes]:
-    """Starts the script once, in a session of its own, with a new output file.
+def start_job(
+    paths: ExperimentPaths, say: Callable[[str], object] = lambda line: None
+) -> subprocess.Popen[bytes]:
+    """Starts the script once, in a session of its own, with a new output file; `say` gets what is not
+    guarded against.
 
     Raises PerfError while a job of this experiment runs, and where its files cannot be written.
     """
     try:
-        return _start(paths)
+        return _start(paths, say)
     except OSError as error:
         raise PerfError(
             f"experiment.exp_dir: cannot start a job of {paths.exp_dir}: {error}; give a directory that can"
@@ -99,8 +176,8 @@ def start_job(paths: ExperimentPaths) -> subprocess.Popen[bytes]:
         ) from None
 
 
-def _start(paths: ExperimentPaths) -> subprocess.Popen[bytes]:
-    with _lock(paths):
+def _start(paths: ExperimentPaths, say: Callable[[str], object]) -> subprocess.Popen[bytes]:
+    with _lock(paths, say):
         refuse_if_running(paths)
         for stale in (paths.pid_file, paths.exit_file, paths.stop_file):
             with contextlib.suppress(FileNotFoundError):
@@ -117,8 +194,9 @@ def _start(paths: ExperimentPaths) -> subprocess.Popen[bytes]:
             )
         try:
             state = _stat_of(process.pid)
-            with open(paths.pid_file, "w", encoding="ascii") as file:
-                file.write(f"{process.pid} {state.start_ticks if state else 0}\n")  # 0: it has ended already
+            ticks = state.start_ticks if state else 0  # 0: it has ended already
+            with open(paths.pid_file, "w", encoding="utf-8") as file:
+                file.write(f"{process.pid} {ticks} {socket.gethostname() or '?'} {_place()}\n")
         except OSError:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -140,24 +218,31 @@ def _put_aside(output: str) -> None:
 
 
 @contextlib.contextmanager
-def _lock(paths: ExperimentPaths) -> Iterator[None]:
+def _lock(paths: ExperimentPaths, say: Callable[[str], object]) -> Iterator[None]:
     paths.make()
     with open(paths.lock_file, "w", encoding="ascii") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_held = files.lock(file.fileno())
         except BlockingIOError:
             raise PerfError(
                 f"experiment.exp_dir: another command is just starting a job of {paths.exp_dir}; try again"
             ) from None
+        if not is_held:
+            say(f"{paths.exp_dir} is on a file system without locks: two starts at once are not prevented")
         yield
 
 
 def stop_job(paths: ExperimentPaths, wait_s: float = STOP_WAIT_S) -> str:
     """Ends the job: SIGTERM to its process group, and SIGKILL to it and its workers after `wait_s` seconds.
 
-    Returns what was done, in a sentence. Raises PerfError if the job belongs to another user.
+    Returns what was done, in a sentence. Raises PerfError if the job belongs to another user, or was started
+    elsewhere and may still run.
     """
     job = running_job(paths)
+    if job is None and (there := job_elsewhere(paths)) is not None:
+        raise PerfError(
+            f"action=stop: {there}, which cannot be looked up or stopped from here; stop it there"
+        )
     if job is None:
         return f"nothing running in {paths.exp_dir}"
     try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import flagscale_perf
 from flagscale_perf.arguments import PerfConfig, unknown_variables
-from flagscale_perf.launcher.config import PERF_KEYS, Job, Setting, Settings, is_option_like
+from flagscale_perf.launcher.config import PERF_KEYS, Job, Setting, Settings, is_option_like, local
 from flagscale_perf.launcher.flagscale_root import find_entrypoint, find_flagscale, import_paths
 from flagscale_perf.launcher.paths import ExperimentPaths
 from flagscale_perf.options.table import flag_of
@@ -17,6 +17,7 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.training.figures import TABLE
 
 OUTPUT_KEYS = ("perf_log_dir", "save", "load", "tensorboard_dir", "wandb_save_dir")
+_HOSTS_OWN = ("save", "load")  # Megatron opens addresses of its multi-storage client itself: msc://
 _FILE_KEYS = ("tokenizer_model", "tokenizer_path")  # and every *_file
 _RENDEZVOUS = {
     "rdzv_backend",
@@ -116,7 +117,10 @@ def _resolve(settings: Settings, paths: ExperimentPaths, root: str | None) -> tu
         text = str(setting.value)
         if not text.strip():
             raise PerfError(f"{setting.path}: {text!r} is not a path; write one, or null to leave it out")
-        path = _input_file(text, paths.cwd, root) if is_file else paths.resolve(text)
+        if "://" in text and key in _HOSTS_OWN:
+            continue
+        path = local(text, setting.path)
+        path = _input_file(path, paths.cwd, root) if is_file else paths.resolve(path)
         if path != text:
             notes.append(f"{setting.path}: {text} -> {path}")
             resolved[key] = Setting(setting.path, path)
@@ -145,8 +149,12 @@ def _torchrun_options(job: Job) -> list[str]:
         if text is None:
             options.append(f"--{key}")
         else:
-            options += option(f"--{key}", job.paths.resolve(text) if key == "log_dir" else text)
+            options += option(f"--{key}", _log_dir(job, text) if key == "log_dir" else text)
     return options
+
+
+def _log_dir(job: Job, text: str) -> str:
+    return job.paths.resolve(local(text, "experiment.runner.log_dir"))
 
 
 def _own_directory() -> list[str]:

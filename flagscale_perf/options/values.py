@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.files import local_path
 
 LOOPBACK = "127.0.0.1"
 _TRUE, _FALSE = {"1", "true", "yes", "on", "y", "t"}, {"0", "false", "no", "off", "n", "f"}
@@ -89,7 +90,7 @@ def path(example: str) -> Callable[[str], str]:
         name = str(text)
         if not name.strip() or any(ord(char) < 32 or ord(char) == 127 for char in name):
             raise PerfError(f"{text!r} is not a usable path; write for example {example}")
-        return name
+        return local_path(name)
 
     return parse
 

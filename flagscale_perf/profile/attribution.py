@@ -17,6 +17,9 @@ _ACCUMULATE = "AccumulateGrad"
 _OPTIMIZER = "Optimizer."  # begins the range that torch has around each optimizer's step
 _THREAD = 44  # bits of a sequence number, below those of its thread
 _BACKWARD, _USER = 1, 7  # of torch's RecordScope
+# The ranges of `__torch_dispatch__`, of a mode such as FlopCounterMode or of a tensor's class: Python between
+# an operator and itself, which is called a second time from there.
+DISPATCHES = frozenset({"PythonDispatchMode", "PythonSubclass"})
 
 
 class Part(IntEnum):
@@ -44,7 +47,8 @@ class Attribution:
         module: index into `paths`.
         part: a `Part`.
         is_module, is_step, is_node, is_backward, is_user: what sort of event it is: the range of a module or
-            of the step, a node of the backward pass, what such a node runs, a range of the program's own.
+            of the step, a node of the backward pass, what such a node runs, a range of the program's own
+            (`DISPATCHES` among them).
         call: the innermost collective's call around it, or itself if it is one; -1: none.
         unmatched: nodes with a sequence number that no forward operator has.
     """
@@ -70,6 +74,7 @@ class Attribution:
         paths, by_name = _paths(events.names)
         is_module = events.marked(by_name > 0) & ~events.is_async
         is_node = events.marked([name.startswith(NODE) for name in events.names])
+        is_dispatch = events.marked([name in DISPATCHES for name in events.names])
         is_collective = events.marked([named(name) is not None for name in events.names])
         own = np.where(is_module, by_name[events.name], NOTHING)
         nodes = np.flatnonzero(is_node)
@@ -84,7 +89,7 @@ class Attribution:
             is_step=events.marked([name == STEP for name in events.names]),
             is_node=is_node,
             is_backward=events.scope == _BACKWARD,
-            is_user=(events.scope == _USER) & ~events.is_async,
+            is_user=(events.scope == _USER) & ~events.is_async | is_dispatch,
             call=nesting.inherited(np.where(is_collective, np.arange(len(events)), NOTHING)),
             unmatched=int(((makers < 0) & (events.sequence[nodes] >= 0)).sum()),
         )

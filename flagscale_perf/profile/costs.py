@@ -43,13 +43,81 @@ _WHOLE = frozenset(
         "nll_loss_backward",
     )
 )
+# What these call, if it has FLOPs of its own, is counted in their place: the time is there.
+_CALLERS = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2", "_scaled_mm", "_scaled_mm_v2"),
+        *("mv", "convolution", "_convolution"),
+    )
+)
 _WRITES_ONLY = frozenset({"aten::copy_", "aten::fill_", "aten::zero_"})
 _NO_TENSOR = frozenset({"", "Scalar", "ScalarList", "TensorList"})
 _Formula = Callable[..., int]
-# Missing in torch's own table.
-_CPU_ATTENTION: dict[str, _Formula] = {
-    "_scaled_dot_product_flash_attention_for_cpu": flop_counter.sdpa_flop,
-    "_scaled_dot_product_flash_attention_for_cpu_backward": flop_counter.sdpa_backward_flop,
+Shape = Sequence[int]
+
+
+def _product(one: Shape, other: Shape, *_: Any, **__: Any) -> int:
+    return 2 * prod(one) * other[-1]
+
+
+def _product_added(_added: Shape, one: Shape, other: Shape, *_: Any, **__: Any) -> int:
+    return _product(one, other)
+
+
+def _grouped(one: Shape, other: Shape, *_: Any, **__: Any) -> int:
+    """One product for each group; where a size is split among the groups, rows beyond the last group are
+    counted, too: where it ends is not in the shapes.
+    """
+    return 2 * prod(one if len(other) == 3 else one[-2:]) * other[-1]
+
+
+def _with_vector(matrix: Shape, *_: Any, **__: Any) -> int:
+    return 2 * prod(matrix)
+
+
+def _with_vector_added(_added: Shape, matrix: Shape, *_: Any, **__: Any) -> int:
+    return 2 * prod(matrix)
+
+
+def _by_rows(one: Shape, weight: Shape, *_: Any, **__: Any) -> int:
+    """The weight has a row for each output; its columns may be packed."""
+    return 2 * prod(one) * weight[0]
+
+
+def _by_weight_behind_mkl(one: Shape, _packed: Shape, weight: Shape, *_: Any, **__: Any) -> int:
+    return _by_rows(one, weight)
+
+
+def _by_size(one: Shape, _packed: Shape, _block: int, _inner: int, outputs: int, **_: Any) -> int:
+    return 2 * prod(one) * outputs
+
+
+# Missing in torch's own table. Operators that call one of these or of torch's are not in it.
+_MISSING: dict[str, _Formula] = {
+    name: flop_counter.shape_wrapper(formula)
+    for name, formula in {
+        "aten::_grouped_mm": _grouped,
+        "aten::_scaled_grouped_mm": _grouped,
+        "aten::_scaled_grouped_mm_v2": _grouped,
+        "aten::_scaled_mm_v2": _product,
+        "aten::_int_mm": _product,
+        "aten::_addmm_activation": _product_added,
+        "aten::mv": _with_vector,
+        "aten::addmv": _with_vector_added,
+        "aten::dot": _with_vector,
+        "aten::vdot": _with_vector,
+        "aten::_weight_int8pack_mm": _by_rows,
+        "aten::_weight_int4pack_mm_for_cpu": _by_rows,
+        "aten::_dyn_quant_matmul_4bit": _by_size,
+        "mkldnn::_linear_pointwise": _by_rows,
+        "mkl::_mkl_linear": _by_weight_behind_mkl,
+    }.items()
+} | {
+    "aten::_scaled_dot_product_flash_attention_for_cpu": flop_counter.sdpa_flop,
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": flop_counter.sdpa_backward_flop,
+    "aten::_scaled_dot_product_fused_attention_overrideable": flop_counter.sdpa_flop,
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": flop_counter.sdpa_backward_flop,
 }
 
 
@@ -111,40 +179,97 @@ def _is_counted(events: Events, places: Attribution, formulas: Sequence[_Formula
     """A mask: operators that call no other that works, and those that are counted with what they call."""
     parent = places.nesting.parent
     is_whole = events.marked([name in _WHOLE for name in events.names])
-    is_whole |= events.marked([formula is not None for formula in formulas])
+    is_product = events.marked([formula is not None for formula in formulas])
+    is_caller = events.marked([name in _CALLERS for name in events.names])
+    is_whole |= is_product & ~(is_caller & _around(is_product, parent))
     works = events.marked(["::" in name and name not in FREE for name in events.names])
     works &= ~(places.is_module | places.is_step | places.is_node | places.is_backward | events.is_async)
     works &= ~places.nesting.inside(is_whole)
-    contains = np.zeros(len(events), bool)  # another operator that works
-    for index in np.flatnonzero(works)[::-1].tolist():
+    counted: Bools = works & (is_whole | ~_around(works, parent))
+    return counted
+
+
+def _around(inner: Bools, parent: Ints) -> Bools:
+    """A mask: the events around any of these."""
+    contains = np.zeros(len(inner), bool)
+    for index in np.flatnonzero(inner)[::-1].tolist():
         around = parent[index]
         while around >= 0 and not contains[around]:
             contains[around] = True
             around = parent[around]
-    counted: Bools = works & (is_whole | ~contains)
-    return counted
+    return contains
 
 
 def formula_of(name: str) -> _Formula | None:
     """FLOPs of one call of an operator such as `aten::mm`, given shapes or tensors; None if unknown."""
     if name in FORMULAS:
         return FORMULAS[name].flops
-    space, _, op = name.partition("::")
-    if op in _CPU_ATTENTION:
-        return _CPU_ATTENTION[op]
+    space, _, op = name.removesuffix("_").partition("::")  # in place, it multiplies the same
+    if (missing := _MISSING.get(f"{space}::{op}")) is not None:
+        return missing
     packet = getattr(getattr(torch.ops, space, None), op, None) if op.isidentifier() else None
     found: _Formula | None = None if packet is None else flop_counter.flop_registry.get(packet)
-    return found
+    return _with_output(found, _CONVOLUTIONS[op]) if found is not None and op in _CONVOLUTIONS else found
+
+
+def _steps(
+    given: Shape, weight: Shape, stride: Shape, padding: Shape, dilation: Shape | None = None
+) -> Shape:
+    """The shape of a convolution's result."""
+    sizes = zip(given[2:], weight[2:], stride, padding, dilation or [1] * len(stride), strict=True)
+    steps = [(size + 2 * pad - far * (each - 1) - 1) // by + 1 for size, each, by, pad, far in sizes]
+    return [given[0], weight[0], *steps]
+
+
+def _convolved(given: Shape, weight: Shape, _bias: Any, *how: Any) -> Shape:
+    stride, padding, dilation, is_transposed, *_ = how
+    return given if is_transposed else _steps(given, weight, stride, padding, dilation)
+
+
+def _convolution_of(output: Callable[..., Shape]) -> _Formula:
+    """Each element of the result is a sum over one filter."""
+
+    def flops(given: Shape, weight: Shape, *how: Any, **_: Any) -> int:
+        return 2 * prod(output(given, weight, *how)) * prod(weight[1:])
+
+    shaped: _Formula = flop_counter.shape_wrapper(flops)
+    return shaped
+
+
+# Their results' shapes, which torch's formulas ask for and a profile does not have.
+_CONVOLUTIONS: dict[str, Callable[..., Any]] = {
+    "convolution": _convolved,
+    "_convolution": _convolved,
+    "convolution_overrideable": _convolved,
+    "convolution_backward": lambda _made, given, weight, *_: [given, weight, None],
+}
+# What these call: where the time is.
+_MISSING |= {
+    "aten::mkldnn_convolution": _convolution_of(
+        lambda x, w, _, pad, by, far, *__: _steps(x, w, by, pad, far)
+    ),
+    "aten::cudnn_convolution": _convolution_of(lambda x, w, pad, by, far, *_: _steps(x, w, by, pad, far)),
+    "aten::_slow_conv2d_forward": _convolution_of(lambda x, w, _, __, by, pad: _steps(x, w, by, pad)),
+    "aten::slow_conv3d_forward": _convolution_of(lambda x, w, _, __, by, pad: _steps(x, w, by, pad)),
+}
+
+
+def _with_output(formula: _Formula, output: Callable[..., Any]) -> _Formula:
+    def counted(*arguments: Any, out_val: Any = None, **named: Any) -> int:
+        return formula(*arguments, out_val=output(*arguments) if out_val is None else out_val, **named)
+
+    return counted
 
 
 def _flops(formula: _Formula, shapes: Sequence[Any], dtypes: Sequence[str], values: Sequence[Any]) -> int:
-    """FLOPs of a call; -1 if the formula needs more than is known, such as a convolution's output."""
+    """FLOPs of a call; -1 if the formula needs more than is known."""
     given = [
         value if dtype in ("", "Scalar", "ScalarList") else shape
         for shape, dtype, value in zip(shapes, dtypes, values, strict=True)
     ]
     tensors = [shape for shape, dtype in zip(shapes, dtypes, strict=True) if dtype not in _NO_TENSOR]
-    for arguments in (given, tensors):  # a formula does not take what the operator takes by name, as a factor
+    # A formula does not take what the operator takes by name: a factor, or where the result is to go.
+    for arguments in (given, tensors, tensors[:-1]):
         try:
             flops: int = formula(*arguments)
         except (TypeError, ValueError, AssertionError, IndexError, AttributeError):
@@ -173,9 +298,6 @@ def _moved(name: str, shapes: Sequence[Any], dtypes: Sequence[str], made: int) -
     return sum(sizes) + written
 
 
-Shape = Sequence[int]
-
-
 class Formula(NamedTuple):
     """The cost of one operator. Its functions take the operator's arguments, with shapes in place of tensors.
 
@@ -190,7 +312,7 @@ class Formula(NamedTuple):
     is_of_a_pair: bool = False
 
 
-def _product(made: Shape, given: Shape, *_: Any) -> int:
+def _made(made: Shape, given: Shape, *_: Any) -> int:
     """The weight is behind an opaque number, or packed; the result is an argument."""
     return 2 * prod(made) * given[-1]
 
@@ -206,6 +328,6 @@ def _attention(query: Shape, _key: Shape, _value: Shape, made: Shape, *_: Any) -
 
 FORMULAS: dict[str, Formula] = {
     "vllm::unified_attention_with_output": Formula(_attention, is_of_a_pair=True),
-    "_C::onednn_mm": Formula(_product, _onednn_weight),
-    "_C::weight_packed_linear": Formula(_product),
+    "_C::onednn_mm": Formula(_made, _onednn_weight),
+    "_C::weight_packed_linear": Formula(_made),
 }

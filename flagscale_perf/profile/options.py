@@ -12,7 +12,7 @@ from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.options.table import to_environment
 from flagscale_perf.options.values import Steps, parse_ranks
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.files import given_path
+from flagscale_perf.spine.files import given_path, local_path
 
 __all__ = ["ProfileOptions", "Steps", "options_of", "parse_ranks"]
 
@@ -72,7 +72,7 @@ class ProfileOptions:
     def of(cls, environment: Mapping[str, str] = os.environ) -> ProfileOptions:
         """Raises PerfError for an invalid value."""
         config = PerfConfig.from_args({}, environment)
-        directory = environment.get(f"{PREFIX}_DIR") or DEFAULT_DIRECTORY
+        directory = local_path(environment.get(f"{PREFIX}_DIR") or DEFAULT_DIRECTORY)
         return options_of(replace(config, perf_log_dir=directory), environment.get(f"{PREFIX}_JOB", ""))
 
 

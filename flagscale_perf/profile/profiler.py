@@ -39,6 +39,11 @@ LATE = (
     "{phase}: step {number} comes first, after the only window, {steps}: nothing is profiled;"
     " name later steps, or write {steps}/{every} for some of every {every}"
 )
+EARLY = "{phase}: step {number} was the last, before the first of {steps}: nothing is profiled"
+CUT = (
+    "{phase}: step {number} was the last, after {done} of the {length} steps of the window: the others are"
+    " missing; the last of them has shapes and memory, where these are recorded"
+)
 COMPILED = "the model is compiled: what runs is not the modules' own Python, so that they have no ranges"
 UNSEEN = (
     "no operator ran in any module of the model: is the profiled model the one that runs, in this process?"
@@ -50,12 +55,13 @@ class _Phase:
     """A kind of step, which has windows of its own.
 
     Attributes:
-        count: how many steps it has had, where the host does not number them.
+        count: how many steps it has had, where the host does not number them; number: of the last.
         window: the open window; None outside of one.
         has_begun: whether any window has begun; is_done: whether the only one is over.
     """
 
     count: int = 0
+    number: int = 0
     window: Window | None = None
     has_begun: bool = False
     is_done: bool = False
@@ -192,6 +198,7 @@ class Profiler:
             return
         self._phases[phase].count += 1
         number = self._phases[phase].count if iteration is None else iteration
+        self._phases[phase].number = number
         try:
             self._begin(number, iteration, phase)
         except Exception as error:  # of torch's profiler or a hook, on the training thread: training goes on
@@ -231,7 +238,8 @@ class Profiler:
         try:
             if self._step is not None:
                 self._end(None, None)
-            for phase in self._phases.values():
+            for name, phase in self._phases.items():
+                self._say_unreached(name, phase)
                 self._end_window(phase)
         except Exception as error:  # as in begin_step
             self._fail(error)
@@ -240,6 +248,18 @@ class Profiler:
         if reducer is not None:
             reducer.close()
         self._output.end()
+
+    def _say_unreached(self, name: str, phase: _Phase) -> None:
+        """What the program ended too early for."""
+        if self._schedule is None or not self._is_on or phase.is_done:
+            return
+        steps, length = self._schedule.steps, self._schedule.length
+        if not phase.has_begun:
+            self._output.complain(EARLY.format(phase=name, number=phase.number, steps=steps))
+        elif steps.every is None and phase.window is not None and phase.window.position < length - 1:
+            self._output.complain(
+                CUT.format(phase=name, number=phase.number, done=phase.window.position + 1, length=length)
+            )
 
     def __enter__(self) -> Profiler:
         return self

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flagscale_perf.profile.attribution import NODE, Attribution, Part
+from flagscale_perf.profile.attribution import DISPATCHES, NODE, Attribution, Part
 from flagscale_perf.profile.calls import StepCalls
 from flagscale_perf.profile.events import NOTHING, Bools, Events, Ints
 from flagscale_perf.profile.pieces import Pieces
@@ -106,6 +106,7 @@ class _Grouped:
         self._events, self._places = events, places
         self._ops, self._op = operators_of(events, places)
         self._device_ns = np.zeros(len(events), np.int64)
+        self._around = _around(events, places.nesting.parent)
         # What runs within a collective's call is the call's.
         owner = np.where(places.call >= 0, places.call, np.arange(len(events)))
         np.add.at(self._device_ns, owner, np.maximum(events.device_ns, 0))
@@ -129,7 +130,7 @@ class _Grouped:
         """Each run of an operator, collective or module on the rank's threads, as `_of_events` counts them: a
         run within another of the same row is part of it.
         """
-        events, places, parent = self._events, self._places, self._places.nesting.parent
+        events, places, parent = self._events, self._places, self._around
         index, sort, key, is_outer = self._runs(pieces)
         outer = index[is_outer & ((sort != Sort.HOST) | (places.module[index] > 0))]
         of = np.arange(len(events))
@@ -168,7 +169,7 @@ class _Grouped:
         """The events that rows are made of, what their own time was spent on, the row number of each event,
         and which of them lie within no other of their row.
         """
-        events, parent = self._events, self._places.nesting.parent
+        events, parent = self._events, self._around
         sort = np.full(len(events), NOTHING, np.int64)
         is_own = (pieces.op == pieces.owner) & (pieces.sort != Sort.ENGINE)
         sort[pieces.owner[is_own]] = pieces.sort[is_own]
@@ -209,6 +210,15 @@ class _Grouped:
         texts = (_LABELS, part), (self._places.paths, module), (self._ops, op)
         labels, paths, ops = (map(names.__getitem__, index.tolist()) for names, index in texts)
         return map(Key, labels, paths, sort.tolist(), ops)
+
+
+def _around(events: Events, parent: Ints) -> Ints:
+    """The event around each; one that a dispatch in Python calls again is within the first one's call."""
+    is_dispatch = events.marked([name in DISPATCHES for name in events.names])
+    around: Ints = parent.copy()
+    while (again := (around >= 0) & is_dispatch[np.maximum(around, 0)]).any():
+        around[again] = parent[around[again]]
+    return around
 
 
 def _ordinals(key: Ints) -> Ints:

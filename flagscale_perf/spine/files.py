@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,22 @@ _NONBLOCK, NOFOLLOW, _CLOEXEC, _BINARY = (
 )
 _NEW = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | NOFOLLOW | _CLOEXEC
 _SHARED = os.O_WRONLY | os.O_APPEND | os.O_CREAT | NOFOLLOW
+
+
+_ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/{1,2}(?P<rest>.*)", re.DOTALL)
+
+
+def local_path(text: str) -> str:
+    """A path as the user wrote it, with `~` and `~name` as a shell has them. Raises PerfError for an address
+    such as s3://bucket/run, which would become a directory of that name here.
+    """
+    if found := _ADDRESS.fullmatch(text):
+        example = found["rest"] if found["scheme"].lower() == "file" else "/mnt/..., where it is mounted"
+        raise PerfError(f"{text!r} is an address, not a path of this machine; write {example}")
+    expanded = os.path.expanduser(text)
+    if expanded.startswith("~"):
+        raise PerfError(f"{text!r} names the home of a user who is not known here; write the whole path")
+    return expanded
 
 
 class NotRegularError(OSError):
@@ -51,7 +68,7 @@ def given_path(value: object, name: str) -> Path:
     """The absolute path that a caller means by a text or a path. Raises PerfError for anything else."""
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise PerfError(f"{name} is {value!r}; give a path, for example 'logs/run1'")
-    return Path(os.fsdecode(value)).absolute()
+    return Path(local_path(os.fsdecode(value))).absolute()
 
 
 def open_regular(path: Path | str, flags: int = os.O_RDONLY, directory: int | None = None) -> int:

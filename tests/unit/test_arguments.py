@@ -341,3 +341,56 @@ def test_profiling_that_cannot_be_meant_is_refused(given, message):
 )
 def test_profiling_that_can_be_meant_is_not_refused(given):
     PerfConfig.from_args(given, {})
+
+
+ON = {"enable_perf_monitor": True}
+SAMPLES = {"train_samples": 64, "global_batch_size": 8}
+
+
+@pytest.mark.parametrize(
+    ("given", "refusal"),
+    [
+        (
+            {"perf_profile_steps": "20-22", "train_iters": 6},
+            "--perf-profile-steps 20-22: the training ends at iteration 6 (--train-iters 6); write steps from"
+            " 1 to 6",
+        ),
+        (
+            {"perf_profile_steps": "9/100", **SAMPLES},
+            "--perf-profile-steps 9-9/100: the training ends at iteration 8 (--train-samples 64, 8 each);"
+            " write steps from 1 to 8",
+        ),
+        (
+            {"perf_profile_steps": "20", "train_iters": 60, "exit_interval": 10},
+            "--perf-profile-steps 20-20: the training ends at iteration 10 (--exit-interval 10); write steps"
+            " from 1 to 10",
+        ),
+        (
+            {"perf_capture_steps": 50, "train_iters": 50},
+            "--perf-capture-steps 50: the training ends at iteration 50 (--train-iters 50), and capturing"
+            " begins some iterations after the start; write fewer",
+        ),
+        (
+            {"perf_profile_steps": "2", "perf_profile_ranks": "0,4-5", "world_size": 4},
+            "--perf-profile-ranks 0,4-5: there is no rank 4; write ranks from 0 to 3",
+        ),
+    ],
+)
+def test_what_a_training_can_never_reach_is_refused_before_it_starts(given, refusal):
+    with pytest.raises(PerfError) as refused:
+        PerfConfig.from_args(ON | given, {})
+    assert str(refused.value) == refusal
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"perf_profile_steps": "6", "train_iters": 6},
+        {"perf_profile_steps": "20", "train_iters": 60, "exit_interval": 10, "load": "checkpoints"},
+        {"perf_profile_steps": "9", **SAMPLES, "rampup_batch_size": ["2", "2", "32"]},
+        {"perf_profile_steps": "20"},
+        {"perf_profile_steps": "2", "perf_profile_ranks": "0,4"},  # how many there are is not known
+    ],
+)
+def test_what_may_be_reached_is_not_refused(given):
+    assert PerfConfig.from_args(ON | given, {}).enable_perf_monitor

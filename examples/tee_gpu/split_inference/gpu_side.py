@@ -6,6 +6,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from inspect import signature
 from typing import Any
 
 import torch
@@ -32,6 +33,8 @@ class GpuSide:
         self.model: Any = make_model(replace(choice, attention="sdpa"), dtype, device)
         self.dtype = dtype
         self.device = device
+        names = signature(self.model.model.layers[0].forward).parameters
+        self._cache_name = "cache" if "cache" in names else "past_key_values"  # until transformers 5.24
         self._caches: OrderedDict[tuple[int, int], DynamicCache] = OrderedDict()
 
     def describe(self) -> str:
@@ -87,8 +90,9 @@ class GpuSide:
         (hidden,) = work.tensors
         positions = torch.arange(cached, cached + hidden.shape[1], device=self.device)[None]
         return layer(
-            hidden, attention_mask=self._mask(hidden.shape[1], cached), past_key_values=cache, use_cache=True,
-            position_embeddings=self.model.model.rotary_emb(hidden, positions), position_ids=positions,
+            hidden, attention_mask=self._mask(hidden.shape[1], cached), use_cache=True,
+            **{self._cache_name: cache}, position_embeddings=self.model.model.rotary_emb(hidden, positions),
+            position_ids=positions,
         )  # fmt: skip
 
     def _mask(self, new: int, cached: int) -> Tensor | None:

@@ -17,6 +17,7 @@ from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
 GAIN = "steps in the same time"
 RECOMPUTE = "recompute"  # the part of a step
+_GRAPH, _DISPATCH = "CompiledFxGraph", "PythonDispatchMode"  # in names of torch's events
 CHANCE = 0.05  # that layers that are alike would differ as they do, so that none is named
 
 
@@ -356,4 +357,37 @@ def _unjudged(report: ProfileReport, judged: Container[str]) -> list[str]:
             f"whether a layer of {' and '.join(unknown)} steps is slow: that needs {FEW_STEPS} profiled steps"
             " whose runs were kept"
         )
+    for sums in report.sums.values():
+        unjudged += [*_uncounted(sums), *_dispatched(sums)]
     return unjudged
+
+
+def _uncounted(sums: PhaseSums) -> list[str]:
+    """Compiled code, of a step with shapes, that called no operator whose FLOPs are known."""
+    if all(cell.moved_bytes is None for cell in sums.cells):
+        return []
+    counted = {(cell.rank, cell.phase, cell.module) for cell in sums.cells if cell.flops is not None}
+    regions = {
+        (cell.op, cell.phase, cell.module)
+        for cell in sums.cells
+        if _GRAPH in cell.op and (cell.rank, cell.phase, cell.module) not in counted
+    }
+    if not regions:
+        return []
+    what = "1 compiled region" if len(regions) == 1 else f"{len(regions)} compiled regions"
+    return [
+        f"the FLOPs of {what} of {sums.phase} steps: no event of a matrix product lies within, as with"
+        " Inductor's C++ wrapper or its own kernels for products, so what they multiply is missing"
+    ]
+
+
+def _dispatched(sums: PhaseSums) -> list[str]:
+    taken = sums.by(lambda cell: cell.op, lambda cell: cell.op == _DISPATCH).get(_DISPATCH)
+    if taken is None:
+        return []
+    share = 100 * taken.self_ns / sums.mean.total
+    return [
+        f"{sums.phase} steps without {_DISPATCH}, which takes {share:.1f} % of"
+        " them: a TorchDispatchMode of the program, such as FlopCounterMode, is called for every operator;"
+        " leave it out of profiled steps"
+    ]

@@ -48,8 +48,10 @@ _OPERATORS: tuple[tuple[str, str], ...] = (
     (ACTIVATION, r"silu|gelu|relu|swiglu|sigmoid|tanh|softmax|softplus|glu|mish"),
     (
         MATMUL,
-        r"^(mm|addmm|bmm|baddbmm|matmul|linear|einsum|dot|mv|addmv|outer|_scaled_mm|grouped_mm|_int_mm)"
-        r"|gemm|onednn_mm|packed_linear|convolution|mkldnn_.*linear",
+        r"^(mm|addb?mm|bmm|baddbmm|matmul|linear|einsum|v?dot|mv|addmv|outer|bilinear|_trilinear|_addmm)"
+        r"|(scaled|grouped|foreach|sparse|int|pack|dtypes)_(grouped_)?(mm|linear)|_quant_matmul"
+        r"|gemm|onednn_\w*mm|packed_linear|conv(olution|\d+d|_transpose\d+d)|mkldnn_.*linear|_mkl_linear"
+        r"|_linear_pointwise|qlinear|rnn_layer|^_cudnn_rnn",
     ),
     (
         COPY,

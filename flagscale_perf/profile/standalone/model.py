@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,11 @@ def made_model(config: Path | None, longest: int, dtype: Any = None) -> Any:
         return transformers.AutoModelForCausalLM.from_config(made, **typed)
     except (OSError, ValueError, KeyError) as error:
         raise PerfError(f"--model {config}: no model can be made of it ({_first_line(error)})") from None
+
+
+def cache_name(module: Any) -> str:
+    """How the module calls its keys and values: transformers has given them another name in 5.24."""
+    return "cache" if "cache" in signature(module.forward).parameters else "past_key_values"
 
 
 def divided(model: Any, tensor: int, pipeline: int) -> Any:

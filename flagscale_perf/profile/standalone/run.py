@@ -16,7 +16,7 @@ from flagscale_perf.device.roofs import kind_of_device, roofs
 from flagscale_perf.profile.options import ProfileOptions, Schedule, Steps
 from flagscale_perf.profile.profiler import Profiler
 from flagscale_perf.profile.rank import Rank
-from flagscale_perf.profile.standalone.model import divided, made_model
+from flagscale_perf.profile.standalone.model import cache_name, divided, made_model
 from flagscale_perf.spine.errors import PerfError
 
 SEED = 1234
@@ -171,14 +171,14 @@ def _ids(model: Any, run: Run, device: Any) -> Any:
 
 def _generating(model: Any, run: Run, device: Any) -> Step:
     model.eval()
-    ids = _ids(model, run, device)
+    ids, kept = _ids(model, run, device), cache_name(model)
 
     def step(profiler: Any, iteration: int) -> None:
         with torch.no_grad():
             with profiler.step(iteration, "prefill", samples=run.batch, tokens=ids.numel()):
                 out = model(input_ids=ids, use_cache=True)
-            following = out.logits[:, -1:].argmax(-1)
+            following, cache = out.logits[:, -1:].argmax(-1), getattr(out, kept)
             with profiler.step(iteration, "decode", samples=run.batch, tokens=run.batch):
-                model(input_ids=following, past_key_values=out.past_key_values, use_cache=True)
+                model(input_ids=following, use_cache=True, **{kept: cache})
 
     return step

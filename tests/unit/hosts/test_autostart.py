@@ -12,6 +12,10 @@ from flagscale_perf.hosts import autostart
 from flagscale_perf.spine.errors import PerfError
 
 ON = "--enable-perf-monitor"
+UNUSED = (
+    "nothing was recorded: the script ended without entering a training loop that the monitor knows"
+    " (flagscale-perf doctor lists them)"
+)
 
 
 @pytest.fixture
@@ -56,14 +60,40 @@ def test_the_line_loads_nothing_for_others(tmp_path):
     assert run_with_pth(tmp_path, str(script)).stdout == "[]\n"
 
 
-def test_the_line_installs_the_hooks_in_a_worker_once(tmp_path):
-    script = tmp_path / "train_gpt.py"
-    script.write_text(
-        "import sys; print([type(f).__name__ for f in sys.meta_path].count('ImportHook'), 'torch' in "
-        "sys.modules)"
-    )
-    result = run_with_pth(tmp_path, str(script), ON)
-    assert (result.stdout, result.stderr) == ("1 False\n", "")
+# A host that says how many finders of ours there are, and whether torch was loaded for them.
+HOST = (
+    "import sys; print([type(f).__name__ for f in sys.meta_path].count('ImportHook'), 'torch' in sys.modules)"
+)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train_gpt.py", ON],
+        ["./linked", ON],
+        ["bin/train", ON],
+        ["-m", "of_host.train", ON],
+        ["-um", "of_host", ON],
+        ["-c", "import megatron", ON],
+    ],
+)
+def test_the_hooks_are_there_when_the_host_is_imported_however_it_is_started(tmp_path, monkeypatch, words):
+    for name in ("megatron", "of_host", "bin"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "megatron" / "__init__.py").write_text(HOST)
+    for name in ("train_gpt.py", "bin/train", "of_host/__main__.py", "of_host/train.py"):
+        (tmp_path / name).write_text("import megatron")
+    (tmp_path / "linked").symlink_to(tmp_path / "train_gpt.py")
+    monkeypatch.chdir(tmp_path)
+    result = run_with_pth(tmp_path, *words, FLAGSCALE_PERF_REHEARSE_ON_CPU="never")
+    assert (result.stdout, result.stderr) == ("1 False\n", f"flagscale_perf: {UNUSED}\n")
+
+
+def test_before_the_host_is_imported_a_worker_has_nothing_but_a_finder(tmp_path):
+    result = run_with_pth(tmp_path, "-c", LOADED, ON)
+    assert "flagscale_perf.hosts.autostart" in result.stdout
+    assert "flagscale_perf.hosts.install" not in result.stdout
+    assert result.stderr == ""
 
 
 @pytest.mark.parametrize(

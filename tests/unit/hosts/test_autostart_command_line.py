@@ -5,6 +5,7 @@ import pytest
 from flagscale_perf.hosts.autostart import rehearsal_mode, worker_argv
 
 ON = "--enable-perf-monitor"
+ASKED = {"FLAGSCALE_PERF_ENABLE_MONITOR": "1"}
 
 
 @pytest.mark.parametrize(
@@ -17,7 +18,19 @@ ON = "--enable-perf-monitor"
         (["python", "train_gpt.py", "--x"], {}, None),
         (["python", "-m", "torch.distributed.run", "train_gpt.py", ON], {}, None),
         (["python", "/env/bin/torchrun", "train_gpt.py", ON], {}, None),
-        (["python", "-c", "pass", ON], {}, None),
+        (["python", "/env/bin/accelerate", "launch", "train.py", ON], {}, None),
+        (["python", "-m", "accelerate.commands.launch", "train.py", ON], {}, None),
+        (["python", "-m", "flagscale_perf.launch", "train.py", ON], {}, None),
+        (["python", "/env/lib/torch/distributed/run.py", "train.py", ON], {}, None),
+        (["python", "-c", "from host import main; main()", ON], {}, [ON]),
+        (["python", "-m", "host.train", ON], {}, [ON]),
+        (["python", "-um", "host.train", ON, "--x"], {}, [ON, "--x"]),
+        (["python", "-Wignore", "-mhost.train", ON], {}, [ON]),
+        (["python", "/env/bin/train-host", ON], {}, [ON]),
+        (["python", "bin/train", ON], {}, [ON]),
+        (["python", "ray.py", ON], {}, [ON]),
+        (["python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main()"], ASKED, None),
+        (["python", "-m", "host.train"], ASKED, []),
         (["python"], {"FLAGSCALE_PERF_ENABLE_MONITOR": "1"}, None),
     ],
 )

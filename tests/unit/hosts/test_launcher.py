@@ -39,7 +39,9 @@ def test_the_variable_asks_too_and_only_rank_0_answers(launch):
 def test_help_is_not_a_mistake(run_python):
     done = run_python("-m", "flagscale_perf.launch", "--help")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("usage: python -m flagscale_perf.launch SCRIPT ARGS...\n")
+    assert done.stdout.startswith(
+        "usage: python -m flagscale_perf.launch SCRIPT ARGS..., or -m MODULE ARGS...\n"
+    )
 
 
 def test_nobody_who_did_not_ask_is_told(launch):
@@ -90,3 +92,48 @@ if __name__ == "__main__":
     done = launch(script)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "fork [2]\nspawn [2]\nforkserver [2]\n"
+
+
+WHERE = "import sys; print(__name__, sys.argv[1:], bool(sys.path[0]) and sys.path[0])"
+
+
+def test_a_module_a_command_a_link_and_a_script_without_suffix_run_as_python_runs_them(
+    run_python, tmp_path, monkeypatch
+):
+    real = tmp_path / "real"
+    (real / "host").mkdir(parents=True)
+    for name in ("host/__main__.py", "host/train.py", "train"):
+        (real / name).write_text(f"#!/usr/bin/env python3\n{WHERE}")
+    (real / "train").chmod(0o755)
+    (tmp_path / "linked.py").symlink_to(real / "train")
+    monkeypatch.setenv("PATH", f"{real}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", f"{real}:{REPO}")
+    for words in (["-m", "host"], ["-m", "host.train"], ["linked.py"], ["real/train"]):
+        alone = run_python(*words, "--x")
+        hooked = run_python("-m", "flagscale_perf.launch", *words, "--x")
+        assert (hooked.stdout, hooked.stderr) == (alone.stdout, ""), words
+    assert run_python("-m", "flagscale_perf.launch", "train", "--x").stdout == f"__main__ ['--x'] {real}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        (["-c", "pass"], "-c: code has no file that a worker could import; write it into a script"),
+        (
+            ["-m", "absent.train"],
+            "training module 'absent.train' is not found; give its name as in `import`, from sys.path",
+        ),
+        (["absent"], "training script 'absent' is not a file; give its path from {here}"),
+        (["./run.sh"], "'./run.sh' is not written in Python; give the Python script that it runs"),
+        (
+            ["torchrun", "train.py"],
+            "'torchrun' starts the training in processes of its own, where the hooks must be; write torchrun"
+            " ... -m flagscale_perf.launch SCRIPT ARGS...",
+        ),
+    ],
+)
+def test_what_cannot_be_hooked_is_refused(run_python, tmp_path, words, refusal):
+    (tmp_path / "run.sh").write_text("#!/bin/bash\necho")
+    done = run_python("-m", "flagscale_perf.launch", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"flagscale_perf: error: {refusal.format(here=tmp_path)}\n"

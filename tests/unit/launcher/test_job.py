@@ -1,18 +1,23 @@
 """One job at a time: it keeps its output and exit status, and stopping it ends all of its processes."""
 
 import contextlib
+import errno
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from flagscale_perf.launcher import job
 from flagscale_perf.launcher.job import (
     exit_code,
+    job_elsewhere,
     refuse_if_running,
     running_job,
     start_job,
@@ -261,3 +266,84 @@ def test_a_directory_in_the_place_of_a_file_is_a_mistake_of_the_user(paths, name
         f"{getattr(paths, name)!r};"
         " give a directory that can be written"
     )
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_without_locks_a_job_starts_and_a_live_one_is_not_started_over(
+    paths, start, tmp_path, monkeypatch, number
+) -> None:
+    def no_locks(fd, operation):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    os.mkfifo(tmp_path / "gate")
+    with open(paths.script, "w") as file:
+        file.write(f"read -r line <{tmp_path}/gate")
+    said = []
+    process = start_job(paths, said.append)
+    assert said == [
+        f"{paths.exp_dir} is on a file system without locks: two starts at once are not prevented"
+    ]
+    with pytest.raises(PerfError, match="is running already"):
+        start_job(paths)
+    (tmp_path / "gate").write_text("go\n")
+    assert process.wait() == 0
+    assert start("exit 3").wait() == 3
+
+
+def started_elsewhere(paths, grew_s_ago=None):
+    """The pid file as another machine has left it; pid and start are those of a process here."""
+    here = process_stat(os.getsid(0)) or process_stat("self")
+    write_pid_file(paths, os.getsid(0), here.start_ticks, "node7", "another-boot/4026531836")
+    if grew_s_ago is not None:
+        Path(paths.output).write_text("iteration 1/ 9\n")
+        os.utime(paths.output, (time.time() - grew_s_ago,) * 2)
+
+
+def test_a_job_of_another_machine_is_neither_running_nor_ended_here(paths, start) -> None:
+    started_elsewhere(paths, grew_s_ago=7200)
+    assert running_job(paths) is None
+    what = f"the job that was started on node7 (pid {os.getsid(0)}) may still run"
+    there = f"{what}: its files last grew 7200 s ago"
+    assert str(job_elsewhere(paths)) == there
+    with pytest.raises(PerfError) as refusal:
+        stop_job(paths)
+    assert str(refusal.value) == (
+        f"action=stop: {there}, which cannot be looked up or stopped from here; stop it there"
+    )
+    said = []
+    refuse_if_running(paths, said.append)  # nothing says that it lives: it is said, and not refused
+    assert said == [f"{paths.exp_dir}: {there}"]
+    assert start("exit 0").wait() == 0
+    assert job_elsewhere(paths) is None
+
+
+def test_a_job_of_another_machine_whose_files_grow_is_not_started_over(paths) -> None:
+    started_elsewhere(paths, grew_s_ago=1)
+    grower = threading.Timer(0.2, lambda: Path(paths.output).write_text("iteration 2/ 9 |\n"))
+    grower.start()
+    try:
+        with pytest.raises(PerfError) as refusal:
+            start_job(paths)
+    finally:
+        grower.join()
+    assert str(refusal.value) == (
+        f"experiment.exp_dir: a job of {paths.exp_dir} is running on node7 (pid {os.getsid(0)}): its files"
+        " grow; stop it there, or give another experiment.exp_dir"
+    )
+
+
+def test_a_job_of_another_machine_whose_files_have_just_stopped_growing_is_waited_for(
+    paths, start, monkeypatch
+) -> None:
+    monkeypatch.setattr(job, "GROWTH_S", 1.0)
+    started_elsewhere(paths, grew_s_ago=0.5)
+    assert start("exit 0").wait() == 0
+
+
+def test_a_job_of_another_machine_that_left_its_exit_status_has_ended(paths) -> None:
+    started_elsewhere(paths, grew_s_ago=1)
+    Path(paths.exit_file).write_text("0\n")
+    assert job_elsewhere(paths) is None
+    refuse_if_running(paths)
+    assert stop_job(paths) == f"nothing running in {paths.exp_dir}"

@@ -350,3 +350,42 @@ def test_a_variable_that_the_job_unsets_does_not_count(config, tmp_path) -> None
     environ = {"FLAGSCALE_PERF_LOGDIR": "x", "FLAGSCALE_PERF_LOG_DIR": "from_caller"}
     config["experiment"]["envs"] = dict.fromkeys(environ)
     assert make_plan(read_job(config, HERE), environ).perf.perf_log_dir == f"{tmp_path}/exp/logs/perf_monitor"
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "path"),
+    [
+        ("experiment", "exp_dir", "experiment.exp_dir"),
+        ("train.system", "perf_log_dir", "train.system.perf_log_dir"),
+        ("train.system", "tensorboard_dir", "train.system.tensorboard_dir"),
+        ("train.system", "wandb_save_dir", "train.system.wandb_save_dir"),
+        ("train.data", "tokenizer_model", "train.data.tokenizer_model"),
+        ("experiment.task", "entrypoint", "experiment.task.entrypoint"),
+        ("experiment.task", "python", "experiment.task.python"),
+        ("experiment.runner", "log_dir", "experiment.runner.log_dir"),
+        ("experiment.runner", "hostfile", "experiment.runner.hostfile"),
+    ],
+)
+def test_an_address_is_refused_wherever_a_path_belongs(config, section, key, path) -> None:
+    place = config
+    for name in section.split("."):
+        place = place[name]
+    place[key] = "s3://bucket/x"
+    with pytest.raises(PerfError) as refusal:
+        make_plan(read_job(config, HERE), {})
+    assert str(refusal.value) == (
+        f"{path}: 's3://bucket/x' is an address, not a path of this machine; write /mnt/..., where it"
+        " is mounted"
+    )
+
+
+def test_a_tilde_is_expanded_and_megatrons_own_addresses_reach_it(config, monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    config["experiment"]["exp_dir"] = "~/run"
+    config["train"]["system"] |= {"tensorboard_dir": "~/curves", "save": "msc://profile/run"}
+    config["train"]["system"]["perf_log_dir"] = "~/perf"
+    plan = make_plan(read_job(config, HERE), {})
+    assert plan.job.paths.exp_dir == f"{tmp_path}/run"
+    assert plan.perf.perf_log_dir == f"{tmp_path}/perf"
+    assert plan.settings["tensorboard_dir"].value == f"{tmp_path}/curves"
+    assert plan.settings["save"].value == "msc://profile/run"

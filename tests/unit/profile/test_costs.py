@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from flagscale_perf.flops_calculator import ModelShape, step_flops
 from flagscale_perf.profile.attribution import Attribution
-from flagscale_perf.profile.costs import _WHOLE, _WRITES_ONLY, FORMULAS, FREE, Cost, costs_of
+from flagscale_perf.profile.costs import _WHOLE, _WRITES_ONLY, FORMULAS, FREE, Cost, costs_of, formula_of
 from flagscale_perf.profile.kineto import Range, Session
 from flagscale_perf.profile.ranges import STEP, Ranges
 from flagscale_perf.profile.records import Sort
 from flagscale_perf.profile.rows import Key
-from tests.profiled_events import tiny_qwen3
+from tests.profiled_events import tiny_qwen3, tiny_qwen3_moe
 
 LAYERS, HIDDEN, TOKENS, VOCABULARY, INNER, KEYS, HEADS, HEAD = 2, 32, 16, 64, 64, 16, 4, 8
 
@@ -87,6 +87,121 @@ def test_products_are_those_that_torch_counts(model: Any) -> None:
     ours = {op: sum(cost.flops or 0 for key, cost in found.items() if key.op == op) for op in theirs}
     assert ours == theirs  # which has the attention of a CPU in it since torch 2.15
     assert ours["aten::mm"] > 0
+
+
+def products(found: dict[Key, Cost]) -> dict[str, int]:
+    """FLOPs by operator, attention aside."""
+    made: dict[str, int] = {}
+    for key, cost in found.items():
+        if cost.flops and "attention" not in key.op:
+            made[key.op] = made.get(key.op, 0) + cost.flops
+    return made
+
+
+@pytest.mark.parametrize("experts", ["grouped_mm", "batched_mm", "eager"])
+def test_experts_are_counted_however_they_are_multiplied(experts: str) -> None:
+    model, tokens = tiny_qwen3_moe(), torch.arange(TOKENS).reshape(1, TOKENS)
+    model.set_experts_implementation(experts)
+
+    def run() -> None:
+        model(input_ids=tokens, labels=tokens).loss.backward()
+
+    run()
+    found = costs(run, model)
+    model.set_experts_implementation("eager")
+    with FlopCounterMode(display=False) as counter:
+        run()
+    theirs = counter.get_flop_counts()["Global"]
+    # 2 layers, forward and twice backward: 32 rows by a matrix of 32 x 32, and of 16 x 32
+    assert 2 * 3 * (2 * 32 * 32 * 32 + 2 * 32 * 16 * 32) == 589_824
+    assert sum(products(found).values()) == theirs[torch.ops.aten.mm] == 811_008 + 589_824
+    own = sum(
+        cost.flops or 0 for key, cost in found.items() if key.module.endswith("experts") and "mm" in key.op
+    )
+    assert own == 589_824
+
+
+ROWS, INPUTS, OUTPUTS = 6, 8, 4
+ONE, OTHER = torch.ones(ROWS, INPUTS), torch.ones(INPUTS, OUTPUTS)
+EACH = torch.ones(3, INPUTS, OUTPUTS)
+ENDS = torch.tensor([2, 5, 6], dtype=torch.int32)
+PRODUCT = 2 * ROWS * INPUTS * OUTPUTS
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        (lambda: ONE.new_zeros(ROWS, OUTPUTS).addmm_(ONE, OTHER), {"aten::addmm_": PRODUCT}),
+        # as Inductor calls it
+        (lambda: torch.addmm(OTHER[0], ONE, OTHER, out=torch.empty(6, 4)), {"aten::addmm": PRODUCT}),
+        (lambda: torch._grouped_mm(ONE, EACH, ENDS), {"aten::mm": PRODUCT}),
+        (lambda: torch.addbmm(torch.ones(2, 4), torch.ones(3, 2, 8), EACH), {"aten::addmm_": PRODUCT}),
+        (lambda: torch.baddbmm(torch.ones(3, 2, 4), torch.ones(3, 2, 8), EACH), {"aten::baddbmm": PRODUCT}),
+        (lambda: torch._int_mm(ONE.to(torch.int8), OTHER.to(torch.int8)), {"aten::_int_mm": PRODUCT}),
+        (lambda: torch._addmm_activation(OTHER[0], ONE, OTHER), {"aten::_addmm_activation": PRODUCT}),
+        (lambda: torch.einsum("bij,bjk->bik", torch.ones(3, 2, 8), EACH), {"aten::bmm": PRODUCT}),
+        (lambda: ONE @ OTHER[:, 0], {"aten::addmv_": 2 * ROWS * INPUTS}),
+        (lambda: torch.dot(ONE[0], OTHER[:, 0]), {"aten::dot": 2 * INPUTS}),
+    ],
+)
+def test_a_product_is_counted_where_its_time_is(run: Any, expected: dict[str, int]) -> None:
+    assert products(costs(run)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "flops"),
+    [
+        ("aten::_grouped_mm", ([6, 8], [3, 8, 4], [3]), PRODUCT),  # rows split among the groups
+        ("aten::_grouped_mm", ([8, 6], [6, 4], [3]), PRODUCT),  # the inner size: gradients of weights
+        ("aten::_grouped_mm", ([3, 2, 8], [3, 8, 4]), PRODUCT),
+        ("aten::_grouped_mm", ([3, 6, 8], [8, 4], [3]), PRODUCT),  # columns
+        ("aten::_scaled_grouped_mm", ([6, 8], [3, 8, 4], [6], [3, 4], [3]), PRODUCT),
+        ("aten::_scaled_mm_v2", ([6, 8], [8, 4], [], [1], [0], [], [1], [0], [], []), PRODUCT),
+        ("aten::_weight_int8pack_mm", ([6, 8], [4, 8], [4]), PRODUCT),
+        ("aten::_weight_int4pack_mm_for_cpu", ([6, 8], [4, 4], 32, [4]), PRODUCT),
+        ("aten::_dyn_quant_matmul_4bit", ([6, 8], [40], 32, 8, 4), PRODUCT),
+        ("mkldnn::_linear_pointwise", ([6, 8], [4, 8], [4], "none", [], ""), PRODUCT),
+        ("mkl::_mkl_linear", ([6, 8], [1], [4, 8], [4], 6), PRODUCT),
+        ("aten::cudnn_convolution", ([1, 3, 8, 8], [4, 3, 3, 3], [1, 1], [2, 2], [1, 1], 1), 64 * 54),
+        (
+            "aten::slow_conv3d_forward",
+            ([1, 3, 2, 8, 8], [4, 3, 2, 8, 8], [], [], [2, 8, 8], [0] * 3),
+            4 * 768,
+        ),
+    ],
+)
+def test_products_of_devices_and_compilers(name: str, shapes: tuple[Any, ...], flops: int) -> None:
+    formula = formula_of(name)
+    assert formula is not None
+    assert formula(*shapes) == flops
+
+
+def test_convolutions_are_those_that_torch_counts() -> None:
+    images, line = torch.ones(2, 3, 8, 8, requires_grad=True), torch.ones(2, 4, 9)
+    kernel, back = torch.ones(4, 3, 3, 3, requires_grad=True), torch.ones(3, 4, 3, 3, requires_grad=True)
+    deep = torch.ones(4, 1, 3, requires_grad=True)
+    patches = torch.ones(16, 3, 2, 4, 4)
+    functional = torch.nn.functional
+
+    def run() -> None:
+        functional.conv2d(images, kernel, padding=1, stride=2).sum().backward()
+        functional.conv_transpose2d(images, back, stride=2).sum().backward()
+        functional.conv1d(line, deep, groups=4, padding=2, dilation=2).sum().backward()
+        functional.conv3d(torch.ones(1, 3, 2, 8, 8), patches, stride=(2, 4, 4))
+
+    with FlopCounterMode(display=False) as counter:
+        run()
+    theirs = counter.get_flop_counts()["Global"]
+    found = products(costs(run))
+    backward = found.pop("aten::convolution_backward")
+    assert backward == theirs[torch.ops.aten.convolution_backward]
+    assert sum(found.values()) == theirs[torch.ops.aten.convolution]
+
+
+def test_every_operator_that_torch_counts_is_counted() -> None:
+    packets = [packet for packet in flop_registry if str(packet).startswith("aten.")]
+    assert [str(each) for each in packets if formula_of(str(each).replace(".", "::")) is None] == []
+    assert len(packets) > 20
 
 
 def test_the_forward_pass_is_that_of_the_flops_calculator(model: Any) -> None:

@@ -46,6 +46,27 @@ def of(records: list[Any], kind: type) -> list[Any]:
     return [record for record in records if isinstance(record, kind)]
 
 
+@pytest.mark.parametrize(
+    ("steps", "count", "said"),
+    [
+        ("2-3", 6, ""),
+        ("8", 3, "train: step 3 was the last, before the first of 8-8: nothing is profiled"),
+        (
+            "2-3",
+            4,
+            "train: step 4 was the last, after 3 of the 5 steps of the window: the others are missing; the"
+            " last of them has shapes and memory, where these are recorded",
+        ),
+    ],
+)
+def test_what_the_training_ends_too_early_for_is_said(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], steps: str, count: int, said: str
+) -> None:
+    profiled(tmp_path, steps, count)
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("flagscale_perf")]
+    assert lines == ([f"flagscale_perf profile: {said}"] if said else [])
+
+
 def test_the_rows_of_a_step_and_its_residual_make_the_step(tmp_path: Path) -> None:
     records, _, _ = profiled(tmp_path, "2-6", 13)
     names = {0: ""} | {record.number: record.text for record in of(records, NameRecord)}

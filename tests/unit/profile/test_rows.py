@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from flagscale_perf.profile.attribution import Attribution
 from flagscale_perf.profile.events import Events
 from flagscale_perf.profile.pieces import Pieces
@@ -55,6 +57,30 @@ def test_a_step_of_one_module_its_backward_and_an_optimizer() -> None:
     assert found.parts_ns == {part: us * US for part, us in parts.items()}
     assert [*found.parts_ns, "residual"] == list(PARTS)
     assert found.booked_ns == 200 * US
+
+
+@pytest.mark.parametrize("dispatch", ["PythonDispatchMode", "PythonSubclass"])
+def test_an_operator_that_python_calls_again_has_run_once(dispatch: str) -> None:
+    """As with a FlopCounterMode, or a tensor whose class has a `__torch_dispatch__`."""
+    found = made(
+        events_of(
+            [
+                step(100),
+                Event("aten::mm", 10, 90, sequence=1),
+                Event(dispatch, 15, 85),
+                Event("aten::mm", 50, 80),
+            ]
+        )
+    )
+    operator, host = int(Sort.OPERATOR), int(Sort.HOST)
+    assert found.rows == {
+        Key("other", "", host, ""): Row(1, 20 * US, 100 * US),
+        Key("other", "", host, dispatch): Row(1, 40 * US, 70 * US),
+        Key("other", "", operator, "aten::mm"): Row(1, 40 * US, 80 * US),
+    }
+    assert found.calls is not None
+    runs = zip(found.calls.op.tolist(), found.calls.duration_ns.tolist(), strict=True)
+    assert [(found.calls.ops[op], ns) for op, ns in runs] == [("aten::mm", 80 * US)]
 
 
 def test_each_run_of_an_operator_or_module_of_a_step() -> None:

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.spine import files
+from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import (
     AppendFile,
+    local_path,
     lock,
     make_directory,
     open_locked,
@@ -300,3 +302,34 @@ def test_what_a_killed_writer_left_of_a_replacement_is_no_hindrance(tmp_path: Pa
     (tmp_path / ".summary.tmp").write_bytes(b"half")
     replace_file(tmp_path / "summary", b"whole")
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("summary", b"whole")]
+
+
+def test_a_path_with_a_tilde_is_the_shells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert [local_path(text) for text in ("~/run", "~", "run/~", "/a:b//c")] == [
+        *("/home/me/run", "/home/me", "run/~", "/a:b//c"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        *(
+            (
+                f"{scheme}://b/run",
+                f"'{scheme}://b/run' is an address, not a path of this machine; write"
+                " /mnt/..., where it is mounted",
+            )
+            for scheme in ("s3", "gs", "hdfs", "S3A", "abfs+ssl")
+        ),
+        ("file:///data/run", "'file:///data/run' is an address, not a path of this machine; write /data/run"),
+        (
+            "~nobody77/run",
+            "'~nobody77/run' names the home of a user who is not known here; write the whole path",
+        ),
+    ],
+)
+def test_an_address_is_no_path(text: str, refusal: str) -> None:
+    with pytest.raises(PerfError) as refused:
+        local_path(text)
+    assert str(refused.value) == refusal

@@ -338,6 +338,39 @@ def test_what_too_few_steps_leave_open_is_said(found: ProfileReport, tmp_path: P
     )
 
 
+GRAPH = "## Call CompiledFxGraph fabc ##"
+
+
+@pytest.mark.parametrize("flops", [None, 100])
+def test_compiled_code_without_an_event_of_a_product_is_said(tmp_path: Path, flops: int | None) -> None:
+    job = Profiled()
+    process = job.rank(0, 1)
+    job.step(process, 0, 90, 90)
+    job.row(process, (FORWARD, "net", Sort.OPERATOR, GRAPH, 1, 60, None, None), steps=1)
+    job.row(process, (FORWARD, "net", Sort.OPERATOR, MATMUL, 1, 30, flops, 400), steps=1)
+    job.window(process, steps=1, clean_steps=0)
+    said = report_of(read_profile(job.write(tmp_path))).unjudged
+    assert (
+        "the FLOPs of 1 compiled region of train steps: no event of a matrix product lies within, as with"
+        " Inductor's C++ wrapper or its own kernels for products, so what they multiply is missing" in said
+    ) == (flops is None)
+
+
+def test_a_dispatch_mode_of_the_program_is_named(tmp_path: Path) -> None:
+    found = _one_rank(tmp_path, ("net", Sort.OPERATOR, 30))
+    assert not [line for line in found.unjudged if "Dispatch" in line]
+    job = Profiled()
+    process = job.rank(0, 1)
+    job.step(process, 0, 90, 30, 0, 60)
+    job.row(process, (FORWARD, "net", Sort.HOST, "PythonDispatchMode", 1, 60, None, None), steps=1)
+    job.row(process, (FORWARD, "net", Sort.OPERATOR, MATMUL, 1, 30, None, None), steps=1)
+    job.window(process, steps=1, clean_steps=0)
+    assert report_of(read_profile(job.write(tmp_path))).unjudged[-1] == (
+        "train steps without PythonDispatchMode, which takes 66.7 % of them: a TorchDispatchMode of the"
+        " program, such as FlopCounterMode, is called for every operator; leave it out of profiled steps"
+    )
+
+
 def test_transfers_that_are_no_waiting(found: ProfileReport) -> None:
     def names(exposed: int) -> list[str]:
         slow = [

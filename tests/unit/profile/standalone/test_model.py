@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.profile.records import CollectiveRecord, RankRecord, WindowRecord
+from flagscale_perf.profile.standalone.model import cache_name
 from flagscale_perf.profile.standalone.run import GENERATE, TRAIN, Run, check, profile
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import NameRecord
@@ -67,3 +68,15 @@ def test_a_divided_model_has_the_whole_ones_loss_and_gradients(tmp_path: Path) -
         assert found["own_loss"] == pytest.approx(found["loss"], rel=CLOSE)
         assert len(found["apart"]) > 20
         assert max(found["apart"].values()) < CLOSE, found["apart"]
+
+
+class _Until523:
+    def forward(self, input_ids: object, past_key_values: object = None) -> None: ...
+
+
+class _Since524:
+    def forward(self, input_ids: object, cache: object = None) -> None: ...
+
+
+def test_keys_and_values_are_passed_by_the_name_that_the_model_has() -> None:
+    assert (cache_name(_Until523()), cache_name(_Since524())) == ("past_key_values", "cache")
