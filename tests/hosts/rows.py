@@ -13,6 +13,7 @@ import pytest
 
 from tests.hosts.trees import REPO, Host
 from tests.processes import flagscale as fs
+from tests.processes import test_bridge as bridge
 from tests.processes.runners import flagscale_perf, python_of_its_own, start_and_wait, write_configuration
 
 ITERATIONS = 6
@@ -31,6 +32,8 @@ NO_RUNNER = "it has no runner of its own"
 DOCUMENTS = Path(__file__).with_name("documents.py")
 LOOP = REPO / "examples" / "megatron_core_loop" / "train.py"
 ON = ("--enable-perf-monitor", "--perf-log-interval", 2, "--perf-log-dir", "perf")
+# By Megatron-Core's own means: Bridge's default needs a package that is stood in for.
+ASYNCHRONOUS = {"async_save": True, "async_strategy": "mcore"}
 Row = Callable[[Host, Path], None]
 ROWS: dict[str, Row] = {}
 
@@ -132,7 +135,7 @@ def extra_evaluation(host: Host, directory: Path) -> None:
     off = train(host, directory / "off", *extra, mock=False)
     on = train(host, directory / "on", *extra, *ON, mock=False)
     assert len(on.lines) == ITERATIONS and on.lines == off.lines
-    assert on.output.count("extra validation loss at") == 3
+    assert on.output.count("extra validation loss at iteration") == 4  # once more after the training
     assert [step["eval_ns"] > 0 for step in recorded(directory / "on" / "perf")] == [False, True] * 3
 
 
@@ -250,6 +253,37 @@ def by_its_runner(host: Host, directory: Path, command: Sequence[object], words:
     path = os.pathsep.join(map(str, (host.root, *host.path[2:])))
     output = start_and_wait(python, given, directory, directory / "job", path)
     assert f"iteration {ITERATIONS:8}/{ITERATIONS:8}" in output, output[-3000:]
+
+
+@row("bridge")
+def megatron_bridge(host: Host, directory: Path) -> None:
+    """Bridge's own `pretrain`: equal losses, its evaluation and checkpoints no part of an iteration."""
+    if not host.is_bridge:
+        pytest.skip("it is no Megatron-Bridge")
+    if sys.version_info < (3, 12):
+        pytest.skip("it asks for Python 3.12 or newer")
+    script = bridge.SCRIPT
+    variables = bridge.ON | bridge.PHASES
+    losses = []
+    for name, env in {"off": {}, "on": variables}.items():
+        (directory / name).mkdir(parents=True)
+        saved = {
+            "save": str(directory / name / "checkpoints"),
+            "save_interval": 3,
+            "checkpoint": ASYNCHRONOUS,
+        }
+        words = fs.launched(script, json.dumps({"train_iters": ITERATIONS} | saved))
+        path = os.pathsep.join((host.pythonpath, str(script.parent)))
+        done = fs.run(fs.workers(1, *words), directory / name, PYTHONPATH=path, **env)
+        assert done.returncode == 0, done.output[-3000:]
+        losses.append(fs.host_losses(directory / name / "tb"))
+    assert len(losses[0]) == ITERATIONS and losses[0] == losses[1]
+    steps = recorded(directory / "on" / "perf")
+    assert all(step["model_flops"] > 0 for step in steps)
+    assert [step["eval_ns"] > 0 for step in steps] == [False, False, True] * 2
+    assert all(step["checkpoint_ns"] > 0 for step in steps)  # waits for asynchronous saves in every pass
+    facts = fs.records(directory / "on" / "perf", "header")[0]["facts"]
+    assert facts["missing"] == [fs.NO_COUNTERS]
 
 
 @row("own loop")
