@@ -70,7 +70,7 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """There is nothing to run."""
-        module.__version__ = "0.0.0"
+        vars(module)["__version__"] = "0.0.0"
 
     @staticmethod
     def _apart(_: ModuleType, execute: Callable[[], None]) -> None:
@@ -108,7 +108,8 @@ class _Anything:
 
 
 def _take_back() -> dict[str, ModuleType]:
-    lent = {name: module for name, module in sys.modules.items() if isinstance(module, _StandIn)}
+    names = [name for name in list(sys.modules) if name.startswith(TRITON)]
+    lent = {name: sys.modules[name] for name in names if type(sys.modules[name]) is _StandIn}
     for name in lent:
         del sys.modules[name]
     return lent
