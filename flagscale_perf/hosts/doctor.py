@@ -6,7 +6,7 @@ import ast
 import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flagscale_perf.hosts import bridge, host_monitor
@@ -92,7 +92,7 @@ def find_hosts() -> list[Host]:
         if source is not None:
             name = host_name(source.resolve(), _core_version(roots))
             points = tuple(_points(module, source, roots))
-            hosts.append(_host(name, (module, source), points, roots, remarks))
+            hosts.append(replace(_host(name, (module, source), points, roots), remarks=remarks))
     return [*hosts, *_bridge(roots), *_plain_core(roots)]
 
 
@@ -101,7 +101,6 @@ def _host(
     loop: tuple[str, Path],
     points: tuple[HookPoint, ...],
     roots: list[Path],
-    remarks: tuple[str, ...] = (),
     imported: str | None = None,
 ) -> Host:
     module, source = loop
@@ -110,7 +109,7 @@ def _host(
     )
     top = source.resolve().parents[len((imported or module).split(".")) - 1]
     root = flagscale_root(source.resolve()) or (top.parent if top.name == "src" else top)
-    return Host(name, module, source.resolve(), points, remarks, tuple(lacks), commit_of(root))
+    return Host(name, module, source.resolve(), points, (), tuple(lacks), commit_of(root))
 
 
 def _bridge(roots: list[Path]) -> list[Host]:
@@ -127,7 +126,7 @@ def _bridge(roots: list[Path]) -> list[Host]:
     points += _core_phases(roots)
     remarks = tuple(text for module, text in bridge.NOT_RECORDED.items() if _locate(module, roots))
     name = f"Megatron-Bridge {_assigned_version(pretrain.parents[1] / 'package_info.py')}"
-    return [_host(name, (bridge.LOOP_MODULE, loop), tuple(points), roots, remarks)]
+    return [replace(_host(name, (bridge.LOOP_MODULE, loop), tuple(points), roots), remarks=remarks)]
 
 
 def _plain_core(roots: list[Path]) -> list[Host]:

@@ -32,8 +32,6 @@ NO_RUNNER = "it has no runner of its own"
 DOCUMENTS = Path(__file__).with_name("documents.py")
 LOOP = REPO / "examples" / "megatron_core_loop" / "train.py"
 ON = ("--enable-perf-monitor", "--perf-log-interval", 2, "--perf-log-dir", "perf")
-# By Megatron-Core's own means: Bridge's default needs a package that is stood in for.
-ASYNCHRONOUS = {"async_save": True, "async_strategy": "mcore"}
 Row = Callable[[Host, Path], None]
 ROWS: dict[str, Row] = {}
 
@@ -267,11 +265,7 @@ def megatron_bridge(host: Host, directory: Path) -> None:
     losses = []
     for name, env in {"off": {}, "on": variables}.items():
         (directory / name).mkdir(parents=True)
-        saved = {
-            "save": str(directory / name / "checkpoints"),
-            "save_interval": 3,
-            "checkpoint": ASYNCHRONOUS,
-        }
+        saved = {"save": str(directory / name / "checkpoints"), "save_interval": 3}
         words = fs.launched(script, json.dumps({"train_iters": ITERATIONS} | saved))
         path = os.pathsep.join((host.pythonpath, str(script.parent)))
         done = fs.run(fs.workers(1, *words), directory / name, PYTHONPATH=path, **env)
@@ -281,7 +275,9 @@ def megatron_bridge(host: Host, directory: Path) -> None:
     steps = recorded(directory / "on" / "perf")
     assert all(step["model_flops"] > 0 for step in steps)
     assert [step["eval_ns"] > 0 for step in steps] == [False, False, True] * 2
-    assert all(step["checkpoint_ns"] > 0 for step in steps)  # waits for asynchronous saves in every pass
+    assert all(
+        step["checkpoint_ns"] > 0 for step in steps
+    )  # it asks in every pass whether an asynchronous one has ended
     facts = fs.records(directory / "on" / "perf", "header")[0]["facts"]
     assert facts["missing"] == [fs.NO_COUNTERS]
 

@@ -101,7 +101,6 @@ def configuration(given):
             load=given.get("save"),
             save_interval=given.get("save_interval"),
             ckpt_format="torch_dist",
-            **given.get("checkpoint", {}),
         ),
         dist=settings.DistributedInitConfig(distributed_backend="gloo"),
     )
