@@ -229,10 +229,11 @@ class TrainingHooks:
         """
         self._monitor.notes.logged_ns = monotonic_ns()
         if real_tokens is not None or squared_lengths is not None:
-            self._packed(Packed(real_tokens, squared_lengths))
+            self.packed(Packed(real_tokens, squared_lengths))
 
     @_metered
-    def _packed(self, now_ns: int, packed: Packed) -> None:
+    def packed(self, now_ns: int, packed: Packed | None) -> None:
+        """The documents packed into the step that has ended; None: their lengths are not known."""
         self._monitor.packed(packed)
 
     @_metered

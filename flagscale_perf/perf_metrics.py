@@ -30,6 +30,7 @@ Emit = Callable[[StepRecord | MarksRecord], None]
 _Owed = tuple[StepRecord, EventPair | None, Timeline | None, Any]
 
 _NO_MEMORY = (None, None, None, None)
+_NO_FLOPS = (None, None)
 _TRAINED, _UPDATE_SKIPPED = int(Outcome.TRAINED), int(Outcome.UPDATE_SKIPPED)
 
 
@@ -131,7 +132,7 @@ class StepMeter:
         self._pending: deque[_Owed] = deque()
         self._judged: list[tuple[int, int]] = []
         self._left_ns: int | None = None
-        self._pause_start_ns: dict[Pause, int] = {}
+        self._pause_starts_ns: dict[Pause, list[int]] = {}
         self._start_ns = 0
         self._numbers: StepNumbers | None = None
         self._packed_flops: Flops | None = None
@@ -191,23 +192,24 @@ class StepMeter:
         if self._memory_interval and numbers.iteration % self._memory_interval == 0:
             self._memory = self._device.memory() or _NO_MEMORY
 
-    def packed(self, packed: Packed) -> None:
-        """Takes what the host says of the documents packed into the step that has ended."""
+    def packed(self, packed: Packed | None) -> None:
+        """Takes what the host says of the documents packed into the step that has ended; None: nothing."""
         numbers = self._numbers
         if numbers is None or not numbers.updated:
             return
-        self._packed_flops = self._count_flops(numbers.samples, packed)
-        if packed.tokens is not None:
+        self._packed_flops = _NO_FLOPS if packed is None else self._count_flops(numbers.samples, packed)
+        if packed is not None and packed.tokens is not None:
             self._numbers = numbers._replace(tokens=packed.tokens)
 
     def pause(self, kind: Pause, now_ns: int) -> None:
         """Evaluation or checkpoint saving begins; inside one of the same kind it does not count again."""
-        self._pause_start_ns.setdefault(kind, now_ns)
+        self._pause_starts_ns.setdefault(kind, []).append(now_ns)
 
     def resume(self, kind: Pause, now_ns: int) -> None:
         """Evaluation or checkpoint saving ends."""
-        started_ns = self._pause_start_ns.pop(kind, None)
-        if started_ns is not None and self._numbers is not None:
+        starts_ns = self._pause_starts_ns.get(kind)
+        started_ns = starts_ns.pop() if starts_ns else None
+        if started_ns is not None and not starts_ns and self._numbers is not None:
             self._paused_ns[kind] = self._paused_ns.get(kind, 0) + now_ns - started_ns
 
     def data_skipped(self, start_ns: int, end_ns: int, samples: int) -> None:

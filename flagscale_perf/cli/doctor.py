@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import os
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from flagscale_perf import __version__
 from flagscale_perf.cli.base import Command
@@ -20,6 +22,7 @@ from flagscale_perf.spine import hot
 from flagscale_perf.spine.packages import PARTS
 
 WIDTH = 12
+LENT = " (a rehearsal on the CPU stands in for it)"
 PROFILING = "flagscale_perf.hosts.profiling.doctor"  # by name: it can be left out
 IN_C = "the monitor's part of each step; without it, up to half as much again"
 HOW_TO_BUILD = f"install again with a C compiler and Python's headers, and without {hot.PLAIN_VARIABLE}"
@@ -28,8 +31,17 @@ HOW_TO_BUILD = f"install again with a C compiler and Python's headers, and witho
 class DoctorCommand(Command):
     """Prints what is there, what is missing, and what that costs."""
 
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Adds the choice of the output."""
+        about = (
+            "print the hosts as one JSON object: their commits, hook points, and what keeps them from working"
+        )
+        parser.add_argument("--json", action="store_true", help=about)
+
     def run(self, args: Namespace) -> int:
         """Returns 0 if a host is found on which the monitor works, or a queue that can be traced, else 1."""
+        if args.json:
+            return _print_json(find_hosts())
         _line("monitor", f"flagscale_perf {__version__}, Python {sys.version.split()[0]} ({sys.prefix})")
         _line(
             "activation",
@@ -49,6 +61,16 @@ class DoctorCommand(Command):
         can_trace = _print_queue()
         _print_profiling()
         return 0 if can_trace or any(host.works for host in hosts) else 1
+
+
+def _print_json(hosts: Sequence[Host]) -> int:
+    found = [{**asdict(host), "source": str(host.source), "works": host.works} for host in hosts]
+    print(
+        json.dumps(
+            {"flagscale_perf": __version__, "python": sys.version.split()[0], "hosts": found}, indent=2
+        )
+    )
+    return 0 if any(host.works for host in hosts) else 1
 
 
 def _print_extension() -> None:
@@ -71,6 +93,8 @@ def _print_host(host: Host) -> None:
     print()
     _line("host", host.name)
     _line("loop", f"{host.loop} ({host.source})")
+    for lack in host.lacks:
+        _line("", f"CANNOT BE IMPORTED: {lack.text}{LENT if lack.is_lent else ''}")
     _print_hooks(host.points)
     for remark in host.remarks:
         _line("", remark)

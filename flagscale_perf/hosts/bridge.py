@@ -10,41 +10,73 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
-from types import ModuleType
+from collections.abc import Callable, Mapping
+from types import MappingProxyType, ModuleType
 from typing import Any
 
+from flagscale_perf.flops_calculator import Packed
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
+from flagscale_perf.hosts import hook_points
 from flagscale_perf.hosts.core_loop import CoreLoop, Training, num_microbatches, version_of
+from flagscale_perf.hosts.hook_points import Point, given_to
 from flagscale_perf.hosts.patching import Patches, Wrapper
 from flagscale_perf.hosts.profiled import begin_profile
 from flagscale_perf.hosts.timers import mark_phases, time_mark
-from flagscale_perf.hosts.wrappers import data_skipped, ending, leaving, opening, patch_core, paused
+from flagscale_perf.hosts.wrappers import (
+    data_skipped,
+    ending,
+    leaving,
+    missing_phases,
+    opening,
+    patch_core,
+    paused,
+)
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.units import for_stdout
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import AGREEMENT
 
+PACKAGE = "megatron.bridge"
 PRETRAIN_MODULE = "megatron.bridge.training.pretrain"
 LOOP_MODULE = "megatron.bridge.training.train"
 
-# Global -> what is lost without it; the module of the entry, then that of the loop.
+LENGTHS = "resolve_global_flops_runtime_stats"
+PACKED = "packed"
+# Own loops of Bridge that take no callbacks of ours, by their module.
+NOT_RECORDED = {
+    "megatron.bridge.training.pretrain_megatron_mimo": (
+        "pretrain_megatron_mimo has a loop of its own: nothing of it is recorded"
+    )
+}
+# By the name of the global: what is lost without it; the module of the entry, then that of the loop.
 PRETRAIN_POINTS = {
     "normalize_callbacks": "the monitor (no start of training, no steps)",
     "train": "the monitor (no end of training)",
 }
 LOOP_POINTS = {
-    "train_step": "a step that the host abandons (it counts as one whose update was skipped)",
-    "evaluate_and_print_results": "evaluation time (it counts as iteration time)",
-    "save_checkpoint_and_time": "checkpoint time (it counts as iteration time)",
-    "logical_and_across_model_parallel_group": "the phase exposed_stat_comm (it counts to other)",
-    "maybe_finalize_async_save": "waits for asynchronous checkpoints (they count as iteration time)",
-    "_delete_cuda_graphs": "the end of the last iteration (collecting garbage after the loop counts to it)",
-    "_dummy_train_step": (
+    "train_step": Point("a step that the host abandons (it counts as one whose update was skipped)"),
+    "evaluate_and_print_results": Point("evaluation time (it counts as iteration time)"),
+    "save_checkpoint_and_time": Point("checkpoint time (it counts as iteration time)"),
+    "logical_and_across_model_parallel_group": Point("the phase exposed_stat_comm (it counts to other)"),
+    "maybe_finalize_async_save": Point(
+        "waits for asynchronous checkpoints (they count as iteration time)", also=("finalize_async_saves",)
+    ),
+    "_delete_cuda_graphs": Point(
+        "the end of the last iteration (collecting garbage after the loop counts to it)"
+    ),
+    "_dummy_train_step": Point(
         "iterations skipped by train.iterations_to_skip as ones of their own (their time "
         "counts to the iteration before)"
     ),
+    LENGTHS: Point("the lengths of packed sequences (TFLOPS, MFU and HFU of their steps)", option=PACKED),
 }
+# Of a dataset: its sequences share rows; the first two since 0.6.
+PACKING = (
+    "enable_offline_packing",
+    "enable_in_batch_packing",
+    "packed_sequence_specs",
+    "pack_sequences_in_batch",
+)
 
 
 class BridgeLoop(CoreLoop):
@@ -54,15 +86,27 @@ class BridgeLoop(CoreLoop):
         context: what `on_train_start` was given.
         loop: the module of Bridge's `train`.
         rehearsing: torch.cuda calls land on the CPU.
+        given: the arguments of that `train`, by name.
 
     Attributes:
         say: Bridge's own `print_rank_0`, which outlives this object and the model.
         step_result: what `train_step` has returned, until it is asked for.
+        varies: whether two batches need not be equally long.
     """
 
-    def __init__(self, context: Any, loop: ModuleType, rehearsing: bool) -> None:
+    def __init__(
+        self,
+        context: Any,
+        loop: ModuleType,
+        rehearsing: bool,
+        given: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self._state = context.state
         self._loop = loop
+        self._given = given
+        dataset = context.state.cfg.dataset
+        self._packs = _is_packed(dataset)
+        self.varies = self._packs or getattr(dataset, "dataloader_type", None) == "batch"
         super().__init__(context.model, self._training(), rehearsing)
         self.step_result: tuple[Any, ...] | None = None
         self.say: Callable[[str], None] = lambda line: loop.print_rank_0(for_stdout(line))
@@ -96,23 +140,42 @@ class BridgeLoop(CoreLoop):
         return int(self._state.cfg.data_parallel_size)
 
     def model_args(self) -> dict[str, Any]:
-        """Raises PerfError where no two batches need be equally long."""
-        if self._has_varying_lengths():
+        """Raises PerfError where batches differ in length and the host does not say their lengths."""
+        if self.varies and not self._has_lengths:
             raise PerfError(
-                "model: dataset.dataloader_type is batch, whose sequences differ in length; their work "
-                "cannot be counted"
+                "model: the dataset is packed, or its dataloader_type is batch: its sequences differ in "
+                "length, which this Bridge does not say; their work cannot be counted"
             )
         return super().model_args()
 
+    @functools.cached_property
+    def _has_lengths(self) -> bool:
+        return bool(hook_points.places(self._loop, (LENGTHS, LOOP_POINTS[LENGTHS]), self._given))
+
+    def lengths(self, sums: tuple[Any, ...]) -> Packed | None:
+        """The lengths of the step's sequences, all ranks together, by what the host has resolved of them:
+        its sums of lengths (padding at the end of a row included) and of squared lengths. None where these
+        are not the true ones: the host takes sequences that are not packed for `seq_length` long each, or
+        each data-parallel rank's for as long as this one's.
+        """
+        tokens, squared_lengths = sums[:2]
+        is_of_all_ranks = getattr(self._state, "_flops_requires_global_reduce", True)
+        is_nominal = tokens == self.skipped_samples() * self.training.seq_length
+        if tokens is None or not (is_of_all_ranks or (self.data_parallel_size() == 1 and not is_nominal)):
+            return None
+        return Packed(tokens, squared_lengths)
+
     def facts(self, device: str) -> RunFacts:
         """The facts of the configuration, which Bridge completes during set-up."""
-        missing = [cost for name, cost in LOOP_POINTS.items() if not hasattr(self._loop, name)]
-        if self._has_varying_lengths():
+        points = (self._loop, LOOP_POINTS, self._given, {PACKED: self._packs})
+        missing = hook_points.missing(*points) + missing_phases()
+        if self.varies and not (self._packs and self._has_lengths):
             missing.append(
-                "tokens of fine-tuning batches (each sequence counts as seq_length "
-                f"{self.training.seq_length})"
+                "tokens of batches of varying length (each sequence counts as seq_length "
+                f"{self.training.seq_length}; TFLOPS are known where the host says the lengths)"
             )
-        return self._facts(f"Megatron-Bridge {version_of('megatron-bridge')}", device, missing)
+        version = version_of("megatron-bridge", sys.modules.get(PACKAGE))
+        return self._facts(f"Megatron-Bridge {version}", device, missing)
 
     def _training(self) -> Training:
         cfg = self._state.cfg
@@ -124,8 +187,10 @@ class BridgeLoop(CoreLoop):
         )
         return Training(*sizes, *self.position(), cfg.logger.tensorboard_dir)
 
-    def _has_varying_lengths(self) -> bool:
-        return getattr(self._state.cfg.dataset, "dataloader_type", None) == "batch"
+
+def _is_packed(dataset: Any) -> bool:
+    given = (getattr(dataset, name, None) for name in PACKING)
+    return any(each and getattr(each, "packed_sequence_size", 1) > 0 for each in given)
 
 
 class BridgeCallback:
@@ -135,6 +200,7 @@ class BridgeCallback:
         is_asked: whether the monitor is asked for; known once `pretrain()` has begun.
         in_training: what is put in for a monitored training.
         loop: the training that is under way.
+        given: the arguments of its `train`, by name.
     """
 
     def __init__(self, hooks: TrainingHooks, module: ModuleType, rehearsing: bool) -> None:
@@ -145,9 +211,11 @@ class BridgeCallback:
         self.is_asked = False
         self.in_training = Patches()
         self.loop: BridgeLoop | None = None
+        self.given: Mapping[str, Any] = {}
 
-    def before_train(self) -> None:
+    def before_train(self, given: Mapping[str, Any]) -> None:
         """The host is about to call `train`, which takes hold of `train_step` before `on_train_start`."""
+        self.given = given
         self.in_training.wrap(
             self._module, {"train_step": lambda original: _train_step(original, self._hooks, self)}
         )
@@ -157,7 +225,7 @@ class BridgeCallback:
         self._hooks.attach(lambda: self._begin(context))
 
     def _begin(self, context: Any) -> None:
-        self.loop = BridgeLoop(context, self._module, self._rehearsing)
+        self.loop = BridgeLoop(context, self._module, self._rehearsing, self.given)
         self._hooks.train_start(self.loop)
         if self._hooks.active:
             patch_steps(self._module, self._hooks, self, self.in_training)
@@ -172,6 +240,8 @@ class BridgeCallback:
         """It has returned; the host has not counted it yet."""
         if self._hooks.active:
             self._hooks.step_end(context)
+            if self.loop is not None and self.loop.varies:
+                self._hooks.packed(None)  # until the host says the lengths
 
 
 def patch_bridge(
@@ -202,6 +272,7 @@ def patch_steps(loop: ModuleType, hooks: TrainingHooks, callback: BridgeCallback
         "maybe_finalize_async_save": lambda original: paused(original, hooks, "checkpoint"),
         "_dummy_train_step": lambda original: data_skipped(original, hooks),
         "_delete_cuda_graphs": lambda original: leaving(original, hooks),
+        LENGTHS: lambda original: _lengths(original, hooks, callback),
     }
     if hooks.takes_marks and callback.loop is not None:
         wrappers["logical_and_across_model_parallel_group"] = lambda original: opening(
@@ -209,7 +280,7 @@ def patch_steps(loop: ModuleType, hooks: TrainingHooks, callback: BridgeCallback
         )
         mark_phases(callback.loop.timers(), hooks, patches)
         patch_core(hooks, patches)
-    patches.wrap(loop, wrappers)
+    hook_points.wrap((loop, LOOP_POINTS), wrappers, callback.given, patches)
 
 
 def _normalize_callbacks(
@@ -243,11 +314,11 @@ def _train(
     @functools.wraps(original)
     def train(*args: Any, **kwargs: Any) -> Any:
         if callback.is_asked:
-            hooks.attach(callback.before_train)
+            hooks.attach(lambda: callback.before_train(given_to(original, args, kwargs)))
         try:
             return run(*args, **kwargs)
         finally:
-            callback.loop = None  # the host's model hangs on it
+            callback.loop, callback.given = None, {}  # the host's model hangs on them
 
     return train
 
@@ -263,3 +334,16 @@ def _train_step(
         return result
 
     return train_step
+
+
+def _lengths(
+    original: Callable[..., Any], hooks: TrainingHooks, callback: BridgeCallback
+) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def resolve(*args: Any, **kwargs: Any) -> Any:
+        sums, loop = original(*args, **kwargs), callback.loop
+        if hooks.active and loop is not None and loop.varies:
+            hooks.attach(lambda: hooks.packed(loop.lengths(sums)))
+        return sums
+
+    return resolve

@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import flagscale_perf
@@ -237,12 +238,21 @@ def dtype_of(config: Any) -> str:
     return "bf16" if config.bf16 else "fp16" if config.fp16 else "fp32"
 
 
-def version_of(distribution: str) -> str:
-    """The installed version; "unknown" if it is not installed."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
+def version_of(distribution: str, package: ModuleType | None = None) -> str:
+    """The version of what is installed, or of `package` where that was imported from elsewhere, as from its
+    sources; "unknown" if neither says one.
+    """
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        installed = importlib.metadata.distribution(distribution)
+        if package is None or is_part_of(installed, package):
+            return installed.version
+    return str(getattr(package, "__version__", "unknown"))
+
+
+def is_part_of(installed: importlib.metadata.Distribution, package: ModuleType) -> bool:
+    """Whether `package` was imported from what is installed under that name."""
+    place = Path(str(installed.locate_file("/".join(package.__name__.split(".")))))
+    return any(Path(path).resolve() == place.resolve() for path in getattr(package, "__path__", ()))
 
 
 def host_name(source: Path, core_version: str) -> str:
@@ -253,15 +263,22 @@ def host_name(source: Path, core_version: str) -> str:
         source: the loop's file.
         core_version: of the Megatron-Core that it runs with.
     """
+    root = flagscale_root(source)
+    if root is None:
+        return f"Megatron-LM (core {core_version})"
+    if root.name == "flag_scale":  # of the package index, which brings its own Megatron-LM along
+        return f"FlagScale {version_of('flag-scale')}"
+    commit = commit_of(root)
+    details = [*([f"commit {commit}"] if commit else []), f"core {core_version}"]
+    return f"FlagScale {_version_of_tree(root)} ({', '.join(details)})"
+
+
+def flagscale_root(source: Path) -> Path | None:
+    """The root of the FlagScale whose loop this file is; None for another loop."""
     for loop in (_OWN_LOOP, _COPIED_LOOP):
         if source.parts[-len(loop) :] == loop:
-            root = source.parents[len(loop) - 1]
-            if root.name == "flag_scale":  # of the package index, which brings its own Megatron-LM along
-                return f"FlagScale {version_of('flag-scale')}"
-            commit = commit_of(root)
-            details = [*([f"commit {commit}"] if commit else []), f"core {core_version}"]
-            return f"FlagScale {_version_of_tree(root)} ({', '.join(details)})"
-    return f"Megatron-LM (core {core_version})"
+            return source.parents[len(loop) - 1]
+    return None
 
 
 def _version_of_tree(root: Path) -> str:
@@ -274,10 +291,14 @@ def commit_of(root: Path) -> str | None:
     """The first seven digits of the commit that a checkout is at; None for what is no checkout."""
     git = root / ".git"
     with contextlib.suppress(OSError, ValueError):
+        if git.is_file():  # a submodule or another work tree
+            git = root / git.read_text(encoding="utf-8").removeprefix("gitdir: ").strip()
         head = (git / "HEAD").read_text(encoding="utf-8").strip()
         if not head.startswith("ref: "):
             return head[:7] or None
         ref = head.removeprefix("ref: ")
+        common = git / "commondir"  # where another work tree has its branches
+        git = git / common.read_text(encoding="utf-8").strip() if common.is_file() else git
         if (git / ref).is_file():
             return (git / ref).read_text(encoding="utf-8")[:7] or None
         for line in (git / "packed-refs").read_text(encoding="utf-8").splitlines():

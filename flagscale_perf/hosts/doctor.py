@@ -5,18 +5,16 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flagscale_perf.hosts import bridge, host_monitor
-from flagscale_perf.hosts.core_loop import GPT_MODULE, host_name
-from flagscale_perf.hosts.megatron import (
-    ARGUMENTS_MODULE,
-    HOOK_POINTS,
-    LOOP_MODULES,
-    OPTIONAL_POINTS,
-    REQUIRED_POINTS,
-)
+from flagscale_perf.hosts.core_loop import GPT_MODULE, commit_of, flagscale_root, host_name
+from flagscale_perf.hosts.hook_points import HERE, Point, Source, source_of
+from flagscale_perf.hosts.importable import Lack, find_lacks
+from flagscale_perf.hosts.megatron import ARGUMENTS_MODULE, HOOK_POINTS, LOOP_MODULES, REQUIRED_POINTS
+from flagscale_perf.hosts.wrappers import CORE_PHASES, cost_of_phase
 
 OWN_LOOP = "a loop of your own, through flagscale_perf.monitor.PerfMonitor"
 # What a host has of its own that measures, too, by its module: what there is to say of it.
@@ -36,7 +34,7 @@ class HookPoint:
     """One function the monitor wraps.
 
     Attributes:
-        name: `module.function`, without the module for the loop's own.
+        name: `module.function`, without the module for the loop's own: where it is, or was looked for.
         found: whether the host has it.
         cost: what is not available without it.
         required: without it there is no monitor.
@@ -58,6 +56,8 @@ class Host:
         source: that module's file.
         points: the hook points, found or not.
         remarks: what there is to say of what it has of its own that measures, too.
+        lacks: what it needs for its import and this Python does not have.
+        commit: that of its tree, seven digits; None where that is no checkout.
     """
 
     name: str
@@ -65,11 +65,18 @@ class Host:
     source: Path
     points: tuple[HookPoint, ...]
     remarks: tuple[str, ...] = ()
+    lacks: tuple[Lack, ...] = ()
+    commit: str | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the monitor can be switched on here, once the host can be imported."""
+        return all(point.found for point in self.points if point.required)
 
     @property
     def works(self) -> bool:
-        """Whether the monitor can be switched on here."""
-        return all(point.found for point in self.points if point.required)
+        """Whether the monitor can be switched on here; on the CPU, in a rehearsal."""
+        return self.is_known and all(lack.is_lent for lack in self.lacks)
 
 
 def find_hosts() -> list[Host]:
@@ -85,8 +92,24 @@ def find_hosts() -> list[Host]:
         if source is not None:
             name = host_name(source.resolve(), _core_version(roots))
             points = tuple(_points(module, source, roots))
-            hosts.append(Host(name, module, source.resolve(), points, remarks))
+            hosts.append(replace(_host(name, (module, source), points, roots), remarks=remarks))
     return [*hosts, *_bridge(roots), *_plain_core(roots)]
+
+
+def _host(
+    name: str,
+    loop: tuple[str, Path],
+    points: tuple[HookPoint, ...],
+    roots: list[Path],
+    imported: str | None = None,
+) -> Host:
+    module, source = loop
+    lacks = find_lacks(
+        imported or module, lambda each: _locate(each, roots) or _locate(f"{each}.__init__", roots)
+    )
+    top = source.resolve().parents[len((imported or module).split(".")) - 1]
+    root = flagscale_root(source.resolve()) or (top.parent if top.name == "src" else top)
+    return Host(name, module, source.resolve(), points, (), tuple(lacks), commit_of(root))
 
 
 def _bridge(roots: list[Path]) -> list[Host]:
@@ -94,23 +117,26 @@ def _bridge(roots: list[Path]) -> list[Host]:
     loop = _locate(bridge.LOOP_MODULE, roots)
     if pretrain is None or loop is None:
         return []
-    of_pretrain, of_loop = _global_names(pretrain), _global_names(loop)
+    of_pretrain = source_of(pretrain, bridge.PACKAGE).names
     points = [
         HookPoint(f"pretrain.{name}", name in of_pretrain, cost, required=True)
         for name, cost in bridge.PRETRAIN_POINTS.items()
     ]
-    points += [HookPoint(f"train.{name}", name in of_loop, cost) for name, cost in bridge.LOOP_POINTS.items()]
-    version = _assigned_version(pretrain.parents[1] / "package_info.py")
-    return [Host(f"Megatron-Bridge {version}", bridge.LOOP_MODULE, loop.resolve(), tuple(points))]
+    points += _looked_up(bridge.LOOP_MODULE, loop, bridge.LOOP_POINTS, roots)
+    points += _core_phases(roots)
+    remarks = tuple(text for module, text in bridge.NOT_RECORDED.items() if _locate(module, roots))
+    name = f"Megatron-Bridge {_assigned_version(pretrain.parents[1] / 'package_info.py')}"
+    return [replace(_host(name, (bridge.LOOP_MODULE, loop), tuple(points), roots), remarks=remarks)]
 
 
 def _plain_core(roots: list[Path]) -> list[Host]:
     source = _locate(GPT_MODULE, roots)
     if source is None:
         return []
-    point = HookPoint(f"{GPT_MODULE}.GPTModel", "GPTModel" in _global_names(source), "TFLOPS and MFU")
+    has_model = "GPTModel" in source_of(source, GPT_MODULE.rpartition(".")[0]).names
+    point = HookPoint(f"{GPT_MODULE}.GPTModel", has_model, "TFLOPS and MFU")
     version = _assigned_version(source.parents[2] / "package_info.py")
-    return [Host(f"Megatron-Core {version}", OWN_LOOP, source.resolve(), (point,))]
+    return [_host(f"Megatron-Core {version}", (OWN_LOOP, source), (point,), roots, imported=GPT_MODULE)]
 
 
 def _flagscale_roots() -> list[Path]:
@@ -143,35 +169,58 @@ def _assigned_version(info: Path) -> str:
 
 
 def _points(loop: str, source: Path, roots: list[Path]) -> list[HookPoint]:
-    names = _global_names(source)
-    own = loop.startswith("flagscale.")
-    points = [
-        HookPoint(name, name in names, cost, name in REQUIRED_POINTS)
-        for name, cost in HOOK_POINTS.items()
-        if name in names or own or name not in OPTIONAL_POINTS
-    ]
+    points = _looked_up(loop, source, HOOK_POINTS, roots)
     arguments = _locate(ARGUMENTS_MODULE, roots)
-    found = arguments is not None and {"add_megatron_arguments", "parse_args"} <= _global_names(arguments)
-    name, cost = (
-        f"{ARGUMENTS_MODULE}.add_megatron_arguments",
-        "the flags (the environment variables still work)",
-    )
-    return [*points, HookPoint(name, found, cost)]
+    names = source_of(arguments, "megatron.training").names if arguments else frozenset()
+    name = f"{ARGUMENTS_MODULE}.add_megatron_arguments"
+    cost = "the flags (the environment variables still work)"
+    found = {"add_megatron_arguments", "parse_args"} <= names
+    return [*points, *_core_phases(roots), HookPoint(name, found, cost)]
 
 
-def _global_names(source: Path) -> set[str]:
-    """Names a module binds at its top level by def, class or import, also inside try and if."""
-    names: set[str] = set()
-    todo: list[ast.AST] = [ast.parse(source.read_text(encoding="utf-8"))]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-        else:
-            todo += ast.iter_child_nodes(node)
-    return names
+def _looked_up(loop: str, file: Path, points: Mapping[str, Point], roots: list[Path]) -> list[HookPoint]:
+    """The points of a loop, those aside that it has no option for."""
+    source, package = source_of(file, loop.rpartition(".")[0]), loop.rpartition(".")[2]
+    found = []
+    for name, point in points.items():
+        place = _place((name, *point.also), source, roots)
+        if place or point.option is None or point.option in source.text:
+            prefix = f"{package}." if points is bridge.LOOP_POINTS and "." not in (place or name) else ""
+            found.append(
+                HookPoint(prefix + (place or name), bool(place), point.cost, name in REQUIRED_POINTS)
+            )
+    return found
+
+
+def _place(names: Sequence[str], source: Source, roots: list[Path]) -> str | None:
+    """Where a loop has what goes by one of these names; see `hook_points.places`, which looks at run time."""
+    if found := next((name for name in names if name in source.names), None):
+        return found
+    for owner, name in (place for each in names for place in source.elsewhere.get(each, ())):
+        if owner == HERE:
+            return name
+        file = None if owner in source.parameters else _locate(owner, roots)
+        if owner in source.parameters or (file and name in source_of(file, owner.rpartition(".")[0]).names):
+            return f"{owner}.{name}"
+    return None
+
+
+def _core_phases(roots: list[Path]) -> list[HookPoint]:
+    found = []
+    for module, (class_name, method, phase) in CORE_PHASES.items():
+        file = _locate(module, roots)
+        if file is None:  # no Megatron-Core beside this host
+            continue
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        methods = {
+            each.name
+            for node in tree.body
+            if isinstance(node, ast.ClassDef) and node.name == class_name
+            for each in node.body
+            if isinstance(each, ast.FunctionDef)
+        }
+        found.append(HookPoint(f"{module}.{class_name}.{method}", method in methods, cost_of_phase(phase)))
+    return found
 
 
 def _assigned(source: Path) -> dict[str, object]:

@@ -55,10 +55,11 @@ class ImportHook(importlib.abc.MetaPathFinder):
             self._guard(fullname, before)
         if fullname not in self._after:
             return None
-        spec = self._found_by_others(fullname, path, target)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _AfterLoader(spec.loader, self)
-        return spec
+        return found_by_others(self, (fullname, path, target), self._executed)
+
+    def _executed(self, module: ModuleType, execute: Callable[[], None]) -> None:
+        execute()
+        self.run_after(module.__name__, module)
 
     def run_after(self, name: str, module: ModuleType) -> None:
         """Calls the `after` callback of `name`, once."""
@@ -71,40 +72,48 @@ class ImportHook(importlib.abc.MetaPathFinder):
         except Exception as error:  # a callback of ours, inside the host's import statement
             self._failed(name, error)
 
-    def _found_by_others(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None
-    ) -> importlib.machinery.ModuleSpec | None:
-        for finder in [finder for finder in sys.meta_path if finder is not self]:
-            if not hasattr(finder, "find_spec"):  # the protocol of Python 3.3; the interpreter skips it, too
-                continue
-            spec = finder.find_spec(fullname, path, target)
-            if spec is not None:
-                return spec
-        return None
+
+def found_by_others(
+    finder: importlib.abc.MetaPathFinder,
+    asked: tuple[str, Sequence[str] | None, ModuleType | None],
+    run: Callable[[ModuleType, Callable[[], None]], None],
+) -> importlib.machinery.ModuleSpec | None:
+    """The module as the finders behind `finder` on `sys.meta_path` find it; `run` is called in place of its
+    code, with the module and what runs that code. `asked`: the arguments of `find_spec`.
+    """
+    place = sys.meta_path.index(finder) + 1 if finder in sys.meta_path else 0
+    for other in sys.meta_path[place:]:
+        if not hasattr(other, "find_spec"):  # the protocol of Python 3.3; the interpreter skips it, too
+            continue
+        spec = other.find_spec(*asked)
+        if spec is not None:
+            if spec.loader is not None:
+                spec.loader = _AroundLoader(spec.loader, run)
+            return spec
+    return None
 
 
-class _AfterLoader(importlib.abc.Loader):
-    """The module's real loader, with one call added after the module's code has run.
+class _AroundLoader(importlib.abc.Loader):
+    """The module's real loader, with something around the run of the module's code.
 
     It puts the real loader back into the module first: `inspect`, `pkgutil` and `importlib.reload` ask the
     module for its loader, and a reload must not run the callback again.
     """
 
-    def __init__(self, inner: Any, hook: ImportHook) -> None:
+    def __init__(self, inner: Any, run: Callable[[ModuleType, Callable[[], None]], None]) -> None:
         self._inner = inner
-        self._hook = hook
+        self._run = run
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         module: ModuleType | None = self._inner.create_module(spec)
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Runs the module, with its own loader back in place, then the callback."""
+        """Runs the module, with its own loader back in place."""
         if module.__spec__ is not None:
             module.__spec__.loader = self._inner
         module.__loader__ = self._inner
-        self._inner.exec_module(module)
-        self._hook.run_after(module.__name__, module)
+        self._run(module, lambda: self._inner.exec_module(module))
 
     def __getattr__(self, name: str) -> Any:
         # Whatever else a loader can do (`get_source`, `get_data` ...), as long as this one is in its place.

@@ -20,7 +20,7 @@ from flagscale_perf.hosts.import_hook import ImportHook
 from flagscale_perf.hosts.megatron import ARGUMENTS_MODULE, LOOP_MODULES, patch_loop
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.profiled import check_asked
-from flagscale_perf.hosts.stand_ins import KERNELS, MODELS, StandIns
+from flagscale_perf.hosts.stand_ins import StandIns
 from flagscale_perf.spine.errors import PerfError
 
 MANUAL_MODULE = "flagscale_perf.hosts.manual"
@@ -43,7 +43,6 @@ class Installation:
         self._rank = environ.get("RANK", "0")
         self._unknown = unknown_variables(environ) if self._rank == "0" else {}
         self._patches = Patches()
-        self._stand_ins = StandIns()
         self._announced: set[str] = set()
         self._exit_code: object = None
         patches = self._patches
@@ -58,11 +57,7 @@ class Installation:
         after |= {name: self._patch_loop for name in LOOP_MODULES}
         for name, patch in rehearsal.host_patches(patches).items():
             after[name] = functools.partial(self._when_rehearsing, patch)
-        before: dict[str, Callable[[], None]] = {"megatron": self._rehearse}
-        for name in (*KERNELS, MODELS):
-            before[name] = functools.partial(self._lend, name)
-            after[name] = self._stand_ins.take_back
-        self._import_hook = ImportHook(before, after, self._import_failed)
+        self._import_hook = ImportHook({"megatron": self._rehearse}, after, self._import_failed)
 
     def install(self) -> Installation:
         """Starts to watch imports: the host's modules are patched as they come."""
@@ -114,15 +109,12 @@ class Installation:
             return
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
         rehearsal.install(self._patches)
+        StandIns().install(self._patches)
         self.rehearsing = True
         self._announce(
             "rehearsing on the CPU: torch.cuda calls land on the CPU, gloo instead of NCCL, no device times,"
             " no MFU"
         )
-
-    def _lend(self, module: str) -> None:
-        if self.rehearsing:
-            self._stand_ins.lend(module)
 
     def _when_rehearsing(self, patch: Callable[[ModuleType], None], module: ModuleType) -> None:
         if self.rehearsing:

@@ -12,14 +12,14 @@ import functools
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from flagscale_perf.arguments import PerfConfig, flag_of
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
-from flagscale_perf.hosts import host_monitor
+from flagscale_perf.hosts import hook_points, host_monitor
 from flagscale_perf.hosts.core_loop import (
     Training,
     absorbs_sparse_attention,
@@ -29,10 +29,11 @@ from flagscale_perf.hosts.core_loop import (
     microbatch_counter,
     pipeline_stage,
 )
+from flagscale_perf.hosts.hook_points import Point, given_to
 from flagscale_perf.hosts.patching import Patches, Wrapper
 from flagscale_perf.hosts.profiled import begin_profile
 from flagscale_perf.hosts.timers import can_mark_phases, mark_phases, time_mark
-from flagscale_perf.hosts.wrappers import data_skipped, ending, opening, patch_core, paused
+from flagscale_perf.hosts.wrappers import data_skipped, ending, missing_phases, opening, patch_core, paused
 from flagscale_perf.spine.records import tuple_of
 from flagscale_perf.spine.units import for_stdout
 from flagscale_perf.training.facts import RunFacts
@@ -43,22 +44,29 @@ ARGUMENTS_MODULE = "megatron.training.arguments"
 GLOBALS_MODULE = "megatron.training.global_vars"
 LOOP_MODULES = ("flagscale.train.train", "megatron.training.training")
 
-# Loop-module global -> what is lost without it; the first two are what the monitor cannot do without.
-HOOK_POINTS: dict[str, str] = {
-    "train": "the monitor (no start and end of training)",
-    "train_step": "the monitor (no steps)",
-    "training_log": "real lengths of packed documents",
-    "evaluate_and_print_results": "evaluation time (it counts as iteration time)",
-    "save_checkpoint_and_time": "checkpoint time (it counts as iteration time)",
-    "maybe_finalize_async_save": "waits for asynchronous checkpoints (they count as iteration time)",
-    "dummy_train_step": "iterations skipped by --iterations-to-skip",
-    "logical_and_across_model_parallel_group": "the phase exposed_stat_comm (it counts to other)",
-    "update_num_microbatches": (
+# By the name of the loop's global; the first two are what the monitor cannot do without.
+HOOK_POINTS: dict[str, Point] = {
+    "train": Point("the monitor (no start and end of training)"),
+    "train_step": Point("the monitor (no steps)"),
+    "training_log": Point("real lengths of packed documents"),
+    "evaluate_and_print_results": Point("evaluation time (it counts as iteration time)"),
+    "save_checkpoint_and_time": Point("checkpoint time (it counts as iteration time)"),
+    "maybe_finalize_async_save": Point(
+        "waits for asynchronous checkpoints (they count as iteration time)", also=("finalize_async_saves",)
+    ),
+    "dummy_train_step": Point("iterations skipped by --iterations-to-skip"),
+    "logical_and_across_model_parallel_group": Point("the phase exposed_stat_comm (it counts to other)"),
+    "update_num_microbatches": Point(
         "the time of data skipped by --skip-iters-range (it counts to the iteration before)"
     ),
-    "extra_evaluate_and_print_results": "FlagScale's extra evaluation time (only FlagScale has it)",
+    "extra_evaluate_and_print_results": Point(
+        "extra evaluation time (it counts as iteration time)", option="extra_eval_interval"
+    ),
+    "build_extra_valid_data_iterators": Point(
+        "the time in which extra evaluation's data is prepared (it counts as iteration time)",
+        option="extra_eval_interval",
+    ),
 }
-OPTIONAL_POINTS = {"extra_evaluate_and_print_results"}
 # Arguments under which a sequence is no whole document of its full length.
 PACKING_ARGUMENTS = (
     "reset_attention_mask",
@@ -66,6 +74,10 @@ PACKING_ARGUMENTS = (
     "variable_seq_lengths",
     "enable_variable_seq_lengths",
     "dataloader_inter_document_masking",
+    "sequence_packing_scheduler",
+    "use_varlen_dataset",
+    "dynamic_context_parallel",
+    "hybrid_context_parallel",
 )
 REQUIRED_POINTS = ("train", "train_step")
 
@@ -73,8 +85,12 @@ REQUIRED_POINTS = ("train", "train_step")
 class MegatronLoop:
     """`hooks.Loop` over the host's arguments and micro-batch calculator, which it only reads."""
 
-    def __init__(self, module: ModuleType, rehearsing: bool) -> None:
+    def __init__(
+        self, module: ModuleType, rehearsing: bool, given: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        """`given`: the arguments of the loop's `train`, by name."""
         self._module = module
+        self._given = given
         self.rehearsing = rehearsing
         self._args = _args()
 
@@ -121,6 +137,8 @@ class MegatronLoop:
         count, samples_of_pass, seq_length = self._sizes
         microbatches = count()
         samples = samples_of_pass * microbatches
+        if self._repacks and len(result) > 8:  # into another number of micro-batches, in each step
+            microbatches = _whole(result[8]) or microbatches
         iteration = self._args.curr_iteration + 1
         return tuple_of(StepNumbers, (iteration, not result[1], samples, samples * seq_length, microbatches))
 
@@ -136,6 +154,10 @@ class MegatronLoop:
         """
         args = self._args
         return microbatch_counter(), int(args.data_parallel_size * args.micro_batch_size), args.seq_length
+
+    @functools.cached_property
+    def _repacks(self) -> bool:
+        return getattr(self._args, "sequence_packing_scheduler", None) is not None
 
     def names_phases(self) -> bool:
         """Whether the host's timers can mark the phases."""
@@ -164,11 +186,7 @@ class MegatronLoop:
         )
 
     def _missing(self, args: Any) -> list[str]:
-        costs = [
-            cost
-            for name, cost in HOOK_POINTS.items()
-            if name not in OPTIONAL_POINTS and not hasattr(self._module, name)
-        ]
+        costs = hook_points.missing(self._module, HOOK_POINTS, self._given, vars(args)) + missing_phases()
         packing = [flag_of(name) for name in PACKING_ARGUMENTS if getattr(args, name, False)]
         if packing:
             costs.append(
@@ -189,13 +207,22 @@ def patch_loop(module: ModuleType, hooks: TrainingHooks, patches: Patches, rehea
         patches.set(module, "train", _train(module, hooks, rehearsing))
 
 
-def patch_steps(module: ModuleType, hooks: TrainingHooks, patches: Patches) -> None:
-    """Wraps what the loop in `module` calls in its steps; with phases asked for, what marks these, too."""
+def patch_steps(
+    module: ModuleType,
+    hooks: TrainingHooks,
+    patches: Patches,
+    given: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """Wraps what the loop in `module` calls in its steps; with phases asked for, what marks these, too.
+
+    `given`: the arguments of its `train`, by name.
+    """
     wrappers: dict[str, Wrapper] = {
         "train_step": lambda original: _train_step(original, hooks),
         "training_log": lambda original: _training_log(original, hooks),
         "evaluate_and_print_results": lambda original: paused(original, hooks, "eval"),
         "extra_evaluate_and_print_results": lambda original: paused(original, hooks, "eval"),
+        "build_extra_valid_data_iterators": lambda original: paused(original, hooks, "eval"),
         "save_checkpoint_and_time": lambda original: paused(original, hooks, "checkpoint"),
         "maybe_finalize_async_save": lambda original: paused(original, hooks, "checkpoint"),
         "dummy_train_step": lambda original: data_skipped(original, hooks),
@@ -209,23 +236,23 @@ def patch_steps(module: ModuleType, hooks: TrainingHooks, patches: Patches) -> N
         patch_core(hooks, patches)
     if not _saves_asynchronously():  # the host calls it in every pass all the same, and it returns at once
         del wrappers["maybe_finalize_async_save"]
-    patches.wrap(module, wrappers)
+    hook_points.wrap((module, HOOK_POINTS), wrappers, given, patches)
 
 
 def _train(module: ModuleType, hooks: TrainingHooks, rehearsing: bool) -> Callable[..., Any]:
     original, in_training = module.train, Patches()
     run = ending(original, hooks, in_training)
 
-    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        loop = MegatronLoop(module, rehearsing)
+    def begin(given: Mapping[str, Any]) -> None:
+        loop = MegatronLoop(module, rehearsing, given)
         hooks.train_start(loop)
         if hooks.active:
-            patch_steps(module, hooks, in_training)
-            begin_profile(hooks, loop, lambda: kwargs["model"] if "model" in kwargs else args[1])
+            patch_steps(module, hooks, in_training, given)
+            begin_profile(hooks, loop, lambda: given["model"])
 
     @functools.wraps(original)
     def train(*args: Any, **kwargs: Any) -> Any:
-        hooks.attach(lambda: begin(args, kwargs))
+        hooks.attach(lambda: begin(given_to(original, args, kwargs)))
         return run(*args, **kwargs)
 
     return train

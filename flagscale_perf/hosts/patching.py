@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -13,11 +14,16 @@ class Patches:
     """A stack of attribute replacements; `undo` puts everything back, newest first."""
 
     def __init__(self) -> None:
-        self._done: list[tuple[Any, str, Any]] = []
+        self._undoing: list[Callable[[], object]] = []
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Replaces (or adds) `owner.name`. `owner` may be a module, a class or an object."""
-        self._done.append((owner, name, vars(owner).get(name, _ABSENT)))
+        before = vars(owner).get(name, _ABSENT)
+        self.undone(
+            functools.partial(delattr, owner, name)
+            if before is _ABSENT
+            else functools.partial(setattr, owner, name, before)
+        )
         setattr(owner, name, value)
 
     def wrap(self, owner: Any, wrappers: Mapping[str, Wrapper]) -> None:
@@ -30,13 +36,13 @@ class Patches:
         """Makes `owner` an object of the class `kind`. Raises TypeError where their layouts differ."""
         before = type(owner)
         owner.__class__ = kind
-        self._done.append((owner, "__class__", before))
+        self.undone(lambda: setattr(owner, "__class__", before))
+
+    def undone(self, action: Callable[[], object]) -> None:
+        """Has `action` called by `undo`."""
+        self._undoing.append(action)
 
     def undo(self) -> None:
         """Restores every attribute; does nothing the second time."""
-        while self._done:
-            owner, name, before = self._done.pop()
-            if before is _ABSENT:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, before)
+        while self._undoing:
+            self._undoing.pop()()

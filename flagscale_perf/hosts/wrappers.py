@@ -11,7 +11,7 @@ from flagscale_perf.hooks import Pause, TrainingHooks
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import phase_timer
 from flagscale_perf.spine.clock import monotonic_ns
-from flagscale_perf.training.phases import AGREEMENT, ZERO_GRAD
+from flagscale_perf.training.phases import AGREEMENT, PHASE_OF, PHASES, ZERO_GRAD
 
 # Module -> class, method and the phase it is.
 CORE_PHASES = {
@@ -120,3 +120,19 @@ def patch_core(hooks: TrainingHooks, patches: Patches) -> None:
     for module, (class_name, name, phase) in CORE_PHASES.items():
         owner = getattr(sys.modules.get(module), class_name, None)
         patches.wrap(owner, {name: functools.partial(phased, hooks=hooks, name=phase)})
+
+
+def missing_phases() -> list[str]:
+    """What is lost by methods that the Megatron-Core which is loaded does not have."""
+    if "megatron.core" not in sys.modules:
+        return []
+    return [
+        cost_of_phase(phase)
+        for module, (class_name, name, phase) in CORE_PHASES.items()
+        if not hasattr(getattr(sys.modules.get(module), class_name, None), name)
+    ]
+
+
+def cost_of_phase(phase: str) -> str:
+    """What is not known without the method that is this phase, named as a timer."""
+    return f"the phase {PHASES[PHASE_OF[phase]]} (it counts to other)"

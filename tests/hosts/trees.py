@@ -35,6 +35,7 @@ class Host:
         script: its unmodified training script for GPTs; None for Megatron-Core alone.
         path: what its own runner puts on PYTHONPATH; the last has Megatron-Core.
         is_flagscale: whether it has FlagScale's `run.py` and runner.
+        is_bridge: whether it is Megatron-Bridge.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Host:
     script: Path | None
     path: tuple[Path, ...]
     is_flagscale: bool
+    is_bridge: bool = False
 
     @property
     def has_monitor(self) -> bool:
@@ -92,15 +94,26 @@ def unpacked(into: Path) -> dict[Path, Path]:
 
 def host_of(place: Path, trees: Mapping[Path, Path]) -> Host | None:
     """What is trained with there; None without Megatron-Core. A FlagScale has the first Megatron-LM beside
-    it, before all others one of FlagScale's, which has plug-ins.
+    it, before all others one of FlagScale's, which has plug-ins; a Megatron-Bridge has a Megatron-Core, first
+    one that was published alone.
     """
     tree = trees[place]
     script = next((tree / name for name in SCRIPTS if (tree / name).is_file()), None)
+    if is_bridge(tree):
+        cores = [core for core in trees.values() if has_core(core)]
+        cores.sort(key=lambda core: not list(core.glob("megatron_core-*.dist-info")))
+        assert cores, f"{place.name} needs a Megatron-Core: put its wheel beside it"
+        return Host(name_of(place), tree, None, (tree, cores[0]), False, is_bridge=True)
     if not (tree / "flagscale").is_dir():
         return Host(name_of(place), tree, script, (tree,), False) if has_core(tree) else None
     cores = sorted(filter(has_core, trees.values()), key=lambda core: not (core / "megatron/plugin").is_dir())
     assert cores, f"{place.name} needs a Megatron-LM: put the tree of one beside it"
     return Host(name_of(place), tree, script, (tree, tree / "flagscale" / "train", cores[0]), True)
+
+
+def is_bridge(tree: Path) -> bool:
+    """Whether Megatron-Bridge can be imported from it."""
+    return (tree / "megatron" / "bridge").is_dir()
 
 
 def has_core(tree: Path) -> bool:

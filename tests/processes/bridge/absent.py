@@ -12,7 +12,19 @@ import sys
 import types
 from typing import Any
 
-PACKAGES = ("accelerate", "datasets", "modelopt", "nvidia_resiliency_ext", "transformer_engine", "triton")
+PACKAGES = (
+    *("accelerate", "comet_ml", "datasets", "diffusers", "fla", "flashinfer", "megatron.energon", "mlflow"),
+    *(
+        "modelopt",
+        "nvidia_resiliency_ext",
+        "open_clip",
+        "qwen_vl_utils",
+        "timm",
+        "transformer_engine",
+        "triton",
+    ),
+    "webdataset",
+)
 
 
 class AnyClass(type):
@@ -39,7 +51,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path: Any, target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
-        is_ours = fullname.partition(".")[0] in PACKAGES
+        is_ours = any(f"{fullname}.".startswith(f"{package}.") for package in PACKAGES)
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True) if is_ours else None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from argparse import Namespace
+from pathlib import Path
 
 import pytest
 
 from flagscale_perf.cli import doctor
+from flagscale_perf.hosts.doctor import Host
+from flagscale_perf.hosts.importable import Lack
 from flagscale_perf.spine import hot
 
+LACK = Lack("megatron.core.x imports triton, which is not installed: install it", is_lent=True)
+HOST = Host("Megatron-LM (core 0.18.2)", "a.loop", Path("a/loop.py"), (), lacks=(LACK,), commit="571370c")
 IN_USE = """\
 extension   in use      the monitor's part of each step; without it, up to half as much again
 """
@@ -25,5 +31,26 @@ def test_whether_the_extension_is_in_use_and_what_its_absence_costs(
     monkeypatch.setattr(hot, "load", lambda: built)
     for name in ("find_hosts", "_device_lines"):
         monkeypatch.setattr(doctor, name, list)
-    assert doctor.DoctorCommand().run(Namespace()) == 1
+    assert doctor.DoctorCommand().run(Namespace(json=False)) == 1
     assert lines in capsys.readouterr().out
+
+
+def test_a_host_that_cannot_be_imported_is_called_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "find_hosts", lambda: [HOST])
+    assert doctor.DoctorCommand().run(Namespace(json=False)) == 0
+    line = f"CANNOT BE IMPORTED: {LACK.text} (a rehearsal on the CPU stands in for it)"
+    assert line in capsys.readouterr().out
+
+
+def test_a_script_reads_each_hosts_commit_and_what_it_lacks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "find_hosts", lambda: [HOST])
+    assert doctor.DoctorCommand().run(Namespace(json=True)) == 0
+    (host,) = json.loads(capsys.readouterr().out)["hosts"]
+    assert (host["name"], host["commit"], host["works"]) == (HOST.name, "571370c", True)
+    assert host["lacks"] == [{"text": LACK.text, "is_lent": True}]
+    monkeypatch.setattr(doctor, "find_hosts", list)
+    assert doctor.DoctorCommand().run(Namespace(json=True)) == 1

@@ -172,11 +172,92 @@ def test_the_hosts_model_is_let_go_when_training_has_ended(modules, context):
     assert gone() is None
 
 
-def test_batches_of_varying_length_have_no_flops(context):
-    context.state.cfg.dataset.dataloader_type = "batch"
-    loop = bridge.BridgeLoop(context, ModuleType("train"), False)
-    with pytest.raises(PerfError, match="sequences differ in length"):
-        loop.model_args()
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        {"dataloader_type": "batch"},
+        {"enable_in_batch_packing": True},
+        {"packed_sequence_specs": SimpleNamespace(packed_sequence_size=64)},
+    ],
+)
+def test_batches_of_varying_length_have_no_flops_where_the_host_does_not_say_the_lengths(
+    modules, context, dataset
+):
+    vars(context.state.cfg.dataset).update(dataset)
+    lengths = vars(modules[1]).pop(bridge.LENGTHS)
+    with pytest.raises(PerfError, match="its sequences differ in length, which this Bridge does not say"):
+        bridge.BridgeLoop(context, modules[1], False).model_args()
+    setattr(modules[1], bridge.LENGTHS, lengths)
+    with pytest.raises(PerfError, match="not a GPTModel"):  # the lengths are no reason any more
+        bridge.BridgeLoop(context, modules[1], False).model_args()
+
+
+def test_packing_that_is_not_switched_on_is_none(modules, context):
+    context.state.cfg.dataset.packed_sequence_specs = SimpleNamespace(packed_sequence_size=-1)
+    assert not bridge.BridgeLoop(context, modules[1], False).varies
+
+
+@pytest.mark.parametrize(
+    ("ranks", "reduced", "sums", "known"),
+    [
+        (2, True, (90, 700, 0), (90, 700)),
+        (2, True, (96, 700, 0), (96, 700)),
+        (2, False, (90, 700, 0), None),  # the other rank's are taken for this one's
+        (1, False, (40, 300, 0), (40, 300)),
+        (1, False, (48, 384, 0), None),  # every sequence is taken for seq_length long
+        (2, True, (None, None, 0), None),
+    ],
+)
+def test_only_true_lengths_count(modules, context, ranks, reduced, sums, known):
+    context.state._flops_requires_global_reduce, context.state.cfg.data_parallel_size = reduced, ranks
+    assert bridge.BridgeLoop(context, modules[1], False).lengths(sums) == known
+
+
+def test_a_step_has_flops_where_the_host_has_said_its_lengths(modules, context):
+    hooks, (pretrain, train) = RecordingHooks(), modules
+    context.state.cfg.dataset.enable_offline_packing = True
+    setattr(train, bridge.LENGTHS, lambda state, **_: (90, 700, 0, None, None))
+
+    def body(manager):
+        manager.fire("on_train_start", context)
+        manager.fire("on_train_step_end", context)
+        assert getattr(train, bridge.LENGTHS)(context.state, data_parallel_size=2)[0] == 90
+
+    pretrain.train = body
+    patched(modules, hooks)
+    pretrain.train(pretrain.normalize_callbacks(None))
+    assert [event for event in hooks.events if event[0] == "packed"] == [
+        ("packed", None),
+        ("packed", (90, 700)),
+    ]
+
+
+def test_waits_for_checkpoints_are_found_as_a_method_of_what_train_is_given(
+    modules, context, tmp_path, monkeypatch
+):
+    hooks, (pretrain, train) = RecordingHooks(), modules
+    (tmp_path / "train.py").write_text(
+        "def train(manager, checkpoint_manager):\n    checkpoint_manager.finalize_async_saves(True)\n"
+    )
+    train.__file__ = str(tmp_path / "train.py")
+    del train.maybe_finalize_async_save
+
+    class Manager:
+        def finalize_async_saves(self, blocking):
+            return blocking
+
+    def body(manager, checkpoint_manager):
+        manager.fire("on_train_start", context)
+        assert checkpoint_manager.finalize_async_saves(blocking=True) is True
+
+    pretrain.train, own = body, Manager()
+    patched(modules, hooks)
+    pretrain.train(pretrain.normalize_callbacks(None), checkpoint_manager=own)
+    assert [event for event in hooks.events if event[0] in ("pause", "resume")] == [
+        ("pause", "checkpoint"),
+        ("resume", "checkpoint"),
+    ]
+    assert vars(own) == {}
 
 
 def test_the_other_functions_tell_their_events_in_a_training_and_are_the_hosts_own_after_it(modules, context):

@@ -124,6 +124,7 @@ def test_each_wrapper_tells_its_event(module):
     module.training_log(1, total_real_tokens_in_batch=float("nan"), seqlen_squared_sum_in_batch=object())
     module.evaluate_and_print_results()
     module.extra_evaluate_and_print_results()
+    module.build_extra_valid_data_iterators()
     module.save_checkpoint_and_time()
     module.maybe_finalize_async_save()
     module.update_num_microbatches(5, consistency_check=False, verbose=True)
@@ -135,10 +136,7 @@ def test_each_wrapper_tells_its_event(module):
         ("logged", 17, 83),
         ("logged", None, None),
         ("logged", None, None),
-        ("pause", "eval"),
-        ("resume", "eval"),
-        ("pause", "eval"),
-        ("resume", "eval"),
+        *[("pause", "eval"), ("resume", "eval")] * 3,
         ("pause", "checkpoint"),
         ("resume", "checkpoint"),
         ("pause", "checkpoint"),
@@ -263,6 +261,10 @@ COMPLETE = {
             {"sft": True, "enable_variable_seq_lengths": True, "variable_seq_lengths": False},
             "--sft, --enable-variable-seq-lengths",
         ),
+        (
+            {"sequence_packing_scheduler": "dp_balanced", "use_varlen_dataset": True},
+            "--sequence-packing-scheduler, --use-varlen-dataset",
+        ),
     ],
 )
 def test_packing_whose_lengths_nobody_may_tell_is_a_gap(module, host_args, arguments, flags):
@@ -337,4 +339,17 @@ def test_the_end_of_asynchronous_saving_is_watched_where_there_is_such_saving(
 def test_a_hook_point_that_is_missing_is_said_by_what_is_lost(module, host_args):
     vars(host_args).update(COMPLETE)
     del module.training_log, module.extra_evaluate_and_print_results  # only FlagScale has the second
-    assert MegatronLoop(module, rehearsing=False).facts("CPU").missing == [HOOK_POINTS["training_log"]]
+    lost = [HOOK_POINTS["training_log"].cost]
+    assert MegatronLoop(module, rehearsing=False).facts("CPU").missing == lost
+    host_args.extra_eval_interval = 100
+    lost.append("extra evaluation time (it counts as iteration time)")
+    assert MegatronLoop(module, rehearsing=False).facts("CPU").missing == lost
+
+
+def test_the_micro_batches_of_a_packed_step_are_those_that_the_host_made(module, host_args):
+    returned = ({}, 0, False, False, 0, 1.0, None, 0, 5, 83.0, 1234.0)
+    assert MegatronLoop(module, rehearsing=False).numbers(returned) == (7, True, 12, 96, 3)
+    host_args.sequence_packing_scheduler = "dp_balanced"
+    loop = MegatronLoop(module, rehearsing=False)
+    assert loop.numbers(returned) == (7, True, 12, 96, 5)
+    assert loop.numbers(returned[:8]) == (7, True, 12, 96, 3)

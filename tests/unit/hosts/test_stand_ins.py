@@ -1,124 +1,143 @@
-"""What is lent to a module of the host while it is imported: to that one only, and where it is missing."""
+"""What is lent to modules of the host while they are imported: only where it is missing, and only to those
+that could not be imported without it.
+"""
 
-import importlib.util
-import runpy
+import importlib
 import sys
 import typing
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
 
 from flagscale_perf.hosts.install import Installation
-from flagscale_perf.hosts.stand_ins import KERNELS, MODELS, StandIns
+from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.hosts.stand_ins import StandIns
 
-KERNEL_FILE = """
+KERNELS = """
 import triton
 import triton.language as tl
+from triton.language.extra import libdevice
 
 @triton.autotune(configs=[triton.Config({"BLOCK": 8}, num_warps=4)], key=["size"])
+@triton.heuristics({"EVEN": lambda args: True})
 @triton.jit
 def copy_kernel(source, stride: tl.int64, BLOCK: tl.constexpr):
     return tl.load(source)
-"""
-MODELS_FILE = """
-from typing import override
 
-class Model:
-    @override
-    def build(self):
-        return "built"
+@triton.jit(do_not_specialize=["stride"])
+def other_kernel(source): pass
+
+MAX = tl.constexpr(triton.next_power_of_2(5))
 """
-FILES = {**dict.fromkeys(KERNELS, KERNEL_FILE), MODELS: MODELS_FILE}
+FILES = {
+    "a_kernel": KERNELS,
+    "importer": "from megatron.core import a_kernel, looks",
+    "in_a_function": "def load():\n    import triton\n    return triton\nload()",
+    "looks": "from importlib import util\nfrom megatron.core import tries\nfound = util.find_spec('triton')",
+    "tries": "try:\n    import triton\nexcept ImportError:\n    triton = None",
+    "tries_all": "try:\n    from megatron.core import a_kernel\nexcept Exception:\n    a_kernel = None",
+    "suppresses": "import contextlib\nwith contextlib.suppress(ImportError):\n    import triton",
+    "later": "def launch():\n    import triton",
+    "lends_on": "import triton\nfrom megatron.core import a_kernel, tries",
+    "typed": "from typing import override\nclass Model:\n    @override\n    def build(self): return 'built'",
+}
 
 
 @pytest.fixture
-def lacking(monkeypatch):
-    """No Triton and no `typing.override`, whatever this environment has."""
-    find_spec = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "triton" else find_spec(name)
-    )
-    for name in ("triton", "triton.language"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+def core(tmp_path, monkeypatch):
+    """Imports a module of a Megatron-Core that has these files."""
     monkeypatch.delattr(typing, "override", raising=False)
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("megatron", "triton")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [WithoutTriton(finder) for finder in sys.meta_path])
+    folder = tmp_path / "megatron" / "core"
+    folder.mkdir(parents=True)
+    for name, text in FILES.items():
+        (folder / f"{name}.py").write_text(text)
+    (tmp_path / "outside.py").write_text("import triton")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    patches = Patches()
+    StandIns().install(patches)
+    yield lambda name: importlib.import_module(f"megatron.core.{name}")
+    patches.undo()
+    assert not has_triton() and not hasattr(typing, "override")
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("megatron", "outside")]:
+        del sys.modules[name]
 
 
-@pytest.fixture
-def imported(tmp_path):
-    """Imports a module as the import hook has it imported; returns what is in it."""
+class WithoutTriton:
+    """A finder of this environment, which may have it."""
 
-    def make(stand_ins, name):
-        file = tmp_path / f"{name}.py"
-        file.write_text(FILES[name])
-        stand_ins.lend(name)
-        made = runpy.run_path(str(file))
-        stand_ins.take_back(ModuleType(name))
-        return SimpleNamespace(**made)
+    def __init__(self, finder):
+        self.finder = finder
 
-    return make
+    def find_spec(self, name, path=None, target=None):
+        return None if name.partition(".")[0] == "triton" else self.finder.find_spec(name, path, target)
 
 
-def is_lent():
-    return "triton" in sys.modules or "triton.language" in sys.modules or hasattr(typing, "override")
+def has_triton():
+    return any(name.partition(".")[0] == "triton" for name in sys.modules)
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_a_module_of_kernels_can_be_imported_and_none_be_launched(name, lacking, imported):
-    module = imported(StandIns(), name)
-    assert not is_lent()
-    with pytest.raises(RuntimeError, match="copy_kernel is a Triton kernel: it needs a GPU and triton"):
-        module.copy_kernel[1, 1](None)
+def test_any_module_that_asks_unconditionally_can_be_imported_and_no_kernel_be_launched(core):
+    module = core("a_kernel")
+    assert not has_triton()
+    for kernel in (module.copy_kernel, module.other_kernel):
+        with pytest.raises(RuntimeError, match="_kernel is a Triton kernel: it needs a GPU and triton"):
+            kernel[1, 1](None)
+    assert core("in_a_function").load is not None
 
 
-def test_a_mark_for_type_checkers_changes_nothing(lacking, imported):
-    assert imported(StandIns(), MODELS).Model().build() == "built"
-    assert not is_lent()
+def test_importers_and_modules_that_look_see_that_it_is_not_installed(core):
+    module = core("importer")
+    assert module.a_kernel.copy_kernel is not None
+    assert module.looks.found is None and module.looks.tries.triton is None
 
 
-def test_one_lent_within_another_goes_back_when_the_outer_one_does(lacking, imported):
-    outer, inner = KERNELS[:2]
-    stand_ins = StandIns()
-    stand_ins.lend(outer)
-    imported(stand_ins, inner)
-    assert "triton" in sys.modules
-    stand_ins.take_back(ModuleType(outer))
-    assert not is_lent()
+def test_an_importer_that_catches_the_error_gets_it(core):
+    assert core("tries_all").a_kernel is None
+    assert not hasattr(core("suppresses"), "triton")
+    assert core("lends_on").tries.triton is None
 
 
-def test_other_modules_are_lent_nothing(lacking):
-    StandIns().lend("megatron.core.ssm.ops.mamba2.ssd_combined")
-    assert not is_lent()
+@pytest.mark.parametrize("name", ["later", "outside"])
+def test_nothing_is_lent_after_the_import_or_to_other_packages(core, name):
+    with pytest.raises(ModuleNotFoundError, match="triton"):
+        core(name).launch() if name == "later" else importlib.import_module(name)
+
+
+def test_a_mark_for_type_checkers_changes_nothing(core):
+    assert core("typed").Model().build() == "built"
 
 
 def test_what_is_there_stays(monkeypatch):
-    triton, mark = ModuleType("triton"), lambda method: method
+    triton, mark, patches = ModuleType("triton"), lambda method: method, Patches()
     monkeypatch.setitem(sys.modules, "triton", triton)
     monkeypatch.setattr(typing, "override", mark, raising=False)
-    stand_ins = StandIns()
-    for name in FILES:
-        stand_ins.lend(name)
-        stand_ins.take_back(ModuleType(name))
-    assert sys.modules["triton"] is triton and typing.override is mark
+    before = list(sys.meta_path)
+    StandIns().install(patches)
+    assert (sys.modules["triton"], typing.override, sys.meta_path) == (triton, mark, before)
 
 
-@pytest.mark.parametrize("rehearsing", [True, False])
-def test_only_a_rehearsal_lends(rehearsing, lacking, tmp_path, monkeypatch):
-    folder = tmp_path / "megatron" / "training" / "models"
-    folder.mkdir(parents=True)
-    (folder / "__init__.py").write_text(MODELS_FILE)
-    monkeypatch.syspath_prepend(tmp_path)
+@pytest.mark.parametrize("mode", ["always", "never"])
+def test_only_a_rehearsal_lends(mode, tmp_path, monkeypatch):
+    monkeypatch.delattr(typing, "override", raising=False)
     for name in [name for name in sys.modules if name.partition(".")[0] == "megatron"]:
         monkeypatch.delitem(sys.modules, name)
-    installation = Installation([], {"FLAGSCALE_PERF_REHEARSE_ON_CPU": "never"}).install()
-    installation.rehearsing = rehearsing
+    (tmp_path / "megatron").mkdir()
+    (tmp_path / "megatron" / "typed.py").write_text(FILES["typed"])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("flagscale_perf.hosts.rehearsal.install", lambda patches: None)
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
+    installation = Installation([], {"FLAGSCALE_PERF_REHEARSE_ON_CPU": mode}).install()
     try:
-        if rehearsing:
-            assert importlib.import_module(MODELS).Model().build() == "built"
+        if mode == "always":
+            assert importlib.import_module("megatron.typed").Model().build() == "built"
         else:
             with pytest.raises(ImportError, match="override"):
-                importlib.import_module(MODELS)
+                importlib.import_module("megatron.typed")
     finally:
         installation.undo()
-        for name in ("megatron", "megatron.training", MODELS):
+        for name in ("megatron", "megatron.typed"):
             sys.modules.pop(name, None)
-    assert not is_lent()
+    assert not hasattr(typing, "override")

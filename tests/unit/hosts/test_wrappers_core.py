@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from flagscale_perf.hosts.patching import Patches
-from flagscale_perf.hosts.wrappers import CORE_PHASES, patch_core
+from flagscale_perf.hosts.wrappers import CORE_PHASES, missing_phases, patch_core
 from flagscale_perf.training.phases import PHASES
 from tests.unit.hosts.test_timers import RecordingHooks
 
@@ -43,3 +43,14 @@ def test_a_core_without_the_method_is_left_alone(monkeypatch, module_name):
     monkeypatch.setitem(sys.modules, module_name, ModuleType(module_name))
     patch_core(RecordingHooks(), Patches())
     assert dict(vars(owner)) == before
+
+
+def test_a_phase_is_missing_where_the_core_that_is_loaded_has_no_such_method(monkeypatch):
+    for module_name, (_, method, _) in CORE_PHASES.items():
+        module_with(monkeypatch, module_name, **{method: lambda self: None})
+    monkeypatch.delitem(sys.modules, "megatron.core", raising=False)
+    assert missing_phases() == []
+    monkeypatch.setitem(sys.modules, "megatron.core", ModuleType("megatron.core"))
+    assert missing_phases() == []
+    module_with(monkeypatch, "megatron.core.rerun_state_machine")
+    assert missing_phases() == ["the phase exposed_stat_comm (it counts to other)"]

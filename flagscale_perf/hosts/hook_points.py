@@ -1,0 +1,175 @@
+"""Hook points: what is wrapped of a loop, wherever a host has it, and what is lost where it has it nowhere.
+
+A loop has its parts in one of four places: among the globals of its module; in another module, from which one
+of its functions imports them when it is called; in a module that it has by name; as methods of what its
+`train` is given. The first is looked into, the others are read from the loop's source.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from flagscale_perf.hosts.patching import Patches, Wrapper
+
+HERE = "."
+
+
+@dataclass(frozen=True)
+class Point:
+    """One thing to wrap.
+
+    Attributes:
+        cost: what is lost without it.
+        also: its names in other versions of the host.
+        option: the host's argument without which it is never called; None: it always may be.
+    """
+
+    cost: str
+    also: tuple[str, ...] = ()
+    option: str | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """What the source of a loop says of its parts.
+
+    Attributes:
+        names: what the module binds at its top level, also inside `if` and `try`.
+        parameters: of its `train`.
+        elsewhere: name -> (owner, name there) for each other place that its code takes it from. The owner is
+            a module, a parameter of `train`, or HERE for a global of another name.
+        text: of the file.
+    """
+
+    names: frozenset[str]
+    parameters: frozenset[str]
+    elsewhere: Mapping[str, list[tuple[str, str]]]
+    text: str
+
+
+@functools.lru_cache(maxsize=16)
+def source_of(file: Path, package: str) -> Source:
+    """Reads a module of `package`. Raises OSError, ValueError, SyntaxError."""
+    text = file.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    nodes, top = list(ast.walk(tree)), _top_level(tree)
+    parameters = _parameters_of_train(tree)
+    imports: dict[str, str] = {}  # name bound anywhere in the file -> what it is
+    elsewhere: dict[str, list[tuple[str, str]]] = {}
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            imports |= {alias.asname: alias.name for alias in node.names if alias.asname}
+        elif isinstance(node, ast.ImportFrom):
+            module = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            for alias in node.names:
+                bound = alias.asname or alias.name
+                imports[bound] = f"{module}.{alias.name}"
+                place = (HERE, bound) if node in top else (module, alias.name)
+                elsewhere.setdefault(alias.name, []).append(place)
+    for node in nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = ast.unparse(node.func.value)
+            owner = owner if owner in parameters else imports.get(owner, owner)
+            elsewhere.setdefault(node.func.attr, []).append((owner, node.func.attr))
+    return Source(frozenset(_bound(top)), parameters, elsewhere, text)
+
+
+def _top_level(tree: ast.Module) -> list[ast.AST]:
+    found: list[ast.AST] = []
+    todo: list[ast.AST] = [tree]
+    while todo:
+        node = todo.pop()
+        found.append(node)
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            todo += ast.iter_child_nodes(node)
+    return found
+
+
+def _bound(top: list[ast.AST]) -> Iterator[str]:
+    for node in top:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from ((alias.asname or alias.name).split(".")[0] for alias in node.names)
+
+
+def _parameters_of_train(tree: ast.Module) -> frozenset[str]:
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "train":
+            every = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+            return frozenset(each.arg for each in every)
+    return frozenset()
+
+
+def places(loop: ModuleType, point: tuple[str, Point], given: Mapping[str, Any]) -> list[tuple[Any, str]]:
+    """The owners of a point, a module or an object each, and its name there. [] where there is none.
+
+    Args:
+        loop: the module of the loop.
+        point: its name, and what is known of it.
+        given: the arguments of its `train`, by name.
+    """
+    names = (point[0], *point[1].also)
+    if found := [(loop, name) for name in names if hasattr(loop, name)]:
+        return found
+    package = loop.__package__ or ""
+    try:
+        source = source_of(Path(getattr(loop, "__file__", None) or ""), package)
+    except (OSError, ValueError, SyntaxError):  # a module whose source cannot be read
+        return []
+    read = dict.fromkeys(place for name in names for place in source.elsewhere.get(name, ()))
+    owners = [(_owner(loop, owner, given), name) for owner, name in read]
+    return [(owner, name) for owner, name in owners if hasattr(owner, name)]
+
+
+def _owner(loop: ModuleType, place: str, given: Mapping[str, Any]) -> Any:
+    if place == HERE:
+        return loop
+    if place in given:
+        return given[place]
+    if place.partition(".")[0] == loop.__name__.partition(".")[0]:
+        with contextlib.suppress(Exception):  # the host imports it itself, when it first calls it
+            importlib.import_module(place)
+    return sys.modules.get(place)
+
+
+def missing(
+    loop: ModuleType, points: Mapping[str, Point], given: Mapping[str, Any], options: Mapping[str, Any]
+) -> list[str]:
+    """What is lost in this training. `options`: the host's arguments."""
+    return [
+        point.cost
+        for name, point in points.items()
+        if (point.option is None or options.get(point.option)) and not places(loop, (name, point), given)
+    ]
+
+
+def wrap(
+    host: tuple[ModuleType, Mapping[str, Point]],
+    wrappers: Mapping[str, Wrapper],
+    given: Mapping[str, Any],
+    patches: Patches,
+) -> None:
+    """Wraps each point where it is; one that is nowhere is passed over. `host`: the loop and its points."""
+    loop, points = host
+    for name, wrapper in wrappers.items():
+        for owner, found in places(loop, (name, points[name]), given):
+            patches.wrap(owner if hasattr(owner, "__dict__") else type(owner), {found: wrapper})
+
+
+def given_to(train: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call of a loop's `train`, by name; what cannot be told apart is left out."""
+    try:
+        return dict(inspect.signature(train).bind(*args, **kwargs).arguments)
+    except (TypeError, ValueError):  # a call that will fail, or a function without a signature
+        return kwargs
