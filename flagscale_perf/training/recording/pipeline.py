@@ -16,6 +16,7 @@ from flagscale_perf.training.capture import CaptureControl
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.host import HostReader
 from flagscale_perf.training.ledger.cuts import CutKeeper, StepCuts
+from flagscale_perf.training.ledger.naming import LIVE
 from flagscale_perf.training.marks import MarksJoin
 from flagscale_perf.training.phases import PhaseJoin, StepPhases
 from flagscale_perf.training.ranks.gather import Gathering, Job, node_of
@@ -310,5 +311,7 @@ def _ranks(task: WriterTask, parent: Parent) -> OneRank | Gathering:
     if place is None or task.owner is None:
         return OneRank()
     node = node_of(place, task.anchor.mono_ns, parent.watch, reads_devices=not task.notes)
-    job = Job(place, identity_of(task.owner), RunFacts.of(task.facts), task.directory)
+    percent = task.options.perf_straggler_threshold
+    least_late = LIVE.value if percent is None else percent / 100
+    job = Job(place, identity_of(task.owner), RunFacts.of(task.facts), task.directory, least_late)
     return Gathering(job, node, parent.is_alive)
