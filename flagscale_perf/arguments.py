@@ -55,6 +55,7 @@ _OWN_VARIABLES = (
 )
 REHEARSAL_MODES = ("auto", "always", "never")
 REPLACE, KEEP = HOST_MONITOR_MODES = ("replace", "keep")
+TEXT, JSON, BOTH = LOG_FORMATS = ("text", "json", "both")
 MAX_CAPTURE_STEPS = 1000
 _COUNT = whole(1, 1_000_000_000, 10)
 
@@ -152,6 +153,19 @@ class PerfConfig:
         metavar="{auto,always,never}",
     )
     perf_debug: bool = option(False, parse_bool, "print the traceback of a failure inside the monitor, too")
+    perf_log_format: str = option(
+        BOTH,
+        one_of(*LOG_FORMATS),
+        "logs beside the run file: text (perf_metrics, perf_realtime), json (perf_summary) or both",
+        metavar="{text,json,both}",
+    )
+    perf_straggler_threshold: float | None = option(
+        None,
+        above_zero(1000, "10", " of percent"),
+        "percent of a step from which a rank that works longer than its peers is named: 5 while the training"
+        " lasts and 1 in reports without it",
+        metavar="PERCENT",
+    )
 
     @classmethod
     def from_args(

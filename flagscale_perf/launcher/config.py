@@ -25,7 +25,7 @@ ACTIONS = ("run", "dryrun", "test", "stop", "query")
 SECTIONS = ("system", "model", "data")
 PERF_KEYS = tuple(rows_of(PerfConfig))
 # Of the monitor that FlagScale's main branch has of its own, beside those that ours has, too.
-_HOST_PERF_KEYS = ("perf_log_format", "perf_model_type")
+_HOST_PERF_KEYS = ("perf_model_type",)
 _NEGATED = {f"no_{row.name}" for row in rows_of(PerfConfig).values() if row.is_switch}
 # Keys of `train` that are the launcher's, not the training script's.
 _OWN_KEYS = ("log_dir", "details_dir", "scripts_dir", "pids_dir")

@@ -30,9 +30,11 @@ STOP_WAIT_S = 40.0
 _POLL_S = 0.1
 # Files of a job elsewhere that grew so recently are watched until they are that old: a live job writes again.
 GROWTH_S = 60.0
-# Waits for the script and notes its exit status, even if the whole group gets a signal. `trap :` and not
-# `trap ''`: an ignored signal would be ignored by the script, too.
-_WRAPPER = 'trap : TERM INT HUP; bash "$1"; code=$?; printf "%s\\n" "$code" >"$2"; exit "$code"'
+# Waits for the script and notes its exit status, even if the whole group gets a signal that ends a job, or
+# one by which a scheduler tells all of it something. `trap :` and not `trap ''`: an ignored signal would be
+# ignored by the script, too.
+_TRAP = "trap : TERM INT HUP QUIT USR1 USR2 ALRM VTALRM PROF XCPU IO PWR STKFLT"
+_WRAPPER = _TRAP + '; bash "$1"; code=$?; printf "%s\\n" "$code" >"$2"; exit "$code"'
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from flagscale_perf.options.values import parse_address
-from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.sinks.base import Metric, SinkContext
 from flagscale_perf.spine.files import replace_file
 from flagscale_perf.spine.records import Record
+from flagscale_perf.spine.units import printable
 
 TEXTFILE_MODE = 0o644  # node_exporter runs as another user
 
@@ -17,14 +19,15 @@ TEXTFILE_MODE = 0o644  # node_exporter runs as another user
 class _Exposition:
     """The metrics as they were at the last `publish`, for the library to render on any thread."""
 
-    def __init__(self, context: SinkContext) -> None:
-        """Raises ImportError without the package prometheus_client."""
+    def __init__(self, context: SinkContext, of_run: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`of_run`: labels of every series. Raises ImportError without the package prometheus_client."""
         import prometheus_client
         from prometheus_client import core
 
         self._library: Any = prometheus_client
         self._families: Any = core
         self._metrics = context.presentation.metrics(context.header)
+        self._of_run = of_run
         self._published: list[Any] = []
         self.registry: Any = prometheus_client.CollectorRegistry()
         self.registry.register(self)
@@ -53,27 +56,32 @@ class _Exposition:
         return self._library.make_wsgi_app(self.registry)
 
     def _family(self, name: str, series: dict[tuple[str, ...], float]) -> Any:
-        if self._metrics.table[name].labels[-1:] == ("le",):
-            return self._histogram(name, series)
+        metric = self._metrics.table[name]
+        of_run = {label: value for label, value in self._of_run.items() if label not in metric.labels}
+        run, labels = tuple(of_run.values()), (*of_run, *metric.labels)
+        if labels[-1:] == ("le",):
+            return self._histogram(metric, labels[:-1], run, series)
         is_counter = name.endswith("_total")
         kind = self._families.CounterMetricFamily if is_counter else self._families.GaugeMetricFamily
-        metric = self._metrics.table[name]
-        family = kind(metric.prefix + name, metric.help, labels=metric.labels)
-        for labels, value in series.items():
-            family.add_metric(labels, value)
+        family = kind(metric.prefix + name, metric.help, labels=labels)
+        for values, value in series.items():
+            family.add_metric((*run, *values), value)
         return family
 
-    def _histogram(self, name: str, series: dict[tuple[str, ...], float]) -> Any:
-        metric = self._metrics.table[name]
-        family = self._families.HistogramMetricFamily(
-            metric.prefix + name, metric.help, labels=metric.labels[:-1]
-        )
+    def _histogram(
+        self,
+        metric: Metric,
+        labels: Sequence[str],
+        run: tuple[str, ...],
+        series: dict[tuple[str, ...], float],
+    ) -> Any:
+        family = self._families.HistogramMetricFamily(metric.prefix + metric.name, metric.help, labels=labels)
         buckets: dict[tuple[str, ...], list[tuple[str, float]]] = {}
-        for (*labels, bound), value in series.items():
+        for (*values, bound), value in series.items():
             if bound != "sum":
-                buckets.setdefault(tuple(labels), []).append((bound, value))
+                buckets.setdefault(tuple(values), []).append((bound, value))
         for of, held in buckets.items():
-            family.add_metric(of, buckets=held, sum_value=series[*of, "sum"])
+            family.add_metric((*run, *of), buckets=held, sum_value=series[*of, "sum"])
         return family
 
 
@@ -134,7 +142,9 @@ class PrometheusTextfileSink:
     def __init__(self, context: SinkContext) -> None:
         """Raises ImportError without the package prometheus_client."""
         self._path = Path(context.options.perf_prometheus_textfile or "")
-        self._exposition = _Exposition(context)
+        # node_exporter takes all files of a directory as one exposition, with one instance.
+        of_run = {"log_dir": printable(str(context.directory)), "session_id": context.header.session_id}
+        self._exposition = _Exposition(context, of_run)
         self._is_stale = True
 
     @classmethod

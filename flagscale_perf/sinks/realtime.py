@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from flagscale_perf.arguments import JSON
 from flagscale_perf.sinks.base import FileSink, SinkContext
 from flagscale_perf.sinks.text_format import TextFormat
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
@@ -29,9 +30,9 @@ class RealtimeSink(FileSink):
         self._file = AppendFile(context.directory / REALTIME_FILE, open_shared, self._preamble)
 
     @classmethod
-    def open(cls, context: SinkContext) -> RealtimeSink:
-        """Always asked for."""
-        return cls(context)
+    def open(cls, context: SinkContext) -> RealtimeSink | None:
+        """Unless only JSON is asked for."""
+        return None if context.options.perf_log_format == JSON else cls(context)
 
     def write(self, record: Record) -> None:
         """Keeps the record's line, if it has one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from flagscale_perf.arguments import TEXT
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.files import replace_file
@@ -30,9 +31,9 @@ class SummarySink:
         self._is_stale = True
 
     @classmethod
-    def open(cls, context: SinkContext) -> SummarySink:
-        """Always asked for."""
-        return cls(context)
+    def open(cls, context: SinkContext) -> SummarySink | None:
+        """Unless only text is asked for."""
+        return None if context.options.perf_log_format == TEXT else cls(context)
 
     def write(self, record: Record) -> None:
         """Adds the record to the summary."""

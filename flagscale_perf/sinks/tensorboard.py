@@ -36,11 +36,16 @@ class TensorBoardSink(FileSink):
         self._rows = Rows(table, context.header)
         self._preamble = io.BytesIO()
         start_s = context.header.start_wall_ns / NS_PER_S
-        for start in (
-            self._event(wall_time=start_s, file_version="brain.Event:2"),
-            self._event(wall_time=start_s, summary=_layout_summary(table.charts())),
-        ):
-            RecordWriter(self._preamble).write(start.SerializeToString())
+        begin: list[dict[str, Any]] = [
+            {"file_version": "brain.Event:2"},
+            {"summary": _layout_summary(table.charts())},
+        ]
+        if not context.resumed:  # TensorBoard drops what an earlier session has from this step on
+            step = (context.header.facts.get("resume_iteration") or 0) + 1
+            status = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            begin.append({"session_log": status, "step": step})
+        for each in begin:
+            RecordWriter(self._preamble).write(self._event(wall_time=start_s, **each).SerializeToString())
         hosts = context.header.facts.get("tensorboard_dir")
         directory = Path(hosts) / RUN_NAME if hosts else context.directory / "tensorboard"
         seconds = context.header.start_wall_ns // NS_PER_S

@@ -1,7 +1,9 @@
 """A light process beside a training: a fresh interpreter that imports no torch, in a process session of its
 own.
 
-It does not react to what stops a job, notices the end of its parent by itself and ends soon after it.
+From its first moment on it reacts to no signal that can be ignored: what stops a job, or tells a training
+that its time is nearly over, is sent to every process there. It notices the end of its parent by itself and
+ends soon after it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +30,11 @@ RESCUE_S = 10.0  # to save that elsewhere
 # Of an interpreter that imports nothing: it is gone milliseconds after its start.
 _FORK = "import os, sys; os.fork() and os._exit(0); os.execv(sys.argv[1], sys.argv[1:])"
 _PACKAGE_ROOT = str(Path(flagscale_perf.__file__).resolve().parents[1])
+# Left alone: what cannot be ignored, what stops a process for a while, and what does nothing anyway.
+_HARMLESS = {
+    *(signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT),
+    *(signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH),
+}
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # tensorboard imports numpy
 
 
@@ -45,15 +52,32 @@ def start(
         command = [sys.executable, "-I", "-S", "-c", _FORK, *command]
     environment = dict(os.environ) | dict.fromkeys(_ONE_THREAD, "1")
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (_PACKAGE_ROOT, os.environ.get("PYTHONPATH"))))
-    return subprocess.Popen(
-        command, bufsize=0, env=environment, pass_fds=pass_fds, start_new_session=True, **streams
-    )
+    with unsignalled():
+        return subprocess.Popen(
+            command, bufsize=0, env=environment, pass_fds=pass_fds, start_new_session=True, **streams
+        )
+
+
+@contextlib.contextmanager
+def unsignalled() -> Iterator[None]:
+    """A process that is started meanwhile gets no signal before it calls `settle`: it begins with all of them
+    blocked, as this thread is meanwhile. What comes here then, comes a moment later.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def settle() -> None:
-    """Ignores the signals that stop a job, as the process ends after its parent. Call it first."""
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+    """Ignores every signal whose default is to end a process: this one ends after its parent. Call it first.
+
+    A fault of its own (SIGSEGV, SIGABRT) ends it nevertheless: the kernel and the C library see to that.
+    """
+    for number in signal.valid_signals() - _HARMLESS:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def give_way() -> None:

@@ -167,7 +167,7 @@ class EventRecord(NamedTuple):
 
     Attributes:
         name: one of "failure", "drop", "resume", "note", "clock", "suspect", "shed", "slow", "memory",
-            "hardware", "rank".
+            "hardware", "rank", "standstill".
         at_ns: monotonic mark.
         iteration: the last finished iteration then; 0 before the first.
         text: one line for a human.

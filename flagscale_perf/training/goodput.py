@@ -32,8 +32,8 @@ class Goodput:
         data_stall_ns: loading data in iterations that trained; None where their phases were not all measured,
             and then it is in productive_ns.
         lost_ns: iterations that did not train, and those that a later session had to do again.
-        idle_ns: everything else: between sessions, an iteration that was never finished, the way to the
-            process's end.
+        idle_ns: everything else: between sessions, an iteration that was never finished, what the job stood
+            still, the way to the process's end.
     """
 
     wall_ns: int = 0

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.records import record
+from flagscale_perf.training.cpu_limit import groups_of, read_limit
 
 _T = TypeVar("_T")
 PERIOD_NS = NS_PER_S
@@ -22,7 +23,7 @@ _NS_PER_US, _KIB, _SECTOR_BYTES = 1000, 1024, 512
 _MAX_WAITING = 4096  # readings kept for the iteration under way
 _GROWING = (
     *("run_delay_ns", "on_cpu_ns", "cpu_stall_ns", "memory_stall_ns", "io_stall_ns", "disk_bytes"),
-    "network_bytes",
+    *("network_bytes", "cpu_periods", "cpu_throttled_periods"),
 )
 
 
@@ -40,6 +41,8 @@ class HostRecord(NamedTuple):
         memory_available_bytes: of the machine.
         disk_bytes: read and written by all disks.
         network_bytes: received and sent, without loopback.
+        cpu_limit_milli: thousandths of a CPU that the container may use; None without a limit, too.
+        cpu_periods, cpu_throttled_periods: of that limit, see `CpuLimit`.
     """
 
     at_ns: int
@@ -52,6 +55,9 @@ class HostRecord(NamedTuple):
     memory_available_bytes: int | None = None
     disk_bytes: int | None = None
     network_bytes: int | None = None
+    cpu_limit_milli: int | None = None
+    cpu_periods: int | None = None
+    cpu_throttled_periods: int | None = None
 
 
 class MachineReader:
@@ -62,7 +68,7 @@ class MachineReader:
         self._found: tuple[int | None, ...] = ()
 
     def read(self, now_ns: int) -> tuple[int | None, ...]:
-        """The fields of a `HostRecord` from `cpu_stall_ns` on."""
+        """The fields of a `HostRecord` from `cpu_stall_ns` to `network_bytes`."""
         if now_ns - self._read_ns >= _MOMENT_NS:
             self._read_ns = now_ns
             stalls = [_known(partial(_stall_ns, resource)) for resource in ("cpu", "memory", "io")]
@@ -80,6 +86,7 @@ class HostReader:
         """The process's first thread is the one that trains. `machine`: of other processes, too."""
         self._pid, self._clock, self._machine = pid, clock, machine or MachineReader()
         self._due_ns = 0
+        self._groups = _known(lambda: groups_of((PROC / str(pid) / "cgroup").read_text())) or []
 
     def take(self) -> list[HostRecord]:
         """A new reading where it is time for one."""
@@ -92,7 +99,9 @@ class HostReader:
     def _read(self, now_ns: int) -> HostRecord:
         on_cpu_ns, run_delay_ns = _known(lambda: _schedule(self._pid)) or (None, None)
         cores = _known(lambda: len(os.sched_getaffinity(self._pid)))
-        return HostRecord._make([now_ns, cores, run_delay_ns, on_cpu_ns, *self._machine.read(now_ns)])
+        limit = _known(lambda: read_limit(self._groups)) or (None, None, None)
+        own = (now_ns, cores, run_delay_ns, on_cpu_ns)
+        return HostRecord._make([*own, *self._machine.read(now_ns), *limit])
 
 
 def _known(read: Callable[[], _T]) -> _T | None:
@@ -145,6 +154,9 @@ class HostStretch(NamedTuple):
     memory_available_bytes: int | None = None
     disk_bytes: int | None = None
     network_bytes: int | None = None
+    cpu_limit_milli: int | None = None
+    cpu_periods: int | None = None
+    cpu_throttled_periods: int | None = None
 
 
 def cpu_share(host: HostStretch) -> float:
@@ -165,7 +177,13 @@ def merged(stretches: Iterable[HostStretch]) -> HostStretch:
 
     sums = {name: sum(values(name)) if values(name) else None for name in ("host_ns", *_GROWING)}
     least_bytes = min(values("memory_available_bytes"), default=None)
-    return HostStretch(cores=known[-1].cores, memory_available_bytes=least_bytes, **sums)
+    last = known[-1]
+    return HostStretch(
+        cores=last.cores,
+        memory_available_bytes=least_bytes,
+        cpu_limit_milli=last.cpu_limit_milli,
+        **sums,
+    )
 
 
 class HostWindow:
@@ -201,7 +219,11 @@ class HostWindow:
             return HostStretch()
         grown = {name: _growth(first, last, name) for name in _GROWING}
         return HostStretch(
-            host_ns=last.at_ns - first.at_ns, cores=last.cores, memory_available_bytes=least_bytes, **grown
+            host_ns=last.at_ns - first.at_ns,
+            cores=last.cores,
+            memory_available_bytes=least_bytes,
+            cpu_limit_milli=last.cpu_limit_milli,
+            **grown,
         )
 
 

@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import NamedTuple, get_type_hints
 
 from flagscale_perf.device.counters import HardwareRecord as HardwareRecord
+from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader, record, room_of
 from flagscale_perf.spine.slots import Wide
 from flagscale_perf.training.host import HostRecord as HostRecord
@@ -37,9 +38,10 @@ class StepRecord(NamedTuple):
         iteration: the host's number of the (last) iteration, counted from 1.
         iterations: how many iterations this record stands for; more than 1 only for DATA_SKIPPED.
         outcome: an `Outcome`.
-        warmup: 1 for the first iteration after a start or resume, else 0; left out of rates.
+        warmup: 1 for the first iteration after a start or resume, and for one in which the job stood still
+            (`StandstillRecord`), else 0; left out of rates.
         start_ns: monotonic mark of the iteration's start.
-        iteration_ns: start to next start, less eval_ns and checkpoint_ns.
+        iteration_ns: start to next start, less eval_ns and checkpoint_ns, and what the job stood still.
         train_step_ns: host time inside the train step.
         device_ns: device time of the train step between two events; None without a device.
         eval_ns: evaluation between this start and the next.
@@ -239,6 +241,8 @@ class IntervalRecord:
         run_delay_ns, on_cpu_ns, cpu_stall_ns, memory_stall_ns, io_stall_ns, disk_bytes, network_bytes: what
             the counters of these names grew by in host_ns.
         memory_available_bytes: lowest reading.
+        cpu_limit_milli: as in `HostRecord`, of the last reading.
+        cpu_periods, cpu_throttled_periods: what these counters grew by in host_ns.
     """
 
     iteration: int
@@ -287,6 +291,33 @@ class IntervalRecord:
     memory_available_bytes: int | None
     disk_bytes: int | None
     network_bytes: int | None
+    cpu_limit_milli: int | None
+    cpu_periods: int | None
+    cpu_throttled_periods: int | None
+
+
+@record("standstill", start="start_ns", duration="stood_ns")
+class StandstillRecord(NamedTuple):
+    """A stretch in which rank 0's process stood still; known to a
+    twentieth of a second.
+
+    Attributes:
+        start_ns: monotonic mark of its beginning.
+        stood_ns: how long it was.
+        with_writer: 1 if the writer stood still, too; 0 if it saw the trainer stopped.
+    """
+
+    start_ns: int
+    stood_ns: int
+    with_writer: int
+
+    def text(self) -> str:
+        """One line on it."""
+        if self.with_writer:
+            who = "all of it was stopped: a job that was suspended, a container that was paused"
+        else:
+            who = "rank 0's process was stopped, by SIGSTOP or a debugger"
+        return f"the job stood still for {self.stood_ns / NS_PER_S:.1f} s: {who}; this time is in no rate"
 
 
 Record = (
@@ -297,6 +328,7 @@ Record = (
     | CapturedRecord
     | HardwareRecord
     | HostRecord
+    | StandstillRecord
     | NodeRecord
     | RanksRecord
     | CutsRecord

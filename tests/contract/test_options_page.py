@@ -19,6 +19,7 @@ REPO = Path(__file__).parents[2]
 
 SPECIAL = {
     "perf_host_monitor": ("keep", "keep"),
+    "perf_log_format": ("json", "json"),
     "perf_columns": ("MFU, hfu", "mfu,hfu"),
     "perf_profile_steps": ("20-22/100", "20-22/100"),
     "perf_profile_ranks": ("0,2-3", "0,2-3"),
@@ -50,6 +51,7 @@ def test_flag_and_variable_reach_the_field(option) -> None:
             "int | None": ("3", 3),
             "str": ("never", "never"),
             "float": ("2.5", 2.5),
+            "float | None": ("2.5", 2.5),
             "str | None": ("2.5", "2.5"),
         }[option.type]
     )

@@ -56,7 +56,7 @@ def test_ctrl_c_reaches_the_training_and_not_the_writer(tmp_path: Path) -> None:
 def test_the_writer_does_not_react_to_signals_meant_for_the_job(tmp_path: Path) -> None:
     with trainer(tmp_path) as training:
         writer = training.writer()
-        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT):
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             writer.send_signal(number)
         training.tell("put", 3)
         training.end("return")

@@ -49,6 +49,8 @@ def test_defaults_are_those_the_users_were_promised():
         perf_host_monitor="replace",
         rehearse_on_cpu="auto",
         perf_debug=False,
+        perf_log_format="both",
+        perf_straggler_threshold=None,
     )
 
 

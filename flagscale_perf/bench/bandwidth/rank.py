@@ -27,6 +27,7 @@ from flagscale_perf.bench.bandwidth.operations import (
     locals_of,
     message,
 )
+from flagscale_perf.spine import companion
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
@@ -254,6 +255,7 @@ def _end_with_starter() -> None:
 
 def main(words: Sequence[str]) -> int:
     """The process of a rank started by `ranks.run`; words: rank, address, descriptor; the job on stdin."""
+    companion.settle()
     rank, address, fd = int(words[0]), words[1], int(words[2])
     job = Job.decode(sys.stdin.readline())
     threading.Thread(target=_end_with_starter, daemon=True).start()

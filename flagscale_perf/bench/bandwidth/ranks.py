@@ -16,6 +16,7 @@ from typing import IO
 import flagscale_perf
 from flagscale_perf.bench.bandwidth.job import Job, Measured
 from flagscale_perf.bench.ports import HOST
+from flagscale_perf.spine import companion
 from flagscale_perf.spine.errors import PerfError
 
 MODULE = "flagscale_perf.bench.bandwidth.rank"
@@ -52,16 +53,17 @@ def run(job: Job, port: int, module: str = MODULE) -> Iterator[Measured]:
 def _started(job: Job, words: tuple[str, ...], fd: int, log: IO[str]) -> subprocess.Popen[str]:
     environment = dict(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", *words, str(fd)],
-        stdin=subprocess.PIPE,
-        stdout=log,
-        stderr=log,
-        pass_fds=(fd,),
-        env=environment,
-        text=True,
-        start_new_session=True,
-    )
+    with companion.unsignalled():
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", *words, str(fd)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            pass_fds=(fd,),
+            env=environment,
+            text=True,
+            start_new_session=True,
+        )
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):  # it stays open: its end is this process's, however that comes
         process.stdin.write(job.encode() + "\n")

@@ -50,6 +50,7 @@ from flagscale_perf.training.records import (
     IntervalRecord,
     PhaseRecord,
     Record,
+    StandstillRecord,
     StepRecord,
 )
 from flagscale_perf.training.summary.summary import Summary
@@ -115,6 +116,7 @@ class RunFold:
             StepRecord: self._add_step,
             PhaseRecord: self._signals.hold,
             IntervalRecord: self._add_interval,
+            StandstillRecord: self._signals.add_standstill,
             EventRecord: self._add_event,
             RanksRecord: self._ranks.add,
             CutsRecord: self._ledgers.add,

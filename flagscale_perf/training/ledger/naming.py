@@ -77,13 +77,15 @@ def late_units(book: Book, lateness: Lateness, step_ns: float) -> list[Late]:
     return [one for one in found if one is not None]
 
 
-def steady_units(book: Book, lateness: Lateness, step_ns: float) -> list[Late]:
-    """Only those that are late in most steps, of at least `FEWEST`: what a few rounds of a live run show."""
+def steady_units(book: Book, lateness: Lateness, step_ns: float, least: float = LIVE.value) -> list[Late]:
+    """Only those that are late in most steps, of at least `FEWEST`: what a few rounds of a live run show.
+    `least`: share of a step.
+    """
     steps, looks = len(book.steps), len(lateness.beyond_ns)
     if steps < FEWEST.count:
         return []
     found = (
-        _steady(place, filled(beyond, steps), LIVE.value * step_ns, looks)
+        _steady(place, filled(beyond, steps), least * step_ns, looks)
         for place, beyond in lateness.beyond_ns.items()
         if 2 * len(beyond) >= steps
     )

@@ -10,6 +10,7 @@ from typing import Any
 from flagscale_perf.spine.peers.node import Node
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ledger.cuts import StepCuts
+from flagscale_perf.training.ledger.naming import LIVE
 from flagscale_perf.training.phases import StepPhases
 from flagscale_perf.training.ranks.blocks import Block, BlockBuilder, RankIdentity
 from flagscale_perf.training.ranks.gatherer import Gathered, Gatherer
@@ -39,12 +40,14 @@ class Job:
         identity: rank 0's.
         facts: of the run.
         directory: of the run's files.
+        least_late: share of a step from which a rank is late.
     """
 
     place: Place
     identity: RankIdentity
     facts: RunFacts
     directory: Path
+    least_late: float = LIVE.value
 
 
 def node_of(place: Place, since_ns: int, watch: Callable[[int], None], reads_devices: bool) -> RankNode:
@@ -68,7 +71,7 @@ class Gathering:
         peers = PeerJob(place.key, str(place.rank), place.world_size, place.has_other_nodes, job.directory)
         self._job = job
         self._gatherer = Gatherer(peers, node, is_alive)
-        self._view = RanksView(job.facts)
+        self._view = RanksView(job.facts, least=job.least_late)
         self._machine = Machine(job.facts.world_size)
         self._machine.join(job.identity)
         self._builder = BlockBuilder(job.identity.rank, self._machine.steps)

@@ -20,7 +20,7 @@ from flagscale_perf.training.ranks.blocks import Block, RankIdentity
 from flagscale_perf.training.samples import Reservoir
 
 SUSPECT_STEPS = 3  # among the latest in so many of the last steps: its rows are kept from now on
-OVER = 0.5  # of `naming.LIVE`: a rank at the limit does not come and go
+OVER = 0.5  # of the least lateness: a rank at the limit does not come and go
 
 Seen = Mapping[int, tuple[RankIdentity, Block]]
 
@@ -40,7 +40,8 @@ class _Stage:
         slow: stretches under way, by unit and phase.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, least: float) -> None:
+        self._least = least
         self.window: deque[CutsRecord] = deque(maxlen=FEWEST.count)
         self.slow: dict[tuple[Unit, int], _Slow] = {}
 
@@ -55,14 +56,17 @@ class _Stage:
         if book is None or len(book.steps) < FEWEST.count:
             return []
         lateness, step_ns = lateness_of(book), statistics.median(step.dur_ns for step in book.steps)
-        found = {(book.units[one.unit], one.phase): one for one in steady_units(book, lateness, step_ns)}
+        found = {
+            (book.units[one.unit], one.phase): one
+            for one in steady_units(book, lateness, step_ns, self._least)
+        }
         iteration, records = book.steps[-1].iteration, []
         for key, slow in list(self.slow.items()):
             if key[0] not in book.units:
                 continue
             place = book.units.index(key[0]), key[1]
             beyond_ns = statistics.median(filled(lateness.beyond_ns.get(place, {}), len(book.steps)))
-            if key not in found and beyond_ns < OVER * LIVE.value * step_ns:
+            if key not in found and beyond_ns < OVER * self._least * step_ns:
                 records.append(_over(self.slow.pop(key)))
             else:
                 slow.excess_ns.add(round(beyond_ns))
@@ -82,8 +86,9 @@ class _Stage:
 class LateRanks:
     """Looks at the blocks of all ranks round by round. What it keeps of a rank does not grow with the run."""
 
-    def __init__(self) -> None:
-        self._stages: dict[int, _Stage] = defaultdict(_Stage)
+    def __init__(self, least: float = LIVE.value) -> None:
+        """`least`: share of a step from which a rank is late."""
+        self._stages: dict[int, _Stage] = defaultdict(lambda: _Stage(least))
 
     def look(self, pairs: Iterable[tuple[RankIdentity, Block]]) -> list[CutsRecord | StragglerRecord]:
         """The blocks of one round: their cuts side by side, and who is late from now on or no more. A machine

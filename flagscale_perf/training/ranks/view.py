@@ -9,6 +9,7 @@ from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.spine.units import numbered
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.ledger.naming import LIVE
 from flagscale_perf.training.rank_records import NodeRecord, StragglerRecord
 from flagscale_perf.training.ranks.blocks import MAX_RANKS, Block, RankIdentity, block_steps
 from flagscale_perf.training.ranks.late import LateRanks, straggler_text
@@ -73,13 +74,17 @@ class RanksView:
     is waited for, but not for ever.
     """
 
-    def __init__(self, facts: RunFacts, clock: Callable[[], int] = monotonic_ns) -> None:
-        """`facts` of the run; `clock` for the time of events, and how long to wait for a rank."""
+    def __init__(
+        self, facts: RunFacts, clock: Callable[[], int] = monotonic_ns, least: float = LIVE.value
+    ) -> None:
+        """`facts` of the run; `clock` for the time of events, and how long to wait for a rank; `least`: share
+        of a step from which a rank is late.
+        """
         self._size = facts.world_size if 0 < facts.world_size <= MAX_RANKS else 1
         self._steps = block_steps(self._size)
         self._clock = clock
         self._table = RanksTable(self._size)
-        self._late = LateRanks()
+        self._late = LateRanks(least)
         self._roster = _Roster(self._size)
         self._ecc: dict[int, int] = {}
         self._rounds: dict[int, _Round] = {}

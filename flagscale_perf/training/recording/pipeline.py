@@ -16,6 +16,7 @@ from flagscale_perf.training.capture import CaptureControl
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.host import HostReader
 from flagscale_perf.training.ledger.cuts import CutKeeper, StepCuts
+from flagscale_perf.training.ledger.naming import LIVE
 from flagscale_perf.training.marks import MarksJoin
 from flagscale_perf.training.phases import PhaseJoin, StepPhases
 from flagscale_perf.training.ranks.gather import Gathering, Job, node_of
@@ -29,9 +30,11 @@ from flagscale_perf.training.records import (
     IntervalRecord,
     MarksRecord,
     PhaseRecord,
+    StandstillRecord,
     StepRecord,
 )
 from flagscale_perf.training.remarks import Watch
+from flagscale_perf.training.standstill import StandstillWatch, Stretches
 from flagscale_perf.training.summary.presentation import PRESENTATION
 from flagscale_perf.training.utilisation import Scale, suspicion
 from flagscale_perf.training.window import IntervalWindow
@@ -95,11 +98,13 @@ class Sources:
         readings: of rank 0's device; must not block.
         ranks: of the whole job; its methods neither raise nor block for long.
         host: new readings of rank 0's host.
+        stood: stretches in which the job stood still, that have ended since the last call.
     """
 
     readings: TakeReadings = no_readings
     ranks: OneRank | Gathering = field(default_factory=OneRank)
     host: Callable[[], list[HostRecord]] = list
+    stood: Callable[[], list[StandstillRecord]] = list
 
 
 class TrainingPipeline:
@@ -129,7 +134,7 @@ class TrainingPipeline:
         """Forgets every record: the session begins, or is about to be read again."""
         self.position = self._facts.resume_iteration
         self._watch = Watch(self._facts)
-        self._phases = PhaseJoin(self._facts)
+        self._phases, self._stood = PhaseJoin(self._facts), Stretches()
         options, scale = self._task.options, Scale.of(self._facts)
         self._window = IntervalWindow(
             options.perf_log_interval, self._task.anchor, scale, has_first=options.perf_log_first
@@ -140,6 +145,7 @@ class TrainingPipeline:
     def replay(self, record: Record, dropped: int) -> None:
         """Takes a record that the session's earlier writer has written."""
         self._watch.look(record)  # what there was to say has been said
+        self._stood.add(record)
         if isinstance(record, EventRecord):
             self._has_suspected |= record.name == SUSPECT
             if record.name == CAPTURE:
@@ -168,15 +174,23 @@ class TrainingPipeline:
         return self._completed(owed)
 
     def join(self, slots: Sequence[Record], is_full: bool) -> Joined:
-        """Steps with their phases before them, and events. Marks at the end wait: their step comes later."""
+        """Steps with their phases before them, and events. Marks at the end wait: their step comes later.
+        First what is known of standing still: steps are without that time.
+        """
+        stood = self._sources.stood()
+        for stretch in stood:
+            self._stood.add(stretch)
         end = _end_of_whole_steps(slots, is_full)
         join = MarksJoin(self._capture.own.add, self._cuts.add)
-        return Joined([record for slot in slots[:end] for record in join.take(slot)], end)
+        joined = [record for slot in slots[:end] for record in join.take(slot)]
+        return Joined([*stood, *self._stood.without(joined)], end)
 
     def fold(self, record: Record, dropped: int) -> list[Entry]:
         """Remarks on the step, and the interval that it completes."""
         if isinstance(record, PhaseRecord):
             self._phases.hold(record)
+        if isinstance(record, StandstillRecord):
+            return [Remark("standstill", record.text(), is_urgent=True)]
         if not isinstance(record, StepRecord):
             return []
         self.position = record.iteration
@@ -253,8 +267,9 @@ def make_pipeline(task: WriterTask, parent: Parent | None) -> TrainingPipeline:
     hardware counters nor the other ranks.
     """
     if parent is not None:
-        host = HostReader(parent.pid).take
-        return TrainingPipeline(task, Sources(_readings(task), _ranks(task, parent), host))
+        host, watch = HostReader(parent.pid).take, StandstillWatch(parent.pid)
+        watch.start()
+        return TrainingPipeline(task, Sources(_readings(task), _ranks(task, parent), host, watch.take))
     has_device = RunFacts.of(task.facts).device_uuid is not None
     return TrainingPipeline(
         task,
@@ -296,5 +311,7 @@ def _ranks(task: WriterTask, parent: Parent) -> OneRank | Gathering:
     if place is None or task.owner is None:
         return OneRank()
     node = node_of(place, task.anchor.mono_ns, parent.watch, reads_devices=not task.notes)
-    job = Job(place, identity_of(task.owner), RunFacts.of(task.facts), task.directory)
+    percent = task.options.perf_straggler_threshold
+    least_late = LIVE.value if percent is None else percent / 100
+    job = Job(place, identity_of(task.owner), RunFacts.of(task.facts), task.directory, least_late)
     return Gathering(job, node, parent.is_alive)

@@ -26,7 +26,7 @@ MJ_PER_J = 1000
 MAX_LABEL = 128
 EVENTS = (
     *("failure", "drop", "resume", "note", "clock", "suspect", "shed", "slow", "memory", "hardware"),
-    *("rank", "other"),
+    *("rank", "standstill", "other"),
 )
 RUN_LABELS = (
     *("session_id", "package_version", "host", "script", "hostname", "device", "dtype", "flops_convention"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from flagscale_perf.sinks.base import Presentation
+from flagscale_perf.sinks.registry import VIEWS
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.units import UNKNOWN
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import TABLE
+from flagscale_perf.training.summary.findings_file import FindingsSink
 from flagscale_perf.training.summary.metrics import RunMetrics
 from flagscale_perf.training.summary.totals import RunTotals
 from flagscale_perf.training.utilisation import FLOP_PER_TFLOP, Scale
@@ -20,4 +22,6 @@ def _basis(header: RunHeader) -> list[str]:
     return [f"{counted}; peak of a device {figure} ({facts.peak_source})"]
 
 
-PRESENTATION = Presentation("Performance Monitor", TABLE, _basis, RunTotals, RunMetrics)
+PRESENTATION = Presentation(
+    "Performance Monitor", TABLE, _basis, RunTotals, RunMetrics, views=(*VIEWS, FindingsSink)
+)

@@ -112,6 +112,21 @@ def test_a_link_to_a_larger_disk_stays_a_link(paths, start, tmp_path) -> None:
     assert [path.read_text() for path in tmp_path.glob("big.*")] == ["one\n"]
 
 
+def test_a_schedulers_signals_cost_no_exit_status(paths, start, tmp_path) -> None:
+    signals = [signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU, signal.SIGALRM, signal.SIGVTALRM]
+    os.mkfifo(tmp_path / "gate")
+    names = " ".join(each.name for each in signals)
+    process = start(
+        f"trap : {names}; touch {tmp_path}/up; until read -r line <{tmp_path}/gate; do :; done; exit 3"
+    )
+    while not (tmp_path / "up").exists():
+        time.sleep(0.01)
+    for number in signals:
+        os.killpg(process.pid, number)
+    (tmp_path / "gate").write_text("go\n")
+    assert (process.wait(), exit_code(paths)) == (3, 3)
+
+
 def test_process_that_reads_its_input_does_not_wait_for_it(start) -> None:
     assert start("read -r line && exit 3; exit 0").wait() == 0
 

@@ -7,6 +7,7 @@ import socket
 import stat
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -94,7 +95,7 @@ def test_the_textfile_is_replaced_whole_and_others_may_read_it(tmp_path: Path) -
     assert sink is not None
     sink.flush()
     before = path.stat()
-    assert samples_of(path.read_text())["flagscale_perf_running"] == 1
+    assert [value for name, value in samples_of(path.read_text()).items() if "_running" in name] == [1]
     for record in sample_run():
         sink.write(record)
     sink.flush()
@@ -102,11 +103,34 @@ def test_the_textfile_is_replaced_whole_and_others_may_read_it(tmp_path: Path) -
     after = path.stat()
     assert (stat.S_IMODE(after.st_mode), after.st_ino != before.st_ino) == (0o644, True)
     found = samples_of(path.read_text())
-    assert found["flagscale_perf_running"] == 0
-    assert found['flagscale_perf_end_info{"reason": "completed"}'] == 1
-    assert found['flagscale_perf_iterations_total{"outcome": "data_skipped"}'] == 3
+    where, when = f'"log_dir": "{tmp_path}"', '"session_id": "20240129_103000"'
+    assert found[f"flagscale_perf_running{{{where}, {when}}}"] == 0
+    assert found[f'flagscale_perf_end_info{{{where}, "reason": "completed", {when}}}'] == 1
+    assert found[f'flagscale_perf_iterations_total{{{where}, "outcome": "data_skipped", {when}}}'] == 3
     assert any('"device": "H\\"200\\\\"' in name for name in found)
     assert [each.name for each in path.parent.iterdir()] == ["x.prom"]
+
+
+def series_of(context: SinkContext) -> list[str]:
+    sink = PrometheusTextfileSink(context)
+    for record in sample_run():
+        sink.write(record)
+    sink.flush()
+    families = text_string_to_metric_families(
+        Path(context.options.perf_prometheus_textfile or "").read_text()
+    )
+    return [json.dumps([each.name, each.labels]) for family in families for each in family.samples]
+
+
+def test_runs_in_one_directory_of_textfiles_have_no_series_in_common(tmp_path: Path) -> None:
+    def context(name: str, directory: str, session_id: str = "20240129_103000") -> SinkContext:
+        option = {"perf_prometheus_textfile": str(tmp_path / f"{name}.prom")}
+        made = context_of(tmp_path / directory, **option)
+        return replace(made, header=replace(made.header, session_id=session_id))
+
+    runs = [context("a", "one"), context("b", "two"), context("c", "two", "20240129_103000_2")]
+    series = [name for run in runs for name in series_of(run)]
+    assert len(set(series)) == len(series) > 3 * 40
 
 
 def test_nothing_new_is_not_written_again(tmp_path: Path) -> None:

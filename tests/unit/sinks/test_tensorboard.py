@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+from tensorboard.compat.proto.event_pb2 import SessionLog
 
 from flagscale_perf.sinks.tensorboard import TensorBoardSink
 from tests.fakes import make_context, make_facts, make_header, make_interval
@@ -66,13 +69,14 @@ def test_tensorboard_reads_the_points_and_none_for_what_is_not_known(tmp_path: P
     ]
     intervals = [make_interval(10), make_interval(20, **dict.fromkeys(nothing))]
     path = written(tmp_path, make_header(), *intervals)
-    version, layout, first, second = LegacyEventFileLoader(str(path)).Load()
+    version, layout, start, first, second = LegacyEventFileLoader(str(path)).Load()
     assert (version.file_version, first.step, second.step, first.wall_time) == (
         "brain.Event:2",
         10,
         20,
         1_706_524_215.0,
     )
+    assert (start.session_log.status, start.step) == (SessionLog.START, 1)
     assert [value.tag for value in layout.summary.value] == ["custom_scalars__config__"]
     assert {value.tag: value.simple_value for value in first.summary.value} == pytest.approx(KNOWN)
     missing = {
@@ -85,6 +89,34 @@ def test_tensorboard_reads_the_points_and_none_for_what_is_not_known(tmp_path: P
     assert {value.tag for value in second.summary.value} == {
         tag for tag in KNOWN if tag not in missing and not tag.startswith(("memory/", "hardware/"))
     }
+
+
+def test_a_resumed_run_replaces_what_was_trained_after_its_checkpoint(tmp_path: Path) -> None:
+    tag = "performance/tokens_per_second"
+
+    def points() -> list[tuple[int, float]]:
+        read = EventAccumulator(str(tmp_path / "tensorboard"))
+        read.Reload()
+        return [(point.step, point.value) for point in read.Scalars(tag)]
+
+    def train(hour: int, after: int | None, *intervals, resumed: bool = False) -> None:
+        facts = make_facts() if after is None else make_facts(resume_iteration=after)
+        header = make_header(facts=facts)
+        header = replace(header, start_wall_ns=header.start_wall_ns + hour * 3600 * 10**9)
+        sink = TensorBoardSink(replace(make_context(header, tmp_path, print), resumed=resumed))
+        for interval in intervals:
+            sink.write(interval)
+        sink.flush()
+        sink.close()
+
+    train(0, None, *map(make_interval, (10, 20, 30, 40)))
+    fast = {"iteration_ns": 500_000_000}
+    train(1, 20, make_interval(30, **fast), make_interval(40, **fast))
+    assert points() == [(10, 10240), (20, 10240), (30, 20480), (40, 20480)]
+    train(1, 20, make_interval(50), resumed=True)  # the same session, by the next writer
+    assert [step for step, _ in points()] == [10, 20, 30, 40, 50]
+    train(2, 0, make_interval(10))  # there was no checkpoint
+    assert points() == [(10, 10240)]
 
 
 def test_it_is_a_run_of_its_own_next_to_the_hosts(tmp_path: Path) -> None:

@@ -18,18 +18,39 @@ MISSING = (
     "flagscale_perf: W&B: the host has no run in rank 0's process (Megatron's is on the last rank); "
     "no figures there"
 )
-FIGURES = {"flagscale_perf/iteration": 10, "flagscale_perf/performance/mfu": 0.05}
+STEP = "flagscale_perf/iteration"
+FIGURES = {STEP: 10, "flagscale_perf/performance/mfu": 0.05}
 
 
 class StandInRun:
+    """Keeps rows as a run does: one row is under way, and a step given to it ends those before it."""
+
     def __init__(self) -> None:
-        self.calls: list[tuple[str, Any, dict[str, Any]]] = []
+        self.defined: list[tuple[str, dict[str, Any]]] = []
+        self.rows: list[dict[str, Any]] = []
+        self.step, self._row = 0, {}
 
     def define_metric(self, name: str, **options: Any) -> None:
-        self.calls.append(("define_metric", name, options))
+        self.defined.append((name, options))
 
-    def log(self, figures: dict[str, Any], **options: Any) -> None:
-        self.calls.append(("log", figures, options))
+    def log(self, figures: dict[str, Any], step: int | None = None, commit: bool | None = None) -> None:
+        if step is not None:
+            assert step >= self.step, "W&B drops this row"
+            if step > self.step:
+                self._end_row()
+            self.step = step
+        self._row |= figures
+        if commit or (step is None and commit is None):
+            self._end_row()
+            self.step += 1
+
+    def finish(self) -> None:
+        self._end_row()
+
+    def _end_row(self) -> None:
+        if self._row:
+            self.rows.append({"_step": self.step} | self._row)
+        self._row = {}
 
 
 @pytest.fixture
@@ -63,18 +84,57 @@ def test_only_with_the_option(tmp_path: Path) -> None:
     assert WandbSink.open(make_context(make_header(), tmp_path, print)) is None
 
 
-def test_figures_join_the_hosts_run(monkeypatch: pytest.MonkeyPatch, said: list[str]) -> None:
+@pytest.mark.parametrize("is_stepped", [True, False])
+@pytest.mark.parametrize(
+    ("hosts", "ours"), [(1, 10), (10, 10), (50, 10), (20, 10), (3, 1), (2, 3), (1000, 10)]
+)
+def test_every_interval_arrives_once_and_the_hosts_rows_stay_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, said: list[str], is_stepped: bool, hosts: int, ours: int
+) -> None:
     run, host = StandInRun(), HostRun(said.append)
     has_run(monkeypatch, run)
-    host.log(FIGURES)
-    host.log(FIGURES)
-    assert run.calls == [
-        ("define_metric", "flagscale_perf/iteration", {"hidden": True}),
-        ("define_metric", "flagscale_perf/*", {"step_metric": "flagscale_perf/iteration"}),
-        ("log", FIGURES, {"commit": False}),
-        ("log", FIGURES, {"commit": False}),
-    ]
+    for iteration in range(1, 201):
+        if iteration % hosts == 0:
+            run.log({"loss": iteration}, step=iteration if is_stepped else None)
+        if iteration % ours == 0:
+            host.log({STEP: iteration})
+    run.finish()
+    logged = range(hosts, 201, hosts)
+    steps = list(logged) if is_stepped else list(range(len(logged)))
+    assert [(row["_step"], row["loss"]) for row in run.rows if "loss" in row] == list(
+        zip(steps, logged, strict=True)
+    )
+    assert [row[STEP] for row in run.rows if STEP in row] == list(range(ours, 201, ours))
+    assert run.defined == [(STEP, {"hidden": True}), ("flagscale_perf/*", {"step_metric": STEP})]
     assert said == []
+
+
+def test_where_the_host_leaves_steps_out_figures_need_not_wait(
+    monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
+    run, host = StandInRun(), HostRun(said.append)
+    has_run(monkeypatch, run)
+    for iteration in range(10, 201, 10):
+        if iteration % 50 == 0:
+            run.log({"loss": 1.0}, step=iteration)
+        host.log({STEP: iteration})
+    assert [row[STEP] for row in run.rows if STEP in row] == list(range(10, 200, 10))
+
+
+def test_of_too_many_that_wait_the_oldest_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
+    run, host = StandInRun(), HostRun(said.append)
+    has_run(monkeypatch, run)
+    monkeypatch.setattr("flagscale_perf.sinks.wandb.MAX_WAITING", 3)
+    for iteration in range(1, 11):
+        host.log({STEP: iteration})
+    run.finish()
+    assert [row[STEP] for row in run.rows] == [1, 8, 9, 10]
+    assert said == [
+        "flagscale_perf: W&B: 6 intervals are not there: the host logged so seldom that more than 3 waited; "
+        "the run file has them"
+    ]
 
 
 def test_without_a_run_it_says_so_once_and_goes_on_looking(
@@ -89,7 +149,7 @@ def test_without_a_run_it_says_so_once_and_goes_on_looking(
     run = StandInRun()
     has_run(monkeypatch, run)
     host.log(FIGURES)
-    assert len(run.calls) == 3
+    assert len(run.defined) == 2
 
 
 def test_a_run_that_fails_is_left_alone(monkeypatch: pytest.MonkeyPatch, said: list[str]) -> None:

@@ -25,7 +25,10 @@ def test_lines_are_printed_and_troubles_go_to_stderr(
 def test_figures_go_to_the_hosts_run(monkeypatch: pytest.MonkeyPatch) -> None:
     logged: list[dict[str, float]] = []
     run = SimpleNamespace(
-        define_metric=lambda *args, **options: None, log=lambda figures, commit: logged.append(figures)
+        define_metric=lambda *args, **options: None,
+        log=lambda figures, commit: logged.append(figures),
+        finish=pytest.fail,
+        step=7,
     )
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(run=run))
     Console(pytest.fail, debug=False).show(Figures({"mfu": 0.5}))

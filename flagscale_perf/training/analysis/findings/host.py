@@ -9,9 +9,15 @@ from typing import NamedTuple
 from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
 from flagscale_perf.spine.units import percent
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
+from flagscale_perf.training.analysis.findings.signals import HostLoad
 from flagscale_perf.training.analysis.tables import RankEntry
 
 _EXPLAINED = {"data_stall", "straggler", "exposed_comm", "jitter", "long_phase"}
+_LIMITED = ["more threads, loader processes or ranks than the container's CPU limit has room for"]
+_UNLIMIT = [
+    Change([], "raise the container's CPU limit, or take it off: with one, a burst stops all of its threads"),
+    Change(["--num-workers"], "or let less run at once: fewer loader processes, a lower OMP_NUM_THREADS"),
+]
 _ALONE = RankEntry(0, 0, None, None, None)
 
 
@@ -62,7 +68,19 @@ def host_short_of_cpu(this: TrainingRule, case: TrainingCase) -> Finding | None:
         f"{_host_of(case, short.rank)} is short of CPU: {thread} waits {percent(short.share)}"
         f" of the time for one{'' if cores is None else f' of its {cores} cores'}"
     )
-    return _finding(this, case, short, title, "ready to run without a CPU, of the time")
+    figure = "ready to run without a CPU, of the time"
+    if (throttled := _throttled(host)) and this.exceeds(throttled, this.name):
+        title = (
+            f"The container's CPU limit of {(host.cpu_limit_milli or 0) / 1000:.1f} CPUs throttled it in "
+            f"{percent(throttled)} of its periods: {thread} waits {percent(short.share)} of the time"
+        )
+        return replace(_finding(this, case, short, title, figure), causes=_LIMITED, changes=_UNLIMIT)
+    return _finding(this, case, short, title, figure)
+
+
+def _throttled(host: HostLoad) -> float:
+    """Share of the limit's periods in which the container was throttled; 0 without a limit."""
+    return host.cpu_throttled_periods / host.cpu_periods if host.cpu_limit_milli and host.cpu_periods else 0.0
 
 
 @rule(

@@ -257,9 +257,27 @@ def lost(this: TrainingRule, case: TrainingCase) -> Finding | None:
 )
 def idle(this: TrainingRule, case: TrainingCase) -> Finding | None:
     """Time in no iteration and no known pause."""
-    if not this.exceeds(case.part("idle"), "idle_s"):
+    dur_s = case.part("idle") - case.signals.stood_ns / NS_PER_S
+    if not this.exceeds(dur_s, "idle_s"):
         return None
-    return _pause(this, case, "Unaccounted time:")
+    return _pause(this, case, "Unaccounted time:", dur_s)
+
+
+@rule(
+    limits={"standstill": Limit(0.01, "share", "ours: a healthy job never stands still")},
+    causes=[
+        "the scheduler suspended the job (scontrol suspend, preemption) or its container was paused",
+        "somebody stopped its processes: SIGSTOP, Ctrl-Z, a debugger",
+    ],
+    changes=[
+        Change([], "look into the scheduler's log at the times of the `standstill` records of the run file")
+    ],
+)
+def standstill(this: TrainingRule, case: TrainingCase) -> Finding | None:
+    """Time in which the job was stopped. It is in no step and no rate."""
+    times = "" if case.signals.stood == 1 else f" {case.signals.stood} times,"
+    stood_s = case.signals.stood_ns / NS_PER_S
+    return _pause(this, case, f"The job stood still{times} for {number(stood_s, 1)} s:", stood_s)
 
 
 def _pause(this: TrainingRule, case: TrainingCase, title: str, dur_s: float | None = None) -> Finding | None:

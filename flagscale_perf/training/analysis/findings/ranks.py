@@ -44,6 +44,9 @@ from flagscale_perf.training.phases import GROUPS
 )
 def straggler(this: TrainingRule, case: TrainingCase) -> list[Finding]:
     """Ranks that work longer than the others do in the same steps."""
+    if (chosen := case.options.perf_straggler_threshold) is not None:
+        limit = Limit(chosen / 100, "share", "--perf-straggler-threshold of the run")
+        this = replace(this, limits={"straggler": limit})
     found = [
         late_finding(this, case, ledger, row, "straggler")
         for ledger in case.ledgers

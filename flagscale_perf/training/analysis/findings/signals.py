@@ -15,7 +15,7 @@ from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 from flagscale_perf.training.clocks import caps_in
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin
-from flagscale_perf.training.records import IntervalRecord, PhaseRecord, StepRecord
+from flagscale_perf.training.records import IntervalRecord, PhaseRecord, StandstillRecord, StepRecord
 from flagscale_perf.training.sample import Sample, Step
 from flagscale_perf.training.samples import Reservoir
 from flagscale_perf.training.settled import is_judged
@@ -154,10 +154,14 @@ class HostLoad:
         read_ns: time between readings; the others are parts of it.
         run_delay_ns, memory_stall_ns: as in `HostRecord`; 0 where they were not read.
         cores: how many the training process may run on; None if not read.
+        cpu_limit_milli: of the container, as in `HostRecord`.
+        cpu_periods, cpu_throttled_periods: of that limit.
     """
 
     def __init__(self) -> None:
         self.read_ns = self.run_delay_ns = self.memory_stall_ns = 0
+        self.cpu_periods = self.cpu_throttled_periods = 0
+        self.cpu_limit_milli: int | None = None
         self.cores: int | None = None
 
     def add(self, interval: IntervalRecord) -> None:
@@ -167,6 +171,9 @@ class HostLoad:
             self.read_ns += interval.host_ns
             self.run_delay_ns += interval.run_delay_ns
             self.memory_stall_ns += interval.memory_stall_ns or 0
+        self.cpu_limit_milli = interval.cpu_limit_milli or self.cpu_limit_milli
+        self.cpu_periods += interval.cpu_periods or 0
+        self.cpu_throttled_periods += interval.cpu_throttled_periods or 0
 
     def share(self, part_ns: int) -> float:
         """`part_ns` as a share of the time between readings."""
@@ -182,9 +189,11 @@ class Signals:
         retries: of the allocator, after the first interval.
         caps: the names of the caps in throttled intervals.
         lowest_clock: of a throttled interval, as a share of the highest clock of the run.
+        stood: stretches in which the job stood still, and their time.
     """
 
     def __init__(self) -> None:
+        self.stood, self.stood_ns = 0, 0
         self.slow_steps = SlowSteps()
         self._sample: Sample[Step] = Sample(SAMPLE_STEPS, SAMPLE_STRETCH)
         self._phases = PhaseJoin(RunFacts.of({}))  # what a wait is for is not asked here
@@ -200,6 +209,11 @@ class Signals:
     def hold(self, phases: PhaseRecord) -> None:
         """Phases whose step comes next."""
         self._phases.hold(phases)
+
+    def add_standstill(self, stretch: StandstillRecord) -> None:
+        """Takes in a stretch in which the job stood still."""
+        self.stood += 1
+        self.stood_ns += stretch.stood_ns
 
     def add_step(self, step: StepRecord) -> bool:
         """Takes in a step and says whether it is slow."""

@@ -14,8 +14,15 @@ from tests.rank_simulator import Job, Noise, Simulation, Slow
 from tests.schedules import steps_of
 
 
-def named(job: Job, noise: Noise, slow: tuple[Slow, ...] = (), rounds: int = 40, seed: int = 1):
-    late, found = LateRanks(), []
+def named(
+    job: Job,
+    noise: Noise,
+    slow: tuple[Slow, ...] = (),
+    rounds: int = 40,
+    seed: int = 1,
+    late: LateRanks | None = None,
+):
+    late, found = late or LateRanks(), []
     identities = job.identities()
     for blocks in Simulation(job, noise, slow, seed).rounds(rounds):
         found += late.look(zip(identities, blocks, strict=True))
@@ -32,6 +39,13 @@ def test_a_slow_rank_is_named_within_20_steps_and_is_over() -> None:
     assert begins.cause == "clock capped by power"
     assert ends.is_over and ends.identity == begins.identity
     assert 141 <= ends.iteration <= 141 + 20
+
+
+@pytest.mark.parametrize(("percent", "is_named"), [(1, True), (5, False), (20, False)])
+def test_from_which_share_of_a_step_on_is_chosen(percent: int, is_named: bool) -> None:
+    slow = Slow((3,), 0.03, "backward", 0)
+    _, found = named(Job(data=8), Noise(step=0.002), (slow,), late=LateRanks(percent / 100))
+    assert [each.ranks for each in found[:1]] == ([[3]] if is_named else [])
 
 
 def test_one_of_many_is_named_as_well_and_few_rows_are_kept() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.rank_records import StragglerRecord
+from flagscale_perf.training.records import StandstillRecord
 from tests.fakes import MS, SECOND
 from tests.synthetic import STEPS, Plan, cuts_records, node_record, ranks_record, write
 
@@ -99,6 +100,7 @@ PLANTED: dict[str, tuple[Plan, float | None]] = {
         ),
         0.2,
     ),
+    "standstill": (Plan(also=[StandstillRecord(0, 40 * SECOND, 1)], after_ns=50 * SECOND), None),
     "memory_limit": (Plan(step=lambda n: {"memory_peak_bytes": 138 * 10**9}), None),
     "allocator_retries": (
         Plan(

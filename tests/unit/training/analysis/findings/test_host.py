@@ -33,6 +33,29 @@ def test_late_data_is_the_hosts_doing_where_the_thread_had_no_cpu(tmp_path: Path
     )
 
 
+def test_a_containers_limit_is_named_as_what_it_is(tmp_path: Path) -> None:
+    plan = late_data(300)
+    limit = {"cpu_limit_milli": 2500}
+    host = plan.host
+    assert host is not None
+
+    def throttled(periods: int, often: int) -> Plan:
+        counts = {"cpu_periods": periods, "cpu_throttled_periods": often}
+        return replace(plan, host=lambda n: host(n) | limit | {name: n * c for name, c in counts.items()})
+
+    (found,) = findings_of(throttled(10, 4), tmp_path)
+    assert found.name == "host_short_of_cpu"
+    assert found.title == (
+        "The container's CPU limit of 2.5 CPUs throttled it in 40.0 % of its periods: the training thread "
+        "waits 23.0 % of the time"
+    )
+    assert found.causes == [
+        "more threads, loader processes or ranks than the container's CPU limit has room for"
+    ]
+    (never,) = findings_of(throttled(10, 0), tmp_path)
+    assert never.title.startswith("The host is short of CPU")
+
+
 @pytest.mark.parametrize(("cores", "flags"), [(2, []), (8, ["--num-workers 4"])])
 def test_more_loaders_are_advised_where_there_are_cores_for_them(tmp_path: Path, cores, flags) -> None:
     (found,) = findings_of(late_data(None, cores), tmp_path)
