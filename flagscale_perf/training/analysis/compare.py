@@ -114,7 +114,7 @@ def _charts(
     curves = [
         Curve(
             name if number == 0 else f"{name} {number + 1}",
-            [point.figures for point in run.points],
+            run.points,
             colour,
             "dashed" if number else "line",
         )

@@ -13,13 +13,13 @@ from flagscale_perf.analysis.blocks import Block, Cell, Note, Part, Quantity, Re
 from flagscale_perf.analysis.run_file import RunFile, open_regular
 from flagscale_perf.analysis.runs import Found, Unread
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.figures import Value
 from flagscale_perf.spine.jsonl import finite
 from flagscale_perf.spine.records import RUNNING, RunHeader
 from flagscale_perf.spine.session import file_names
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.analysis.overview import sizes_of
-from flagscale_perf.training.analysis.series import MAX_POINTS, Curve, trends_of_runs
+from flagscale_perf.training.analysis.report import Curves
+from flagscale_perf.training.analysis.series import MAX_POINTS, Curve, curves_of, trends_of_runs
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.rates import SUMMARY_NAMES
@@ -35,8 +35,6 @@ _NO_RUN = "; this is not a run file of flagscale_perf"
 _KEY_OF: dict[str, str] = {
     figure.summary_key or figure.key: figure.key for figure in TABLE.figures if figure.in_summary
 }
-
-Points = Sequence[Mapping[str, Value]]
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ class RunList:
     directory: str
     runs: list[Run]
     unread: list[Unread]
-    points: list[Points] = field(default_factory=list)
+    points: list[Curves] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """Its content as JSON-ready data."""
@@ -108,7 +106,7 @@ def list_runs(found: Found, is_all_read: bool) -> RunList:
     return listed
 
 
-def _read(path: Path, directory: str, is_all_read: bool) -> tuple[Run, Points]:
+def _read(path: Path, directory: str, is_all_read: bool) -> tuple[Run, Curves]:
     header = RunFile(path).header
     if getattr(header, "instrument", "training") != "training":
         raise PerfError("the run of another instrument")
@@ -126,7 +124,7 @@ def _read(path: Path, directory: str, is_all_read: bool) -> tuple[Run, Points]:
     return Run(**known, **figures), points
 
 
-def _of_records(path: Path) -> tuple[dict[str, Any], Points]:
+def _of_records(path: Path) -> tuple[dict[str, Any], Curves]:
     report = read_report(path)
     return {
         "end_reason": report.overview.end_reason,
@@ -136,7 +134,7 @@ def _of_records(path: Path) -> tuple[dict[str, Any], Points]:
         "findings": len(report.findings),
         "first_finding": report.findings[0].title if report.findings else None,
         "skipped_lines": report.reading.skipped,
-    }, [point.figures for point in report.trend.points]
+    }, report.trend.curves
 
 
 def _summary(path: Path, header: RunHeader) -> dict[str, Any] | None:
@@ -151,7 +149,7 @@ def _summary(path: Path, header: RunHeader) -> dict[str, Any] | None:
     return found if is_of_it and isinstance(info.get("end_reason"), str) else None
 
 
-def _of_summary(found: dict[str, Any]) -> tuple[dict[str, Any], Points]:
+def _of_summary(found: dict[str, Any]) -> tuple[dict[str, Any], Curves]:
     info, means, settled = (_part(found, name) for name in ("session_info", "final_statistics", "settled"))
     if settled.get("start_steps"):
         means = means | {name: value for name, value in settled.items() if value is not None}
@@ -169,7 +167,7 @@ def _of_summary(found: dict[str, Any]) -> tuple[dict[str, Any], Points]:
         "findings": None,
         "first_finding": None,
         "skipped_lines": None,
-    }, points
+    }, curves_of(points)
 
 
 def _part(found: Any, name: str) -> dict[str, Any]:

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.cli import main
+from tests import synthetic
 from tests.conftest import RunPython
 from tests.run_files import steady, write
+from tests.synthetic import MS, Plan
 
 
 @pytest.fixture
@@ -68,8 +70,8 @@ def test_a_picture_is_nothing_for_a_terminal(runs, tmp_path, capsys, monkeypatch
     assert capsys.readouterr().err.startswith(f"wrote {tmp_path}/out.png (")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert main(["compare", *runs, "--format", "png"]) == 2
-    told = "--format png makes a picture, which a terminal cannot show; add -o comparison.png\n"
-    assert capsys.readouterr().err == told
+    told = "--format png makes a picture, which a terminal cannot show; add -o comparison.png"
+    assert capsys.readouterr().err == f"{told}, or -o - for a pipe\n"
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
 
 
