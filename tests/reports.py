@@ -4,6 +4,7 @@ hostile.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -29,6 +30,7 @@ from flagscale_perf.training.analysis.tables import (
     Ranks,
     Straggler,
 )
+from flagscale_perf.training.analysis.trend import CurveTotals
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.hardware import HardwareSummary
 
@@ -175,6 +177,14 @@ def _times(share: float | None, whole: float) -> float | None:
     return None if share is None else share * whole
 
 
+def trend_of(points: Sequence[Point], *others: Any) -> Trend:
+    """A trend of these intervals; `others`: its other fields."""
+    totals = CurveTotals()
+    for one in points:
+        totals.add(one)
+    return Trend(list(points), totals.result(), *others)
+
+
 def small() -> TrainingReport:
     """One finding, three intervals; no phases, no ranks, no counters."""
     return TrainingReport(
@@ -182,7 +192,7 @@ def small() -> TrainingReport:
         findings=[finding()],
         unjudged=["throttling: no counters were read"],
         figures=figures(),
-        trend=Trend(
+        trend=trend_of(
             [point(10), point(20, iteration_max_ms=3000.0), point(30)],
             3,
             [SlowStep(17, 34.0, 3000.0, 1990.0)],
@@ -238,7 +248,7 @@ def bare() -> TrainingReport:
         findings=[],
         unjudged=[],
         figures=none,
-        trend=Trend([], 0, [], 0, 0.0),
+        trend=trend_of([], 0, [], 0, 0.0),
         goodput=bar(0.0),
         monitor=Monitor(None, 0, 0, [], {}),
         files={},
@@ -281,7 +291,7 @@ def hostile() -> TrainingReport:
             ),
         ],
         unjudged=[bad],
-        trend=Trend(
+        trend=trend_of(
             [point(10, sm_clock_mhz=1980, throttle=bad), point(20, sm_clock_mhz=1980)], 2, [], 0, 0.0
         ),
         ranks=few_ranks(bad),

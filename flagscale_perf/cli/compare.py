@@ -14,7 +14,7 @@ from flagscale_perf.analysis.compare.compare import (
 from flagscale_perf.analysis.compare.judge import SLOWER
 from flagscale_perf.analysis.run_file import find_run_file
 from flagscale_perf.cli.base import Command, add_choice, local_path, percentage
-from flagscale_perf.cli.instruments import instrument_for
+from flagscale_perf.cli.instruments import same_instrument
 from flagscale_perf.cli.output import add_output, format_of, put_report
 from flagscale_perf.spine.errors import PerfError
 
@@ -24,10 +24,12 @@ FORMATS = ("text", "markdown", "html", "json", "png")
 _EXIT_CODES = """exit codes:
   0  not slower: with --fail-if-slower the whole 95 % interval of the change lies below PERCENT;
      without it always
-  1  slower: by more than noise, and by more than PERCENT
+  1  slower: by more than noise, and by more than PERCENT; where a run changed within itself, in any
+     stretch between its changes
   2  a mistake: no such run, too few iterations, runs that mean nothing to each other
-  3  undecided: the interval reaches beyond PERCENT, or a run was compared with itself;
-     --undecided pass makes it 0, --undecided fail makes it 1
+  3  undecided: the interval reaches beyond PERCENT; or something from outside may be all there is:
+     NEW is slower and was short of CPU or memory, or it is not slower and BASE was; or a run was
+     compared with itself; --undecided pass makes it 0, --undecided fail makes it 1
 """
 
 
@@ -71,7 +73,7 @@ class CompareCommand(Command):
         chosen = format_of(args, FORMATS, "comparison")
         base = [find_run_file(path) for path in (args.base, *args.more_base)]
         new = [find_run_file(path) for path in (args.new, *args.more_new)]
-        instrument = instrument_for(base[0])
+        instrument = same_instrument([*base, *new])
         options = CompareOptions(args.warmup, args.noise, args.fail_if_slower, args.judge)
         result = instrument.compare(base, new, options)
         put_report(instrument.comparison(result), chosen, args.output)

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from flagscale_perf.analysis.instrument import Export, Instrument, installed, load
@@ -26,6 +27,7 @@ EXPORTS = {"trace": "flagscale_perf.trace.export.formats"}
 # somewhere in it, among anybody's lines. Of those of the second kind there may be whole directories.
 LOGS = {b"ZeroMQ Performance Log": "rpc"}
 MARKS = {b"[TQ-TRACE] ": "trace", b"[TQ-DETAIL] ": "trace"}
+_KINDS = {"rpc": "a session of calls", "bench": "a file of experiments"}  # what "a NAME" does not say
 FIRST = "training"  # taken where nothing says which instrument it is
 
 
@@ -52,12 +54,29 @@ def has_screen(header: RunHeader) -> bool:
 
 def instrument_for(path: Path) -> Instrument:
     """The one that wrote the run file, the log, or the directory's logs. Raises PerfError without one."""
+    return load(instrument_name(path))
+
+
+def instrument_name(path: Path) -> str:
+    """Its name. Raises PerfError for what is no run file and no log."""
     if path.is_dir():
-        return load(_marked(path) or FIRST)
+        return _marked(path) or FIRST
     name = next((LOGS[title] for title in LOGS if has_title(path, title)), None)
     if name is None and session_of(path.name) is None:
         name = _marked(path)
-    return load(name or RunFile(path).header.instrument)
+    return name or RunFile(path).header.instrument
+
+
+def same_instrument(paths: Sequence[Path]) -> Instrument:
+    """The one that wrote all of them. Raises PerfError where it is not one."""
+    names = list(map(instrument_name, paths))
+    for path, name in zip(paths, names, strict=True):
+        if name != names[0]:
+            what, first = (_KINDS.get(each, f"a {each}") for each in (name, names[0]))
+            raise PerfError(
+                f"{str(path)!r} is {what}, and {str(paths[0])!r} is {first}; name run files of one instrument"
+            )
+    return load(names[0])
 
 
 def run_file_of(run: Path, instrument: str) -> Path:

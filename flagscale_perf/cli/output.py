@@ -28,6 +28,7 @@ SUFFIXES = {
     "png": (".png",),
 }
 NOT_FOR_TERMINALS = {"html": "a page of 2 MB and more", "png": "a picture"}
+BINARY = ("png",)  # formats that need -o whatever stdout is
 STDOUT = Path("-")
 _PROGRAM = "flagscale-perf"
 
@@ -55,10 +56,11 @@ def format_of(args: Namespace, formats: Sequence[str], name: str = "report") -> 
         if not _is_special(path):
             _check_name(path, chosen, (args.format,) if args.format else formats)
             check_place(path)
-    elif chosen in NOT_FOR_TERMINALS and args.output is None and sys.stdout.isatty():
+    elif args.output is None and (chosen in BINARY or (chosen in NOT_FOR_TERMINALS and sys.stdout.isatty())):
         what, suffix = NOT_FOR_TERMINALS[chosen], SUFFIXES[chosen][0]
+        pipe = ", or -o - for a pipe" if chosen in BINARY else ""
         raise PerfError(
-            f"--format {chosen} makes {what}, which a terminal cannot show; add -o {name}{suffix}"
+            f"--format {chosen} makes {what}, which a terminal cannot show; add -o {name}{suffix}{pipe}"
         )
     return chosen
 

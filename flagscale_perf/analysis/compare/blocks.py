@@ -15,6 +15,7 @@ from flagscale_perf.analysis.compare.compare import (
     Figure,
     Gate,
     RunEntry,
+    Stretch,
 )
 from flagscale_perf.analysis.compare.judge import (
     FASTER,
@@ -32,7 +33,8 @@ _JUDGED = {
     MEDIAN: "the median time of {}",
     MEAN: "the mean time of {}, in which slow ones count as in tokens/s",
 }
-_VERDICTS = {UNDECIDED: "no difference shown", UNKNOWN: "not on both sides"}
+_VERDICTS = {UNDECIDED: "-", UNKNOWN: "not on both sides"}
+Words = tuple[str | Quantity, ...]
 Noun = tuple[str, str]  # what is compared, without and with its article
 _ITERATION = ("iteration", "an iteration")
 
@@ -54,18 +56,20 @@ def report_of(
         Section("runs", "Runs", "", [Table(("side", "run", result.judged, "left out"), runs)]),
     ]
     return Report(
-        title=_title(result),
-        tone=_tone(result.whole.verdict),
+        title=(*_title(result, noun[0]), *_disturbed(result)),
+        tone="" if result.doubts or result.stretches else _tone(result.whole.verdict),
         facts=[*_gate(result, noun), *map(Note, [*_sentences(result, noun), *remarks])],
         sections=sections if differences else [one for one in sections if one.key != "differences"],
         content=result,
     )
 
 
-def _title(result: Comparison) -> Cell:
+def _title(result: Comparison, noun: str) -> Words:
     whole = result.whole
     if result.same_run is not None:
-        return f"A run is compared with itself: {result.same_run} is BASE and NEW"
+        return (f"A run is compared with itself: {result.same_run} is BASE and NEW",)
+    if result.stretches:
+        return ("NEW is ", *_by_stretch(result.stretches, noun))
     if _is_open(result):
         found = ("change ", *_with_interval(whole))
         if result.gate is not None and result.gate.outcome == NOT_SLOWER:
@@ -76,8 +80,37 @@ def _title(result: Comparison) -> Cell:
     return (f"NEW is {whole.verdict} than BASE by ", Quantity(abs(whole.share or 0.0), "share", 2), named)
 
 
+def _by_stretch(stretches: Sequence[Stretch], noun: str) -> Words:
+    """Such as `as BASE up to iteration 299, slower by 20.00 % from iteration 300 on`."""
+    words: Words = ()
+    largest = max(abs(one.whole.share or 0.0) for one in stretches if one.whole.verdict != UNDECIDED)
+    for place, one in enumerate(stretches):
+        row = one.whole
+        is_close = max(abs(row.share_low or 0.0), abs(row.share_high or 0.0)) <= largest / 2
+        change: Words = (f"{row.verdict} by ", Quantity(abs(row.share or 0.0), "share", 2))
+        if row.verdict == UNDECIDED:
+            change = ("as BASE" if is_close else "not shown to differ",)
+        where = f" from {noun} {one.first} to {one.last}"
+        if place == 0:
+            where = f" up to {noun} {one.last}"
+        elif place == len(stretches) - 1:
+            where = f" from {noun} {one.first} on"
+        is_named = one.culprits and not (place and one.culprits[0] in stretches[place - 1].culprits[:1])
+        named = f", above all in {one.culprits[0]}" if is_named else ""
+        words += (*([", "] if place else []), *change, f"{where}{named}")
+    return words
+
+
+def _disturbed(result: Comparison) -> Words:
+    """What the title says of disturbances, which may be all there is, or speak against the verdict."""
+    said = " and ".join(one.words for one in result.disturbed)
+    if not said or result.same_run is not None:
+        return ()
+    return (f", but {said}: not comparable" if result.doubts else f", though {said}",)
+
+
 def _is_open(result: Comparison) -> bool:
-    return result.whole.verdict == UNDECIDED and result.same_run is None
+    return result.whole.verdict == UNDECIDED and result.same_run is None and not result.stretches
 
 
 def _sentences(result: Comparison, noun: Noun) -> list[Cell]:
@@ -91,6 +124,10 @@ def _sentences(result: Comparison, noun: Noun) -> list[Cell]:
         *_large_parts(result),
         *_undecided(result, noun),
         *_shifts(result, noun),
+        *(
+            (f"{one}s {part.first} to {part.last}: change ", *_with_interval(part.whole))
+            for part in result.stretches
+        ),
         f"{result.iterations} {one}s of each run, {aligned}, {result.first_iteration} to"
         f" {result.last_iteration} in BASE; bootstrap in blocks of {result.block_length}",
         (
@@ -148,15 +185,27 @@ def _gate(result: Comparison, noun: Noun) -> list[Note]:
         return []
     limit = Quantity(gate.limit, "share", 2)
     if gate.outcome == SLOWER:
-        return [Note(("SLOWER: by more than noise, and by more than ", limit), "bad")]
+        where = f" from {noun[0]} {_slower(result).first} on" if result.stretches else ""
+        return [Note((f"SLOWER{where}: by more than noise, and by more than ", limit), "bad")]
     if gate.outcome == NOT_SLOWER:
-        passed = ("NOT SLOWER: the whole interval lies below ", limit)
+        every = "of every stretch " if result.stretches else ""
+        passed = (f"NOT SLOWER: the whole interval {every}lies below ", limit)
         return [Note(passed, "good"), *_slow_steps(result, gate, noun)]
     if result.same_run is not None:
         return [Note("UNDECIDED: a run compared with itself shows nothing; name two runs", "warn")]
+    if result.disturbed and gate.needed is None:
+        said = " and ".join(one.words for one in result.disturbed)
+        return [Note(f"UNDECIDED: {said}; run it again where nothing else runs", "warn")]
+    if result.stretches:
+        return [Note(("UNDECIDED: the interval of a stretch reaches beyond ", limit), "warn")]
     decides = _needed(gate.needed, "the limit", result, noun)
     words = ("UNDECIDED: the interval reaches beyond ", limit, f"; {decides}")
     return [Note(words, "warn"), *_slow_steps(result, gate, noun)]
+
+
+def _slower(result: Comparison) -> Stretch:
+    """The first stretch in which NEW is slower."""
+    return next(one for one in result.stretches if one.whole.verdict == SLOWER)
 
 
 def _needed(needed: Needed | None, near: str, result: Comparison, noun: Noun) -> str:
@@ -180,7 +229,7 @@ def _by_the_mean(result: Comparison) -> list[Cell]:
     rates = ("rates change by ", rate, " (", low, " to ", high, ")")
     if result.judged == MEAN:
         return [rates]
-    verdict = _VERDICTS.get(mean.verdict, mean.verdict)
+    verdict = "no difference shown" if mean.verdict == UNDECIDED else mean.verdict
     return [("by the mean: ", *_with_interval(mean), f", {verdict}; ", *rates)]
 
 

@@ -13,13 +13,14 @@ from typing import Any
 
 from flagscale_perf.analysis.blocks import Section
 from flagscale_perf.analysis.compare import bootstrap
-from flagscale_perf.analysis.compare.judge import FASTER, SLOWER, UNDECIDED, Needed, Row
+from flagscale_perf.analysis.compare.judge import FASTER, SLOWER, UNDECIDED, Needed, Row, distance
 from flagscale_perf.analysis.compare.shift import Shift
 from flagscale_perf.spine.jsonl import finite
 
-COMPARISON_VERSION = 5
+COMPARISON_VERSION = 6
 DEFAULT_WARMUP = 10
 NOISE = 0.04  # between two sessions on a machine that others use, too; --noise says another
+BASE, NEW = "BASE", "NEW"
 LARGE = 0.1  # of a change; smaller parts of it are not named
 NOT_SLOWER = "not slower"  # beside SLOWER and UNDECIDED what a gate can say
 MEDIAN, MEAN = "median", "mean"
@@ -98,6 +99,30 @@ class Gate:
 
 
 @dataclass(frozen=True)
+class Disturbance:
+    """Something from outside that made a run of a side (`BASE`, `NEW`) slower: `words` is a sentence."""
+
+    side: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Iterations between two changes of a run within itself, judged apart; the intervals of all stretches
+    together hold with 95 %.
+
+    Attributes:
+        first, last: of BASE's first run.
+        whole, culprits: as in `Comparison`.
+    """
+
+    first: int
+    last: int
+    whole: Row
+    culprits: list[str]
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Everything.
 
@@ -124,6 +149,8 @@ class Comparison:
         gate: None where no limit was asked for.
         remarks: what the instrument says of the runs.
         charts: the runs drawn over each other; in no JSON.
+        stretches: two or more where a run changed within itself and one of them differs; else none.
+        disturbed: what made runs of a side slower from outside.
     """
 
     judged: str
@@ -151,6 +178,15 @@ class Comparison:
     gate: Gate | None
     remarks: Sequence[str] = ()
     charts: Sequence[Section] = ()
+    stretches: Sequence[Stretch] = ()
+    disturbed: Sequence[Disturbance] = ()
+
+    @property
+    def doubts(self) -> list[Disturbance]:
+        """Disturbances that may be all there is to the verdicts."""
+        verdicts = {one.whole.verdict for one in self.stretches} or {self.whole.verdict}
+        gated = set() if self.gate is None else {self.gate.outcome}
+        return [one for verdict in sorted(verdicts | gated) for one in doubts(verdict, self.disturbed)]
 
     def as_dict(self) -> dict[str, Any]:
         """As data ready for JSON, `comparison_version` first."""
@@ -161,14 +197,30 @@ class Comparison:
 
 def gate(whole: Row, limit: float, needed: Callable[[float], Needed]) -> Gate:
     """Whether NEW is slower than the limit allows. `needed` says what would make the interval so narrow that
-    it reaches no farther than that from the change.
+    it reaches no farther than that from the change, see `judge.distance`.
     """
     share, high = whole.share or 0.0, whole.share_high
     if whole.verdict == SLOWER and share > limit:
         return Gate(limit, SLOWER)
     if high is not None and high < limit:
         return Gate(limit, NOT_SLOWER)
-    return Gate(limit, UNDECIDED, needed(share if share > limit else limit - share))
+    return Gate(limit, UNDECIDED, needed(distance(share) if share > limit else distance(share, limit)))
+
+
+def gate_of_stretches(stretches: Sequence[Stretch], limit: float) -> Gate:
+    """`SLOWER` where NEW is in any stretch, `NOT_SLOWER` where it is in none."""
+    outcomes = {gate(one.whole, limit, lambda _: Needed(None, None)).outcome for one in stretches}
+    if SLOWER in outcomes:
+        return Gate(limit, SLOWER)
+    return Gate(limit, NOT_SLOWER if outcomes == {NOT_SLOWER} else UNDECIDED)
+
+
+def doubts(verdict: str, disturbed: Sequence[Disturbance]) -> list[Disturbance]:
+    """Those that can make this verdict by themselves: a disturbed NEW is slower, beside a disturbed BASE it
+    is faster, or not slower.
+    """
+    side = {SLOWER: NEW, FASTER: BASE, NOT_SLOWER: BASE}.get(verdict)
+    return [one for one in disturbed if one.side == side]
 
 
 def culprits(whole: Row, parts: Sequence[Row]) -> list[str]:

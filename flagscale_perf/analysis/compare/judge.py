@@ -18,6 +18,7 @@ PARTS = 5  # of a run, whose medians show how it drifts
 MIN_RUNS = 3  # of each side, from which on the runs themselves show the noise between them
 MAX_RUNS = 100  # of each side; more are not worth one answer
 POWER = 0.8  # how often what `Judge.needed` says is enough
+LEAST = 1e-9  # of a time, in any unit: less is as good as none, and has a logarithm
 WHOLE = "iteration"
 SLOWER, FASTER, UNDECIDED, UNKNOWN = "slower", "faster", "undecided", "unknown"
 
@@ -33,7 +34,7 @@ class Row:
             of what one side alone has, as far as the runs show it within.
         change: new - base.
         share, share_low, share_high: the change and its interval in parts of BASE's whole iteration, noise
-            between runs included.
+            between runs included; none is below -1.
         verdict: `SLOWER` or `FASTER` if the interval leaves out 0, else `UNDECIDED`; `UNKNOWN` without both
             figures.
     """
@@ -81,6 +82,11 @@ class _Within(NamedTuple):
     high: float
     chance: float
 
+    def logarithm(self) -> _Within:
+        """The same of the value's logarithm."""
+        value, low, high = (math.log(max(time, LEAST)) for time in (self.value, self.low, self.high))
+        return _Within(value, low, high, self.chance / max(self.value, LEAST) ** 2)
+
 
 class _Variance(NamedTuple):
     """The variance of one run's median.
@@ -101,6 +107,10 @@ class Judge:
     run has its own interval, which need not reach equally far to both sides, and the assumed noise between
     runs, which one run cannot show, comes on top; a part that takes the share q of the iteration has the
     share q of that noise's variance.
+
+    The whole's change is a ratio and is judged by logarithms: half and twice the time are equally far from
+    no change, and no interval reaches below -100 %. That of a part is a difference of two times, and reaches
+    no farther down than to none of the part being left.
 
     Attributes:
         medians: of each run's iteration, or what else is judged.
@@ -128,14 +138,24 @@ class Judge:
         self._draws = bootstrap.draws(self._steps, self.block_length, seed=0)
         (base_low, base_high), (new_low, new_high) = map(_range, (times[:bases], times[bases:]))
         self.is_apart = base_high < new_low or new_high < base_low
-        self._whole = self._series(times)
-        self.medians = [run.value for run in self._whole]
+        whole = self._series(times)
+        self.medians = [run.value for run in whole]
+        self._logs = [run.logarithm() for run in whole]
         self._unit = bootstrap.mean(self.medians[:bases])
-        self.noise = math.sqrt(self._between(self._whole)) / self._unit if self.is_noise_seen else noise
+        self.noise = math.sqrt(self._between(self._logs)) if self.is_noise_seen else noise
 
-    def whole(self) -> Row:
-        """The row that judges the iteration as a whole."""
-        return self._row(WHOLE, self._whole, 1 - CONFIDENCE)
+    def whole(self, error: float = 1 - CONFIDENCE) -> Row:
+        """The row that judges the iteration as a whole; `error`: how often its interval may be wrong."""
+        means = base, new = self._means(self.medians)
+        down, up = _apart(self._reaches(self._logs, error, self._noise(self._logs, self._assumed**2)))
+        middles = self._means([run.value for run in self._logs])
+        shown = [
+            (mean * math.exp(low - middle), mean * math.exp(high - middle))
+            for mean, middle, (low, high) in zip(means, middles, self._shown(self._logs), strict=True)
+        ]
+        ratio = new / base
+        shares = ratio - 1, ratio * math.exp(-down) - 1, ratio * math.exp(up) - 1
+        return _row(WHOLE, means, shown, shares)
 
     def parts(self, parts: Mapping[str, Sequence[Sequence[float | None]]]) -> list[Row]:
         """A row for each part that a side measured, from its time in every step of each run; the chance of an
@@ -152,7 +172,7 @@ class Judge:
                 series = self._series([[time or 0.0 for time in run] for run in parts[name]])
                 both = all(sides)
                 rows.append(
-                    self._row(name, series, (1 - CONFIDENCE) / tests)
+                    self._part(name, series, (1 - CONFIDENCE) / tests)
                     if both
                     else self._half_row(name, series, sides[0])
                 )
@@ -160,10 +180,9 @@ class Judge:
 
     def needed(self, distance: float, most_iterations: int) -> Needed:
         """The runs or iterations for which the whole's interval would leave out a value at this distance from
-        its change, a share. A run can have `most_iterations` to compare.
+        its change, see `distance`. A run can have `most_iterations` to compare.
         """
-        variance, freedom = self._variance(self._whole), self._freedom
-        gap = distance * self._unit
+        variance, freedom, gap = self._variance(self._logs), self._freedom, distance
         fixed = variance.total - variance.shrinking
         room = (gap / _both_errors(freedom)) ** 2 / self._weight(self._bases, self._news) - fixed
         longer = math.ceil(self._steps * variance.shrinking / room) if room > 0 else most_iterations + 1
@@ -188,14 +207,13 @@ class Judge:
         low, high = (_within_range(end, row) for end in widened)
         return _Within(value, min(low, *parts), max(high, *parts), deviation(drawn) ** 2 * few)
 
-    def _row(self, name: str, series: Sequence[_Within], error: float) -> Row:
-        base, new = self._means([run.value for run in series])
-        change = new - base
-        share, (down, up) = change / self._unit, self._reaches(series, error)
-        low, high = share - down, share + up
-        verdict = SLOWER if low > 0 else FASTER if high < 0 else UNDECIDED
-        (base_low, base_high), (new_low, new_high) = self._shown(series)
-        return Row(name, base, base_low, base_high, new, new_low, new_high, change, share, low, high, verdict)
+    def _part(self, name: str, series: Sequence[_Within], error: float) -> Row:
+        means = base, new = self._means([run.value for run in series])
+        noise = self._noise(series, (self._assumed * self._unit) ** 2 * max(means) / self._unit)
+        down, up = _apart(self._reaches(series, error, noise))
+        change, shown = new - base, [(max(0.0, low), high) for low, high in self._shown(series)]
+        shares = (change, max(-base, change - down), change + up)
+        return _row(name, means, shown, [share / self._unit for share in shares])
 
     def _half_row(self, name: str, series: Sequence[_Within], is_base: bool) -> Row:
         base, new = self._means([run.value for run in series])
@@ -210,9 +228,11 @@ class Judge:
     def _shown(self, series: Sequence[_Within]) -> list[tuple[float, float]]:
         if not self.is_noise_seen:
             return self._intervals(series)
-        reach = _quantile((1 + CONFIDENCE) / 2, self._freedom) * math.sqrt(self._between(series))
-        sides = zip(self._means([run.value for run in series]), (self._bases, self._news), strict=True)
-        return [(mean - reach / math.sqrt(runs), mean + reach / math.sqrt(runs)) for mean, runs in sides]
+        means, reaches = (
+            self._means([run.value for run in series]),
+            self._reaches(series, 1 - CONFIDENCE, 0.0),
+        )
+        return [(mean - down, mean + up) for mean, (down, up) in zip(means, reaches, strict=True)]
 
     def _intervals(self, series: Sequence[_Within]) -> list[tuple[float, float]]:
         """The interval of each side's mean, as far as the runs themselves show it."""
@@ -224,32 +244,23 @@ class Judge:
             found.append((middle - down, middle + up))
         return found
 
-    def _reaches(self, series: Sequence[_Within], error: float) -> tuple[float, float]:
-        """How far the change's interval reaches down and up, in parts of BASE's iteration.
-
-        Of a difference of two figures with intervals of their own, squares of what they reach towards each
-        other add up (Zou and Donner 2008): where the runs' own intervals are apart, that of the change
-        leaves out 0, however lopsided they are.
-        """
-        sides = self._means([run.value for run in series])
-        weight = self._weight(self._bases, self._news)
+    def _reaches(self, series: Sequence[_Within], error: float, noise: float) -> list[tuple[float, float]]:
+        """How far the mean of each side may be too high and too low; `noise`: variance between runs."""
+        runs = self._bases, self._news
         if self.is_noise_seen:
-            reach = (
-                _quantile(1 - error / 2, self._freedom)
-                * math.sqrt(self._between(series) * weight)
-                / self._unit
-            )
-            return reach, reach
+            reach = _quantile(1 - error / 2, self._freedom) * math.sqrt(self._between(series))
+            return [(reach / math.sqrt(count), reach / math.sqrt(count)) for count in runs]
         few = len(series) * (self._steps - 1)  # degrees of freedom: of few steps, not even that is known
         scale = _quantile(1 - error / 2, few)
-        noise = scale * math.sqrt(self._noise(series) * weight)
         wider = scale / _quantile((1 + CONFIDENCE) / 2)
-        (base_down, base_up), (new_down, new_up) = (
-            (wider * (middle - low), wider * (high - middle))
-            for middle, (low, high) in zip(sides, self._intervals(series), strict=True)
-        )
-        down, up = math.hypot(new_down, base_up, noise), math.hypot(new_up, base_down, noise)
-        return down / self._unit, up / self._unit
+        sides = zip(self._means([run.value for run in series]), self._intervals(series), runs, strict=True)
+        found = []
+        for middle, (low, high), count in sides:
+            beyond = scale * math.sqrt(noise / count)
+            found.append(
+                (math.hypot(wider * (middle - low), beyond), math.hypot(wider * (high - middle), beyond))
+            )
+        return found
 
     @staticmethod
     def _weight(bases: int, news: int) -> float:
@@ -266,11 +277,10 @@ class Judge:
         sides = values[: self._bases], values[self._bases :]
         return sum(deviation(side) ** 2 * (len(side) - 1) for side in sides) / max(1, len(values) - 2)
 
-    def _noise(self, series: Sequence[_Within]) -> float:
+    def _noise(self, series: Sequence[_Within], assumed: float) -> float:
         """Variance between runs beyond that within them: the assumed one, or what a side shows, if larger."""
-        time_share = max(map(abs, self._means([run.value for run in series]))) / self._unit
         within = bootstrap.mean([run.chance for run in series])
-        return max((self._assumed * self._unit) ** 2 * time_share, self._between(series) - within)
+        return max(assumed, self._between(series) - within)
 
     def _variance(self, series: Sequence[_Within]) -> _Variance:
         shrinking = bootstrap.mean([run.chance for run in series])
@@ -279,12 +289,41 @@ class Judge:
             return _Variance(between, min(between, shrinking))
         reaches = [(run.high - run.low) / 2 / _quantile((1 + CONFIDENCE) / 2) for run in series]
         within = max(shrinking, bootstrap.mean([reach**2 for reach in reaches]))
-        return _Variance(within + self._noise(series), shrinking)
+        return _Variance(within + self._noise(series, self._assumed**2), shrinking)
 
     def _small_sample(self) -> float:
         """The factor that makes up for what a bootstrap of so few blocks underestimates."""
         blocks = self._steps / self.block_length
         return blocks / (blocks - 1)
+
+
+def distance(share: float, other: float = 0.0) -> float:
+    """How far two changes, shares above -1, are from each other: of the logarithms of their ratios."""
+    return abs(math.log1p(share) - math.log1p(other))
+
+
+def _row(
+    name: str,
+    means: tuple[float, float],
+    shown: Sequence[tuple[float, float]],
+    shares: Sequence[float],
+) -> Row:
+    share, low, high = shares
+    (base, new), ((base_low, base_high), (new_low, new_high)) = means, shown
+    verdict = SLOWER if low > 0 else FASTER if high < 0 else UNDECIDED
+    change = new - base
+    return Row(name, base, base_low, base_high, new, new_low, new_high, change, share, low, high, verdict)
+
+
+def _apart(sides: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """How far the change from BASE to NEW may be too high and too low; so may the figure of each side.
+
+    Of a difference of two figures with intervals of their own, squares of what they reach towards each other
+    add up (Zou and Donner 2008): where the runs' own intervals are apart, that of the change leaves out 0,
+    however lopsided they are.
+    """
+    (base_down, base_up), (new_down, new_up) = sides
+    return math.hypot(new_down, base_up), math.hypot(new_up, base_down)
 
 
 def _both_errors(freedom: int | None) -> float:

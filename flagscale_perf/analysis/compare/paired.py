@@ -13,13 +13,20 @@ from flagscale_perf.analysis.compare.compare import (
     CompareOptions,
     Comparison,
     Difference,
+    Disturbance,
     Gate,
     RunEntry,
+    Stretch,
     culprits,
+    doubts,
+    gate,
+    gate_of_stretches,
     large_parts,
 )
-from flagscale_perf.analysis.compare.judge import UNDECIDED, Judge, Row
-from flagscale_perf.analysis.compare.shift import shift_of
+from flagscale_perf.analysis.compare.judge import CONFIDENCE, UNDECIDED, Judge, Row, distance
+from flagscale_perf.analysis.compare.shift import Shift, shift_of
+
+SHORTEST, MOST_CHANGES = 8, 2  # units of a stretch that is judged apart, and changes between them
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,7 @@ class Paired:
         unit: of the times.
         assumed: where `noise` is from.
         numbers: of each run's units; None where they are counted from 1.
+        disturbed: what made runs slower from outside.
     """
 
     runs: Sequence[sides.Run]
@@ -53,6 +61,7 @@ class Paired:
     unit: str = "ms"
     assumed: str = "assumed"
     numbers: Sequence[Sequence[int]] | None = None
+    disturbed: Sequence[Disturbance] = ()
 
     def judged(self, options: CompareOptions) -> Judged:
         """The judgement of the times."""
@@ -62,9 +71,57 @@ class Paired:
         mean = (
             whole if options.judge == MEAN else Judge(self.times, self.cut, noise, STATISTICS[MEAN]).whole()
         )
-        is_same = self.same_run is not None
-        gate = sides.gate_of(judge, whole, options.fail_if_slower, is_same, self.most)
-        return Judged(self, options, judge, whole, mean, parts, gate)
+        numbers = self.numbers or [range(1, len(row) + 1) for row in self.times]
+        shifts = [shift_of(row, own) for row, own in zip(self.times, numbers, strict=True)]
+        stretches = self._stretches(options, noise, numbers, shifts)
+        answer = self._gate(judge, whole, stretches, options.fail_if_slower)
+        return Judged(self, options, judge, whole, mean, parts, answer, shifts, stretches)
+
+    def _gate(
+        self, judge: Judge, whole: Row, stretches: Sequence[Stretch], limit: float | None
+    ) -> Gate | None:
+        """The answer to `--fail-if-slower`; None without it."""
+        if limit is None:
+            return None
+        if self.same_run is not None:
+            return Gate(limit, UNDECIDED)
+        found = (
+            gate_of_stretches(stretches, limit)
+            if stretches
+            else gate(whole, limit, lambda away: judge.needed(away, self.most))
+        )
+        return Gate(limit, UNDECIDED) if doubts(found.outcome, self.disturbed) else found
+
+    def _stretches(
+        self,
+        options: CompareOptions,
+        noise: float,
+        numbers: Sequence[Sequence[int]],
+        shifts: Sequence[Shift | None],
+    ) -> list[Stretch]:
+        """What lies between the runs' changes, each stretch judged by itself; none where none differs."""
+        count = len(self.times[0])
+        changes = [
+            (abs(shift.after - shift.before), own.index(shift.last_before) + 1)
+            for shift, own in zip(shifts, numbers, strict=True)
+            if shift is not None
+        ]
+        cuts = [0, count]
+        for _, place in sorted(changes, reverse=True):
+            if len(cuts) < MOST_CHANGES + 2 and all(abs(place - cut) >= SHORTEST for cut in cuts):
+                cuts.append(place)
+        spans = [slice(*ends) for ends in zip(sorted(cuts), sorted(cuts)[1:], strict=False)]
+        if len(spans) < 2 or self.same_run is not None:
+            return []
+        statistic, error = STATISTICS[options.judge], (1 - CONFIDENCE) / len(spans)
+        stretches = []
+        for span in spans:
+            judge = Judge([row[span] for row in self.times], self.cut, noise, statistic)
+            whole = judge.whole(error)
+            parts = judge.parts({name: [row[span] for row in rows] for name, rows in self.parts.items()})
+            own = numbers[0][span]
+            stretches.append(Stretch(own[0], own[-1], whole, culprits(whole, parts)))
+        return stretches if any(one.whole.verdict != UNDECIDED for one in stretches) else []
 
 
 @dataclass(frozen=True)
@@ -75,7 +132,8 @@ class Judged:
         paired: the runs.
         options: by which they were judged.
         judge: which did it.
-        whole, mean, parts, gate: as in `Comparison`.
+        whole, mean, parts, gate, stretches: as in `Comparison`.
+        shifts: of each run within itself.
     """
 
     paired: Paired
@@ -85,6 +143,8 @@ class Judged:
     mean: Row
     parts: list[Row]
     gate: Gate | None
+    shifts: Sequence[Shift | None]
+    stretches: Sequence[Stretch]
 
     def comparison(
         self,
@@ -104,14 +164,13 @@ class Judged:
         paired, judge = self.paired, self.judge
         count = len(paired.times[0])
         numbers = paired.numbers or [range(1, count + 1)] * len(paired.runs)
-        shifts = map(shift_of, paired.times, numbers)
         entries = [
             RunEntry(str(run.path), run.title, middle, dict(left_out), run.skipped_lines, shift)
             for run, middle, left_out, shift in zip(
-                paired.runs, judge.medians, paired.left_out, shifts, strict=True
+                paired.runs, judge.medians, paired.left_out, self.shifts, strict=True
             )
         ]
-        is_open = self.whole.verdict == UNDECIDED and paired.same_run is None
+        is_open = self.whole.verdict == UNDECIDED and paired.same_run is None and not self.stretches
         return Comparison(
             judged=self.options.judge,
             basis=paired.noun,
@@ -132,9 +191,11 @@ class Judged:
             noise_source=sides.noise_source(judge, self.options, paired.assumed),
             block_length=judge.block_length,
             is_apart=judge.is_apart,
-            needed=judge.needed(abs(self.whole.share or 0.0), paired.most) if is_open else None,
+            needed=judge.needed(distance(self.whole.share or 0.0), paired.most) if is_open else None,
             differences=differences,
             same_run=paired.same_run,
             gate=self.gate,
             charts=charts,
+            stretches=self.stretches,
+            disturbed=paired.disturbed,
         )

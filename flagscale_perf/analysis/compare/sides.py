@@ -8,8 +8,8 @@ from typing import Protocol
 
 from flagscale_perf.analysis.blocks import Line, Panel, Section, Series
 from flagscale_perf.analysis.compare import bootstrap
-from flagscale_perf.analysis.compare.compare import CompareOptions, Difference, Figure, Gate, gate, relative
-from flagscale_perf.analysis.compare.judge import UNDECIDED, Judge, Row
+from flagscale_perf.analysis.compare.compare import CompareOptions, Difference, Figure, relative
+from flagscale_perf.analysis.compare.judge import Judge
 from flagscale_perf.spine.errors import PerfError
 
 
@@ -74,15 +74,6 @@ def noise_source(judge: Judge, options: CompareOptions, assumed: str = "assumed"
     if judge.is_noise_seen:
         return "seen between the runs of each side"
     return assumed if options.noise is None else "--noise"
-
-
-def gate_of(judge: Judge, whole: Row, limit: float | None, is_same_run: bool, most: int) -> Gate | None:
-    """The verdict of `--fail-if-slower`; None without it. `most`: units of a run that are compared."""
-    if limit is None:
-        return None
-    if is_same_run:
-        return Gate(limit, UNDECIDED)
-    return gate(whole, limit, lambda distance: judge.needed(distance, most))
 
 
 def trend(times: Sequence[Sequence[float]], cut: int, name: str, axis: str) -> Section:

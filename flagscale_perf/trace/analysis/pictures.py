@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from flagscale_perf.analysis.blocks import Block, HeatMap, Layer, Line, Note, Panel, Section, Series
+from flagscale_perf.analysis.extremes import thinned
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.trace.analysis.lineage import Lineage
 from flagscale_perf.trace.analysis.report import TraceReport
@@ -161,10 +162,12 @@ def _residence(lineage: Lineage, colours: Mapping[str, str]) -> list[Block]:
         title = f"From a put until {lineage.last.name} gets its samples"
         blocks.append(Series("residence-time", title, [panel], "ms", (0.0, 1.05 * high / NS_PER_MS)))
     if len(lineage.last.by_step) > 1 and any(lineage.last.age):
-        steps = _thinned(lineage.last.by_step)
-        x = [float(step) for step, *_ in steps]
-        mean = Line("mean", x, [age for _, age, _ in steps], "blue")
-        oldest = Line("oldest", x, [float(age) for *_, age in steps], "orange", "dashed")
+        steps = lineage.last.by_step
+        x = [float(steps[0][0]), float(steps[-1][0])]
+        ages = thinned([(float(step), age) for step, age, _ in steps], lambda row: row[1])
+        oldest_ages = thinned([(float(step), float(age)) for step, _, age in steps], lambda row: row[1])
+        mean = Line("mean", *zip(*ages, strict=True), "blue")
+        oldest = Line("oldest", *zip(*oldest_ages, strict=True), "orange", "dashed")
         panel = Panel("Age of the samples, steps", "", [mean, oldest], begins_at_zero=True, decimals=1)
         title = f"How old the samples of {lineage.last.name} are"
         blocks.append(Series("age", title, [panel], "step", (x[0], x[-1])))
@@ -181,7 +184,3 @@ def _histogram(spread: Spread, high: float, bins: int = 40) -> tuple[list[float]
         x += [place * width / NS_PER_MS, (place + 1) * width / NS_PER_MS]
         y += [count / spread.weight] * 2
     return x, [*y]
-
-
-def _thinned(steps: Sequence[tuple[int, float, int]], most: int = 500) -> Sequence[tuple[int, float, int]]:
-    return steps[:: math.ceil(len(steps) / most)]

@@ -21,6 +21,7 @@ from flagscale_perf.analysis.blocks import (
     Tile,
     span,
 )
+from flagscale_perf.analysis.extremes import STRETCHES
 from flagscale_perf.analysis.session import tone_of
 from flagscale_perf.training.analysis import series
 from flagscale_perf.training.analysis.findings.findings import no_phases
@@ -159,9 +160,9 @@ def _trend(found: TrainingReport) -> list[Block]:
             Pairs(_totals(found.figures)),
         ]
     blocks: list[Block] = [drawn, Pairs([*_speed(found), *_totals(found.figures)])]
-    shown = len(found.trend.points)
-    if shown < found.trend.intervals:
-        blocks.append(Note(f"{shown:,} of {found.trend.intervals:,} intervals are drawn."))
+    if found.trend.intervals > 2 * STRETCHES:
+        words = f"of {found.trend.intervals:,} intervals the lowest and highest of each stretch are drawn"
+        blocks.append(Note(f"A long run: {words}."))
     if found.figures.suspect_intervals:
         doubt = "in no average; check --perf-peak-tflops and the data type"
         blocks.append(Note(f"Intervals above the peak: {found.figures.suspect_intervals:,}; {doubt}.", "bad"))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report, Section
 from flagscale_perf.analysis.compare import blocks as comparison
 from flagscale_perf.analysis.compare import sides as of_sides
-from flagscale_perf.analysis.compare.compare import MEAN, CompareOptions, Comparison
+from flagscale_perf.analysis.compare.compare import BASE, MEAN, NEW, CompareOptions, Comparison, Disturbance
 from flagscale_perf.analysis.compare.paired import Paired
+from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.units import percent
 from flagscale_perf.training.analysis.basis import (
     ITERATION,
     Basis,
@@ -28,7 +30,9 @@ from flagscale_perf.training.rates import as_gb, per_second, tflops_per_gpu
 from flagscale_perf.training.utilisation import Scale
 
 NOISE, REHEARSAL_NOISE = 0.01, 0.04  # where the figures are from: docs/reading.md
-SIDES = ("BASE", "NEW")
+SIDES = (BASE, NEW)
+SHORT_OF = {"host_short_of_cpu": "CPU", "host_short_of_memory": "memory"}  # by finding
+_Seen = tuple[str, str, list[Finding]]  # side, name and findings of a run
 LABELS = {  # and decimals
     "mean": ("mean iteration, {unit}", 2),
     "p95": ("p95 iteration, {unit}", 2),
@@ -56,6 +60,7 @@ def report_of(result: Comparison) -> Report:
         phases=[replace(row, name=words(row.name)) for row in result.phases],
         culprits=[words(name) for name in result.culprits],
         large_parts=[replace(row, name=words(row.name)) for row in result.large_parts],
+        stretches=[replace(one, culprits=[words(name) for name in one.culprits]) for one in result.stretches],
     )
     return replace(comparison.report_of(said, LABELS, [*remarks, *result.remarks]), content=result)
 
@@ -76,6 +81,7 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
     rows, cut = aligned.rows, len(base)
     is_rehearsal = runs[0].facts.rehearsal
     phases = _phases(rows, basis)
+    found = [(side, which, read_report(run.path).findings) for side, which, run in _named(sides)]
     judged = Paired(
         runs,
         cut,
@@ -89,13 +95,14 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
         unit=basis[0].unit,
         assumed=f"assumed for {'rehearsals on a CPU' if is_rehearsal else 'devices'}",
         numbers=[[step.iteration for step in row] for row in rows],
+        disturbed=_disturbed(found),
     ).judged(options)
     result = judged.comparison(
         (_side(sides[0], rows[:cut], basis[0]), _side(sides[1], rows[cut:], basis[-1])),
         of_sides.differences(*(configuration(runs[0]) for runs in sides)),
         _charts(sides, phases, basis[0].unit),
     )
-    return replace(result, is_by_iteration=aligned.is_by_iteration, remarks=_seen(sides, result.culprits))
+    return replace(result, is_by_iteration=aligned.is_by_iteration, remarks=_waiting(found, result.culprits))
 
 
 def _charts(
@@ -107,7 +114,7 @@ def _charts(
     curves = [
         Curve(
             name if number == 0 else f"{name} {number + 1}",
-            [point.figures for point in run.points],
+            run.points,
             colour,
             "dashed" if number else "line",
         )
@@ -129,22 +136,32 @@ def _mean(runs: Sequence[Sequence[float | None]]) -> float:
     return sum(time or 0.0 for run in runs for time in run) / sum(map(len, runs))
 
 
-def _seen(sides: tuple[Sequence[RunSteps], Sequence[RunSteps]], culprits: Sequence[str]) -> list[str]:
-    """Remarks from the findings of each run: that its host was busy; and, if waiting has changed, for whom
-    rank 0 waits, as rank 0's phases are compared.
-    """
-    has_waited = any(TABLE[name].kind is Kind.WAITING for name in culprits)
-    said = []
-    for name, side in zip(SIDES, sides, strict=True):
-        for number, run in enumerate(side, start=1):
-            which = name if len(side) == 1 else f"{name}'s run {number}"
-            for one in read_report(run.path).findings:
-                title = f"{one.title[0].lower()}{one.title[1:]}"
-                if one.name in ("host_short_of_cpu", "host_short_of_memory"):
-                    said.append(f"{which} was disturbed: {title}")
-                elif has_waited and one.name in ("straggler", "slow_stage") and 0 not in one.ranks:
-                    said.append(f"rank 0 waits in {which}: {title}")
-    return said
+def _named(sides: tuple[Sequence[RunSteps], Sequence[RunSteps]]) -> Iterator[tuple[str, str, RunSteps]]:
+    """Side and name of each run, such as `BASE` or `BASE's run 2`."""
+    for side, runs in zip(SIDES, sides, strict=True):
+        for number, run in enumerate(runs, start=1):
+            yield side, side if len(runs) == 1 else f"{side}'s run {number}", run
+
+
+def _disturbed(found: Sequence[_Seen]) -> list[Disturbance]:
+    return [
+        Disturbance(side, f"{which} was short of {what} for {percent(one.evidence[0].value)} of the time")
+        for side, which, findings in found
+        for one in findings
+        if (what := SHORT_OF.get(one.name)) is not None
+    ]
+
+
+def _waiting(found: Sequence[_Seen], culprits: Sequence[str]) -> list[str]:
+    """If waiting has changed, for whom rank 0 waits, as rank 0's phases are compared."""
+    if not any(TABLE[name].kind is Kind.WAITING for name in culprits):
+        return []
+    return [
+        f"rank 0 waits in {which}: {one.title[0].lower()}{one.title[1:]}"
+        for _, which, findings in found
+        for one in findings
+        if one.name in ("straggler", "slow_stage") and 0 not in one.ranks
+    ]
 
 
 def _on_both_sides(base: Sequence[RunSteps], new: Sequence[RunSteps]) -> str | None:

@@ -167,6 +167,12 @@ class SlowStep:
     usual_ms: float
 
 
+# By a figure's key the iteration and the figure of intervals, of a long run the lowest and the highest of
+# each stretch; of those after the warm-up, except memory and hardware. Besides: "groups" has the groups of a
+# mean step, "suspect" TFLOPS above the peak, "capped" clocks that something held down, and its name.
+Curves = dict[str, list[tuple[Any, ...]]]
+
+
 @dataclass(frozen=True)
 class Trend:
     """The run over time.
@@ -174,6 +180,7 @@ class Trend:
     Attributes:
         points: intervals, oldest first; of a long run every second, fourth ... one, at most some 2000, always
             with the last.
+        curves: what a page draws of all intervals, see `Curves`; in no JSON.
         intervals: how many the file has.
         slow_steps: the longest ones, in the order of time, at most 100.
         slow_step_count: how many there are.
@@ -181,6 +188,7 @@ class Trend:
     """
 
     points: list[Point]
+    curves: Curves
     intervals: int
     slow_steps: list[SlowStep]
     slow_step_count: int
@@ -231,6 +239,7 @@ class TrainingReport:
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready, with `report_version` as the first key."""
         content = {"report_version": REPORT_VERSION} | asdict(self)
+        del content["trend"]["curves"]
         content["trend"]["points"] = [point.as_dict() for point in self.trend.points]
         content["hardware"] = {"power_w": None} | content["hardware"]  # its place since the first version
         return dict(finite(content))

@@ -13,13 +13,13 @@ from flagscale_perf.analysis.blocks import Block, Cell, Note, Part, Quantity, Re
 from flagscale_perf.analysis.run_file import RunFile, open_regular
 from flagscale_perf.analysis.runs import Found, Unread
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.figures import Value
 from flagscale_perf.spine.jsonl import finite
 from flagscale_perf.spine.records import RUNNING, RunHeader
 from flagscale_perf.spine.session import file_names
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.analysis.overview import sizes_of
-from flagscale_perf.training.analysis.series import MAX_POINTS, Curve, trends_of_runs
+from flagscale_perf.training.analysis.report import Curves
+from flagscale_perf.training.analysis.series import MAX_POINTS, Curve, curves_of, trends_of_runs
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.rates import SUMMARY_NAMES
@@ -35,8 +35,6 @@ _NO_RUN = "; this is not a run file of flagscale_perf"
 _KEY_OF: dict[str, str] = {
     figure.summary_key or figure.key: figure.key for figure in TABLE.figures if figure.in_summary
 }
-
-Points = Sequence[Mapping[str, Value]]
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ class RunList:
     directory: str
     runs: list[Run]
     unread: list[Unread]
-    points: list[Points] = field(default_factory=list)
+    points: list[Curves] = field(default_factory=list)
     starts_ns: list[int] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
@@ -114,7 +112,7 @@ def list_runs(found: Found, is_all_read: bool) -> RunList:
     return listed
 
 
-def _read(path: Path, header: RunHeader, directory: str, is_all_read: bool) -> tuple[Run, Points]:
+def _read(path: Path, header: RunHeader, directory: str, is_all_read: bool) -> tuple[Run, Curves]:
     if getattr(header, "instrument", "training") != "training":
         raise PerfError("the run of another instrument")
     facts = RunFacts.of(header.facts)
@@ -131,7 +129,7 @@ def _read(path: Path, header: RunHeader, directory: str, is_all_read: bool) -> t
     return Run(**known, **figures), points
 
 
-def _of_records(path: Path) -> tuple[dict[str, Any], Points]:
+def _of_records(path: Path) -> tuple[dict[str, Any], Curves]:
     report = read_report(path)
     return {
         "end_reason": report.overview.end_reason,
@@ -142,7 +140,7 @@ def _of_records(path: Path) -> tuple[dict[str, Any], Points]:
         "first_finding": report.findings[0].title if report.findings else None,
         "skipped_lines": report.reading.skipped,
         "file_remarks": report.reading.remarks,
-    }, [point.figures for point in report.trend.points]
+    }, report.trend.curves
 
 
 def _summary(path: Path, header: RunHeader) -> dict[str, Any] | None:
@@ -157,7 +155,7 @@ def _summary(path: Path, header: RunHeader) -> dict[str, Any] | None:
     return found if is_of_it and isinstance(info.get("end_reason"), str) else None
 
 
-def _of_summary(found: dict[str, Any]) -> tuple[dict[str, Any], Points]:
+def _of_summary(found: dict[str, Any]) -> tuple[dict[str, Any], Curves]:
     info, means, settled = (_part(found, name) for name in ("session_info", "final_statistics", "settled"))
     if settled.get("start_steps"):
         means = means | {name: value for name, value in settled.items() if value is not None}
@@ -176,7 +174,7 @@ def _of_summary(found: dict[str, Any]) -> tuple[dict[str, Any], Points]:
         "first_finding": None,
         "skipped_lines": None,
         "file_remarks": [],
-    }, points
+    }, curves_of(points)
 
 
 def _part(found: Any, name: str) -> dict[str, Any]:

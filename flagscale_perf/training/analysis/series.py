@@ -4,13 +4,15 @@ phases of several runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flagscale_perf.analysis.blocks import HeatMap, Layer, Line, Panel, Series, StackedBar, Stripe
+from flagscale_perf.analysis.extremes import thinned
 from flagscale_perf.spine.figures import Value
-from flagscale_perf.training.analysis.report import Point, TrainingReport
+from flagscale_perf.training.analysis.report import Curves, Point, TrainingReport
 from flagscale_perf.training.analysis.tables import GoodputBar, Ranks, Straggler
+from flagscale_perf.training.analysis.trend import LIMITED
 from flagscale_perf.training.phases import GROUP_WORDS, GROUPS
 
 GROUP_COLOURS = {
@@ -41,7 +43,6 @@ _LAYERS = {
 }
 _MAX_OUTLINES = 50
 _MS_PER_S = 1000
-_PAUSE_MS = 1  # what is shorter only looked whether one is due
 _AXIS = "iteration"
 MAX_POINTS = 400  # of a run; more than a chart has pixels for
 _FIGURES_OF_RUNS = {  # a figure of `training.figures` each: title, unit
@@ -52,15 +53,14 @@ _FIGURES_OF_RUNS = {  # a figure of `training.figures` each: title, unit
     "memory_peak_gb": ("Memory", "GB"),
 }
 _FROM_ZERO = {"memory_peak_gb"}
-_LIMITED = {"tflops_per_gpu", "mfu", "hfu"}  # not shown where they cannot be true
 
 
 @dataclass(frozen=True)
 class Curve:
-    """The trend of one run: `points` are the figures of its intervals, `group` as in `Line`."""
+    """The trend of one run: `points` as in `report.Trend`, `group` as in `Line`."""
 
     label: str
-    points: Sequence[Mapping[str, Value]]
+    points: Curves
     colour: str
     style: str = "line"
     group: str = ""
@@ -68,9 +68,9 @@ class Curve:
 
 def trend(found: TrainingReport) -> Series:
     """Throughput and iteration time; without warm-up, which would flatten everything else."""
-    points, slow = _settled(found), found.trend.slow_steps
-    suspects = [point for point in points if point.figures["suspect"]]
-    suspect = [point.number("tflops_per_gpu") for point in suspects]
+    points, slow = found.trend.curves, found.trend.slow_steps
+    count = found.trend.slow_step_count
+    some = f", the {len(slow):,} longest of {count:,}" if count > len(slow) else ""
     slow_ms = [step.iteration_ms for step in slow]
     highest = _line(points, "max", "faint", "iteration_max_ms")
     p95 = _line(points, "p95", "orange", "iteration_p95_ms")
@@ -80,7 +80,7 @@ def trend(found: TrainingReport) -> Series:
             "",
             [
                 _line(points, "TFLOPS per GPU", "blue", "tflops_per_gpu"),
-                Line("suspect", [point.iteration for point in suspects], suspect, "red", "cross"),
+                _line(points, "suspect", "red", "suspect", "cross"),
             ],
         ),
         Panel(
@@ -98,7 +98,7 @@ def trend(found: TrainingReport) -> Series:
                 *([highest] if highest.y != p95.y else []),  # else it would lie below p95
                 p95,
                 _line(points, "p50", "blue", "iteration_p50_ms"),
-                Line("slow step", [step.iteration for step in slow], slow_ms, "red", "diamond"),
+                Line(f"slow step{some}", [step.iteration for step in slow], slow_ms, "red", "diamond"),
             ],
         ),
         Panel("Tokens per second", "", [_line(points, "Tokens per second", "green", "tokens_per_s")]),
@@ -117,9 +117,9 @@ def trend(found: TrainingReport) -> Series:
 
 def phases(found: TrainingReport) -> Series:
     """A mean step's time by group, stacked, and what the pipeline makes it wait."""
-    points = [point for point in _settled(found) if point.groups_ms is not None]
-    iterations = [point.iteration for point in points]
-    groups_ms = [point.groups_ms or {} for point in points]
+    points = found.trend.curves
+    groups = points.get("groups", [])
+    iterations, groups_ms = [at for at, _ in groups], [each for _, each in groups]
     areas = [
         Line(GROUP_WORDS[group], iterations, [each.get(group) for each in groups_ms], colour, "area")
         for group, colour in GROUP_COLOURS.items()
@@ -134,7 +134,7 @@ def phases(found: TrainingReport) -> Series:
 
 def memory(found: TrainingReport) -> Series:
     """Allocated and reserved memory, the peak, and what the device has."""
-    points, device_gb = found.trend.points, found.memory.device_gb
+    points, device_gb = found.trend.curves, found.memory.device_gb
     lines = [
         _line(points, "reserved", "faint", "memory_reserved_gb"),
         _line(points, "allocated", "sky", "memory_gb"),
@@ -142,7 +142,7 @@ def memory(found: TrainingReport) -> Series:
     ]
     is_read = any(value is not None for line in lines for value in line.y)
     if device_gb is not None and is_read:
-        ends = [points[0].iteration, points[-1].iteration]
+        ends = [point.iteration for point in (found.trend.points[0], found.trend.points[-1])]
         lines.append(Line("device", ends, [device_gb] * len(ends), "red", "dashed"))
     panels = [Panel("Memory", "GB", lines, begins_at_zero=True)]
     return _series("memory", "Memory of rank 0's device", panels, found)
@@ -150,16 +150,9 @@ def memory(found: TrainingReport) -> Series:
 
 def hardware(found: TrainingReport) -> Series:
     """Power, clock and temperature of rank 0's device, and where something capped its clock."""
-    points = found.trend.points
-    capped = [point for point in points if point.figures["throttle"]]
-    caps = Line(
-        "throttled",
-        [point.iteration for point in capped],
-        [point.number("sm_clock_mhz") for point in capped],
-        "red",
-        "triangle",
-        [str(point.figures["throttle"]) for point in capped],
-    )
+    points = found.trend.curves
+    texts = [text for *_, text in points.get("capped", [])]
+    caps = replace(_line(points, "throttled", "red", "capped", "triangle"), texts=texts)
     panels = [
         Panel("Power", "W", [_line(points, "Power", "orange", "power_w")]),
         Panel("SM clock", "MHz", [_line(points, "lowest", "blue", "sm_clock_mhz"), caps]),
@@ -196,15 +189,11 @@ def goodput(bar: GoodputBar) -> StackedBar:
 
 def trends_of_runs(curves: Sequence[Curve], most: int = MAX_POINTS) -> Series:
     """The runs over each other, figure by figure, with so many points of each at most."""
-    thinned = [(curve, _thinned(curve.points, most)) for curve in curves]
     panels = [
-        Panel(
-            title, unit, [_line_of_run(curve, points, name) for curve, points in thinned], name in _FROM_ZERO
-        )
+        Panel(title, unit, [_line_of_run(curve, name, most) for curve in curves], name in _FROM_ZERO)
         for name, (title, unit) in _FIGURES_OF_RUNS.items()
     ]
-    ends = [point for _, points in thinned for point in (points[:1] + points[-1:])]
-    numbers = [number for point in ends if isinstance(number := point.get("iteration"), int | float)]
+    numbers = [at for panel in panels for line in panel.lines for at in (*line.x[:1], *line.x[-1:])]
     is_fixed = len(set(numbers)) > 1 and not any(curve.group for curve in curves)
     span = (min(numbers), max(numbers)) if is_fixed else None
     return _drawn(Series("trend", "The runs over each other", panels, _AXIS, span))
@@ -248,35 +237,35 @@ def _span(points: Sequence[Point]) -> tuple[float, float] | None:
     return (points[0].number("first_iteration") or 0, points[-1].iteration) if len(points) > 1 else None
 
 
-def _settled(found: TrainingReport) -> list[Point]:
-    return [point for point in found.trend.points if not point.figures["warmup_only"]]
+def _line(curves: Curves, label: str, colour: str, name: str, style: str = "line") -> Line:
+    rows = curves.get(name, [])
+    return Line(label, [row[0] for row in rows], [row[1] for row in rows], colour, style)
 
 
-def _line(points: Sequence[Point], label: str, colour: str, name: str, style: str = "line") -> Line:
-    values = _values([point.figures for point in points], name)
-    return Line(label, [point.iteration for point in points], values, colour, style)
+def _pauses(curves: Curves, label: str, colour: str, name: str) -> Line:
+    line = _line(curves, label, colour, name, "dot")
+    return replace(line, y=[(pause or 0.0) / _MS_PER_S for pause in line.y])
 
 
-def _pauses(points: Sequence[Point], label: str, colour: str, name: str) -> Line:
-    pauses = [point for point in points if (point.number(name) or 0) > _PAUSE_MS]
-    times_s = [(point.number(name) or 0) / _MS_PER_S for point in pauses]
-    return Line(label, [point.iteration for point in pauses], times_s, colour, "dot")
+def _line_of_run(curve: Curve, name: str, most: int) -> Line:
+    """Half as many stretches as points: of each the lowest and the highest are drawn."""
+    kept = thinned(curve.points.get(name, ()), lambda row: row[1], most // 2)
+    x, y = [at for at, _ in kept], [value for _, value in kept]
+    return Line(curve.label, x, y, curve.colour, curve.style, group=curve.group)
 
 
-def _thinned(points: Iterable[Mapping[str, Value]], most: int) -> list[Mapping[str, Value]]:
+def curves_of(points: Sequence[Mapping[str, Value]]) -> Curves:
+    """What is drawn of a run of which only the figures of some intervals are known, by their keys."""
     settled = [point for point in points if not point.get("warmup_only")]
-    stride = -(-len(settled) // most) or 1
-    return settled[::-1][::stride][::-1]
+    return {
+        name: [(_number(point.get("iteration")) or 0, _value(point, name)) for point in settled]
+        for name in _FIGURES_OF_RUNS
+        if settled
+    }
 
 
-def _line_of_run(curve: Curve, points: Sequence[Mapping[str, Value]], name: str) -> Line:
-    numbers = [_number(point.get("iteration")) or 0 for point in points]
-    return Line(curve.label, numbers, _values(points, name), curve.colour, curve.style, group=curve.group)
-
-
-def _values(points: Sequence[Mapping[str, Value]], name: str) -> list[float | None]:
-    is_limited = name in _LIMITED
-    return [None if is_limited and point.get("suspect") else _number(point.get(name)) for point in points]
+def _value(point: Mapping[str, Value], name: str) -> float | None:
+    return None if name in LIMITED and point.get("suspect") else _number(point.get(name))
 
 
 def _number(value: Value) -> float | None:

@@ -15,7 +15,7 @@ from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import read_records
 from flagscale_perf.spine.records import RunHeader
-from flagscale_perf.training.analysis.report import Point
+from flagscale_perf.training.analysis.report import Curves
 from flagscale_perf.training.analysis.trend import TrendTotals
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin
@@ -48,7 +48,7 @@ class RunSteps:
         path: of the run file.
         header: its first record.
         steps: those to compare, by iteration.
-        points: the whole run's intervals, thinned.
+        points: the whole run's intervals, see `report.Curves`.
         left_out: how many are not, by the reason.
         memory_peak_bytes: highest of the whole run; None without a device.
         skipped_lines: lines of the file that are no records.
@@ -57,7 +57,7 @@ class RunSteps:
     path: Path
     header: RunHeader
     steps: dict[int, Step]
-    points: list[Point]
+    points: Curves
     left_out: dict[str, int]
     memory_peak_bytes: int | None
     skipped_lines: int
@@ -127,7 +127,7 @@ def read_steps(path: Path, warmup: int, span: range | None) -> RunSteps:
     if len(sample.steps) < MIN_STEPS:
         found = f"{str(path)!r} has {len(sample.steps)} iterations to compare{_listed(left_out)}"
         raise PerfError(f"{found}; {MIN_STEPS} are needed: train longer or lower --warmup")
-    points, peak = trend.points(), choice.memory_peak_bytes
+    points, peak = trend.curves(), choice.memory_peak_bytes
     return RunSteps(path, run.header, sample.steps, points, dict(left_out), peak, run.skipped)
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.cli import main
+from tests import synthetic
 from tests.conftest import RunPython
 from tests.run_files import steady, write
+from tests.synthetic import MS, Plan
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def test_undecided_says_what_would_decide(runs, capsys) -> None:
     assert main(["compare", *runs, "--fail-if-slower", "7%"]) == 3
     out = " ".join(capsys.readouterr().out.split())
     assert "UNDECIDED: the interval reaches beyond 7.00 %; if the change is as large as it seems" in out
-    assert "about 18 runs a side would decide it" in out
+    assert "about 19 runs a side would decide it" in out
 
 
 def test_a_run_compared_with_itself_is_said_and_decides_nothing(runs, capsys) -> None:
@@ -68,8 +70,8 @@ def test_a_picture_is_nothing_for_a_terminal(runs, tmp_path, capsys, monkeypatch
     assert capsys.readouterr().err.startswith(f"wrote {tmp_path}/out.png (")
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert main(["compare", *runs, "--format", "png"]) == 2
-    told = "--format png makes a picture, which a terminal cannot show; add -o comparison.png\n"
-    assert capsys.readouterr().err == told
+    told = "--format png makes a picture, which a terminal cannot show; add -o comparison.png"
+    assert capsys.readouterr().err == f"{told}, or -o - for a pipe\n"
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -148,3 +150,36 @@ def test_it_needs_no_torch_and_no_numpy(runs, run_python: RunPython) -> None:
         "print([m for m in ('torch', 'numpy') if m in sys.modules])"
     )
     assert run_python("-c", code, "compare", *runs).stdout.endswith("\n[]\n")
+
+
+def test_runs_of_two_instruments_are_named_and_refused(runs, tmp_path, capsys) -> None:
+    calls = tmp_path / "calls"
+    calls.mkdir()
+    other = calls / "perf_records_20240129_103000.jsonl"
+    (own,) = Path(runs[0]).glob("perf_records_*.jsonl") if Path(runs[0]).is_dir() else (Path(runs[0]),)
+    other.write_text(own.read_text().replace('"training"', '"profile"', 1))
+    for pair in ((own, other), (other, own)):
+        assert main(["compare", *map(str, pair)]) == 2
+        kinds = {own: "a training", other: "a profile"}
+        base, new = pair
+        said = f"'{new}' is {kinds[new]}, and '{base}' is {kinds[base]}; name run files of one instrument\n"
+        assert capsys.readouterr().err == said
+
+
+def test_a_disturbed_side_leaves_ci_undecided(tmp_path, capsys) -> None:
+    starved = Plan(
+        extra=lambda n: {"data_loading_ns": 700 * MS},
+        host=lambda n: {"cores": 2, "run_delay_ns": 700 * MS * n},
+        steps=60,
+    )
+    for name, plan in (("quiet", Plan(steps=60)), ("starved", starved)):
+        (tmp_path / name).mkdir()
+        synthetic.write(plan, tmp_path / name)
+    quiet, busy = str(tmp_path / "quiet"), str(tmp_path / "starved")
+    assert main(["compare", busy, quiet, "--fail-if-slower", "3%"]) == 3
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith("NEW is faster than BASE by 41.13 %")
+    assert out[0].endswith(", but BASE was short of CPU for 41.1 % of the time: not comparable")
+    assert "UNDECIDED: BASE was short of CPU for 41.1 % of the time" in out[1]
+    assert main(["compare", quiet, busy, "--fail-if-slower", "3%"]) == 3
+    assert "NEW was short of CPU for 41.1 % of the time: not comparable" in capsys.readouterr().out

@@ -23,12 +23,20 @@ def test_a_picture_goes_to_a_file_or_through_a_pipe(run_dir: Path, capfdbinary, 
     picture = (run_dir / "a.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
     capfdbinary.readouterr()
-    assert main(["report", str(run_dir), "--format", "png"]) == 0
+    assert main(["report", str(run_dir), "--format", "png", "-o", "-"]) == 0
     assert capfdbinary.readouterr().out[:8] == picture[:8]
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    for name, what in (("png", "a picture"), ("html", "a page of 2 MB and more")):
-        assert main(["report", str(run_dir), "--format", name]) == 2
-        told = f"--format {name} makes {what}, which a terminal cannot show; add -o report.{name}\n"
+    picture_told = "which a terminal cannot show; add -o report.png, or -o - for a pipe\n"
+    for is_terminal in (False, True):
+        monkeypatch.setattr("sys.stdout.isatty", lambda is_terminal=is_terminal: is_terminal)
+        assert main(["report", str(run_dir), "--format", "png"]) == 2
+        assert capfdbinary.readouterr().err.decode() == f"--format png makes a picture, {picture_told}"
+        assert main(["report", str(run_dir), "--format", "html"]) == (2 if is_terminal else 0)
+        if not is_terminal:
+            assert capfdbinary.readouterr().out.startswith(b"<!DOCTYPE html>")
+            continue
+        told = (
+            "--format html makes a page of 2 MB and more, which a terminal cannot show; add -o report.html\n"
+        )
         assert capfdbinary.readouterr() == (b"", told.encode())
 
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 import pytest
 
-from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison, Gate, large_parts
+from flagscale_perf.analysis.compare.compare import (
+    CompareOptions,
+    Comparison,
+    Disturbance,
+    Gate,
+    large_parts,
+)
 from flagscale_perf.analysis.compare.judge import Needed
 from flagscale_perf.report import html, json, markdown, png, text
 from flagscale_perf.report.format import shown
@@ -59,12 +67,12 @@ def test_what_is_undecided_is_said_with_its_interval_and_what_would_decide_it(tm
     path = write(tmp_path / "run", steady(60))
     other = write(tmp_path / "other", steady(60, more_backward_ms=2.5), hostname="node1")
     report = report_of(compare([path], [other], CompareOptions()))
-    change = "change +2.50 %, 95 % interval -0.34 % to +5.34 %"
+    change = "change +2.50 %, 95 % interval -0.34 % to +5.42 %"
     assert shown(report.title) == f"Undecided whether NEW is slower than BASE: {change}"
     said = text.render(report)
     assert said.count(change) == 1
-    mean = "by the mean: +2.50 %, 95 % interval -0.34 % to +5.34 %, no difference shown; rates change by"
-    assert f"{mean} -2.44 % (-5.07 % to +0.34 %)" in " ".join(said.split())
+    mean = "by the mean: +2.50 %, 95 % interval -0.34 % to +5.42 %, no difference shown; rates change by"
+    assert f"{mean} -2.44 % (-5.14 % to +0.34 %)" in " ".join(said.split())
     assert (
         "  every iteration of NEW is slower than every one of BASE: these runs differ;"
         " that may be noise between runs\n"
@@ -105,15 +113,22 @@ def test_several_runs_of_a_side_have_their_spread(tmp_path) -> None:
     result = compare(files[:3], files[3:], CompareOptions())
     said = text.render(report_of(result))
     assert "; BASE's runs 100.00 to 102.00 ms; NEW's runs 103.00 to 105.00 ms" in " ".join(said.split())
-    # 3 runs a side, each 1 ms from the next: a deviation of 1 ms, and 4 degrees of freedom
-    assert result.whole.base_high - result.whole.base == pytest.approx(2.776 / 3**0.5, rel=1e-3)
+    # 3 runs a side, each about 1 % from the next: 4 degrees of freedom
+    noise = (stdev(map(math.log, (100, 101, 102))) ** 2 + stdev(map(math.log, (103, 104, 105))) ** 2) / 2
+    assert result.noise == pytest.approx(noise**0.5)
+    assert result.whole.base_high / result.whole.base == pytest.approx(
+        math.exp(2.776 * (noise / 3) ** 0.5), rel=1e-4
+    )
 
 
 def test_where_a_run_changed_within_itself_is_said(tmp_path) -> None:
     base = write(tmp_path / "base", steady(60))
     new = write(tmp_path / "new", [*steady(40, 5), *steady(20, 205, first=41)[1:]], hostname="node1")
     report = report_of(compare([base], [new], CompareOptions()))
-    assert shown(report.title).startswith("NEW is slower than BASE by ")
+    assert shown(report.title) == (
+        "NEW is slower by 5.00 % up to iteration 40, above all in backward, slower by 207.07 % from iteration"
+        " 42 on"
+    )
     assert (
         "NEW changed within itself: median 105.00 up to iteration 40, 304.00 after it (20240129_103000)"
     ) in text.render(report)
@@ -178,6 +193,22 @@ def test_a_mean_beyond_the_limit_is_said_beside_a_median_that_is_not(tmp_path) -
 def test_a_phase_shows_its_change_with_the_interval_to_one_scale(tmp_path) -> None:
     (times,) = report_of(sample(tmp_path)).sections[0].blocks
     whole, *phases = (row[6] for row in times.rows)
-    assert (shown(whole), whole.limit) == ("+6.00 % (+3.11 % to +8.89 %)", 0.03)
+    assert (shown(whole), whole.limit) == ("+6.00 % (+3.07 % to +9.02 %)", 0.03)
     assert {phase.limit for phase in phases} == {None}
     assert {phase.reach for phase in phases} == {whole.reach} == {whole.high.value}
+
+
+def test_a_shift_and_what_disturbed_a_run_are_in_the_title(tmp_path) -> None:
+    base = write(tmp_path / "base", steady(60))
+    new = write(tmp_path / "new", [*steady(40), *steady(20, 20, first=41)[1:]], hostname="node1")
+    result = compare([base], [new], CompareOptions(fail_if_slower=0.05))
+    apart = "NEW is as BASE up to iteration 40, slower by 20.20 % from iteration 42 on, above all in backward"
+    assert shown(report_of(result).title) == apart
+    said = text.render(report_of(result))
+    assert "SLOWER from iteration 42 on: by more than noise, and by more than 5.00 %" in said
+    assert "iterations 11 to 40: change +0.00 %, 95 % interval -3." in said
+    assert "would decide it" not in said
+    words = "{} was short of CPU for 41.0 % of the time"
+    for side, suffix in (("NEW", f", but {words}: not comparable"), ("BASE", f", though {words}")):
+        disturbed = replace(result, disturbed=[Disturbance(side, words.format(side))])
+        assert shown(report_of(disturbed).title) == f"{apart}{suffix.format(side)}"

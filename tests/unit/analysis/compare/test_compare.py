@@ -21,7 +21,7 @@ def needed(distance: float) -> Needed:
     [
         (0.0, Gate(0.0, "slower")),
         (0.05, Gate(0.05, "slower")),
-        (0.08, Gate(0.08, "undecided", Needed(50, None))),  # 2 % from the change
+        (0.08, Gate(0.08, "undecided", Needed(53, None))),  # log(1.08 / 1.06) from the change
         (0.1, Gate(0.1, "not slower")),
     ],
 )
@@ -31,8 +31,8 @@ def test_the_gate_of_a_run_that_is_slower(limit: float, outcome: Gate) -> None:
 
 def test_the_gate_of_a_run_that_may_be_slower_asks_for_an_interval_without_0() -> None:
     row = replace(ROW, share=0.04, share_low=-0.01, share_high=0.09, verdict=UNDECIDED)
-    assert gate(row, 0.03, needed) == Gate(0.03, "undecided", Needed(25, None))  # 4 % from 0
-    assert gate(row, 0.05, needed) == Gate(0.05, "undecided", Needed(100, None))  # 1 % from the limit
+    assert gate(row, 0.03, needed) == Gate(0.03, "undecided", Needed(25, None))  # log(1.04) from 0
+    assert gate(row, 0.05, needed) == Gate(0.05, "undecided", Needed(104, None))  # log(1.05 / 1.04)
 
 
 def test_a_culprit_is_a_part_of_a_whole_that_is_slower() -> None:

@@ -1,7 +1,10 @@
 """Verdicts on runs whose truth is known; how often they err is what the method promises."""
 
 import functools
+import math
+import random
 from collections.abc import Iterable, Iterator
+from statistics import stdev
 
 import pytest
 
@@ -11,7 +14,7 @@ from flagscale_perf.analysis.compare.compare import NOT_SLOWER, gate
 from flagscale_perf.analysis.compare.judge import FASTER, SLOWER, UNDECIDED, UNKNOWN, Judge, Needed, Row
 from flagscale_perf.training.analysis.steps import Step
 from flagscale_perf.training.phases import PHASES
-from tests.simulated import Process, simulate
+from tests.simulated import SHARES, Process, _column, simulate
 
 STEPS = 60
 
@@ -95,10 +98,11 @@ def test_steps_without_noise_leave_the_assumed_noise_alone() -> None:
     whole, (forward,) = one.whole(), one.phases()
     assert (whole.base, whole.base_low, whole.base_high, whole.new, whole.change) == (100, 100, 100, 104, 4)
     reach = whole.share_high - whole.share
-    assert reach == pytest.approx(0.01 * 2**0.5 * 1.9908 * 1.04**0.5, rel=1e-4)
+    log_reach = 0.01 * 2**0.5 * 1.9908
+    assert reach == pytest.approx(1.04 * (math.exp(log_reach) - 1), rel=1e-4)
     assert (whole.share, whole.verdict) == (pytest.approx(0.04), SLOWER)
-    assert whole.share_high - whole.share_low == pytest.approx(2 * reach)
-    assert forward.share_high - forward.share == pytest.approx((0.29 / 1.04) ** 0.5 * reach)
+    assert (1 + whole.share_high) * (1 + whole.share_low) == pytest.approx(1.04**2)
+    assert forward.share_high - forward.share == pytest.approx(0.29**0.5 * log_reach, rel=1e-4)
 
 
 @pytest.mark.parametrize("place", [12, 29, 31, 48])
@@ -132,10 +136,51 @@ def test_from_three_runs_a_side_they_show_the_noise_themselves() -> None:
     base, new = ([steps([level] * 20) for level in levels] for levels in ((99, 100, 101), (109, 110, 111)))
     one = judge(base, new, noise=0.5)
     assert one.is_noise_seen
-    assert one.noise == pytest.approx(0.01)
-    reach = one.whole().share_high - one.whole().share
-    assert reach == pytest.approx(2.776 * 0.01 * (2 / 3) ** 0.5, rel=1e-3)  # 4 degrees of freedom
+    logs = [[math.log(time) for time in levels] for levels in ((99, 100, 101), (109, 110, 111))]
+    assert one.noise == pytest.approx(mean([stdev(each) ** 2 for each in logs]) ** 0.5)
+    high = 1.1 * math.exp(2.776 * one.noise * (2 / 3) ** 0.5)  # 4 degrees of freedom
+    assert 1 + one.whole().share_high == pytest.approx(high, rel=1e-4)
     assert not judge(base[:2], new).is_noise_seen
+
+
+WIDE = Process(step_noise=0.2, run_noise=0.3)
+
+
+def test_no_interval_of_a_time_reaches_below_none_of_it() -> None:
+    """Runs of one configuration that differ by tens of percent; 2 and 3 of them a side."""
+    for runs in (2, 3):
+        for seed in range(40):
+            parts = {
+                name: [
+                    _column(random.Random(f"{seed}{name}{run}"), STEPS, share, WIDE)
+                    for run in range(2 * runs)
+                ]
+                for name, share in SHARES.items()
+            }
+            parts = {name: [[max(0.0, time) for time in run] for run in part] for name, part in parts.items()}
+            times = [
+                [sum(step) for step in zip(*part, strict=True)] for part in zip(*parts.values(), strict=True)
+            ]
+            one = Judge(times, runs, 0.01)
+            rows = [one.whole(), *one.parts(parts)]
+            assert all(row.share_low >= -1 and row.base_low >= 0 and row.new_low >= 0 for row in rows)
+    fifth = [[20.0 + 0.1 * number for number in range(30)] for _ in range(3)]
+    levels = [50.0, 400.0, 1000.0]
+    whole = Judge([[level] * 30 for level in levels] + fifth, 3, 0.01).whole()
+    assert -1 < whole.share_low < whole.share_high
+
+
+def test_the_other_way_round_the_interval_is_the_same() -> None:
+    for runs in (1, 3):
+        sides = [[simulate(10 * side + number, STEPS, WIDE) for number in range(runs)] for side in (1, 2)]
+        there, back = judge(*sides).whole(), judge(*reversed(sides)).whole()
+        assert (1 + there.share_low) * (1 + back.share_high) == pytest.approx(1)
+        assert (1 + there.share_high) * (1 + back.share_low) == pytest.approx(1)
+
+
+def test_from_three_runs_a_side_the_interval_holds_what_differs_by_tens_of_percent() -> None:
+    rows = [pair(seed, WIDE, runs=3, backward=0.5).whole() for seed in range(100)]
+    assert sum(row.share_low <= 0.5 <= row.share_high for row in rows) >= 88
 
 
 def test_a_phase_that_one_side_does_not_name_has_no_verdict() -> None:

@@ -6,14 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from flagscale_perf.analysis.compare.compare import (
+    NOT_SLOWER,
     CompareOptions,
     Difference,
+    Disturbance,
     Figure,
     Gate,
     RunEntry,
 )
-from flagscale_perf.analysis.compare.judge import SLOWER, UNDECIDED
+from flagscale_perf.analysis.compare.judge import FASTER, SLOWER, UNDECIDED
 from flagscale_perf.analysis.compare.paired import Paired
 
 
@@ -63,3 +67,56 @@ def test_options_decide_the_noise_and_a_run_on_both_sides_leaves_the_gate_undeci
     found = replace(PAIRED, same_run="a").judged(options).comparison(({}, {}), [])
     assert (found.judged, found.noise, found.noise_source) == ("mean", 0.02, "--noise")
     assert (found.same_run, found.gate) == ("a", Gate(0.5, UNDECIDED))
+
+
+def later(place: int, more: float) -> Paired:
+    """NEW takes so much more from that unit on."""
+    even = [10.0 + number % 3 / 100 for number in range(100)]
+    new = [*even[:place], *(time + more for time in even[place:])]
+    return replace(PAIRED, times=[even, new], parts={"get": [even, even], "put": [even, new]})
+
+
+@pytest.mark.parametrize("place", [15, 50, 85])
+def test_what_lies_before_and_after_a_change_of_a_run_is_judged_apart(place) -> None:
+    judged = later(place, 2.0).judged(CompareOptions(fail_if_slower=0.04))
+    before, after = judged.stretches
+    assert (before.first, before.last + 1, after.last) == (1, after.first, 100)
+    assert abs(before.last - place) <= 1
+    assert (before.whole.verdict, after.whole.verdict) == (UNDECIDED, SLOWER)
+    assert (before.culprits, after.culprits) == ([], ["put"])
+    assert after.whole.share == pytest.approx(0.2, abs=0.01)
+    found = judged.comparison(({}, {}), [])
+    assert (found.needed, found.gate) == (None, Gate(0.04, SLOWER))
+    faster = later(place, -2.0).judged(CompareOptions(fail_if_slower=0.04))
+    assert [one.whole.verdict for one in faster.stretches] == [UNDECIDED, FASTER]
+    assert faster.gate == Gate(0.04, NOT_SLOWER)
+
+
+def test_two_changes_make_three_stretches_and_what_does_not_differ_is_one() -> None:
+    even, odd = ([10.0 + number % 3 / 100 for number in range(90)] for _ in range(2))
+    base = [*even[:30], *(time + 3 for time in even[30:])]
+    new = [*odd[:60], *(time + 6 for time in odd[60:])]
+    judged = replace(PAIRED, times=[base, new], parts={}).judged(CompareOptions())
+    assert [one.whole.verdict for one in judged.stretches] == [UNDECIDED, FASTER, SLOWER]
+    both = replace(PAIRED, times=[base, base], parts={}).judged(CompareOptions())
+    assert list(both.stretches) == []
+
+
+@pytest.mark.parametrize(
+    ("side", "new_ms", "outcome"),
+    [
+        ("BASE", 5.0, UNDECIDED),  # faster: perhaps because BASE was disturbed
+        ("NEW", 5.0, NOT_SLOWER),  # faster in spite of it
+        ("BASE", 10.0, UNDECIDED),
+        ("NEW", 10.0, NOT_SLOWER),
+        ("BASE", 20.0, SLOWER),  # slower in spite of it
+        ("NEW", 20.0, UNDECIDED),
+    ],
+)
+def test_a_disturbance_that_may_be_all_there_is_leaves_the_gate_undecided(side, new_ms, outcome) -> None:
+    said = Disturbance(side, f"{side} was short of CPU")
+    times = [[10.0] * 50, [new_ms] * 50]
+    paired = replace(PAIRED, times=times, parts={}, disturbed=[said])
+    found = paired.judged(CompareOptions(fail_if_slower=0.05)).comparison(({}, {}), [])
+    assert found.gate == Gate(0.05, outcome)
+    assert found.disturbed == [said]

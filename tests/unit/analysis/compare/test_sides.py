@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from flagscale_perf.analysis.compare import bootstrap, sides
-from flagscale_perf.analysis.compare.compare import CompareOptions, Difference, Figure, Gate
+from flagscale_perf.analysis.compare.compare import CompareOptions, Difference, Figure
 from flagscale_perf.analysis.compare.judge import Judge
 from flagscale_perf.spine.errors import PerfError
 
@@ -57,12 +57,6 @@ def test_where_the_noise_is_known_from() -> None:
     judge = Judge(TIMES, 1, 0.01, bootstrap.mean)
     assert sides.noise_source(judge, CompareOptions()) == "assumed"
     assert sides.noise_source(judge, CompareOptions(noise=0.01)) == "--noise"
-
-
-def test_a_run_compared_with_itself_passes_no_gate_and_fails_none() -> None:
-    judge = Judge(TIMES, 1, 0.01, bootstrap.mean)
-    assert sides.gate_of(judge, judge.whole(), None, False, 100) is None
-    assert sides.gate_of(judge, judge.whole(), 0.03, True, 100) == Gate(0.03, "undecided")
 
 
 def test_runs_are_drawn_over_each_other() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.analysis.compare.compare import CompareOptions, Figure, RunEntry
+from flagscale_perf.analysis.compare.compare import CompareOptions, Disturbance, Figure, RunEntry
+from flagscale_perf.report.format import shown
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.training.analysis.compare import NOISE, REHEARSAL_NOISE, compare
+from flagscale_perf.training.analysis.compare import NOISE, REHEARSAL_NOISE, compare, report_of
 from tests import synthetic
 from tests.fakes import make_interval, make_step
 from tests.run_files import steady, write
@@ -61,10 +62,13 @@ def test_a_host_that_was_busy_is_said(tmp_path) -> None:
     for path in paths:
         path.mkdir()
     base, new, again = map(synthetic.write, (Plan(), busy, Plan(facts={"pid": 7})), paths)
-    (said,) = compare([base], [new], CompareOptions()).remarks
-    assert said.startswith("NEW was disturbed: the host is short of CPU: the training thread waits ")
-    (said,) = compare([again], [base, new], CompareOptions()).remarks
-    assert said.startswith("NEW's run 2 was disturbed: ")
+    (said,) = compare([base], [new], CompareOptions()).disturbed
+    assert said == Disturbance("NEW", "NEW was short of CPU for 23.0 % of the time")
+    (said,) = compare([again], [base, new], CompareOptions()).disturbed
+    assert said.words.startswith("NEW's run 2 was short of CPU for ")
+    title = shown(report_of(compare([base], [new], CompareOptions())).title)
+    assert title.startswith("NEW is slower than BASE by ")
+    assert title.endswith(", but NEW was short of CPU for 23.0 % of the time: not comparable")
 
 
 def test_twice_the_devices_and_tokens_for_the_same_time_is_no_difference(tmp_path) -> None:
@@ -176,7 +180,7 @@ def test_the_same_files_give_the_same_answer(tmp_path) -> None:
     files = [write(tmp_path / "a", steady(60)), write(tmp_path / "b", steady(60, more_backward_ms=2))]
     first, second = (compare(files[:1], files[1:], CompareOptions()).as_dict() for _ in range(2))
     assert first == second
-    assert next(iter(first.items())) == ("comparison_version", 5)
+    assert next(iter(first.items())) == ("comparison_version", 6)
 
 
 def test_damaged_lines_are_counted(tmp_path) -> None:

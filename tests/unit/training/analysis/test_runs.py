@@ -93,7 +93,7 @@ def test_of_a_long_file_the_summary_is_taken_where_there_is_one(tmp_path, monkey
     summary.write_text(read_summary(path).text())
     listed = list_runs(found, False)
     assert listed.runs == [replace(from_records, findings=None, first_finding=None, skipped_lines=None)]
-    assert [point["iteration_ms"] for point in listed.points[0]] == [100, 100, 100, 100]
+    assert [value for _, value in listed.points[0]["iteration_ms"]] == [100, 100, 100, 100]
     assert "Findings of 1 runs with files above 0 MiB are not looked for; --read-all does." in text.render(
         report_of(listed)
     )
@@ -145,5 +145,5 @@ def test_many_runs_have_fewer_points_each(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(runs, "MAX_DRAWN_POINTS", 50)
     (drawn,) = (section for section in report_of(listed).sections if section.key == "trend")
     line = drawn.blocks[0].panels[0].lines[0]
-    assert len(line.x) == 50
+    assert len(line.x) <= 50
     assert line.x[-1] == 5000

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from flagscale_perf.analysis.blocks import Series
 from flagscale_perf.training.analysis import series
-from flagscale_perf.training.analysis.report import SlowStep, Trend
+from flagscale_perf.training.analysis.report import SlowStep
 from flagscale_perf.training.analysis.tables import Memory, RankEntry, Straggler
 from flagscale_perf.training.phases import GROUP_WORDS, GROUPS
-from tests.reports import bar, few_ranks, point, small, unknown
+from tests.reports import bar, few_ranks, point, small, trend_of, unknown
 
 
 def drawn(found: Series) -> dict[str, tuple[list[float], list[float | None]]]:
@@ -18,7 +18,7 @@ def drawn(found: Series) -> dict[str, tuple[list[float], list[float | None]]]:
 
 
 def with_points(*points, slow=(), intervals=3):
-    return replace(small(), trend=Trend(list(points), intervals, list(slow), len(slow), 0.0))
+    return replace(small(), trend=trend_of(points, intervals, list(slow), len(slow), 0.0))
 
 
 def test_the_trend_leaves_the_warm_up_and_what_is_not_known_out() -> None:
