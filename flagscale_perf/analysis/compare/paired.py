@@ -19,7 +19,7 @@ from flagscale_perf.analysis.compare.compare import (
     large_parts,
 )
 from flagscale_perf.analysis.compare.judge import UNDECIDED, Judge, Row
-from flagscale_perf.analysis.compare.shift import shift_of
+from flagscale_perf.analysis.shift import shift_of
 
 
 @dataclass(frozen=True)
