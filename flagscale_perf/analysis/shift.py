@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
+from flagscale_perf.analysis.chance import CHANCE, ends_of_line
 from flagscale_perf.analysis.compare.bootstrap import memory_of
 
-CHANCE = 0.001  # of a run that did not change, that it seems to
 SMALLEST = 0.03  # a share, from which on a change within a run is worth a line
 _EDGE = 5  # steps at least on each side
+_LINE_PARTS = 16
 _PARTS, _PART_STEPS = 8, 16  # what steps remember is looked at beside the medians of so many parts
 _TO_DEVIATION = 1.4826  # of a median absolute deviation, for normal noise
 _SURE = 1.96  # standard deviations, for 19 times of 20
@@ -60,7 +61,7 @@ def shift_of(values: Sequence[float], numbers: Sequence[int], smallest: float = 
         return None
     memory = _memory(values, place)
     clearest = max(abs(scores[place]), _apart(values, place)) / math.sqrt(memory)
-    if _chance(clearest, count) > CHANCE:
+    if _chance(clearest, count) > CHANCE.value:
         return None
     least_near = scores[place] ** 2 - _NEAR * memory
     near = [at for at in range(1, count) if scores[at] ** 2 >= least_near]
@@ -134,14 +135,25 @@ def _apart(values: Sequence[float], place: int) -> float:
 
 
 def _memory(values: Sequence[float], place: int) -> float:
-    """How many steps one stands for, by what is left beyond two levels, or beyond several where the run
-    changed more than once and these are long enough to tell.
+    """How many steps one stands for, by what is left beyond two levels, a line, or several levels where these
+    are long enough to tell: the run may have changed more than once.
     """
     count = len(values)
     memory = memory_of(_beyond(values, [0, place, count]))
     memory *= 1 + 4 * memory / count  # a few steps show less of it than there is
+    if count >= _PARTS * _EDGE:
+        memory = min(memory, memory_of(beyond_line(values)))
     of_parts = memory_of(_beyond(values, [count * part // _PARTS for part in range(_PARTS + 1)]))
     return min(memory, of_parts) if count >= _PARTS * _PART_STEPS * of_parts else memory
+
+
+def beyond_line(values: Sequence[float]) -> list[float]:
+    """What the values, sixteen at least, are beyond a line through the medians of sixteen parts."""
+    count = len(values)
+    cuts = [count * part // _LINE_PARTS for part in range(_LINE_PARTS + 1)]
+    first, last = ends_of_line([median(values[one:end]) for one, end in pairwise(cuts)])
+    slope, middle = (last - first) / (count - count / _LINE_PARTS), (count / _LINE_PARTS - 1) / 2
+    return [value - first - slope * (at - middle) for at, value in enumerate(values)]
 
 
 def _beyond(values: Sequence[float], edges: Sequence[int]) -> list[float]:

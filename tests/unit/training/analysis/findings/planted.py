@@ -118,7 +118,7 @@ PLANTED: dict[str, tuple[Plan, float | None]] = {
         45 * 0.6 / 601,
     ),
     "long_phase": (Plan(extra=lambda n: {"optimizer_ns": 250 * MS}), 0.25),
-    "growing_phase": (Plan(extra=lambda n: {"other_ns": n * MS}), 0.3),
+    "slowdown": (Plan(extra=lambda n: {"other_ns": n * MS}), 0.3),
     "host_bound": (
         Plan(
             extra=lambda n: {"forward_ns": 300 * MS},
