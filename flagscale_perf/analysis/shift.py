@@ -13,7 +13,7 @@ from flagscale_perf.analysis.compare.bootstrap import memory_of
 
 SMALLEST = 0.03  # a share, from which on a change within a run is worth a line
 _EDGE = 5  # steps at least on each side
-_LINE_PARTS = 16
+LINE_PARTS = 16
 _PARTS, _PART_STEPS = 8, 16  # what steps remember is looked at beside the medians of so many parts
 _TO_DEVIATION = 1.4826  # of a median absolute deviation, for normal noise
 _SURE = 1.96  # standard deviations, for 19 times of 20
@@ -150,9 +150,9 @@ def _memory(values: Sequence[float], place: int) -> float:
 def beyond_line(values: Sequence[float]) -> list[float]:
     """What the values, sixteen at least, are beyond a line through the medians of sixteen parts."""
     count = len(values)
-    cuts = [count * part // _LINE_PARTS for part in range(_LINE_PARTS + 1)]
+    cuts = [count * part // LINE_PARTS for part in range(LINE_PARTS + 1)]
     first, last = ends_of_line([median(values[one:end]) for one, end in pairwise(cuts)])
-    slope, middle = (last - first) / (count - count / _LINE_PARTS), (count / _LINE_PARTS - 1) / 2
+    slope, middle = (last - first) / (count - count / LINE_PARTS), (count / LINE_PARTS - 1) / 2
     return [value - first - slope * (at - middle) for at, value in enumerate(values)]
 
 

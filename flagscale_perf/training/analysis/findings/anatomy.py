@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from flagscale_perf.analysis.chance import CHANCE, Period, binomial_tail, period_of
+from flagscale_perf.analysis.growth import Growth, growth_of
 from flagscale_perf.analysis.rules import Limit
 from flagscale_perf.training.ledger.ledger import Ledger
 from flagscale_perf.training.ledger.naming import EVENT_SCATTER, FEWEST, scatter_of
@@ -189,6 +190,16 @@ class Anatomy:
     @cached_property
     def _in_period(self) -> set[int]:
         return set() if self.periodic is None else {self._place[one] for one in self.periodic.period.hits}
+
+    @cached_property
+    def growth(self) -> Growth | None:
+        """The phase that grew most, gradually or at once; None where none did more than the rest."""
+        grown = []
+        for name, column in self.phases.items():
+            rest = [whole - part for whole, part in zip(self._iteration_ns, column, strict=True)]
+            grown.append(growth_of(name, column, rest))
+        known = [growth for growth in grown if growth is not None]
+        return max(known, key=lambda one: one.last_ns - one.first_ns, default=None)
 
     @cached_property
     def _longer(self) -> list[int]:

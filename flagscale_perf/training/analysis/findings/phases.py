@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from flagscale_perf.analysis.chance import CHANCE
+from flagscale_perf.analysis.growth import LEVELS
 from flagscale_perf.analysis.rules import Evidence, Finding, Limit, rule
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.units import number, percent
@@ -189,3 +191,51 @@ def host_bound(this: TrainingRule, case: TrainingCase) -> Finding | None:
         this.broke("both, of a usual step", share, "host_bound_share"),
     ]
     return replace(warns(this, title, evidence), phase="forward", pattern="constant")
+
+
+_SINCE = ["something that began then: look at the log and at the hosts' other work around that iteration"]
+
+
+@rule(
+    needs_speed=True,
+    explains={"long_phase", "data_stall", "exposed_comm", "slowdown"},
+    limits={
+        "growing_phase": Limit(
+            0.10, "share", "ours: of a usual step; from the first eighth of the steps to the last"
+        ),
+        "growing_phase_rise": Limit(
+            4.0, "times", f"Mann-Kendall, standard deviations: {CHANCE.value:g} of runs at a dozen of phases"
+        ),
+        "growing_phase_levels": LEVELS,
+    },
+    causes=["something that is kept and gone through again in every step: a list, a cache, a log"],
+    changes=[profile("profile steps near the end: what takes longer than in the beginning?")],
+)
+def growing_phase(this: TrainingRule, case: TrainingCase) -> Finding | None:
+    """A phase that takes longer and longer, or from some step on, while the rest of the step does not."""
+    growth = case.anatomy.growth
+    if growth is None:
+        return None
+    grown_ns = growth.last_ns - growth.first_ns
+    of_step = grown_ns / max(1, case.anatomy.iteration_ns)
+    share = case.share_of_steps(growth.mean_ns * case.steps / NS_PER_S)
+    if share is None or not this.exceeds(of_step, "growing_phase"):
+        return None
+    at = [step.iteration for step in case.anatomy.steps]
+    since = at[growth.since or 0]
+    how = "longer and longer" if growth.since is None else f"longer from iteration {since} on"
+    title = (
+        f"{named(growth.phase).capitalize()} takes {how}: from "
+        f"{number(growth.first_ns / NS_PER_MS, 1)} to {number(growth.last_ns / NS_PER_MS, 1)} ms a step, "
+        f"{percent(share)} of the steps' time"
+    )
+    evidence = [this.broke("growth, of a usual step", of_step, "growing_phase")]
+    return replace(
+        slows(this, case, title, share, evidence),
+        first_iteration=since,
+        iteration=at[-1],
+        phase=growth.phase,
+        pattern="growing" if growth.since is None else "lasting",
+        causes=causes_in(growth.phase, this.causes if growth.since is None else _SINCE),
+        changes=changes_in(growth.phase, this.changes),
+    )

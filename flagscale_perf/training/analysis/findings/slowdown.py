@@ -5,11 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 
-from flagscale_perf.analysis.chance import CHANCE
+from flagscale_perf.analysis.chance import CHANCE, ends_of_line, rise_of
 from flagscale_perf.analysis.rules import Finding, Limit, rule
-from flagscale_perf.analysis.shift import Shift, beyond_line, shifts_of
+from flagscale_perf.analysis.shift import LINE_PARTS, Shift, beyond_line, shifts_of
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.units import duration, number, percent
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
@@ -18,6 +18,10 @@ from flagscale_perf.training.analysis.findings.causes import causes_in, changes_
 from flagscale_perf.training.analysis.findings.course import Stretch
 
 SMALLEST = Limit(0.01, "share", "ours: of a step; steps that take so little longer are not worth a look")
+RISE = Limit(
+    4.0, "times", "Mann-Kendall, of sixteen medians: standard deviations; 1 of 15,000 runs by chance"
+)
+BURST = Limit(32, "steps", "ours: what is slow at the end of a run for less may be over soon")
 MOST_OF_IT = 0.8  # of a change; what is so much of it is named as its place or cause
 _ALL_PHASES = 0.5  # a phase belongs to "all" if it grew by so much of what the whole grew by, in proportion
 _WAITS = ("CPU", "CPU", "memory", "its disks")
@@ -72,17 +76,19 @@ def slowdown_of(course: Anatomy) -> Slowdown | None:
     numbers = [step.iteration for step in course.steps]
     found = shifts_of(times, numbers, SMALLEST.value)
     if not found:
-        return None
+        return _gradual(course, times)
     edges = [0, *(change.place for change in found), len(times)]
     levels = [statistics.median(times[first:end]) for first, end in pairwise(edges)]
     usual = min(levels)
-    parts = [
-        (first, end, level)
-        for (first, end), level in zip(pairwise(edges), levels, strict=True)
-        if level > usual * (1 + SMALLEST.value)
-    ]
+    parts: list[tuple[int, int, float]] = []
+    for is_slow, group in groupby(
+        zip(edges, edges[1:], levels, strict=False), lambda part: part[2] > usual * (1 + SMALLEST.value)
+    ):
+        together = list(group)
+        if is_slow and together[0][0] and _lasts(course, together[0][0], together[-1][1]):
+            parts += together
     if not parts:
-        return None
+        return _gradual(course, times)
     excess = sum((level - usual) * (end - first) for first, end, level in parts)
     return Slowdown(
         course,
@@ -90,10 +96,38 @@ def slowdown_of(course: Anatomy) -> Slowdown | None:
         max(found, key=lambda change: abs(change.after - change.before)),
         [at for first, end, _ in parts for at in range(first, end)],
         usual,
-        max(levels),
+        max(level for *_, level in parts),
         excess / sum(times),
         _is_line(times, edges, levels),
     )
+
+
+def _lasts(course: Anatomy, first: int, end: int) -> bool:
+    """Whether steps are slow for an eighth of the run, or to its end for more than a burst takes."""
+    count = len(course.steps)
+    if end < count:
+        return end - first >= count / 8
+    return course.steps[-1].iteration - course.steps[first].iteration >= BURST.value
+
+
+def _gradual(course: Anatomy, times: Sequence[float]) -> Slowdown | None:
+    """Steps that take longer and longer, by a line through sixteen medians; None for chance."""
+    count = len(times)
+    if count < 4 * LINE_PARTS:
+        return None
+    cuts = [part * count // LINE_PARTS for part in range(LINE_PARTS + 1)]
+    parts = [statistics.median(times[one:end]) for one, end in pairwise(cuts)]
+    first, last = ends_of_line(parts)
+    grown = last - first
+    if rise_of(parts) < RISE.value or grown <= SMALLEST.value * first:
+        return None
+    slope = grown / (LINE_PARTS - 1)
+    off = 2 * statistics.median(abs(part - first - slope * at) for at, part in enumerate(parts))
+    numbers = [course.steps[0].iteration, course.steps[-1].iteration]
+    change = Shift(numbers[0], first, last, 1, *numbers, grown - off, grown + off)
+    begin = max(0.0, first - slope / 2)  # of its first step
+    excess = max(0.0, statistics.fmean(parts) - begin) * count / sum(times)
+    return Slowdown(course, [change], change, range(count // 2, count), first, last, excess, True)
 
 
 def at_equal_work(course: Anatomy) -> list[float]:
@@ -122,14 +156,14 @@ def _is_line(times: Sequence[float], edges: Sequence[int], levels: Sequence[floa
 @rule(
     needs_speed=True,
     explains={"jitter", "long_phase", "data_stall", "exposed_comm"},
-    limits={"slowdown": SMALLEST, "slowdown_chance": CHANCE},
+    limits={"slowdown": SMALLEST, "slowdown_chance": CHANCE, "slowdown_rise": RISE, "slowdown_burst": BURST},
     causes=["something that began then: look at the log and at the hosts' other work around that iteration"],
     changes=[profile("profile steps before and after: what takes longer?")],
 )
 def slowdown(this: TrainingRule, case: TrainingCase) -> Finding | None:
     """Steps that take longer than others of the same run, for a long stretch of it and at equal work."""
     found = slowdown_of(case.signals.throughout(case.report.settled.first_iteration or 0))
-    if found is None or not _is_unexplained(case, found):
+    if found is None or not _is_known(found) or not _is_unexplained(case, found):
         return None
     grown = found.slow_ns - found.usual_ns
     phase, where = _place(found)
@@ -155,6 +189,12 @@ def slowdown(this: TrainingRule, case: TrainingCase) -> Finding | None:
         causes=causes,
         changes=changes_in(phase, this.changes),
     )
+
+
+def _is_known(found: Slowdown) -> bool:
+    """Whether the change is above the limit for certain, and known to a factor of four."""
+    least, most = found.limits
+    return least >= SMALLEST.value and least >= most / 4
 
 
 def _is_unexplained(case: TrainingCase, found: Slowdown) -> bool:
@@ -196,8 +236,6 @@ def _when(case: TrainingCase, found: Slowdown) -> str:
     about = "" if change is None or change.latest - change.earliest <= 2 else "about "
     if found.is_gradual:
         return f"longer and longer from {about}iteration {first} on{_after(case, first)}"
-    if first <= found.course.steps[0].iteration and found.changes[-1].after < found.changes[-1].before:
-        return f"longer up to iteration {last}"
     end = found.course.steps[-1].iteration
     until = "on" if last == end else f"to {last}"
     rises = sum(one.after > one.before for one in found.changes)

@@ -59,6 +59,45 @@ def test_steps_longer_in_the_rest_as_often_speak_against_a_phase() -> None:
     assert both.longer is None
 
 
+def test_a_phase_that_grows_has_both_ends_and_what_it_took_in_the_mean() -> None:
+    growth = taken_apart(lambda number: {"other": number // 4}).growth
+    assert growth is not None and (growth.phase, growth.since) == ("other", None)
+    # from 5 + 0 to 5 + 80 ms: the first twenty steps have 5 + 2.5 in the median, the last ones 5 + 77.5
+    assert (round(growth.first_ns / MS), round(growth.last_ns / MS)) == (7, 82)
+    assert round(growth.mean_ns / MS) == 40
+
+
+def test_bursts_at_the_end_do_not_hide_growth() -> None:
+    late = taken_apart(lambda number: {"other": number // 4} | ({"forward": 300} if number > 300 else {}))
+    assert late.growth is not None and late.growth.phase == "other"
+
+
+def test_a_phase_that_takes_longer_from_a_step_on_has_that_step() -> None:
+    growth = taken_apart(lambda number: {"other": 40} if number >= 194 else {}).growth
+    assert growth is not None and (growth.phase, growth.since) == ("other", 193)
+    assert (growth.first_ns, growth.last_ns) == (5 * MS, 45 * MS)
+    assert growth.mean_ns == 40 * MS * 127 / 320
+
+
+def test_a_phase_that_becomes_shorter_does_not_grow() -> None:
+    assert taken_apart(lambda number: {"other": 40} if number < 194 else {}).growth is None
+
+
+def test_what_is_longer_in_a_stretch_only_does_not_last() -> None:
+    assert taken_apart(lambda number: {"other": 40} if 100 < number < 200 else {}).growth is None
+
+
+def test_when_everything_grows_no_phase_does() -> None:
+    assert (
+        taken_apart(lambda number: {name: usual * number // 320 for name, usual in USUAL.items()}).growth
+        is None
+    )
+
+
+def test_when_everything_takes_longer_from_a_step_on_no_phase_does() -> None:
+    assert taken_apart(lambda number: USUAL if number > 160 else {}).growth is None
+
+
 STALLS = (4, 9, 11, 20, 26, 37, 44, 58)
 
 
