@@ -21,7 +21,7 @@ SMALLEST = Limit(0.01, "share", "ours: of a step; steps that take so little long
 RISE = Limit(
     4.0, "times", "Mann-Kendall, of sixteen medians: standard deviations; 1 of 15,000 runs by chance"
 )
-BURST = Limit(32, "steps", "ours: what is slow at the end of a run for less may be over soon")
+BURST = Limit(32, "steps", "ours, or a quarter of the run: what is slow at its end for less may be over soon")
 MOST_OF_IT = 0.8  # of a change; what is so much of it is named as its place or cause
 _ALL_PHASES = 0.5  # a phase belongs to "all" if it grew by so much of what the whole grew by, in proportion
 _WAITS = ("CPU", "CPU", "memory", "its disks")
@@ -107,7 +107,8 @@ def _lasts(course: Anatomy, first: int, end: int) -> bool:
     count = len(course.steps)
     if end < count:
         return end - first >= count / 8
-    return course.steps[-1].iteration - course.steps[first].iteration >= BURST.value
+    slow, whole = (course.steps[-1].iteration - course.steps[at].iteration for at in (first, 0))
+    return slow >= min(BURST.value, whole / 4)
 
 
 def _gradual(course: Anatomy, times: Sequence[float]) -> Slowdown | None:
