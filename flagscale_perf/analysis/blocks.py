@@ -279,10 +279,13 @@ class Tile:
 
 @dataclass(frozen=True)
 class Findings:
-    """What holds the run back, the costliest first, and a phrase for each thing that could not be judged."""
+    """What holds the run back, the costliest first, and a phrase for each thing that could not be judged.
+    `nothing`: why there was nothing to judge at all; None where there was.
+    """
 
     found: Sequence[Finding]
     unjudged: Sequence[str]
+    nothing: str | None = None
 
 
 class Content(Protocol):

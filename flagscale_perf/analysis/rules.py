@@ -94,6 +94,7 @@ class Finding:
         title: one line.
         cost_s: time of the session that it takes; None for a risk or a doubt, which costs nothing yet.
         cost_share: that of the wall time.
+        cost_of_steps: that of the time that the gain is of; None where that is the wall time.
         gain: more of `gain_of` if it were removed altogether, 0.12 is +12 %; None like cost_s.
         least_s, least_gain: where cost and gain are known as intervals, their lower ends; the others are the
             upper ones.
@@ -127,6 +128,7 @@ class Finding:
     least_s: float | None = None
     least_gain: float | None = None
     overlaps: Sequence[str] = ()
+    cost_of_steps: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The fields of all instruments' findings, as data ready for JSON."""

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from flagscale_perf.analysis.blocks import Quantity, span
+from flagscale_perf.analysis.blocks import Findings, Quantity, span
 from flagscale_perf.analysis.rules import Change, Evidence, Finding
 from flagscale_perf.report.format import shown
 from flagscale_perf.spine.units import duration, percent, ranges
 
-WITHIN_LIMITS = "every judged figure is within its limit"
+_WITHIN_LIMITS = "every judged figure is within its limit"
 RISK = "a risk: costs nothing yet"
+
+
+def none_found(all_of_them: Findings) -> str:
+    """What is said where there is no finding: that all is well, or that nothing could be judged."""
+    if all_of_them.nothing is not None:
+        return f"nothing to judge: {all_of_them.nothing}"
+    return f"no problems: {_WITHIN_LIMITS}"
+
+
+def capital(text: str) -> str:
+    """With its first letter as a sentence begins."""
+    return text[:1].upper() + text[1:]
 
 
 def rows(finding: Finding) -> list[tuple[str, str]]:
     """Label and text of each line."""
     lines = [("costs", cost(finding))]
+    if finding.cost_of_steps is not None and finding.cost_share is not None:
+        lines.append(("of the session", f"{percent(finding.cost_share)} of the wall time"))
     lines += [("evidence", evidence(each)) for each in finding.evidence]
     where = span(finding.first_iteration, finding.iteration)
     lines += [("iterations", where)] if where is not None else []
@@ -48,6 +62,8 @@ def cost(finding: Finding) -> str:
 def lost(finding: Finding) -> str:
     """Such as `7.4 s, 11.0 % of the wall time` or `5.1 s to 7.4 s, ...`, for a finding that has a cost."""
     share = "" if finding.cost_share is None else f", {percent(finding.cost_share)} of the wall time"
+    if finding.cost_of_steps is not None:
+        share = f", {percent(finding.cost_of_steps)} of the steps' time"
     least = "" if finding.least_s is None else f"{duration(finding.least_s)} to "
     most = " at most" if least and share else ""
     return least + duration(finding.cost_s or 0.0) + share + most

@@ -125,7 +125,11 @@ def _tiles(tiles: Sequence[Tile]) -> list[tuple[str, str]]:
 def _findings(all_of_them: Findings) -> list[str]:
     unjudged = list(_labelled([("not judged", phrase) for phrase in all_of_them.unjudged]))
     if not all_of_them.found:
-        return ["Findings", *_labelled([("none", findings.WITHIN_LIMITS)]), *unjudged]
+        return [
+            "Findings",
+            *_labelled([("none", findings.none_found(all_of_them).removeprefix("no problems: "))]),
+            *unjudged,
+        ]
     lines = [f"Findings: {len(all_of_them.found)}"]
     for place, finding in enumerate(all_of_them.found, 1):
         lines += [""] * (place > 1) + [f"  {place}. {printable(finding.title)}"]
@@ -142,7 +146,10 @@ def _short_findings(all_of_them: Findings) -> list[str]:
     if left := len(all_of_them.found[_SCREEN_FINDINGS:]):
         lines.append(f"  and {left} more")
     elif not all_of_them.found:
-        lines = ["Findings", *_labelled([("none", findings.WITHIN_LIMITS)])]
+        lines = [
+            "Findings",
+            *_labelled([("none", findings.none_found(all_of_them).removeprefix("no problems: "))]),
+        ]
     if unjudged := all_of_them.unjudged:
         more = f" (and {len(unjudged) - 1} more)" if len(unjudged) > 1 else ""
         lines += _wrapped(printable(unjudged[0]) + more, f"  {'not judged':<{_LABEL_WIDTH}}", SCREEN_WIDTH)
@@ -152,7 +159,7 @@ def _short_findings(all_of_them: Findings) -> list[str]:
 def _found(all_of_them: Findings) -> str:
     if not all_of_them.found:
         unjudged = f"; {len(all_of_them.unjudged)} not judged" if all_of_them.unjudged else ""
-        return f"no problems: {findings.WITHIN_LIMITS}{unjudged}"
+        return f"{findings.none_found(all_of_them)}{unjudged}"
     count, first = len(all_of_them.found), printable(all_of_them.found[0].title)
     return first if count == 1 else f"{count} findings, first of all: {first}"
 

@@ -14,7 +14,7 @@ from typing import Any
 from flagscale_perf.analysis.blocks import Section
 from flagscale_perf.analysis.compare import bootstrap
 from flagscale_perf.analysis.compare.judge import FASTER, SLOWER, UNDECIDED, Needed, Row, distance
-from flagscale_perf.analysis.compare.shift import Shift
+from flagscale_perf.analysis.shift import Shift
 from flagscale_perf.spine.jsonl import finite
 
 COMPARISON_VERSION = 6

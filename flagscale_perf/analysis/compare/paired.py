@@ -24,7 +24,7 @@ from flagscale_perf.analysis.compare.compare import (
     large_parts,
 )
 from flagscale_perf.analysis.compare.judge import CONFIDENCE, UNDECIDED, Judge, Row, distance
-from flagscale_perf.analysis.compare.shift import Shift, shift_of
+from flagscale_perf.analysis.shift import Shift, shift_of
 
 SHORTEST, MOST_CHANGES = 8, 2  # units of a stretch that is judged apart, and changes between them
 

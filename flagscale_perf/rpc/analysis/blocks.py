@@ -72,7 +72,9 @@ def report_of(found: CallsReport) -> Report:
         tone=tone_of(state),
         facts=[pairs, *_remarks(found)],
         tiles=_tiles(found.overall),
-        findings=Findings(found.findings, found.unjudged),
+        findings=Findings(
+            found.findings, found.unjudged, None if found.overall.calls else "no call was recorded"
+        ),
         sections=[section for section in _sections(found) if section.blocks],
         content=found,
         rows=Rows(found.source),

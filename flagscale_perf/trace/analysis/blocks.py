@@ -55,7 +55,11 @@ def report_of(found: TraceReport) -> Report:
         tone=tone_of(traces.state),
         facts=[pairs, *_remarks(found)],
         tiles=_tiles(found),
-        findings=Findings(found.findings, found.unjudged),
+        findings=Findings(
+            found.findings,
+            found.unjudged,
+            None if sums.calls or sums.count else "no call or operation was recorded",
+        ),
         sections=[section for section in _sections(found) if section.blocks],
         content=found,
         rows=_rows(found),

@@ -48,12 +48,21 @@ def report_of(found: TrainingReport) -> Report:
         tone=tone_of(seen.end_reason),
         facts=[Pairs(_facts(seen))],
         tiles=_tiles(found),
-        findings=Findings(found.findings, found.unjudged),
+        findings=Findings(found.findings, found.unjudged, _nothing(seen)),
         sections=_sections(found),
         content=found,
         rows=[TABLE.csv_keys(), *(list(point.figures.values()) for point in found.trend.points)],
         reading=found.reading,
     )
+
+
+def _nothing(seen: Overview) -> str | None:
+    """Why there is nothing to judge; None where iterations have finished."""
+    if seen.iterations:
+        return None
+    at_end = seen.train_iters is not None and seen.resume_iteration >= seen.train_iters > 0
+    why = f" (the checkpoint is at {seen.resume_iteration} of {seen.train_iters})" if at_end else ""
+    return f"no iteration finished{why}"
 
 
 def _sections(found: TrainingReport) -> list[Section]:

@@ -178,6 +178,7 @@ def slows(
         cost_s=cost_s,
         cost_share=cost_s / wall_s if wall_s else None,
         gain=share / (1 - share),
+        cost_of_steps=share,
     )
 
 

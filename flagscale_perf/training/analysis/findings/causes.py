@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flagscale_perf.analysis.rules import Change
-from flagscale_perf.training.analysis.findings.advice import double, switch_on
+from flagscale_perf.analysis.rules import Change, unless
+from flagscale_perf.training.analysis.findings.advice import double
 from flagscale_perf.training.phases import TABLE
 
 _WORDS = {
@@ -47,8 +47,10 @@ _CHANGES: dict[str, list[Change]] = {
 
 
 def profile(text: str) -> Change:
-    """Let the host profile some steps."""
-    return switch_on("--profile", text=f"with --profile-step-start and --profile-step-end: {text}")
+    """Profile twelve steps: a rank is told apart from six on, a layer from three on."""
+    return unless(
+        Change(["--perf-profile-steps 20-31"], text), lambda case: case.options.perf_profile_steps is not None
+    )
 
 
 def named(phase: str) -> str:

@@ -61,7 +61,7 @@ def mfu_suspect(this: TrainingRule, case: TrainingCase) -> Finding | None:
 
 @rule(
     needs_speed=True,
-    explains={"jitter"},
+    explains={"jitter", "slowdown"},
     limits={
         "throttling": Limit(0.01, "share", "ours: time lost to a lower clock is worth a look from 1 % on"),
         "throttling_clock": LOWER_CLOCK,

@@ -17,13 +17,14 @@ from flagscale_perf.training.analysis.findings import (
     phases,
     pipeline,
     ranks,
+    slowdown,
     steps,
 )
 from flagscale_perf.training.analysis.findings.case import TrainingCase
 from flagscale_perf.training.analysis.report import TrainingReport
 
 FOOTNOTE_SHARE, FOOTNOTE_S = 0.02, 1.0  # below one of them, what names no cause is no finding
-RULES = rules.rules_in(memory, pauses, device, host, data, ranks, pipeline, phases, steps)
+RULES = rules.rules_in(memory, pauses, device, host, data, ranks, pipeline, slowdown, phases, steps)
 _NO_COUNTERS = "no hardware counters: "  # begins the remark of the writer that reads them
 _NAMING_NO_CAUSE = frozenset(each.name for each in RULES if not each.names_cause)
 

@@ -97,7 +97,7 @@ def _expandable_segments(case: TrainingCase) -> Change | None:
 
 @rule(
     needs_speed=True,
-    explains={"jitter"},
+    explains={"jitter", "slowdown"},
     limits={
         "allocator_retries": Limit(
             0, "", "PyTorch's notes on CUDA memory: a retry frees the cache, which synchronises the device"

@@ -198,7 +198,7 @@ _SINCE = ["something that began then: look at the log and at the hosts' other wo
 
 @rule(
     needs_speed=True,
-    explains={"long_phase", "data_stall", "exposed_comm"},
+    explains={"long_phase", "data_stall", "exposed_comm", "slowdown"},
     limits={
         "growing_phase": Limit(
             0.10, "share", "ours: of a usual step; from the first eighth of the steps to the last"

@@ -14,7 +14,7 @@ from flagscale_perf.training.phases import GROUPS
 
 @rule(
     needs_speed=True,
-    explains={"jitter"},
+    explains={"jitter", "slowdown"},
     limits={
         "straggler": Limit(0.01, "share", "ours: what one rank costs all others is worth a look from 1 % on")
     },

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from flagscale_perf.analysis.chance import excess_of
 from flagscale_perf.analysis.rules import Limit
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
+from flagscale_perf.training.analysis.findings.course import Course
 from flagscale_perf.training.clocks import caps_in
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin
@@ -187,6 +188,7 @@ class Signals:
         throttled, retried: intervals in which a cap held the clock down, and in which the allocator ran out
             of room.
         retries: of the allocator, after the first interval.
+        course: the run in stretches.
         caps: the names of the caps in throttled intervals.
         lowest_clock: of a throttled interval, as a share of the highest clock of the run.
         stood: stretches in which the job stood still, and their time.
@@ -199,6 +201,7 @@ class Signals:
         self._phases = PhaseJoin(RunFacts.of({}))  # what a wait is for is not asked here
         self.throttled, self.retried = Trouble(), Trouble()
         self.host = HostLoad()
+        self.course = Course()
         self._untroubled = Reservoir()
         self.caps: set[str] = set()
         self.retries = 0
@@ -235,6 +238,12 @@ class Signals:
         """The steps sampled so far, from that iteration on, taken apart."""
         return Anatomy([step for number, step in self._sample.steps.items() if number >= since])
 
+    def throughout(self, since: int = 0) -> Anatomy:
+        """The run from that iteration on: every step, or of a long run the mean steps of its stretches."""
+        if not self._sample.thinned:
+            return self.anatomy(since)
+        return Anatomy([one.mean() for one in self.course.since(since)])
+
     def add_interval(self, interval: IntervalRecord) -> None:
         """Takes in an interval; of a warm-up, or one without steps, only its counter of retries."""
         retries, before = interval.memory_retries, self._last_retries
@@ -242,6 +251,7 @@ class Signals:
         if interval.warmup_only or not interval.steps:
             return
         self.host.add(interval)
+        self.course.add(interval)
         more = 0 if retries is None or before is None else max(0, retries - before)
         is_throttled = self._is_throttled(interval)
         if more:

@@ -10,7 +10,7 @@ from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.rank_records import StragglerRecord
 from flagscale_perf.training.records import StandstillRecord
 from tests.fakes import MS, SECOND
-from tests.synthetic import STEPS, Plan, cuts_records, node_record, ranks_record, write
+from tests.synthetic import PHASES, STEPS, Plan, cuts_records, node_record, ranks_record, write
 
 
 def slow_rank(**overrides: object) -> StragglerRecord:
@@ -120,6 +120,12 @@ PLANTED: dict[str, tuple[Plan, float | None]] = {
         45 * 0.6 / 601,
     ),
     "long_phase": (Plan(extra=lambda n: {"optimizer_ns": 250 * MS}), 0.25),
+    "slowdown": (
+        Plan(
+            extra=lambda n: {name: (dur_ns or 0) // 10 for name, dur_ns in PHASES.items()} if n > 300 else {}
+        ),
+        0.05,
+    ),
     "growing_phase": (Plan(extra=lambda n: {"other_ns": n * MS}), 0.3),
     "host_bound": (
         Plan(

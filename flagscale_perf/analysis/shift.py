@@ -1,0 +1,180 @@
+"""Finds where a run changed within itself: the places whose two sides differ most, by ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
+
+from flagscale_perf.analysis.chance import CHANCE, ends_of_line
+from flagscale_perf.analysis.compare.bootstrap import memory_of
+
+SMALLEST = 0.03  # a share, from which on a change within a run is worth a line
+_EDGE = 5  # steps at least on each side
+LINE_PARTS = 16
+_PARTS, _PART_STEPS = 8, 16  # what steps remember is looked at beside the medians of so many parts
+_TO_DEVIATION = 1.4826  # of a median absolute deviation, for normal noise
+_SURE = 1.96  # standard deviations, for 19 times of 20
+_NEAR = 6.0  # squared standard deviations below the steepest place: what is nearer may be the place
+
+
+@dataclass(frozen=True)
+class Shift:
+    """A change that lasts.
+
+    Attributes:
+        last_before: number of the last step before it.
+        earliest, latest: between which numbers that lies, some 19 times of 20.
+        place: of the first step after it, from 0 on.
+        before, after: median times of the steps on its sides, up to the next change.
+        least, most: between which `after - before` lies, 19 times of 20, whatever the steps' distribution.
+    """
+
+    last_before: int
+    before: float
+    after: float
+    place: int
+    earliest: int
+    latest: int
+    least: float
+    most: float
+
+
+def shift_of(values: Sequence[float], numbers: Sequence[int], smallest: float = SMALLEST) -> Shift | None:
+    """The change of a run whose steps have these times and numbers: of several the clearest; None for a run
+    that did not change by more than `smallest`, a share, or by no more than chance may do.
+
+    A rank sum test at every place, each against its own deviation, so that a change near an end is found,
+    too; the chance of the greatest is Miller and Siegmund's (1982). Steps that remember each other count as
+    fewer ones.
+    """
+    count = len(values)
+    if count < 2 * _EDGE:
+        return None
+    scores = _scores(values)
+    place = max(range(_EDGE, count - _EDGE + 1), key=lambda at: abs(scores[at]))
+    sides = values[:place], values[place:]
+    before, after = map(median, sides)
+    if abs(after - before) <= smallest * min(abs(before), abs(after)):
+        return None
+    memory = _memory(values, place)
+    clearest = max(abs(scores[place]), _apart(values, place)) / math.sqrt(memory)
+    if _chance(clearest, count) > CHANCE.value:
+        return None
+    least_near = scores[place] ** 2 - _NEAR * memory
+    near = [at for at in range(1, count) if scores[at] ** 2 >= least_near]
+    (low, high), (low_after, high_after) = (_within(side, memory) for side in sides)
+    grown = after - before
+    return Shift(
+        last_before=numbers[place - 1],
+        before=before,
+        after=after,
+        place=place,
+        earliest=numbers[near[0] - 1],
+        latest=numbers[near[-1] - 1],
+        # Donner and Zou (2002): the limits of a difference from those of its sides
+        least=grown - math.hypot(after - low_after, high - before),
+        most=grown + math.hypot(high_after - after, before - low),
+    )
+
+
+def shifts_of(values: Sequence[float], numbers: Sequence[int], smallest: float = SMALLEST) -> list[Shift]:
+    """Every change, in order: the clearest one, then those of the stretches on its sides; each as it is
+    between its neighbours.
+    """
+    edges, unseen = {0, len(values)}, [(0, len(values))]
+    while unseen:
+        first, end = unseen.pop()
+        found = shift_of(values[first:end], numbers[first:end], smallest)
+        if found is not None:
+            middle = first + found.place
+            edges.add(middle)
+            unseen += [(first, middle), (middle, end)]
+    places = sorted(edges)
+    return [
+        replace(again, place=first + again.place)
+        for first, end in zip(places, places[2:], strict=False)
+        if (again := shift_of(values[first:end], numbers[first:end], smallest)) is not None
+    ]
+
+
+def _scores(values: Sequence[float]) -> list[float]:
+    """At each place, by how many standard deviations the ranks before it are off their mean."""
+    count, off = len(values), 0.0
+    scores = [0.0]
+    for before, rank in enumerate(_ranks(values), start=1):
+        off += rank - (count + 1) / 2
+        variance = before * (count - before) * (count + 1) / 12
+        scores.append(off / math.sqrt(variance) if variance else 0.0)
+    return scores
+
+
+def _chance(score: float, count: int) -> float:
+    """How likely the greatest score is as great where order is chance."""
+    if score < 2:
+        return 1.0
+    density = math.exp(-score * score / 2) / math.sqrt(2 * math.pi)
+    inner = (count - _EDGE) / _EDGE
+    return min(1.0, density * ((score - 1 / score) * 2 * math.log(inner) + 4 / score))
+
+
+def _apart(values: Sequence[float], place: int) -> float:
+    """By how many standard deviations the medians of both sides are apart: ranks alone cannot say so of a
+    few steps. No more than two thirds of it, as few steps do not know their deviation well.
+    """
+    sides = values[:place], values[place:]
+    beyond = _beyond(values, [0, place, len(values)])
+    sigma = (
+        _TO_DEVIATION
+        * median(map(abs, beyond))
+        * math.sqrt(math.pi / 2 * sum(1 / len(side) for side in sides))
+    )
+    return abs(median(sides[1]) - median(sides[0])) / sigma / 1.5 if sigma else 0.0
+
+
+def _memory(values: Sequence[float], place: int) -> float:
+    """How many steps one stands for, by what is left beyond two levels, a line, or several levels where these
+    are long enough to tell: the run may have changed more than once.
+    """
+    count = len(values)
+    memory = memory_of(_beyond(values, [0, place, count]))
+    memory *= 1 + 4 * memory / count  # a few steps show less of it than there is
+    if count >= _PARTS * _EDGE:
+        memory = min(memory, memory_of(beyond_line(values)))
+    of_parts = memory_of(_beyond(values, [count * part // _PARTS for part in range(_PARTS + 1)]))
+    return min(memory, of_parts) if count >= _PARTS * _PART_STEPS * of_parts else memory
+
+
+def beyond_line(values: Sequence[float]) -> list[float]:
+    """What the values, sixteen at least, are beyond a line through the medians of sixteen parts."""
+    count = len(values)
+    cuts = [count * part // LINE_PARTS for part in range(LINE_PARTS + 1)]
+    first, last = ends_of_line([median(values[one:end]) for one, end in pairwise(cuts)])
+    slope, middle = (last - first) / (count - count / LINE_PARTS), (count / LINE_PARTS - 1) / 2
+    return [value - first - slope * (at - middle) for at, value in enumerate(values)]
+
+
+def _beyond(values: Sequence[float], edges: Sequence[int]) -> list[float]:
+    """What the values are beyond the median of their part."""
+    parts = [values[first:end] for first, end in pairwise(edges)]
+    return [value - middle for part in parts for middle in [median(part)] for value in part]
+
+
+def _within(values: Sequence[float], memory: float) -> tuple[float, float]:
+    """Between which of the values the median of all such ones lies, or their ends where they are few."""
+    ordered, count = sorted(values), len(values)
+    around = _SURE / 2 * math.sqrt(count * memory)
+    low, high = math.floor(count / 2 - around), math.ceil(count / 2 + around) - 1
+    return ordered[max(0, low)], ordered[min(count - 1, high)]
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """Ranks of the values from 1 on; equal values share theirs."""
+    first: dict[float, int] = {}
+    last: dict[float, int] = {}
+    for rank, value in enumerate(sorted(values), start=1):
+        first.setdefault(value, rank)
+        last[value] = rank
+    return [(first[value] + last[value]) / 2 for value in values]

@@ -1,0 +1,123 @@
+"""The whole run in a bounded number of stretches, each the intervals of some iterations added up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.records import IntervalRecord
+from flagscale_perf.training.sample import Step
+
+MAX_STRETCHES = 1024
+_HOST = ("run_delay_ns", "cpu_stall_ns", "memory_stall_ns", "io_stall_ns")
+
+
+@dataclass
+class Stretch:
+    """Intervals that follow one another.
+
+    Attributes:
+        iteration: the last one.
+        end_wall_ns: Unix time of its end.
+        steps, iteration_ns, samples, tokens: sums.
+        model_flops, phases_ns: sums; None where an interval does not know them.
+        pauses: of evaluations and of checkpoints, nanoseconds.
+        host_ns, waits_ns: time between readings of the host, and what it waited meanwhile for its CPUs, ...
+        clock_mhz: the lowest; None where it was not read.
+    """
+
+    iteration: int
+    end_wall_ns: int
+    steps: int
+    iteration_ns: int
+    samples: int
+    tokens: int
+    model_flops: int | None
+    phases_ns: tuple[int | None, ...] | None
+    pauses: tuple[int, int]
+    host_ns: int
+    waits_ns: tuple[int, ...]
+    clock_mhz: int | None
+
+    @classmethod
+    def of(cls, interval: IntervalRecord) -> Stretch:
+        """One that has steps."""
+        phases = interval.phases_ns
+        return cls(
+            interval.iteration,
+            interval.end_wall_ns,
+            interval.steps,
+            interval.iteration_ns,
+            interval.samples,
+            interval.tokens,
+            interval.model_flops,
+            None if phases is None else tuple(phases.get(name) for name in PHASES),
+            (interval.eval_ns, interval.checkpoint_ns),
+            interval.host_ns or 0,
+            tuple(getattr(interval, name) or 0 for name in _HOST),
+            interval.sm_clock_mhz,
+        )
+
+    def join(self, later: Stretch) -> Stretch:
+        """Both together."""
+        flops, clocks = (self.model_flops, later.model_flops), (self.clock_mhz, later.clock_mhz)
+        phases = None
+        if self.phases_ns is not None and later.phases_ns is not None:
+            both = zip(self.phases_ns, later.phases_ns, strict=True)
+            phases = tuple(None if one is other is None else (one or 0) + (other or 0) for one, other in both)
+        return Stretch(
+            later.iteration,
+            later.end_wall_ns,
+            self.steps + later.steps,
+            self.iteration_ns + later.iteration_ns,
+            self.samples + later.samples,
+            self.tokens + later.tokens,
+            None if flops[0] is None or flops[1] is None else flops[0] + flops[1],
+            phases,
+            (self.pauses[0] + later.pauses[0], self.pauses[1] + later.pauses[1]),
+            self.host_ns + later.host_ns,
+            tuple(one + other for one, other in zip(self.waits_ns, later.waits_ns, strict=True)),
+            min((clock for clock in clocks if clock is not None), default=None),
+        )
+
+    def mean(self) -> Step:
+        """A mean step of it, under the number of its last one."""
+        count = self.steps
+        phases = self.phases_ns
+        return Step(
+            self.iteration,
+            self.iteration_ns // count,
+            self.samples // count,
+            self.tokens // count,
+            None if self.model_flops is None else self.model_flops // count,
+            None if phases is None else tuple(None if one is None else one // count for one in phases),
+        )
+
+
+class Course:
+    """Folds intervals: one each, then two, four ... to a stretch, so that memory does not grow."""
+
+    def __init__(self) -> None:
+        self._stretches: list[Stretch] = []
+        self._open: Stretch | None = None
+        self._in_open, self._each = 0, 1
+
+    def add(self, interval: IntervalRecord) -> None:
+        """Takes the next one that has steps and is not warm-up."""
+        one = Stretch.of(interval)
+        self._open = one if self._open is None else self._open.join(one)
+        self._in_open += 1
+        if self._in_open < self._each:
+            return
+        self._stretches.append(self._open)
+        self._open, self._in_open = None, 0
+        if len(self._stretches) == MAX_STRETCHES:
+            pairs = zip(self._stretches[::2], self._stretches[1::2], strict=True)
+            self._stretches = [one.join(other) for one, other in pairs]
+            self._each *= 2
+
+    def since(self, iteration: int) -> Sequence[Stretch]:
+        """The stretches from that iteration on."""
+        known = [*self._stretches, *([] if self._open is None else [self._open])]
+        return [one for one in known if one.iteration >= iteration]
