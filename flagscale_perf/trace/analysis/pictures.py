@@ -166,8 +166,9 @@ def _residence(lineage: Lineage, colours: Mapping[str, str]) -> list[Block]:
         x = [float(steps[0][0]), float(steps[-1][0])]
         ages = thinned([(float(step), age) for step, age, _ in steps], lambda row: row[1])
         oldest_ages = thinned([(float(step), float(age)) for step, _, age in steps], lambda row: row[1])
-        mean = Line("mean", *zip(*ages, strict=True), "blue")
-        oldest = Line("oldest", *zip(*oldest_ages, strict=True), "orange", "dashed")
+        mean = Line("mean", [at for at, _ in ages], [age for _, age in ages], "blue")
+        at = [at for at, _ in oldest_ages]
+        oldest = Line("oldest", at, [age for _, age in oldest_ages], "orange", "dashed")
         panel = Panel("Age of the samples, steps", "", [mean, oldest], begins_at_zero=True, decimals=1)
         title = f"How old the samples of {lineage.last.name} are"
         blocks.append(Series("age", title, [panel], "step", (x[0], x[-1])))

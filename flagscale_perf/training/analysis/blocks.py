@@ -60,8 +60,8 @@ def _nothing(seen: Overview) -> str | None:
     """Why there is nothing to judge; None where iterations have finished."""
     if seen.iterations:
         return None
-    at_end = seen.train_iters is not None and seen.resume_iteration >= seen.train_iters > 0
-    why = f" (the checkpoint is at {seen.resume_iteration} of {seen.train_iters})" if at_end else ""
+    at, last = seen.resume_iteration or 0, seen.train_iters or 0
+    why = f" (the checkpoint is at {at} of {last})" if at >= last > 0 else ""
     return f"no iteration finished{why}"
 
 

@@ -124,8 +124,8 @@ def _gradual(course: Anatomy, times: Sequence[float]) -> Slowdown | None:
         return None
     slope = grown / (LINE_PARTS - 1)
     off = 2 * statistics.median(abs(part - first - slope * at) for at, part in enumerate(parts))
-    numbers = [course.steps[0].iteration, course.steps[-1].iteration]
-    change = Shift(numbers[0], first, last, 1, *numbers, grown - off, grown + off)
+    begun, ended = course.steps[0].iteration, course.steps[-1].iteration
+    change = Shift(begun, first, last, 1, begun, ended, grown - off, grown + off)
     begin = max(0.0, first - slope / 2)  # of its first step
     excess = max(0.0, statistics.fmean(parts) - begin) * count / sum(times)
     return Slowdown(course, [change], change, range(count // 2, count), first, last, excess, True)
