@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from json import loads
 from pathlib import Path
 from types import ModuleType
 
@@ -206,7 +207,7 @@ def test_joined_files_are_read_to_the_second_header_and_it_is_said(
         assert told in " ".join(capsys.readouterr().out.split())
     assert open_run(path).report().overview.last_iteration == 39
     assert main(["report", str(path), "--format", "json"]) == 0
-    assert told in json.loads(capsys.readouterr().out)["reading"]["remarks"]
+    assert told in loads(capsys.readouterr().out)["reading"]["remarks"]
     assert main(["report", str(path), "--format", "csv"]) == 0
     assert told in capsys.readouterr().err
     assert main(["watch", str(path), "--once"]) == 0

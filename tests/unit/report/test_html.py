@@ -176,7 +176,7 @@ def test_hostile_text_in_a_chart_is_json_and_no_markup() -> None:
 def test_what_is_not_known_is_said_in_a_line_each() -> None:
     texts = "\n".join(page_of(reports.bare).texts)
     for line in (
-        "No problems: every judged figure is within its limit.",
+        "Nothing to judge: no iteration finished.",
         "No time is recorded yet.",
         "No trend: no interval after the warm-up is finished yet.",
         "No phases; switch on --perf-breakdown.",
