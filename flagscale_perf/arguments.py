@@ -222,7 +222,7 @@ def _check_profile(config: PerfConfig, given: Mapping[str, Any]) -> None:
         )
     if not is_unset(ranks) and config.perf_profile_steps is None:
         raise PerfError(
-            f"--perf-profile-ranks {ranks}: of no steps; add for example --perf-profile-steps 20-22"
+            f"--perf-profile-ranks {ranks}: of no steps; add for example --perf-profile-steps 20-31"
         )
     if config.enable_perf_monitor and config.perf_profile_steps is not None and given.get("profile"):
         raise PerfError(

@@ -318,7 +318,7 @@ def test_variables_that_no_option_has_are_named_with_the_nearest() -> None:
         ),
         (
             {"enable_perf_monitor": True, "perf_profile_ranks": "0"},
-            "--perf-profile-ranks 0: of no steps; add for example --perf-profile-steps 20-22",
+            "--perf-profile-ranks 0: of no steps; add for example --perf-profile-steps 20-31",
         ),
         (
             {"enable_perf_monitor": True, "perf_profile_steps": "20-22", "profile": True},
