@@ -44,9 +44,8 @@ class CompareCommand(Command):
         a_run = "a --perf-log-dir (its newest session) or one perf_records_*.jsonl"
         add("base", type=local_path, metavar="BASE", help=f"the run to compare with: {a_run}")
         add("new", type=local_path, metavar="NEW", help="the run in question")
-        add(
-            "further", type=local_path, nargs="*", default=[], help=SUPPRESS
-        )  # what a shell makes of BASE/* NEW/*
+        # What a shell makes of BASE/* NEW/*.
+        add("further", type=local_path, nargs="*", default=[], help=SUPPRESS)
         for side in ("base", "new"):
             add(
                 f"--more-{side}",

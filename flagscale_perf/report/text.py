@@ -125,11 +125,7 @@ def _tiles(tiles: Sequence[Tile]) -> list[tuple[str, str]]:
 def _findings(all_of_them: Findings) -> list[str]:
     unjudged = list(_labelled([("not judged", phrase) for phrase in all_of_them.unjudged]))
     if not all_of_them.found:
-        return [
-            "Findings",
-            *_labelled([("none", findings.none_found(all_of_them).removeprefix("no problems: "))]),
-            *unjudged,
-        ]
+        return [*_no_findings(all_of_them), *unjudged]
     lines = [f"Findings: {len(all_of_them.found)}"]
     for place, finding in enumerate(all_of_them.found, 1):
         lines += [""] * (place > 1) + [f"  {place}. {printable(finding.title)}"]
@@ -146,14 +142,15 @@ def _short_findings(all_of_them: Findings) -> list[str]:
     if left := len(all_of_them.found[_SCREEN_FINDINGS:]):
         lines.append(f"  and {left} more")
     elif not all_of_them.found:
-        lines = [
-            "Findings",
-            *_labelled([("none", findings.none_found(all_of_them).removeprefix("no problems: "))]),
-        ]
+        lines = _no_findings(all_of_them)
     if unjudged := all_of_them.unjudged:
         more = f" (and {len(unjudged) - 1} more)" if len(unjudged) > 1 else ""
         lines += _wrapped(printable(unjudged[0]) + more, f"  {'not judged':<{_LABEL_WIDTH}}", SCREEN_WIDTH)
     return lines
+
+
+def _no_findings(all_of_them: Findings) -> list[str]:
+    return ["Findings", *_labelled([("none", findings.why_none(all_of_them))])]
 
 
 def _found(all_of_them: Findings) -> str:

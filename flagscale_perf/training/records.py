@@ -298,8 +298,7 @@ class IntervalRecord:
 
 @record("standstill", start="start_ns", duration="stood_ns")
 class StandstillRecord(NamedTuple):
-    """A stretch in which rank 0's process stood still; known to a
-    twentieth of a second.
+    """A stretch in which rank 0's process stood still, known to a twentieth of a second.
 
     Attributes:
         start_ns: monotonic mark of its beginning.

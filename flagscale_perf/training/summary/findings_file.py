@@ -30,7 +30,7 @@ class FindingsSink(FileSink):
         self._session_id = header.session_id
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
         self._now_ns = header.start_mono_ns
-        self._told = ""
+        self._told = ""  # of the last straggler, which an event of the same text follows
         self._file = AppendFile(context.directory / FINDINGS_FILE, open_shared, lambda fresh: b"")
 
     @classmethod
@@ -59,10 +59,8 @@ class FindingsSink(FileSink):
                 text=self._told,
             )
         elif isinstance(record, EventRecord) and record.name in _FOUND and record.text != self._told:
-            text = record.text
-            self._add(
-                record.at_ns, finding=record.name, state="begins", iteration=record.iteration, text=text
-            )
+            begun = {"finding": record.name, "state": "begins", "iteration": record.iteration}
+            self._add(record.at_ns, **begun, text=record.text)
 
     def flush(self) -> None:
         """Brings the lines to the file. Raises OSError."""

@@ -60,7 +60,7 @@ class Stretch:
         )
 
     def join(self, later: Stretch) -> Stretch:
-        """Both together."""
+        """The two added up, under the number and the end of the later one."""
         flops, clocks = (self.model_flops, later.model_flops), (self.clock_mhz, later.clock_mhz)
         phases = None
         if self.phases_ns is not None and later.phases_ns is not None:

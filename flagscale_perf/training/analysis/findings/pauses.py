@@ -267,7 +267,7 @@ def idle(this: TrainingRule, case: TrainingCase) -> Finding | None:
     limits={"standstill": Limit(0.01, "share", "ours: a healthy job never stands still")},
     causes=[
         "the scheduler suspended the job (scontrol suspend, preemption) or its container was paused",
-        "somebody stopped its processes: SIGSTOP, Ctrl-Z, a debugger",
+        "its processes were stopped by hand: SIGSTOP, Ctrl-Z, a debugger",
     ],
     changes=[
         Change([], "look into the scheduler's log at the times of the `standstill` records of the run file")

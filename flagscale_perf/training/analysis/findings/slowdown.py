@@ -245,7 +245,7 @@ def _when(case: TrainingCase, found: Slowdown) -> str:
 
 
 def _after(case: TrainingCase, iteration: int) -> str:
-    """Such as ` (5 h 07 min after the first)`."""
+    """Such as ` (5 h 07 min after the start)`."""
     stretches = case.signals.course.since(0)
     before = [one for one in stretches if one.iteration < iteration]
     if not before:
