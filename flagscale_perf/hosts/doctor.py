@@ -173,9 +173,9 @@ def _points(loop: str, source: Path, roots: list[Path]) -> list[HookPoint]:
     arguments = _locate(ARGUMENTS_MODULE, roots)
     names = source_of(arguments, "megatron.training").names if arguments else frozenset()
     name = f"{ARGUMENTS_MODULE}.add_megatron_arguments"
-    cost = "the flags (the environment variables still work)"
+    lost = "the flags (the environment variables still work)"
     found = {"add_megatron_arguments", "parse_args"} <= names
-    return [*points, *_core_phases(roots), HookPoint(name, found, cost)]
+    return [*points, *_core_phases(roots), HookPoint(name, found, lost)]
 
 
 def _looked_up(loop: str, file: Path, points: Mapping[str, Point], roots: list[Path]) -> list[HookPoint]:
