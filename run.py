@@ -7,6 +7,7 @@ See conf/train.yaml for the keys and docs/options.md for the monitor's options.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from typing import Any
@@ -23,7 +24,7 @@ try:
     from hydra.core.hydra_config import HydraConfig
     from hydra.experimental.callback import Callback
     from omegaconf import DictConfig, OmegaConf, open_dict
-    from omegaconf.errors import OmegaConfBaseException
+    from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 except ImportError as error:
     print(missing("hydra", error, "run.py"), file=sys.stderr)
     sys.exit(2)
@@ -83,14 +84,27 @@ def main() -> int:
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:
+    # Hydra's own resolver makes None of what is missing, such as the number of a job outside of a sweep.
+    OmegaConf.register_new_resolver("hydra", _of_hydra, replace=True)
     try:
         with open_dict(config):  # so that ${hydra.job.num} is known, as it is in Hydra's own directories
             config["hydra"] = {"job": OmegaConf.to_container(HydraConfig.get().job)}
         plain = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException as error:
+        if found := re.search(r"hydra\.job\.(num|id)\b", str(error)):
+            raise PerfError(
+                f"{error.full_key}: {found[0]} is known only in a sweep (run.py -m); write a name of your own"
+            ) from None
         raise PerfError(f"configuration: {error}") from None
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}
+
+
+def _of_hydra(path: str) -> Any:
+    try:
+        return OmegaConf.select(HydraConfig.get(), path, throw_on_missing=True)
+    except MissingMandatoryValue:
+        raise MissingMandatoryValue(f"hydra.{path}") from None
 
 
 def _open_runner(root: str, job: dict[str, Any]) -> Any:

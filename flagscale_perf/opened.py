@@ -15,6 +15,7 @@ from flagscale_perf.analysis.run_file import check_instrument, find_run_file
 from flagscale_perf.analysis.session import MARKS, Course, Session
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.files import local_path
 from flagscale_perf.training.analysis.frames import Field, frame_of
 from flagscale_perf.training.analysis.opened import RecordedRun
 
@@ -48,7 +49,9 @@ def open_run(
 
     Raises PerfError where there is no such session, with what is there instead.
     """
-    found = find_run_file(Path(path), session, lambda header: header.instrument == instrument)
+    found = find_run_file(
+        Path(local_path(os.fspath(path))), session, lambda header: header.instrument == instrument
+    )
     if instrument == TRAINING:
         return RecordedRun(found)
     return RecordedSession(found, instrument)

@@ -45,8 +45,8 @@ _SWITCHED_OFF = {
     "no_position_embedding": "add_position_embedding",
 }
 _SIZE = re.compile(
-    r"(^|_)(layers?|hidden|heads?|experts?|moe|ffn|mlp|intermediate|inner|vocab|embd|embeddings?|dims?|width|depth"
-    r"|kv|q|k|v|query|queries|groups|window|sliding|mtp|nextn|lora|dora|peft|adapters?|freeze|frozen|trainable"
+    r"(^|_)(n?layers?|hidden|n?heads?|n?experts?|moe|ffn|mlp|intermediate|inner|vocab|embd|embeddings?|dims?|width"
+    r"|depth|router|topk|residual|kv|q|k|v|query|queries|groups|window|sliding|mtp|nextn|lora|dora|peft|adapters?|freeze|frozen|trainable"
     r"|quant\w*|[48]bit|attention|attn|activation|gate|gated|\w*glu|bias|norm|tie|tied|tying|share|blocks?"
     r"|state|conv|rank|indexer|latent|mamba|ssm|n|d|arch\w*|vision|encoder|decoder|teacher|spec"
     r"|streams)(_|$)"
@@ -91,11 +91,14 @@ def _of_training(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _leaves(section: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in section.items():
+    """Raises PerfError for a section that may be a part of the model, such as adapters."""
+    for given, value in section.items():
+        name = str(given).replace("-", "_")
         if isinstance(value, Mapping):
+            refuse_unknown(name, dict(value) or None)
             yield from _leaves(value)
         else:
-            yield str(name).replace("-", "_"), value
+            yield name, value
 
 
 def _put(args: dict[str, Any], name: str, value: Any) -> None:
@@ -140,7 +143,8 @@ def refuse_unknown(name: str, value: Any) -> None:
     """Raises PerfError where the name may be a size, is in no list, and its value is not that of nothing."""
     counted, idle = _lists()
     is_off = value is None or (name not in _INSTEAD and str(value).strip().lower() in NOTHING)
-    if is_off or name in counted or name in UNCOUNTED or not (name in _INSTEAD or _SIZE.search(name)):
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()  # numLayers: num_layers
+    if is_off or name in counted or name in UNCOUNTED or not (name in _INSTEAD or _SIZE.search(words)):
         return
     if not {name, name.removeprefix("no_"), name.removeprefix("disable_")} & idle:
         wanted = (

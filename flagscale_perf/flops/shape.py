@@ -73,6 +73,7 @@ class Experts:
         shared_gate: the shared experts' output goes through a sigmoid gate with a weight of its own.
         latent_size: width the routed experts work at; None for the model's own.
         capacity_factor: set where every expert's input is padded to its capacity; None otherwise.
+        router_bias: the router has a bias, which matters for the number of parameters only.
         drops: tokens beyond a capacity are dropped and nothing is padded; how many, only the router knows.
     """
 
@@ -84,6 +85,7 @@ class Experts:
     shared_gate: bool = False
     latent_size: int | None = None
     capacity_factor: float | None = None
+    router_bias: bool = False
     drops: bool = False
 
 
@@ -159,6 +161,7 @@ class Shape:
         mtp_layers: multi-token-prediction depths.
         mtp_detached: what these depths predict gives the output layer no gradient.
         output_gate: attention's output is gated by a further query-sized projection.
+        sinks: each query head has a learned share of attention that goes to no key; a parameter only.
         head_gate: attention's output is gated by a further number for each query head.
         window: sliding window; None for full causal attention.
         recompute: what is computed twice.
@@ -194,6 +197,7 @@ class Shape:
     mtp_layers: int = 0
     mtp_detached: bool = False
     output_gate: bool = False
+    sinks: bool = False
     head_gate: bool = False
     window: Window | None = None
     recompute: Recompute = Recompute()

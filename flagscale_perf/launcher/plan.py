@@ -6,6 +6,7 @@ import os
 import site
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import flagscale_perf
 from flagscale_perf.arguments import PerfConfig, unknown_variables
@@ -113,6 +114,7 @@ def _resolve(settings: Settings, paths: ExperimentPaths, root: str | None) -> tu
     for key, setting in settings.items():
         is_file = key in _FILE_KEYS or key.endswith("_file")
         if setting.value is None or not (is_file or key in OUTPUT_KEYS):
+            resolved[key] = Setting(setting.path, _at_home(key, setting))
             continue
         text = str(setting.value)
         if not text.strip():
@@ -131,6 +133,21 @@ def _input_file(text: str, cwd: str, root: str | None) -> str:
     """FlagScale's examples name tokenizers by their place in FlagScale: the working directory goes first."""
     in_root = os.path.normpath(os.path.join(root or cwd, text))
     return in_root if not os.path.exists(os.path.join(cwd, text)) and os.path.exists(in_root) else text
+
+
+def _at_home(key: str, setting: Setting) -> Any:
+    """Another option's value with `~/` expanded, as no shell does that for the script. A directory is no
+    address, of which the host would make a directory here; those of msc:// it opens itself.
+    """
+    is_directory = key.endswith(("_dir", "_cache_path"))
+
+    def at_home(word: Any) -> Any:
+        text = str(word)
+        is_path = text.startswith("~/") or (is_directory and not text.startswith("msc://"))
+        return local(text, setting.path) if isinstance(word, str) and is_path else word
+
+    value = setting.value
+    return [at_home(word) for word in value] if isinstance(value, list) else at_home(value)
 
 
 def _torchrun_options(job: Job) -> list[str]:

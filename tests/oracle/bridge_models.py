@@ -33,6 +33,10 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "qwen",
         {"num_query_groups": 2, "kv_channels": 16, "vocab_size": 256, **EXPERTS},
     ),
+    "gpt_oss.gpt_oss_provider.GPTOSSProvider20B": (
+        "mixtral",
+        {"num_query_groups": 2, "kv_channels": 16, "vocab_size": 256, **EXPERTS},
+    ),
     "deepseek.deepseek_provider.DeepSeekV3ModelProvider": (
         "deepseek",
         {
@@ -79,10 +83,13 @@ def let_latent_attention_have_local_layers() -> None:
 def built(name: str, sizes: dict[str, Any]) -> tuple[Any, int]:
     """The provider, and the weights of the model that it provides."""
     import importlib
+    import os
 
     import torch
     from megatron.core.process_groups_config import ProcessGroupCollection
 
+    for variable in ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN"):
+        os.environ.pop(variable, None)  # set by the model before, which may have had another attention
     module, _, cls = name.rpartition(".")
     kind = getattr(importlib.import_module(f"megatron.bridge.models.{module}"), cls)
     made = kind(**(SIZES | sizes | ON_CPU), params_dtype=torch.float32)

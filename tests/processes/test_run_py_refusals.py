@@ -31,6 +31,14 @@ def test_what_cannot_be_rehearsed_here_is_refused_with_figures_and_a_line_that_w
 
 MISTAKES = [
     (
+        ["experiment.exp_dir=./${hydra:job.num}"],
+        "experiment.exp_dir: hydra.job.num is known only in a sweep (run.py -m); write a name of your own",
+    ),
+    (
+        ["experiment.exp_dir=./${hydra.job.id}"],
+        "experiment.exp_dir: hydra.job.id is known only in a sweep (run.py -m); write a name of your own",
+    ),
+    (
         ["action=fly"],
         "action: 'fly' is not one of run, dryrun, test, stop, query; write for example action=run",
     ),

@@ -18,6 +18,7 @@ def grouped_attention(tape: Tape, layer: int, x: bool) -> bool:
     )
     if shape.qk_norm:
         y = tape.norm(tape.norm(y, shape.head_dim), shape.head_dim)
+    tape.parameters += shape.heads * shape.sinks
     with tape.recomputed("core_attn"):
         y = tape.attention(y, y, y, tape.pairs(layer), (heads_width, heads_width))
     # linear_proj: n d -> h

@@ -62,12 +62,17 @@ def test_a_gate_of_one_number_for_each_head():
 
 def test_a_name_of_nothing_is_no_size():
     same(ARGUMENTS | {"num_magic_experts": None, "use_magic_experts": False, "wandb_project": "x"}, ARGUMENTS)
+    same(ARGUMENTS | {"rank": 7, "local_rank": 7, "world_size": 8}, ARGUMENTS)  # of the rank that wrote them
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
         (ARGUMENTS | {"num_magic_experts": 8}, "num_magic_experts is 8; no argument of Megatron"),
+        (ARGUMENTS | {"numMagicLayers": 8}, "numMagicLayers is 8; no argument"),
+        (ARGUMENTS | {"nexperts": 8}, "nexperts is 8; no argument"),
+        (ARGUMENTS | EXPERTS | {"router_topk": 4}, "router_topk is 4; no argument"),
+        ({"model": ARGUMENTS, "peft": {"r": 8, "alpha": 16}}, "peft is .'r': 8, 'alpha': 16.; no argument"),
         (ARGUMENTS | {"load_in_4bit": True}, "load_in_4bit is True; no argument"),
         (ARGUMENTS | {"freeze_embedding": True}, "freeze_embedding is True; no argument"),
         (ARGUMENTS | {"intermediate_size": 96}, "intermediate_size is 96; .*; write ffn_hidden_size$"),
@@ -89,7 +94,7 @@ def test_a_name_of_nothing_is_no_size():
         (CORE | {"num_moe_experts": 4, "num_experts": 8}, "num_moe_experts is 4 and num_experts is 8"),
         (LLAMA | {"activation_func": "geglu", "vocab_size": 256}, "write gated_linear_unit true or false"),
         (CORE | {**MLA, "q_lora_rank": ...}, "q_lora_rank is missing; write its rank, or null"),
-        ({"model": ARGUMENTS, "teacher": {"num_layers": 9}}, "num_layers is given twice, 2 and 9"),
+        ({"model": ARGUMENTS, "second": {"num_layers": 9}}, "num_layers is given twice, 2 and 9"),
         ({"trainer": {}, "exp_manager": None, "model": LLAMA}, "one of NeMo, whose names are not read"),
         ({"train_micro_batch_size_per_gpu": 1}, "one of DeepSpeed"),
         ({"per_device_train_batch_size": 4}, "one of Hugging Face's Trainer"),

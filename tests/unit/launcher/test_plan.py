@@ -63,6 +63,27 @@ def test_output_paths_are_resolved_and_said(config, tmp_path) -> None:
     assert plan.perf.perf_log_dir == values["perf_log_dir"] == f"{tmp_path}/exp/p"
 
 
+def test_home_is_expanded_in_every_option_and_a_directory_is_no_address(config, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    given = {
+        "data_path": ["0.5", "~/a", "0.5", "s3://bucket/b"],
+        "data_cache_path": "~/cache",
+        "pretrained_checkpoint": "~/model",
+        "one_logger_run_name": "~mine",
+    }
+    config["train"]["system"] |= given
+    settings = make_plan(read_job(config, HERE), {}).settings
+    assert {key: settings[key].value for key in given} == {
+        "data_path": ["0.5", "/home/me/a", "0.5", "s3://bucket/b"],
+        "data_cache_path": "/home/me/cache",
+        "pretrained_checkpoint": "/home/me/model",
+        "one_logger_run_name": "~mine",
+    }
+    config["train"]["system"]["data_cache_path"] = "s3://bucket/cache"
+    with pytest.raises(PerfError, match="train.system.data_cache_path: 's3://bucket/cache' is an address"):
+        make_plan(read_job(config, HERE), {})
+
+
 def test_directories_flagscale_would_give_a_job_that_names_none(config, tmp_path) -> None:
     config["train"]["system"] = {"save_interval": 5, "wandb_project": "w"}
     values = {key: setting.value for key, setting in make_plan(read_job(config, HERE), {}).settings.items()}
