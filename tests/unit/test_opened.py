@@ -86,3 +86,11 @@ def test_what_is_no_row_of_plain_values_has_no_table(tmp_path: Path) -> None:
     run = open_run(write("bench", tmp_path, "completed"), instrument="bench")
     with pytest.raises(PerfError, match="BenchPoint is no row of plain values; use rows"):
         run.table(BenchPoint)
+
+
+def test_home_is_expanded_and_an_address_is_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("rpc", tmp_path, "completed")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert len(open_run("~/", instrument="rpc").rows())
+    with pytest.raises(PerfError, match="'s3://bucket/run' is an address"):
+        open_run("s3://bucket/run")
