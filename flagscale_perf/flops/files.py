@@ -45,8 +45,9 @@ _SWITCHED_OFF = {
     "no_position_embedding": "add_position_embedding",
 }
 _SIZE = re.compile(
-    r"(^|_)(n?layers?|hidden|n?heads?|n?experts?|moe|ffn|mlp|intermediate|inner|vocab|embd|embeddings?|dims?|width"
-    r"|depth|router|topk|residual|kv|q|k|v|query|queries|groups|window|sliding|mtp|nextn|lora|dora|peft|adapters?|freeze|frozen|trainable"
+    r"(^|_)(n?layers?|hidden|n?heads?|n?experts?|moe|ffn|mlp|intermediate|inner|vocab|embd|embeddings?|dims?"
+    r"|width|depth|router|topk|residual|kv|q|k|v|query|queries|groups|window|sliding|mtp|nextn|lora|dora|peft"
+    r"|adapters?|freeze|frozen|trainable"
     r"|quant\w*|[48]bit|attention|attn|activation|gate|gated|\w*glu|bias|norm|tie|tied|tying|share|blocks?"
     r"|state|conv|rank|indexer|latent|mamba|ssm|n|d|arch\w*|vision|encoder|decoder|teacher|spec"
     r"|streams)(_|$)"
