@@ -12,8 +12,9 @@ import contextlib
 import functools
 import importlib.util
 import inspect
+import symtable
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -61,54 +62,31 @@ class Source:
 def source_of(file: Path, package: str) -> Source:
     """Reads a module of `package`. Raises OSError, ValueError, SyntaxError."""
     text = file.read_text(encoding="utf-8")
-    tree = ast.parse(text)
-    nodes, top = list(ast.walk(tree)), _top_level(tree)
-    parameters = _parameters_of_train(tree)
-    imports: dict[str, str] = {}  # name bound anywhere in the file -> what it is
+    nodes = list(ast.walk(ast.parse(text)))
+    symbols = symtable.symtable(text, str(file), "exec").get_symbols()
+    names = frozenset(each.get_name() for each in symbols if each.is_assigned() or each.is_imported())
+    trains = [node.args for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "train"]
+    parameters = frozenset(
+        each.arg for args in trains for each in ast.walk(args) if isinstance(each, ast.arg)
+    )
+    modules: dict[str, str] = {}  # a name that an import binds, anywhere in the file -> what may be a module
     elsewhere: dict[str, list[tuple[str, str]]] = {}
     for node in nodes:
         if isinstance(node, ast.Import):
-            imports |= {alias.asname: alias.name for alias in node.names if alias.asname}
+            modules |= {alias.asname: alias.name for alias in node.names if alias.asname}
         elif isinstance(node, ast.ImportFrom):
             module = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
             for alias in node.names:
                 bound = alias.asname or alias.name
-                imports[bound] = f"{module}.{alias.name}"
-                place = (HERE, bound) if node in top else (module, alias.name)
+                modules[bound] = f"{module}.{alias.name}"
+                place = (HERE, bound) if bound in names else (module, alias.name)
                 elsewhere.setdefault(alias.name, []).append(place)
     for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            owner = ast.unparse(node.func.value)
-            owner = owner if owner in parameters else imports.get(owner, owner)
-            elsewhere.setdefault(node.func.attr, []).append((owner, node.func.attr))
-    return Source(frozenset(_bound(top)), parameters, elsewhere, text)
-
-
-def _top_level(tree: ast.Module) -> list[ast.AST]:
-    found: list[ast.AST] = []
-    todo: list[ast.AST] = [tree]
-    while todo:
-        node = todo.pop()
-        found.append(node)
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            todo += ast.iter_child_nodes(node)
-    return found
-
-
-def _bound(top: list[ast.AST]) -> Iterator[str]:
-    for node in top:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            yield from ((alias.asname or alias.name).split(".")[0] for alias in node.names)
-
-
-def _parameters_of_train(tree: ast.Module) -> frozenset[str]:
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name == "train":
-            every = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
-            return frozenset(each.arg for each in every)
-    return frozenset()
+            owner, name = ast.unparse(node.func.value), node.func.attr
+            owner = owner if owner in parameters else modules.get(owner, owner)
+            elsewhere.setdefault(name, []).append((owner, name))
+    return Source(names, parameters, elsewhere, text)
 
 
 def places(loop: ModuleType, point: tuple[str, Point], given: Mapping[str, Any]) -> list[tuple[Any, str]]:
