@@ -204,9 +204,7 @@ def _looked_up(loop: str, file: Path, points: Mapping[str, Point], roots: list[P
 
 def _place(names: Sequence[str], source: Source, roots: list[Path]) -> str | None:
     """Where a loop has what goes by one of these names; see `hook_points.places`, which looks at run time."""
-    if found := next((name for name in names if name in source.names), None):
-        return found
-    for owner, name in (place for each in names for place in source.elsewhere.get(each, ())):
+    for owner, name in source.find(names):
         if owner == HERE:
             return name
         if owner in source.parameters or _locate(owner, roots):

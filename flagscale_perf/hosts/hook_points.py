@@ -14,7 +14,7 @@ import importlib.util
 import inspect
 import symtable
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -47,15 +47,19 @@ class Source:
     Attributes:
         names: what the module binds at its top level, also inside `if` and `try`.
         parameters: of its `train`.
-        elsewhere: name -> (owner, name there) for each other place that its code takes it from. The owner is
-            a module, a parameter of `train`, or HERE for a global of another name.
+        places: name -> (owner, name there) for each place that its code takes it from. The owner is HERE for
+            a global, what may be a module, or a parameter of `train`.
         text: of the file.
     """
 
     names: frozenset[str]
     parameters: frozenset[str]
-    elsewhere: Mapping[str, list[tuple[str, str]]]
+    places: Mapping[str, list[tuple[str, str]]]
     text: str
+
+    def find(self, names: Iterable[str]) -> list[tuple[str, str]]:
+        """The places of what goes by any of these names, each once."""
+        return list(dict.fromkeys(place for name in names for place in self.places.get(name, ())))
 
 
 @functools.lru_cache(maxsize=16)
@@ -70,7 +74,7 @@ def source_of(file: Path, package: str) -> Source:
         each.arg for args in trains for each in ast.walk(args) if isinstance(each, ast.arg)
     )
     modules: dict[str, str] = {}  # a name that an import binds, anywhere in the file -> what may be a module
-    elsewhere: dict[str, list[tuple[str, str]]] = {}
+    places = {name: [(HERE, name)] for name in names}
     for node in nodes:
         if isinstance(node, ast.Import):
             modules |= {alias.asname: alias.name for alias in node.names if alias.asname}
@@ -80,13 +84,13 @@ def source_of(file: Path, package: str) -> Source:
                 bound = alias.asname or alias.name
                 modules[bound] = f"{module}.{alias.name}"
                 place = (HERE, bound) if bound in names else (module, alias.name)
-                elsewhere.setdefault(alias.name, []).append(place)
+                places.setdefault(alias.name, []).append(place)
     for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             owner, name = ast.unparse(node.func.value), node.func.attr
             owner = owner if owner in parameters else modules.get(owner, owner)
-            elsewhere.setdefault(name, []).append((owner, name))
-    return Source(names, parameters, elsewhere, text)
+            places.setdefault(name, []).append((owner, name))
+    return Source(names, parameters, places, text)
 
 
 def places(loop: ModuleType, point: tuple[str, Point], given: Mapping[str, Any]) -> list[tuple[Any, str]]:
@@ -105,8 +109,7 @@ def places(loop: ModuleType, point: tuple[str, Point], given: Mapping[str, Any])
         source = source_of(Path(getattr(loop, "__file__", None) or ""), package)
     except (OSError, ValueError, SyntaxError):  # a module whose source cannot be read
         return []
-    read = dict.fromkeys(place for name in names for place in source.elsewhere.get(name, ()))
-    owners = [(_owner(loop, owner, given), name) for owner, name in read]
+    owners = [(_owner(loop, owner, given), name) for owner, name in source.find(names)]
     return [(owner, name) for owner, name in owners if hasattr(owner, name)]
 
 
