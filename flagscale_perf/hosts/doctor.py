@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flagscale_perf.hosts import bridge, host_monitor
+from flagscale_perf.hosts import bridge, host_monitor, rehearsal
+from flagscale_perf.hosts.autostart import rehearsal_mode
 from flagscale_perf.hosts.core_loop import GPT_MODULE, commit_of, flagscale_root, host_name
 from flagscale_perf.hosts.hook_points import HERE, Point, Source, source_of
 from flagscale_perf.hosts.importable import Lack, find_lacks
@@ -75,7 +77,7 @@ class Host:
 
     @property
     def works(self) -> bool:
-        """Whether the monitor can be switched on here; on the CPU, in a rehearsal."""
+        """Whether the monitor can be switched on here, if in a rehearsal on the CPU."""
         return self.is_known and all(lack.is_lent for lack in self.lacks)
 
 
@@ -104,12 +106,19 @@ def _host(
     imported: str | None = None,
 ) -> Host:
     module, source = loop
-    lacks = find_lacks(
-        imported or module, lambda each: _locate(each, roots) or _locate(f"{each}.__init__", roots)
-    )
+    lacks = find_lacks(imported or module, lambda each: _locate(each, roots))
+    if any(lack.is_lent for lack in lacks) and not _rehearses():
+        lacks = [replace(lack, is_lent=False) for lack in lacks]
     top = source.resolve().parents[len((imported or module).split(".")) - 1]
     root = flagscale_root(source.resolve()) or (top.parent if top.name == "src" else top)
     return Host(name, module, source.resolve(), points, (), tuple(lacks), commit_of(root))
+
+
+def _rehearses() -> bool:
+    try:
+        return rehearsal.is_due(rehearsal_mode((), os.environ))
+    except (ImportError, OSError):  # without torch there is nothing to rehearse either
+        return False
 
 
 def _bridge(roots: list[Path]) -> list[Host]:
@@ -150,9 +159,10 @@ def _flagscale_roots() -> list[Path]:
 def _locate(module: str, roots: list[Path]) -> Path | None:
     package, *rest = module.split(".")
     for root in roots:
-        source = root.joinpath(package, *rest).with_suffix(".py")
-        if source.is_file():
-            return source
+        place = root.joinpath(package, *rest)
+        for source in (place.with_suffix(".py"), place / "__init__.py"):
+            if source.is_file():
+                return source
         if package == "flagscale" and (root / package / "__init__.py").is_file():
             break  # a tree hides what is behind it; Megatron's package spreads over several
     return None
@@ -194,13 +204,10 @@ def _looked_up(loop: str, file: Path, points: Mapping[str, Point], roots: list[P
 
 def _place(names: Sequence[str], source: Source, roots: list[Path]) -> str | None:
     """Where a loop has what goes by one of these names; see `hook_points.places`, which looks at run time."""
-    if found := next((name for name in names if name in source.names), None):
-        return found
-    for owner, name in (place for each in names for place in source.elsewhere.get(each, ())):
+    for owner, name in source.find(names):
         if owner == HERE:
             return name
-        file = None if owner in source.parameters else _locate(owner, roots)
-        if owner in source.parameters or (file and name in source_of(file, owner.rpartition(".")[0]).names):
+        if owner in source.parameters or _locate(owner, roots):
             return f"{owner}.{name}"
     return None
 

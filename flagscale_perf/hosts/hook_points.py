@@ -12,8 +12,9 @@ import contextlib
 import functools
 import importlib.util
 import inspect
+import symtable
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -46,69 +47,50 @@ class Source:
     Attributes:
         names: what the module binds at its top level, also inside `if` and `try`.
         parameters: of its `train`.
-        elsewhere: name -> (owner, name there) for each other place that its code takes it from. The owner is
-            a module, a parameter of `train`, or HERE for a global of another name.
+        places: name -> (owner, name there) for each place that its code takes it from. The owner is HERE for
+            a global, what may be a module, or a parameter of `train`.
         text: of the file.
     """
 
     names: frozenset[str]
     parameters: frozenset[str]
-    elsewhere: Mapping[str, list[tuple[str, str]]]
+    places: Mapping[str, list[tuple[str, str]]]
     text: str
+
+    def find(self, names: Iterable[str]) -> list[tuple[str, str]]:
+        """The places of what goes by any of these names, each once."""
+        return list(dict.fromkeys(place for name in names for place in self.places.get(name, ())))
 
 
 @functools.lru_cache(maxsize=16)
 def source_of(file: Path, package: str) -> Source:
     """Reads a module of `package`. Raises OSError, ValueError, SyntaxError."""
     text = file.read_text(encoding="utf-8")
-    tree = ast.parse(text)
-    nodes, top = list(ast.walk(tree)), _top_level(tree)
-    parameters = _parameters_of_train(tree)
-    imports: dict[str, str] = {}  # name bound anywhere in the file -> what it is
-    elsewhere: dict[str, list[tuple[str, str]]] = {}
+    nodes = list(ast.walk(ast.parse(text)))
+    symbols = symtable.symtable(text, str(file), "exec").get_symbols()
+    names = frozenset(each.get_name() for each in symbols if each.is_assigned() or each.is_imported())
+    trains = [node.args for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "train"]
+    parameters = frozenset(
+        each.arg for args in trains for each in ast.walk(args) if isinstance(each, ast.arg)
+    )
+    modules: dict[str, str] = {}  # a name that an import binds, anywhere in the file -> what may be a module
+    places = {name: [(HERE, name)] for name in names}
     for node in nodes:
         if isinstance(node, ast.Import):
-            imports |= {alias.asname: alias.name for alias in node.names if alias.asname}
+            modules |= {alias.asname: alias.name for alias in node.names if alias.asname}
         elif isinstance(node, ast.ImportFrom):
             module = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
             for alias in node.names:
                 bound = alias.asname or alias.name
-                imports[bound] = f"{module}.{alias.name}"
-                place = (HERE, bound) if node in top else (module, alias.name)
-                elsewhere.setdefault(alias.name, []).append(place)
+                modules[bound] = f"{module}.{alias.name}"
+                place = (HERE, bound) if bound in names else (module, alias.name)
+                places.setdefault(alias.name, []).append(place)
     for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            owner = ast.unparse(node.func.value)
-            owner = owner if owner in parameters else imports.get(owner, owner)
-            elsewhere.setdefault(node.func.attr, []).append((owner, node.func.attr))
-    return Source(frozenset(_bound(top)), parameters, elsewhere, text)
-
-
-def _top_level(tree: ast.Module) -> list[ast.AST]:
-    found: list[ast.AST] = []
-    todo: list[ast.AST] = [tree]
-    while todo:
-        node = todo.pop()
-        found.append(node)
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            todo += ast.iter_child_nodes(node)
-    return found
-
-
-def _bound(top: list[ast.AST]) -> Iterator[str]:
-    for node in top:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            yield from ((alias.asname or alias.name).split(".")[0] for alias in node.names)
-
-
-def _parameters_of_train(tree: ast.Module) -> frozenset[str]:
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name == "train":
-            every = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
-            return frozenset(each.arg for each in every)
-    return frozenset()
+            owner, name = ast.unparse(node.func.value), node.func.attr
+            owner = owner if owner in parameters else modules.get(owner, owner)
+            places.setdefault(name, []).append((owner, name))
+    return Source(names, parameters, places, text)
 
 
 def places(loop: ModuleType, point: tuple[str, Point], given: Mapping[str, Any]) -> list[tuple[Any, str]]:
@@ -127,8 +109,7 @@ def places(loop: ModuleType, point: tuple[str, Point], given: Mapping[str, Any])
         source = source_of(Path(getattr(loop, "__file__", None) or ""), package)
     except (OSError, ValueError, SyntaxError):  # a module whose source cannot be read
         return []
-    read = dict.fromkeys(place for name in names for place in source.elsewhere.get(name, ()))
-    owners = [(_owner(loop, owner, given), name) for owner, name in read]
+    owners = [(_owner(loop, owner, given), name) for owner, name in source.find(names)]
     return [(owner, name) for owner, name in owners if hasattr(owner, name)]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from flagscale_perf.hosts.stand_ins import TRITON
+from flagscale_perf.hosts.stand_ins import CORE, TRITON
 
 HOSTS = ("flagscale", "megatron")  # top-level packages whose imports are followed
 Locate = Callable[[str], Path | None]
@@ -23,7 +23,8 @@ class Lack:
 
     Attributes:
         text: which module needs what, and what to do.
-        is_lent: whether a rehearsal on the CPU stands in for it.
+        is_lent: whether a rehearsal on the CPU stands in for it: one that takes place on this machine, in
+            what `doctor.find_hosts` returns.
     """
 
     text: str
@@ -74,11 +75,8 @@ def _lack(module: str, needed: str, of_it: list[str], locate: Locate) -> tuple[s
         return (f"{needed} {what}", Lack(text, missing == ["override"])) if missing else None
     if _is_there(top) or locate(top):
         return None
-    return top, Lack(f"{module} imports {top}, which is not installed: install it", _is_lent(module, top))
-
-
-def _is_lent(module: str, needed: str) -> bool:
-    return needed == TRITON and module.startswith("megatron.core.")
+    is_lent = top == TRITON and module.startswith(CORE)
+    return top, Lack(f"{module} imports {top}, which is not installed: install it", is_lent)
 
 
 def _is_there(top: str) -> bool:

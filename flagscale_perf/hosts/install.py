@@ -105,7 +105,7 @@ class Installation:
             self.report_if_unused()
 
     def _rehearse(self) -> None:
-        if self._mode == "never" or (self._mode == "auto" and _has_accelerator()):
+        if not rehearsal.is_due(self._mode):
             return
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
         rehearsal.install(self._patches)
@@ -179,9 +179,3 @@ def _refuse_wrong(given: Any) -> PerfConfig:
     except PerfError as error:
         print(f"flagscale_perf: error: {error}", file=sys.stderr, flush=True)
         sys.exit(2)
-
-
-def _has_accelerator() -> bool:
-    import torch
-
-    return bool(torch.cuda.is_available() or torch.accelerator.is_available())

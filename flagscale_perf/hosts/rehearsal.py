@@ -117,6 +117,14 @@ class CpuProperties:
     multi_processor_count = 1
 
 
+def is_due(mode: str) -> bool:
+    """Whether a training on this machine rehearses, under that value of --rehearse-on-cpu."""
+    import torch
+
+    has_accelerator = torch.cuda.is_available() or torch.accelerator.is_available()
+    return mode != "never" and not (mode == "auto" and has_accelerator)
+
+
 def install(patches: Patches) -> None:
     """Redirects `torch.cuda` and every "cuda" device argument to the CPU. Imports torch."""
     import torch

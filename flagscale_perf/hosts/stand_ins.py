@@ -84,15 +84,8 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class _StandIn(ModuleType):
-    """Whatever it is asked for decorates, configures, or marks a type."""
+    """Has every name, each of which decorates, configures, or marks a type."""
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return _Anything()
-
-
-class _Anything:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)

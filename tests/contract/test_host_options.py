@@ -1,7 +1,8 @@
 """Every option of every host is counted in FLOPs, has no influence on them, or is refused.
 
 `host_options.toml` has the first two lists, `flops/sources.py` the third. What a host takes from a
-configuration's dataclass is an option, too. Read are FlagScale 0.8.0 and the trees of `tests/hosts`.
+configuration's dataclass is an option, too. Read are FlagScale 0.8.0, the trees of `tests/hosts`, and the
+names in `megatron_branches.toml`, of branches that are no package.
 """
 
 from __future__ import annotations
@@ -161,9 +162,20 @@ def test_every_option_of_the_trees_is_in_a_list() -> None:
     assert unknown(options) == []
 
 
+def of_branches() -> set[Option]:
+    """Those of Megatron-LM's branches main and dev that no other host has."""
+    groups = tomllib.loads(Path(__file__).with_name("megatron_branches.toml").read_text(encoding="utf-8"))
+    return {Option(name, group) for group, names in groups.items() for name in names.split()}
+
+
+def test_every_option_of_megatrons_branches_is_in_a_list() -> None:
+    assert {"head_wise_attn_gate", "linear_attention_type"} <= {each.name for each in of_branches()}
+    assert unknown(of_branches()) == []
+
+
 def test_no_option_of_a_host_is_taken_for_an_unknown_size() -> None:
     options = held([fs.root() / "flagscale", fs.root() / "third_party" / "Megatron-LM", *source_trees()])
-    for option in options:
+    for option in options | of_branches():
         if option.name not in UNCOUNTED:
             refuse_unknown(option.name, 7)
 

@@ -5,6 +5,7 @@ import sys
 import typing
 
 import pytest
+import torch
 
 from flagscale_perf.hosts import bridge, doctor
 from flagscale_perf.hosts.core_loop import GPT_MODULE
@@ -67,7 +68,7 @@ def test_a_point_is_found_where_the_host_has_it_and_one_without_its_option_is_no
     tree("megatron.training.training", LOOP)
     tree("megatron.training.extra", "def extra_evaluate_and_print_results(): pass")
     tree("megatron.training.saving", "def save_checkpoint_and_time(): pass")
-    tree("megatron.training.evaluation", "def evaluate_and_print_results(): pass")
+    tree("megatron.training.evaluation.__init__", "def evaluate_and_print_results(): pass")
     (host,) = doctor.find_hosts()
     points = {point.name: point.found for point in host.points}
     for name in (
@@ -126,6 +127,21 @@ def test_what_a_rehearsal_stands_in_for_does_not_keep_a_host_from_working_there(
     (host,) = doctor.find_hosts()
     assert [lack.is_lent for lack in host.lacks] == [True, True] and host.works
     assert host.lacks[1].text.startswith(f"{GPT_MODULE} imports override from typing, which Python 3.")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # nothing is rehearsed on a GPU
+    assert_lacks_keep_it_from_working()
+    monkeypatch.setenv("FLAGSCALE_PERF_REHEARSE_ON_CPU", "always")
+    (host,) = doctor.find_hosts()
+    assert host.works
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("FLAGSCALE_PERF_REHEARSE_ON_CPU", "never")
+    assert_lacks_keep_it_from_working()
+
+
+def assert_lacks_keep_it_from_working():
+    (host,) = doctor.find_hosts()
+    assert [lack.is_lent for lack in host.lacks] == [False, False] and not host.works
+    assert host.lacks[0].text == f"{GPT_MODULE} imports triton, which is not installed: install it"
+    assert host.lacks[1].text.endswith("does not have: take a newer Python")
 
 
 def test_the_commit_of_the_hosts_own_tree_is_named_and_no_other(tree, tmp_path):
