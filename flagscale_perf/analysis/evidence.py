@@ -79,7 +79,7 @@ def _trainer_lives(header: RunHeader, is_locked: bool | None) -> bool | None:
     nobody writes, and a pid that is not there agrees.
     """
     boot, namespace = boot_id(), pid_namespace()
-    if None in (boot, namespace, header.boot_id, header.pid) or header.host != platform.node():
+    if header.pid is None or None in (boot, namespace, header.boot_id) or header.host != platform.node():
         return None
     if header.boot_id != boot:
         return False
