@@ -13,7 +13,7 @@ HALF = PERIOD_NS // 2
 
 
 def found_in(*looks: tuple[int, bool, int, int] | tuple[int, bool, int, int, int]) -> list[StandstillRecord]:
-    """Of looks: moment in ms, whether the trainer is stopped, its CPU time, our wait for a CPU, our faults."""
+    """Of looks: moment in ms, whether the trainer is stopped, its CPU time, our wait for one, our faults."""
     made = (_Look(look[0] * MS, look[1], look[2] * MS, look[3] * MS, *look[4:]) for look in looks)
     watch = StandstillWatch(1, lambda pid, thread: next(made))
     for _ in looks:
