@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import time
 from pathlib import Path
 from typing import BinaryIO
@@ -33,7 +34,7 @@ def is_written(path: Path, header: RunHeader) -> bool | None:
 
     True: it is locked, or was seen to grow (between two calls), or its trainer lives on this machine and
     there are no locks. False: it has its end, or none of these holds and its trainer was on this machine and
-    is gone.
+    is gone, with an earlier start of the machine at the latest.
     """
     with os.fdopen(files.open_regular(path), "rb") as file:
         found, is_locked = os.fstat(file.fileno()), files.is_locked(file.fileno())
@@ -41,19 +42,23 @@ def is_written(path: Path, header: RunHeader) -> bool | None:
     grew_ns = _ns_since_growth(found)
     if is_locked or has_end:
         return not has_end
-    lives = _trainer_lives(header) if header.inode == found.st_ino else None
+    lives = _trainer_lives(header, is_locked) if header.inode in (None, found.st_ino) else None
     if lives is False:
         if grew_ns < GRACE_NS:
             return True
-        return None if is_locked is None and _is_fresh(found, header) else False
+        is_hidden = is_locked is None or header.boot_id != boot_id()
+        return None if is_hidden and _is_fresh(found, header) else False
     if (lives and is_locked is None) or grew_ns < HEARTBEAT_NS:
         return True
     return None
 
 
 def _is_fresh(found: os.stat_result, header: RunHeader) -> bool:
-    """Whether a writer that cannot be seen may yet have it: it writes for others of its job, too."""
-    patience_ns = HEARTBEAT_NS if "job" in header.facts else GRACE_NS
+    """Whether a writer that cannot be seen may yet have it: it writes for others of its job, too, and of
+    another boot it may be that of another machine of this name.
+    """
+    is_near = "job" not in header.facts and header.boot_id == boot_id()
+    patience_ns = GRACE_NS if is_near else HEARTBEAT_NS
     return abs(time.time_ns() - found.st_mtime_ns) < patience_ns
 
 
@@ -67,12 +72,18 @@ def _ns_since_growth(found: os.stat_result) -> float:
     return float("inf") if grown_ns is None else monotonic_ns() - grown_ns
 
 
-def _trainer_lives(header: RunHeader) -> bool | None:
-    """Whether the measured process is there; None where its pid means nothing here or it cannot be seen."""
-    here = boot_id(), pid_namespace()
-    if None in here or header.pid is None or (header.boot_id, header.pid_namespace) != here:
+def _trainer_lives(header: RunHeader, is_locked: bool | None) -> bool | None:
+    """Whether the measured process is there; None where its pid means nothing here or it cannot be seen.
+
+    Earlier versions recorded no namespace. Then a lock that nobody holds under this very kernel says that
+    nobody writes, and a pid that is not there agrees.
+    """
+    boot, namespace = boot_id(), pid_namespace()
+    if header.pid is None or None in (boot, namespace, header.boot_id) or header.host != platform.node():
         return None
-    if header.host != os.uname().nodename:
+    if header.boot_id != boot:
+        return False
+    if header.pid_namespace != namespace and (header.pid_namespace is not None or is_locked is None):
         return None
     try:
         os.kill(header.pid, 0)

@@ -57,6 +57,8 @@ def _about(begin: bytes, name: str, reason: str) -> str:
         return f"it is the output of a training, as Megatron prints it: {GIVE}"
     if b"\0" in begin or sum(byte < 32 and byte not in b"\t\n\r\x1b" for byte in begin) > len(begin) // 100:
         return "it is neither JSON nor text"
+    if not first.startswith(b"{"):
+        return f"its first line is no JSON object, but {first[:40].decode(errors='replace')!r}"
     return reason
 
 

@@ -7,6 +7,7 @@ that only sleeps has overslept, without having waited for a CPU.
 from __future__ import annotations
 
 import os
+import resource
 import threading
 import time
 from collections import deque
@@ -34,12 +35,14 @@ class _Look(NamedTuple):
     is_stopped: the trainer is.
     busy_ns: CPU time of the trainer so far.
     delay_ns: for which the thread that looks was ready to run and had no CPU, so far.
+    faults: for which this process had to read memory back from a disk, so far: it is slow then, not stopped.
     """
 
     at_ns: int
     is_stopped: bool
     busy_ns: int
     delay_ns: int
+    faults: int = 0
 
 
 class StandstillWatch:
@@ -87,7 +90,7 @@ class StandstillWatch:
         gap_ns = now.at_ns - before.at_ns
         overslept_ns = gap_ns - PERIOD_NS - max(0, now.delay_ns - before.delay_ns)
         was_idle = now.busy_ns - before.busy_ns <= _BUSY * gap_ns
-        all_stood = overslept_ns >= LEAST_NS and was_idle
+        all_stood = overslept_ns >= LEAST_NS and was_idle and now.faults == before.faults
         if (all_stood or now.is_stopped) and self._since_ns is None:
             self._since_ns = before.at_ns + PERIOD_NS // 2
         self._with_writer |= all_stood
@@ -104,7 +107,8 @@ def _look(pid: int, thread_id: int) -> _Look:
     fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
     _, delay, _ = (_PROC / "self/task" / str(thread_id) / "schedstat").read_text().split()
     busy_ns = (int(fields[11]) + int(fields[12])) * _NS_PER_TICK
-    return _Look(monotonic_ns(), fields[0] in "Tt", busy_ns, int(delay))
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+    return _Look(monotonic_ns(), fields[0] in "Tt", busy_ns, int(delay), faults)
 
 
 class Stretches:

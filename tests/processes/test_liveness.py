@@ -37,6 +37,8 @@ UNKNOWN = "whether it still runs cannot be known here"
 @pytest.fixture(scope="module")
 def without_locks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a process for which no file system has locks."""
+    if shutil.which("cc") is None:
+        pytest.skip("needs a C compiler")
     source = tmp_path_factory.mktemp("noflock") / "noflock.c"
     source.write_text(NOFLOCK)
     library = source.with_suffix(".so")
@@ -109,7 +111,9 @@ def test_a_copy_is_not_known_whatever_became_of_the_run(tmp_path: Path) -> None:
     assert (seen(run)["end"], seen(copy)["end"]) == ("killed", "not known")
 
 
-@pytest.mark.skipif(subprocess.run([*ELSEWHERE, "true"]).returncode != 0, reason="no namespaces here")
+@pytest.mark.skipif(
+    subprocess.run([*ELSEWHERE, "true"]).returncode != 0, reason="needs the right to make namespaces"
+)
 def test_of_another_machine_a_lock_or_growth_tells_and_else_it_is_not_known(
     tmp_path: Path, without_locks: dict[str, str]
 ) -> None:

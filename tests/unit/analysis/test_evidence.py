@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis import evidence
 from flagscale_perf.analysis.evidence import not_known
 from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.spine import files
 from flagscale_perf.spine.clock import process_start_ns
 from flagscale_perf.spine.files import open_locked
-from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.spine.jsonl import dump, encode
 from flagscale_perf.spine.records import RunEnd
 from tests.fakes import SECOND, make_header, make_step
 from tests.run_files import left_behind, write
@@ -45,6 +48,34 @@ def test_a_process_of_this_machine_that_is_gone_was_killed_and_a_lock_goes_befor
 def test_a_pid_that_another_process_has_now_was_killed(path: Path) -> None:
     assert (process_start_ns() or 0) > 0  # the header's start is at the clock's zero, before this process
     assert RunFile(left_behind(path, os.getpid())).is_live() is False
+
+
+def edit(path: Path, **changed: object) -> None:
+    first, rest = path.read_bytes().split(b"\n", 1)
+    path.write_bytes(dump(json.loads(first) | changed).encode() + b"\n" + rest)
+    evidence._looks.clear()  # it has not grown
+
+
+def test_of_an_earlier_boot_it_was_killed_unless_something_wrote_it_a_moment_ago(path: Path) -> None:
+    edit(left_behind(path, os.getpid()), boot_id="00000000-0000-4000-8000-000000000000", pid_namespace=1)
+    assert RunFile(path).is_live() is None  # by another machine of this name
+    os.utime(path, (0, 0))
+    assert RunFile(path).is_live() is False
+    edit(path, host="node7")
+    os.utime(path, (0, 0))
+    assert RunFile(path).is_live() is None
+
+
+def test_of_an_earlier_version_a_free_lock_and_a_pid_that_is_gone_tell(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit(left_behind(path), pid_namespace=None, inode=None)
+    assert RunFile(path).is_live() is False
+    held = open_locked(path)
+    assert RunFile(path).is_live() is True
+    os.close(held)
+    monkeypatch.setattr(files, "is_locked", lambda _: None)
+    assert RunFile(path).is_live() is None
 
 
 def test_it_is_said_since_when_nothing_came(path: Path) -> None:

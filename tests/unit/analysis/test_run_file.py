@@ -87,7 +87,7 @@ def test_bad_lines_are_counted_and_the_first_ones_kept(tmp_path: Path) -> None:
         ),
         (
             b"hello\n",
-            "1: JSON is malformed: invalid character (byte 0); this is not a run file of flagscale_perf",
+            "1: its first line is no JSON object, but 'hello'; this is not a run file of flagscale_perf",
         ),
         (encode(make_header())[:40], "1: cut off; this is not a run file of flagscale_perf"),
         (encode(make_step(1)), "1: a run file begins with its header, this one with another record"),

@@ -37,7 +37,8 @@ MEGATRON = b" [2026-11-28 10:45:48] iteration       10/     300 | consumed sampl
             "it is the output of a training, as Megatron prints it: give the directory of --perf-log-dir",
         ),
         (b"\0\1\2" * 99, "it is neither JSON nor text"),
-        (b"hello\n", "JSON is malformed: invalid character (byte 0)"),
+        (b"hello\n", "its first line is no JSON object, but 'hello'"),
+        (b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n" * 9, "its first line is no JSON object, but '%PDF-1.4'"),
     ],
 )
 def test_a_file(tmp_path: Path, content: bytes, reason: str) -> None:

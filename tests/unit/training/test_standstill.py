@@ -12,9 +12,9 @@ MS, SECOND = 10**6, 10**9
 HALF = PERIOD_NS // 2
 
 
-def found_in(*looks: tuple[int, bool, int, int]) -> list[StandstillRecord]:
-    """Of looks: the moment in ms, whether the trainer is stopped, its CPU time, our waiting for a CPU."""
-    made = iter([_Look(at * MS, stopped, busy * MS, delay * MS) for at, stopped, busy, delay in looks])
+def found_in(*looks: tuple[int, bool, int, int] | tuple[int, bool, int, int, int]) -> list[StandstillRecord]:
+    """Of looks: moment in ms, whether the trainer is stopped, its CPU time, our wait for one, our faults."""
+    made = (_Look(look[0] * MS, look[1], look[2] * MS, look[3] * MS, *look[4:]) for look in looks)
     watch = StandstillWatch(1, lambda pid, thread: next(made))
     for _ in looks:
         watch.look()
@@ -40,10 +40,12 @@ def test_a_gap_of_our_own_in_which_nobody_worked(is_stopped_still: bool) -> None
         pytest.param((9050, False, 8000, 0), id="the trainer worked"),
         pytest.param((9050, False, 60, 8900), id="we had no CPU"),
         pytest.param((400, True, 60, 0), id="a moment"),
+        pytest.param((9050, False, 60, 0, 3), id="memory came back from a disk"),
     ],
 )
 def test_nothing_stood_still(gap: tuple[int, bool, int, int]) -> None:
-    assert found_in((0, False, 0, 0), (50, False, 50, 0), gap, (gap[0] + 50, False, 9000, 9000)) == []
+    after = (gap[0] + 50, False, 9000, 9000, *gap[4:])
+    assert found_in((0, False, 0, 0), (50, False, 50, 0), gap, after) == []
 
 
 def test_a_process_that_is_gone_ends_the_looking() -> None:
