@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import re
+import zlib
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 
 from flagscale_perf.analysis.runs import runs_below
@@ -40,9 +43,20 @@ def about_file(path: Path, reason: str) -> str:
     return f"{path}:1: {reason}; {NO_RUN_FILE}"
 
 
+def _trouble(begin: bytes) -> str:
+    """Why not even the first byte can be unpacked; empty if it can."""
+    try:
+        return "" if gzip.GzipFile(fileobj=BytesIO(begin)).read1(1) else "it holds nothing"
+    except (OSError, EOFError, zlib.error) as error:
+        return str(error)
+
+
 def _about(begin: bytes, name: str, reason: str) -> str:
     for mark, (form, command) in _PACKED.items():
         if begin.startswith(mark):
+            trouble = _trouble(begin) if form == "gzip" else ""
+            if trouble:
+                return f"it is compressed (gzip), and nothing of it can be unpacked: {trouble}"
             return f"it is compressed ({form}): unpack it first ({command} {name})"
     if begin.startswith(_WIDE):
         return (

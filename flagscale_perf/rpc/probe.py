@@ -19,8 +19,9 @@ from __future__ import annotations
 import errno
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from functools import wraps
 from itertools import count
 from threading import get_ident
 from types import TracebackType
@@ -44,10 +45,26 @@ MAX_NAMES = 1024  # kept
 SOCKETS = ("REQ", "DEALER", "PAIR")  # have a reply for each request
 _UNTIMED = {"zmq._future": "asyncio", "zmq.green.core": "gevent"}  # whose sockets are of which kind
 _MORE = 2  # zmq.SNDMORE: another part of the message follows
-# What is known of the call under way, by its place in a list: of all that Python has, that takes least time.
-# _BEGIN is 0 between calls; _LAST is the end of the last send or receive, _OUTER the call around this one.
-_BEGIN, _FIRST, _LAST, _STATE, _SEND, _RECEIVE, _SENT, _RECEIVED, _THREAD, _OUTER = range(10)
-_PACKING, _DUE, _TRYING, _GOT = range(4)  # _DUE: a request is out; _TRYING: the socket would not take one
+_ABSENT = object()
+_PACKING, _GOT, _DUE, _TRYING = range(4)  # _DUE: a request is out; _TRYING: the socket would not take one
+
+
+class _Marks:
+    """What is known of the call under way: times are marks or sums in nanoseconds.
+
+    Attributes:
+        begin: 0 between calls.
+        first, last: begin of the first send, end of the last send or receive.
+        state: one of those above.
+        thread, outer: whose it is, and the call around this one.
+    """
+
+    __slots__ = "begin", "first", "last", "outer", "receive", "received", "send", "sent", "state", "thread"
+
+    def __init__(self, thread: int, outer: _Marks | None) -> None:
+        self.begin = self.first = self.last = self.state = 0
+        self.send = self.receive = self.sent = self.received = 0
+        self.thread, self.outer = thread, outer
 
 
 class Probe:
@@ -55,8 +72,9 @@ class Probe:
 
     def __init__(self, observe: Callable[[CallRecord], None], close: Callable[[str], object]) -> None:
         """Use `start`. `observe` takes each call, `close` the reason of the end."""
+        nobodys = _Marks(0, None)  # sends and receives outside any call
         self._close = close
-        self._marks: ContextVar[list[Any]] = ContextVar("flagscale_perf", default=[0] * 10)  # of no thread
+        self._marks = ContextVar("flagscale_perf", default=nobodys)
         self._calls: dict[str, _Call] = {}
         self._classes: dict[type, type] = {}
         self._record = _recorder(observe)
@@ -124,57 +142,69 @@ def _check(socket: Any) -> None:
         )
 
 
-def _recorder(observe: Callable[[CallRecord], None]) -> Callable[[list[Any], str, int], None]:
+def _recorder(observe: Callable[[CallRecord], None]) -> Callable[[_Marks, str, int], None]:
     numbers, waiting = count(1), deque[CallRecord]()
     turn = [observe]  # one thread at a time takes it, and none waits for it
 
-    def record(marks: list[Any], method: str, status: int) -> None:
+    def record(marks: _Marks, method: str, status: int) -> None:
         """Makes the record of the call that ends now."""
         end_ns = _now_ns()
-        begin_ns, first_ns, last_ns, state, send_ns, receive_ns, sent, received, _, _ = marks
+        begin_ns, state = marks.begin, marks.state
         if state == _DUE:
-            receive_ns += end_ns - last_ns
+            marks.receive += end_ns - marks.last
         elif state == _TRYING:
-            send_ns += end_ns - last_ns
-        waiting.append(
-            tuple_of(
-                CallRecord,
-                (
-                    next(numbers),
-                    begin_ns,
-                    end_ns - begin_ns,
-                    (first_ns or end_ns) - begin_ns,
-                    send_ns,
-                    None,
-                    None,
-                    None,
-                    receive_ns,
-                    end_ns - last_ns if state == _GOT else 0,
-                    sent,
-                    received,
-                    sent,
-                    received,
-                    0,
-                    0,
-                    status,
-                    0,
-                    0,
-                    method,
-                ),
-            )
+            marks.send += end_ns - marks.last
+        call = tuple_of(
+            CallRecord,
+            (
+                next(numbers),
+                begin_ns,
+                end_ns - begin_ns,
+                (marks.first or end_ns) - begin_ns,
+                marks.send,
+                None,
+                None,
+                None,
+                marks.receive,
+                end_ns - marks.last if state == _GOT else 0,
+                marks.sent,
+                marks.received,
+                marks.sent,
+                marks.received,
+                0,
+                0,
+                status,
+                0,
+                0,
+                method,
+            ),
         )
-        while waiting:
+        try:
+            take = turn.pop()
+        except IndexError:
+            waiting.append(call)
+        else:
             try:
-                take = turn.pop()
-            except IndexError:
-                return  # the thread that has it takes this record, too
-            try:
-                if waiting:
-                    take(waiting.popleft())
+                take(call)
             finally:
                 turn.append(take)
+        if waiting:
+            _observe_waiting(waiting, turn)
 
     return record
+
+
+def _observe_waiting(waiting: deque[CallRecord], turn: list[Callable[[CallRecord], None]]) -> None:
+    while waiting:
+        try:
+            take = turn.pop()
+        except IndexError:
+            return  # the thread that has it takes these records, too
+        try:
+            if waiting:
+                take(waiting.popleft())
+        finally:
+            turn.append(take)
 
 
 class _Call:
@@ -183,29 +213,31 @@ class _Call:
     __slots__ = ("_marks", "_method", "_record")
 
     def __init__(
-        self, marks: ContextVar[list[Any]], record: Callable[[list[Any], str, int], None], method: str
+        self, marks: ContextVar[_Marks], record: Callable[[_Marks, str, int], None], method: str
     ) -> None:
         self._marks, self._record, self._method = marks, record, method
 
     def __enter__(self) -> None:
         marks, thread = self._marks.get(), get_ident()
-        if marks[_BEGIN] or marks[_THREAD] != thread:  # in another call, or the thread's first
-            marks = [0] * _THREAD + [thread, marks]
+        if marks.begin or marks.thread != thread:  # in another call, or the thread's first
+            marks = _Marks(thread, marks)
             self._marks.set(marks)
-        begin_ns = _now_ns()
-        marks[:_THREAD] = (begin_ns, 0, begin_ns, _PACKING, 0, 0, 0, 0)
+        marks.first = marks.state = marks.send = marks.receive = marks.sent = marks.received = 0
+        marks.begin = marks.last = _now_ns()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         marks = self._marks.get()
+        if not marks.begin:
+            return  # begun in another context, and so of unknown begin
         self._record(marks, self._method, 0 if error is None else _status(error))
-        marks[_BEGIN] = 0
-        if (outer := marks[_OUTER])[_BEGIN]:
-            self._marks.set(outer)
+        marks.begin = 0
+        if marks.outer is not None and marks.outer.begin:
+            self._marks.set(marks.outer)
 
 
-def _timed(made: type, current: ContextVar[list[Any]]) -> type:
+def _timed(made: type, current: ContextVar[_Marks]) -> type:
     """A subclass whose sends and receives are timed: an instance stays whatever pyzmq takes it for."""
     methods: dict[str, object] = {"send": _timed_send(made, current)}
     for name in ("recv", "recv_into"):  # older releases of pyzmq have the first only
@@ -215,65 +247,74 @@ def _timed(made: type, current: ContextVar[list[Any]]) -> type:
     return type(made.__name__, (made,), names | methods | {"__qualname__": made.__qualname__})
 
 
-def _timed_send(made: Any, current: ContextVar[list[Any]]) -> Callable[..., Any]:
+def _timed_send(made: Any, current: ContextVar[_Marks]) -> Callable[..., Any]:
     get_marks, socket_send = current.get, made.send
 
-    def send(*args: Any, **kwargs: Any) -> Any:  # args[0] is the socket: so it is passed on soonest
+    @wraps(socket_send)
+    def send(socket: Any, data: Any = _ABSENT, /, *args: Any, **kwargs: Any) -> Any:
         marks = get_marks()
-        begin_ns = _now_ns()
-        state = marks[_STATE]
+        state, begin_ns = marks.state, _now_ns()
         try:
-            result = socket_send(*args, **kwargs)
+            if data is _ABSENT:
+                data = kwargs.get("data")
+                result = socket_send(socket, **kwargs)
+            elif args or kwargs:
+                result = socket_send(socket, data, *args, **kwargs)
+            else:
+                result = socket_send(socket, data)  # unpacking nothing would take as long as all marks
         except BaseException:
-            if state != _DUE and state != _TRYING:
-                marks[_STATE], marks[_LAST] = _TRYING, begin_ns
-                marks[_FIRST] = marks[_FIRST] or begin_ns
+            if state < _DUE:
+                marks.state, marks.last = _TRYING, begin_ns
+                marks.first = marks.first or begin_ns
             raise
         end_ns = _now_ns()
         if state == _DUE:
-            marks[_RECEIVE] += begin_ns - marks[_LAST]  # for a reply that has not come
+            marks.receive += begin_ns - marks.last  # for a reply that has not come
         elif state == _TRYING:
-            begin_ns = marks[_LAST]
-        if not marks[_FIRST]:
-            marks[_FIRST] = begin_ns
-        marks[_SEND] += end_ns - begin_ns
-        marks[_LAST] = end_ns
-        data = args[1] if len(args) > 1 else kwargs.get("data")
-        marks[_SENT] += len(data) if type(data) is bytes else _size(data)
-        marks[_STATE] = _DUE
-        if len(args) > 2 or kwargs:
-            flags = args[2] if len(args) > 2 else kwargs.get("flags", 0)
-            if isinstance(flags, int) and int(flags) & _MORE:
-                marks[_STATE] = _PACKING
+            begin_ns = marks.last
+        if not marks.first:
+            marks.first = begin_ns
+        marks.send += end_ns - begin_ns
+        marks.last = end_ns
+        marks.sent += len(data) if type(data) is bytes else _size(data)
+        marks.state = _behind(args, kwargs) if args or kwargs else _DUE
         return result
 
     return send
 
 
-def _timed_receive(socket_receive: Callable[..., Any], current: ContextVar[list[Any]]) -> Callable[..., Any]:
+def _behind(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    flags = args[0] if args else kwargs.get("flags")
+    return _PACKING if isinstance(flags, int) and flags & _MORE else _DUE
+
+
+def _timed_receive(socket_receive: Callable[..., Any], current: ContextVar[_Marks]) -> Callable[..., Any]:
     get_marks = current.get
 
-    def recv(*args: Any, **kwargs: Any) -> Any:
+    @wraps(socket_receive)
+    def recv(socket: Any, /, *args: Any, **kwargs: Any) -> Any:
         marks = get_marks()
         data = None
         try:
-            data = socket_receive(*args, **kwargs)
+            data = socket_receive(socket, *args, **kwargs) if args or kwargs else socket_receive(socket)
         finally:
             end_ns = _now_ns()
-            marks[_RECEIVE] += end_ns - marks[_LAST]
-            marks[_LAST] = end_ns
+            marks.receive += end_ns - marks.last
+            marks.last = end_ns
             if data is not None:
-                marks[_STATE] = _GOT
-                marks[_RECEIVED] += len(data) if type(data) is bytes else _size(data)
-            if not marks[_FIRST]:
-                marks[_FIRST] = marks[_BEGIN]
+                marks.state = _GOT
+                marks.received += len(data) if type(data) is bytes else _size(data)
+            if not marks.first:
+                marks.first = marks.begin
         return data
 
     return recv
 
 
 def _size(data: Any) -> int:
-    """Bytes of a message, or as `recv_into` counted them; 0 for what a class of the program's own returns."""
+    """Bytes of a message, or as `recv_into` counted them; 0 for what is no bytes in a class of the program's
+    own: how many were on the way is not known then.
+    """
     if type(data) is int:
         return data
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isclose
+from statistics import median
 
 from flagscale_perf.analysis.rules import (
     Case,
@@ -53,6 +54,18 @@ class CallsCase(Case):
         """Share of the calls' time."""
         totals = self.report.overall
         return totals.stages_ns[_PLACE[stage]] / totals.total_ns if totals.total_ns else 0.0
+
+    def lasting(self, stage: str) -> float:
+        """The share, or what it would be if each call had taken the median of its kind: whichever is less. A
+        call that lost its CPU for a moment makes no finding of a short session.
+        """
+        kinds: dict[tuple[str, int, int], list[int]] = {}
+        for call in self.report.sample:
+            moved = call.sent_bytes + call.received_bytes
+            times = kinds.setdefault((call.method, call.status, moved.bit_length()), [])
+            times.append(stage_times(call)[_PLACE[stage]] or 0)
+        usual_ns = sum(median(times) * len(times) for times in kinds.values()) * self.scale
+        return min(self.share(stage), self.saved(usual_ns))
 
     @property
     def scale(self) -> float:
@@ -138,7 +151,7 @@ def _share_of(case: CallsCase, stage: str) -> str:
 def serialization(this: CallsRule, case: CallsCase) -> Finding | None:
     """Serializing takes more than 30 % of the calls' time."""
     share = case.share("serialize")
-    if not this.exceeds(share, "serialize"):
+    if not this.exceeds(case.lasting("serialize"), "serialize"):
         return None
     saved_ns = case.report.overall.stages_ns[_PLACE["serialize"]]
     evidence = [this.broke(_share_of(case, "serialize"), share, "serialize")]
@@ -169,9 +182,13 @@ def transport(this: CallsRule, case: CallsCase) -> Finding | None:
     """Sending, waiting for transport, or receiving takes more than 30 % of the calls' time. Where receiving
     has the server's time, too, only what the bytes of large calls may take of it counts.
     """
-    over = [(case.share(stage), stage) for stage in ("send", "wait", "receive")]
+    stages = [
+        stage for stage in ("send", "wait", "receive") if this.exceeds(case.lasting(stage), "transport")
+    ]
+    over = [(case.share(stage), stage) for stage in stages]
     if case.beyond is not None:
-        over = [over[0], (case.saved(case.beyond.bytes_ns * case.scale), "receive")]
+        over = [each for each in over if each[1] == "send"]
+        over.append((case.saved(case.beyond.bytes_ns * case.scale), "receive"))
     broken = sorted((each for each in over if this.exceeds(each[0], "transport")), reverse=True)
     if not broken:
         return None
@@ -262,7 +279,9 @@ def deserialization(this: CallsRule, case: CallsCase) -> Finding | None:
     totals, share = case.report.overall, case.share("deserialize")
     took_ns = totals.stages_ns[_PLACE["deserialize"]]
     mean_ms = took_ns / max(1, totals.calls) / NS_PER_MS
-    if not (this.exceeds(share, "deserialize") and this.exceeds(mean_ms, "deserialize_ms")):
+    if not (
+        this.exceeds(case.lasting("deserialize"), "deserialize") and this.exceeds(mean_ms, "deserialize_ms")
+    ):
         return None
     evidence = [
         this.broke(_share_of(case, "deserialize"), share, "deserialize"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -148,12 +149,15 @@ class LogFile:
             raise PerfError(f"{self.path}:3: the line with the names of the columns is missing")
 
     def _lines(self) -> Iterator[bytes]:
-        """The lines, without stamps. Raises PerfError for a file that cannot be read at all."""
+        """The lines, without stamps and byte order marks: each of several logs in a row may have its own.
+        Raises PerfError for a file that cannot be read at all.
+        """
         log, number, is_stamped = LogChunks(self.path), 0, False
         for number, line in enumerate(lines_of(log), 1):
             if number == 1:
                 is_stamped = _STAMP.match(line) is not None
-            yield _STAMP.sub(b"", line, 1) if is_stamped else line
+            plain = _STAMP.sub(b"", line, 1) if is_stamped else line
+            yield plain.removeprefix(codecs.BOM_UTF8)
         if log.trouble:
             self._skip([SkippedLine(number + 1, f"cannot be read from here on: {log.trouble}")], 1)
 

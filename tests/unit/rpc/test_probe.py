@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import errno
 import gc
+import inspect
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -188,11 +190,19 @@ def test_a_call_within_a_call_counts_its_own(probe, calls, clock, fake) -> None:
     assert (outer.method, outer.sent_bytes, outer.received_bytes, outer.total_ns) == ("Outer", 2, 3, 16)
 
 
+def test_a_call_begun_in_another_context_has_no_invented_begin(probe, calls) -> None:
+    call = probe.call("Stray")
+    contextvars.Context().run(call.__enter__)
+    call.__exit__(None, None, None)
+    assert calls == []
+
+
 def test_it_stays_the_very_socket(probe, context) -> None:
     socket = context.socket(zmq.REQ)
     text, names = repr(socket), dir(socket)
     assert probe.wrap(socket) is socket and probe.wrap(socket) is socket
     assert isinstance(socket, zmq.Socket) and (repr(socket), dir(socket)) == (text, names)
+    assert inspect.signature(socket.send) == inspect.signature(context.socket(zmq.REQ).send)
     socket.linger = 7
     assert socket.linger == socket.getsockopt(zmq.LINGER) == 7
     with pytest.raises(AttributeError):

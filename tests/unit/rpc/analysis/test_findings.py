@@ -10,10 +10,13 @@ from flagscale_perf.rpc.analysis.findings import RULES
 from flagscale_perf.rpc.analysis.instrument import read_calls
 from flagscale_perf.rpc.analysis.report import CallsReport
 from flagscale_perf.rpc.dtypes import DType
+from flagscale_perf.rpc.records import CallRecord
 from tests.rpc_sessions import FACTS, MS, REQUIREMENT_LOG, US, llama_calls, make_call, split, write_run
 
 SMALL = {"sent_bytes": 1000, "received_bytes": 1000, "queue_ns": 0, "server_ns": 0}
 QUIET = SMALL | dict.fromkeys(("serialize_ns", "send_ns", "wait_ns", "receive_ns", "deserialize_ns"), 0)
+
+_BY_STAGE = {"serialize": "serialization", "deserialize": "deserialization"}
 
 
 def found_in(tmp_path, calls, facts=FACTS) -> CallsReport:
@@ -37,6 +40,26 @@ def test_so_does_each_part_of_the_transport(tmp_path, stage, took_us, is_found) 
     times = {f"{stage}_ns": took_us * US, "total_ns": 10 * MS}
     report = found_in(tmp_path, [make_call(1, **QUIET | times)])
     assert names(report) == (["transport"] if is_found else [])
+
+
+@pytest.mark.parametrize("stage", ["serialize", "send", "receive", "deserialize"])
+@pytest.mark.parametrize(("slow", "is_found"), [(1, False), (20, False), (26, True), (50, True)])
+def test_calls_that_lost_their_cpu_make_no_finding_of_a_short_session(
+    tmp_path, stage, slow, is_found
+) -> None:
+    def call(number: int, took_ns: int) -> CallRecord:
+        return make_call(number, **QUIET | {f"{stage}_ns": took_ns, "total_ns": took_ns + 20 * US})
+
+    calls = [call(number, 10 * MS if number <= slow else US) for number in range(1, 51)]
+    found = names(found_in(tmp_path, calls))
+    assert found == ([_BY_STAGE.get(stage, "transport")] if is_found else [])
+
+
+def test_a_few_large_calls_that_are_sent_slowly_are_found_among_many_small_ones(tmp_path) -> None:
+    small = [make_call(n, **QUIET | {"total_ns": 50 * US}) for n in range(1, 41)]
+    large = QUIET | {"sent_bytes": 10_000, "send_ns": 9 * MS, "total_ns": 10 * MS}
+    report = found_in(tmp_path, [*small, make_call(41, **large), make_call(42, **large)])
+    assert report.findings[0].title == "Send takes 81.8 % of the time"
 
 
 @pytest.mark.parametrize(("calls", "is_found"), [(50, False), (51, True)])

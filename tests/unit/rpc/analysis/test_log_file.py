@@ -60,8 +60,10 @@ def stamped(text: str) -> str:
         gzip.compress(REQUIREMENT_LOG.encode()),
         stamped(REQUIREMENT_LOG).encode(),
         gzip.compress(stamped(REQUIREMENT_LOG).encode("utf-16")),
+        stamped("\ufeff" + REQUIREMENT_LOG).encode(),
+        ("\ufeff" + REQUIREMENT_LOG).replace("\n", "\r\n").encode() * 2,
     ],
-    ids=["mark", "crlf", "utf-16", "utf-16-be", "gzip", "docker", "all"],
+    ids=["mark", "crlf", "utf-16", "utf-16-be", "gzip", "docker", "all", "mark in docker", "two with marks"],
 )
 def test_it_is_read_however_it_was_kept(tmp_path, content) -> None:
     path = tmp_path / "a.log"
