@@ -287,6 +287,13 @@ class Findings:
     unjudged: Sequence[str]
     nothing: str | None = None
 
+    @property
+    def none_found(self) -> str:
+        """What is said where there is no finding: that all is well, or that nothing could be judged."""
+        if self.nothing is not None:
+            return f"nothing to judge: {self.nothing}"
+        return "no problems: every judged figure is within its limit"
+
 
 class Content(Protocol):
     """All that a report holds, as data for programs."""

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from flagscale_perf.analysis.blocks import Findings, Quantity, span
+from flagscale_perf.analysis.blocks import Quantity, span
 from flagscale_perf.analysis.rules import Change, Evidence, Finding
 from flagscale_perf.report.format import shown
 from flagscale_perf.spine.units import duration, percent, ranges
 
-_WITHIN_LIMITS = "every judged figure is within its limit"
 RISK = "a risk: costs nothing yet"
-
-
-def none_found(all_of_them: Findings) -> str:
-    """What is said where there is no finding: that all is well, or that nothing could be judged."""
-    if all_of_them.nothing is not None:
-        return f"nothing to judge: {all_of_them.nothing}"
-    return f"no problems: {_WITHIN_LIMITS}"
 
 
 def capital(text: str) -> str:

@@ -127,7 +127,7 @@ def _findings(all_of_them: Findings) -> list[str]:
     if not all_of_them.found:
         return [
             "Findings",
-            *_labelled([("none", findings.none_found(all_of_them).removeprefix("no problems: "))]),
+            *_labelled([("none", all_of_them.none_found.removeprefix("no problems: "))]),
             *unjudged,
         ]
     lines = [f"Findings: {len(all_of_them.found)}"]
@@ -148,7 +148,7 @@ def _short_findings(all_of_them: Findings) -> list[str]:
     elif not all_of_them.found:
         lines = [
             "Findings",
-            *_labelled([("none", findings.none_found(all_of_them).removeprefix("no problems: "))]),
+            *_labelled([("none", all_of_them.none_found.removeprefix("no problems: "))]),
         ]
     if unjudged := all_of_them.unjudged:
         more = f" (and {len(unjudged) - 1} more)" if len(unjudged) > 1 else ""
@@ -159,7 +159,7 @@ def _short_findings(all_of_them: Findings) -> list[str]:
 def _found(all_of_them: Findings) -> str:
     if not all_of_them.found:
         unjudged = f"; {len(all_of_them.unjudged)} not judged" if all_of_them.unjudged else ""
-        return f"{findings.none_found(all_of_them)}{unjudged}"
+        return f"{all_of_them.none_found}{unjudged}"
     count, first = len(all_of_them.found), printable(all_of_them.found[0].title)
     return first if count == 1 else f"{count} findings, first of all: {first}"
 

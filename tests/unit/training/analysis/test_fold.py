@@ -79,14 +79,14 @@ def test_phases_of_a_point_are_of_a_mean_step_and_add_up_to_groups() -> None:
     names = ("forward_ms", "optimizer_ms", "optimizer_clip_ms", "between_steps_ms")
     assert [point.figures[name] for name in names] == [20.0, 1.0, 2.0, None]
     assert point.groups_ms == {
-        "Data": 0,
+        "Data": None,
         "Forward": 20.0,
-        "Backward": 0,
-        "Pipe": 0,
-        "Comm": 0,
+        "Backward": None,
+        "Pipe": None,
+        "Comm": None,
         "Optim": 3.0,
-        "Other": 0,
-        "Between": 0,
+        "Other": None,
+        "Between": None,
     }
     assert (point.figures["bubble_ms"], point.figures["imbalance_ms"]) == (5.0, None)
 
