@@ -136,6 +136,8 @@ def left_out(intervals: float | None, suspect: float | None) -> str | None:
     """
     if not suspect or intervals is None:
         return None
+    if suspect == intervals:
+        return f"all {intervals:,} intervals are above the peak"
     return f"of {intervals - suspect:,} of {intervals:,} intervals, the others are above the peak"
 
 

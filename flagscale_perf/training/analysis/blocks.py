@@ -176,7 +176,8 @@ def _trend(found: TrainingReport) -> list[Block]:
         blocks.append(Note(f"A long run: {words}."))
     if found.figures.suspect_intervals:
         doubt = "in no average; check --perf-peak-tflops and the data type"
-        blocks.append(Note(f"Intervals above the peak: {found.figures.suspect_intervals:,}; {doubt}.", "bad"))
+        count = f"{found.figures.suspect_intervals:,} of {found.figures.intervals:,}"
+        blocks.append(Note(f"Intervals above the peak: {count}; {doubt}.", "bad"))
     return blocks
 
 
