@@ -125,6 +125,7 @@ def figures(**changed: Any) -> Figures:
         "max_tflops_per_gpu": 410.0,
         "mfu": 0.4043,
         "hfu": 0.5054,
+        "intervals": 3,
         "suspect_intervals": 0,
         "tokens_per_s": 32768.0,
         "samples_per_s": 8.0,
@@ -234,6 +235,7 @@ def bare() -> TrainingReport:
     )
     none = unknown(
         Figures,
+        intervals=0,
         suspect_intervals=0,
         train_s=0.0,
         eval_s=0.0,

@@ -287,6 +287,17 @@ class Findings:
     unjudged: Sequence[str]
     nothing: str | None = None
 
+    @property
+    def none_found(self) -> str:
+        """What is said where there is no finding: that all is well, or that nothing could be judged."""
+        return f"no problems: {self.why_none}" if self.nothing is None else self.why_none
+
+    @property
+    def why_none(self) -> str:
+        """The reason alone."""
+        within = "every judged figure is within its limit"
+        return within if self.nothing is None else f"nothing to judge: {self.nothing}"
+
 
 class Content(Protocol):
     """All that a report holds, as data for programs."""

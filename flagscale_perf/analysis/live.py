@@ -20,13 +20,13 @@ SecondT = TypeVar("SecondT")
 
 
 class Curve(NamedTuple, Generic[SecondT]):
-    """One panel: what a second has of it."""
+    """One panel: what a second has of it; None where it is not known."""
 
     title: str
     unit: str
     colour: str
     decimals: int
-    value: Callable[[SecondT], float]
+    value: Callable[[SecondT], float | None]
 
 
 class LiveSession(Generic[SecondT]):

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from flagscale_perf.analysis.blocks import Findings, Quantity, span
+from flagscale_perf.analysis.blocks import Quantity, span
 from flagscale_perf.analysis.rules import Change, Evidence, Finding
 from flagscale_perf.report.format import shown
 from flagscale_perf.spine.units import duration, percent, ranges
 
-WITHIN_LIMITS = "every judged figure is within its limit"
 RISK = "a risk: costs nothing yet"
-
-
-def none_found(all_of_them: Findings) -> str:
-    """What is said where there is no finding: that all is well, or that nothing could be judged."""
-    return f"no problems: {WITHIN_LIMITS}" if all_of_them.nothing is None else why_none(all_of_them)
-
-
-def why_none(all_of_them: Findings) -> str:
-    """The reason alone."""
-    return WITHIN_LIMITS if all_of_them.nothing is None else f"nothing to judge: {all_of_them.nothing}"
 
 
 def capital(text: str) -> str:

@@ -86,7 +86,7 @@ def _findings(all_of_them: Findings) -> str:
         + "".join(f"   - {escaped(label)}: {escaped(text)}\n" for label, text in findings.rows(finding))
         for place, finding in enumerate(all_of_them.found, 1)
     ]
-    none = f"## Findings\n\n{escaped(findings.capital(findings.none_found(all_of_them)))}.\n"
+    none = f"## Findings\n\n{escaped(findings.capital(all_of_them.none_found))}.\n"
     title = f"## Findings: {len(found)}\n" if found else none
     unjudged = "".join(f"- Not judged: {escaped(phrase)}\n" for phrase in all_of_them.unjudged)
     return "\n".join([title, *found, *([unjudged] if unjudged else [])])

@@ -23,7 +23,7 @@ from flagscale_perf.analysis.blocks import (
     span,
 )
 from flagscale_perf.analysis.rules import Change, Evidence, Finding
-from flagscale_perf.report.findings import RISK, capital, figure, gained, lost, none_found, yaml_keys
+from flagscale_perf.report.findings import RISK, capital, figure, gained, lost, yaml_keys
 from flagscale_perf.report.format import bar_parts, part_of_whole, shown
 from flagscale_perf.report.markup import Html, join, lines, tag
 from flagscale_perf.spine.units import UNKNOWN, ranges
@@ -224,7 +224,7 @@ def findings(all_of_them: Findings) -> Html:
     """A card for each finding, with its cost in front; then what could not be judged."""
     doubts = [note(f"Not judged: {phrase}") for phrase in all_of_them.unjudged]
     cards = lines(tag("li", _card(one)) for one in all_of_them.found)
-    none = tag("p", f"{capital(none_found(all_of_them))}.")
+    none = tag("p", f"{capital(all_of_them.none_found)}.")
     return lines([tag("ol", cards, class_="findings") if all_of_them.found else none, *doubts])
 
 

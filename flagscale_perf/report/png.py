@@ -155,7 +155,7 @@ def _finding_lines(report: Report) -> list[str]:
         for place, finding in enumerate(found[:_SHOWN_FINDINGS], 1)
     ]
     more = [f"and {len(found) - len(listed)} more"] if len(found) > len(listed) else []
-    return [*listed, *more] or [findings.capital(findings.none_found(report.findings))]
+    return [*listed, *more] or [findings.capital(report.findings.none_found)]
 
 
 def _wrapped(phrases: Sequence[str]) -> list[str]:

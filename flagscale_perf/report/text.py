@@ -150,13 +150,13 @@ def _short_findings(all_of_them: Findings) -> list[str]:
 
 
 def _no_findings(all_of_them: Findings) -> list[str]:
-    return ["Findings", *_labelled([("none", findings.why_none(all_of_them))])]
+    return ["Findings", *_labelled([("none", all_of_them.why_none)])]
 
 
 def _found(all_of_them: Findings) -> str:
     if not all_of_them.found:
         unjudged = f"; {len(all_of_them.unjudged)} not judged" if all_of_them.unjudged else ""
-        return f"{findings.none_found(all_of_them)}{unjudged}"
+        return f"{all_of_them.none_found}{unjudged}"
     count, first = len(all_of_them.found), printable(all_of_them.found[0].title)
     return first if count == 1 else f"{count} findings, first of all: {first}"
 

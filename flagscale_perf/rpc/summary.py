@@ -76,7 +76,13 @@ class RpcMetrics:
         metric.name: metric
         for metric in (
             Metric("rpc_calls_total", "Calls that have ended.", ("method", "status")),
-            Metric("rpc_call_seconds_total", "Time of the calls by stage.", ("method", "stage"), NS_PER_S),
+            Metric(
+                "rpc_call_seconds_total",
+                "Time by stage of the calls that tell it.",
+                ("method", "stage"),
+                NS_PER_S,
+            ),
+            Metric("rpc_told_calls_total", "Calls that tell the time of the stage.", ("method", "stage")),
             Metric("rpc_sent_bytes_total", "Bytes of arrays sent.", ("method",)),
             Metric("rpc_received_bytes_total", "Bytes of arrays received.", ("method",)),
         )
@@ -97,15 +103,16 @@ class RpcMetrics:
     def values(self) -> Series:
         """The current values of all metrics."""
         methods = {method_name(name): totals for name, totals in self._totals.methods.items()}
-        times: dict[tuple[str, ...], float] = {
-            (name, one.stage.name): one.took_ns / NS_PER_S
+        stages = {
+            (name, one.stage.name): one
             for name, totals in methods.items()
             for one in totals.stages()
             if one.took_ns is not None
         }
         return {
             "rpc_calls_total": dict(self._ended),
-            "rpc_call_seconds_total": times,
+            "rpc_call_seconds_total": {key: (one.took_ns or 0) / NS_PER_S for key, one in stages.items()},
+            "rpc_told_calls_total": {key: one.told for key, one in stages.items()},
             "rpc_sent_bytes_total": {(name,): totals.sent_bytes for name, totals in methods.items()},
             "rpc_received_bytes_total": {(name,): totals.received_bytes for name, totals in methods.items()},
         }

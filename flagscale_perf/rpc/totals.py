@@ -87,6 +87,11 @@ class Totals:
         """In how many calls a stage is told, by its name, of those that some calls tell and others do not."""
         return {one.stage.name: one.told for one in self.stages() if 0 < one.told < self.calls}
 
+    def partly_told_words(self) -> str | None:
+        """The sentence about these; None where there are none."""
+        told = ", ".join(f"{name} by {calls:,}" for name, calls in self.partly_told().items())
+        return f"not told by all {self.calls:,} calls: {told}; sums and means are of these" if told else None
+
     def mean_ms(self, place: int) -> float | None:
         """Of this one of `ALL_STAGES`, over the calls that tell it; None where none does."""
         told = self.told[place]

@@ -30,7 +30,7 @@ class Goodput:
         evaluation_ns: between iterations.
         checkpoint_ns: between iterations, as far as training waited for it.
         data_stall_ns: loading data in iterations that trained; None where their phases were not all measured,
-            and then it is in productive_ns.
+            or the host names no loading, and then it is in productive_ns.
         lost_ns: iterations that did not train, and those that a later session had to do again.
         idle_ns: everything else: between sessions, an iteration that was never finished, what the job stood
             still, the way to the process's end.
@@ -160,6 +160,7 @@ class SessionGoodput:
         self._before_ns: int | None = None  # until the first iteration began
         self._phases: PhaseRecord | None = None
         self._data_stall_ns: int | None = 0
+        self._names_loading = False  # a host that does names it in some iteration, not in every one
         self._productive_ns = self._lost_ns = self._evaluation_ns = self._checkpoint_ns = 0
         self.redone = 0
 
@@ -205,9 +206,17 @@ class SessionGoodput:
             self._start.lost(step)
         else:
             self._productive_ns += step.iteration_ns
-            loading_ns = _loading_ns(step, self._phases)
+            loading_ns = self._loading_ns(step)
             self._data_stall_ns = plus(self._data_stall_ns, loading_ns)
             self._start.trained(step, loading_ns or 0)
+
+    def _loading_ns(self, step: StepRecord) -> int | None:
+        """How much of the step was loading data; None unless its own phases were measured."""
+        phases = self._phases
+        if phases is None or phases.iteration != step.iteration or phases.other_ns is None:
+            return None
+        self._names_loading |= phases.data_loading_ns is not None
+        return min(max(phases.data_loading_ns or 0, 0), step.iteration_ns)
 
     @property
     def takes_many(self) -> bool:
@@ -226,6 +235,7 @@ class SessionGoodput:
         if steps.phases is None:
             self._data_stall_ns = None
         elif self._data_stall_ns is not None:
+            self._names_loading |= any(part_ns is not None for part_ns in steps.phases["data_loading_ns"])
             loading = zip(steps.phases["data_loading_ns"], iteration_ns, strict=True)
             self._data_stall_ns += sum(min(max(part_ns or 0, 0), whole_ns) for part_ns, whole_ns in loading)
 
@@ -248,15 +258,11 @@ class SessionGoodput:
         )
         wall_ns = max(self._end_ns - self._start_ns, sum(known))
         whole = Goodput(wall_ns, *known[:4], lost_ns=known[4], idle_ns=wall_ns - sum(known))
-        stall_ns = None if self._data_stall_ns is None else self._data_stall_ns - less_stall_ns
+        is_named = self._names_loading or not self._productive_ns
+        stall_ns = None
+        if self._data_stall_ns is not None and is_named:
+            stall_ns = self._data_stall_ns - less_stall_ns
         return replace(whole, productive_ns=whole.productive_ns - (stall_ns or 0), data_stall_ns=stall_ns)
-
-
-def _loading_ns(step: StepRecord, phases: PhaseRecord | None) -> int | None:
-    """How much of the step was loading data; None unless its own phases were measured."""
-    if phases is None or phases.iteration != step.iteration or phases.other_ns is None:
-        return None
-    return min(max(phases.data_loading_ns or 0, 0), step.iteration_ns)
 
 
 def _process_start_ns(header: RunHeader) -> int:

@@ -152,8 +152,12 @@ class HardwareSummary:
 class HardwareTotals:
     """The run's readings as running sums."""
 
-    def __init__(self) -> None:
+    def __init__(self, scale: Scale) -> None:
+        """`scale`: of the run's devices."""
+        self._scale = scale
         self._energy_mj = self._energy_ns = 0
+        self._tokens = self._dur_ns = 0  # of the intervals whose power was read, and what they took of it
+        self._spent = 0.0
         self._read = Readings()
         self._xids = 0
         self._last = HardwareRecord(at_ns=0)
@@ -164,17 +168,23 @@ class HardwareTotals:
             self._energy_mj += interval.energy_mj
             self._energy_ns += interval.energy_ns
         self._read.add(interval)
+        power_mw = mean_power_mw(interval)
+        if power_mw is not None and not interval.warmup_only:
+            self._tokens += interval.tokens
+            self._dur_ns += interval.iteration_ns
+            self._spent += power_mw * interval.iteration_ns
 
     def add_reading(self, reading: HardwareRecord) -> None:
         """Takes the next reading: errors and links, of which the last counts."""
         self._last = reading
         self._xids += bool(reading.xid)
 
-    def result(self, tokens: int, elapsed_ns: int, scale: Scale) -> HardwareSummary:
-        """The readings so far; `tokens` of all devices were trained in `elapsed_ns`."""
+    def result(self) -> HardwareSummary:
+        """The readings so far. Tokens and joules are of the intervals whose power was read."""
         last, read, has_energy = self._last, self._read, self._energy_ns > 0
         power_mw = self._energy_mj * NS_PER_S / self._energy_ns if has_energy else read.power_mw
-        efficiency = _tokens_per_joule(tokens, elapsed_ns, power_mw, scale)
+        spent_mw = self._spent / self._dur_ns if self._dur_ns else None
+        efficiency = _tokens_per_joule(self._tokens, self._dur_ns, spent_mw, self._scale)
         return HardwareSummary(
             energy_j=self._energy_mj / MW_PER_W if has_energy else None,
             energy_read_s=self._energy_ns / NS_PER_S if has_energy else None,

@@ -81,7 +81,8 @@ class TrustedWork:
     """The work of a run without its suspect intervals, in constant memory.
 
     Attributes:
-        suspect_intervals: how many there were.
+        intervals: how many there were.
+        suspect_intervals: the suspect ones of them.
     """
 
     def __init__(self, scale: Scale) -> None:
@@ -90,7 +91,7 @@ class TrustedWork:
         world_size, peak = scale
         self._most_per_ns = None if world_size is None or peak is None else world_size * peak / NS_PER_S
         self._begin_anew()
-        self.suspect_intervals = 0
+        self.intervals = self.suspect_intervals = 0
 
     def _begin_anew(self) -> None:
         self._elapsed_ns = 0
@@ -115,6 +116,7 @@ class TrustedWork:
 
     def close(self, interval: IntervalRecord) -> None:
         """The interval that the steps since the last one make up."""
+        self.intervals += 1
         flops = max(interval.model_flops or 0, interval.hardware_flops or 0)
         if self._most_per_ns is not None and 0 < interval.iteration_ns * self._most_per_ns < flops:
             self.suspect_intervals += 1
@@ -126,6 +128,17 @@ class TrustedWork:
         """So far; steps that no interval holds yet are judged as if they were one."""
         doubtful = self._open().utilisation(self._scale).is_suspect
         return (self._closed if doubtful else self._closed.plus(self._open())).utilisation(self._scale)
+
+
+def left_out(intervals: float | None, suspect: float | None) -> str | None:
+    """Of which intervals a mean MFU is, such as `of 2 of 6 intervals, the others are above the peak`; None if
+    of all.
+    """
+    if not suspect or intervals is None:
+        return None
+    if suspect == intervals:
+        return f"all {intervals:,} intervals are above the peak"
+    return f"of {intervals - suspect:,} of {intervals:,} intervals, the others are above the peak"
 
 
 def suspicion(interval: IntervalRecord, facts: RunFacts) -> str | None:

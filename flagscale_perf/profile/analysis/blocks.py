@@ -37,7 +37,9 @@ def report_of(found: ProfileReport) -> Report:
         tone=tone_of(profile.state),
         facts=[Pairs(_facts(found, profile.begun)), *(Note(line, "warn") for line in remarks_of(found))],
         tiles=_tiles(found),
-        findings=Findings(found.findings, found.unjudged),
+        findings=Findings(
+            found.findings, found.unjudged, None if found.has_rows else "no profiled step was recorded"
+        ),
         sections=[section for section in _sections(found) if section.blocks] if found.has_rows else [],
         content=found,
         rows=rows_of(found),

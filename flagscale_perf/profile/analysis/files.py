@@ -86,7 +86,7 @@ def comm_analysis(found: ProfileReport) -> dict[str, Any]:
             "wait_time": sum(one.exposed_waiting_ns for one in own) / ranks / NS_PER_S,
             "transfer_time": sum(one.exposed_transfer_ns for one in own) / ranks / NS_PER_S,
             "hidden_time": sum(one.hidden_ns for one in own) / ranks / NS_PER_S,
-            "total_bytes": sum(one.size_bytes or 0 for one in own) / ranks,
+            "total_bytes": _whole([one.size_bytes for one in own], ranks),
             "avg_bandwidth_gbps": _mean_speed(own),
         }
         for op, own in waits.items()
@@ -108,6 +108,12 @@ def comm_analysis(found: ProfileReport) -> dict[str, Any]:
             }
         )
     )
+
+
+def _whole(sizes: Sequence[int | None], ranks: int) -> float | None:
+    """Their sum on a mean rank; None where one is not known."""
+    known = [size for size in sizes if size is not None]
+    return sum(known) / ranks if len(known) == len(sizes) else None
 
 
 def _mean_speed(waits: Sequence[Waits]) -> float | None:
@@ -184,7 +190,7 @@ def readme(found: ProfileReport, whole: Report, shown: Sequence[str]) -> str:
         for phase, sums in found.sums.items()
     )
     said = "\n".join(f"{place}. {one.title}" for place, one in enumerate(found.findings, 1))
-    none = "No problems: every judged figure is within its limit."
+    none = "" if whole.findings is None else f"{whole.findings.none_found.capitalize()}."
     pictures_of = "\n\n".join(f"![{name}]({name}.png)" for name in shown)
     names = "\n".join(f"- `{name}`: {about}" for name, about in ABOUT.items())
     return (

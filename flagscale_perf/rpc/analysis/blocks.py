@@ -107,9 +107,8 @@ def _remarks(found: CallsReport) -> list[Note]:
         notes.append(Note(f"{found.missing} {words} missing, by the gaps in their numbers", "bad"))
     if found.facts.receive_has_wait and overall.calls:
         notes.append(Note("receive has the wait for the reply and the server's time, too"))
-    if told := overall.partly_told():
-        each = ", ".join(f"{name} by {calls:,}" for name, calls in told.items())
-        notes.append(Note(f"not told by all {overall.calls:,} calls: {each}; sums and means are of these"))
+    if told := overall.partly_told_words():
+        notes.append(Note(told))
     reading = found.reading
     bad = (f"{reading.path}:{line.number}: {line.reason}" for line in reading.first_skipped[:3])
     return [

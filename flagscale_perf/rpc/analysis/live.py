@@ -73,7 +73,7 @@ class LiveCalls(LiveSession[Totals]):
         overall = self.totals.overall
         if not overall.calls:
             return [Note("no call yet")]
-        blocks: list[Block] = [self.series("calls", CURVES), self._stages(), *self._methods()]
+        blocks: list[Block] = [self.series("calls", CURVES), *self._stages(), *self._methods()]
         if self._slowest is not None:
             took_ms = self._slowest.total_ns / NS_PER_MS
             blocks.append(
@@ -87,7 +87,7 @@ class LiveCalls(LiveSession[Totals]):
             blocks.append(Note(f"{words}: {status_name(self._failed.status)}", "bad"))
         return blocks + [Note(f"{event.name}: {event.text}", "warn") for event in self._events]
 
-    def _stages(self) -> StackedBar:
+    def _stages(self) -> list[Block]:
         totals = Totals()
         for _, second in self._seconds:
             totals.merge(second)
@@ -96,7 +96,8 @@ class LiveCalls(LiveSession[Totals]):
             for one in totals.stages()
             if one.took_ns is not None
         ]
-        return StackedBar("stages of these calls", "ms", parts)
+        told = totals.partly_told_words()
+        return [StackedBar("stages of these calls", "ms", parts), *([Note(told)] if told else [])]
 
     def _methods(self) -> list[Note]:
         methods = sorted(self.totals.methods.items(), key=lambda item: -item[1].total_ns)

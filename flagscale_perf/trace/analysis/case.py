@@ -67,14 +67,19 @@ class TraceCase(Case):
         return max(times) / sum(times) if sum(times) else 1.0
 
     def takes(self, finding: Finding, saved_ns: float, busiest: float = 1.0) -> Finding:
-        """The finding with its cost, which is of all processes, and its gain: processes work at the same
-        time, so the wall time gets shorter by what the busiest one is saved, at most. Text has no wall time;
-        there it is the time of all calls.
+        """The finding with its cost and its gain, both of the wall time: processes work at the same time, so
+        that gets shorter by what the busiest one is saved, at most. `saved_ns`: of all processes. Text has no
+        wall time; there it is the time of all calls.
         """
         wall_ns = self.report.wall_ns
         whole_ns, less_ns = (self.whole_ns, saved_ns) if wall_ns is None else (wall_ns, saved_ns * busiest)
         left_ns = whole_ns - less_ns
-        return replace(finding, cost_s=saved_ns / NS_PER_S, gain=less_ns / left_ns if left_ns > 0 else None)
+        return replace(
+            finding,
+            cost_s=less_ns / NS_PER_S,
+            cost_share=less_ns / whole_ns if wall_ns else None,
+            gain=less_ns / left_ns if left_ns > 0 else None,
+        )
 
 
 TraceRule = Rule[TraceCase]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.compare import blocks as comparison
-from flagscale_perf.analysis.compare import bootstrap, sides
+from flagscale_perf.analysis.compare import sides
 from flagscale_perf.analysis.compare.compare import NOISE, CompareOptions, Comparison
 from flagscale_perf.analysis.compare.paired import Paired
 from flagscale_perf.analysis.run_file import RunFile
@@ -39,12 +39,12 @@ class Round:
     Attributes:
         total_ns: of all functions.
         parts: by `function, stage`.
-        moved_bytes: of the operations.
+        moved_bytes: of the operations; None where those of one are not known.
     """
 
     total_ns: float = 0.0
     parts: dict[str, float] = field(default_factory=dict)
-    moved_bytes: float = 0.0
+    moved_bytes: float | None = 0.0
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,16 @@ class Rounds:
         return self.path.stem
 
 
+_Parts = tuple[Mapping[str, float], int | None]  # nanoseconds by stage, and the bytes if they are known
+
+
 class _Columns:
     """Calls by function and process, each with its stages, in the order of the calls."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, dict[str, list[dict[str, float]]]] = defaultdict(lambda: defaultdict(list))
+        self.kept: dict[str, dict[str, list[_Parts]]] = defaultdict(lambda: defaultdict(list))
 
-    def add(self, name: str, process: str, parts: dict[str, float]) -> None:
+    def add(self, name: str, process: str, parts: _Parts) -> None:
         column = self.kept[name][process]
         if len(column) < 2 * MAX_ROUNDS:
             column.append(parts)
@@ -92,16 +95,16 @@ class _Columns:
         enough = max(lengths.values(), default=0) / 2
         chosen = {name: length for name, length in lengths.items() if length and length >= enough}
         for place in range(min([*chosen.values(), MAX_ROUNDS]) if chosen else 0):
-            made = Round()
+            made, moved = Round(), list[float | None]()
             for name in chosen:
                 columns = [column[place] for column in self.kept[name].values()]
-                for part in dict.fromkeys(part for one in columns for part in one):
-                    mean = sum(one.get(part, 0.0) for one in columns) / len(columns)
-                    if part == "bytes":
-                        made.moved_bytes += mean
-                    else:
-                        made.parts[f"{name}, {part}"] = mean
-                        made.total_ns += mean
+                moved.append(_mean([moved_bytes for _, moved_bytes in columns]))
+                for part in dict.fromkeys(part for times, _ in columns for part in times):
+                    mean = sum(times.get(part, 0.0) for times, _ in columns) / len(columns)
+                    made.parts[f"{name}, {part}"] = mean
+                    made.total_ns += mean
+            mean_bytes = _mean(moved)
+            made.moved_bytes = None if mean_bytes is None else mean_bytes * len(moved)
             yield made
 
 
@@ -156,15 +159,21 @@ def _read(path: Path, warmup: int) -> Rounds:
     return Rounds(path, rounds[first:], left_out, run.skipped, run.header.facts)
 
 
-def _stages_of_call(call: CallRecord) -> dict[str, float]:
-    get, compute, put = call.get_ns, call.compute_ns or 0, call.put_ns or 0
-    moved = (call.get_bytes or 0) + (call.put_bytes or 0)
-    return {"get": get, "compute": compute, "put": put, "bytes": moved}
+def _stages_of_call(call: CallRecord) -> _Parts:
+    known = call.get_bytes is not None and call.put_bytes is not None
+    moved_bytes = (call.get_bytes or 0) + (call.put_bytes or 0) if known else None
+    return {"get": call.get_ns, "compute": call.compute_ns or 0, "put": call.put_ns or 0}, moved_bytes
 
 
-def _stages(one: OperationRecord) -> dict[str, float]:
-    parts: dict[str, float] = {**stages_ns(one)}
-    return parts | {"other": max(0, one.total_ns - sum(parts.values())), "bytes": one.size_bytes or 0}
+def _stages(one: OperationRecord) -> _Parts:
+    parts = stages_ns(one)
+    return parts | {"other": max(0, one.total_ns - sum(parts.values()))}, one.size_bytes
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """None where one of them is not known."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
 def _parts(rows: Sequence[Sequence[Round]]) -> Mapping[str, list[list[float | None]]]:
@@ -179,6 +188,7 @@ def _parts(rows: Sequence[Sequence[Round]]) -> Mapping[str, list[list[float | No
 
 def _side(rows: Sequence[Sequence[Round]]) -> dict[str, float | None]:
     rounds = [one for row in rows for one in row]
+    moved_bytes = _mean([one.moved_bytes for one in rounds])
     return sides.typical([one.total_ns / NS_PER_MS for one in rounds]) | {
-        "moved_mib": bootstrap.mean([one.moved_bytes / MIB for one in rounds]),
+        "moved_mib": None if moved_bytes is None else moved_bytes / MIB,
     }

@@ -112,7 +112,9 @@ def bound(this: TraceRule, case: TraceCase) -> list[Finding]:
         fitted = f"fitted to {shapes}, median error {_percent(model.error)}"
         evidence = [
             this.broke(f"{gain.bound}, of a {name}'s time ({fitted})", gain.share, "part"),
-            this.broke(f"saved by {gain.words}, of all time", gain.saved_ns / case.whole_ns, "worth"),
+            this.broke(
+                f"saved by {gain.words}, of all processes' time", gain.saved_ns / case.whole_ns, "worth"
+            ),
         ]
         title = f"A {name} is bound by its {gain.bound}: {gain.words}"
         finding = replace(this.finding(title, evidence, GAIN), changes=list(gain.changes))
@@ -153,7 +155,9 @@ def straggling_unit(this: TraceRule, case: TraceCase) -> list[Finding]:
         evidence = [
             this.broke(f"{words}; {held.count} of {count} {name}s wait longest for it", factor, "slower"),
             this.broke("chance of that many among equal units", chance, "chance"),
-            this.broke("saved where it is like the others, of all time", saved / case.whole_ns, "worth"),
+            this.broke(
+                "saved where it is like the others, of all processes' time", saved / case.whole_ns, "worth"
+            ),
         ]
         title = f"Storage unit {unit} holds up the {name}s"
         finding = replace(this.finding(title, evidence, GAIN), phase="unit")

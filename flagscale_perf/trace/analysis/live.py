@@ -22,17 +22,21 @@ SHOWN_REMARKS = 4
 
 @dataclass
 class Second:
-    """Operations that ended in it, each counted as many as it stands for."""
+    """Operations that ended in it, each counted as many as it stands for. `size_bytes`: of those that
+    succeeded; None where one's are not known.
+    """
 
     count: float = 0.0
     total_ns: float = 0.0
-    size_bytes: float = 0.0
+    size_bytes: float | None = 0.0
 
 
 CURVES = (
     Curve[Second]("operations/s", "", "blue", 0, lambda one: one.count),
     Curve[Second]("an operation", "ms", "green", 3, lambda one: one.total_ns / one.count / NS_PER_MS),
-    Curve[Second]("MiB/s", "", "orange", 1, lambda one: one.size_bytes / MIB),
+    Curve[Second](
+        "MiB/s", "", "orange", 1, lambda one: None if one.size_bytes is None else one.size_bytes / MIB
+    ),
 )
 
 
@@ -58,7 +62,9 @@ class LiveTraces(LiveSession[Second]):
             second, weight = self.second(end_ns), record.weight_milli / 1000
             second.count += weight
             second.total_ns += weight * record.total_ns
-            second.size_bytes += weight * (record.size_bytes or 0)
+            if not record.error and second.size_bytes is not None:
+                size_bytes = record.size_bytes
+                second.size_bytes = None if size_bytes is None else second.size_bytes + weight * size_bytes
 
     @property
     def counted(self) -> dict[str, int]:

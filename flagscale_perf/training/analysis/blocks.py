@@ -32,6 +32,7 @@ from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.hardware import HardwareSummary
 from flagscale_perf.training.phases import GROUP_WORDS, GROUPS
 from flagscale_perf.training.summary.settled import SettledSummary
+from flagscale_perf.training.utilisation import left_out
 
 _GROUP_OF = {phase: group for group, names in GROUPS.items() for phase in names}
 _MOST, _MOST_EVENTS = 10, 20
@@ -124,11 +125,12 @@ def _tiles(found: TrainingReport) -> list[Tile]:
     no_peak = "no peak known" if found.overview.peak_tflops is None else None
     low, high = (Quantity(value, "", 1) for value in (figures.min_tflops_per_gpu, figures.max_tflops_per_gpu))
     power: Cell = (Quantity(device.power_w, "W"), ", rank 0's device") if device.power_w else "not read"
-    rates = found.rates
+    rates, few = found.rates, left_out(figures.intervals, figures.suspect_intervals)
+    which = f"all {figures.intervals:,} intervals, " if few else "intervals "
     return [
-        Tile("MFU", Quantity(rates.mfu, "share"), no_peak or found.overview.flops_convention),
-        Tile("HFU", Quantity(rates.hfu, "share"), no_peak or "recomputation included"),
-        Tile("TFLOPS/GPU", Quantity(rates.tflops_per_gpu, "", 1), ("intervals ", low, " to ", high)),
+        Tile("MFU", Quantity(rates.mfu, "share"), no_peak or few or found.overview.flops_convention),
+        Tile("HFU", Quantity(rates.hfu, "share"), no_peak or few or "recomputation included"),
+        Tile("TFLOPS/GPU", Quantity(rates.tflops_per_gpu, "", 1), (which, low, " to ", high)),
         Tile(
             "tokens/s",
             Quantity(rates.tokens_per_s, "", 0),
@@ -174,7 +176,8 @@ def _trend(found: TrainingReport) -> list[Block]:
         blocks.append(Note(f"A long run: {words}."))
     if found.figures.suspect_intervals:
         doubt = "in no average; check --perf-peak-tflops and the data type"
-        blocks.append(Note(f"Intervals above the peak: {found.figures.suspect_intervals:,}; {doubt}.", "bad"))
+        count = f"{found.figures.suspect_intervals:,} of {found.figures.intervals:,}"
+        blocks.append(Note(f"Intervals above the peak: {count}; {doubt}.", "bad"))
     return blocks
 
 

@@ -109,6 +109,7 @@ class Figures:
     max_tflops_per_gpu: float | None
     mfu: float | None
     hfu: float | None
+    intervals: int
     suspect_intervals: int
     tokens_per_s: float | None
     samples_per_s: float | None
@@ -134,13 +135,13 @@ class Point:
     Attributes:
         figures: by their keys in `training.figures`.
         is_slow: one of its steps is slow, see `SlowStep`.
-        groups_ms: a mean step's phases added up by `training.phases.GROUPS`, for a stacked area; 0 for what
-            the host did not name, None where not measured.
+        groups_ms: a mean step's phases added up by `training.phases.GROUPS`, for a stacked area; None for
+            what the host did not name, and where not measured.
     """
 
     figures: dict[str, Value]
     is_slow: bool
-    groups_ms: dict[str, float] | None
+    groups_ms: dict[str, float | None] | None
 
     def number(self, key: str) -> float | None:
         """A figure; None where it is not known or a text."""

@@ -23,13 +23,14 @@ from flagscale_perf.training.analysis.series import MAX_POINTS, Curve, curves_of
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.rates import SUMMARY_NAMES
-from flagscale_perf.training.utilisation import Scale
+from flagscale_perf.training.utilisation import Scale, left_out
 
 LONG_BYTES = 4 << 20  # of a run file; a longer one takes too long to read for a list
 MAX_SUMMARY_BYTES = 32 << 20
 CHOSEN = 3  # runs that a page draws at first
 MAX_DRAWN_POINTS = 20_000  # of all runs together
 _MIN_POINTS = 40
+_COUNTS = ("intervals", "suspect_intervals")
 _RATES = ("iteration_ms", "mfu", "tflops_per_gpu", "tokens_per_s")
 _NO_RUN = "; this is not a run file of flagscale_perf"
 _KEY_OF: dict[str, str] = {
@@ -46,6 +47,7 @@ class Run:
         session_id, end_reason, iterations: as in `report.Overview`, also the following ones.
         layout: parallel sizes by "TP", "PP", "DP", "CP", "EP".
         iteration_ms: of a mean one, after the first.
+        intervals, suspect_intervals: the mean MFU is of the former without the latter.
         goodput: ETTR.
         findings: how many; None where they were not looked for.
         first_finding: title of the costliest.
@@ -65,6 +67,8 @@ class Run:
     mfu: float | None
     tflops_per_gpu: float | None
     tokens_per_s: float | None
+    intervals: float | None
+    suspect_intervals: float | None
     goodput: float | None
     findings: int | None
     first_finding: str | None
@@ -135,6 +139,7 @@ def _of_records(path: Path) -> tuple[dict[str, Any], Curves]:
         "end_reason": report.overview.end_reason,
         "iterations": report.overview.iterations,
         **{name: getattr(report.rates, name) for name in _RATES},
+        **{name: getattr(report.figures, name) for name in _COUNTS},
         "goodput": report.goodput.ettr,
         "findings": len(report.findings),
         "first_finding": report.findings[0].title if report.findings else None,
@@ -169,6 +174,7 @@ def _of_summary(found: dict[str, Any]) -> tuple[dict[str, Any], Curves]:
         "end_reason": info["end_reason"],
         "iterations": int(_number(info, "total_iterations") or 0),
         **{name: _number(means, SUMMARY_NAMES[name]) for name in _RATES},
+        **{name: _number(means, name) for name in _COUNTS},
         "goodput": _number(_part(found, "goodput"), "ettr"),
         "findings": None,
         "first_finding": None,
@@ -258,6 +264,8 @@ def _note(run: Run) -> Cell:
     parts: list[Part] = [f"{run.directory}: " if run.directory else "", what]
     if run.first_finding is not None:
         parts.append(f"; first finding: {run.first_finding}")
+    if few := left_out(run.intervals, run.suspect_intervals):
+        parts.append(f"; MFU {few}")
     if run.skipped_lines:
         parts.append(f"; lines that are no records: {run.skipped_lines:,}")
     parts += [f"; {remark}" for remark in run.file_remarks]

@@ -55,7 +55,7 @@ class CurveTotals:
             if (pause := point.number(name) or 0.0) > PAUSE_MS:
                 self._curves[name].add(pause, (at, pause))
         if point.groups_ms is not None:
-            self._curves["groups"].add(sum(point.groups_ms.values()), (at, point.groups_ms))
+            self._curves["groups"].add(sum(filter(None, point.groups_ms.values())), (at, point.groups_ms))
             for name in WAITS:
                 self._curves[name].add(point.number(name), (at, point.number(name)))
 
@@ -116,5 +116,5 @@ class TrendTotals:
         return Point(self._figures.csv(interval), has_slow, groups_ms)
 
 
-def _groups_ms(phases_ns: dict[str, int | None], steps: int) -> dict[str, float]:
-    return {group: mean_ms(total_of(phases_ns, names) or 0, steps) or 0.0 for group, names in GROUPS.items()}
+def _groups_ms(phases_ns: dict[str, int | None], steps: int) -> dict[str, float | None]:
+    return {group: mean_ms(total_of(phases_ns, names), steps) for group, names in GROUPS.items()}

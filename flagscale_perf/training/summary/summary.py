@@ -36,8 +36,9 @@ class SessionInfo:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Rates over all steps but the first, a slow start included; the extremes are those of intervals, MFU and
-    HFU shares of 1.
+    """Rates over all steps but the first, a slow start included; None where the FLOPs of one are not known.
+    The extremes are those of intervals, None like the rates. MFU and HFU are shares of 1, of all `intervals`
+    but the suspect ones.
     """
 
     avg_tflops_per_gpu: float | None
@@ -48,6 +49,7 @@ class Statistics:
     avg_throughput_samples: float | None
     avg_mfu: float | None
     avg_hfu: float | None
+    intervals: int
     suspect_intervals: int
     peak_memory_gb: float | None
     avg_iteration_ms: float | None

@@ -159,10 +159,11 @@ class RunTotals:
         self._phases = PhaseJoin(self._facts)
         self._figures = Rows(TABLE, header)
         self._rows: ThinnedRows[IntervalRecord] = ThinnedRows(MAX_ROWS)
-        self._memory, self._hardware = MemoryTotals(self._facts), HardwareTotals()
+        self._memory, self._hardware = MemoryTotals(self._facts), HardwareTotals(self._scale)
         self._goodput = SessionGoodput(header)
         self.ranks = RankTotals(self._scale.world_size)
-        self._extremes: tuple[float, float] | None = None
+        self._rates: tuple[float, float] | None = None  # lowest and highest of intervals
+        self._has_unknown_rate = False
 
     @property
     def rated(self) -> StepSums:
@@ -216,9 +217,11 @@ class RunTotals:
         self._steps.trusted.close(interval)
         self._course.dropped = interval.dropped
         rate = tflops_per_gpu(interval.model_flops, interval.iteration_ns, self._scale.world_size)
-        if rate is not None and not interval.warmup_only:
-            low, high = self._extremes or (rate, rate)
-            self._extremes = min(low, rate), max(high, rate)
+        if rate is None:
+            self._has_unknown_rate |= not interval.warmup_only
+        elif not interval.warmup_only:
+            low, high = self._rates or (rate, rate)
+            self._rates = min(low, rate), max(high, rate)
 
     def text(self) -> str:
         """The content of the summary's file."""
@@ -237,9 +240,7 @@ class RunTotals:
             bubble=_finite(_bubble_of(phases)),
             ranks=self.ranks.result(),
             memory=_finite(self._memory.result()),
-            hardware=_finite(
-                self._hardware.result(steps.rated.tokens, steps.rated.iteration_ns, self._scale)
-            ),
+            hardware=_finite(self._hardware.result()),
             goodput=self._goodput.result(),
             dropped_records=self._course.dropped,
             failure_count=self._course.failure_count,
@@ -252,13 +253,14 @@ class RunTotals:
 
     def _statistics(self) -> Statistics:
         steps, sums = self._steps, self._steps.rated
-        low, high = self._extremes or (None, None)
+        low, high = (None if self._has_unknown_rate else self._rates) or (None, None)
         mfu, hfu = steps.trusted.utilisation()
         return Statistics(
             **sums.rates(self._scale)._replace(mfu=mfu, hfu=hfu).in_summary(),
             avg_tflops=tflops_per_gpu(sums.model_flops, sums.iteration_ns, 1),
             max_tflops_per_gpu=high,
             min_tflops_per_gpu=low,
+            intervals=steps.trusted.intervals,
             suspect_intervals=steps.trusted.suspect_intervals,
             peak_memory_gb=as_gb(steps.peak_bytes),
             min_iteration_ms=as_ms(sums.durations.minimum),

@@ -105,12 +105,15 @@ def test_what_was_above_the_peak_is_told(tmp_path: Path) -> None:
         RunEnd("completed", 0, 2, 0),
     ]
     text = render(report_of(tmp_path, records))
-    assert "  MFU             5.0 % (causal_half)\n  HFU             6.2 % (recomputation included)\n" in text
+    few = "of 1 of 2 intervals, the others are above the peak"
+    assert f"  MFU             5.0 % ({few})\n  HFU             6.2 % ({few})\n" in text
     assert (
-        "  Intervals above the peak: 1; in no average; check --perf-peak-tflops and the data type.\n" in text
+        "  Intervals above the peak: 1 of 2; in no average; check --perf-peak-tflops and the data type.\n"
+        in text
     )
     assert (
-        "  1. Intervals above the peak: 1. The peak, the data type or the count of FLOPs is wrong\n" in text
+        "  1. Intervals above the peak: 1 of 2. The peak, the data type or the count of FLOPs is wrong\n"
+        in text
     )
 
 

@@ -51,3 +51,14 @@ def test_the_metrics_are_counters() -> None:
     seconds = values["rpc_call_seconds_total"]
     assert seconds["BatchLinear", "serialize"] == 0.009
     assert round(sum(seconds.values()), 9) == 0.03
+
+
+def test_a_stages_time_comes_with_how_many_calls_tell_it() -> None:
+    metrics = RpcMetrics(make_session())
+    for call in (make_call(1, server_ns=None), make_call(2), make_call(3)):
+        metrics.add(call)
+    told = metrics.values()["rpc_told_calls_total"]
+    assert {stage: told[make_call().method, stage] for stage in ("send", "server")} == {
+        "send": 3,
+        "server": 2,
+    }

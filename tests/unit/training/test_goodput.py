@@ -235,3 +235,11 @@ def test_sessions_add_up_class_by_class() -> None:
     expected = Goodput(wall_ns=19, startup_ns=1, productive_ns=10, data_stall_ns=None, lost_ns=5, idle_ns=3)
     assert (both + unknown, unknown + both) == (expected, expected)
     assert adds_up(expected)
+
+
+def test_a_host_that_names_no_loading_has_no_data_stall_of_0() -> None:
+    unnamed, named = (
+        [each for n, one in enumerate(steps(2, 4, 8), 2) for each in (make_phases(n, **part), one)]
+        for part in ({"data_loading_ns": None}, {"data_loading_ns": 0})
+    )
+    assert [session(*each).result().data_stall_ns for each in (unnamed, named)] == [None, 0]

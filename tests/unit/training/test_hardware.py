@@ -101,7 +101,7 @@ def test_tokens_per_joule_are_one_devices_share() -> None:
 
 
 def test_the_run_adds_up_its_intervals() -> None:
-    totals = HardwareTotals()
+    totals = HardwareTotals(Scale(10, None))
     totals.add_interval(make_interval(10, throttle="power", sm_clock_mhz=1700))
     totals.add_interval(make_interval(20, **UNREAD))
     totals.add_interval(
@@ -109,13 +109,13 @@ def test_the_run_adds_up_its_intervals() -> None:
     )
     for xid in (0, 79, 0):
         totals.add_reading(make_reading(SECOND, xid=xid, pcie_width=8))
-    # 960 J in 2 s are 480 W; 9600 tokens a second on 10 devices are 960 each
-    assert asdict(totals.result(tokens=28_800, elapsed_ns=3 * SECOND, scale=Scale(10, None))) == {
+    # 960 J in 2 s are 480 W; 20,480 tokens of the two intervals on 10 devices are 1024 a second each
+    assert asdict(totals.result()) == {
         "energy_j": 960.0,
         "energy_read_s": 2.0,
         "power_w": 480.0,
-        "tokens_per_joule": 2.0,
-        "joules_per_token": 0.5,
+        "tokens_per_joule": pytest.approx(1024 / 480),
+        "joules_per_token": pytest.approx(480 / 1024),
         "min_sm_clock_mhz": 1700,
         "max_temperature_c": 77,
         "throttle": ["power"],
@@ -129,6 +129,13 @@ def test_the_run_adds_up_its_intervals() -> None:
 
 
 def test_nothing_read_is_nothing_known() -> None:
-    totals = HardwareTotals()
+    totals = HardwareTotals(Scale(8, None))
     totals.add_interval(make_interval(10, **UNREAD))
-    assert set(asdict(totals.result(10, SECOND, Scale(8, None))).values()) == {None}
+    assert set(asdict(totals.result()).values()) == {None}
+
+
+def test_tokens_of_intervals_whose_power_was_not_read_are_in_no_efficiency() -> None:
+    totals = HardwareTotals(Scale(8, None))
+    totals.add_interval(make_interval(10))
+    totals.add_interval(make_interval(20, tokens=90_000, **UNREAD))
+    assert totals.result().tokens_per_joule == tokens_per_joule(make_interval(10), Scale(8, None))

@@ -49,7 +49,7 @@ def mfu_suspect(this: TrainingRule, case: TrainingCase) -> Finding | None:
     if figures.suspect_intervals:
         highest = max((point.number("mfu") or 0.0 for point in case.report.trend.points), default=0.0)
         title = (
-            f"Intervals above the peak: {figures.suspect_intervals}. "
+            f"Intervals above the peak: {figures.suspect_intervals:,} of {figures.intervals:,}. "
             "The peak, the data type or the count of FLOPs is wrong"
         )
         return warns(this, title, [this.broke("highest MFU of an interval", highest, "mfu_suspect")])
@@ -141,7 +141,8 @@ def _twice_the_micro_batch(case: TrainingCase, now: float) -> float | None:
 def small_micro_batch(this: TrainingRule, case: TrainingCase) -> Finding | None:
     """Few tokens of a micro-batch on a device with room for more, and a low MFU while it computes."""
     tokens, mfu = _micro_batch_tokens(case), case.report.rates.mfu
-    if tokens is None or mfu is None or not case.has_spare_memory():
+    is_doubtful = case.report.figures.suspect_intervals > 0
+    if tokens is None or mfu is None or is_doubtful or not case.has_spare_memory():
         return None
     computing = case.phase_share("forward", "backward")
     mfu_computing = mfu / computing if computing > 0 else mfu

@@ -81,6 +81,10 @@ def _no_mfu(report: TrainingReport) -> str:
     reason = next((each for each in report.overview.missing if each.startswith("TFLOPS, MFU")), None)
     if reason is None and report.overview.peak_tflops is None:
         reason = "the peak of a CPU is in no table" if _is_cpu(report) else report.overview.peak_source
+    if reason is None and report.figures.suspect_intervals == report.figures.intervals > 0:
+        reason = "every interval is above the peak"
+    if reason is None and report.figures.model_flops is None:
+        reason = "the FLOPs of some steps are not known"
     return reason or "not known"
 
 

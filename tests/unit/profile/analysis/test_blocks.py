@@ -6,6 +6,7 @@ import fcntl
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Table, Waterfall
+from flagscale_perf.profile.analysis import files
 from flagscale_perf.profile.analysis.blocks import communication, remarks_of, report_of, rows_of
 from flagscale_perf.profile.analysis.instrument import report_of as found_of
 from flagscale_perf.profile.analysis.report import ProfileReport
@@ -120,3 +121,11 @@ def test_waiting_is_told_from_the_transfer(found: ProfileReport) -> None:
 
 def test_nothing_without_a_collective(nothing: Profile) -> None:
     assert communication(found_of(nothing)) == []
+
+
+def test_where_no_step_was_recorded_there_is_nothing_to_judge(nothing: Profile) -> None:
+    found = found_of(nothing)
+    report = report_of(found)
+    assert report.findings is not None
+    said = "othing to judge: no profiled step was recorded"
+    assert said in report.findings.none_found and said in files.readme(found, report, [])

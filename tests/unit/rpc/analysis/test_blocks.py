@@ -83,3 +83,7 @@ def test_failures_and_gaps_are_said(tmp_path) -> None:
 
 def test_a_session_without_calls_says_so(tmp_path) -> None:
     assert "no call has been recorded" in text.render(INSTRUMENT.report(write_run(tmp_path, [])))
+
+
+def test_where_no_call_was_recorded_there_is_nothing_to_judge(tmp_path: Path) -> None:
+    assert "nothing to judge: no call was recorded" in text.render(INSTRUMENT.report(write_run(tmp_path, [])))

@@ -43,3 +43,8 @@ def test_memory_is_bounded() -> None:
     live = live_of(*(make_call(n, start_ns=n * SECOND, method=f"m{n}") for n in range(1, 1000)))
     assert len(live._seconds) == 240 and "more methods" in screen(live)
     assert live.before() == "before: session 20240129_103000, 999 calls"
+
+
+def test_a_stage_that_only_some_calls_tell_is_said() -> None:
+    shown = " ".join(screen(live_of(make_call(1), make_call(2, queue_ns=None, server_ns=None))).split())
+    assert "not told by all 2 calls: queue by 1, server by 1; sums and means are of these" in shown

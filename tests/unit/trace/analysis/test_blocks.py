@@ -52,3 +52,9 @@ def test_a_log_alone_has_no_lineage_and_says_what_it_lacks(tmp_path: Path) -> No
     log.write_text("\n".join(lines_of_call()))
     report = report_of(read_report([log]))
     assert [section.key for section in report.sections] == ["functions"]
+
+
+def test_where_nothing_was_recorded_there_is_nothing_to_judge(tmp_path: Path) -> None:
+    assert "nothing to judge: no call or operation was recorded" in text.render(
+        report_of(read_report([Job().write(tmp_path)]))
+    )

@@ -79,3 +79,17 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     run = _run(tmp_path / "run")
     with pytest.raises(PerfError, match="is named twice, and a run counts once"):
         compare([run, run], [short.parent / short.name] and [run], CompareOptions(warmup=0))
+
+
+def test_bytes_that_are_not_known_in_some_rounds_are_not_known(tmp_path: Path) -> None:
+    paths = []
+    for side, unknown in (("base", 0), ("new", 7)):
+        (tmp_path / side).mkdir()
+        job = Job()
+        process = job.process("W", 1)
+        for number in range(20):
+            size_bytes = None if unknown and number % unknown == 0 else MIB
+            job.put(process, number * 20 * MS, range(4), total_ns=4 * MS + number % 3, size_bytes=size_bytes)
+        paths.append(job.write(tmp_path / side))
+    moved = compare([paths[0]], [paths[1]], CompareOptions(warmup=0)).figures[2]
+    assert (moved.name, moved.base, moved.new) == ("moved_mib", 1.0, None)

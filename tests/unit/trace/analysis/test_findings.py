@@ -176,3 +176,25 @@ def test_missing_lines_are_a_finding(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_text("\n".join([*lines_of_call(), lines_of_call()[-1] + " [repeated 75x across cluster]"]))
     assert [finding.title for finding in read_report([log]).findings] == ["74 lines or records are missing"]
+
+
+def test_cost_and_gain_are_of_one_time(tmp_path: Path) -> None:
+    """A call of 10 ms a step, of which 4 ms are the queue's, in each of two processes, in 20 ms a step."""
+    job = Job()
+    for number in range(2):
+        process = job.process(f"P{number}", number + 1)
+        for step in range(20):
+            job.call(
+                process,
+                "reward",
+                step * 20 * MS,
+                total_ns=10 * MS,
+                get_ns=3 * MS,
+                compute_ns=6 * MS,
+                put_ns=MS,
+            )
+    found = _report(tmp_path, job)
+    finding = next(each for each in found.findings if each.name == "queue_overhead")
+    share = 20 * 4 / 390
+    assert (finding.cost_s, finding.cost_share) == (pytest.approx(0.08), pytest.approx(share))
+    assert finding.gain == pytest.approx(share / (1 - share))

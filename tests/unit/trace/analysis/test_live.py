@@ -10,7 +10,7 @@ from flagscale_perf.report.watch import Frame, as_text
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.trace.analysis.live import LiveTraces
 from tests.golden import golden
-from tests.trace_runs import MS, SECOND, START_WALL_NS, make_trace_header, pipeline
+from tests.trace_runs import MIB, MS, SECOND, START_WALL_NS, Job, make_trace_header, pipeline
 
 
 def _live(path: Path) -> LiveTraces:
@@ -47,3 +47,13 @@ def test_nothing_yet_and_a_writer_that_is_gone() -> None:
     )
     assert live.report(True, START_WALL_NS + 5000 * MS).facts[1] == Note("nothing for 5.0 s", "warn")
     assert live.before() == "before: session 20240129_103000, 0 calls"
+
+
+def test_bytes_that_are_not_known_are_no_bytes_of_0(tmp_path: Path) -> None:
+    job = Job()
+    process = job.process("W", 1)
+    for second, size_bytes in enumerate((MIB, None, MIB)):
+        job.put(process, second * SECOND, range(4), size_bytes=size_bytes)
+    series = _live(job.write(tmp_path)).report(True, START_WALL_NS).sections[0].blocks[0]
+    assert isinstance(series, Series)
+    assert list(series.panels[2].lines[0].y) == [1.0, None, 1.0]

@@ -28,6 +28,14 @@ def test_key_figures_are_raw_with_their_unit() -> None:
     assert (shown(energy.value), energy.note) == ("-", "not read")
 
 
+def test_a_mean_mfu_says_of_which_intervals_it_is() -> None:
+    few = replace(reports.small(), figures=reports.figures(intervals=6, suspect_intervals=4))
+    mfu, hfu, tflops, *_ = report_of(few).tiles
+    said = "of 2 of 6 intervals, the others are above the peak"
+    assert (mfu.note, hfu.note) == (said, said)
+    assert isinstance(tflops.note, tuple) and tflops.note[0] == "all 6 intervals, "
+
+
 def test_ranks_have_a_map_stragglers_and_their_memory() -> None:
     ranks = next(section for section in report_of(reports.hostile()).sections if section.key == "ranks")
     heat, silent, stragglers, memory = ranks.blocks

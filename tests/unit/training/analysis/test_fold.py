@@ -79,14 +79,14 @@ def test_phases_of_a_point_are_of_a_mean_step_and_add_up_to_groups() -> None:
     names = ("forward_ms", "optimizer_ms", "optimizer_clip_ms", "between_steps_ms")
     assert [point.figures[name] for name in names] == [20.0, 1.0, 2.0, None]
     assert point.groups_ms == {
-        "Data": 0,
+        "Data": None,
         "Forward": 20.0,
-        "Backward": 0,
-        "Pipe": 0,
-        "Comm": 0,
+        "Backward": None,
+        "Pipe": None,
+        "Comm": None,
         "Optim": 3.0,
-        "Other": 0,
-        "Between": 0,
+        "Other": None,
+        "Between": None,
     }
     assert (point.figures["bubble_ms"], point.figures["imbalance_ms"]) == (5.0, None)
 
@@ -265,3 +265,19 @@ def test_names_of_events_beyond_the_first_ones_are_counted_together(tmp_path: Pa
     monitor = read_report(path).monitor
     assert monitor.event_counts == {names[0]: 2} | dict.fromkeys(names[1:MAX_EVENTS], 1) | {"other": 10}
     assert [event.name for event in monitor.events] == [*names[:MAX_EVENTS], names[0]]
+
+
+def test_a_mean_of_few_intervals_says_so_and_gives_no_advice() -> None:
+    """Four of six intervals above the peak."""
+    records = [make_step(1, warmup=1)]
+    for number in range(6):
+        flops = (100 if number < 4 else 4) * 10**12
+        first = 10 * number + 2
+        records += [make_step(n, model_flops=flops) for n in range(first, first + 10)]
+        records.append(make_interval(first + 9, model_flops=10 * flops))
+    report = folded(records)
+    assert (report.figures.mfu, report.figures.suspect_intervals, report.figures.intervals) == (0.05, 4, 6)
+    assert [one.title for one in report.findings if "Intervals above" in one.title] == [
+        "Intervals above the peak: 4 of 6. The peak, the data type or the count of FLOPs is wrong"
+    ]
+    assert "small_micro_batch" not in {one.name for one in report.findings}

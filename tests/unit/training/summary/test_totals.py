@@ -89,6 +89,7 @@ def test_averages_are_totals_over_totals_without_the_warmup() -> None:
         "avg_throughput_samples": 40.0,
         "avg_mfu": 0.025,
         "avg_hfu": 0.03125,
+        "intervals": 0,
         "suspect_intervals": 0,
         "peak_memory_gb": 3.0,
         "avg_iteration_ms": 200.0,
@@ -270,3 +271,9 @@ def test_extreme_values_of_a_hostile_file_break_nothing() -> None:
     ):
         totals.add(step)
     assert json.loads(totals.text(), parse_constant=pytest.fail)["totals"]["train_steps"] == 3
+
+
+def test_the_extremes_are_not_known_where_the_flops_of_an_interval_are_not() -> None:
+    unknown = make_interval(20, model_flops=None, hardware_flops=None, mfu=None, hfu=None)
+    statistics = summary_of([make_interval(10), unknown, make_interval(30)])["final_statistics"]
+    assert (statistics["min_tflops_per_gpu"], statistics["max_tflops_per_gpu"]) == (None, None)

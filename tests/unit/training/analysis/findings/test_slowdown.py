@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.report.findings import none_found
 from flagscale_perf.training.analysis.blocks import report_of
 from flagscale_perf.training.analysis.fold import read_report
 from tests.fakes import MS
@@ -71,4 +70,4 @@ def test_where_no_iteration_finished_there_is_nothing_to_judge(tmp_path: Path) -
     plan = Plan(steps=0, facts={"resume_iteration": 60, "train_iters": 60})
     shown = report_of(read_report(write(plan, tmp_path))).findings
     assert shown is not None
-    assert none_found(shown) == "nothing to judge: no iteration finished (the checkpoint is at 60 of 60)"
+    assert shown.none_found == "nothing to judge: no iteration finished (the checkpoint is at 60 of 60)"
