@@ -74,10 +74,11 @@ def thinned(
 
 def _extremes(values: Sequence[float | None], begin: int, end: int) -> tuple[int, ...]:
     """Places of the lowest and of the highest value; of the first where none is known."""
-    known = [n for n in range(begin, end) if values[n] is not None]
+    part = values[begin:end]
+    known = part if None not in part else [value for value in part if value is not None]
     if len(known) < 2:
-        return tuple(known) or (begin,)
-    return min(known, key=values.__getitem__), max(known, key=values.__getitem__)
+        return (begin + part.index(known[0]) if known else begin,)
+    return begin + part.index(min(known)), begin + part.index(max(known))  # type: ignore[type-var]
 
 
 def _joined(one: _Pair[Row], other: _Pair[Row]) -> _Pair[Row]:
