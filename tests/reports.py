@@ -30,7 +30,7 @@ from flagscale_perf.training.analysis.tables import (
     Ranks,
     Straggler,
 )
-from flagscale_perf.training.analysis.trend import CurveTotals
+from flagscale_perf.training.analysis.trend import COLUMNS, CurveTotals
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.hardware import HardwareSummary
 
@@ -181,8 +181,8 @@ def _times(share: float | None, whole: float) -> float | None:
 def trend_of(points: Sequence[Point], *others: Any) -> Trend:
     """A trend of these intervals; `others`: its other fields."""
     totals = CurveTotals()
-    for one in points:
-        totals.add(one)
+    columns = {figure.key: [one.figures[figure.key] for one in points] for figure in COLUMNS}
+    totals.add(columns, [one.groups_ms is not None for one in points], lambda n: points[n].groups_ms)
     return Trend(list(points), totals.result(), *others)
 
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 STRETCHES = 1000  # about as many as a chart has pixels
 
 Row = TypeVar("Row")
 
 
-class _Kept(NamedTuple, Generic[Row]):
-    place: int
-    value: float | None
-    row: Row
-
-
+_Kept = tuple[int, float | None, Row]  # place, value, row
 _Pair = tuple[_Kept[Row], _Kept[Row]]  # with the lowest and with the highest value
 
 
@@ -32,22 +27,33 @@ class Extremes(Generic[Row]):
         self._length, self._seen = 1, 0
         self._last: list[tuple[int, Row]] = []
 
-    def add(self, value: float | None, row: Row) -> None:
-        """The next row, and its value; None where it has none, which is kept where no other row has one."""
-        one = _Kept(self._seen, value, row)
-        pair = one, one
-        if self._seen % self._length:
-            self._kept[-1] = _joined(self._kept[-1], pair)
-        else:
-            if len(self._kept) == self._most:
+    def add(self, values: Sequence[float | None], row: Callable[[int], Row]) -> None:
+        """The next rows, by their values; None for one that has none, which is kept where no other has one.
+
+        Args:
+            values: one for each row.
+            row: makes the n-th of them; only called for what may be kept.
+        """
+        begin = 0
+        while begin < len(values):
+            inside = self._seen % self._length
+            if not inside and len(self._kept) == self._most:
                 self._halve()
-            self._kept.append(pair)
-        self._last = [(self._seen, row)]
-        self._seen += 1
+            end = min(len(values), begin + self._length - inside)
+            kept = [(self._seen + n - begin, values[n], row(n)) for n in _extremes(values, begin, end)]
+            pair = kept[0], kept[-1]
+            if inside:
+                self._kept[-1] = _joined(self._kept[-1], pair)
+            else:
+                self._kept.append(pair)
+            self._seen += end - begin
+            begin = end
+        if values:
+            self._last = [(self._seen - 1, row(len(values) - 1))]
 
     def rows(self) -> list[Row]:
         """Those that are kept, in their order, and always the last one."""
-        kept = {one.place: one.row for pair in self._kept for one in pair} | dict(self._last)
+        kept = {place: row for pair in self._kept for place, _, row in pair} | dict(self._last)
         return [row for _, row in sorted(kept.items(), key=itemgetter(0))]
 
     def _halve(self) -> None:
@@ -61,13 +67,24 @@ def thinned(
 ) -> list[Row]:
     """The rows of a series to draw, see `Extremes`."""
     kept: Extremes[Row] = Extremes(stretches)
-    for row in rows:
-        kept.add(value(row), row)
+    known = list(rows)
+    kept.add([value(row) for row in known], known.__getitem__)
     return kept.rows()
 
 
+def _extremes(values: Sequence[float | None], begin: int, end: int) -> tuple[int, ...]:
+    """Places of the lowest and of the highest value; of the first where none is known."""
+    part = values[begin:end]
+    known = part if None not in part else [value for value in part if value is not None]
+    if len(known) < 2:
+        return (begin + part.index(known[0]) if known else begin,)
+    return begin + part.index(min(known)), begin + part.index(max(known))  # type: ignore[type-var]
+
+
 def _joined(one: _Pair[Row], other: _Pair[Row]) -> _Pair[Row]:
-    known = [kept for kept in (*one, *other) if kept.value is not None]
-    if not known:
-        return one
-    return min(known, key=lambda kept: kept.value or 0.0), max(known, key=lambda kept: kept.value or 0.0)
+    known = [kept for kept in (*one, *other) if kept[1] is not None]
+    return (min(known, key=_value), max(known, key=_value)) if known else one
+
+
+def _value(kept: _Kept[Row]) -> float:
+    return kept[1] or 0.0

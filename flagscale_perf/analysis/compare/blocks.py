@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from flagscale_perf.analysis.blocks import Cell, Interval, Note, Quantity, Report, Section, Table
+from flagscale_perf.analysis.blocks import Block, Cell, Interval, Note, Quantity, Report, Section, Table
 from flagscale_perf.analysis.compare.compare import (
     MEAN,
     MEDIAN,
@@ -49,7 +49,7 @@ def report_of(
     figures = [_figure(one, *labels[one.name], result.unit) for one in result.figures]
     differences = [(one.name, _fact(one.base), _fact(one.new)) for one in result.differences]
     sections = [
-        Section("times", "Times", "", [_times(result, noun)]),
+        Section("times", "Times", "", _times(result, noun)),
         *result.charts,
         Section("figures", "Figures", "", [Table(("figure", "BASE", "NEW", "change"), figures, 3)]),
         Section("differences", "Differences", "", [Table(("differs", "BASE", "NEW"), differences)]),
@@ -197,7 +197,12 @@ def _gate(result: Comparison, noun: Noun) -> list[Note]:
         said = " and ".join(one.words for one in result.disturbed)
         return [Note(f"UNDECIDED: {said}; run it again where nothing else runs", "warn")]
     if result.stretches:
-        return [Note(("UNDECIDED: the interval of a stretch reaches beyond ", limit), "warn")]
+        ends = ((one, one.whole.share_high) for one in result.stretches)
+        wide = next(one for one, high in ends if high is None or high >= gate.limit)
+        where = f"{noun[0]}s {wide.first} to {wide.last}"
+        few = min(len(result.base_runs), len(result.new_runs)) < MIN_RUNS
+        decides = f"; {MIN_RUNS if few else 'more'} runs a side would show the noise between runs better"
+        return [Note((f"UNDECIDED: the interval of {where} reaches beyond ", limit, decides), "warn")]
     decides = _needed(gate.needed, "the limit", result, noun)
     words = ("UNDECIDED: the interval reaches beyond ", limit, f"; {decides}")
     return [Note(words, "warn"), *_slow_steps(result, gate, noun)]
@@ -253,8 +258,8 @@ def _slow_steps(result: Comparison, gate: Gate, noun: Noun) -> list[Note]:
     return [Note((f"but the mean {noun[0]} changed by ", _change(result.mean.share), words), "warn")]
 
 
-def _times(result: Comparison, noun: Noun) -> Table:
-    """The whole and its parts. The intervals are drawn to one scale."""
+def _times(result: Comparison, noun: Noun) -> list[Block]:
+    """The whole and its parts, and what a dash says. The intervals are drawn to one scale."""
     rows = (result.whole, *result.phases)
     ends = [abs(end) for row in rows for end in (row.share_low, row.share_high) if end is not None]
     scale = (max(ends, default=0.0), None if result.gate is None else result.gate.limit)
@@ -268,9 +273,11 @@ def _times(result: Comparison, noun: Noun) -> Table:
         f"of BASE's {noun[0]}",
         "verdict",
     )
-    return Table(
+    table = Table(
         head, [_time_row(row, *scale, noun) for row in rows], tones=[_tone(row.verdict) for row in rows]
     )
+    is_any_open = any(row.verdict == UNDECIDED for row in rows)
+    return [table, *([Note(f"verdict {_VERDICTS[UNDECIDED]}: no difference shown")] if is_any_open else [])]
 
 
 def _time_row(row: Row, reach: float, limit: float | None, noun: Noun) -> Sequence[Cell]:

@@ -31,7 +31,12 @@ from flagscale_perf.training.utilisation import Scale
 
 NOISE, REHEARSAL_NOISE = 0.01, 0.04  # where the figures are from: docs/reading.md
 SIDES = (BASE, NEW)
-SHORT_OF = {"host_short_of_cpu": "CPU", "host_short_of_memory": "memory"}  # by finding
+DISTURBED = {  # by finding; throttling is one where it is seen to take time
+    "host_short_of_cpu": "{} was short of CPU for {} of the time",
+    "host_short_of_memory": "{} was short of memory for {} of the time",
+    "throttling": "{}'s clock was capped, which took {} of the time",
+    "standstill": "{} stood still for {} of its session",
+}
 _Seen = tuple[str, str, list[Finding]]  # side, name and findings of a run
 LABELS = {  # and decimals
     "mean": ("mean iteration, {unit}", 2),
@@ -145,10 +150,10 @@ def _named(sides: tuple[Sequence[RunSteps], Sequence[RunSteps]]) -> Iterator[tup
 
 def _disturbed(found: Sequence[_Seen]) -> list[Disturbance]:
     return [
-        Disturbance(side, f"{which} was short of {what} for {percent(one.evidence[0].value)} of the time")
+        Disturbance(side, DISTURBED[one.name].format(which, percent(shares[-1].value)))
         for side, which, findings in found
         for one in findings
-        if (what := SHORT_OF.get(one.name)) is not None
+        if one.name in DISTURBED and (shares := [each for each in one.evidence if each.unit == "share"])
     ]
 
 

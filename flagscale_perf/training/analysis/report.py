@@ -169,8 +169,8 @@ class SlowStep:
 
 
 # By a figure's key the iteration and the figure of intervals, of a long run the lowest and the highest of
-# each stretch; of those after the warm-up, except memory and hardware. Besides: "groups" has the groups of a
-# mean step, "suspect" TFLOPS above the peak, "capped" clocks that something held down, and its name.
+# each stretch; of those after the warm-up, except memory and hardware. Besides: "groups" has the time and the
+# groups of a mean step, "suspect" TFLOPS above the peak, "capped" clocks that something held down, and what.
 Curves = dict[str, list[tuple[Any, ...]]]
 
 

@@ -119,7 +119,7 @@ def phases(found: TrainingReport) -> Series:
     """A mean step's time by group, stacked, and what the pipeline makes it wait."""
     points = found.trend.curves
     groups = points.get("groups", [])
-    iterations, groups_ms = [at for at, _ in groups], [each for _, each in groups]
+    iterations, groups_ms = [at for at, *_ in groups], [each for *_, each in groups]
     areas = [
         Line(GROUP_WORDS[group], iterations, [each.get(group) for each in groups_ms], colour, "area")
         for group, colour in GROUP_COLOURS.items()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from flagscale_perf.analysis.extremes import Extremes
@@ -28,6 +30,8 @@ ALWAYS = (
 LIMITED = ("tflops_per_gpu", "mfu", "hfu")  # not shown where they cannot be true
 WAITS = ("bubble_ms", "imbalance_ms")
 PAUSES = ("eval_ms", "checkpoint_ms")
+COLUMNS = TABLE.named([*SETTLED, *ALWAYS, *WAITS, *PAUSES, "iteration", "warmup_only", "suspect", "throttle"])
+_BLOCK = 64  # intervals that are looked at together
 PAUSE_MS = 1  # what is shorter only looked whether one is due
 
 
@@ -37,27 +41,44 @@ class CurveTotals:
     def __init__(self) -> None:
         self._curves: dict[str, Extremes[tuple[Any, ...]]] = defaultdict(Extremes)
 
-    def add(self, point: Point) -> None:
-        """The next interval."""
-        at, figures = point.iteration, point.figures
-        for name in ALWAYS if figures["warmup_only"] else (*SETTLED, *ALWAYS):
-            value = None if name in LIMITED and figures["suspect"] else point.number(name)
-            self._curves[name].add(value, (at, value))
-        if figures["throttle"]:
-            clock = point.number("sm_clock_mhz")
-            self._curves["capped"].add(clock, (at, clock, str(figures["throttle"])))
-        if figures["warmup_only"]:
-            return
-        if figures["suspect"]:
-            rate = point.number("tflops_per_gpu")
-            self._curves["suspect"].add(rate, (at, rate))
+    def add(
+        self, columns: Mapping[str, Sequence[Any]], measured: Sequence[bool], groups_ms: Callable[[int], Any]
+    ) -> None:
+        """The next intervals: of each figure in `COLUMNS` its values, which intervals have phases, and what
+        makes the groups of the n-th, see `report.Point`.
+        """
+        every = range(len(measured))
+        settled = [n for n in every if not columns["warmup_only"][n]]
+        suspect = {n for n in settled if columns["suspect"][n]}
+        with_phases = [n for n in settled if measured[n]]
+        put, reasons = partial(self._put, columns["iteration"]), columns["throttle"]
+        for name in ALWAYS:
+            put(name, columns[name], every)
+        for name in SETTLED:
+            column = columns[name]
+            if suspect and name in LIMITED:
+                column = [None if n in suspect else column[n] for n in every]
+            put(name, column, settled)
         for name in PAUSES:
-            if (pause := point.number(name) or 0.0) > PAUSE_MS:
-                self._curves[name].add(pause, (at, pause))
-        if point.groups_ms is not None:
-            self._curves["groups"].add(sum(filter(None, point.groups_ms.values())), (at, point.groups_ms))
-            for name in WAITS:
-                self._curves[name].add(point.number(name), (at, point.number(name)))
+            put(name, columns[name], [n for n in settled if (columns[name][n] or 0) > PAUSE_MS])
+        for name in WAITS:
+            put(name, columns[name], with_phases)
+        put("suspect", columns["tflops_per_gpu"], sorted(suspect))
+        put("capped", columns["sm_clock_mhz"], [n for n in every if reasons[n]], reasons.__getitem__)
+        put("groups", columns["iteration_ms"], with_phases, groups_ms)
+
+    def _put(
+        self,
+        at: Sequence[float],
+        name: str,
+        column: Sequence[Any],
+        chosen: Sequence[int],
+        also: Callable[[int], Any] | None = None,
+    ) -> None:
+        if chosen:
+            values = [column[n] for n in chosen]
+            more = (lambda n: ()) if also is None else (lambda n: (also(n),))
+            self._curves[name].add(values, lambda n: (at[chosen[n]], values[n], *more(chosen[n])))
 
     def result(self) -> Curves:
         """The curves so far."""
@@ -72,7 +93,7 @@ class TrendTotals:
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
         self._figures = Rows(TABLE, header)
         self._rows: ThinnedRows[tuple[IntervalRecord, bool]] = ThinnedRows()
-        self._curves = CurveTotals()
+        self._curves, self._waiting = CurveTotals(), list[IntervalRecord]()
         self._count = 0
         self._has_slow = False
 
@@ -83,7 +104,9 @@ class TrendTotals:
     def add(self, interval: IntervalRecord) -> None:
         """Takes the next interval, with the steps marked as slow since the one before."""
         self._rows.add((interval, self._has_slow))
-        self._curves.add(self._point(interval, self._has_slow))
+        self._waiting.append(interval)
+        if len(self._waiting) == _BLOCK:
+            self._draw()
         self._has_slow = False
         self._count += 1
 
@@ -104,17 +127,27 @@ class TrendTotals:
 
     def curves(self) -> Curves:
         """What a page draws of the intervals so far."""
+        self._draw()
         return self._curves.result()
+
+    def _draw(self) -> None:
+        block, self._waiting = self._waiting, []
+        columns: dict[str, list[Any]] = {
+            figure.key: [self._figures.value(figure, interval) for interval in block] for figure in COLUMNS
+        }
+        measured = [interval.phases_ns is not None for interval in block]
+        self._curves.add(columns, measured, lambda n: _groups_of(block[n]))
 
     def _slow_step(self, step: Slow) -> SlowStep:
         elapsed_s = (step.end_ns - self._anchor.mono_ns) / NS_PER_S
         return SlowStep(step.iteration, elapsed_s, step.iteration_ns / NS_PER_MS, step.usual_ns / NS_PER_MS)
 
     def _point(self, interval: IntervalRecord, has_slow: bool) -> Point:
-        phases_ns = interval.phases_ns
-        groups_ms = None if phases_ns is None else _groups_ms(phases_ns, interval.steps)
-        return Point(self._figures.csv(interval), has_slow, groups_ms)
+        return Point(self._figures.csv(interval), has_slow, _groups_of(interval))
 
 
-def _groups_ms(phases_ns: dict[str, int | None], steps: int) -> dict[str, float | None]:
+def _groups_of(interval: IntervalRecord) -> dict[str, float | None] | None:
+    phases_ns, steps = interval.phases_ns, interval.steps
+    if phases_ns is None:
+        return None
     return {group: mean_ms(total_of(phases_ns, names), steps) for group, names in GROUPS.items()}

@@ -36,7 +36,17 @@ def test_a_gap_is_kept_where_a_stretch_has_nothing_else() -> None:
 def test_memory_does_not_grow() -> None:
     kept: Extremes[int] = Extremes(8)
     for number in range(10_000):
-        kept.add(float(number), number)
+        kept.add([float(number)], [number].__getitem__)
         assert len(kept.rows()) <= 17
     assert kept.rows()[0] == 0
     assert kept.rows()[-1] == 9999
+
+
+@pytest.mark.parametrize("block", [1, 3, 64, 1000])
+def test_rows_that_come_together_are_kept_as_those_that_come_one_by_one(block) -> None:
+    values = [random.Random(at).random() if at % 5 else None for at in range(3000)]
+    together: Extremes[int] = Extremes(50)
+    for begin in range(0, len(values), block):
+        part = range(begin, min(begin + block, len(values)))
+        together.add([values[at] for at in part], part.__getitem__)
+    assert together.rows() == thinned(range(len(values)), values.__getitem__, 50)

@@ -8,8 +8,9 @@ from flagscale_perf.analysis.compare.compare import CompareOptions, Disturbance,
 from flagscale_perf.report.format import shown
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.training.analysis.compare import NOISE, REHEARSAL_NOISE, compare, report_of
+from flagscale_perf.training.records import StandstillRecord
 from tests import synthetic
-from tests.fakes import make_interval, make_step
+from tests.fakes import SECOND, make_interval, make_step
 from tests.run_files import steady, write
 from tests.synthetic import MS, STEPS, Plan, cuts_records, node_record, ranks_record
 
@@ -69,6 +70,22 @@ def test_a_host_that_was_busy_is_said(tmp_path) -> None:
     title = shown(report_of(compare([base], [new], CompareOptions())).title)
     assert title.startswith("NEW is slower than BASE by ")
     assert title.endswith(", but NEW was short of CPU for 23.0 % of the time: not comparable")
+
+
+def test_a_clock_that_was_capped_and_a_job_that_stood_still_are_disturbances(tmp_path) -> None:
+    stood = Plan(also=[StandstillRecord(SECOND, 60 * SECOND, 1)], facts={"pid": 8}, after_ns=60 * SECOND)
+    capped = Plan(
+        extra=lambda n: {"backward_ns": 200 * MS} if n > 300 else {},
+        reading=lambda n: {"sm_clock_mhz": 1200, "throttle": "power"} if n > 300 else {},
+    )
+    paths = tmp_path / "a", tmp_path / "b"
+    for path in paths:
+        path.mkdir()
+    base, new = map(synthetic.write, (stood, capped), paths)
+    said = [one.words for one in compare([base], [new], CompareOptions()).disturbed]
+    assert said[0].startswith("BASE stood still for ")
+    assert said[0].endswith(" % of its session")
+    assert said[1].startswith("NEW's clock was capped, which took ")
 
 
 def test_twice_the_devices_and_tokens_for_the_same_time_is_no_difference(tmp_path) -> None:
