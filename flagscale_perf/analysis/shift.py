@@ -55,7 +55,7 @@ def shift_of(values: Sequence[float], numbers: Sequence[int], smallest: float = 
     if count < 2 * _EDGE:
         return None
     scores = _scores(values)
-    place = max(range(_EDGE, count - _EDGE + 1), key=lambda at: abs(scores[at]))
+    place = _fitted(values, max(range(_EDGE, count - _EDGE + 1), key=lambda at: abs(scores[at])))
     sides = values[:place], values[place:]
     before, after = map(median, sides)
     if abs(after - before) <= smallest * min(abs(before), abs(after)):
@@ -110,6 +110,14 @@ def _scores(values: Sequence[float]) -> list[float]:
         variance = before * (count - before) * (count + 1) / 12
         scores.append(off / math.sqrt(variance) if variance else 0.0)
     return scores
+
+
+def _fitted(values: Sequence[float], place: int) -> int:
+    """The place near this one whose sides are the nearest to their medians: of few steps on a side ranks take
+    one of the others with them.
+    """
+    near = range(max(_EDGE, place - _EDGE), min(len(values) - _EDGE, place + _EDGE) + 1)
+    return min(near, key=lambda at: sum(map(abs, _beyond(values, [0, at, len(values)]))))
 
 
 def _chance(score: float, count: int) -> float:

@@ -231,24 +231,20 @@ def unsure_of(case: TrainingCase, findings: Sequence[Finding]) -> list[str]:
     is_rise = change.after > change.before
     slow = (edges[at + 1], edges[at + 2]) if is_rise else (edges[at], edges[at + 1])
     lost = abs(change.after - change.before) * (slow[1] - slow[0]) / sum(times)
-    if slow[1] - slow[0] < len(times) / 8 or not _is_unexplained(case, lost, findings):
+    if not _lasts(course, *slow) or not _is_unexplained(case, lost, findings):
         return []
     before, after = (number(time / NS_PER_MS, 1) for time in (change.before, change.after))
-    size = f"{100 * (change.after / change.before - 1):+.2g} %"
-    why = _doubt(slowdown_of(course)) if is_rise else "slower at first, and no cause can be named"
+    size = f"{'+' if is_rise else '-'}{_rounded(abs(change.after / change.before - 1))} %"
+    if not is_rise:
+        why = "slower at first, and no cause can be named"
+    elif (known := slowdown_of(course)) is not None and _comes_and_goes(known):
+        why = "in bursts, not in every step"
+    else:
+        why = "by how much is not known well enough"
     return [
         f"the steps' course: to iteration {change.last_before} a step takes {before} ms, "
         f"then {after} ({size}): {why}"
     ]
-
-
-def _doubt(found: Slowdown | None) -> str:
-    """Why a run that becomes slower has no finding that says so."""
-    if found is None:
-        return "for too few steps to tell it from a burst"
-    return (
-        "in bursts, not in every step" if _comes_and_goes(found) else "by how much is not known well enough"
-    )
 
 
 def _is_unexplained(case: TrainingCase, excess: float, findings: Sequence[Finding]) -> bool:
@@ -308,10 +304,15 @@ def _after(case: TrainingCase, iteration: int) -> str:
 
 def _how_much(found: Slowdown) -> str:
     """Both times in milliseconds, and the share as an interval."""
-    least, most = (f"{100 * share:.2g}" for share in found.limits)
+    least, most = map(_rounded, found.limits)
     usual, slow = (number(time / NS_PER_MS, 1) for time in (found.usual_ns, found.slow_ns))
     share = f"{least} %" if least == most else f"{least} to {most} %"
     return f"by {share}, from {usual} to {slow} ms"
+
+
+def _rounded(share: float) -> str:
+    """In percent, to two figures."""
+    return f"{100 * share:.0f}" if share >= 0.1 else f"{100 * share:.2g}"
 
 
 @dataclass(frozen=True)
