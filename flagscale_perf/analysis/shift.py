@@ -15,6 +15,7 @@ SMALLEST = 0.03  # a share, from which on a change within a run is worth a line
 _EDGE = 5  # steps at least on each side
 LINE_PARTS = 16
 _PARTS, _PART_STEPS = 8, 16  # what steps remember is looked at beside the medians of so many parts
+_OF_RANKS = 1.5  # times: what ranks of normal steps remember, against their signs, by which it is measured
 _TO_DEVIATION = 1.4826  # of a median absolute deviation, for normal noise
 _SURE = 1.96  # standard deviations, for 19 times of 20
 _NEAR = 6.0  # squared standard deviations below the steepest place: what is nearer may be the place
@@ -54,7 +55,7 @@ def shift_of(values: Sequence[float], numbers: Sequence[int], smallest: float = 
     if count < 2 * _EDGE:
         return None
     scores = _scores(values)
-    place = max(range(_EDGE, count - _EDGE + 1), key=lambda at: abs(scores[at]))
+    place = _fitted(values, max(range(_EDGE, count - _EDGE + 1), key=lambda at: abs(scores[at])))
     sides = values[:place], values[place:]
     before, after = map(median, sides)
     if abs(after - before) <= smallest * min(abs(before), abs(after)):
@@ -111,6 +112,14 @@ def _scores(values: Sequence[float]) -> list[float]:
     return scores
 
 
+def _fitted(values: Sequence[float], place: int) -> int:
+    """The place near this one whose sides are the nearest to their medians: of few steps on a side ranks take
+    one of the others with them.
+    """
+    near = range(max(_EDGE, place - _EDGE), min(len(values) - _EDGE, place + _EDGE) + 1)
+    return min(near, key=lambda at: sum(map(abs, _beyond(values, [0, at, len(values)]))))
+
+
 def _chance(score: float, count: int) -> float:
     """How likely the greatest score is as great where order is chance."""
     if score < 2:
@@ -144,7 +153,9 @@ def _memory(values: Sequence[float], place: int) -> float:
     if count >= _PARTS * _EDGE:
         memory = min(memory, memory_of(beyond_line(values)))
     of_parts = memory_of(_beyond(values, [count * part // _PARTS for part in range(_PARTS + 1)]))
-    return min(memory, of_parts) if count >= _PARTS * _PART_STEPS * of_parts else memory
+    if count >= _PARTS * _PART_STEPS * of_parts:
+        memory = min(memory, of_parts)
+    return 1 + _OF_RANKS * (memory - 1)
 
 
 def beyond_line(values: Sequence[float]) -> list[float]:

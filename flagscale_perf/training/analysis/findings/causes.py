@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flagscale_perf.analysis.rules import Change, unless
+from flagscale_perf.spine.units import ranges
 from flagscale_perf.training.analysis.findings.advice import double
 from flagscale_perf.training.phases import TABLE
 
@@ -40,6 +41,7 @@ _CAUSES = {
     "Other": ["what the training script does in a step besides training"],
     "Between": ["logging and its destinations", "what the training script does between the steps"],
 }
+PROFILED_STEPS = 12  # a rank is told apart from six on, a layer from three on
 _CHANGES: dict[str, list[Change]] = {
     "Data": [double("--num-workers", "raise it: more processes prepare batches ahead", most=16, least=2)],
     "Between": [double("--log-interval", "raise it, if these are the steps that are logged", most=10**9)],
@@ -51,6 +53,14 @@ def profile(text: str) -> Change:
     return unless(
         Change(["--perf-profile-steps 20-31"], text), lambda case: case.options.perf_profile_steps is not None
     )
+
+
+def profile_of(ranks: Sequence[int], first: int, last: int | None, text: str) -> Change:
+    """Profile these ranks for twelve steps from `first` on; no later than the `last` of the run, if known."""
+    end = first + PROFILED_STEPS - 1 if last is None else min(first + PROFILED_STEPS - 1, last)
+    steps = f"{max(1, end - PROFILED_STEPS + 1)}-{end}"
+    listed = ranges(ranks).replace(" ", "")
+    return Change([f"--perf-profile-steps {steps}", f"--perf-profile-ranks {listed}"], text)
 
 
 def named(phase: str) -> str:

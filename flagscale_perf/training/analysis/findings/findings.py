@@ -36,7 +36,8 @@ def find(case: TrainingCase) -> TrainingReport:
     every = rules.find(RULES, case)
     small = [finding for finding in every if _is_footnote(finding)]
     named = [finding for finding in every if finding not in small]
-    return replace(case.report, findings=named, unjudged=[*map(_footnote, small), *_unjudged(case)])
+    unsure = slowdown.unsure_of(case, named)
+    return replace(case.report, findings=named, unjudged=[*map(_footnote, small), *unsure, *_unjudged(case)])
 
 
 def _is_footnote(finding: Finding) -> bool:

@@ -8,8 +8,11 @@ from flagscale_perf.analysis.rules import Change, Finding, Limit, rule, unless
 from flagscale_perf.spine.units import percent
 from flagscale_perf.training.analysis.findings.advice import either, is_set, provided, switch_on
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
+from flagscale_perf.training.analysis.findings.causes import profile_of
 from flagscale_perf.training.analysis.findings.lateness import late_finding
 from flagscale_perf.training.phases import GROUPS
+
+_PROFILE = "--perf-profile-steps"
 
 
 @rule(
@@ -53,18 +56,27 @@ def straggler(this: TrainingRule, case: TrainingCase) -> list[Finding]:
         for row in ledger.late
         if row.phase != "data_loading" or row.pattern != "constant"
     ]
-    return [_in_rhythm(this, finding) for finding in found if finding is not None]
+    return [_with_profile(this, case, finding) for finding in found if finding is not None]
 
 
-def _in_rhythm(this: TrainingRule, found: Finding) -> Finding:
-    """The finding for lateness that comes and goes, which no slow device causes: look at one such step."""
-    if found.pattern != "periodic":
-        return found
-    first = found.first_iteration or 1
-    flags = [f"--perf-profile-steps {first}-{first + 1}", f"--perf-profile-ranks {found.ranks[0]}"]
-    change = Change(flags, "take a late step of this rank apart, and the next one: what differs is the cause")
+def _with_profile(this: TrainingRule, case: TrainingCase, found: Finding) -> Finding:
+    """The finding with a profile of its ranks as a change. Lateness that comes and goes is caused by no slow
+    device: there it is the first one.
+    """
+    is_periodic = found.pattern == "periodic"
+    text = (
+        "take a late step of this rank apart, and those beside it: what differs is the cause"
+        if is_periodic
+        else "take some steps of this rank apart: which layer or operator takes longer, or only waits"
+    )
+    first = found.first_iteration if is_periodic else max(20, found.first_iteration or 0)
+    last = case.facts.train_iters
+    change = profile_of(found.ranks[:1], first or 1, last, text)
+    others = [one for one in found.changes if not any(flag.startswith(_PROFILE) for flag in one.flags)]
+    if not is_periodic:
+        is_profiled = case.options.perf_profile_steps is not None
+        return replace(found, changes=[*others, *([] if is_profiled else [change])])
     own = [cause for cause in found.causes if cause not in this.causes]
-    others = [one for one in found.changes if one.flags and one.flags[0] != "--perf-profile-steps"]
     return replace(found, changes=[change, *others], causes=[*own, "code that runs in these steps only"])
 
 

@@ -103,12 +103,14 @@ def slowdown_of(course: Anatomy) -> Slowdown | None:
 
 
 def _lasts(course: Anatomy, first: int, end: int) -> bool:
-    """Whether steps are slow for an eighth of the run, or to its end for more than a burst takes."""
+    """Whether steps are slow for longer than a burst, and for an eighth of the run if they are not to its
+    end.
+    """
     count = len(course.steps)
+    slow = course.steps[end - 1].iteration - course.steps[first].iteration + 1
     if end < count:
-        return end - first >= count / 8
-    slow, whole = (course.steps[-1].iteration - course.steps[at].iteration for at in (first, 0))
-    return slow >= min(BURST.value, whole / 4)
+        return end - first >= count / 8 and slow >= BURST.value
+    return slow >= min(BURST.value, (course.steps[-1].iteration - course.steps[0].iteration) / 4)
 
 
 def _gradual(course: Anatomy, times: Sequence[float]) -> Slowdown | None:
@@ -164,7 +166,9 @@ def _is_line(times: Sequence[float], edges: Sequence[int], levels: Sequence[floa
 def slowdown(this: TrainingRule, case: TrainingCase) -> Finding | None:
     """Steps that take longer than others of the same run, for a long stretch of it and at equal work."""
     found = slowdown_of(case.signals.throughout(case.report.settled.first_iteration or 0))
-    if found is None or not _is_known(found) or not _is_unexplained(case, found):
+    if found is None or not _is_known(found) or _comes_and_goes(found):
+        return None
+    if not _is_unexplained(case, found.excess, case.explained_by):
         return None
     grown = found.slow_ns - found.usual_ns
     phase, where = _place(found)
@@ -198,14 +202,59 @@ def _is_known(found: Slowdown) -> bool:
     return least >= SMALLEST.value and least >= most / 4
 
 
-def _is_unexplained(case: TrainingCase, found: Slowdown) -> bool:
-    """Whether no rank, clock or allocator that is named from some iteration on costs as much."""
+def _comes_and_goes(found: Slowdown) -> bool:
+    """Whether the fastest tenth of the slow steps is about as fast as that of the others: bursts do so."""
+    if found.is_gradual:
+        return False
+    slow = set(found.slow)
+    sides: tuple[list[float], list[float]] = ([], [])
+    for at, time in enumerate(at_equal_work(found.course)):
+        sides[at in slow].append(time)
+    usual, late = (sorted(side)[len(side) // 10] for side in sides)
+    return late - usual < (found.slow_ns - found.usual_ns) / 4
+
+
+def unsure_of(case: TrainingCase, findings: Sequence[Finding]) -> list[str]:
+    """What of the run's course was left without a judgement: a change that is there, and why it is none of
+    the findings.
+    """
+    if not case.can_judge_speed or any(one.name in ("slowdown", "growing_phase") for one in findings):
+        return []
+    course = case.signals.throughout()
+    times = at_equal_work(course)
+    found = shifts_of(times, [step.iteration for step in course.steps], SMALLEST.value)
+    if not found:
+        return []
+    edges = [0, *(one.place for one in found), len(times)]
+    change = max(found, key=lambda one: abs(one.after - one.before))
+    at = found.index(change)
+    is_rise = change.after > change.before
+    slow = (edges[at + 1], edges[at + 2]) if is_rise else (edges[at], edges[at + 1])
+    lost = abs(change.after - change.before) * (slow[1] - slow[0]) / sum(times)
+    if not _lasts(course, *slow) or not _is_unexplained(case, lost, findings):
+        return []
+    before, after = (number(time / NS_PER_MS, 1) for time in (change.before, change.after))
+    size = f"{'+' if is_rise else '-'}{_rounded(abs(change.after / change.before - 1))} %"
+    if not is_rise:
+        why = "slower at first, and no cause can be named"
+    elif (known := slowdown_of(course)) is not None and _comes_and_goes(known):
+        why = "in bursts, not in every step"
+    else:
+        why = "by how much is not known well enough"
+    return [
+        f"the steps' course: to iteration {change.last_before} a step takes {before} ms, "
+        f"then {after} ({size}): {why}"
+    ]
+
+
+def _is_unexplained(case: TrainingCase, excess: float, findings: Sequence[Finding]) -> bool:
+    """Whether nothing that is named from some iteration on, a rank, clock, allocator, costs as much."""
     named_s = sum(
         finding.cost_s or 0.0
-        for finding in case.explained_by
+        for finding in findings
         if finding.first_iteration is not None and finding.pattern != "constant"
     )
-    return named_s < MOST_OF_IT * found.excess * case.rated_s
+    return named_s < MOST_OF_IT * excess * case.rated_s
 
 
 def _place(found: Slowdown) -> tuple[str | None, str]:
@@ -255,10 +304,15 @@ def _after(case: TrainingCase, iteration: int) -> str:
 
 def _how_much(found: Slowdown) -> str:
     """Both times in milliseconds, and the share as an interval."""
-    least, most = (f"{100 * share:.2g}" for share in found.limits)
+    least, most = map(_rounded, found.limits)
     usual, slow = (number(time / NS_PER_MS, 1) for time in (found.usual_ns, found.slow_ns))
     share = f"{least} %" if least == most else f"{least} to {most} %"
     return f"by {share}, from {usual} to {slow} ms"
+
+
+def _rounded(share: float) -> str:
+    """In percent, to two figures."""
+    return f"{100 * share:.0f}" if share >= 0.1 else f"{100 * share:.2g}"
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def test_a_rank_that_is_late_every_seventh_step_is_one_finding(tmp_path: Path) -
     assert (found.name, found.pattern, found.ranks) == ("straggler", "periodic", [1])
     assert found.cost_s == pytest.approx(85 * 0.25, rel=0.05)
     assert found.causes == ["code that runs in these steps only"]
-    assert found.changes[0].flags == ["--perf-profile-steps 7-8", "--perf-profile-ranks 1"]
+    assert found.changes[0].flags == ["--perf-profile-steps 7-18", "--perf-profile-ranks 1"]
 
 
 def test_and_what_it_takes_of_the_start_is_no_slow_start(tmp_path: Path) -> None:

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.training.analysis.blocks import report_of
+from flagscale_perf.training.analysis.findings.anatomy import Anatomy
+from flagscale_perf.training.analysis.findings.slowdown import slowdown_of
 from flagscale_perf.training.analysis.fold import read_report
 from tests.fakes import MS
+from tests.simulated import Process, simulate
 from tests.synthetic import PHASES, Plan, write
 from tests.unit.training.analysis.findings.planted import findings_of
 
@@ -71,3 +74,31 @@ def test_where_no_iteration_finished_there_is_nothing_to_judge(tmp_path: Path) -
     shown = report_of(read_report(write(plan, tmp_path))).findings
     assert shown is not None
     assert shown.none_found == "nothing to judge: no iteration finished (the checkpoint is at 60 of 60)"
+
+
+def test_what_was_slow_at_first_is_not_passed_over(tmp_path: Path) -> None:
+    report = read_report(write(Plan(extra=lambda n: longer(0.1) if n < 240 else {}), tmp_path))
+    assert report.findings == []
+    (told,) = [line for line in report.unjudged if line.startswith("the steps' course")]
+    assert told.startswith("the steps' course: to iteration 2")
+    assert told.endswith("then 1002.0 (-9.1 %): slower at first, and no cause can be named")
+
+
+def test_a_change_that_comes_and_goes_is_no_finding_but_told(tmp_path: Path) -> None:
+    plan = Plan(extra=lambda n: longer(0.5) if n >= 300 and n * n % 7 in (1, 2, 4) else {})
+    report = read_report(write(plan, tmp_path))
+    assert "slowdown" not in {finding.name for finding in report.findings}
+    (told,) = [line for line in report.unjudged if line.startswith("the steps' course")]
+    assert told.endswith("in bursts, not in every step")
+
+
+def test_the_last_hundredth_of_a_long_run_is_found() -> None:
+    """A thousand means of a thousand steps each."""
+    process = Process(step_noise=0.003, tail=0.0)
+    usual, slow = simulate(1, 1000, process), simulate(1, 1000, process, other=0.04)
+    steps = [step._replace(iteration=1000 * step.iteration) for step in [*usual[:990], *slow[990:]]]
+    found = slowdown_of(Anatomy(steps))
+    assert found is not None
+    assert found.span == (pytest.approx(989_001, abs=2_000), 999_000)
+    least, most = found.limits
+    assert least <= 0.04 <= most
