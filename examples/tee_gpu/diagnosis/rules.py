@@ -12,8 +12,9 @@ from split_inference.traffic import REVEALS
 from diagnosis.attention import attention_in
 from flagscale_perf.analysis.rules import Advice, Change, Finding, rule, rules_in, unless
 from flagscale_perf.rpc.analysis import findings
+from flagscale_perf.rpc.analysis.case import CallsCase
 from flagscale_perf.rpc.analysis.costs import Interval
-from flagscale_perf.rpc.analysis.findings import GAIN, WORTH, CallsCase, CallsRule, gains, judge, percent
+from flagscale_perf.rpc.analysis.findings import GAIN, WORTH, CallsRule, gains, judge, percent
 from flagscale_perf.rpc.analysis.report import CallsReport
 from flagscale_perf.rpc.facts import PROBE
 from flagscale_perf.rpc.figures import MIB

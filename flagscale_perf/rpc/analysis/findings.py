@@ -5,12 +5,10 @@ session's own calls.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isclose
-from statistics import median
 
 from flagscale_perf.analysis.rules import (
-    Case,
     Change,
     Evidence,
     Finding,
@@ -20,11 +18,12 @@ from flagscale_perf.analysis.rules import (
     rule,
     unless,
 )
+from flagscale_perf.rpc.analysis.case import PLACE, CallsCase
 from flagscale_perf.rpc.analysis.costs import Costs, Interval
 from flagscale_perf.rpc.analysis.report import CallsReport
-from flagscale_perf.rpc.analysis.unexplained import Unexplained, unexplained
+from flagscale_perf.rpc.analysis.unexplained import unexplained
 from flagscale_perf.rpc.figures import MIB, method_name
-from flagscale_perf.rpc.stages import STAGES, stage_times
+from flagscale_perf.rpc.stages import stage_times
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
 GAIN = "calls in the same time"
@@ -32,60 +31,6 @@ _REQUIREMENT = "the requirement of this log"
 WORTH = Limit(0.01, "share", "ours: less is not worth a change")
 _SAME = 1e-3  # ends of an interval nearer to one another are one figure
 _WAITS = 3  # times an empty call: what calls through shared memory take beyond it is no transport
-_PLACE = {stage.name: place for place, stage in enumerate(STAGES)}
-
-
-@dataclass(frozen=True)
-class CallsCase(Case):
-    """A session of calls as the rules examine it.
-
-    Attributes:
-        report: the calls.
-        costs: what their bytes cost, by the calls themselves.
-        beyond: what bytes do not explain of the wait, in a sample of `scale` times as many calls; None where
-            the wait is apart from the server's time.
-    """
-
-    report: CallsReport
-    costs: Costs
-    beyond: Unexplained | None = None
-
-    def share(self, stage: str) -> float:
-        """Share of the calls' time."""
-        totals = self.report.overall
-        return totals.stages_ns[_PLACE[stage]] / totals.total_ns if totals.total_ns else 0.0
-
-    def lasting(self, stage: str) -> float:
-        """The share, or what it would be if each call had taken the median of its kind: whichever is less. A
-        call that lost its CPU for a moment makes no finding of a short session.
-        """
-        kinds: dict[tuple[str, int, int], list[int]] = {}
-        for call in self.report.sample:
-            moved = call.sent_bytes + call.received_bytes
-            times = kinds.setdefault((call.method, call.status, moved.bit_length()), [])
-            times.append(stage_times(call)[_PLACE[stage]] or 0)
-        usual_ns = sum(median(times) * len(times) for times in kinds.values()) * self.scale
-        return min(self.share(stage), self.saved(usual_ns))
-
-    @property
-    def scale(self) -> float:
-        """Calls for each of the sample."""
-        return self.report.overall.calls / max(1, len(self.report.sample))
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the processes are known to share a machine and their calls do not use TCP."""
-        return self.report.facts.transport in ("IPC", "INPROC")
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether large arrays already travel in shared memory."""
-        return self.report.facts.payload == "shared"
-
-    def saved(self, saved_ns: float) -> float:
-        """The saving as a share of the calls' time."""
-        whole = self.report.overall.total_ns
-        return min(1.0, saved_ns / whole) if whole else 0.0
 
 
 CallsRule = Rule[CallsCase]
@@ -123,7 +68,7 @@ def percent(share: float) -> str:
 
 def _share_of(case: CallsCase, stage: str) -> str:
     """The figure's name, with the one of the slowest calls in which the stage took longest."""
-    place = _PLACE[stage]
+    place = PLACE[stage]
     call = max(case.report.slowest, key=lambda one: stage_times(one)[place] or 0)
     took, whole = (stage_times(call)[place] or 0) / NS_PER_MS, call.total_ns / NS_PER_MS
     example = f"call {call.number}, {call.method}: {took:.3f} of {whole:.3f} ms"
@@ -153,7 +98,7 @@ def serialization(this: CallsRule, case: CallsCase) -> Finding | None:
     share = case.share("serialize")
     if not this.exceeds(case.lasting("serialize"), "serialize"):
         return None
-    saved_ns = case.report.overall.stages_ns[_PLACE["serialize"]]
+    saved_ns = case.report.overall.stages_ns[PLACE["serialize"]]
     evidence = [this.broke(_share_of(case, "serialize"), share, "serialize")]
     title = f"Serialization takes {percent(share)} of the time"
     return gains(this, case, title, _exactly(saved_ns), evidence)
@@ -277,7 +222,7 @@ def server(this: CallsRule, case: CallsCase) -> Finding | None:
 def deserialization(this: CallsRule, case: CallsCase) -> Finding | None:
     """Making a result of the reply takes more than 20 % of the calls' time."""
     totals, share = case.report.overall, case.share("deserialize")
-    took_ns = totals.stages_ns[_PLACE["deserialize"]]
+    took_ns = totals.stages_ns[PLACE["deserialize"]]
     mean_ms = took_ns / max(1, totals.calls) / NS_PER_MS
     if not (
         this.exceeds(case.lasting("deserialize"), "deserialize") and this.exceeds(mean_ms, "deserialize_ms")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from flagscale_perf.analysis.blocks import (
     Block,
@@ -19,11 +17,11 @@ from flagscale_perf.analysis.blocks import (
     Section,
     Table,
     Tile,
-    span,
 )
 from flagscale_perf.analysis.extremes import STRETCHES
 from flagscale_perf.analysis.session import tone_of
 from flagscale_perf.training.analysis import series
+from flagscale_perf.training.analysis.facts import devices, facts, run
 from flagscale_perf.training.analysis.findings.findings import no_phases
 from flagscale_perf.training.analysis.ledgers import WAIT_PARTS, in_ms, ranks_of, words
 from flagscale_perf.training.analysis.report import Figures, Overview, TrainingReport, Trend
@@ -35,7 +33,7 @@ from flagscale_perf.training.summary.settled import SettledSummary
 from flagscale_perf.training.utilisation import left_out
 
 _GROUP_OF = {phase: group for group, names in GROUPS.items() for phase in names}
-_MOST, _MOST_EVENTS = 10, 20
+_MOST_EVENTS = 20
 _MANY_EVENTS, _SLOWEST = 12, 5
 
 
@@ -44,10 +42,10 @@ def report_of(found: TrainingReport) -> Report:
     seen = found.overview
     return Report(
         title=f"Run {seen.session_id}",
-        subject=f"{seen.model_family or 'Training'} on {_devices(seen)}",
+        subject=f"{seen.model_family or 'Training'} on {devices(seen)}",
         state=seen.end_reason,
         tone=tone_of(seen.end_reason),
-        facts=[Pairs(_facts(seen))],
+        facts=[Pairs(facts(seen))],
         tiles=_tiles(found),
         findings=Findings(found.findings, found.unjudged, _nothing(seen)),
         sections=_sections(found),
@@ -81,43 +79,9 @@ def _sections(found: TrainingReport) -> list[Section]:
         Section("hardware", "Hardware", "Hardware of rank 0's device", _hardware(found)),
         Section("monitor", "Events", "Monitor and events", _monitor(found.monitor)),
         Section("reading", "Run file", "Run file", _reading(found)),
-        Section("run", "Facts", "Facts", _run(found)),
+        Section("run", "Facts", "Facts", run(found)),
     ]
     return [section for section in sections if section.blocks]
-
-
-def _devices(seen: Overview) -> str:
-    size = "?" if seen.world_size is None else f"{seen.world_size:,}"
-    return f"{size} x {seen.device or 'unknown device'}"
-
-
-def _facts(seen: Overview) -> list[tuple[str, Cell]]:
-    model = [part for part in (seen.model_family, seen.script and f"({seen.script})") if part]
-    return [
-        ("end", seen.end_reason),
-        ("time", f"{seen.started} to {seen.ended}"),
-        ("iterations", _iterations(seen)),
-        ("model", " ".join(model) or None),
-        ("host", " on ".join(part for part in (seen.host, seen.hostname) if part) or None),
-        ("devices", _devices(seen)),
-        ("parallel", ", ".join(f"{name} {size}" for name, size in seen.parallel.items()) or None),
-        ("data type", seen.dtype),
-        ("FLOPs convention", seen.flops_convention),
-        ("peak of a device", _peak(seen)),
-        ("not available", "; ".join(seen.missing) or None),
-    ]
-
-
-def _peak(seen: Overview) -> Cell:
-    peak = "not known" if seen.peak_tflops is None else Quantity(seen.peak_tflops, "TFLOP/s")
-    return (peak, f" ({seen.peak_source})") if seen.peak_source else (peak,)
-
-
-def _iterations(seen: Overview) -> str:
-    if not seen.iterations:
-        return "none finished"
-    asked = "" if seen.train_iters is None else f" of {seen.train_iters:,}"
-    return f"{seen.iterations:,} ({span(seen.first_iteration, seen.last_iteration)}){asked}"
 
 
 def _tiles(found: TrainingReport) -> list[Tile]:
@@ -365,36 +329,6 @@ def _reading(found: TrainingReport) -> list[Block]:
     )
     skipped = [(str(line.number), line.reason) for line in reading.first_skipped]
     return [rows, Table(("line", "why it is not a record"), skipped)] if skipped else [rows]
-
-
-def _run(found: TrainingReport) -> list[Block]:
-    seen = found.overview
-    facts: dict[str, Any] = {
-        "script": seen.script,
-        "flagscale_perf": seen.package_version,
-        "restarts": seen.restart_count,
-        "resumed from": seen.resume_iteration,
-        "log interval": seen.log_interval,
-        "trained nothing": seen.skipped_iterations or None,
-        "sequence length": seen.seq_length,
-        "micro-batch": seen.micro_batch_size,
-        "global batch": seen.global_batch_size,
-        "schedule": seen.pipeline_schedule,
-    }
-    rows = [(name, str(value)) for name, value in facts.items() if value is not None]
-    nodes = [
-        (one.hostname, f"{one.ranks:,}", span(one.first_rank, one.last_rank), ", ".join(one.devices))
-        for one in seen.nodes
-    ]
-    options = [
-        (name, value if isinstance(value, str) else json.dumps(value)) for name, value in seen.config.items()
-    ]
-    tables = [
-        Table(("node", "ranks", "numbers", "devices"), nodes, 0, f"Nodes ({len(nodes)})", _MOST, True),
-        Table(("what", "file"), list(found.files.items()), 0, "Files", None, True),
-        Table(("option", "value"), options, 0, f"Options in force ({len(options)})", None, True),
-    ]
-    return [Pairs(rows), *(table for table in tables if table.rows)]
 
 
 def _known(value: float | None, unit: str = "", decimals: int | None = None) -> Quantity | None:
