@@ -246,11 +246,6 @@ def _check_reach(config: PerfConfig, given: Mapping[str, Any]) -> None:
                 f"--perf-profile-steps {config.perf_profile_steps}: the training ends at iteration {last}"
                 f" ({why}); write steps from 1 to {last}"
             )
-    if last is not None and config.perf_capture_steps is not None and config.perf_capture_steps >= last:
-        raise PerfError(
-            f"--perf-capture-steps {config.perf_capture_steps}: the training ends at iteration {last}"
-            f" ({why}), and capturing begins some iterations after the start; write fewer"
-        )
     if isinstance(world_size, int) and config.perf_profile_ranks is not None:
         absent = sorted(rank for rank in parse_ranks(config.perf_profile_ranks) if rank >= world_size)
         if absent:

@@ -15,6 +15,7 @@ from flagscale_perf.analysis.instrument import load
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import Record, RunEnd, RunHeader
 from tests import bench_runs, profile_runs, rpc_sessions, synthetic, trace_runs
+from tests.run_files import left_behind
 
 END_NS = 1_000_000_000
 
@@ -43,18 +44,18 @@ def records_of(name: str, directory: Path) -> list[Record]:
 
 
 def write(name: str, directory: Path, end: str | None, **header: Any) -> Path:
-    """The run file with this end; None of a process that was killed."""
+    """The run file with this end; None of a killed process of this machine, or of `host`."""
     records = records_of(name, directory / "made")
     records[0] = replace(records[0], **header)
     if end is not None:
         records.append(RunEnd(end, records[0].start_wall_ns + END_NS, 0, 0))
     path = directory / f"perf_records_{records[0].session_id}.jsonl"
     path.write_bytes(b"".join(map(encode, records)))
-    return path
+    return path if end is not None or "host" in header else left_behind(path)
 
 
 def write_job(name: str, directory: Path, ends: tuple[str | None, str | None]) -> list[Path]:
-    """The run files of two machines that ran at the same time."""
+    """The run files of two machines that ran at the same time, this one and another."""
     first: RunHeader = records_of(name, directory / "made")[0]
     facts = {**first.facts, "job": "pretrain"}
     start = {"start_wall_ns": first.start_wall_ns, "start_mono_ns": first.start_mono_ns}

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
-from flagscale_perf.spine import files
 from flagscale_perf.spine.errors import PerfError, did_you_mean
 
 _CHOICE = re.compile(
@@ -66,6 +65,8 @@ class Command(ABC):
 
 def local_path(text: str) -> Path:
     """A type of an option: a path, `~` expanded. Raises ArgumentTypeError for an address."""
+    from flagscale_perf.spine import files  # here: --help needs nothing of it
+
     try:
         return Path(files.local_path(text))
     except PerfError as error:

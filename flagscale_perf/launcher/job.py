@@ -11,7 +11,6 @@ import contextlib
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -198,7 +197,7 @@ def _start(paths: ExperimentPaths, say: Callable[[str], object]) -> subprocess.P
             state = _stat_of(process.pid)
             ticks = state.start_ticks if state else 0  # 0: it has ended already
             with open(paths.pid_file, "w", encoding="utf-8") as file:
-                file.write(f"{process.pid} {ticks} {socket.gethostname() or '?'} {_place()}\n")
+                file.write(f"{process.pid} {ticks} {os.uname().nodename or '?'} {_place()}\n")
         except OSError:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()

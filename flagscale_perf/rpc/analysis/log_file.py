@@ -76,8 +76,8 @@ _READ: dict[str, tuple[str, Convert]] = {
         for stage, field in zip(STAGES, FIELDS, strict=True)
     },
 }
-# anything else that a log lacks is 0
-_ABSENT = {field: None for stage, field in zip(STAGES, FIELDS, strict=True) if stage.is_told}
+# a stage that a log lacks is not known; anything else is 0
+_ABSENT = dict.fromkeys(FIELDS)
 
 
 class Part(NamedTuple):

@@ -64,7 +64,7 @@ def test_output_paths_are_resolved_and_said(config, tmp_path) -> None:
 
 
 def test_home_is_expanded_in_every_option_and_a_directory_is_no_address(config, monkeypatch) -> None:
-    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("HOME", "/srv/me")
     given = {
         "data_path": ["0.5", "~/a", "0.5", "s3://bucket/b"],
         "data_cache_path": "~/cache",
@@ -74,9 +74,9 @@ def test_home_is_expanded_in_every_option_and_a_directory_is_no_address(config, 
     config["train"]["system"] |= given
     settings = make_plan(read_job(config, HERE), {}).settings
     assert {key: settings[key].value for key in given} == {
-        "data_path": ["0.5", "/home/me/a", "0.5", "s3://bucket/b"],
-        "data_cache_path": "/home/me/cache",
-        "pretrained_checkpoint": "/home/me/model",
+        "data_path": ["0.5", "/srv/me/a", "0.5", "s3://bucket/b"],
+        "data_cache_path": "/srv/me/cache",
+        "pretrained_checkpoint": "/srv/me/model",
         "one_logger_run_name": "~mine",
     }
     config["train"]["system"]["data_cache_path"] = "s3://bucket/cache"

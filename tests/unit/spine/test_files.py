@@ -305,9 +305,9 @@ def test_what_a_killed_writer_left_of_a_replacement_is_no_hindrance(tmp_path: Pa
 
 
 def test_a_path_with_a_tilde_is_the_shells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("HOME", "/srv/me")
     assert [local_path(text) for text in ("~/run", "~", "run/~", "/a:b//c")] == [
-        *("/home/me/run", "/home/me", "run/~", "/a:b//c"),
+        *("/srv/me/run", "/srv/me", "run/~", "/a:b//c"),
     ]
 
 

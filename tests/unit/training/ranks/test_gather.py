@@ -21,7 +21,7 @@ from tests.unit.training.ranks.test_exchange import KEY, line, make_block, place
 class NotingView:
     """Makes an event of everything it is given."""
 
-    def __init__(self, facts: object) -> None:
+    def __init__(self, facts: object, *, least: float) -> None:
         """Whatever the facts."""
 
     def join(self, identities: list[RankIdentity]) -> list[Record]:
