@@ -45,6 +45,7 @@ def test_megatron_defaults_fill_what_is_not_given():
         "qkv_bias": False,
         "out_bias": False,
         "qk_norm": False,
+        "sinks": False,
         "tied_embeddings": True,
         "learned_positions": 0,
         "vision": None,
