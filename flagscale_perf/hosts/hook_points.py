@@ -69,12 +69,29 @@ def source_of(file: Path, package: str) -> Source:
     nodes = list(ast.walk(ast.parse(text)))
     symbols = symtable.symtable(text, str(file), "exec").get_symbols()
     names = frozenset(each.get_name() for each in symbols if each.is_assigned() or each.is_imported())
-    trains = [node.args for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "train"]
-    parameters = frozenset(
-        each.arg for args in trains for each in ast.walk(args) if isinstance(each, ast.arg)
-    )
-    modules: dict[str, str] = {}  # a name that an import binds, anywhere in the file -> what may be a module
+    parameters = _parameters_of_train(nodes)
     places = {name: [(HERE, name)] for name in names}
+    modules = _take_imports(nodes, package, names, places)
+    for node in nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner, name = ast.unparse(node.func.value), node.func.attr
+            owner = owner if owner in parameters else modules.get(owner, owner)
+            places.setdefault(name, []).append((owner, name))
+    return Source(names, parameters, places, text)
+
+
+def _parameters_of_train(nodes: Iterable[ast.AST]) -> frozenset[str]:
+    trains = [node.args for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "train"]
+    return frozenset(each.arg for args in trains for each in ast.walk(args) if isinstance(each, ast.arg))
+
+
+def _take_imports(
+    nodes: Iterable[ast.AST], package: str, names: frozenset[str], places: dict[str, list[tuple[str, str]]]
+) -> dict[str, str]:
+    """Adds to `places` what is imported from a module; returns what may be one, by the name that an import
+    binds, anywhere in the file.
+    """
+    modules: dict[str, str] = {}
     for node in nodes:
         if isinstance(node, ast.Import):
             modules |= {alias.asname: alias.name for alias in node.names if alias.asname}
@@ -85,12 +102,7 @@ def source_of(file: Path, package: str) -> Source:
                 modules[bound] = f"{module}.{alias.name}"
                 place = (HERE, bound) if bound in names else (module, alias.name)
                 places.setdefault(alias.name, []).append(place)
-    for node in nodes:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            owner, name = ast.unparse(node.func.value), node.func.attr
-            owner = owner if owner in parameters else modules.get(owner, owner)
-            places.setdefault(name, []).append((owner, name))
-    return Source(names, parameters, places, text)
+    return modules
 
 
 def places(loop: ModuleType, point: tuple[str, Point], given: Mapping[str, Any]) -> list[tuple[Any, str]]:

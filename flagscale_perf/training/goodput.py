@@ -133,6 +133,43 @@ class _Start:
         return step.iteration_ns - usual_ns, usual_ns, 0
 
 
+class _Loading:
+    """What iterations that trained spent on loading data.
+
+    Attributes:
+        phases: the last that were measured.
+        stall_ns: sum; None where the phases of an iteration were not measured.
+        is_named: a host that names loading does so in some iteration, not in every one.
+    """
+
+    def __init__(self) -> None:
+        self.phases: PhaseRecord | None = None
+        self.stall_ns: int | None = 0
+        self.is_named = False
+
+    def add(self, step: StepRecord) -> int | None:
+        """How much of the step was loading data; None unless its own phases were measured."""
+        loading_ns = self._part_of(step)
+        self.stall_ns = plus(self.stall_ns, loading_ns)
+        return loading_ns
+
+    def _part_of(self, step: StepRecord) -> int | None:
+        phases = self.phases
+        if phases is None or phases.iteration != step.iteration or phases.other_ns is None:
+            return None
+        self.is_named |= phases.data_loading_ns is not None
+        return min(max(phases.data_loading_ns or 0, 0), step.iteration_ns)
+
+    def add_usual(self, steps: UsualSteps) -> None:
+        """Takes steps together."""
+        if steps.phases is None:
+            self.stall_ns = None
+        elif self.stall_ns is not None:
+            self.is_named |= any(part_ns is not None for part_ns in steps.phases["data_loading_ns"])
+            loading = zip(steps.phases["data_loading_ns"], steps.columns["iteration_ns"], strict=True)
+            self.stall_ns += sum(min(max(part_ns or 0, 0), whole_ns) for part_ns, whole_ns in loading)
+
+
 class SessionGoodput:
     """Folds one session's records.
 
@@ -158,9 +195,7 @@ class SessionGoodput:
         self._has_ended = False
         self._start = _Start()
         self._before_ns: int | None = None  # until the first iteration began
-        self._phases: PhaseRecord | None = None
-        self._data_stall_ns: int | None = 0
-        self._names_loading = False  # a host that does names it in some iteration, not in every one
+        self._loading = _Loading()
         self._productive_ns = self._lost_ns = self._evaluation_ns = self._checkpoint_ns = 0
         self.redone = 0
 
@@ -179,7 +214,7 @@ class SessionGoodput:
         if isinstance(record, StepRecord):
             self._add_step(record)
         elif isinstance(record, PhaseRecord):
-            self._phases = record
+            self._loading.phases = record
         elif isinstance(record, EventRecord) and not self._has_ended:
             self._end_ns = max(self._end_ns, record.at_ns)
         elif isinstance(record, RunEnd):
@@ -206,17 +241,7 @@ class SessionGoodput:
             self._start.lost(step)
         else:
             self._productive_ns += step.iteration_ns
-            loading_ns = self._loading_ns(step)
-            self._data_stall_ns = plus(self._data_stall_ns, loading_ns)
-            self._start.trained(step, loading_ns or 0)
-
-    def _loading_ns(self, step: StepRecord) -> int | None:
-        """How much of the step was loading data; None unless its own phases were measured."""
-        phases = self._phases
-        if phases is None or phases.iteration != step.iteration or phases.other_ns is None:
-            return None
-        self._names_loading |= phases.data_loading_ns is not None
-        return min(max(phases.data_loading_ns or 0, 0), step.iteration_ns)
+            self._start.trained(step, self._loading.add(step) or 0)
 
     @property
     def takes_many(self) -> bool:
@@ -232,12 +257,7 @@ class SessionGoodput:
         self._checkpoint_ns += sum(steps.columns["checkpoint_ns"])
         self._productive_ns += sum(iteration_ns)
         self._start.usual.add_many(iteration_ns)
-        if steps.phases is None:
-            self._data_stall_ns = None
-        elif self._data_stall_ns is not None:
-            self._names_loading |= any(part_ns is not None for part_ns in steps.phases["data_loading_ns"])
-            loading = zip(steps.phases["data_loading_ns"], iteration_ns, strict=True)
-            self._data_stall_ns += sum(min(max(part_ns or 0, 0), whole_ns) for part_ns, whole_ns in loading)
+        self._loading.add_usual(steps)
 
     def result(self) -> Goodput:
         """The session so far; its classes add up to the wall time."""
@@ -258,10 +278,10 @@ class SessionGoodput:
         )
         wall_ns = max(self._end_ns - self._start_ns, sum(known))
         whole = Goodput(wall_ns, *known[:4], lost_ns=known[4], idle_ns=wall_ns - sum(known))
-        is_named = self._names_loading or not self._productive_ns
+        is_named = self._loading.is_named or not self._productive_ns
         stall_ns = None
-        if self._data_stall_ns is not None and is_named:
-            stall_ns = self._data_stall_ns - less_stall_ns
+        if self._loading.stall_ns is not None and is_named:
+            stall_ns = self._loading.stall_ns - less_stall_ns
         return replace(whole, productive_ns=whole.productive_ns - (stall_ns or 0), data_stall_ns=stall_ns)
 
 

@@ -90,15 +90,19 @@ def _by_stretch(stretches: Sequence[Stretch], noun: str) -> Words:
         change: Words = (f"{row.verdict} by ", Quantity(abs(row.share or 0.0), "share", 2))
         if row.verdict == UNDECIDED:
             change = ("as BASE" if is_close else "not shown to differ",)
-        where = f" from {noun} {one.first} to {one.last}"
-        if place == 0:
-            where = f" up to {noun} {one.last}"
-        elif place == len(stretches) - 1:
-            where = f" from {noun} {one.first} on"
         is_named = one.culprits and not (place and one.culprits[0] in stretches[place - 1].culprits[:1])
         named = f", above all in {one.culprits[0]}" if is_named else ""
-        words += (*([", "] if place else []), *change, f"{where}{named}")
+        words += (*([", "] if place else []), *change, f"{_where(place, stretches, noun)}{named}")
     return words
+
+
+def _where(place: int, stretches: Sequence[Stretch], noun: str) -> str:
+    one = stretches[place]
+    if place == 0:
+        return f" up to {noun} {one.last}"
+    if place == len(stretches) - 1:
+        return f" from {noun} {one.first} on"
+    return f" from {noun} {one.first} to {one.last}"
 
 
 def _disturbed(result: Comparison) -> Words:
@@ -197,15 +201,21 @@ def _gate(result: Comparison, noun: Noun) -> list[Note]:
         said = " and ".join(one.words for one in result.disturbed)
         return [Note(f"UNDECIDED: {said}; run it again where nothing else runs", "warn")]
     if result.stretches:
-        ends = ((one, one.whole.share_high) for one in result.stretches)
-        wide = next(one for one, high in ends if high is None or high >= gate.limit)
-        where = f"{noun[0]}s {wide.first} to {wide.last}"
-        few = min(len(result.base_runs), len(result.new_runs)) < MIN_RUNS
-        decides = f"; {MIN_RUNS if few else 'more'} runs a side would show the noise between runs better"
-        return [Note((f"UNDECIDED: the interval of {where} reaches beyond ", limit, decides), "warn")]
+        return [_undecided_stretch(result, gate, noun)]
     decides = _needed(gate.needed, "the limit", result, noun)
     words = ("UNDECIDED: the interval reaches beyond ", limit, f"; {decides}")
     return [Note(words, "warn"), *_slow_steps(result, gate, noun)]
+
+
+def _undecided_stretch(result: Comparison, gate: Gate, noun: Noun) -> Note:
+    """The first stretch whose interval reaches beyond the limit, and what would narrow it."""
+    ends = ((one, one.whole.share_high) for one in result.stretches)
+    wide = next(one for one, high in ends if high is None or high >= gate.limit)
+    where = f"{noun[0]}s {wide.first} to {wide.last}"
+    few = min(len(result.base_runs), len(result.new_runs)) < MIN_RUNS
+    decides = f"; {MIN_RUNS if few else 'more'} runs a side would show the noise between runs better"
+    limit = Quantity(gate.limit, "share", 2)
+    return Note((f"UNDECIDED: the interval of {where} reaches beyond ", limit, decides), "warn")
 
 
 def _slower(result: Comparison) -> Stretch:

@@ -100,17 +100,7 @@ class Paired:
         shifts: Sequence[Shift | None],
     ) -> list[Stretch]:
         """What lies between the runs' changes, each stretch judged by itself; none where none differs."""
-        count = len(self.times[0])
-        changes = [
-            (abs(shift.after - shift.before), own.index(shift.last_before) + 1)
-            for shift, own in zip(shifts, numbers, strict=True)
-            if shift is not None
-        ]
-        cuts = [0, count]
-        for _, place in sorted(changes, reverse=True):
-            if len(cuts) < MOST_CHANGES + 2 and all(abs(place - cut) >= SHORTEST for cut in cuts):
-                cuts.append(place)
-        spans = [slice(*ends) for ends in zip(sorted(cuts), sorted(cuts)[1:], strict=False)]
+        spans = _between_changes(len(self.times[0]), numbers, shifts)
         if len(spans) < 2 or self.same_run is not None:
             return []
         statistic, error = STATISTICS[options.judge], (1 - CONFIDENCE) / len(spans)
@@ -199,3 +189,19 @@ class Judged:
             stretches=self.stretches,
             disturbed=paired.disturbed,
         )
+
+
+def _between_changes(
+    count: int, numbers: Sequence[Sequence[int]], shifts: Sequence[Shift | None]
+) -> list[slice]:
+    """The places between the largest changes of the runs, of `count` that each has."""
+    changes = [
+        (abs(shift.after - shift.before), own.index(shift.last_before) + 1)
+        for shift, own in zip(shifts, numbers, strict=True)
+        if shift is not None
+    ]
+    cuts = [0, count]
+    for _, place in sorted(changes, reverse=True):
+        if len(cuts) < MOST_CHANGES + 2 and all(abs(place - cut) >= SHORTEST for cut in cuts):
+            cuts.append(place)
+    return [slice(*ends) for ends in zip(sorted(cuts), sorted(cuts)[1:], strict=False)]

@@ -127,14 +127,7 @@ def transport(this: CallsRule, case: CallsCase) -> Finding | None:
     """Sending, waiting for transport, or receiving takes more than 30 % of the calls' time. Where receiving
     has the server's time, too, only what the bytes of large calls may take of it counts.
     """
-    stages = [
-        stage for stage in ("send", "wait", "receive") if this.exceeds(case.lasting(stage), "transport")
-    ]
-    over = [(case.share(stage), stage) for stage in stages]
-    if case.beyond is not None:
-        over = [each for each in over if each[1] == "send"]
-        over.append((case.saved(case.beyond.bytes_ns * case.scale), "receive"))
-    broken = sorted((each for each in over if this.exceeds(each[0], "transport")), reverse=True)
+    broken = _long_on_the_way(this, case)
     if not broken:
         return None
     evidence = [this.broke(_share_of(case, stage), share, "transport") for share, stage in broken]
@@ -146,6 +139,18 @@ def transport(this: CallsRule, case: CallsCase) -> Finding | None:
         title += ", in calls of large arrays"
         saved = Interval(0.0, saved_ns)  # their bytes must be moved, and the server may have worked on them
     return replace(gains(this, case, title, saved, evidence), causes=_why_slow(this, case, saved_ns))
+
+
+def _long_on_the_way(this: CallsRule, case: CallsCase) -> list[tuple[float, str]]:
+    """The stages beyond the limit, each after its share, the longest first."""
+    stages = [
+        stage for stage in ("send", "wait", "receive") if this.exceeds(case.lasting(stage), "transport")
+    ]
+    over = [(case.share(stage), stage) for stage in stages]
+    if case.beyond is not None:
+        over = [each for each in over if each[1] == "send"]
+        over.append((case.saved(case.beyond.bytes_ns * case.scale), "receive"))
+    return sorted((each for each in over if this.exceeds(each[0], "transport")), reverse=True)
 
 
 def _why_slow(this: CallsRule, case: CallsCase, dur_ns: float) -> list[str]:

@@ -66,16 +66,12 @@ class _Group(NamedTuple):
 
 def unexplained(calls: Sequence[CallRecord]) -> Unexplained:
     """Of these calls, by their methods and sizes."""
-    waits: dict[tuple[str, Size], list[int]] = {}
-    for call in calls:
-        key = call.method, (call.sent_bytes, call.received_bytes)
-        waits.setdefault(key, []).append((call.wait_ns or 0) + call.receive_ns)
-    groups = [_Group(method, size, sorted(found)) for (method, size), found in waits.items()]
+    groups = _groups_of(calls)
     methods_ns: dict[str, float] = {}
     peers: dict[str, Peer | None] = {}
     bytes_ns, small_ns = 0.0, min((each.low_ns for each in groups if each.is_small), default=0)
     for group in groups:
-        fastest = min((each for each in groups if _bounds(each, group)), key=lambda each: each.low_ns)
+        fastest = _fastest_beside(group, groups)
         floor_ns = fastest.low_ns if not group.is_small or fastest.low_ns <= AWAKE_NS else 0
         beyond_ns = APART_NS if group.low_ns - floor_ns > APART_NS else AWAKE_NS
         over = sum(wait - floor_ns for wait in group.waits_ns if wait - floor_ns > beyond_ns)
@@ -87,6 +83,19 @@ def unexplained(calls: Sequence[CallRecord]) -> Unexplained:
             bytes_ns += sum(min(wait, floor_ns) - base_ns for wait in group.waits_ns if wait > base_ns)
     found = Unexplained(methods_ns, bytes_ns, None)
     return found._replace(peer=peers.get(found.dearest))
+
+
+def _groups_of(calls: Sequence[CallRecord]) -> list[_Group]:
+    waits: dict[tuple[str, Size], list[int]] = {}
+    for call in calls:
+        key = call.method, (call.sent_bytes, call.received_bytes)
+        waits.setdefault(key, []).append((call.wait_ns or 0) + call.receive_ns)
+    return [_Group(method, size, sorted(found)) for (method, size), found in waits.items()]
+
+
+def _fastest_beside(group: _Group, groups: Sequence[_Group]) -> _Group:
+    """The fastest whose bytes bound those of this one."""
+    return min((each for each in groups if _bounds(each, group)), key=lambda each: each.low_ns)
 
 
 def _bounds(one: _Group, other: _Group) -> bool:

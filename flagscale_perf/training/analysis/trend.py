@@ -54,18 +54,25 @@ class CurveTotals:
         put, reasons = partial(self._put, columns["iteration"]), columns["throttle"]
         for name in ALWAYS:
             put(name, columns[name], every)
-        for name in SETTLED:
-            column = columns[name]
-            if suspect and name in LIMITED:
-                column = [None if n in suspect else column[n] for n in every]
-            put(name, column, settled)
-        for name in PAUSES:
-            put(name, columns[name], [n for n in settled if (columns[name][n] or 0) > PAUSE_MS])
+        self._put_settled(columns, settled, suspect)
         for name in WAITS:
             put(name, columns[name], with_phases)
         put("suspect", columns["tflops_per_gpu"], sorted(suspect))
         put("capped", columns["sm_clock_mhz"], [n for n in every if reasons[n]], reasons.__getitem__)
         put("groups", columns["iteration_ms"], with_phases, groups_ms)
+
+    def _put_settled(
+        self, columns: Mapping[str, Sequence[Any]], settled: Sequence[int], suspect: set[int]
+    ) -> None:
+        """Speeds, but not those that cannot be true, and what pauses there were between iterations."""
+        put = partial(self._put, columns["iteration"])
+        for name in SETTLED:
+            column = columns[name]
+            if suspect and name in LIMITED:
+                column = [None if n in suspect else value for n, value in enumerate(column)]
+            put(name, column, settled)
+        for name in PAUSES:
+            put(name, columns[name], [n for n in settled if (columns[name][n] or 0) > PAUSE_MS])
 
     def _put(
         self,

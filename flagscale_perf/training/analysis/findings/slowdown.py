@@ -329,23 +329,30 @@ def _beside(case: TrainingCase, found: Slowdown, grown_ns: float) -> _Beside:
     others = [one for one in stretches if not first <= one.iteration <= last]
     if not slow or not others:
         return _Beside("", [])
-    causes, host = [], ""
-    for place, what in enumerate(_WAITS):
-        before, after = _waiting(others, place), _waiting(slow, place)
-        if after - before >= MOST_OF_IT * grown_ns / found.slow_ns:
-            host = f", while the host is short of {what}"
-            causes = [
-                f"the host waits for {what} {percent(after)} of the time then, {percent(before)} before"
-            ]
-            break
-    clocks = [[one.clock_mhz for one in side if one.clock_mhz is not None] for side in (others, slow)]
-    if all(clocks) and statistics.median(clocks[1]) < (1 - SMALLEST.value) * statistics.median(clocks[0]):
-        fall = " to ".join(f"{statistics.median(one):g}" for one in clocks)
-        causes.append(f"the device's clock falls: from {fall} MHz")
+    host = _short_of(slow, others, MOST_OF_IT * grown_ns / found.slow_ns)
+    causes = [*host.causes, *_slower_clock(slow, others)]
     for place, what in enumerate(("an evaluation", "a checkpoint")):
         if any(one.pauses[place] for one in slow[:1]):
             causes.append(f"{what} comes just then")
-    return _Beside(host, causes)
+    return _Beside(host.host, causes)
+
+
+def _short_of(slow: Sequence[Stretch], others: Sequence[Stretch], least_share: float) -> _Beside:
+    """What the host waits for more of the time than before, by at least that share."""
+    for place, what in enumerate(_WAITS):
+        before, after = _waiting(others, place), _waiting(slow, place)
+        if after - before >= least_share:
+            cause = f"the host waits for {what} {percent(after)} of the time then, {percent(before)} before"
+            return _Beside(f", while the host is short of {what}", [cause])
+    return _Beside("", [])
+
+
+def _slower_clock(slow: Sequence[Stretch], others: Sequence[Stretch]) -> list[str]:
+    clocks = [[one.clock_mhz for one in side if one.clock_mhz is not None] for side in (others, slow)]
+    if all(clocks) and statistics.median(clocks[1]) < (1 - SMALLEST.value) * statistics.median(clocks[0]):
+        fall = " to ".join(f"{statistics.median(one):g}" for one in clocks)
+        return [f"the device's clock falls: from {fall} MHz"]
+    return []
 
 
 def _waiting(stretches: Sequence[Stretch], place: int) -> float:
