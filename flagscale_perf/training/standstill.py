@@ -46,28 +46,36 @@ class _Look(NamedTuple):
 
 
 class StandstillWatch:
-    """Looks at a process many times a second, on a thread of its own and whenever it is asked."""
+    """Looks at a process many times a second, on a thread of its own: only that thread can tell that
+    everything stood, as any other may be held by a disk.
+    """
 
     def __init__(self, pid: int, look: Callable[[int, int], _Look] | None = None) -> None:
         self._pid = pid
         self._thread_id = threading.get_native_id()
         self._look_at = look or _look
-        self._lock = threading.Lock()
+        self._looked = threading.Condition()
         self._last: _Look | None = None
         self._since_ns: int | None = None
         self._with_writer = False
         self._found: list[StandstillRecord] = []
 
     def start(self) -> None:
-        """Starts the thread; without it, only a stopped trainer is seen."""
+        """Starts the thread; without it, nothing is seen. Raises RuntimeError where none can start."""
         threading.Thread(target=self._run, name="flagscale_perf standstill", daemon=True).start()
 
     def take(self) -> list[StandstillRecord]:
-        """The stretches that have ended since the last call, up to this moment."""
-        self.look()
-        with self._lock:
+        """The stretches that have ended since the last call, up to this moment; blocks for a few hundredths
+        of a second where the thread's look is overdue.
+        """
+        with self._looked:
+            if self._looked.wait_for(self._is_up_to_date, PERIOD_NS / NS_PER_S):
+                self._look(is_own=False)
             found, self._found = self._found, []
         return found
+
+    def _is_up_to_date(self) -> bool:
+        return self._last is None or monotonic_ns() - self._last.at_ns < _TOUCHED_NS
 
     def _run(self) -> None:
         self._thread_id = threading.get_native_id()
@@ -75,22 +83,26 @@ class StandstillWatch:
             time.sleep(PERIOD_NS / NS_PER_S)
 
     def look(self) -> bool:
-        """Looks once; False where the system does not say, or the process is gone."""
-        with self._lock:
-            try:
-                now = self._look_at(self._pid, self._thread_id)
-            except (OSError, ValueError, LookupError):
-                return False
-            if self._last is not None:
-                self._judge(self._last, now)
-            self._last = now
-            return True
+        """Looks once, on the thread; False where the system does not say, or the process is gone."""
+        with self._looked:
+            self._last = self._look(is_own=True)
+            self._looked.notify_all()
+            return self._last is not None
 
-    def _judge(self, before: _Look, now: _Look) -> None:
+    def _look(self, is_own: bool) -> _Look | None:
+        try:
+            now = self._look_at(self._pid, self._thread_id)
+        except (OSError, ValueError, LookupError):
+            return None
+        if self._last is not None:
+            self._judge(self._last, now, is_own)
+        return now
+
+    def _judge(self, before: _Look, now: _Look, is_own: bool) -> None:
         gap_ns = now.at_ns - before.at_ns
         overslept_ns = gap_ns - PERIOD_NS - max(0, now.delay_ns - before.delay_ns)
         was_idle = now.busy_ns - before.busy_ns <= _BUSY * gap_ns
-        all_stood = overslept_ns >= LEAST_NS and was_idle and now.faults == before.faults
+        all_stood = is_own and overslept_ns >= LEAST_NS and was_idle and now.faults == before.faults
         if (all_stood or now.is_stopped) and self._since_ns is None:
             self._since_ns = before.at_ns + PERIOD_NS // 2
         self._with_writer |= all_stood

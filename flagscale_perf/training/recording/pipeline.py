@@ -99,12 +99,14 @@ class Sources:
         ranks: of the whole job; its methods neither raise nor block for long.
         host: new readings of rank 0's host.
         stood: stretches in which the job stood still, that have ended since the last call.
+        notes: what there is to say of the sources, once.
     """
 
     readings: TakeReadings = no_readings
     ranks: OneRank | Gathering = field(default_factory=OneRank)
     host: Callable[[], list[HostRecord]] = list
     stood: Callable[[], list[StandstillRecord]] = list
+    notes: list[Remark] = field(default_factory=list)
 
 
 class TrainingPipeline:
@@ -206,7 +208,8 @@ class TrainingPipeline:
         for host in hosts:
             self._window.add_host(host)
             self._sources.ranks.reading(host)
-        entries: list[Entry] = [*self._capture.take(), *hosts]
+        entries: list[Entry] = [*self._capture.take(), *hosts, *self._sources.notes]
+        self._sources.notes.clear()
         readings, notes = self._sources.readings()
         for reading in readings:
             self._window.add_hardware(reading)
@@ -267,9 +270,12 @@ def make_pipeline(task: WriterTask, parent: Parent | None) -> TrainingPipeline:
     hardware counters nor the other ranks.
     """
     if parent is not None:
-        host, watch = HostReader(parent.pid).take, StandstillWatch(parent.pid)
-        watch.start()
-        return TrainingPipeline(task, Sources(_readings(task), _ranks(task, parent), host, watch.take))
+        host, watch, notes = HostReader(parent.pid).take, StandstillWatch(parent.pid), list[Remark]()
+        try:
+            watch.start()
+        except RuntimeError as error:
+            notes.append(Remark("standstill", f"no look-out for a job that stands still: {error}"))
+        return TrainingPipeline(task, Sources(_readings(task), _ranks(task, parent), host, watch.take, notes))
     has_device = RunFacts.of(task.facts).device_uuid is not None
     return TrainingPipeline(
         task,
@@ -297,7 +303,10 @@ def _readings(task: WriterTask) -> TakeReadings:
             "the driver"
         )
     sampler = Sampler(device_uuid)
-    sampler.start()
+    try:
+        sampler.start()
+    except RuntimeError as error:
+        return _only(f"no hardware counters: {error}")
     return sampler.take
 
 

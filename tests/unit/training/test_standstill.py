@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from flagscale_perf.training import standstill
 from flagscale_perf.training.records import PhaseRecord, StandstillRecord
 from flagscale_perf.training.standstill import PERIOD_NS, StandstillWatch, Stretches, _Look
 from tests.fakes import make_phases, make_step
@@ -46,6 +47,38 @@ def test_a_gap_of_our_own_in_which_nobody_worked(is_stopped_still: bool) -> None
 def test_nothing_stood_still(gap: tuple[int, bool, int, int]) -> None:
     after = (gap[0] + 50, False, 9000, 9000, *gap[4:])
     assert found_in((0, False, 0, 0), (50, False, 50, 0), gap, after) == []
+
+
+def test_what_held_another_thread_than_the_watchs_is_no_standstill(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = iter([_Look(0, False, 0, 0), _Look(2000 * MS, False, 0, 0), _Look(2001 * MS, False, 0, 0)])
+    monkeypatch.setattr(standstill, "monotonic_ns", lambda: 10 * MS)
+    watch = StandstillWatch(1, lambda pid, thread: next(made))
+    watch.look()
+    assert watch.take() == []
+    watch._last = _Look(1990 * MS, False, 0, 0)  # the thread has looked all the time
+    watch.look()
+    assert watch._found == []
+
+
+def test_what_nobody_has_looked_at_yet_is_not_judged_by_another_thread() -> None:
+    looks = [_Look(0, False, 0, 0), _Look(9000 * MS, False, 0, 0), _Look(9001 * MS, False, 0, 0)]
+    made = iter(looks)
+    watch = StandstillWatch(1, lambda pid, thread: next(made))
+    watch.look()
+    assert watch.take() == []  # overdue: the thread stands as well
+    watch.look()
+    (found,) = watch._found
+    assert (found.stood_ns, found.with_writer) == (9000 * MS - HALF, 1)
+
+
+def test_a_trainer_that_goes_on_is_told_of_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = [*(_Look(at * MS, True, 0, 0) for at in range(0, 1050, 50)), _Look(1010 * MS, False, 0, 0)]
+    made = iter(looks)
+    monkeypatch.setattr(standstill, "monotonic_ns", lambda: 1010 * MS)
+    watch = StandstillWatch(1, lambda pid, thread: next(made))
+    for _ in looks[:-1]:
+        watch.look()
+    assert watch.take() == [StandstillRecord(HALF, 1010 * MS - PERIOD_NS, 0)]
 
 
 def test_a_process_that_is_gone_ends_the_looking() -> None:
