@@ -22,9 +22,10 @@ from flagscale_perf.spine.units import duration
 
 GRACE_NS = 3 * NS_PER_S  # a writer that died is replaced within it, and one whose trainer died ends its file
 HEARTBEAT_NS = 150 * NS_PER_S  # every writer records the clocks once a minute, whatever its run does
+_MAX_LOOKS = 256
 _TICK_NS = NS_PER_S // 10  # to which it is known when a process started, and more
 _END_BYTES, _END = 1 << 18, f'{{"kind":"{kind_of(RunEnd)}"'.encode()
-# Of each file that was looked at, by device and inode: its size, and when it was seen to have grown.
+# Of the files last looked at, by device and inode: the size, and when it was seen to have grown.
 _looks: dict[tuple[int, int], tuple[int, int | None]] = {}
 
 
@@ -68,7 +69,10 @@ def _ns_since_growth(found: os.stat_result) -> float:
     size, grown_ns = _looks.get(file, (found.st_size, None))
     if found.st_size > size:
         grown_ns = monotonic_ns()
+    _looks.pop(file, None)  # so that the newest is last
     _looks[file] = found.st_size, grown_ns
+    for oldest in list(_looks)[:-_MAX_LOOKS]:
+        _looks.pop(oldest, None)  # another thread may have
     return float("inf") if grown_ns is None else monotonic_ns() - grown_ns
 
 

@@ -28,8 +28,9 @@ _EXIT_CODES = """exit codes:
      stretch between its changes
   2  a mistake: no such run, too few iterations, runs that mean nothing to each other
   3  undecided: the interval reaches beyond PERCENT; or something from outside may be all there is:
-     NEW is slower and was short of CPU or memory, or it is not slower and BASE was; or a run was
-     compared with itself; --undecided pass makes it 0, --undecided fail makes it 1
+     NEW is slower and was disturbed (short of CPU or memory, clocks capped, or it stood still), or it
+     is not slower and BASE was; or a run was compared with itself;
+     --undecided pass makes it 0, --undecided fail makes it 1
 """
 
 

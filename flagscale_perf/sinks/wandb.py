@@ -17,7 +17,7 @@ from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.records import Record
 
 GROUP = "flagscale_perf"
-MAX_WAITING = 10_000  # rows of figures, while the host logs nothing
+MAX_WAITING = 1000  # rows of figures, while the host logs nothing
 
 
 class WandbSink:
@@ -129,9 +129,11 @@ class HostRun:
     def _watch_end(self, run: Any) -> None:
         """Before the host finishes the run, what waits is added; also where a `with` block finishes it."""
         name = "_finish" if hasattr(run, "_finish") else "finish"
-        finish = getattr(run, name)
+        finish, own = getattr(run, name), vars(run).get(name)
 
         def with_the_rest(*args: Any, **options: Any) -> Any:
+            if vars(run).get(name) is with_the_rest:  # else somebody has put theirs around it
+                delattr(run, name) if own is None else setattr(run, name, own)
             self._guard(lambda: self._add_rest(run))
             return finish(*args, **options)
 

@@ -85,3 +85,14 @@ def test_it_is_said_since_when_nothing_came(path: Path) -> None:
     said = "no end recorded, last record 3.0 s ago; whether it still runs cannot be known here"
     assert not_known(last_ns, last_ns + 3 * SECOND) == said
     assert not_known(last_ns, last_ns - SECOND).startswith("no end recorded, last record 0.0 s ago")
+
+
+def test_of_many_files_only_the_last_looks_are_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "_looks", {})
+    found = os.stat(path)
+    for inode in range(1000):
+        evidence._ns_since_growth(os.stat_result((*found[:1], inode, *found[2:])))
+        evidence._ns_since_growth(found)  # looked at again and again
+    assert len(evidence._looks) == 256
+    assert {(found.st_dev, found.st_ino), (found.st_dev, 999)} <= evidence._looks.keys()
+    assert (found.st_dev, 0) not in evidence._looks

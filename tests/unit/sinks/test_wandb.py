@@ -137,6 +137,22 @@ def test_of_too_many_that_wait_the_oldest_are_left_out(
     ]
 
 
+@pytest.mark.parametrize("is_patched", [True, False])
+def test_the_runs_own_finish_is_put_back_at_its_end(
+    monkeypatch: pytest.MonkeyPatch, said: list[str], is_patched: bool
+) -> None:
+    run, host = StandInRun(), HostRun(said.append)
+    if is_patched:
+        run.finish = lambda: StandInRun.finish(run)  # type: ignore[method-assign]
+    before = vars(run).get("finish")
+    has_run(monkeypatch, run)
+    host.log({STEP: 1})
+    assert vars(run)["finish"] is not before
+    run.finish()
+    assert vars(run).get("finish") is before
+    assert [row[STEP] for row in run.rows] == [1]
+
+
 def test_without_a_run_it_says_so_once_and_goes_on_looking(
     monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
