@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 RESERVOIR_SIZE = 4096
@@ -76,10 +76,11 @@ class Reservoir:
 
 
 class ThinnedRows(Generic[Row]):
-    """At most `MAX_ROWS` rows of a stream: every one, then every second, fourth ..., and always the last."""
+    """At most `MAX_ROWS` rows of a stream: every one, then one of each two, four ..., and always the last."""
 
-    def __init__(self, limit: int = MAX_ROWS) -> None:
-        self._limit = limit
+    def __init__(self, limit: int = MAX_ROWS, size: Callable[[Row], int] = lambda _: 0) -> None:
+        """`size`: of rows of which one is kept, it is the first of the largest."""
+        self._limit, self._size = limit, size
         self._rows: list[Row] = []
         self._stride = 1
         self._seen = 0
@@ -87,12 +88,14 @@ class ThinnedRows(Generic[Row]):
 
     def add(self, row: Row) -> None:
         """Adds a row of values."""
+        if self._seen % self._stride == 0 and len(self._rows) >= self._limit - 1:
+            pairs = (self._rows[at : at + 2] for at in range(0, len(self._rows), 2))
+            self._rows = [max(pair, key=self._size) for pair in pairs]
+            self._stride *= 2
         if self._seen % self._stride == 0:
-            if len(self._rows) >= self._limit - 1:
-                self._rows = self._rows[::2]
-                self._stride *= 2
-            if self._seen % self._stride == 0:
-                self._rows.append(row)
+            self._rows.append(row)
+        else:
+            self._rows[-1] = max(self._rows[-1], row, key=self._size)
         self._seen += 1
         self._last = row
 

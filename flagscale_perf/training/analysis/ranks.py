@@ -23,16 +23,18 @@ Row = Sequence[float | None]
 
 
 class RankMatrix:
-    """Keeps stretches of all ranks: of a long run some of them, so that memory does not grow with it."""
+    """Keeps stretches of all ranks: of a long run the slowest of each few, so that memory does not
+    grow with it.
+    """
 
     def __init__(self) -> None:
-        self._stretches: ThinnedRows[RanksRecord] = ThinnedRows(MAX_STRETCHES)
+        self._stretches = ThinnedRows(MAX_STRETCHES, _longest_ns)
 
     def add(self, record: RanksRecord) -> None:
         """The next stretch; those of a job of another size, before an elastic restart, are left out."""
         rows = self._stretches.rows()
         if rows and shape_of(rows[-1]) != shape_of(record):
-            self._stretches = ThinnedRows(MAX_STRETCHES)
+            self._stretches = ThinnedRows(MAX_STRETCHES, _longest_ns)
         self._stretches.add(record)
 
     def result(self, totals: RankTotals, world_size: int | None) -> Ranks | None:
@@ -59,6 +61,10 @@ class RankMatrix:
             silent=last.silent,
             silent_count=last.silent_count,
         )
+
+
+def _longest_ns(record: RanksRecord) -> int:
+    return max((took_ns for took_ns in record.iteration_ns if took_ns is not None), default=0)
 
 
 def stragglers_of(totals: RankTotals, last_iteration: int | None) -> list[Straggler]:

@@ -99,7 +99,9 @@ class TrendTotals:
         """Raises ValueError for a header whose session id is none."""
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
         self._figures = Rows(TABLE, header)
-        self._rows: ThinnedRows[tuple[IntervalRecord, bool]] = ThinnedRows()
+        self._rows: ThinnedRows[tuple[IntervalRecord, bool]] = ThinnedRows(
+            size=lambda row: row[0].iteration_max_ns or 0
+        )
         self._curves, self._waiting = CurveTotals(), list[IntervalRecord]()
         self._count = 0
         self._has_slow = False

@@ -158,7 +158,7 @@ class RunTotals:
         self._steps = _Steps(self._scale)
         self._phases = PhaseJoin(self._facts)
         self._figures = Rows(TABLE, header)
-        self._rows: ThinnedRows[IntervalRecord] = ThinnedRows(MAX_ROWS)
+        self._rows: ThinnedRows[IntervalRecord] = ThinnedRows(MAX_ROWS, lambda row: row.iteration_max_ns or 0)
         self._memory, self._hardware = MemoryTotals(self._facts), HardwareTotals(self._scale)
         self._goodput = SessionGoodput(header)
         self.ranks = RankTotals(self._scale.world_size)

@@ -35,3 +35,17 @@ def test_rows_are_thinned_evenly_and_end_with_the_last() -> None:
         assert len(rows) <= 10
         assert (rows[0], rows[-1]) == (1, number)
     assert rows == [1, 17, 33, 49, 65, 81, 97, 100]
+
+
+def test_of_rows_of_which_one_is_kept_it_is_the_largest() -> None:
+    slow = {3, 40, 77, 99}
+    thinned: ThinnedRows[int] = ThinnedRows(10, lambda number: 500 if number in slow else number % 7)
+    for number in range(1, 1001):
+        thinned.add(number)
+        rows = thinned.rows()
+        assert len(rows) <= 10 and rows == sorted(set(rows)) and rows[-1] == number
+    assert rows[0] == 3  # the first of the largest of its stretch
+    thinned = ThinnedRows(10, lambda number: 500 if number in slow else number % 7)
+    for number in range(1, 101):
+        thinned.add(number)
+    assert slow <= set(thinned.rows())
