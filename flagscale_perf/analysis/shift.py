@@ -18,6 +18,7 @@ _PARTS, _PART_STEPS = 8, 16  # what steps remember is looked at beside the media
 _OF_RANKS = 1.5  # times: what ranks of normal steps remember, against their signs, by which it is measured
 _TO_DEVIATION = 1.4826  # of a median absolute deviation, for normal noise
 _SURE = 1.96  # standard deviations, for 19 times of 20
+_ALONE = 2.0  # times: what an end gains by its own median, against any other stretch as long
 _NEAR = 6.0  # squared standard deviations below the steepest place: what is nearer may be the place
 
 
@@ -48,21 +49,22 @@ def shift_of(values: Sequence[float], numbers: Sequence[int], smallest: float = 
     that did not change by more than `smallest`, a share, or by no more than chance may do.
 
     A rank sum test at every place, each against its own deviation, so that a change near an end is found,
-    too; the chance of the greatest is Miller and Siegmund's (1982). Steps that remember each other count as
-    fewer ones.
+    too; the chance of the greatest is Miller and Siegmund's (1982). An end of many steps that their ranks
+    cannot speak for is a second look. Steps that remember each other count as fewer ones.
     """
     count = len(values)
     if count < 2 * _EDGE:
         return None
     scores = _scores(values)
-    place = _fitted(values, max(range(_EDGE, count - _EDGE + 1), key=lambda at: abs(scores[at])))
+    looks = {max(range(_EDGE, count - _EDGE + 1), key=lambda at: abs(scores[at])), *_at_an_end(values)}
+    clear = {at: max(abs(scores[at]), _apart(values, at)) for at in {_fitted(values, at) for at in looks}}
+    place = max(clear, key=lambda at: clear[at])
     sides = values[:place], values[place:]
     before, after = map(median, sides)
     if abs(after - before) <= smallest * min(abs(before), abs(after)):
         return None
     memory = _memory(values, place)
-    clearest = max(abs(scores[place]), _apart(values, place)) / math.sqrt(memory)
-    if _chance(clearest, count) > CHANCE.value:
+    if len(looks) * _chance(clear[place] / math.sqrt(memory), count) > CHANCE.value:
         return None
     least_near = scores[place] ** 2 - _NEAR * memory
     near = [at for at in range(1, count) if scores[at] ** 2 >= least_near]
@@ -110,6 +112,28 @@ def _scores(values: Sequence[float]) -> list[float]:
         variance = before * (count - before) * (count + 1) / 12
         scores.append(off / math.sqrt(variance) if variance else 0.0)
     return scores
+
+
+def _at_an_end(values: Sequence[float]) -> list[int]:
+    """The place near an end whose few steps gain most by a median of their own; none where another stretch
+    as long gains half as much. The rank score of few of many is bounded, and chance may exceed it elsewhere.
+    """
+    count, middle = len(values), median(values)
+    if count < LINE_PARTS * _EDGE:
+        return []
+
+    def gain(first: int, end: int) -> float:
+        side = values[first:end]
+        own = median(side)
+        return sum(abs(value - middle) - abs(value - own) for value in side)
+
+    sizes = range(_EDGE, count // LINE_PARTS + 1)
+    ends = [(gain(*end), *end) for size in sizes for end in ((0, size), (count - size, count))]
+    most, first, end = max(ends)
+    size = end - first
+    others = range(size, count - 2 * size + 1, max(1, size // 2))
+    is_alone = most > _ALONE * max(gain(at, at + size) for at in others)
+    return [first or end] if is_alone else []
 
 
 def _fitted(values: Sequence[float], place: int) -> int:

@@ -48,6 +48,15 @@ def test_a_change_in_the_last_steps_of_many_is_found() -> None:
     assert found is not None and abs(found.place - 988) <= 2
 
 
+def test_the_last_hundredth_is_found_though_the_steps_before_it_wander() -> None:
+    process, places = Process(step_noise=0.003, tail=0.0), []
+    for seed in (930_000, 930_002, 930_009, 930_012):  # ranks alone point elsewhere in all but the first
+        usual, slow = simulate(seed, 1000, process), simulate(seed, 1000, process, other=0.04)
+        found = shift([step.iteration_ns / 1e6 for step in [*usual[:990], *slow[990:]]])
+        places.append(found and found.place)
+    assert places == [990] * 4
+
+
 def test_several_changes_are_found_each_between_its_neighbours() -> None:
     times = [100.0 + number * number % 7 for number in range(400)]
     steps = [time + 20 * (100 <= at < 250) + 10 * (at >= 330) for at, time in enumerate(times)]
