@@ -13,6 +13,7 @@ from flagscale_perf.training.clocks import capped_by, caps_in
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.memory import MemoryTotals
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord, Record, StepRecord
+from flagscale_perf.training.slowdown import SlowdownWatch
 
 SLOW = Limit(
     1.1, "times", "ours: of the median interval before; means of several steps differ less than single steps"
@@ -39,6 +40,7 @@ class Watch:
         self._clocks_mhz: deque[int] = deque(maxlen=RECENT)
         self._is_slow = self._has_forecast = False
         self._ecc: int | None = None
+        self._slowdown = SlowdownWatch()
 
     def look(self, record: Record) -> list[Remark]:
         """The remarks that the next record calls for."""
@@ -47,7 +49,9 @@ class Watch:
         elif isinstance(record, HardwareRecord):
             return self._errors(record)
         elif isinstance(record, IntervalRecord):
-            return self._slowness(record) + self._forecast(record)
+            text = self._slowdown.add(record)
+            slower = [] if text is None else [Remark("slow", text)]
+            return self._slowness(record) + slower + self._forecast(record)
         return []
 
     def _errors(self, reading: HardwareRecord) -> list[Remark]:

@@ -12,6 +12,7 @@ from flagscale_perf.spine.records import EventRecord, Record
 from flagscale_perf.training.rank_records import StragglerRecord
 from flagscale_perf.training.ranks.late import straggler_text
 from flagscale_perf.training.records import StepRecord
+from flagscale_perf.training.slowdown import state_told
 from flagscale_perf.training.window import end_mono_ns
 
 FINDINGS_FILE = "findings.jsonl"
@@ -59,8 +60,10 @@ class FindingsSink(FileSink):
                 text=self._told,
             )
         elif isinstance(record, EventRecord) and record.name in _FOUND and record.text != self._told:
-            begun = {"finding": record.name, "state": "begins", "iteration": record.iteration}
-            self._add(record.at_ns, **begun, text=record.text)
+            state = state_told(record.text) if record.name == "slow" else None
+            finding = "slowdown" if state else record.name
+            what = {"finding": finding, "state": state or "begins", "iteration": record.iteration}
+            self._add(record.at_ns, **what, text=record.text)
 
     def flush(self) -> None:
         """Brings the lines to the file. Raises OSError."""

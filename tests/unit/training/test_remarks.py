@@ -88,3 +88,9 @@ def test_memory_that_runs_out_before_the_run_is_over_is_told_once() -> None:
     ]
     assert remarks_of(growing(12), device_memory_bytes=20 * GB, train_iters=150) == []
     assert len(remarks_of(growing(12), device_memory_bytes=20 * GB, train_iters=None)) == 1
+
+
+def test_steps_that_have_become_slower_are_told() -> None:
+    later = [make_interval(10 * n, iteration_ns=1200 * MS) for n in range(41, 81)]
+    (told,) = remarks_of([*usual(40), *later])
+    assert told == ("slow", "a step takes 20 % longer since about iteration 401 (100.0 to 120.0 ms)")

@@ -10,8 +10,9 @@ from typing import Any
 from flagscale_perf.spine.records import EventRecord, Record
 from flagscale_perf.training.rank_records import StragglerRecord
 from flagscale_perf.training.ranks.late import straggler_text
+from flagscale_perf.training.slowdown import SlowdownWatch
 from flagscale_perf.training.summary.findings_file import FindingsSink
-from tests.fakes import make_context, make_header, make_step
+from tests.fakes import make_context, make_header, make_interval, make_step
 
 SLOW = StragglerRecord(
     first_iteration=5,
@@ -74,6 +75,19 @@ def test_what_is_remarked_on_has_a_line_and_a_note_none(tmp_path: Path) -> None:
         ("standstill", "text"),
         ("memory", "text"),
     ]
+
+
+def test_steps_that_take_longer_have_a_line_when_it_begins_and_when_it_ends(tmp_path: Path) -> None:
+    watch, events = SlowdownWatch(), []
+    for n in range(1, 200):
+        mean_ms = 100 + n % 3 + 20 * (50 < n <= 120)
+        text = watch.add(make_interval(10 * n, iteration_ns=10_000_000 * mean_ms))
+        events += [] if text is None else [EventRecord("slow", 0, 10 * n, text)]
+    begins, ends = lines_of(tmp_path, *events)
+    assert begins["text"] == "a step takes 20 % longer since about iteration 501 (101.0 to 121.0 ms)"
+    assert (begins["finding"], begins["state"]) == ("slowdown", "begins")
+    assert ends["text"] == "steps are back to 101.0 ms since about iteration 1201"
+    assert (ends["finding"], ends["state"]) == ("slowdown", "ends")
 
 
 def test_without_a_finding_there_is_no_file_and_sessions_share_one(tmp_path: Path) -> None:

@@ -1,0 +1,142 @@
+"""Tells while a training lasts that its steps have become slower, by the test of the report's finding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from flagscale_perf.analysis.shift import SMALLEST, Shift, shifts_of
+from flagscale_perf.spine.clock import NS_PER_MS
+from flagscale_perf.spine.units import number
+from flagscale_perf.training.records import IntervalRecord
+
+KEPT = 128  # means; when they are so many, neighbours become one
+COARSEST = 16  # intervals of a mean; then the older half goes instead, so that a late change is told soon
+EVERY = 16  # new means between looks; a change is told that has lasted for as many, an eighth of `KEPT`
+BURST = 64  # steps, which it has lasted for besides: what is slow for less may be over soon
+STEADY = 0.75  # of a change: what the fastest tenths differ by at least; bursts leave some as fast as before
+_LONGER, _BACK = "a step takes", "steps are back to"
+
+
+@dataclass(frozen=True)
+class _Mean:
+    """Intervals in a row: their last iteration and sums. `work`: FLOPs, tokens where these are not known."""
+
+    iteration: int
+    steps: int
+    dur_ns: int
+    work: int
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What has been told and is not over: times for a unit of work before the first rise and after the last.
+
+    Attributes:
+        until: iteration at which it was told; what changes later is another change.
+        back: the time below which it is over.
+    """
+
+    until: int
+    before: float
+    after: float
+    back: float
+
+
+class SlowdownWatch:
+    """Keeps means of settled intervals, as many in a long run as in a short one, and looks at them now and
+    then.
+    """
+
+    def __init__(self) -> None:
+        self._means: list[_Mean] = []
+        self._open: list[_Mean] = []
+        self._width, self._new = 1, 0
+        self._told: _Told | None = None
+
+    def add(self, interval: IntervalRecord) -> str | None:
+        """The next interval; what is to be said of the steps up to it. Warm-up and intervals that trained
+        nothing do not count; pauses and standing still are in no step.
+        """
+        work = interval.model_flops or interval.tokens or interval.steps
+        if interval.warmup_only or not interval.steps or not work:
+            return None
+        self._open.append(_Mean(interval.iteration, interval.steps, interval.iteration_ns, work))
+        if len(self._open) < self._width:
+            return None
+        self._means.append(_merged(self._open))
+        self._open, self._new = [], self._new + 1
+        text = self._look() if self._new >= EVERY else None
+        if len(self._means) >= KEPT:
+            self._shrink()
+        return text
+
+    def _shrink(self) -> None:
+        if self._width >= COARSEST:
+            del self._means[: KEPT // 2]
+        else:
+            self._means = list(map(_merged, zip(self._means[::2], self._means[1::2], strict=True)))
+            self._width *= 2
+
+    def _look(self) -> str | None:
+        self._new = 0
+        usual = median(mean.work / mean.steps for mean in self._means)
+        times = [mean.dur_ns / mean.work for mean in self._means]
+        changes = shifts_of(times, [mean.iteration for mean in self._means])
+        begin = changes[-2].place if len(changes) > 1 else 0
+        if not changes or not self._lasts(changes[-1], times[begin:], begin):
+            return None
+        newest, told = changes[-1], self._told
+        if newest.after > newest.before:
+            return self._rise(newest, usual)
+        if told is None or newest.after >= told.back:
+            return None
+        self._told = None
+        return f"{_BACK} {_ms(newest.after * usual)} ms since about iteration {newest.last_before + 1}"
+
+    def _lasts(self, change: Shift, times: Sequence[float], begin: int) -> bool:
+        """Whether it has lasted for long and is in most steps: the fastest tenths of its sides differ, too.
+        `times`: from `begin` on, where the change before it is.
+        """
+        sides = times[: change.place - begin], times[change.place - begin :]
+        if len(sides[1]) < EVERY or sum(mean.steps for mean in self._means[change.place :]) < BURST:
+            return False
+        before, after = (sorted(side)[len(side) // 10] for side in sides)
+        return (after - before) / (change.after - change.before) >= STEADY
+
+    def _rise(self, change: Shift, usual: float) -> str | None:
+        """The same change, as it looks later, is not told again; of steps that take longer and longer is told
+        when they take twice as much longer as was told before.
+        """
+        told, seen = self._told, self._means[-1].iteration
+        if change.least <= SMALLEST * change.before:
+            return None
+        if told is None:
+            self._told = _Told(seen, change.before, change.after, (change.before + change.after) / 2)
+        elif change.earliest <= told.until or change.after - told.before < 2 * (told.after - told.before):
+            return None
+        else:
+            self._told = replace(told, until=seen, after=change.after)
+        longer = round((change.after / change.before - 1) * 100)
+        before, after = _ms(change.before * usual), _ms(change.after * usual)
+        since = f"since about iteration {change.last_before + 1}"
+        return f"{_LONGER} {longer} % longer {since} ({before} to {after} ms)"
+
+
+def state_told(text: str) -> str | None:
+    """`begins` or `ends` where a `slow` event has a text of `SlowdownWatch`; None for others."""
+    return "begins" if text.startswith(_LONGER) else "ends" if text.startswith(_BACK) else None
+
+
+def _merged(means: Sequence[_Mean]) -> _Mean:
+    return _Mean(
+        means[-1].iteration,
+        sum(mean.steps for mean in means),
+        sum(mean.dur_ns for mean in means),
+        sum(mean.work for mean in means),
+    )
+
+
+def _ms(dur_ns: float) -> str:
+    return number(dur_ns / NS_PER_MS, 1)
