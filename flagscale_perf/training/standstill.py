@@ -1,7 +1,8 @@
 """Stretches in which a job stood still: stopped by a signal, suspended by a scheduler, a paused container.
 
 Seen from the writer. Of a stopped trainer the system says so. Where the writer was stopped as well, a thread
-that only sleeps has overslept, without having waited for a CPU.
+that only sleeps has overslept, while no thread of the writer ran or waited for a CPU: a thread that holds
+Python's lock, and waits for a CPU itself, keeps all others from waking.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ class _Look(NamedTuple):
     at_ns: monotonic mark.
     is_stopped: the trainer is.
     busy_ns: CPU time of the trainer so far.
-    delay_ns: for which the thread that looks was ready to run and had no CPU, so far.
+    active_ns: for which threads of this process have run or have waited for a CPU, so far.
     faults: for which this process had to read memory back from a disk, so far: it is slow then, not stopped.
     """
 
     at_ns: int
     is_stopped: bool
     busy_ns: int
-    delay_ns: int
+    active_ns: int
     faults: int = 0
 
 
@@ -50,9 +51,8 @@ class StandstillWatch:
     everything stood, as any other may be held by a disk.
     """
 
-    def __init__(self, pid: int, look: Callable[[int, int], _Look] | None = None) -> None:
+    def __init__(self, pid: int, look: Callable[[int], _Look] | None = None) -> None:
         self._pid = pid
-        self._thread_id = threading.get_native_id()
         self._look_at = look or _look
         self._looked = threading.Condition()
         self._last: _Look | None = None
@@ -78,7 +78,6 @@ class StandstillWatch:
         return self._last is None or monotonic_ns() - self._last.at_ns < _TOUCHED_NS
 
     def _run(self) -> None:
-        self._thread_id = threading.get_native_id()
         while self.look():
             time.sleep(PERIOD_NS / NS_PER_S)
 
@@ -91,7 +90,7 @@ class StandstillWatch:
 
     def _look(self, is_own: bool) -> _Look | None:
         try:
-            now = self._look_at(self._pid, self._thread_id)
+            now = self._look_at(self._pid)
         except (OSError, ValueError, LookupError):
             return None
         if self._last is not None:
@@ -100,7 +99,8 @@ class StandstillWatch:
 
     def _judge(self, before: _Look, now: _Look, is_own: bool) -> None:
         gap_ns = now.at_ns - before.at_ns
-        overslept_ns = gap_ns - PERIOD_NS - max(0, now.delay_ns - before.delay_ns)
+        active_ns = now.active_ns - before.active_ns
+        overslept_ns = gap_ns - PERIOD_NS - active_ns if active_ns >= 0 else 0  # less: a thread has ended
         was_idle = now.busy_ns - before.busy_ns <= _BUSY * gap_ns
         all_stood = is_own and overslept_ns >= LEAST_NS and was_idle and now.faults == before.faults
         if (all_stood or now.is_stopped) and self._since_ns is None:
@@ -115,12 +115,13 @@ class StandstillWatch:
         self._since_ns, self._with_writer = None, False
 
 
-def _look(pid: int, thread_id: int) -> _Look:
+def _look(pid: int) -> _Look:
     fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
-    _, delay, _ = (_PROC / "self/task" / str(thread_id) / "schedstat").read_text().split()
+    threads = [each.read_text().split() for each in (_PROC / "self/task").glob("*/schedstat")]
+    active_ns = sum(int(ran) + int(waited) for ran, waited, _ in threads)
     busy_ns = (int(fields[11]) + int(fields[12])) * _NS_PER_TICK
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
-    return _Look(monotonic_ns(), fields[0] in "Tt", busy_ns, int(delay), faults)
+    return _Look(monotonic_ns(), fields[0] in "Tt", busy_ns, active_ns, faults)
 
 
 class Stretches:

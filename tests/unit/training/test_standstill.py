@@ -16,7 +16,7 @@ HALF = PERIOD_NS // 2
 def found_in(*looks: tuple[int, bool, int, int] | tuple[int, bool, int, int, int]) -> list[StandstillRecord]:
     """Of looks: moment in ms, whether the trainer is stopped, its CPU time, our wait for one, our faults."""
     made = (_Look(look[0] * MS, look[1], look[2] * MS, look[3] * MS, *look[4:]) for look in looks)
-    watch = StandstillWatch(1, lambda pid, thread: next(made))
+    watch = StandstillWatch(1, lambda pid: next(made))
     for _ in looks:
         watch.look()
     return watch._found
@@ -52,7 +52,7 @@ def test_nothing_stood_still(gap: tuple[int, bool, int, int]) -> None:
 def test_what_held_another_thread_than_the_watchs_is_no_standstill(monkeypatch: pytest.MonkeyPatch) -> None:
     made = iter([_Look(0, False, 0, 0), _Look(2000 * MS, False, 0, 0), _Look(2001 * MS, False, 0, 0)])
     monkeypatch.setattr(standstill, "monotonic_ns", lambda: 10 * MS)
-    watch = StandstillWatch(1, lambda pid, thread: next(made))
+    watch = StandstillWatch(1, lambda pid: next(made))
     watch.look()
     assert watch.take() == []
     watch._last = _Look(1990 * MS, False, 0, 0)  # the thread has looked all the time
@@ -63,7 +63,7 @@ def test_what_held_another_thread_than_the_watchs_is_no_standstill(monkeypatch: 
 def test_what_nobody_has_looked_at_yet_is_not_judged_by_another_thread() -> None:
     looks = [_Look(0, False, 0, 0), _Look(9000 * MS, False, 0, 0), _Look(9001 * MS, False, 0, 0)]
     made = iter(looks)
-    watch = StandstillWatch(1, lambda pid, thread: next(made))
+    watch = StandstillWatch(1, lambda pid: next(made))
     watch.look()
     assert watch.take() == []  # overdue: the thread stands as well
     watch.look()
@@ -75,7 +75,7 @@ def test_a_trainer_that_goes_on_is_told_of_at_once(monkeypatch: pytest.MonkeyPat
     looks = [*(_Look(at * MS, True, 0, 0) for at in range(0, 1050, 50)), _Look(1010 * MS, False, 0, 0)]
     made = iter(looks)
     monkeypatch.setattr(standstill, "monotonic_ns", lambda: 1010 * MS)
-    watch = StandstillWatch(1, lambda pid, thread: next(made))
+    watch = StandstillWatch(1, lambda pid: next(made))
     for _ in looks[:-1]:
         watch.look()
     assert watch.take() == [StandstillRecord(HALF, 1010 * MS - PERIOD_NS, 0)]
@@ -99,3 +99,12 @@ def test_a_step_is_without_the_time_and_out_of_rates() -> None:
         *(make_phases(1), before, unknown, touched._replace(**short, warmup=1)),
         saving._replace(checkpoint_ns=2 * SECOND, warmup=1),
     ]
+
+
+def test_where_a_thread_that_counted_has_ended_nothing_is_known() -> None:
+    looks = [_Look(0, False, 0, 9 * MS), _Look(3000 * MS, False, 0, 0)]
+    made = iter(looks)
+    watch = StandstillWatch(1, lambda pid: next(made))
+    for _ in looks:
+        watch.look()
+    assert watch._found == []
