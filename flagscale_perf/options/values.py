@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.files import local_path
+from flagscale_perf.spine.files import is_usable_name, local_path
 
 LOOPBACK = "127.0.0.1"
 _TRUE, _FALSE = {"1", "true", "yes", "on", "y", "t"}, {"0", "false", "no", "off", "n", "f"}
@@ -88,7 +88,7 @@ def path(example: str) -> Callable[[str], str]:
 
     def parse(text: str) -> str:
         name = str(text)
-        if not name.strip() or any(ord(char) < 32 or ord(char) == 127 for char in name):
+        if not is_usable_name(name):
             raise PerfError(f"{text!r} is not a usable path; write for example {example}")
         return local_path(name)
 

@@ -64,9 +64,14 @@ def open_new(path: Path) -> int:
     return os.open(path, _NEW, FILE_MODE)
 
 
+def is_usable_name(text: str) -> bool:
+    """Whether a file can be meant by it: something printable, without control characters."""
+    return bool(text.strip()) and not any(ord(char) < 32 or ord(char) == 127 for char in text)
+
+
 def given_path(value: object, name: str) -> Path:
     """The absolute path that a caller means by a text or a path. Raises PerfError for anything else."""
-    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+    if not isinstance(value, str | os.PathLike) or not is_usable_name(os.fsdecode(value)):
         raise PerfError(f"{name} is {value!r}; give a path, for example 'logs/run1'")
     return Path(local_path(os.fsdecode(value))).absolute()
 

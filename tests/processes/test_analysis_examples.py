@@ -66,7 +66,9 @@ def test_wrong_input_is_said_in_one_line(tmp_path: Path) -> None:
     assert said("read_report.py").startswith("'logs/perf_monitor' does not exist; give the directory of")
     assert said("read_report.py", "a", "b").startswith("one run at a time: python ")
     (tmp_path / "perf_summary_20240129_103000.json").write_text('{"a": 1}')
-    assert said("read_report.py", str(tmp_path)).startswith(f"no perf_records_*.jsonl in '{tmp_path}'; give ")
+    assert said("read_report.py", str(tmp_path)).startswith(
+        f"no perf_records_*.jsonl in {str(tmp_path)!r}, but perf_summary"
+    )
     assert said("plot_summary.py", str(tmp_path)) == (
         f"{tmp_path}/perf_summary_20240129_103000.json: no summary of flagscale_perf "
         "(KeyError('iteration_logs')); give the directory of --perf-log-dir\n"

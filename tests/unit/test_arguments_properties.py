@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from flagscale_perf.arguments import (
     HOST_MONITOR_MODES,
+    LOG_FORMATS,
     MAX_CAPTURE_STEPS,
     REHEARSAL_MODES,
     PerfConfig,
@@ -26,6 +27,7 @@ from flagscale_perf.arguments import (
 )
 from flagscale_perf.options.values import Steps
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.files import is_usable_name
 from tests.strategies import json_values
 
 OPTIONS = {field.name: field for field in fields(PerfConfig)}
@@ -33,9 +35,10 @@ COUNT = st.integers(1, 10**9)
 KEY = st.from_regex(r"[a-z][a-z0-9_]{0,20}", fullmatch=True).filter(lambda key: key not in ("none", "null"))
 PATH = st.text(min_size=1, max_size=20).filter(
     lambda text: (
-        text.strip()
-        and text.strip().lower() not in ("none", "null")
-        and not any(ord(char) < 32 or ord(char) == 127 for char in text)
+        text.strip().lower() not in ("none", "null")
+        and is_usable_name(text)
+        and not text.startswith("~")
+        and ":" not in text
     )
 )
 TFLOPS = st.floats(0.001, 999_999).map(repr)
@@ -63,6 +66,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "perf_profile_clean": st.integers(0, 100),
     "perf_max_log_files": COUNT,
     "perf_peak_tflops": st.none() | TFLOPS | NAMED_PEAKS,
+    "perf_log_format": st.sampled_from(LOG_FORMATS),
+    "perf_straggler_threshold": st.none() | st.floats(0, 1000, exclude_min=True),
     "perf_max_overhead": st.floats(0, 100, exclude_min=True),
     "perf_prometheus_port": st.none() | PORT | ADDRESS,
     "perf_prometheus_textfile": st.none() | PATH.map("/{}.prom".format),

@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,10 @@ from flagscale_perf.spine import files, stop_note
 from flagscale_perf.spine.records import EventRecord, RunEnd
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.training.marks import in_slots
-from flagscale_perf.training.recording.pipeline import Sources
+from flagscale_perf.training.recording.pipeline import Sources, TrainingPipeline
 from flagscale_perf.training.records import MARKS_PER_SLOT, HardwareRecord, IntervalRecord, PhaseRecord
+from flagscale_perf.training.summary.presentation import PRESENTATION
 from flagscale_perf.writer import drain as drain_module
-from flagscale_perf.writer import session as session_module
 from tests.fakes import MS, SECOND, make_marks, make_reading, make_step
 from tests.unit.writer.test_drain import (
     die,
@@ -211,7 +212,9 @@ def test_a_successor_that_cannot_read_the_run_file_says_each_failure_once(
         def open(cls, context):
             raise ImportError("No module named 'absent'")
 
-    monkeypatch.setattr(session_module, "VIEWS", (*registry.VIEWS, Absent))
+    monkeypatch.setattr(
+        TrainingPipeline, "presentation", replace(PRESENTATION, views=(*registry.VIEWS, Absent))
+    )
     first = make_drain(ring, tmp_path, said)
     put(ring, 1)
     first.cycle()
