@@ -31,6 +31,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.provenance import head
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.training.analysis.fold import read_report
@@ -275,7 +276,7 @@ def outcome_of(path: Path) -> Outcome:
     with tempfile.TemporaryDirectory() as made:
         cut = Path(made) / path.name
         cut.write_text("".join(json.dumps(row) + "\n" for row in kept))
-        report = read_report(cut)
+        report = read_report(open_session(cut))
     found = [each for each in report.findings if each.gain_of == "tokens/s" and each.name not in BESIDE]
     ledgers, critical = report.ledgers, report.critical_path
     phases = phases_of([row for row in kept if row["kind"] == "cuts"])

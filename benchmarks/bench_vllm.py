@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.provenance import head  # noqa: E402
+from flagscale_perf.analysis.job import open_session  # noqa: E402
 from flagscale_perf.profile.analysis.instrument import read_report  # noqa: E402
 from flagscale_perf.profile.analysis.report import ProfileReport  # noqa: E402
 from tests.vllm.conftest import environment_of, plugin_in  # noqa: E402
@@ -78,7 +79,7 @@ def run(name: str, rounds: int, directory: Path) -> ProfileReport | str:
     )
     if ended.returncode:
         return _error_of(ended.stdout + ended.stderr) or f"exit code {ended.returncode}"
-    return read_report(next(ours.glob("perf_records_*.jsonl")))
+    return read_report(open_session(next(ours.glob("perf_records_*.jsonl"))))
 
 
 def _error_of(said: str) -> str:

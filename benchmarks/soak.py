@@ -29,6 +29,7 @@ import psutil  # noqa: E402
 from benchmarks.bench_hot_path import Arm, loop  # noqa: E402
 from benchmarks.bench_overhead import WRITER, catch_up, feed, memory_mb  # noqa: E402
 from benchmarks.provenance import head  # noqa: E402
+from flagscale_perf.analysis.job import open_session  # noqa: E402
 from flagscale_perf.training.analysis.fold import read_summary  # noqa: E402
 from tests.fakes import free_port  # noqa: E402
 
@@ -90,7 +91,7 @@ def rebuilt(directory: Path) -> tuple[bool, int]:
     """Whether the run file gives the summary that the writer wrote, and how many train steps that says."""
     (records,) = directory.glob("perf_records_*.jsonl")
     (written,) = directory.glob("perf_summary_*.json")
-    summary = json.loads(read_summary(records).text())
+    summary = json.loads(read_summary(open_session(records)).text())
     return summary == json.loads(written.read_text()), summary["totals"]["train_steps"]
 
 

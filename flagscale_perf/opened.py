@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import load
-from flagscale_perf.analysis.recorded import RecordedFile
+from flagscale_perf.analysis.job import open_session
+from flagscale_perf.analysis.recorded import Recorded
 from flagscale_perf.analysis.rules import Finding
-from flagscale_perf.analysis.run_file import check_instrument, find_run_file
 from flagscale_perf.analysis.session import MARKS, Course, Session
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
@@ -49,32 +49,26 @@ def open_run(
 
     Raises PerfError where there is no such session, with what is there instead.
     """
-    found = find_run_file(
-        Path(local_path(os.fspath(path))), session, lambda header: header.instrument == instrument
-    )
-    if instrument == TRAINING:
-        return RecordedRun(found)
-    return RecordedSession(found, instrument)
+    found = open_session(Path(local_path(os.fspath(path))), session, instrument)
+    return RecordedRun(found) if instrument == TRAINING else RecordedSession(found, instrument)
 
 
-class RecordedSession(RecordedFile):
+class RecordedSession(Recorded):
     """One session of another instrument than a training, all machines of its job together. The tables need
     pandas; a column has its unit in its name, and NaN where a value is not known.
     """
 
-    def __init__(self, path: Path, instrument: str) -> None:
+    def __init__(self, session: Session, instrument: str) -> None:
         """Use `open_run` instead."""
-        super().__init__(path)
         self._instrument = load(instrument)
-        cure = f"open_run(..., instrument={self.header.instrument!r})"
-        check_instrument(path, self.header, instrument, cure)
+        super().__init__(session, instrument)
 
     def __repr__(self) -> str:
         return f"open_run({str(self.path)!r}, instrument={self.header.instrument!r})"
 
     def report(self) -> Report:
         """The report that `flagscale-perf report` shows; `report().content.as_dict()` is its JSON."""
-        return self._instrument.report(self.path)
+        return self._instrument.report(self._session)
 
     def findings(self) -> Sequence[Finding]:
         """What holds the session back, the costliest first."""
@@ -93,7 +87,7 @@ class RecordedSession(RecordedFile):
         """
         if not hasattr(kind, "_fields"):
             raise PerfError(f"{kind.__name__} is no row of plain values; use rows() or records()")
-        names, session = kind._fields, Session(self.path)
+        names, session = kind._fields, self._session
         columns = ["elapsed_s" if name in MARKS else Field.of(name).name for name in names]
         texts, start_ns = self._instrument.texts.get(kind, ()), session.header.start_mono_ns
         rows = (

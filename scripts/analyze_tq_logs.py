@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from flagscale_perf.cli.instruments import load_records, run_or_logs
+from flagscale_perf.analysis.job import open_job
+from flagscale_perf.analysis.session import Session
+from flagscale_perf.cli.instruments import load_records
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.units import for_stdout, printable
 from flagscale_perf.trace.analysis.layout import NOTHING, layout
@@ -31,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     load_records()
     try:
-        traces = read_traces([run_or_logs(path) for path in args.log])
+        traces = read_traces(_opened(args.log))
     except PerfError as error:
         print(f"analyze_tq_logs: {printable(str(error))}", file=sys.stderr)
         return 2
@@ -42,6 +45,17 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     print(for_stdout(layout(traces)), end="")
     return 0
+
+
+def _opened(paths: Sequence[Path]) -> Session:
+    """Logs, or run files of one job. Raises PerfError for a mixture of both kinds."""
+    jobs = list(map(open_job, paths))
+    runs = [job.session() for job in jobs if job.files and (job.files[-1].run or job.path.is_dir())]
+    logs = [job.path for job in jobs if not job.files or not (job.files[-1].run or job.path.is_dir())]
+    if runs and logs:
+        raise PerfError(f"{str(logs[0])!r} is a log and {str(runs[0].path)!r} a run file: give only one kind")
+    files = {file.path.resolve(): file for one in runs for file in one.files}
+    return Session([*files.values()], logs=logs, instrument="trace")
 
 
 if __name__ == "__main__":

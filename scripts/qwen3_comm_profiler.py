@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from flagscale_perf.analysis.run_file import find_run_file
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.cli.instruments import load_records
 from flagscale_perf.profile.analysis.blocks import remarks_of
 from flagscale_perf.profile.analysis.files import comm_analysis
@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     load_records()
     try:
-        found = read_report(find_run_file(args.run))
+        found = read_report(open_session(args.run))
     except PerfError as error:
         print(f"qwen3_comm_profiler: {printable(str(error))}", file=sys.stderr)
         return 2

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from flagscale_perf.analysis.run_file import find_run_file
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.cli.instruments import load_records
 from flagscale_perf.cli.profile import written
 from flagscale_perf.profile.analysis.instrument import read_report
@@ -40,7 +40,7 @@ def _profiled() -> ProfileReport:
     load_records()
     with tempfile.TemporaryDirectory() as directory:
         profile(Run(None, 2, 1, 16, 1, 64, TRAIN, Path(directory)))
-        return read_report(find_run_file(written(Path(directory), set())))
+        return read_report(open_session(written(Path(directory), set())))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.bench.analysis.source import Part, read_bench
 from flagscale_perf.bench.recording import Clock
 from tests.bench_runs import book_in
@@ -47,4 +48,4 @@ def parallel_part(directory: Path) -> Part:
             part.value("step_clean", "s", at, clean, "")
         part.value("step", "s", {**ARMS["TP 2"], "phase": "prefill"}, None, "no such step")
         part.value("memory", "GB", ARMS["TP 2"], 4.0, "")
-    return read_bench(book.path).parts["parallelism"]
+    return read_bench(open_session(book.path)).parts["parallelism"]

@@ -12,6 +12,7 @@ from typing import Any
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.analysis.instrument import load
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import Record, RunEnd, RunHeader
 from tests import bench_runs, profile_runs, rpc_sessions, synthetic, trace_runs
@@ -73,4 +74,4 @@ def being_written(path: Path) -> Iterator[None]:
 
 def report_of(name: str, path: Path) -> Report:
     """What `flagscale-perf report` shows."""
-    return load(name).report(path)
+    return load(name).report(open_session(path))

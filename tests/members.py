@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from flagscale_perf.analysis.run_file import RunFile, sessions_in
+from flagscale_perf.analysis.job import open_session
+from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import ProcessRecord
 from flagscale_perf.spine.records import Record, RunEnd
-from flagscale_perf.spine.session import file_names
 
 REPO = Path(__file__).parents[1]
 LIMIT_S = 60.0
@@ -107,8 +107,7 @@ def writer_of(directory: Path, but: int = 0) -> int:
 
 def records_in(directory: Path) -> list[Record]:
     """Of the one run file, as it is."""
-    (session,) = sessions_in(directory)
-    return list(RunFile(directory / file_names(session)["records"]))
+    return list(RunFile(open_session(directory).path))
 
 
 def finished(directory: Path) -> list[Record]:

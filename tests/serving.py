@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.bench.analysis.source import Bench, read_bench
 
 FAKE = Path(__file__).parent / "fake_vllm"
@@ -23,4 +24,4 @@ def fake_python(directory: Path) -> str:
 def only_bench(directory: Path) -> Bench:
     """Of the only run file there."""
     (path,) = directory.glob("perf_records_*.jsonl")
-    return read_bench(path)
+    return read_bench(open_session(path))

@@ -18,7 +18,7 @@ from diagnosis.rules import judge_split
 from diagnosis.words import CHINESE, ENGLISH
 from split_inference.options import run_program
 
-from flagscale_perf.analysis.run_file import find_run_file
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.cli.instruments import load_records
 from flagscale_perf.rpc.analysis.blocks import complaint_of
 from flagscale_perf.rpc.analysis.instrument import read_calls
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     load_records()
     try:
-        found = judge_split(read_calls(find_run_file(args.log)))
+        found = judge_split(read_calls(open_session(args.log)))
     except PerfError as error:
         print(f"analyze_zmq_performance: {error}", file=sys.stderr)
         return 2

@@ -10,8 +10,7 @@ from typing import Any, Protocol
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison
-from flagscale_perf.analysis.runs import Found
-from flagscale_perf.analysis.session import Session
+from flagscale_perf.analysis.session import Listing, Session
 from flagscale_perf.analysis.timeline import Timeline
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
@@ -38,39 +37,40 @@ def _not_offered(*_: Any) -> Any:
     )
 
 
-def _no_sessions(directory: Path) -> Any:
-    raise PerfError(
-        f"--all-sessions adds up where the time of trainings went, and {str(directory)!r} has no training;"
-        " leave it out for the newest session, or give --session ID"
-    )
-
-
 @dataclass(frozen=True)
 class Instrument:
-    """Its analysis. Each function raises PerfError for a file that it cannot read; those that an instrument
-    leaves out refuse every file.
+    """Its analysis. Each function raises PerfError for what it cannot read; those that an instrument leaves
+    out refuse every session.
 
     Attributes:
-        report: of one run file.
+        report: of one session, or of logs where it reads any.
         timeline: what `trace-export` draws.
         sample: what became of one sample, PARTITION:INDEX, of a queue.
-        sessions: of all sessions of a directory together.
-        compare: the run files of BASE with those of NEW.
+        sessions: of all sessions of a directory together, oldest first; and why files there cannot be read.
+        compare: the sessions of BASE with those of NEW.
         comparison: what every format shows of that.
-        runs: a list of runs; whether long files are read whole, too.
+        runs: a list of sessions; whether long files are read whole, too.
         texts: by record type, the fields that are numbers of texts.
         live: a session to be followed, from its header on.
+        what: one of its sessions, in words; "" for its name.
+        exports: module with `EXPORTS`, formats of other systems by their names; "" without any.
+        log_title: what stands in the first lines of a log that it reads; "" where it reads none.
+        log_marks: what stands in such a log's lines, among anybody's.
     """
 
-    report: Callable[[Path], Report]
+    report: Callable[[Session], Report]
     timeline: Callable[[Session], Timeline]
-    sample: Callable[[Path, str], Report] = _not_offered
-    sessions: Callable[[Path], Report] = _no_sessions
-    compare: Callable[[Sequence[Path], Sequence[Path], CompareOptions], Comparison] = _not_offered
+    sample: Callable[[Session, str], Report] = _not_offered
+    sessions: Callable[[Sequence[Session], Sequence[str]], Report] = _not_offered
+    compare: Callable[[Sequence[Session], Sequence[Session], CompareOptions], Comparison] = _not_offered
     comparison: Callable[[Comparison], Report] = _not_offered
-    runs: Callable[[Found, bool], Report] = _not_offered
+    runs: Callable[[Listing, bool], Report] = _not_offered
     texts: Mapping[type, Collection[str]] = field(default_factory=dict)
     live: Callable[[RunHeader], Live] = _not_offered
+    what: str = ""
+    exports: str = ""
+    log_title: str = ""
+    log_marks: Sequence[str] = ()
 
     @property
     def has_screen(self) -> bool:
@@ -81,6 +81,11 @@ class Instrument:
     def has_list(self) -> bool:
         """Whether its runs can be listed."""
         return self.runs is not _not_offered
+
+    @property
+    def has_history(self) -> bool:
+        """Whether the sessions of a directory can be added up."""
+        return self.sessions is not _not_offered
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from flagscale_perf.analysis.blocks import Cell, Content, Note, Part, Quantity, Report, Section, Table
-from flagscale_perf.analysis.runs import Found, Unread
+from flagscale_perf.analysis.instrument import load
+from flagscale_perf.analysis.session import Listing, Session
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.session import session_of
 
 LONG_BYTES = 16 << 20  # a longer file is read only when all is to be
 HEAD = ("session", "instrument", "end", "findings")
@@ -18,14 +17,13 @@ CSV_HEAD = ("directory", "session_id", "instrument", "end", "findings", "first_f
 
 
 @dataclass(frozen=True)
-class Session:
+class Row:
     """One of them.
 
     Attributes:
         directory: of its files, as seen from where the list was made; "" for that itself.
-        session_id: or the file's name.
-        instrument: that recorded it.
-        report: of it; None where its file is long and was not read.
+        session_id, instrument: of it.
+        report: of it; None where its files are long and were not read.
     """
 
     directory: str
@@ -46,7 +44,7 @@ class Session:
         return found.found[0].title if found is not None and found.found else None
 
     @property
-    def row(self) -> Sequence[Any]:
+    def values(self) -> Sequence[Any]:
         """Raw values by `CSV_HEAD`."""
         end = None if self.report is None else self.report.state
         return (self.directory, self.session_id, self.instrument, end, self.findings, self.first_finding)
@@ -54,7 +52,7 @@ class Session:
     def as_dict(self) -> dict[str, Any]:
         """As data ready for JSON; of the figures those that are one number, by their labels."""
         tiles = () if self.report is None else self.report.tiles
-        return dict(zip(CSV_HEAD, self.row, strict=True)) | {
+        return dict(zip(CSV_HEAD, self.values, strict=True)) | {
             "figures": {
                 tile.label: {"value": tile.value.value, "unit": tile.value.unit}
                 for tile in tiles
@@ -66,52 +64,49 @@ class Session:
 @dataclass(frozen=True)
 class _Content:
     listed: Content | None
-    sessions: Sequence[Session]
-    found: Found
+    rows: Sequence[Row]
+    found: Listing
 
     def as_dict(self) -> Mapping[str, Any]:
         """The list's own content, and these sessions."""
         unread = [vars(one) for one in self.found.unread]
         begin = {"directory": str(self.found.directory), "runs": [], "unread": unread}
         listed = begin if self.listed is None else dict(self.listed.as_dict())
-        return listed | {"sessions": [one.as_dict() for one in self.sessions]}
+        return listed | {"sessions": [one.as_dict() for one in self.rows]}
 
 
-def read_session(
-    path: Path, found: Found, name: str, report: Callable[[Path], Report], is_all_read: bool
-) -> Session | None:
-    """The session of a run file; None, and a line in `found.unread`, where it cannot be read."""
+def read_row(session: Session, found: Listing, is_all_read: bool) -> Row | None:
+    """The row of a session; None, and a line in `found.unread`, where it cannot be read."""
     try:
-        is_long = path.stat().st_size > LONG_BYTES and not is_all_read
-        made = None if is_long else report(path)
-    except (PerfError, OSError) as error:
-        found.unread.append(Unread(found.relative(path), str(error)))
+        is_read = is_all_read or session.size_bytes <= LONG_BYTES
+        made = load(session.instrument).report(session) if is_read else None
+    except PerfError as error:
+        found.leave_out(session.path, error)
         return None
-    directory = found.relative(path.parent)
-    return Session("" if directory == "." else directory, session_of(path.name) or path.name, name, made)
+    return Row(found.place(session), session.header.session_id, session.instrument, made)
 
 
-def with_sessions(listed: Report | None, sessions: Sequence[Session], found: Found) -> Report:
+def with_rows(listed: Report | None, rows: Sequence[Row], found: Listing) -> Report:
     """The list of an instrument that has one, None where there is no such run, and these sessions below."""
     unread = Table(
         ("not read",), [(one.path,) for one in found.unread], notes=[one.reason for one in found.unread]
     )
-    sections = [Section("sessions", "Sessions", "Sessions of other instruments", [_table(sessions)])]
-    content = _Content(None if listed is None else listed.content, sessions, found)
+    sections = [Section("sessions", "Sessions", "Sessions of other instruments", [_table(rows)])]
+    content = _Content(None if listed is None else listed.content, rows, found)
     if listed is None:
-        count = len(sessions)
+        count = len(rows)
         return Report(
             title=f"{count:,} session{'s' * (count != 1)} in {found.directory}",
             facts=[],
             sections=[*sections, *([Section("unread", "Not read", "", [unread])] if found.unread else [])],
             content=content,
-            rows=[CSV_HEAD, *(one.row for one in sessions)],
+            rows=[CSV_HEAD, *(one.values for one in rows)],
         )
     return replace(listed, sections=[*listed.sections, *sections], content=content)
 
 
-def _table(sessions: Sequence[Session]) -> Table | Note:
-    if not sessions:
+def _table(found: Sequence[Row]) -> Table | Note:
+    if not found:
         return Note("No session could be read.")
     rows: list[Sequence[Cell]] = [
         (
@@ -120,12 +115,12 @@ def _table(sessions: Sequence[Session]) -> Table | Note:
             "not read" if one.report is None else one.report.state or None,
             Quantity(one.findings),
         )
-        for one in sessions
+        for one in found
     ]
-    return Table(HEAD, rows, 1, notes=[_note(one) for one in sessions])
+    return Table(HEAD, rows, 1, notes=[_note(one) for one in found])
 
 
-def _note(one: Session) -> Cell:
+def _note(one: Row) -> Cell:
     parts: list[Part] = [f"{one.directory}: " if one.directory else ""]
     if one.report is None:
         return (*parts, f"its file is above {LONG_BYTES >> 20} MiB; --read-all reads it")

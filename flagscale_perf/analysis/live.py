@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -44,7 +43,7 @@ class LiveSession(Generic[SecondT]):
         self.header, self.course = header, Course()
         self._empty = empty
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
-        self._seconds: deque[tuple[int, SecondT]] = deque(maxlen=SECONDS)  # since the session's start
+        self._seconds: dict[int, SecondT] = {}  # the last ones, since the session's start
         self._last_ns = header.start_mono_ns
 
     def add(self, record: Record) -> None:
@@ -57,11 +56,12 @@ class LiveSession(Generic[SecondT]):
         raise NotImplementedError
 
     def second(self, end_ns: int) -> SecondT:
-        """The sums of the second in which something ended; of the newest one, if that is over already."""
+        """The sums of the second in which something ended; machines are read one after the other."""
         number = (end_ns - self.header.start_mono_ns) // NS_PER_S
-        if not self._seconds or self._seconds[-1][0] < number:
-            self._seconds.append((number, self._empty()))
-        return self._seconds[-1][1]
+        found = self._seconds.setdefault(number, self._empty())
+        if len(self._seconds) > SECONDS:
+            del self._seconds[min(self._seconds)]
+        return found
 
     def lived(self, end_ns: int) -> None:
         """Notes that something ended then: the session is not quiet."""
@@ -111,8 +111,8 @@ class LiveSession(Generic[SecondT]):
 
     def series(self, name: str, curves: Sequence[Curve[SecondT]]) -> Series:
         """Second by second; an incomplete second is only shown if it is the only one."""
-        seconds = list(self._seconds)
-        if len(seconds) > 1 and self.course.end is None:
+        seconds = sorted(self._seconds.items())
+        if len(seconds) > 1 and not self.course.is_over:
             seconds.pop()
         x = [second for second, _ in seconds]
         panels = []

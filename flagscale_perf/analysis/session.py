@@ -7,14 +7,18 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from flagscale_perf.analysis.decoder import Block, Chunk
 from flagscale_perf.analysis.evidence import not_known
-from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine, mates_of
+from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine
+from flagscale_perf.analysis.runs import Unread
+from flagscale_perf.analysis.strangers import NO_RUN_FILE
 from flagscale_perf.analysis.timeline import Item, Name, Timeline
+from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import (
     GOOD_ENDS,
@@ -30,7 +34,9 @@ from flagscale_perf.spine.records import (
 )
 from flagscale_perf.spine.session import labels_of
 
+Kind = TypeVar("Kind")
 MAX_EVENTS = 20
+STATES = {True: RUNNING, False: KILLED, None: NOT_KNOWN}  # without an end, by whether there is a writer
 MARKS = {"start_ns", "at_ns"}  # fields that are marks, beside the one by which a type is placed
 
 
@@ -56,7 +62,8 @@ class Course:
         has_hosts: processes of several hosts are told apart.
         kinds: records by their kind.
         events: the first `MAX_EVENTS` lines about trouble.
-        end: of the file that was read last; None until it is recorded.
+        end: of the file that is being read; None until it is recorded.
+        is_over: every file has its end.
         dropped: records that a ring had no room for, by the ends of the files.
         processes: by number, as last recorded.
     """
@@ -69,13 +76,13 @@ class Course:
         """Forgets all that was read."""
         self.kinds: Counter[str] = Counter()
         self.events: list[str] = []
-        self.end: RunEnd | None = None
         self.dropped = 0
         self.processes: dict[int, ProcessRecord] = {}
         self._labels: dict[int, str] = {}
         self._names: dict[tuple[int, int], str] = {}
         self._hosts: dict[str, str] = {}  # with the first session on each
         self._at = ""
+        self._ends: dict[str, RunEnd | None] = {}
 
     def add(self, record: Record) -> None:
         """Adds the next record."""
@@ -85,20 +92,35 @@ class Course:
                 self._names[record.process, record.number] = record.text
             case ProcessRecord():
                 self.processes[record.number] = record
-                self._labels[record.number] = f"{record.title} {record.pid}{self._at}"
+                self._labels[record.number] = f"{record.title} {record.pid}{self._at * self.has_hosts}"
             case EventRecord() if len(self.events) < MAX_EVENTS:
                 self.events.append(f"{record.name}: {record.text}")
             case RunHeader():
-                self.end, self._at = None, self._place(str(record.host), record.session_id)
+                self._at = self._place(str(record.host), record.session_id)
+                self._ends.setdefault(self._at, None)
+                self.has_hosts |= len(self._ends) > 1
             case RunEnd():
-                self.end = record
+                self._ends[self._at] = record
                 self.dropped += record.dropped
 
+    @property
+    def end(self) -> RunEnd | None:
+        """Of the file that is being read; None until it is recorded."""
+        return self._ends.get(self._at)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every file has its end."""
+        return None not in (self._ends or {"": None}).values()
+
     def state(self, has_writer: bool | None) -> str:
-        """The reason of the end; without one `running`, `killed` where there is no writer, or `not known`."""
-        if self.end is not None:
-            return self.end.reason
-        return {True: RUNNING, False: KILLED, None: NOT_KNOWN}[has_writer]
+        """The worst reason of an end; for files without one `running`, `killed` where there is no writer, or
+        `not known`.
+        """
+        reasons = [end.reason for end in self._ends.values() if end]
+        if not self.is_over:
+            reasons.append(STATES[has_writer])
+        return state_of(reasons)
 
     def name(self, process: int, number: int) -> str:
         """The text behind a number of a process; 0 is none."""
@@ -106,7 +128,7 @@ class Course:
 
     def label(self, process: int) -> str:
         """Title and pid of a process, with its host where there are several."""
-        return self._labels.get(process, f"process {process}{self._at}")
+        return self._labels.get(process, f"process {process}{self._at * self.has_hosts}")
 
     @property
     def lost(self) -> int:
@@ -121,8 +143,6 @@ class Course:
 
     def _place(self, host: str, session_id: str) -> str:
         """The end of the names of a file's processes; it tells containers of one host apart."""
-        if not self.has_hosts:
-            return ""
         is_first = self._hosts.setdefault(host, session_id) == session_id
         return f"@{host}" if is_first else f"@{host}/{session_id}"
 
@@ -148,26 +168,58 @@ class Clocks:
 
 
 class Session:
-    """The records of run files, and behind them those of the files that other machines of the same job wrote
-    at the same time, as if one machine had written all: their marks are on the first file's clock, and
-    their processes have numbers that no other one has.
+    """The records of a job's run files, one for each of its machines, as if one machine had written all:
+    their marks are on the first file's clock, and their processes have numbers that no other one has. Each
+    reading begins anew, so that a running session is seen as it is then. Or logs of another program.
 
     Attributes:
-        header: of the first file.
-        files: the first one first; each counts its bad lines once it has been read.
+        files: the first one first; each counts its bad lines once it has been read. None of logs.
+        logs: the logs, or a directory of them; none of a session.
+        instrument: that recorded it, or reads the logs.
+        path: of the first file or log.
         course: how it went, as far as it has been read.
     """
 
-    def __init__(self, *paths: Path) -> None:
-        """Reads the headers. Raises PerfError for a file that is no run file."""
-        found = {each.resolve(): each for path in paths for each in (path, *mates_of(path))}
-        self.files = [RunFile(each) for each in found.values()]
-        self.header = self.files[0].header
-        self.course = Course(has_hosts=len(self.files) > 1)
-        self._clocks = Clocks(self.header)
-        self._begun: list[tuple[int, RunFile]] = [(0, self.files[0])]
+    def __init__(self, files: Sequence[RunFile], *, logs: Sequence[Path] = (), instrument: str = "") -> None:
+        """Of files or of an instrument's logs; `analysis.job` opens them."""
+        self.files, self.logs = files, logs
+        self.path = self.paths[0]
+        self.instrument = files[0].header.instrument if files else instrument
+        self.course = Course(has_hosts=len(files) > 1)
+        self._begun: list[tuple[int, RunFile]] = [(0, file) for file in files[:1]]
         self._states: list[str] = []
         self._remarks: list[str] = []
+
+    @property
+    def header(self) -> RunHeader:
+        """Of the first file. Raises PerfError for a log, which is no run file."""
+        return (self.files[0] if self.files else RunFile(self.path)).header
+
+    @cached_property
+    def _clocks(self) -> Clocks:
+        return Clocks(self.header)
+
+    def records(self, kind: type[Kind]) -> Iterator[Kind]:
+        """Those of one type. Raises PerfError if a file cannot be read."""
+        return (record for record in self if isinstance(record, kind))
+
+    @property
+    def paths(self) -> list[Path]:
+        """Of the files, or the logs."""
+        return [file.path for file in self.files] or [*self.logs]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all of them. Raises PerfError."""
+        try:
+            return sum(path.stat().st_size for path in self.paths)
+        except OSError as error:
+            raise PerfError(f"cannot read {str(self.path)!r}: {error.strerror}") from None
+
+    def is_live(self) -> bool | None:
+        """Whether a writer still has one of the files; None where that cannot be known. Raises PerfError."""
+        found = {file.is_live() for file in self.files}
+        return True if True in found else None if None in found else False
 
     def __iter__(self) -> Iterator[Record]:
         """Every record, each file's behind its header. Raises PerfError if a file cannot be read."""
@@ -186,7 +238,7 @@ class Session:
                     yield _columns_moved(part, before, offset_ns) if before or offset_ns else part
                     continue
                 for each in part.records():
-                    record = _moved(each, before, offset_ns) if before or offset_ns else each
+                    record = moved(each, before, offset_ns) if before or offset_ns else each
                     if isinstance(record, ProcessRecord):
                         taken = max(taken, record.number)
                     self.course.add(record)
@@ -212,7 +264,8 @@ class Session:
 
     def _end(self, file: RunFile) -> None:
         """Notes how a file ended that has been read."""
-        state = self.course.state(file.is_live())
+        end = self.course.end
+        state = end.reason if end else STATES[file.is_live()]
         self._states.append(state)
         which = f"{file.path.name}: " if len(self.files) > 1 else ""
         if file.joined:
@@ -250,7 +303,7 @@ class Session:
         """What was read, and what could not be."""
         bad = [SkippedLine(line.number, line.reason) for file in self.files for line in file.bad_lines]
         skipped = sum(file.skipped for file in self.files)
-        return Reading(str(self.files[0].path), dict(self.course.kinds), skipped, bad, self._remarks)
+        return Reading(str(self.path), dict(self.course.kinds), skipped, bad, self._remarks)
 
     def items(self, timeline: Timeline) -> Iterator[Item]:
         """All files drawn on one timeline; where there are several, processes are named with their hosts."""
@@ -261,7 +314,36 @@ class Session:
                 yield item
 
 
-def _moved(record: Record, before: int, offset_ns: int) -> Record:
+@dataclass(frozen=True)
+class Listing:
+    """The sessions below a directory.
+
+    Attributes:
+        directory: where they were looked for.
+        sessions: by directory and age.
+        unread: files and directories that cannot be read, and what was too much.
+    """
+
+    directory: Path
+    sessions: list[Session]
+    unread: list[Unread]
+
+    def relative(self, path: Path) -> str:
+        """The path as seen from the directory."""
+        return str(path.relative_to(self.directory))
+
+    def place(self, session: Session) -> str:
+        """The directory of its files, as seen from there; "" for that itself."""
+        place = self.relative(session.path.parent)
+        return "" if place == "." else place
+
+    def leave_out(self, path: Path, error: Exception) -> None:
+        """Notes that a file cannot be read."""
+        reason = str(error).replace(f"{path}:", "line ", 1).removesuffix(f"; {NO_RUN_FILE}")
+        self.unread.append(Unread(self.relative(path), reason))
+
+
+def moved(record: Record, before: int, offset_ns: int) -> Record:
     """The record with its process numbered after those `before`, and its marks on the other clock."""
     added = _added(type(record), before, offset_ns)
     changed = {name: getattr(record, name) + more for name, more in added.items()}

@@ -10,7 +10,7 @@ from flagscale_perf.bench.environment import environment
 from flagscale_perf.bench.experiment import EXPERIMENTS, HELP, Plan, load, say
 from flagscale_perf.bench.recording import INSTRUMENT_NAME, Book
 from flagscale_perf.cli.base import COMMAND, Command, local_path
-from flagscale_perf.cli.instruments import run_file_of
+from flagscale_perf.cli.instruments import session_of
 from flagscale_perf.cli.output import page_of, pictures_of, put_next, write_all
 from flagscale_perf.cli.stopping import Stop
 from flagscale_perf.report import text
@@ -111,14 +111,14 @@ def report(run: Path, out: Path | None) -> int:
     from flagscale_perf.bench.analysis.report import read_report, report_of
     from flagscale_perf.report import markdown
 
-    path = run_file_of(run, INSTRUMENT_NAME)
-    found = read_report(path)
+    session = session_of(run, INSTRUMENT_NAME)
+    found = read_report(session)
     whole = report_of(found)
     print(text.screen(whole), end="")
     if whole.complaint:
         print(printable(whole.complaint), file=sys.stderr)
         return EXIT_NOTHING
-    directory = out or path.parent
+    directory = out or session.path.parent
     wanted: dict[str, str | bytes] = dict(files.contents(found))
     wanted[files.REPORT] = markdown.render(whole)
     wanted |= page_of(whole, files.PAGE)

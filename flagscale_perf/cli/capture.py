@@ -7,10 +7,10 @@ import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
 from flagscale_perf.analysis.follow import Follower
-from flagscale_perf.analysis.run_file import RunFile, find_run_file
+from flagscale_perf.analysis.job import open_session
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.arguments import MAX_CAPTURE_STEPS, PerfConfig
 from flagscale_perf.cli.base import Command, local_path
-from flagscale_perf.cli.instruments import FIRST
 from flagscale_perf.options.table import rows_of
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import replace_file
@@ -46,7 +46,7 @@ class CaptureCommand(Command):
 
     def run(self, args: Namespace) -> int:
         """Returns once the run has answered which steps. Raises PerfError if no live run has phases."""
-        run = RunFile(find_run_file(args.run, fits=lambda header: header.instrument == FIRST))
+        run = open_session(args.run, instrument="training")
         if run.is_live() is False:
             raise PerfError(f"no training writes {str(run.path)!r} now; give the directory of a live one")
         if not run.header.config.get("perf_breakdown"):
@@ -71,7 +71,7 @@ def _steps(text: str) -> int:
         raise ArgumentTypeError(str(error)) from None
 
 
-def _ask(run: RunFile, steps: int, follower: Follower) -> CaptureRecord:
+def _ask(run: Session, steps: int, follower: Follower) -> CaptureRecord:
     """Asks the run; returns its answer. Raises PerfError without one."""
     request = run.path.with_name(capture_request_name(run.header.start_wall_ns))
     try:

@@ -12,7 +12,7 @@ from flagscale_perf.analysis.compare.compare import (
     Gate,
 )
 from flagscale_perf.analysis.compare.judge import SLOWER
-from flagscale_perf.analysis.run_file import find_run_file
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.cli.base import Command, add_choice, local_path, percentage
 from flagscale_perf.cli.instruments import same_instrument
 from flagscale_perf.cli.output import add_output, format_of, put_report
@@ -71,8 +71,8 @@ class CompareCommand(Command):
         if args.undecided and args.fail_if_slower is None:
             raise PerfError(f"--undecided {args.undecided} answers --fail-if-slower; add one such as 3%")
         chosen = format_of(args, FORMATS, "comparison")
-        base = [find_run_file(path) for path in (args.base, *args.more_base)]
-        new = [find_run_file(path) for path in (args.new, *args.more_new)]
+        base = [open_session(path) for path in (args.base, *args.more_base)]
+        new = [open_session(path) for path in (args.new, *args.more_new)]
         instrument = same_instrument([*base, *new])
         options = CompareOptions(args.warmup, args.noise, args.fail_if_slower, args.judge)
         result = instrument.compare(base, new, options)

@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Boxes, HeatMap, Report, Series, Waterfall
-from flagscale_perf.analysis.run_file import RUN_FILES, RunFile
+from flagscale_perf.analysis.job import run_files_in
 from flagscale_perf.cli.base import COMMAND, Command, add_choice, add_count, local_path
-from flagscale_perf.cli.instruments import run_file_of
+from flagscale_perf.cli.instruments import session_of
 from flagscale_perf.cli.output import page_of, pictures_of, put_next, write_all
 from flagscale_perf.profile.prediction import DTYPES, Setup, card_of
 from flagscale_perf.spine.errors import PerfError
@@ -126,9 +126,9 @@ def report(run: Path, out: Path, extend: tuple[str, ...]) -> int:
     from flagscale_perf.profile.analysis.instrument import read_report
     from flagscale_perf.report import csv, text
 
-    path = run_file_of(run, "profile")
+    session = session_of(run, "profile")
     extensions.load(extend)
-    found = read_report(path)
+    found = read_report(session)
     whole = blocks.report_of(found)
     if not found.has_rows:
         print(whole.complaint, file=sys.stderr)
@@ -188,7 +188,7 @@ def profile_model(args: Namespace) -> Path:
         f"profiling {steps} steps of {args.model or 'a small Qwen3'}{where} behind {warmup} for warm-up ...",
         flush=True,
     )
-    before = set(args.dir.glob(RUN_FILES))
+    before = set(run_files_in(args.dir))
     run()
     return written(args.dir, before)
 
@@ -248,8 +248,10 @@ def written(directory: Path, before: set[Path]) -> Path:
     """The directory, once the writer, a process of its own, has finished a new run file. Raises PerfError."""
     end_s = time.monotonic() + WRITER_S
     while time.monotonic() < end_s:
-        new = set(directory.glob(RUN_FILES)) - before
-        if new and all(path.stat().st_size and not RunFile(path).is_live() for path in new):
+        are_written = [
+            is_written for path, is_written in run_files_in(directory).items() if path not in before
+        ]
+        if are_written and not any(are_written):
             return directory
         time.sleep(0.1)
     raise PerfError(f"--dir {directory}: the writer has not finished a run file in {WRITER_S} s; see stderr")

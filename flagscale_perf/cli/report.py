@@ -6,9 +6,10 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from flagscale_perf.analysis.blocks import Report
-from flagscale_perf.analysis.starting import wait_for_start
+from flagscale_perf.analysis.instrument import load
+from flagscale_perf.analysis.job import begun, open_job
 from flagscale_perf.cli.base import Command, add_run, add_session, local_path
-from flagscale_perf.cli.instruments import has_logs, instrument_for, instrument_in, run_or_logs, say_others
+from flagscale_perf.cli.instruments import say_others
 from flagscale_perf.cli.output import add_output, check_place, format_of, put, put_next, put_report
 from flagscale_perf.report import html, text
 from flagscale_perf.spine.errors import PerfError
@@ -60,11 +61,10 @@ class ReportCommand(Command):
             check_place(args.page)
         if args.all_sessions:
             return _history(args, chosen)
-        if not has_logs(args.run):
-            wait_for_start(args.run, args.session, _say)
-        path = run_or_logs(args.run, args.session)
-        instrument = instrument_for(path)
-        report = instrument.report(path) if args.sample is None else instrument.sample(path, args.sample)
+        job = begun(args.run, args.session, _say)
+        session = job.session()
+        instrument, asked = load(session.instrument), args.sample
+        report = instrument.report(session) if asked is None else instrument.sample(session, asked)
         is_whole = args.full or args.format or args.output or args.sample is not None
         if is_whole:
             put_report(report, chosen, args.output)
@@ -75,7 +75,7 @@ class ReportCommand(Command):
         if not is_whole:
             put_next(args.run, args.page, args.session)
         if args.session is None:
-            say_others(args.run, path)
+            say_others(job, session)
         return _judged(report, chosen)
 
 
@@ -85,8 +85,16 @@ def _history(args: Namespace, chosen: str) -> int:
     for option, value in (("--page", args.page), ("--sample", args.sample)):
         if value is not None:
             raise PerfError(f"{option} {value}: of one session; leave it out, or --all-sessions")
-    put(text.render(instrument_in(args.run).sessions(args.run)), args.output)
-    return 0
+    sessions, unreadable = open_job(args.run).sessions()
+    for one in reversed(sessions):
+        if (instrument := load(one.instrument)).has_history:
+            alike = [each for each in sessions if each.instrument == one.instrument]
+            put(text.render(instrument.sessions(alike, unreadable)), args.output)
+            return 0
+    raise PerfError(
+        f"--all-sessions adds up where the time of trainings went, and {str(args.run)!r} has no training;"
+        " leave it out for the newest session, or give --session ID"
+    )
 
 
 def _say(line: str) -> None:

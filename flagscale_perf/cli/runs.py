@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 
 from flagscale_perf.analysis.blocks import Report
-from flagscale_perf.analysis.instrument import Instrument, load
-from flagscale_perf.analysis.listed import Session, read_session, with_sessions
-from flagscale_perf.analysis.run_file import RunFile
-from flagscale_perf.analysis.runs import Found, find_runs
+from flagscale_perf.analysis.instrument import load
+from flagscale_perf.analysis.job import sessions_below
+from flagscale_perf.analysis.listed import Row, read_row, with_rows
+from flagscale_perf.analysis.session import Listing, Session
 from flagscale_perf.cli.base import Command, local_path
-from flagscale_perf.cli.instruments import FIRST, instrument_for
 from flagscale_perf.cli.output import add_output, format_of, put_report
-from flagscale_perf.spine.errors import PerfError
 
 FORMATS = ("text", "markdown", "html", "json", "csv")
 
@@ -35,27 +34,20 @@ class RunsCommand(Command):
     def run(self, args: Namespace) -> int:
         """Prints or writes it. Raises PerfError where there is no run file."""
         chosen = format_of(args, FORMATS, "runs")
-        put_report(_report(find_runs(args.directory), args.read_all), chosen, args.output)
+        put_report(_report(sessions_below(args.directory), args.read_all), chosen, args.output)
         return 0
 
 
-def _report(found: Found, is_all_read: bool) -> Report:
-    """Trainings by the list of their instrument, which also names what cannot be read; then the others."""
-    listed: Instrument | None = None
-    sessions: list[Session] = []
-    for path in list(found.paths):
-        try:
-            instrument = instrument_for(path)
-        except PerfError:
-            continue
-        if instrument.has_list:
-            listed = listed or instrument
-            continue
-        found.paths.remove(path)
-        name = RunFile(path).header.instrument
-        if session := read_session(path, found, name, instrument.report, is_all_read):
-            sessions.append(session)
-    if sessions and not found.paths:
-        return with_sessions(None, sessions, found)
-    runs = (listed or load(FIRST)).runs(found, is_all_read)
-    return with_sessions(runs, sessions, found) if sessions else runs
+def _report(found: Listing, is_all_read: bool) -> Report:
+    """Sessions by the list of their instrument, and below it those of instruments that have none."""
+    listed: list[Session] = []
+    rows: list[Row] = []
+    for session in found.sessions:
+        if load(session.instrument).has_list:
+            listed.append(session)
+        elif row := read_row(session, found, is_all_read):
+            rows.append(row)
+    if not listed:
+        return with_rows(None, rows, found)
+    report = load(listed[0].instrument).runs(replace(found, sessions=listed), is_all_read)
+    return with_rows(report, rows, found) if rows else report

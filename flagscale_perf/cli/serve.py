@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report
-from flagscale_perf.analysis.run_file import RunFile, find_run_file
-from flagscale_perf.analysis.starting import is_without_run
+from flagscale_perf.analysis.instrument import load
+from flagscale_perf.analysis.job import Job, open_job
 from flagscale_perf.cli.base import Command, add_run, add_session, local_path
-from flagscale_perf.cli.instruments import instrument_for
 from flagscale_perf.cli.stopping import leave
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
@@ -60,13 +59,12 @@ class ServeCommand(Command):
                 "starlette", error, "serve", "use flagscale-perf report --format html -o report.html"
             ) from None
         source = _Source(args.run, args.session)
-        if not source.is_awaited:
-            source.read()  # a mistake is said here, and not in the browser
+        title = source.begin()
         secret = Secret()
         signal.signal(signal.SIGTERM, leave)
         with _listening(args.unix_socket, args.port) as listener:
             os.nice(POLITE)
-            print(_welcome(listener, secret.token, source.title), flush=True)
+            print(_welcome(listener, secret.token, title), flush=True)
             config = uvicorn.Config(
                 application(Feed(source.read, source.stamp), secret),
                 log_level="error",
@@ -94,37 +92,39 @@ class _Source:
         self._session_id = session_id
         self._has_begun = False
 
-    @property
-    def is_awaited(self) -> bool:
-        """Whether no run has been there so far."""
-        self._has_begun = self._has_begun or not is_without_run(self._run)
-        return not self._has_begun
+    def _job(self) -> Job | None:
+        """As of now; None as long as no run has been there."""
+        job = open_job(self._run, self._session_id)
+        self._has_begun = self._has_begun or not job.is_without_run or job.logs is not None
+        return job if self._has_begun else None
 
-    @property
-    def path(self) -> Path:
-        """Its run file as of now. Raises PerfError where there is none."""
-        return find_run_file(self._run, self._session_id)
-
-    @property
-    def title(self) -> str:
-        """The title of what is served now."""
-        if self.is_awaited:
+    def begin(self) -> str:
+        """Reads it once, so that a mistake is said here and not in the browser; returns what is served.
+        Raises PerfError where it cannot be read.
+        """
+        if (job := self._job()) is None:
             return f"{self._run}, which has no run yet: the page shows one as soon as it has begun"
-        return str(self.path)
+        self._report(job)
+        return str(job.session().path)
 
     def read(self) -> Report:
         """The whole report. Raises PerfError where it cannot be read."""
-        if self.is_awaited:
+        if (job := self._job()) is None:
             raise PerfError(f"no run in {str(self._run)!r} yet; it is shown when its training begins")
-        return instrument_for(self.path).report(self.path)
+        return self._report(job)
 
-    def stamp(self) -> tuple[Path, int, float | None]:
+    def _report(self, job: Job) -> Report:
+        session = job.session()
+        return load(session.instrument).report(session)
+
+    def stamp(self) -> object:
         """Changes when the run goes on or ends, and every `UNKNOWN_S` where that is not known."""
-        if self.is_awaited:
+        if (job := self._job()) is None:
             return self._run, 0, False
-        path = self.path
-        is_live = RunFile(path).is_live()
-        return path, path.stat().st_size, time.time() // UNKNOWN_S if is_live is None else is_live
+        session = job.session()
+        is_live = session.is_live()
+        state = time.time() // UNKNOWN_S if is_live is None else is_live
+        return session.paths, session.size_bytes, state
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from flagscale_perf.analysis.instrument import Export, load
-from flagscale_perf.analysis.run_file import find_run_file
+from flagscale_perf.analysis.job import open_job
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.cli.base import Command, add_run, add_session, local_path
 from flagscale_perf.cli.instruments import exports_of, say_others
@@ -51,15 +51,14 @@ class TraceExportCommand(Command):
             )
         if args.output not in (None, STDOUT):
             check_place(args.output)
-        path = find_run_file(args.run, args.session)
-        session = Session(path)
+        job = open_job(args.run, args.session)
+        session = job.session()
         export = _export(session, args.format)
         if args.output == STDOUT:
             sys.stdout.writelines(export.lines(session))
         else:
-            name = path.stem.removeprefix("perf_records_")
             suffix = export.suffix if args.format == PERFETTO else f"{args.format}.{export.suffix}"
-            output = args.output or Path(f"perf_trace_{name}.{suffix}")
+            output = args.output or Path(f"perf_trace_{session.header.session_id}.{suffix}")
             try:
                 write_lines(export.lines(session), output)
             except OSError as error:
@@ -68,14 +67,14 @@ class TraceExportCommand(Command):
             print(f"{output}: {export.about}")
         _say_skipped(session)
         if args.session is None:
-            say_others(args.run, path)
+            say_others(job, session)
         return 0
 
 
 def _export(session: Session, name: str) -> Export:
     if name == PERFETTO:
         return Export(_perfetto, "json", "open it at https://ui.perfetto.dev or chrome://tracing")
-    offered = exports_of(session.header)
+    offered = exports_of(session)
     if name not in offered:
         known = ", ".join([PERFETTO, *offered])
         raise PerfError(f"--format {name}: this run can be written as {known}")

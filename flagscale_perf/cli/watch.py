@@ -16,7 +16,7 @@ from pathlib import Path
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.follow import TAIL_BYTES, Follower
 from flagscale_perf.analysis.instrument import Live, load
-from flagscale_perf.analysis.starting import is_without_run
+from flagscale_perf.analysis.job import open_job
 from flagscale_perf.cli.base import Command, add_run
 from flagscale_perf.cli.instruments import has_screen
 from flagscale_perf.cli.stopping import leave
@@ -69,28 +69,30 @@ class _View:
     def __init__(self, path: Path, session_id: str | None, may_wait: bool) -> None:
         """Raises PerfError where there is no run, unless it may be waited for and none has begun yet."""
         self._run: Live | None = None
+        self._header: RunHeader | None = None
         self._path, self._session_id = path, session_id
         self._follower: Follower | None = None
         self._before = ""
-        if not (may_wait and is_without_run(path)):
+        if not (may_wait and open_job(path).is_without_run):
             self._follower = Follower(path, session_id, has_screen)
 
     def look(self) -> tuple[Report | None, tuple[str, ...]]:
         """The screen, None before the session's header is there, and lines for its foot, after taking in what
         is new. Raises PerfError for a file that is no run file.
         """
-        if self._follower is None and not is_without_run(self._path):
+        if self._follower is None and not open_job(self._path).is_without_run:
             self._follower = Follower(self._path, self._session_id, has_screen)
-        for record in self._follower.poll() if self._follower else ():
-            if isinstance(record, RunHeader):
-                if self._run is not None:
-                    self._before = self._run.before()
-                self._run = load(record.instrument).live(record)
-            elif self._run is not None:
+        follower = self._follower
+        for record in follower.poll() if follower else ():
+            if follower is not None and record is follower.header and record is not self._header:
+                self._before = self._run.before() if self._run else ""
+                self._header = record
+                self._run = load(self._header.instrument).live(self._header)
+            if self._run is not None:
                 self._run.add(record)
-        if self._run is None or self._follower is None:
+        if self._run is None or follower is None:
             return None, self._notes()
-        return self._run.report(self._follower.has_writer(), time.time_ns()), self._notes()
+        return self._run.report(follower.has_writer(), time.time_ns()), self._notes()
 
     def _notes(self) -> tuple[str, ...]:
         """What is missing, and the file."""

@@ -80,17 +80,17 @@ def by_age(directory: Path, session_ids: Iterable[str]) -> list[str]:
     return sorted(session_ids, key=lambda each: age_of(directory / file_names(each)["records"]))
 
 
-def age_of(path: Path) -> tuple[int, str, int, str]:
+def age_of(path: Path, header: RunHeader | None = None) -> tuple[int, str, int, str]:
     """Sorts run files from old to new: by the Unix time of their start. A name does not: it is in local time,
     which a container may have another of, and which goes back once a year. A file without a header that can
-    be read is as old as its last change.
+    be read is as old as its last change. `header`: where it has been read.
     """
     try:
         found = path.stat()
     except OSError:  # removed meanwhile
         return 0, "", 0, path.name
     try:
-        start_ns = read_header(path, (found.st_dev, found.st_ino)).start_wall_ns
+        start_ns = (header or read_header(path, (found.st_dev, found.st_ino))).start_wall_ns
     except (OSError, ValueError, RecursionError):
         start_ns = found.st_mtime_ns
     session_id = session_of(path.name) or path.name

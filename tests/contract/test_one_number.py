@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.report import html, markdown, text
 from flagscale_perf.report import json as as_json
 from flagscale_perf.spine.units import percent
@@ -35,7 +36,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> TrainingReport:
     ]
     also = [node_record(), ranks_record(STEPS), *slow]
     plan = Plan(extra=lambda _: {"exposed_grad_comm_ns": EXCHANGED_NS + 200 * MS}, also=also)
-    return read_report(write(plan, tmp_path_factory.mktemp("run")))
+    return read_report(open_session(write(plan, tmp_path_factory.mktemp("run"))))
 
 
 def test_tables_and_finding_have_the_exchange_of_the_ledger(found: TrainingReport) -> None:

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from flagscale_perf.analysis.decoder import decode
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.cli import main
 from flagscale_perf.spine.clock import Anchor
@@ -250,7 +251,7 @@ class Promises:
         written = json.loads(
             path.read_text(), parse_constant=lambda name: self._hold(False, f"{name} in the summary")
         )
-        rebuilt = read_summary(run_file).as_dict()
+        rebuilt = read_summary(open_session(run_file)).as_dict()
         self._is_rebuilt_the_same(written, rebuilt)
         reason = rebuilt["session_info"]["end_reason"]
         self._hold(re.fullmatch(self._fault.reason, reason) is not None, f"the summary's reason is {reason}")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.training.analysis.fold import read_report
 from tests.processes import flagscale as fs
@@ -157,7 +158,7 @@ def train(plants: Sequence[Plant], ranks: int, directory: Path) -> Outcome:
 def outcome_of(plants: Sequence[Plant], directory: Path) -> Outcome:
     """What the run in this directory was found to have."""
     (path,) = (directory / "perf").glob("perf_records_*.jsonl")
-    findings = [each for each in read_report(path).findings if each.name not in UNPLANTED]
+    findings = [each for each in read_report(open_session(path)).findings if each.name not in UNPLANTED]
     whole_s = sum(step["iteration_ns"] for step in fs.records(directory / "perf")[1:]) / 1e9
     gains, missed, named = {}, [], set[int]()
     for plant in plants:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.bench.analysis.bandwidth import slow_parts
 from flagscale_perf.bench.analysis.source import read_bench
 from flagscale_perf.bench.bandwidth import ranks
@@ -40,7 +41,7 @@ def test_what_is_slow_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         for point in ranks.run(JOB, free_port(None, "--port"), module="tests.slow_ranks"):
             if point.case["op"] == "send_recv":  # a copy of 64 KB may well be disturbed on a busy machine
                 part.point("time", "s", point.case, point.samples, Clock(point.start_ns, point.dur_ns))
-    found = slow_parts(read_bench(book.path).parts["bandwidth"])
+    found = slow_parts(read_bench(open_session(book.path)).parts["bandwidth"])
     named = [one for one in found if one.text.startswith(says)]
     assert len(named) == 1, found
     assert named[0].times > 2
@@ -61,7 +62,7 @@ def test_an_interrupted_test_keeps_its_points_and_leaves_no_rank(tmp_path: Path)
             process.communicate()
     assert process.returncode == 130
     assert err.splitlines()[1:] == ["interrupted: what was measured is kept, and marked as partial"]
-    found = read_bench(path)
+    found = read_bench(open_session(path))
     part = found.parts["bandwidth"]
     assert (found.state, part.state) == ("interrupted", "partial: interrupted")
     assert 0 < len(part.points) < (part.planned or 0)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.analysis.decoder import decode
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.training.analysis.fold import MS_PER_S, read_report
 from flagscale_perf.training.capture import unpacked
@@ -191,7 +192,7 @@ def test_the_critical_path_is_as_long_as_the_steps_and_has_the_sleeps_that_follo
 ) -> None:
     """Of the last window. With m micro-batches, m + 1 sleeps of each kind follow one another in 2 stages."""
     (run_file,) = (captured.directory / "perf").glob("perf_records_*.jsonl")
-    path = read_report(run_file).critical_path
+    path = read_report(open_session(run_file)).critical_path
     assert path is not None
     window, steps = captured.window(1)
     ends_ns = [

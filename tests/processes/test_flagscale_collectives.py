@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.profile.analysis import files
 from flagscale_perf.profile.analysis.communication import label_of
 from flagscale_perf.profile.analysis.instrument import report_of
@@ -47,7 +48,7 @@ def _found(run: Path) -> ProfileReport:
         for path in (run / "perf").glob("perf_records_*.jsonl")
         if json.loads(path.open().readline())["instrument"] == "profile"
     )
-    return report_of(read_profile(path))
+    return report_of(read_profile(open_session(path)))
 
 
 def said(run: Path, rank: Rank) -> tuple[Counter[str], Counter[str], Counter[str]]:

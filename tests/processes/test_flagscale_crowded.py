@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.training.analysis.fold import read_report
 from tests.processes import crowded
 from tests.processes import flagscale as fs
@@ -47,7 +48,7 @@ def test_a_host_short_of_cpu_is_named_whichever_rank_it_is(
     finished = fs.run(fs.torchrun(2, *fs.launched(*map(str, [*script, *MONITOR]))), tmp_path)
     assert finished.returncode == 0, finished.output[-3000:]
     (path,) = (tmp_path / "perf").glob("perf_records_*.jsonl")
-    report = read_report(path)
+    report = read_report(open_session(path))
     true = [waited(tmp_path, rank, read_ns(tmp_path / "perf", rank)) for rank in (0, 1)]
     assert report.ranks is not None
     for entry, (least, most) in zip(report.ranks.entries, true, strict=True):

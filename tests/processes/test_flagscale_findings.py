@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.training.analysis.fold import read_report
 from tests.processes import flagscale as fs
@@ -89,7 +90,7 @@ def train(tmp_path: Path, plants: str, *more: object, ranks: int = 1, **env: str
     finished = fs.run(fs.workers(ranks, *fs.launched(*map(str, words))), tmp_path, **env)
     assert finished.returncode == 0, finished.output[-3000:]
     (path,) = (tmp_path / "perf").glob("perf_records_*.jsonl")
-    findings = read_report(path).findings
+    findings = read_report(open_session(path)).findings
     print([(finding.name, finding.gain) for finding in findings])
     planted = [each for each in findings if each.name not in UNPLANTED and not each.name.startswith("host_")]
     gains = [each.gain or 0.0 for each in findings if each.name.startswith("host_")]
@@ -149,7 +150,7 @@ def test_a_slow_checkpoint_is_checkpoint_time_and_no_iterations(slow_parts: Run)
 def test_a_slow_start_is_found(slow_parts: Run) -> None:
     """Steps 2 to 10 take longer, by the host's own clock; what a busy machine adds to that is part of it."""
     (path,) = (slow_parts.directory / "perf").glob("perf_records_*.jsonl")
-    (found,) = [each for each in read_report(path).findings if each.name == "slow_start"]
+    (found,) = [each for each in read_report(open_session(path)).findings if each.name == "slow_start"]
     summary = fs.summary(slow_parts.directory / "perf")
     settled, wall_s = summary["settled"], summary["goodput"]["wall_s"]
     planted_s = slept(slow_parts.told, lambda each: each.what == "train_step") / 1e9
@@ -220,7 +221,7 @@ def test_a_slow_rank_is_found(slow_rank: Run) -> None:
     found = slow_rank.findings[0]
     assert (found.name, found.ranks, found.phase) == ("straggler", [1], "forward")
     (path,) = (slow_rank.directory / "perf").glob("perf_records_*.jsonl")
-    ledger = read_report(path).ledgers[0]
+    ledger = read_report(open_session(path)).ledgers[0]
     bounds = range(ledger.first_iteration, ledger.iteration + 1)
     judged = [step for step in fs.records(slow_rank.directory / "perf") if step["iteration"] in bounds]
     assert len(judged) == ledger.steps + ledger.left_out

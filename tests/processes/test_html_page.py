@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.cli import main
 from flagscale_perf.report.html import render
 from flagscale_perf.training.analysis.blocks import report_of
@@ -50,7 +51,7 @@ def wide(started: Browser, troubled: Path) -> Browser:
 def troubled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a run that has every chart."""
     directory = tmp_path_factory.mktemp("troubled")
-    return page_of(read_report(write(TROUBLED, directory)), directory)
+    return page_of(read_report(open_session(write(TROUBLED, directory))), directory)
 
 
 @pytest.fixture(scope="module")

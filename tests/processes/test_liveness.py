@@ -16,7 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from flagscale_perf.analysis.run_file import RunFile, find_run_file
+from flagscale_perf.analysis.job import open_session
+from flagscale_perf.analysis.run_file import RunFile
 from tests.processes.trainer import REPO, Trainer, trainer, wait_for
 
 NOFLOCK = "#include <errno.h>\nint flock(int fd, int op) { (void)fd; (void)op; errno = ENOSYS; return -1; }\n"
@@ -80,7 +81,7 @@ def end(training: Trainer) -> None:
 def begun(directory: Path, training: Trainer) -> Path:
     training.tell("put", 3)
     wait_for("the records", lambda: any(b'"step"' in each.read_bytes() for each in directory.glob("*.jsonl")))
-    return find_run_file(directory)
+    return open_session(directory).path
 
 
 def test_without_locks_a_live_run_runs_and_a_killed_one_was_killed(

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from flagscale_perf.analysis.run_file import find_run_file
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.profile.analysis.blocks import remarks_of
 from flagscale_perf.profile.analysis.instrument import read_report
 from flagscale_perf.profile.records import BeginRecord
@@ -41,7 +41,7 @@ def test_the_window_that_a_rank_was_killed_in_is_told(tmp_path: Path) -> None:
         finally:
             rank.kill()
     finished(tmp_path)
-    report = read_report(find_run_file(tmp_path))
+    report = read_report(open_session(tmp_path))
     assert remarks_of(report)[-1] == "rank 0: the window from step 12 on is lost: it was never written"
     (profiled,) = report.profile.ranks
     assert [each["iteration"] for each in profiled.begins.records()] == [2, 12]

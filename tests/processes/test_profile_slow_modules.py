@@ -11,6 +11,7 @@ from statistics import median
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.profile.analysis.instrument import read_report
 from tests.gloo_ranks import some_ranks
@@ -45,7 +46,7 @@ def test_a_slow_module_is_named_and_a_healthy_model_is_not(loops: int, tmp_path:
     found = {}
     for plant in PLANTS:
         (path,) = (tmp_path / plant).glob("perf_records_*.jsonl")
-        found[plant] = {one.name: one for one in read_report(path).findings}
+        found[plant] = {one.name: one for one in read_report(open_session(path)).findings}
     title = f"Layer {SLOW} takes "
     slow = {plant: each["slow_layer"] for plant, each in found.items() if "slow_layer" in each}
     # Twice as long is at the edge of what a crowded machine shows: there it was 1.4 to 2.3 times.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import zmq
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.rpc.analysis.instrument import read_calls
 from flagscale_perf.rpc.analysis.report import CallsReport
 from flagscale_perf.rpc.probe import Probe
@@ -33,14 +34,14 @@ def test_three_lines_record_a_clients_calls(tmp_path) -> None:
     client = start(tmp_path, str(EXAMPLE / "client.py"), endpoint, "100")
     assert (client.communicate(timeout=120)[1], client.returncode) == ("", 0)
     assert (server.communicate(timeout=120)[1], server.returncode) == ("", 0)
-    found = read_calls(tmp_path / "zmq_performance.log")
+    found = read_calls(open_session(tmp_path / "zmq_performance.log"))
     assert {name: totals.calls for name, totals in found.totals.methods.items()} == {"Sum": 100, "Stop": 1}
     assert found.facts.receive_has_wait and found.facts.transport == "IPC"
     assert found.source.state() == "completed"
     sums = found.totals.methods["Sum"]
     assert sums.sent_bytes / 100 > 27_000  # 10,000 numbers
     (run_file,) = (tmp_path / "logs/rpc").glob("perf_records_*.jsonl")
-    assert read_calls(run_file).overall.calls == 101
+    assert read_calls(open_session(run_file)).overall.calls == 101
 
 
 def test_it_has_as_many_lines_as_it_says() -> None:
@@ -77,7 +78,7 @@ def recorded(tmp_path: Path, ask: Callable[[Probe, Callable[[bytes], bytes]], No
         ask(probe, asked)
         asked(b"stop")
     assert server.communicate(timeout=120)[1] == ""
-    return read_calls(next((tmp_path / "logs").glob("perf_records_*.jsonl")))
+    return read_calls(open_session(next((tmp_path / "logs").glob("perf_records_*.jsonl"))))
 
 
 def test_a_server_that_sleeps_is_told_from_one_of_large_arrays(tmp_path) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from flagscale_perf.analysis.run_file import RunFile, find_run_file
+from flagscale_perf.analysis.job import open_session
+from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine import companion
 from flagscale_perf.spine.peers.handover import UNSAID
 from flagscale_perf.spine.peers.records import NameRecord
@@ -68,7 +69,7 @@ def test_what_hangs_has_its_lines_and_what_dies_in_it_is_counted_and_named(tmp_p
         assert stages == ["FUNCTION_START", "GET_START", "GET_END", "COMPUTE_START", "TQ_CLIENT_GET_START"]
         hanging.kill()
     finished(tmp_path)
-    traces = read_traces([find_run_file(tmp_path)])
+    traces = read_traces(open_session(tmp_path))
     compute, get = traces.unended
     who = f"a program {pid} (its process ended without reporting why)"
     assert compute.startswith(f"{who}: the compute in partition train_1 of rollout, begun ")

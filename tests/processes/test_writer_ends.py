@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine.records import RunEnd
 from flagscale_perf.training.analysis.fold import read_summary
@@ -133,7 +134,7 @@ def test_everything_killed_the_report_rebuilds_what_the_writer_last_wrote(tmp_pa
         # Not its process state: its first thread may be a zombie while another one still holds the file.
         wait_for("the writer's end", lambda: not RunFile(run_file).is_live())
     on_disk = json.loads(text_of(tmp_path, "perf_summary_*"))
-    rebuilt = read_summary(run_file).as_dict()
+    rebuilt = read_summary(open_session(run_file)).as_dict()
     assert rebuilt["session_info"].pop("end_reason") == "killed"
     assert on_disk["session_info"].pop("end_reason") == "running"
     assert rebuilt == on_disk
@@ -150,4 +151,4 @@ def test_the_report_equals_the_summary_of_a_run_that_ended(tmp_path: Path, end: 
             training.end("return")
     written = ended_summary(tmp_path)
     assert written["totals"]["train_steps"] == 5000
-    assert read_summary(next(tmp_path.glob("perf_records_*"))).as_dict() == written
+    assert read_summary(open_session(next(tmp_path.glob("perf_records_*")))).as_dict() == written

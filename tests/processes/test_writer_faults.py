@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.sinks import realtime
 from flagscale_perf.sinks.realtime import RealtimeSink
 from flagscale_perf.spine.records import EventRecord
@@ -118,7 +119,7 @@ def test_what_finds_no_room_is_counted_and_told_as_soon_as_writing_works_again(t
         if isinstance(record, EventRecord) and record.text == told
     )
     assert any(isinstance(record, StepRecord) and record.iteration > SLOTS for record in records[place:])
-    assert read_summary(run_file).as_dict() == summary
+    assert read_summary(open_session(run_file)).as_dict() == summary
 
 
 def test_a_fifo_with_a_reader_in_the_place_of_the_live_log_is_left_alone(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from diagnosis.layout import layout
 from diagnosis.rules import judge_split
 from diagnosis.words import CHINESE, ENGLISH, Words
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.rpc.analysis.instrument import read_calls
 from tests.golden import golden
 from tests.rpc_sessions import MS, REQUIREMENT_LOG, make_call, write_log, write_run
@@ -16,7 +17,7 @@ from tests.tee_gpu.sessions import calls_of
 
 
 def page(path: Path, words: Words = ENGLISH) -> str:
-    return layout(judge_split(read_calls(path)), words)
+    return layout(judge_split(read_calls(open_session(path))), words)
 
 
 def test_of_the_requirements_own_log(tmp_path) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.rpc.analysis.instrument import read_calls
 from flagscale_perf.rpc.analysis.report import CallsReport
@@ -70,7 +71,7 @@ def path_in(directory: Path) -> Path:
 
 
 def report_of(directory: Path) -> CallsReport:
-    return read_calls(path_in(directory))
+    return read_calls(open_session(path_in(directory)))
 
 
 def test_calls_over_machines_are_measured_by_the_clock_of_who_measures(tmp_path: Path) -> None:

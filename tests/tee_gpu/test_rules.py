@@ -9,6 +9,7 @@ from diagnosis.attention import attention_in
 from diagnosis.rules import judge_split
 from split_inference.traffic import Pass, Stage
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.rpc.analysis.instrument import read_calls
 from flagscale_perf.rpc.analysis.report import CallsReport
 from flagscale_perf.rpc.records import CallRecord
@@ -17,7 +18,7 @@ from tests.tee_gpu.sessions import PREFILL, SMALL, calls_of
 
 
 def found_in(tmp_path, calls, facts=FACTS) -> CallsReport:
-    return judge_split(read_calls(write_run(tmp_path, calls, facts)))
+    return judge_split(read_calls(open_session(write_run(tmp_path, calls, facts))))
 
 
 def flags_of(report: CallsReport, name: str) -> list[list[str]]:

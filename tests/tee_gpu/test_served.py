@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.rpc.analysis.instrument import read_calls
 from flagscale_perf.rpc.analysis.report import CallsReport
@@ -139,7 +140,7 @@ def test_each_client_has_the_servers_records_of_its_own_calls(tmp_path, endpoint
             assert (record.method, record.received_bytes) == ("Echo", calls[number].sent_bytes)
             assert record.compute_ns < calls[number].total_ns
     assert len(set(seen)) == 2
-    found: CallsReport = read_calls(run_in(tmp_path / "one"))
+    found: CallsReport = read_calls(open_session(run_in(tmp_path / "one")))
     assert found.overall.calls == found.served.methods["Echo"].calls == CALLS
 
 
@@ -147,10 +148,10 @@ def test_a_server_may_have_a_session_of_its_own(tmp_path, endpoint) -> None:
     server = server_at(tmp_path, endpoint, own=True)
     done(start(tmp_path, CALL, endpoint, "client", str(CALLS)))
     stop(server)
-    found = read_calls(run_in(tmp_path / "served"))
+    found = read_calls(open_session(run_in(tmp_path / "served")))
     assert (found.overall.calls, found.served.methods["Echo"].calls) == (0, CALLS)
     assert found.facts.role == "server"
-    assert read_calls(run_in(tmp_path / "client")).overall.calls == CALLS
+    assert read_calls(open_session(run_in(tmp_path / "client"))).overall.calls == CALLS
 
 
 def test_a_client_stopped_inside_send_books_the_servers_time_as_the_servers(tmp_path, endpoint) -> None:

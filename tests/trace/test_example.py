@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from flagscale_perf.analysis.run_file import find_run_file
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.cli.instruments import load_records
 from flagscale_perf.trace.export.otlp import otlp_lines
@@ -50,7 +50,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stdout.count("reward ") == STEPS
     load_records()
-    return Session(find_run_file(directory / "trace"))
+    return open_session(directory / "trace")
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import torch
 import transfer_queue
 from tensordict import TensorDict
 
-from flagscale_perf.analysis.run_file import find_run_file
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.trace.analysis.instrument import read_report
 from tests.members import wait_for
 
@@ -62,7 +62,7 @@ def test_the_producer_of_each_field_is_the_one_whose_value_was_got(queue: Any, t
         ray.wait([ending])
     actors.clear()
     wait_for(lambda: not any(map(psutil.pid_exists, pids)))
-    lineage = read_report([find_run_file(tmp_path)]).lineage
+    lineage = read_report(open_session(tmp_path)).lineage
     assert lineage is not None
     samples = {pair: flow.samples for pair, flow in lineage.flows.items()}
     assert {tuple(int(name.split()[-1]) for name in pair): count for pair, count in samples.items()} == truth

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flagscale_perf.analysis.run_file import RunFile, find_run_file
+from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.profile.records import RankRecord, RowRecord, Sort, StepRecord, WindowRecord
 from flagscale_perf.spine.peers.records import NameRecord
 from tests.vllm.conftest import Generate, Generated
@@ -35,7 +35,7 @@ class Profiled:
     def read(cls, directory: Path) -> Profiled:
         (path,) = directory.glob("perf_records_*.jsonl")  # one file, however many ranks
         found = cls()
-        for record in RunFile(find_run_file(path)):
+        for record in RunFile(path):
             found._add(record)
         return found
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.profile.analysis.instrument import read_report
 from flagscale_perf.profile.profiler import BUSY
 from flagscale_perf.profile.records import Sort
@@ -45,7 +46,7 @@ def test_tables_of_both_ranks_and_phases_are_there_before_vllms_own_trace_would_
     while not {"prefill", "decode"} <= _phases(ours):
         assert time.monotonic() < answered_s + DEADLINE_S, "waited in vain for the windows of both phases"
         time.sleep(0.02)
-    report = read_report(next(ours.glob("perf_records_*.jsonl")))
+    report = read_report(open_session(next(ours.glob("perf_records_*.jsonl"))))
     tables_s = time.monotonic() - answered_s
     assert set(report.sums) == {"prefill", "decode"}
     for sums in report.sums.values():

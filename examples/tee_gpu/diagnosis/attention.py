@@ -71,6 +71,6 @@ def attention_in(source: Source) -> Attention:
 @lru_cache(maxsize=1)
 def _read(source: Any) -> Attention:
     found = Attention()
-    for columns in open_source(source.path).read(found.begin):
+    for columns in open_source(source.session).read(found.begin):
         found.add(columns)
     return found

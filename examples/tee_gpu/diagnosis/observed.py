@@ -8,6 +8,7 @@ from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.rpc.analysis.source import open_source
 from flagscale_perf.rpc.dtypes import DType
 from flagscale_perf.rpc.records import Status
@@ -81,7 +82,7 @@ class Observed:
         """Reads a run file or a performance log: the calls that completed. Raises PerfError if there is
         none.
         """
-        source = open_source(path)
+        source = open_source(open_session(path))
         found: dict[str, list[Any]] = {name: [] for name in _NEEDED}
 
         def begin_anew() -> None:

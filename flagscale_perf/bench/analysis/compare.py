@@ -16,6 +16,7 @@ from flagscale_perf.analysis.compare import blocks as comparison
 from flagscale_perf.analysis.compare import bootstrap, sides
 from flagscale_perf.analysis.compare.compare import NOISE, CompareOptions, Comparison
 from flagscale_perf.analysis.compare.paired import Paired
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.run_file import check_instrument
 from flagscale_perf.bench.analysis.source import Bench, case_text, read_bench, spread
 from flagscale_perf.bench.recording import INSTRUMENT_NAME
@@ -97,7 +98,7 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
 
 def _read(path: Path) -> Run:
     """Raises PerfError for a file of another instrument."""
-    bench = read_bench(path)
+    bench = read_bench(open_session(path))
     check_instrument(path, bench.header, INSTRUMENT_NAME, "compare experiments with experiments")
     found: dict[Key, list[BenchPoint]] = {}
     for part in bench.parts.values():

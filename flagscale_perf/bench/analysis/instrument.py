@@ -8,8 +8,11 @@ from flagscale_perf.bench.analysis import compare
 from flagscale_perf.bench.analysis.report import read_report, report_of
 
 INSTRUMENT = Instrument(
-    report=lambda path: report_of(read_report(path)),
+    report=lambda session: report_of(read_report(session)),
     timeline=lambda session: Timeline(session.header),
-    compare=compare.compare,
+    compare=lambda base, new, options: compare.compare(
+        [one.path for one in base], [one.path for one in new], options
+    ),
     comparison=compare.report_of,
+    what="a file of experiments",
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from flagscale_perf.analysis.blocks import (
@@ -18,7 +17,7 @@ from flagscale_perf.analysis.blocks import (
     Table,
     Tile,
 )
-from flagscale_perf.analysis.session import tone_of
+from flagscale_perf.analysis.session import Session, tone_of
 from flagscale_perf.analysis.verdicts import Verdict, blocks_of
 from flagscale_perf.bench.analysis import bandwidth, latency, parallelism
 from flagscale_perf.bench.analysis.shown import Remark, Shown
@@ -82,9 +81,9 @@ class BenchReport:
         }
 
 
-def read_report(path: Path) -> BenchReport:
-    """Reads the experiments in `SHOWN`. Raises PerfError for a file that is no run file."""
-    bench = read_bench(path)
+def read_report(session: Session) -> BenchReport:
+    """Reads the experiments in `SHOWN`. Raises PerfError for a file that cannot be read."""
+    bench = read_bench(session)
     parts = {name: part for name, part in bench.parts.items() if name in SHOWN}
     return BenchReport(
         replace(bench, parts=parts),

@@ -110,9 +110,9 @@ class Bench:
     reading: Reading
 
 
-def read_bench(path: Path) -> Bench:
-    """Leaves out points without a sample. Raises PerfError for a file that is no run file."""
-    session, parts = Session(path), dict[str, Part]()
+def read_bench(session: Session) -> Bench:
+    """Leaves out points without a sample. Raises PerfError for a file that cannot be read."""
+    parts = dict[str, Part]()
     for record in session:
         match record:
             case BenchBegun():
@@ -125,7 +125,7 @@ def read_bench(path: Path) -> Bench:
                 _part(parts, record.experiment).ended = record
     for part in parts.values():
         part.run_state = session.state
-    return Bench(path, session.header, parts, session.begun, session.state, session.reading)
+    return Bench(session.path, session.header, parts, session.begun, session.state, session.reading)
 
 
 def _part(parts: dict[str, Part], name: str) -> Part:

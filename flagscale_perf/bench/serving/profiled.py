@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from flagscale_perf.analysis.run_file import RUN_FILES, RunFile, find_run_file
+from flagscale_perf.analysis.job import open_session, run_files_in
 from flagscale_perf.bench.serving.model import model_options, read_model, vllm_words, write_served
 from flagscale_perf.bench.serving.server import last_error
 from flagscale_perf.bench.serving.vllm_python import clean_environment, devices, plugin_path, rank_cores
@@ -116,7 +116,7 @@ def profile_vllm(load: Load, directory: Path) -> None:
             "disable-detokenize": True,
         }
     )
-    before, log = set(directory.glob(RUN_FILES)), work / "vllm.log"
+    before, log = set(run_files_in(directory)), work / "vllm.log"
     with log.open("wb") as said:
         code = subprocess.call(
             [load.python, "-c", BENCH, *words],
@@ -127,7 +127,7 @@ def profile_vllm(load: Load, directory: Path) -> None:
         )
     if code:
         raise PerfError(f"vLLM ended with exit code {code}: {last_error(log)} ({log})")
-    if not set(directory.glob(RUN_FILES)) - before:
+    if not set(run_files_in(directory)) - before:
         raise PerfError(f"vLLM ended without a profile; see {log}")
 
 
@@ -144,11 +144,11 @@ def read_windows(directory: Path) -> Mapping[str, Window]:
     """The windows of a profile by phase, once its writer has ended. Raises PerfError if there is none."""
     from flagscale_perf.profile.analysis.instrument import read_report  # loads numpy
 
-    path = find_run_file(directory)
+    session = open_session(directory)
     end_s = time.monotonic() + WRITER_S
-    while RunFile(path).is_live() and time.monotonic() < end_s:
+    while session.is_live() and time.monotonic() < end_s:
         time.sleep(POLL_S)
-    found = read_report(path)
+    found = read_report(session)
     return {phase: _window(found.profile.ranks, sums) for phase, sums in found.sums.items()}
 
 

@@ -14,6 +14,7 @@ from flagscale_perf.analysis.compare import bootstrap, sides
 from flagscale_perf.analysis.compare.compare import NOISE, STATISTICS, CompareOptions, Comparison
 from flagscale_perf.analysis.compare.judge import SLOWER, UNDECIDED, Row
 from flagscale_perf.analysis.compare.paired import Judged, Paired
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.run_file import check_instrument
 from flagscale_perf.profile.analysis.drawn import colour_of
 from flagscale_perf.profile.analysis.layers import OUTSIDE, Place
@@ -139,7 +140,7 @@ def _gravity(judged: Judged) -> tuple[int, bool, float]:
 
 def _read(path: Path) -> Run:
     """Raises PerfError if the file is not a profile's run file or holds no rows."""
-    profile = read_profile(path)
+    profile = read_profile(open_session(path))
     check_instrument(path, profile.header, "profile", "compare a profile with a profile")
     return Run(path, profile, sums_of(profile), observers_of(profile))
 

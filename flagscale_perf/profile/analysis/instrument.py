@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import Instrument
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.profile.analysis import blocks, compare, report
 from flagscale_perf.profile.analysis.extend import load
 from flagscale_perf.profile.analysis.findings import judge
@@ -20,16 +19,22 @@ def report_of(profile: Profile) -> ProfileReport:
     return judge(report.report_of(profile))
 
 
-def read_report(path: Path) -> ProfileReport:
-    """The report of a run file. Raises PerfError if it is not a profile's."""
-    return report_of(read_profile(path))
+def read_report(session: Session) -> ProfileReport:
+    """The report of a profile. Raises PerfError if it cannot be read."""
+    return report_of(read_profile(session))
 
 
-def _report(path: Path) -> Report:
+def _report(session: Session) -> Report:
     load()
-    return blocks.report_of(read_report(path))
+    return blocks.report_of(read_report(session))
 
 
 INSTRUMENT = Instrument(
-    report=_report, timeline=timeline, compare=compare.compare, comparison=compare.report_of, texts=NAMES
+    report=_report,
+    timeline=timeline,
+    compare=lambda base, new, options: compare.compare(
+        [one.path for one in base], [one.path for one in new], options
+    ),
+    comparison=compare.report_of,
+    texts=NAMES,
 )

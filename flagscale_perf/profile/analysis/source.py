@@ -1,6 +1,6 @@
 """Reads a profile: the run files of one job as columns, rank by rank, with names for numbers.
 
-profile = read_profile(path)
+profile = read_profile(open_session(path))
 for rank in profile.ranks:
     slow = rank.rows.where(rank.rows["self_ns"] > 1_000_000)
     print(rank.title, slow["module"], slow["op"])
@@ -112,7 +112,7 @@ class Profile:
     """The profile of one job.
 
     Attributes:
-        path: the run file that was given.
+        path: of the first run file.
         header: the header of that file.
         ranks: by their rank.
         begun: when the run began.
@@ -143,9 +143,8 @@ class Profile:
         return [phase for phase, _ in times.most_common()]
 
 
-def read_profile(path: Path) -> Profile:
-    """Reads the run file, and those of other machines of the same job at the same time. Raises PerfError."""
-    session = Session(path)
+def read_profile(session: Session) -> Profile:
+    """Reads the run files of all machines. Raises PerfError."""
     types: Sequence[Any] = list(NAMES)
     columns: dict[Any, list[list[Any]]] = {each: [[] for _ in each._fields] for each in types}
     for part in session.blocks(NAMES):
@@ -156,7 +155,7 @@ def read_profile(path: Path) -> Profile:
     processes = sorted({*session.course.processes, *(process for one in frames.values() for process in one)})
     ranks = [_rank(session, process, [frames[each].get(process) for each in NAMES]) for process in processes]
     return Profile(
-        path=path,
+        path=session.path,
         header=session.header,
         ranks=sorted(ranks, key=lambda rank: (rank.rank < 0, rank.rank, rank.title)),
         begun=session.begun,
@@ -184,7 +183,7 @@ def _frames(session: Session, record_type: Any, values: Sequence[Sequence[Any]])
             for name, column in zip(record_type._fields, values, strict=True)
         }
     except OverflowError:
-        path, kind = session.files[0].path, kind_of(record_type)
+        path, kind = session.path, kind_of(record_type)
         raise PerfError(f"'{path}': a {kind} record has a number that no measurement makes") from None
     whole = Frame(columns)
     return {

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import Instrument
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.rpc.analysis import blocks, compare, report
 from flagscale_perf.rpc.analysis.findings import judge
 from flagscale_perf.rpc.analysis.live import LiveCalls
 from flagscale_perf.rpc.analysis.report import CallsReport
 from flagscale_perf.rpc.analysis.timeline import timeline
+from flagscale_perf.rpc.log import TITLE
 
 
-def read_calls(path: Path) -> CallsReport:
-    """The report of a run file or a log, with findings. Raises PerfError if the file is neither."""
-    return judge(report.read_calls(path))
+def read_calls(session: Session) -> CallsReport:
+    """The report of a session or a log, with findings. Raises PerfError if it cannot be read."""
+    return judge(report.read_calls(session))
 
 
-def _report(path: Path) -> Report:
-    return blocks.report_of(read_calls(path))
+def _report(session: Session) -> Report:
+    return blocks.report_of(read_calls(session))
 
 
 INSTRUMENT = Instrument(
     report=_report,
     timeline=timeline,
-    compare=compare.compare,
+    compare=lambda base, new, options: compare.compare(
+        [one.path for one in base], [one.path for one in new], options
+    ),
     comparison=compare.report_of,
     live=LiveCalls,
+    what="a session of calls",
+    log_title=TITLE,
 )

@@ -89,7 +89,7 @@ class LiveCalls(LiveSession[Totals]):
 
     def _stages(self) -> list[Block]:
         totals = Totals()
-        for _, second in self._seconds:
+        for second in self._seconds.values():
             totals.merge(second)
         parts = [
             Stripe(one.stage.name, one.took_ns / NS_PER_MS, one.share, one.stage.colour)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import add
-from pathlib import Path
 from typing import Any
 
 from flagscale_perf.analysis.blocks import REPORT_VERSION
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.run_file import Reading
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.rpc.analysis.columns import Columns, calls_in
 from flagscale_perf.rpc.analysis.layers import Layer, find_layer
 from flagscale_perf.rpc.analysis.served import Served
@@ -146,9 +146,9 @@ class Fold:
         self.end_ns = max(self.end_ns, max(map(add, starts, columns["total_ns"])))
 
 
-def read_calls(path: Path) -> CallsReport:
-    """The report of a run file or a log, without findings. Raises PerfError if the file is neither."""
-    source = open_source(path)
+def read_calls(session: Session) -> CallsReport:
+    """The report of a session or a log, without findings. Raises PerfError if it cannot be read."""
+    source = open_source(session)
     fold = Fold()
     for columns in source.read(fold.begin):
         fold.add(columns)

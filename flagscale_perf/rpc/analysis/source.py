@@ -3,46 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from flagscale_perf.analysis.decoder import Block
-from flagscale_perf.analysis.log_files import has_title
-from flagscale_perf.analysis.run_file import Reading, RunFile
+from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.rpc.analysis.columns import Columns, gathered
 from flagscale_perf.rpc.analysis.log_file import LogFile
 from flagscale_perf.rpc.analysis.served import Served
 from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.figures import TABLE
-from flagscale_perf.rpc.log import METHODS, TITLE
+from flagscale_perf.rpc.log import METHODS
 from flagscale_perf.rpc.records import CallRecord, ServedRecord
-from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.figures import Rows, Value
 from flagscale_perf.spine.session import labels_of
 
 
 class RunSource:
-    """The calls of a run file. Its properties are final once the calls have been read.
+    """The calls of a session. Its properties are final once the calls have been read.
 
     Attributes:
-        path: of the file.
+        session: theirs.
         served: what the server has told of its side.
         starts_known: `start_ns` of the calls is known.
     """
 
     starts_known = True
 
-    def __init__(self, path: Path) -> None:
-        """Raises PerfError if the file is not a run file."""
-        self.path, self._session = path, Session(path)
-        labels_of(self._session.header)
+    def __init__(self, session: Session) -> None:
+        """Raises PerfError for a header without a valid session id."""
+        self.session = session
+        labels_of(session.header)
         self.served = Served()
 
     @property
     def events(self) -> list[str]:
         """The first lines about trouble."""
-        return self._session.course.events
+        return self.session.course.events
 
     def read(self, begin: Callable[[], None]) -> Iterator[Columns]:
         """The calls of the session, a batch at a time; `begin` is called before them. Raises PerfError."""
@@ -51,7 +48,7 @@ class RunSource:
         yield from gathered(self._calls())
 
     def _calls(self) -> Iterator[Sequence[Sequence[Any]]]:
-        for part in self._session.blocks((CallRecord,)):
+        for part in self.session.blocks((CallRecord,)):
             if isinstance(part, Block):
                 yield part.columns
             elif isinstance(part, ServedRecord):
@@ -59,43 +56,42 @@ class RunSource:
 
     def rows(self) -> Iterator[list[Value]]:
         """A header, then a row for each call: exact values, in the units of the figures."""
-        figures = Rows(TABLE, self._session.header)
+        figures = Rows(TABLE, self.session.header)
         yield [*TABLE.csv_keys()]
-        for record in RunFile(self.path):
-            if isinstance(record, CallRecord):
-                yield [*figures.csv(record).values()]
+        for record in self.session.records(CallRecord):
+            yield [*figures.csv(record).values()]
 
     def facts(self) -> RpcFacts:
         """The session's facts, from the header."""
-        return RpcFacts.of(self._session.header.facts)
+        return RpcFacts.of(self.session.header.facts)
 
     def title(self) -> str:
         """Names the session."""
-        return f"Calls of session {self._session.header.session_id}"
+        return f"Calls of session {self.session.header.session_id}"
 
     def begun(self) -> str | None:
         """When it began and in which process."""
-        return f"{self._session.begun} by process {self._session.header.pid}"
+        return f"{self.session.begun} by process {self.session.header.pid}"
 
     def state(self) -> str:
         """How it ended; `running` while it is being written."""
-        return self._session.state
+        return self.session.state
 
     def selected(self) -> list[str]:
         """The methods that were recorded; empty if all were."""
-        chosen = self._session.header.config.get(METHODS)
+        chosen = self.session.header.config.get(METHODS)
         return [str(each) for each in chosen] if isinstance(chosen, list) else []
 
     def reading(self) -> Reading:
         """Includes the lines that are no records."""
-        return self._session.reading
+        return self.session.reading
 
 
 class LogSource:
     """The calls of a performance log. Its properties are final once the calls have been read.
 
     Attributes:
-        path: of the file.
+        session: its file.
         served: empty: a log has the caller's side alone.
         events: empty: a log has none.
         starts_known: `start_ns` of the calls is not known.
@@ -103,12 +99,12 @@ class LogSource:
 
     starts_known = False
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, session: Session) -> None:
         """Raises PerfError if the file is not such a log."""
-        self.path = path
+        self.session = session
         self.served = Served()
         self.events: list[str] = []
-        self._log = LogFile(path)
+        self._log = LogFile(session.path)
         self._calls = 0
 
     def read(self, begin: Callable[[], None]) -> Iterator[Columns]:
@@ -143,7 +139,7 @@ class LogSource:
     def title(self) -> str:
         """Names the file."""
         session = f"session {self._log.session} in " if self._log.session else ""
-        return f"Calls of {session}{self.path}"
+        return f"Calls of {session}{self.session.path}"
 
     def begun(self) -> str | None:
         """None: a log has the time beside each call only."""
@@ -160,20 +156,12 @@ class LogSource:
     def reading(self) -> Reading:
         """Includes the lines that are not rows."""
         log = self._log
-        return Reading(str(self.path), {"rpc_call": self._calls}, log.skipped, log.first_skipped)
+        return Reading(str(self.session.path), {"rpc_call": self._calls}, log.skipped, log.first_skipped)
 
 
 Source: TypeAlias = RunSource | LogSource
 
 
-def is_log(path: Path) -> bool:
-    """Whether the title of a performance log stands in the file's first lines."""
-    try:
-        return has_title(path, TITLE.encode())
-    except PerfError:
-        return False
-
-
-def open_source(path: Path) -> Source:
-    """The calls in this file. Raises PerfError if it is neither a run file nor a log."""
-    return LogSource(path) if is_log(path) else RunSource(path)
+def open_source(session: Session) -> Source:
+    """The calls of a session or in a log. Raises PerfError if it cannot be read."""
+    return LogSource(session) if session.logs else RunSource(session)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.rpc.analysis.columns import call_at
 from flagscale_perf.rpc.analysis.layers import methods_of_a_layer
 from flagscale_perf.rpc.analysis.source import Source, open_source
@@ -71,7 +72,7 @@ class SessionUnits:
 
 def read_units(path: Path, warmup: int) -> SessionUnits:
     """Raises PerfError if the file is not a session or has too little to compare."""
-    source = open_source(path)
+    source = open_source(open_session(path))
     pattern = methods_of_a_layer([*islice(_calls(source), FIRST)])
     left_out: Counter[str] = Counter()
     units = list(_units(_calls(source), pattern, left_out))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import Instrument
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.trace.analysis import blocks, compare
 from flagscale_perf.trace.analysis.findings import judge
 from flagscale_perf.trace.analysis.live import LiveTraces
@@ -16,6 +14,7 @@ from flagscale_perf.trace.analysis.source import read_traces
 from flagscale_perf.trace.analysis.timeline import timeline
 from flagscale_perf.trace.records import CallRecord, ClearRecord, OperationRecord, StartRecord, WaitRecord
 
+MARKS = ("[TQ-TRACE] ", "[TQ-DETAIL] ")
 TEXTS = {
     OperationRecord: ("partition", "error", "slowest_unit"),
     CallRecord: ("function", "error"),
@@ -25,21 +24,25 @@ TEXTS = {
 }
 
 
-def read_report(paths: Sequence[Path]) -> TraceReport:
-    """The report of run files, logs or directories. Raises PerfError for anything else."""
-    return judge(report_of(read_traces(paths)))
+def read_report(session: Session) -> TraceReport:
+    """The report of a session or of logs. Raises PerfError if it cannot be read."""
+    return judge(report_of(read_traces(session)))
 
 
-def _report(path: Path) -> Report:
-    return blocks.report_of(read_report([path]))
+def _report(session: Session) -> Report:
+    return blocks.report_of(read_report(session))
 
 
 INSTRUMENT = Instrument(
     report=_report,
     timeline=timeline,
-    compare=compare.compare,
+    compare=lambda base, new, options: compare.compare(
+        [one.path for one in base], [one.path for one in new], options
+    ),
     comparison=compare.report_of,
     live=LiveTraces,
     texts=TEXTS,
-    sample=lambda path, asked: report_of_sample(read_traces([path]), asked),
+    sample=lambda session, asked: report_of_sample(read_traces(session), asked),
+    exports="flagscale_perf.trace.export.formats",
+    log_marks=MARKS,
 )

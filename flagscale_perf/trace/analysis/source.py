@@ -12,10 +12,8 @@ from flagscale_perf.analysis.log_files import held, log_files, older_parts
 from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.analysis.session import Course, Session
 from flagscale_perf.spine.clock import NS_PER_S
-from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.facts import words_of
 from flagscale_perf.spine.records import RunHeader
-from flagscale_perf.spine.session import session_of
 from flagscale_perf.trace.analysis.log_reader import LogReader, Losses
 from flagscale_perf.trace.analysis.sums import Sums
 from flagscale_perf.trace.analysis.transfers import Ranges, Transfers, What, pairs_of
@@ -85,21 +83,9 @@ class Traces:
         return self.transfers is None
 
 
-def read_traces(paths: Sequence[Path]) -> Traces:
-    """Reads run files, logs or directories. Raises PerfError for a missing path or a mixture of both
-    kinds.
-    """
-    runs = [path for path in paths if _is_run(path)]
-    if not runs:
-        return _of_logs(paths)
-    if len(runs) < len(paths):
-        other = next(path for path in paths if path not in runs)
-        raise PerfError(f"{str(other)!r} is a log and {str(runs[0])!r} a run file: give only one kind")
-    return _of_session(Session(*runs))
-
-
-def _is_run(path: Path) -> bool:
-    return path.is_file() and session_of(path.name) is not None
+def read_traces(session: Session) -> Traces:
+    """Reads a session or logs. Raises PerfError if it cannot be read."""
+    return _of_logs(session.logs) if session.logs else _of_session(session)
 
 
 def _of_session(session: Session) -> Traces:

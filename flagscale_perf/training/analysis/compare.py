@@ -11,6 +11,7 @@ from flagscale_perf.analysis.compare import blocks as comparison
 from flagscale_perf.analysis.compare import sides as of_sides
 from flagscale_perf.analysis.compare.compare import BASE, MEAN, NEW, CompareOptions, Comparison, Disturbance
 from flagscale_perf.analysis.compare.paired import Paired
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.units import percent
@@ -86,7 +87,9 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
     rows, cut = aligned.rows, len(base)
     is_rehearsal = runs[0].facts.rehearsal
     phases = _phases(rows, basis)
-    found = [(side, which, read_report(run.path).findings) for side, which, run in _named(sides)]
+    found = [
+        (side, which, read_report(open_session(run.path)).findings) for side, which, run in _named(sides)
+    ]
     judged = Paired(
         runs,
         cut,

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from flagscale_perf.analysis.decoder import Chunk, records_of
@@ -72,30 +71,29 @@ _CLASSES = {
 }
 
 
-def read_report(path: Path) -> TrainingReport:
-    """The report of one run file. Raises PerfError if it is none.
+def read_report(session: Session) -> TrainingReport:
+    """The report of a session. Raises PerfError if it cannot be read.
 
     A run that never wrote its end is "running" or "killed" where that can be known, else "not known".
     """
-    session, fold = _folded(path)
+    fold = _folded(session)
     return fold.report(session.reading, session.state)
 
 
-def read_summary(path: Path) -> Summary:
-    """What `perf_summary_*.json` says, of one run file; as `read_report`."""
-    session, fold = _folded(path)
+def read_summary(session: Session) -> Summary:
+    """What `perf_summary_*.json` says; as `read_report`."""
+    fold = _folded(session)
     return fold.summary(session.state)
 
 
-def _folded(path: Path) -> tuple[Session, RunFold]:
-    session = Session(path)
+def _folded(session: Session) -> RunFold:
     fold = RunFold(session.header)
     for part in session.chunks({StepRecord, PhaseRecord, IntervalRecord}):
         if isinstance(part, Chunk):
             fold.add_many(part)
         else:
             fold.add(part)
-    return session, fold
+    return fold
 
 
 class RunFold:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from flagscale_perf.analysis.blocks import Cell, Pairs, Quantity, Report, Section
-from flagscale_perf.analysis.run_file import RunFile, sessions_in
-from flagscale_perf.analysis.session import Course
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.clock import NS_PER_S
-from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.session import file_names
 from flagscale_perf.training.analysis.blocks import goodput
 from flagscale_perf.training.analysis.fold import goodput_bar
 from flagscale_perf.training.facts import RunFacts
@@ -20,7 +18,7 @@ from flagscale_perf.training.records import StepRecord
 
 
 @dataclass(frozen=True)
-class Session:
+class Restart:
     """One of them.
 
     Attributes:
@@ -53,7 +51,7 @@ class History:
     """
 
     directory: Path
-    sessions: list[Session]
+    sessions: list[Restart]
     goodput: Goodput
     unreadable: list[str]
 
@@ -77,7 +75,7 @@ def report_of(history: History) -> Report:
     )
 
 
-def _session(session: Session) -> Cell:
+def _session(session: Restart) -> Cell:
     is_empty = session.last_iteration is None
     done = "no iteration" if is_empty else f"iterations {session.first_iteration} to {session.last_iteration}"
     again = f", {session.redone} of them done again later" if session.redone else ""
@@ -85,53 +83,40 @@ def _session(session: Session) -> Cell:
     return (Quantity(session.gap_ns / NS_PER_S, "s"), " later, ", text) if session.gap_ns else text
 
 
-def stitch(directory: Path) -> History:
-    """Reads every session of the directory as restarts of one experiment. Raises PerfError if there is none
-    that can be read.
+def stitch(read: Sequence[Session], unreadable: Sequence[str] = ()) -> History:
+    """Sessions of a directory as restarts of one experiment. Raises PerfError if one cannot be read.
 
     A session goes on after its resume point, so whatever an earlier one did behind that point was done in
     vain.
     """
-    runs, unreadable = _runs_in(directory)
-    sessions: list[Session] = []
+    runs = sorted(read, key=lambda run: run.header.start_wall_ns)
+    sessions: list[Restart] = []
     total = Goodput()
     end_wall_ns: int | None = None
     for number, run in enumerate(runs):
         folded = SessionGoodput(run.header, _kept_until(runs[number + 1 :]), end_wall_ns)
-        iterations, reason = _fold(run, folded)
+        iterations = _fold(run, folded)
         gap_ns = 0 if end_wall_ns is None else max(0, folded.start_wall_ns - end_wall_ns)
         goodput = folded.result()
-        sessions.append(Session(run.header.session_id, *iterations, reason, folded.redone, gap_ns, goodput))
+        sessions.append(
+            Restart(run.header.session_id, *iterations, run.state, folded.redone, gap_ns, goodput)
+        )
         total = total + goodput.with_gap(gap_ns)
         end_wall_ns = max(folded.end_wall_ns, end_wall_ns or folded.end_wall_ns)
-    return History(directory, sessions, total, unreadable)
+    return History(runs[0].path.parent, sessions, total, list(unreadable))
 
 
-def _runs_in(directory: Path) -> tuple[list[RunFile], list[str]]:
-    runs, unreadable = [], []
-    for session_id in sessions_in(directory):
-        try:
-            runs.append(RunFile(directory / file_names(session_id)["records"]))
-        except PerfError as error:
-            unreadable.append(str(error))
-    if not runs:
-        raise PerfError(unreadable[0])
-    return sorted(runs, key=lambda run: run.header.start_wall_ns), unreadable
-
-
-def _kept_until(later: list[RunFile]) -> int | None:
+def _kept_until(later: Sequence[Session]) -> int | None:
     resumed = [RunFacts.of(run.header.facts).resume_iteration for run in later]
     return min(resumed, default=None)
 
 
-def _fold(run: RunFile, folded: SessionGoodput) -> tuple[tuple[int | None, int | None], str]:
+def _fold(run: Session, folded: SessionGoodput) -> tuple[int | None, int | None]:
     first: int | None = None
     last: int | None = None
-    course = Course()
     for record in run:
         folded.add(record)
-        course.add(record)
         if isinstance(record, StepRecord):
             first = record.iteration - record.iterations + 1 if first is None else first
             last = record.iteration
-    return (first, last), course.state(run.is_live())
+    return first, last

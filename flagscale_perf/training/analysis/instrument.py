@@ -9,11 +9,13 @@ from flagscale_perf.training.analysis.live import LiveRun
 from flagscale_perf.training.analysis.timeline import timeline
 
 INSTRUMENT = Instrument(
-    report=lambda path: blocks.report_of(read_report(path)),
-    sessions=lambda directory: history.report_of(history.stitch(directory)),
-    compare=compare.compare,
+    report=lambda session: blocks.report_of(read_report(session)),
+    sessions=lambda sessions, unread: history.report_of(history.stitch(sessions, unread)),
+    compare=lambda base, new, options: compare.compare(
+        [one.path for one in base], [one.path for one in new], options
+    ),
     comparison=compare.report_of,
-    runs=lambda found, is_all_read: runs.report_of(runs.list_runs(found, is_all_read)),
+    runs=lambda listing, is_all_read: runs.report_of(runs.list_runs(listing, is_all_read)),
     live=LiveRun,
     timeline=timeline,
 )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flagscale_perf.analysis.recorded import RecordedFile
+from flagscale_perf.analysis.recorded import Recorded
 from flagscale_perf.analysis.rules import Finding
-from flagscale_perf.analysis.run_file import check_instrument
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.spine.records import Record
 from flagscale_perf.training.analysis import frames
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-class RecordedRun(RecordedFile):
+class RecordedRun(Recorded):
     """One session of a training.
 
     The tables need pandas. A column has its unit in its name (`_ms`, `_s`, `_gb`), and NaN where a value is
@@ -32,17 +31,18 @@ class RecordedRun(RecordedFile):
         options: of the monitor, those in force.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Use `open_run` instead. Raises PerfError for a file of another instrument."""
-        super().__init__(path)
-        cure = f"open_run(..., instrument={self.header.instrument!r})"
-        check_instrument(path, self.header, "training", cure)
+    def __init__(self, session: Session) -> None:
+        """Use `open_run` instead. Raises PerfError for a session of another instrument."""
+        super().__init__(session, "training")
         self.facts = RunFacts.of(self.header.facts)
         self.options = PerfConfig.of(self.header.config)
 
+    def __repr__(self) -> str:
+        return f"open_run({str(self.path)!r})"
+
     def report(self) -> TrainingReport:
         """The report that `flagscale-perf report` shows, as data."""
-        return read_report(self.path)
+        return read_report(self._session)
 
     def findings(self) -> list[Finding]:
         """What holds the run back, the costliest first."""
@@ -50,7 +50,7 @@ class RecordedRun(RecordedFile):
 
     def summary(self) -> dict[str, Any]:
         """The content of `perf_summary_<session>.json`, made of the run file anew."""
-        return read_summary(self.path).as_dict()
+        return read_summary(self._session).as_dict()
 
     def steps(self, first: int | None = None, last: int | None = None) -> DataFrame:
         """A row for each iteration."""

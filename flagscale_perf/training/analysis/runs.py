@@ -6,15 +6,15 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from flagscale_perf.analysis.blocks import Block, Cell, Note, Part, Quantity, Report, Section, Table
-from flagscale_perf.analysis.run_file import RunFile, open_regular
-from flagscale_perf.analysis.runs import Found, Unread
+from flagscale_perf.analysis.run_file import open_regular
+from flagscale_perf.analysis.runs import Unread
+from flagscale_perf.analysis.session import Listing, Session
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import finite
-from flagscale_perf.spine.records import RUNNING, RunHeader
+from flagscale_perf.spine.records import RUNNING
 from flagscale_perf.spine.session import file_names
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.analysis.overview import sizes_of
@@ -32,7 +32,6 @@ MAX_DRAWN_POINTS = 20_000  # of all runs together
 _MIN_POINTS = 40
 _COUNTS = ("intervals", "suspect_intervals")
 _RATES = ("iteration_ms", "mfu", "tflops_per_gpu", "tokens_per_s")
-_NO_RUN = "; this is not a run file of flagscale_perf"
 _KEY_OF: dict[str, str] = {
     figure.summary_key or figure.key: figure.key for figure in TABLE.figures if figure.in_summary
 }
@@ -99,42 +98,38 @@ class RunList:
         return dict(finite({"directory": self.directory, "runs": runs, "unread": unread}))
 
 
-def list_runs(found: Found, is_all_read: bool) -> RunList:
+def list_runs(listing: Listing, is_all_read: bool) -> RunList:
     """Reads what was found; of a long file its summary where there is one, unless all is to be read."""
-    listed = RunList(str(found.directory), [], list(found.unread))
-    for path in found.paths:
+    listed = RunList(str(listing.directory), [], listing.unread)
+    for session in listing.sessions:
         try:
-            header = RunFile(path).header
-            run, points = _read(path, header, found.relative(path.parent), is_all_read)
+            run, points = _read(session, listing.place(session), is_all_read)
         except PerfError as error:
-            reason = str(error).replace(f"{path}:", "line ", 1).removesuffix(_NO_RUN)
-            listed.unread.append(Unread(found.relative(path), reason))
+            listing.leave_out(session.path, error)
             continue
         listed.runs.append(run)
         listed.points.append(points)
-        listed.starts_ns.append(header.start_wall_ns)
+        listed.starts_ns.append(session.header.start_wall_ns)
     return listed
 
 
-def _read(path: Path, header: RunHeader, directory: str, is_all_read: bool) -> tuple[Run, Curves]:
-    if getattr(header, "instrument", "training") != "training":
-        raise PerfError("the run of another instrument")
-    facts = RunFacts.of(header.facts)
+def _read(session: Session, place: str, is_all_read: bool) -> tuple[Run, Curves]:
+    facts = RunFacts.of(session.header.facts)
     known: dict[str, Any] = {
-        "directory": "" if directory == "." else directory,
-        "session_id": header.session_id,
+        "directory": place,
+        "session_id": session.header.session_id,
         "model_family": facts.model_family,
         "device": facts.device or None,
         "world_size": Scale.of(facts).world_size,
         "layout": sizes_of(facts),
     }
-    summary = None if is_all_read or path.stat().st_size <= LONG_BYTES else _summary(path, header)
-    figures, points = _of_records(path) if summary is None else _of_summary(summary)
+    summary = None if is_all_read or session.size_bytes <= LONG_BYTES else _summary(session)
+    figures, points = _of_records(session) if summary is None else _of_summary(summary)
     return Run(**known, **figures), points
 
 
-def _of_records(path: Path) -> tuple[dict[str, Any], Curves]:
-    report = read_report(path)
+def _of_records(session: Session) -> tuple[dict[str, Any], Curves]:
+    report = read_report(session)
     return {
         "end_reason": report.overview.end_reason,
         "iterations": report.overview.iterations,
@@ -148,15 +143,17 @@ def _of_records(path: Path) -> tuple[dict[str, Any], Curves]:
     }, report.trend.curves
 
 
-def _summary(path: Path, header: RunHeader) -> dict[str, Any] | None:
+def _summary(session: Session) -> dict[str, Any] | None:
     """The summary that the writer left at the end of that session; None if there is none."""
+    session_id = session.header.session_id
     try:
-        with os.fdopen(open_regular(path.with_name(file_names(header.session_id)["summary"])), "rb") as file:
+        path = session.path.with_name(file_names(session_id)["summary"])
+        with os.fdopen(open_regular(path), "rb") as file:
             found = json.loads(file.read(MAX_SUMMARY_BYTES))
     except (PerfError, OSError, ValueError, RecursionError):
         return None
     info = _part(found, "session_info")
-    is_of_it = info.get("session_id") == header.session_id and info.get("end_reason") != RUNNING
+    is_of_it = info.get("session_id") == session_id and info.get("end_reason") != RUNNING
     return found if is_of_it and isinstance(info.get("end_reason"), str) else None
 
 

@@ -70,7 +70,7 @@ def test_a_line_that_is_half_written_comes_when_it_is_whole(follower: Follower, 
 def test_an_endless_line_is_left_out_in_bounded_memory(follower: Follower, path: Path) -> None:
     append(path, b"x" * (3 * MAX_LINE_BYTES), b"\n", encode(make_step(2)))
     assert polled(follower) == [SESSION, 1, 2]
-    assert len(follower._rest) == 0
+    assert len(follower._files[0]._rest) == 0
 
 
 def test_of_a_long_file_the_end_is_read(

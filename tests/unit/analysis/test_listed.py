@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from flagscale_perf.analysis import listed
 from flagscale_perf.analysis.blocks import Findings, Quantity, Report, Tile
-from flagscale_perf.analysis.listed import read_session, with_sessions
-from flagscale_perf.analysis.runs import Found
+from flagscale_perf.analysis.job import sessions_below
+from flagscale_perf.analysis.listed import read_row, with_rows
+from flagscale_perf.analysis.session import Listing, Session
 from flagscale_perf.report.text import render
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.jsonl import encode
+from tests.fakes import make_header
 
 
 class Nothing:
@@ -21,7 +25,7 @@ class Nothing:
         return {"kept": 1}
 
 
-def report_of(path: Path) -> Report:
+def report_of(session: Session | None) -> Report:
     return Report(
         "a title",
         [],
@@ -34,62 +38,61 @@ def report_of(path: Path) -> Report:
     )
 
 
-def found_in(directory: Path) -> Found:
-    path = directory / "below" / "perf_records_20240129_103000.jsonl"
+@pytest.fixture
+def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Listing:
+    """One session, of an instrument with this report."""
+    path = tmp_path / "below" / "perf_records_20240129_103000.jsonl"
     path.parent.mkdir()
-    path.write_bytes(b"12345")
-    return Found(directory, [path])
+    path.write_bytes(encode(make_header()))
+    monkeypatch.setattr(listed, "load", lambda name: SimpleNamespace(report=report_of))
+    return sessions_below(tmp_path)
 
 
-def test_a_line_a_session(tmp_path: Path) -> None:
-    found = found_in(tmp_path)
-    session = read_session(found.paths[0], found, "profile", report_of, False)
-    assert session is not None
-    made = with_sessions(None, [session], found)
+def test_a_line_a_session(found: Listing) -> None:
+    row = read_row(found.sessions[0], found, False)
+    assert row is not None
+    made = with_rows(None, [row], found)
     assert render(made).splitlines()[3:] == [
         "  session          instrument  end        findings",
-        "  20240129_103000  profile     completed         0",
+        "  20240129_103000  training    completed         0",
         "    below: a small thing; a step 12.0 ms; share about 50.0 %",
     ]
     assert made.content.as_dict()["sessions"] == [
         {
             "directory": "below",
             "session_id": "20240129_103000",
-            "instrument": "profile",
+            "instrument": "training",
             "end": "completed",
             "findings": 0,
             "first_finding": None,
             "figures": {"a step": {"value": 12.0, "unit": "ms"}},
         }
     ]
-    assert list(made.rows)[1] == ("below", "20240129_103000", "profile", "completed", 0, None)
+    assert list(made.rows)[1] == ("below", "20240129_103000", "training", "completed", 0, None)
 
 
-def test_a_list_that_is_there_keeps_what_it_has(tmp_path: Path) -> None:
-    found = found_in(tmp_path)
-    made = with_sessions(report_of(tmp_path), [], found)
+def test_a_list_that_is_there_keeps_what_it_has(found: Listing) -> None:
+    made = with_rows(report_of(None), [], found)
     assert made.content.as_dict() == {"kept": 1, "sessions": []}
     assert "No session could be read." in render(made)
 
 
-def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
-    found = found_in(tmp_path)
-
-    def refused(path: Path) -> Report:
+def test_what_cannot_be_read_is_named(found: Listing, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(session: Session) -> Report:
         raise PerfError("damaged")
 
-    assert read_session(found.paths[0], found, "profile", refused, False) is None
+    monkeypatch.setattr(listed, "load", lambda name: SimpleNamespace(report=refused))
+    assert read_row(found.sessions[0], found, False) is None
     assert [(one.path, one.reason) for one in found.unread] == [
         ("below/perf_records_20240129_103000.jsonl", "damaged")
     ]
-    assert "damaged" in render(with_sessions(None, [], found))
+    assert "damaged" in render(with_rows(None, [], found))
 
 
-def test_a_long_file_is_read_when_all_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_file_is_read_when_all_are(found: Listing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listed, "LONG_BYTES", 4)
-    found = found_in(tmp_path)
-    session = read_session(found.paths[0], found, "rpc", report_of, False)
-    assert session is not None and session.report is None
-    assert "--read-all reads it" in render(with_sessions(None, [session], found))
-    whole = read_session(found.paths[0], found, "rpc", report_of, True)
+    row = read_row(found.sessions[0], found, False)
+    assert row is not None and row.report is None
+    assert "--read-all reads it" in render(with_rows(None, [row], found))
+    whole = read_row(found.sessions[0], found, True)
     assert whole is not None and whole.report is not None

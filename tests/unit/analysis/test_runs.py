@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.analysis import runs
-from flagscale_perf.analysis.run_file import find_run_file
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.runs import Unread, find_runs, runs_below
 from flagscale_perf.spine.errors import PerfError
 
@@ -97,4 +97,4 @@ def test_runs_below_a_directory_are_found_but_not_too_deep(tmp_path: Path) -> No
         (tmp_path / directory / "perf_records_20240129_103000.jsonl").touch()
     assert runs_below(tmp_path) == [tmp_path / each for each in ("1/2/3/4", "a", "b/c")]
     with pytest.raises(PerfError, match=f"give '{tmp_path}/1/2/3/4' or '{tmp_path}/a' or '{tmp_path}/b/c'$"):
-        find_run_file(tmp_path)
+        open_session(tmp_path)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.run_file import RunFile
-from flagscale_perf.analysis.session import Clocks, Session
+from flagscale_perf.analysis.session import Clocks
 from flagscale_perf.analysis.timeline import Name, Span, Track
 from flagscale_perf.profile.analysis.timeline import timeline
 from flagscale_perf.profile.records import StepRecord
@@ -23,11 +24,11 @@ def two_machines(directory: Path) -> Path:
 
 def test_one_file_is_left_as_it_is(tmp_path: Path) -> None:
     path = make_profile().write(tmp_path)
-    assert list(Session(path)) == list(RunFile(path))
+    assert list(open_session(path)) == list(RunFile(path))
 
 
 def test_processes_are_told_apart_and_their_marks_are_on_one_clock(tmp_path: Path) -> None:
-    job = Session(two_machines(tmp_path))
+    job = open_session(two_machines(tmp_path))
     records = list(job)
     assert [one.number for one in records if isinstance(one, ProcessRecord)] == [1, 2, 3, 4]
     starts: dict[int, list[int]] = {}
@@ -44,7 +45,7 @@ def test_processes_are_told_apart_and_their_marks_are_on_one_clock(tmp_path: Pat
 
 
 def test_all_are_drawn_and_processes_named_with_their_hosts(tmp_path: Path) -> None:
-    job = Session(two_machines(tmp_path))
+    job = open_session(two_machines(tmp_path))
     items = list(job.items(timeline(job)))
     names = {item.track: item.text for item in items if isinstance(item, Name) and item.is_process}
     assert names == {

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.run_file import RunFile, find_run_file
+from flagscale_perf.analysis.job import open_session
+from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import encode
 from tests.fakes import make_header, make_step
@@ -57,7 +58,7 @@ def test_a_file(tmp_path: Path, content: bytes, reason: str) -> None:
 def test_a_byte_order_mark_is_read_past(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(b"\xef\xbb\xbf" + RUN)
     assert list(RunFile(tmp_path / NAME)) == [make_header(), make_step(1)]
-    assert find_run_file(tmp_path).name == NAME
+    assert open_session(tmp_path).path.name == NAME
 
 
 OWN = (
@@ -84,5 +85,5 @@ def test_a_directory(tmp_path: Path, names: list[str], what: str) -> None:
     for name in names:
         (tmp_path / name).touch()
     with pytest.raises(PerfError) as caught:
-        find_run_file(tmp_path)
+        open_session(tmp_path)
     assert str(caught.value) == f"no perf_records_*.jsonl in {str(tmp_path)!r}{what}"

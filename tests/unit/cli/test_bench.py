@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.bench import experiment
 from flagscale_perf.bench.analysis.source import read_bench
 from flagscale_perf.bench.experiment import Experiment, Plan
@@ -63,7 +64,7 @@ def _plan(args: Namespace, measure) -> Plan:
 
 def _only(directory: Path):
     (path,) = directory.glob("perf_records_*.jsonl")
-    return read_bench(path)
+    return read_bench(open_session(path))
 
 
 def test_what_is_measured_is_reported(stand_in, tmp_path: Path, capsys) -> None:

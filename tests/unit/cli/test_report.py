@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from flagscale_perf import open_run
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.cli import main
 from flagscale_perf.cli.output import SUFFIXES
 from flagscale_perf.report import csv, html, json, markdown, text
@@ -69,7 +70,7 @@ def test_every_format_goes_to_the_terminal_or_to_a_file(
     run_dir: Path, capsys: pytest.CaptureFixture[str], module: ModuleType
 ) -> None:
     name = module.__name__.rpartition(".")[2]
-    expected = module.render(report_of(read_report(run_dir / NAME)))
+    expected = module.render(report_of(read_report(open_session(run_dir / NAME))))
     assert main(["report", str(run_dir), "--format", name]) == 0
     assert capsys.readouterr() == (expected, "")
     out = run_dir / f"a{SUFFIXES[name][0]}"
@@ -117,7 +118,7 @@ def test_all_sessions_are_text_only(run_dir: Path, capsys: pytest.CaptureFixture
 
 
 def test_one_screen_the_whole_and_a_page(run_dir: Path, capsys, monkeypatch) -> None:
-    whole = report_of(read_report(run_dir / NAME))
+    whole = report_of(read_report(open_session(run_dir / NAME)))
     monkeypatch.chdir(run_dir.parent)
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable))
     command = f"next   flagscale-perf report {run_dir.name} --full  # all figures\n"

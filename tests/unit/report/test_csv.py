@@ -6,6 +6,7 @@ import csv
 import io
 from pathlib import Path
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.report.csv import render
 from flagscale_perf.training.analysis import blocks
 from flagscale_perf.training.analysis.fold import read_report
@@ -16,7 +17,9 @@ from tests.unit.report.test_text import report_of
 
 
 def test_a_row_for_each_point(tmp_path: Path) -> None:
-    lines = render(blocks.report_of(read_report(write(TROUBLED, tmp_path)))).splitlines(keepends=True)
+    lines = render(blocks.report_of(read_report(open_session(write(TROUBLED, tmp_path))))).splitlines(
+        keepends=True
+    )
     assert len(lines) == 1 + 60
     assert "".join(lines[:12]) == golden("report_phases.csv")
 

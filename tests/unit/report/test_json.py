@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.report.json import render
 from flagscale_perf.training.analysis.fold import read_summary
 from tests import every_instrument
@@ -39,7 +40,7 @@ def test_a_session_of_every_other_instrument(tmp_path: Path, name: str) -> None:
 
 def test_its_figures_are_the_summary_s(tmp_path: Path) -> None:
     report = parsed(render(report_of(tmp_path, sample_run())))
-    summary = read_summary(tmp_path / NAME).as_dict()
+    summary = read_summary(open_session(tmp_path / NAME)).as_dict()
     statistics = summary["final_statistics"]
     figures = report["figures"]
     names = {

@@ -16,6 +16,7 @@ from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 
 from flagscale_perf.analysis.blocks import Findings, HeatMap, Layer, Line, Panel, Report, Section, Series
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.report import png
 from flagscale_perf.report.axes import value_range
 from flagscale_perf.report.png_lanes import draw, room_of
@@ -40,7 +41,7 @@ def titles(report: Report) -> list[str]:
 
 
 def test_every_panel_of_a_whole_run(tmp_path: Path) -> None:
-    shown = titles(blocks.report_of(read_report(write(TROUBLED, tmp_path))))
+    shown = titles(blocks.report_of(read_report(open_session(write(TROUBLED, tmp_path)))))
     assert "Tokens per second (axis not from 0)" in shown or "SM clock, MHz (axis not from 0)" in shown
     assert [title.removesuffix(" (axis not from 0)") for title in shown] == [
         *("TFLOPS per GPU", "Share of the peak", "Iteration time, ms", "Tokens per second", "Pauses, s"),

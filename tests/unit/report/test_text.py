@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from flagscale_perf.analysis.blocks import Block, Report
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.report.text import SCREEN_LINES, SCREEN_WIDTH, render, screen
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import RunEnd
@@ -25,7 +26,7 @@ NAME = "perf_records_20240129_103000.jsonl"
 def report_of(directory: Path, records: list[Record], tail: bytes = b"") -> Report:
     path = directory / NAME
     path.write_bytes(b"".join(map(encode, records)) + tail)
-    return blocks.report_of(read_report(left_behind(path)))
+    return blocks.report_of(read_report(open_session(left_behind(path))))
 
 
 def test_every_kind_of_block() -> None:
@@ -39,11 +40,13 @@ def test_a_whole_run(tmp_path: Path) -> None:
 
 
 def test_a_run_in_trouble_with_all_its_ranks(tmp_path: Path) -> None:
-    assert render(blocks.report_of(read_report(write(TROUBLED, tmp_path)))) == golden("report_troubled.txt")
+    assert render(blocks.report_of(read_report(open_session(write(TROUBLED, tmp_path))))) == golden(
+        "report_troubled.txt"
+    )
 
 
 def test_a_run_in_trouble_fits_a_screen(tmp_path: Path) -> None:
-    shown = screen(blocks.report_of(read_report(write(TROUBLED, tmp_path))))
+    shown = screen(blocks.report_of(read_report(open_session(write(TROUBLED, tmp_path)))))
     assert shown == golden("report_screen.txt")
     assert len(shown.splitlines()) <= SCREEN_LINES - 2  # the page and the next command
     assert max(map(len, shown.splitlines()[:-1])) <= SCREEN_WIDTH

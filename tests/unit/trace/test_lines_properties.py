@@ -10,6 +10,7 @@ from unicodedata import category
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.ring import Ring
@@ -90,7 +91,7 @@ def _read(lines: list[str]) -> Traces:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "training.log"
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        return read_traces([path])
+        return read_traces(open_session(path))
 
 
 def _is_plain(text: str) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.spine.files import open_locked
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
@@ -76,7 +77,7 @@ def test_bytes_of_some_fields_are_said_with_the_names_of_the_others_and_not_coun
         "| throughput_mbps=50.00 | batch_size=64 | fields=4 | data_size_mb=3.000000 | unsized=image" in some
     )
     assert "unsized" not in whole
-    get = read_traces([log]).sums.operations[Kind.GET]
+    get = read_traces(open_session(log)).sums.operations[Kind.GET]
     assert (get.total.count, get.size.count, get.speed.count) == (2, 1, 1)
 
 
@@ -127,7 +128,7 @@ def test_a_wait_for_samples_has_its_lines_once_whoever_goes_on_and_none_of_them_
         sink.flush()
         sink.close()
         assert stages(tmp_path / log_name(123)) == expected[: 1 + ended]
-    assert read_traces([tmp_path / log_name(123)]).losses.torn == 0
+    assert read_traces(open_session(tmp_path / log_name(123))).losses.torn == 0
 
 
 @pytest.mark.parametrize(("trace", "detail", "count"), [(True, False, 8), (False, True, 2)])

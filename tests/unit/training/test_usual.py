@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.training.analysis.fold import RunFold, read_report
@@ -59,10 +60,10 @@ def test_the_report_is_the_same_as_one_by_one(
         add_usual(self, steps, intervals)
 
     monkeypatch.setattr(RunFold, "_add_usual", counted)
-    report = read_report(path)
+    report = read_report(open_session(path))
     assert sum(together) > STEPS / 3
     monkeypatch.setattr(UsualSteps, "of", lambda types, columns: None)
-    assert report == read_report(path)
+    assert report == read_report(open_session(path))
 
 
 def test_where_intervals_begin_and_end() -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from flagscale_perf.toy.figures import TABLE
 from flagscale_perf.toy.records import CallsRecord
 
 from flagscale_perf.analysis.blocks import Quantity, Report, Section
 from flagscale_perf.analysis.blocks import Table as Rows
 from flagscale_perf.analysis.instrument import Instrument
-from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Timeline
 from flagscale_perf.spine.figures import Rows as FigureRows
 
@@ -25,11 +23,10 @@ class Content:
         return {"calls": self._rows}
 
 
-def report(path: Path) -> Report:
+def report(session: Session) -> Report:
     """Every interval of calls in a table."""
-    run = RunFile(path)
-    figures = FigureRows(TABLE, run.header)
-    rows = [figures.csv(record) for record in run if isinstance(record, CallsRecord)]
+    figures = FigureRows(TABLE, session.header)
+    rows = [figures.csv(record) for record in session.records(CallsRecord)]
     units = [figure.unit.name for figure in TABLE.figures]
     cells = [[Quantity(value, unit) for value, unit in zip(row.values(), units, strict=True)] for row in rows]
     table = Rows([figure.label for figure in TABLE.figures], cells, len(TABLE.figures))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from flagscale_perf.analysis.blocks import HeatMap
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.bench.analysis.bandwidth import SHOWN
 from flagscale_perf.bench.analysis.collectives import algbw, busbw
 from flagscale_perf.bench.analysis.report import read_report, report_of
@@ -26,7 +27,7 @@ def part(tmp_path: Path) -> Part:
         collective(part, "broadcast", GB, [0.5])
         message(part, (0, 1), [0.5])
         local(part, "triad", 0, [0.5], 3 * GB)
-    return read_bench(book.path).parts["bandwidth"]
+    return read_bench(open_session(book.path)).parts["bandwidth"]
 
 
 def test_bus_bandwidth_is_by_what_was_executed(part: Part) -> None:
@@ -51,7 +52,7 @@ def test_verdicts_are_absolute_and_by_the_cards_own_ceiling(tmp_path: Path) -> N
         part.value("ceiling", "GB/s", {"of": "nvlink", "gpu": 0}, 400.0, "12 links")
         part.value("ceiling", "GB/s", {"of": "nvlink", "gpu": 1}, 300.0, "9 links")
         part.value("ceiling", "GB/s", {"of": "memory", "gpu": 0}, 4000.0, "its clock and width")
-    verdicts = SHOWN.verdicts(read_bench(book.path).parts["bandwidth"])
+    verdicts = SHOWN.verdicts(read_bench(open_session(book.path)).parts["bandwidth"])
     assert [(one.name, one.value, one.verdict) for one in verdicts] == [
         ("P2P", 200.0, "good"),
         ("NVLink utilisation", pytest.approx(2 / 3), "excellent"),  # of the slower card's
@@ -64,7 +65,7 @@ def test_a_ceiling_that_nobody_knows_is_said(tmp_path: Path) -> None:
     with book_in(tmp_path) as book, book.part("bandwidth", None, {}) as part:
         message(part, (0, 1), [0.01])
         part.value("ceiling", "GB/s", {"of": "nvlink"}, None, "no NVIDIA driver")
-    verdicts = SHOWN.verdicts(read_bench(book.path).parts["bandwidth"])
+    verdicts = SHOWN.verdicts(read_bench(open_session(book.path)).parts["bandwidth"])
     assert [(one.verdict, one.remark) for one in verdicts] == [
         ("good", "the fastest message, one way"),
         (None, "no NVIDIA driver"),
@@ -80,7 +81,9 @@ def test_a_matrix_has_the_largest_messages_from_rank_to_rank(tmp_path: Path) -> 
         message(part, (0, 1), [1.0], way="both ways")
         message(part, (0, 1), [9.0], size=1)
     (heat,) = [
-        block for block in SHOWN.drawn(read_bench(book.path).parts["bandwidth"]) if isinstance(block, HeatMap)
+        block
+        for block in SHOWN.drawn(read_bench(open_session(book.path)).parts["bandwidth"])
+        if isinstance(block, HeatMap)
     ]
     assert [layer.values for layer in heat.layers] == [
         [[None, 2.0], [4.0, None]],
@@ -117,6 +120,6 @@ def test_a_damaged_point_is_left_out(tmp_path: Path, case: dict[str, Any]) -> No
         part.point("time", "s", case, [1.0], Clock(1))
         collective(part, "all_reduce", GB, [0.5])
         collective(part, "all_reduce", GB, [-0.5, 0.0])
-    report = report_of(read_report(book.path))
+    report = report_of(read_report(open_session(book.path)))
     assert "500,000.0" in text.render(report)
-    assert len(SHOWN.content(read_bench(book.path).parts["bandwidth"])["bandwidths"]) == 1
+    assert len(SHOWN.content(read_bench(open_session(book.path)).parts["bandwidth"])["bandwidths"]) == 1

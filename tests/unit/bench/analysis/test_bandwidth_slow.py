@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.bench.analysis.bandwidth import slow_parts
 from flagscale_perf.bench.analysis.source import Part, read_bench
 from tests.bench_runs import book_in, local, message
@@ -26,7 +27,7 @@ def run_of(
                 times = slower.get((source, target), 1.0)
                 message(part, (source, target), [times * each for each in STEADY])
                 message(part, (source, target), [9.0], size=1)  # small ones say nothing of a link
-    return read_bench(book.path).parts["bandwidth"]
+    return read_bench(open_session(book.path)).parts["bandwidth"]
 
 
 def test_healthy_ranks_and_links_are_not_named(tmp_path: Path) -> None:
@@ -81,4 +82,4 @@ def test_one_slow_turn_of_a_rank_is_not_the_rank(tmp_path: Path) -> None:
         for rank in range(2):
             local(part, "copy", rank, [1.0 + rank])
             local(part, "triad", rank, [1.0])
-    assert slow_parts(read_bench(book.path).parts["bandwidth"]) == []
+    assert slow_parts(read_bench(open_session(book.path)).parts["bandwidth"]) == []

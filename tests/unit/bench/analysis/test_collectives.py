@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.analysis.blocks import Series, Table
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.bench.analysis.collectives import collectives, curves, fits_of
 from flagscale_perf.bench.analysis.source import read_bench
 from flagscale_perf.report.format import cells
@@ -18,7 +19,7 @@ def test_times_by_size_become_a_line(tmp_path: Path) -> None:
     with book_in(tmp_path) as book, book.part("bandwidth", None, {}) as part:
         for size in (GB, 2 * GB, 4 * GB):
             collective(part, "all_reduce", size, [0.1 + size / (10 * GB)])
-    (found,) = fits_of(read_bench(book.path).parts["bandwidth"]).values()
+    (found,) = fits_of(read_bench(open_session(book.path)).parts["bandwidth"]).values()
     assert (found.alpha_s, found.beta_bytes_per_s) == (pytest.approx(0.1), pytest.approx(1e10))
 
 
@@ -29,7 +30,7 @@ def test_in_place_stands_beside_out_of_place(tmp_path: Path) -> None:
         collective(part, "all_gather", GB, [0.5])
         collective(part, "all_gather", GB, [0.25], place="in place")
         collective(part, "all_to_all", GB, [1.0])
-    found = read_bench(book.path).parts["bandwidth"]
+    found = read_bench(open_session(book.path)).parts["bandwidth"]
     (table,) = [block for block in collectives(found) if isinstance(block, Table)]
     whole, none = "1,000,000,000", ["-"] * 4
     half = ["500,000.0", "500,000.0", "2.000"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Quantity, Series, Table
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.bench.analysis.latency import SHOWN
 from flagscale_perf.bench.analysis.source import Part, read_bench
 from flagscale_perf.bench.recording import Clock
@@ -28,7 +29,7 @@ def part_of(directory: Path) -> Part:
             ):
                 part.point(name, unit, {**case, "repetition": 0}, samples, Clock(1, 2))
         part.value("memory", "GB", {"arm": "single"}, 3.0, "")
-    return read_bench(book.path).parts["latency"]
+    return read_bench(open_session(book.path)).parts["latency"]
 
 
 def test_a_row_for_each_setting_by_size(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.bench.analysis.instrument import INSTRUMENT
 from flagscale_perf.bench.analysis.report import read_report, report_of
 from flagscale_perf.report import csv, text
@@ -22,7 +23,7 @@ def test_what_was_measured_and_what_was_not(tmp_path: Path) -> None:
             pass
         with book.part("sonar", None, {"model": "of another version"}) as part:
             local(part, "ping", 0, [2.0])
-    report = report_of(read_report(book.path))
+    report = report_of(read_report(open_session(book.path)))
     assert report.subject == "bandwidth (2 of 3 points), latency (0 points), qwen3, vllm on node"
     shown = text.render(report)
     (line,) = [line.split() for line in shown.splitlines() if "all_reduce" in line]
@@ -42,5 +43,5 @@ def test_what_was_measured_and_what_was_not(tmp_path: Path) -> None:
 def test_a_run_without_a_point_complains(tmp_path: Path) -> None:
     with book_in(tmp_path) as book:
         pass
-    report = INSTRUMENT.report(book.path)
+    report = INSTRUMENT.report(open_session(book.path))
     assert report.complaint == f"{book.path}: no experiment has measured anything"

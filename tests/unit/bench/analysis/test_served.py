@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.bench.analysis.served import groups_of, memory_of, on_one_device, remarks_of
 from flagscale_perf.bench.analysis.source import Part, read_bench
 from flagscale_perf.bench.recording import Clock
@@ -22,7 +23,7 @@ def part_of(directory: Path) -> Part:
         part.value("memory", "GB", {"arm": "TP 2"}, None, "why")
         part.value("preemptions", "", {"arm": "TP 2"}, 2.0, "")
         part.value("in_few_pieces", "", {"arm": "TP 2"}, 1.0, "")
-    return read_bench(book.path).parts["latency"]
+    return read_bench(open_session(book.path)).parts["latency"]
 
 
 def test_a_setting_has_the_requests_of_all_its_repetitions(tmp_path: Path) -> None:
@@ -61,4 +62,4 @@ def test_transformers_in_this_process_have_no_server_that_shares_the_cores(tmp_p
     settings = {"device": "core", "devices": 2, "engine": "torch"}
     with book_in(tmp_path) as book, book.part("latency", None, settings):
         pass
-    assert remarks_of(read_bench(book.path).parts["latency"]) == []
+    assert remarks_of(read_bench(open_session(book.path)).parts["latency"]) == []

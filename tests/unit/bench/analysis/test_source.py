@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.bench.analysis.source import Part, case_text, read_bench, spread
 from flagscale_perf.bench.recording import Book, Clock
 from flagscale_perf.bench.records import BenchBegun, BenchEnded, BenchPoint
@@ -34,7 +35,7 @@ def test_experiments_are_read_one_by_one(tmp_path: Path) -> None:
             part.value("ceiling", "GB/s", {}, None, "no NVIDIA driver")
         with book.part("latency", None, {}):
             pass
-    bench = read_bench(book.path)
+    bench = read_bench(open_session(book.path))
     assert (list(bench.parts), bench.state, bench.header.facts) == (
         ["bandwidth", "latency"],
         "completed",
@@ -52,12 +53,15 @@ def test_one_that_was_killed_is_partial(tmp_path: Path) -> None:
     book = Book.begin(tmp_path, {})
     book.put(BenchBegun("bandwidth", 1, 5, {}))
     book.put(BenchPoint("bandwidth", "time", "s", {}, 1, 1, [1.0]))
-    assert (read_bench(book.path).state, read_bench(book.path).parts["bandwidth"].state) == (
+    assert (
+        read_bench(open_session(book.path)).state,
+        read_bench(open_session(book.path)).parts["bandwidth"].state,
+    ) == (
         "running",
         "running",
     )
     book._file.close()  # as the kernel does with a killed process
-    found = read_bench(left_behind(book.path))
+    found = read_bench(open_session(left_behind(book.path)))
     assert (found.state, found.parts["bandwidth"].state) == ("killed", "partial: killed")
     assert found.parts["bandwidth"].count == "1 of 5 points"
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.bench.analysis.source import read_bench
 from flagscale_perf.bench.bandwidth import experiment
 from flagscale_perf.bench.bandwidth.experiment import job_of, prepare, put_ceilings, size_of
@@ -113,7 +114,7 @@ def test_what_the_driver_knows_is_kept_and_what_it_does_not_is_said(tmp_path: Pa
     with book_in(tmp_path) as book, book.part("bandwidth", None, {}) as part:
         put_ceilings(part, Topology((CARD,)))
         put_ceilings(part, Topology(why="no NVIDIA driver"))
-    figures = read_bench(book.path).parts["bandwidth"].figures
+    figures = read_bench(open_session(book.path)).parts["bandwidth"].figures
     assert [(one.case["of"], one.value, one.why) for one in figures] == [
         ("nvlink", 100.0, "4 links of 25 GB/s, the line's rate"),
         ("memory", None, "the driver does not report memory"),

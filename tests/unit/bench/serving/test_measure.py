@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.bench.analysis.source import read_bench
 from flagscale_perf.bench.recording import Clock
 from flagscale_perf.bench.serving.cases import Case, arms_of, turns
@@ -15,7 +16,7 @@ def test_a_result_is_a_point_of_each_figure(tmp_path: Path) -> None:
     result = Result([0.5], [0.25], 1, [1.0, 2.0], 2.0, prompt_tokens=8, output_tokens=6)
     with book_in(tmp_path) as book, book.part("latency", 6, {}) as part:
         keep(part, {"arm": "single"}, result, Clock(1, 2))
-    found = read_bench(book.path).parts["latency"]
+    found = read_bench(open_session(book.path)).parts["latency"]
     assert {point.figure: (point.unit, point.samples) for point in found.points} == {
         "ttft": ("s", [0.5]),
         "tpot": ("s", [0.25]),

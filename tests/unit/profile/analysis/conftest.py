@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.profile.analysis.instrument import report_of
 from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.profile.analysis.source import Profile, read_profile
@@ -14,7 +15,7 @@ from tests.profile_runs import make_profile
 
 @pytest.fixture(name="profile", scope="session")
 def _profile(tmp_path_factory: pytest.TempPathFactory) -> Profile:
-    return read_profile(make_profile().write(tmp_path_factory.mktemp("profile")))
+    return read_profile(open_session(make_profile().write(tmp_path_factory.mktemp("profile"))))
 
 
 @pytest.fixture(name="found", scope="session")
@@ -27,4 +28,4 @@ def _nothing(tmp_path: Path) -> Profile:
     """A job in which nobody was profiled."""
     from tests.profile_runs import Profiled
 
-    return read_profile(Profiled().write(tmp_path))
+    return read_profile(open_session(Profiled().write(tmp_path)))

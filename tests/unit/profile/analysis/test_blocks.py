@@ -6,6 +6,7 @@ import fcntl
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Table, Waterfall
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.profile.analysis import files
 from flagscale_perf.profile.analysis.blocks import communication, remarks_of, report_of, rows_of
 from flagscale_perf.profile.analysis.instrument import report_of as found_of
@@ -59,7 +60,7 @@ def test_no_process(nothing: Profile) -> None:
 def test_a_window_that_has_not_ended(tmp_path: Path) -> None:
     job = Profiled()
     job.rank(0, 1)
-    (said,) = remarks_of(found_of(read_profile(job.write(tmp_path))))
+    (said,) = remarks_of(found_of(read_profile(open_session(job.write(tmp_path)))))
     assert said.startswith("0 rows: no window has ended")
 
 
@@ -68,19 +69,19 @@ def test_a_window_that_was_lost_with_its_process(tmp_path: Path) -> None:
     job = make_profile()
     for number, iteration in enumerate((20, 40, None)):
         job.add(BeginRecord, 1, start_ns=number, iteration=iteration)
-    (said,) = remarks_of(found_of(read_profile(job.write(tmp_path, end="killed"))))
+    (said,) = remarks_of(found_of(read_profile(open_session(job.write(tmp_path, end="killed")))))
     assert said == "rank 0: the window from step 40 on is lost: it was never written"
     job.records.pop()
     path = job.write(tmp_path, end=None)
     with path.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert remarks_of(found_of(read_profile(path))) == []
+        assert remarks_of(found_of(read_profile(open_session(path)))) == []
 
 
 def test_a_reason_and_its_cure(tmp_path: Path) -> None:
     job = Profiled()
     job.window(job.rank(0, 1), reason="another profiler was running", steps=0, events=0)
-    (said,) = remarks_of(found_of(read_profile(job.write(tmp_path))))
+    (said,) = remarks_of(found_of(read_profile(open_session(job.write(tmp_path)))))
     assert said == (
         "0 rows: another profiler was running; end the other one (torch.profiler, vLLM's) before the window"
         " begins"
@@ -90,7 +91,7 @@ def test_a_reason_and_its_cure(tmp_path: Path) -> None:
 def test_ranks_that_are_missing_and_events_that_were_dropped(tmp_path: Path) -> None:
     job = make_profile(world_size=4, mode="compiled")
     job.window(1, dropped_events=7)
-    said = remarks_of(found_of(read_profile(job.write(tmp_path))))
+    said = remarks_of(found_of(read_profile(open_session(job.write(tmp_path)))))
     assert [line.partition(":")[0] for line in said] == [
         "2 of 4 ranks were profiled",
         "7 events were more than a window may keep and are missing from the rows",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.profile.analysis import blocks, files
 from flagscale_perf.profile.analysis.instrument import read_report
 from flagscale_perf.profile.analysis.report import ProfileReport
@@ -43,7 +44,7 @@ def test_a_modules_calls_are_counted_however_many_a_step_has(tmp_path: Path) -> 
     for process in (1, 2):
         for phase, calls in (("forward", 6), ("recompute", 4)):
             job.row(process, (phase, "model.layers.0.self_attn", Sort.HOST, "", calls, 0, None, None))
-    attention = files.analysis_report(read_report(job.write(tmp_path)))["layer_breakdown"][
+    attention = files.analysis_report(read_report(open_session(job.write(tmp_path))))["layer_breakdown"][
         "model.layers.0.self_attn"
     ]
     assert (attention["count"], attention["avg_time"]) == (10, pytest.approx(0.0096))
@@ -53,7 +54,7 @@ def test_a_call_on_each_rank_is_one_call_of_a_mean_rank(tmp_path: Path) -> None:
     job = make_profile()
     for process in (1, 2):
         job.row(process, ("forward", "model.layers.0.self_attn", Sort.HOST, "", 3, 0, None, None))
-    attention = files.analysis_report(read_report(job.write(tmp_path)))["layer_breakdown"][
+    attention = files.analysis_report(read_report(open_session(job.write(tmp_path))))["layer_breakdown"][
         "model.layers.0.self_attn"
     ]
     assert attention["count"] == 3

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.analysis.blocks import Quantity, Table
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.profile.analysis import tables
 from flagscale_perf.profile.analysis.findings import judge
 from flagscale_perf.profile.analysis.instrument import report_of
@@ -36,7 +37,7 @@ def _one_rank(tmp_path: Path, *rows: tuple[str, Sort, int], residual_ms: int = 0
         runs.append(Run(FORWARD, module, op, ms * MS))
     calls = job.runs(tmp_path, {step.number: runs for step in steps})
     job.window(process, steps=3, clean_steps=0, calls=calls)
-    return report_of(read_profile(job.write(tmp_path)))
+    return report_of(read_profile(open_session(job.write(tmp_path))))
 
 
 def test_nothing_is_said_of_nothing(nothing: Profile) -> None:
@@ -104,7 +105,7 @@ def test_stages_of_a_pipeline_that_wait_for_each_other(tmp_path: Path) -> None:
                     exposed_ns=(took if not is_send else 0) * MS,
                 )
         job.window(process, steps=1, clean_steps=0)
-    found = report_of(read_profile(job.write(tmp_path)))
+    found = report_of(read_profile(open_session(job.write(tmp_path))))
     (one,) = [each for each in found.findings if each.name == "uneven_stages"]
     first, last = found.communication.bubbles
     assert (first.waiting_share, first.ideal_share, last.waiting_share) == (0.48, 1 / 5, 0.0)
@@ -128,7 +129,7 @@ def test_together_the_findings_are_no_more_than_the_whole(tmp_path: Path) -> Non
             op = MATMUL if sort is Sort.OPERATOR else ""
             job.row(process, (FORWARD, "model", sort, op, 6, 6 * ms, None, None), steps=6)
         job.window(process, steps=6, clean_steps=0)
-    late, python = report_of(read_profile(job.write(tmp_path))).findings
+    late, python = report_of(read_profile(open_session(job.write(tmp_path)))).findings
     assert (late.name, late.ranks, late.cost_share) == ("late_rank", [1], pytest.approx(0.5))
     assert (python.name, python.cost_share, python.overlaps) == ("host_bound", pytest.approx(0.35), ())
 
@@ -205,7 +206,7 @@ def test_on_a_gpu_layers_have_the_devices_time_and_python_costs_what_the_device_
     job.row(process, (FORWARD, "", Sort.HOST, "", 3, 180, None, None), steps=3, device_ns=0)
     calls = job.runs(tmp_path, {step.number: runs for step in steps})
     job.window(process, steps=3, clean_steps=0, calls=calls)
-    found = report_of(read_profile(job.write(tmp_path)))
+    found = report_of(read_profile(open_session(job.write(tmp_path))))
     (table,) = tables.layers(found, found.sums["train"])
     assert isinstance(table, Table)
     assert table.head == ("layer", "device ms", "of its busy time", "host ms", "matmul", "host")
@@ -226,7 +227,7 @@ def test_recomputation_that_takes_a_large_part(tmp_path: Path) -> None:
     for part, ms in (("recompute", 20), ("backward", 50), (FORWARD, 30)):
         job.row(process, (part, "model.layers.0", Sort.OPERATOR, MATMUL, 3, 3 * ms, None, None), steps=3)
     job.window(process, steps=3, clean_steps=0)
-    (one,) = report_of(read_profile(job.write(tmp_path))).findings
+    (one,) = report_of(read_profile(open_session(job.write(tmp_path)))).findings
     assert (one.title, one.cost_share) == ("Recomputation takes 20.0 % of a train step", pytest.approx(0.2))
 
 
@@ -272,7 +273,7 @@ def _noisy(
             row = (FORWARD, f"model.layers.{place}", Sort.OPERATOR, MATMUL, steps, 0, None, None)
             job.row(process, row, steps=steps, self_ns=taken, total_ns=taken)
         job.window(process, steps=steps, clean_steps=steps, calls=job.runs(directory, runs))
-    found = report_of(read_profile(job.write(directory))).findings
+    found = report_of(read_profile(open_session(job.write(directory)))).findings
     return [one.title for one in found if one.name == "slow_layer"]
 
 
@@ -320,7 +321,7 @@ def test_a_layer_that_one_slow_step_has_held_up_is_not_called_slow(tmp_path: Pat
         row = (FORWARD, f"model.layers.{place}", Sort.OPERATOR, MATMUL, 3, ms, None, None)
         job.row(process, row, steps=3)
     job.window(process, steps=3, clean_steps=0)
-    assert report_of(read_profile(job.write(tmp_path))).findings == []
+    assert report_of(read_profile(open_session(job.write(tmp_path)))).findings == []
 
 
 def test_what_too_few_steps_leave_open_is_said(found: ProfileReport, tmp_path: Path) -> None:
@@ -333,7 +334,7 @@ def test_what_too_few_steps_leave_open_is_said(found: ProfileReport, tmp_path: P
             process, (FORWARD, f"model.layers.{place}", Sort.OPERATOR, MATMUL, 1, 30, None, None), steps=1
         )
     job.window(process, steps=1, clean_steps=0)
-    assert report_of(read_profile(job.write(tmp_path))).unjudged[-1] == (
+    assert report_of(read_profile(open_session(job.write(tmp_path)))).unjudged[-1] == (
         "whether a layer of train steps is slow: that needs 3 profiled steps whose runs were kept"
     )
 
@@ -349,7 +350,7 @@ def test_compiled_code_without_an_event_of_a_product_is_said(tmp_path: Path, flo
     job.row(process, (FORWARD, "net", Sort.OPERATOR, GRAPH, 1, 60, None, None), steps=1)
     job.row(process, (FORWARD, "net", Sort.OPERATOR, MATMUL, 1, 30, flops, 400), steps=1)
     job.window(process, steps=1, clean_steps=0)
-    said = report_of(read_profile(job.write(tmp_path))).unjudged
+    said = report_of(read_profile(open_session(job.write(tmp_path)))).unjudged
     assert (
         "the FLOPs of 1 compiled region of train steps: no event of a matrix product lies within, as with"
         " Inductor's C++ wrapper or its own kernels for products, so what they multiply is missing" in said
@@ -365,7 +366,7 @@ def test_a_dispatch_mode_of_the_program_is_named(tmp_path: Path) -> None:
     job.row(process, (FORWARD, "net", Sort.HOST, "PythonDispatchMode", 1, 60, None, None), steps=1)
     job.row(process, (FORWARD, "net", Sort.OPERATOR, MATMUL, 1, 30, None, None), steps=1)
     job.window(process, steps=1, clean_steps=0)
-    assert report_of(read_profile(job.write(tmp_path))).unjudged[-1] == (
+    assert report_of(read_profile(open_session(job.write(tmp_path)))).unjudged[-1] == (
         "train steps without PythonDispatchMode, which takes 66.7 % of them: a TorchDispatchMode of the"
         " program, such as FlopCounterMode, is called for every operator; leave it out of profiled steps"
     )

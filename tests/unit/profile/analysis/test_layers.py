@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.profile.analysis.layers import Place, Places, number_of, ordered, short, within
 from flagscale_perf.profile.analysis.source import Profile, read_profile
 from tests.profile_runs import Profiled, add_rank
@@ -44,7 +45,7 @@ def test_a_later_pipeline_stages_layers_follow(tmp_path: Path) -> None:
     job = Profiled()
     add_rank(job, 0, pipeline=0, pipeline_size=2)
     add_rank(job, 1, pipeline=1, pipeline_size=2)
-    places = Places(read_profile(job.write(tmp_path)))
+    places = Places(read_profile(open_session(job.write(tmp_path))))
     assert places.of("decoder.layers.1.mlp", 0) == Place(2, 1, "layer 1")
     assert places.of("decoder.layers.1.mlp", 1) == Place(4, 3, "layer 3")
 

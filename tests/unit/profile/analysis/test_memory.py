@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.profile.analysis import memory
 from flagscale_perf.profile.analysis.memory import Held, memory_of
 from flagscale_perf.profile.analysis.source import Profile, read_profile
@@ -47,7 +48,7 @@ def test_memory_is_that_of_the_rank_with_the_highest_peak(profile: Profile) -> N
 
 
 def test_a_module_stands_below_what_contains_it_with_one_level_in_a_layer(tmp_path: Path) -> None:
-    made = memory_of(read_profile(_nested().write(tmp_path)))
+    made = memory_of(read_profile(open_session(_nested().write(tmp_path))))
     assert [one.label for one in made] == [
         "GPTModel",
         "· model",
@@ -81,7 +82,7 @@ def test_each_chunk_of_a_stage_stands_below_its_own_model(tmp_path: Path) -> Non
             largest_bytes=MB,
             peak_bytes=20 * MB,
         )
-    labels = [one.label for one in memory_of(read_profile(job.write(tmp_path)))]
+    labels = [one.label for one in memory_of(read_profile(open_session(job.write(tmp_path))))]
     assert labels == ["0.GPTModel", "· layer 0", "1.GPTModel", "· layer 1", "· 1.output_layer"]
 
 
@@ -89,7 +90,7 @@ def test_what_is_in_layers_is_left_out_where_there_are_too_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "MOST_ROWS", 8)
-    made = memory_of(read_profile(_nested().write(tmp_path)))
+    made = memory_of(read_profile(open_session(_nested().write(tmp_path))))
     assert [one.name for one in made] == [
         "GPTModel",
         "model",

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.profile.analysis.observer import Observer, observers_of
 from flagscale_perf.profile.analysis.source import Profile, read_profile
 from flagscale_perf.profile.kineto import Session
@@ -51,7 +52,7 @@ def test_what_a_profiled_step_costs_is_what_the_caller_sees(
             taken[iteration % 2 == 1].append(time.perf_counter() - begin)
     path = tmp_path / "perf_records_20240129_103000.jsonl"
     path.write_bytes(b"".join(map(encode, [make_profile_header(), *records])))
-    one = observers_of(read_profile(path))["train"]
+    one = observers_of(read_profile(open_session(path)))["train"]
     assert one.ratio is not None and one.lost is not None
     assert one.lost == pytest.approx(median(taken[True]) / median(taken[False]), rel=0.2)
     assert one.lost > 1.3 * one.ratio

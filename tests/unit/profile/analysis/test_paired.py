@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.profile.analysis.paired import LayerTimes
 from flagscale_perf.profile.analysis.source import read_profile
 from flagscale_perf.profile.analysis.sums import sums_of
@@ -33,7 +34,7 @@ def _times(directory: Path, *steps: list[tuple[int, str, int, int]], ranks: int 
             row = (FORWARD, f"model.layers.{layer}.mlp", Sort.OPERATOR, MATMUL, 1, 1, None, None)
             job.row(process, row, steps=len(steps))
         job.window(process, steps=len(steps), calls=job.runs(directory, runs) if steps else "")
-    profile = read_profile(job.write(directory))
+    profile = read_profile(open_session(job.write(directory)))
     return LayerTimes.of(profile, sums_of(profile)["train"])
 
 

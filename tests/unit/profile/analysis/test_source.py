@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.profile.analysis.source import UNKNOWN, Profile, read_profile
 from flagscale_perf.profile.records import DelayRecord
 from flagscale_perf.spine.peers.records import ProcessRecord
@@ -39,15 +40,15 @@ def test_what_is_not_known_is_told_apart(profile: Profile) -> None:
 def test_how_the_run_ended_and_what_is_lost(tmp_path: Path) -> None:
     job = make_profile()
     job.records.append(ProcessRecord(1, 4000, "rank 0", 0, "gone", 3, 2))
-    profile = read_profile(left_behind(job.write(tmp_path, end=None)))
+    profile = read_profile(open_session(left_behind(job.write(tmp_path, end=None))))
     assert (profile.state, profile.lost) == ("killed", 2)
 
 
 def test_steps_that_an_earlier_version_slowed_down_are_read_past(tmp_path: Path) -> None:
     job = make_profile()
-    profile = read_profile(job.write(tmp_path))
+    profile = read_profile(open_session(job.write(tmp_path)))
     job.records.append(DelayRecord(1, 4001, 9, 0, 12 * MS, 0, 0, 0, 0, 5 * MS, 5 * MS, 1))
-    earlier = read_profile(job.write(tmp_path))
+    earlier = read_profile(open_session(job.write(tmp_path)))
     assert (earlier.reading.skipped, earlier.reading.records.pop("profile_delay")) == (0, 1)
     assert earlier.reading.records == profile.reading.records
 
@@ -61,6 +62,6 @@ def test_another_machines_ranks_are_put_on_one_clock(tmp_path: Path) -> None:
         start_mono_ns=1000 * MS,
     )
     make_profile(world_size=4).write(tmp_path, header)
-    profile = read_profile(path)
+    profile = read_profile(open_session(path))
     assert profile.machines == ["node0", "node1"]
     assert [rank.steps["start_ns"][0] for rank in profile.ranks] == [0, -1000 * MS, 0, -1000 * MS]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flagscale_perf.analysis.session import Session
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.timeline import Arrow, Moment, Name, Span, Track
 from flagscale_perf.profile.analysis.timeline import timeline
 from flagscale_perf.profile.calls import CallFiles, StepCalls, read_calls
@@ -17,7 +17,7 @@ from tests.profile_runs import MS, Profiled, make_profile, make_profile_header
 
 
 def test_ranks_are_processes_and_waiting_is_an_arrow(tmp_path: Path) -> None:
-    run = Session(make_profile().write(tmp_path))
+    run = open_session(make_profile().write(tmp_path))
     items = list(timeline(run).items(run))
     named = [item.text for item in items if isinstance(item, Name) and item.is_process]
     assert named == ["rank 0", "rank 0 GPTModel", "rank 1", "rank 1 GPTModel"]
@@ -41,15 +41,15 @@ def test_ranks_are_processes_and_waiting_is_an_arrow(tmp_path: Path) -> None:
 
 def test_steps_that_an_earlier_version_slowed_down_are_not_drawn(tmp_path: Path) -> None:
     job = make_profile()
-    run = Session(job.write(tmp_path))
+    run = open_session(job.write(tmp_path))
     drawn = list(timeline(run).items(run))
     job.records.append(DelayRecord(1, 4001, 9, 0, 12 * MS, 0, 0, 0, 0, 5 * MS, 5 * MS, 1))
-    earlier = Session(job.write(tmp_path))
+    earlier = open_session(job.write(tmp_path))
     assert list(timeline(earlier).items(earlier)) == drawn
 
 
 def _arrows(job: Profiled, directory: Path) -> list[Arrow]:
-    run = Session(job.write(directory))
+    run = open_session(job.write(directory))
     return [item for item in timeline(run).items(run) if isinstance(item, Arrow)]
 
 
@@ -125,7 +125,7 @@ def _items(directory: Path, name: str | None = None) -> list[object]:
     job = Profiled()
     process = job.rank(0, 1)
     job.window(process, calls=name or CallFiles(directory).write([(1, _calls())]))
-    session = Session(job.write(directory, make_profile_header()))
+    session = open_session(job.write(directory, make_profile_header()))
     return list(session.items(timeline(session)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.profile.analysis.source import read_profile
 from flagscale_perf.profile.analysis.timings import lines, missing
 from flagscale_perf.profile.calls import CallFiles
@@ -17,7 +18,7 @@ def test_each_run_with_its_step(tmp_path: Path) -> None:
     windows = [place for place, record in enumerate(job.records) if type(record).__name__ == "WindowRecord"]
     process = job.records[windows[0]].process
     job.window(process, calls=names[0])
-    found = read_profile(job.write(tmp_path))
+    found = read_profile(open_session(job.write(tmp_path)))
     rank = found.ranks[0]
     step = {row["number"]: row for row in rank.steps.records()}.get(3, {"iteration": None, "phase": None})
     iteration, phase = ("" if step[name] is None else step[name] for name in ("iteration", "phase"))
@@ -36,6 +37,6 @@ def test_a_file_that_is_gone_is_said(tmp_path: Path) -> None:
     job = make_profile()
     windows = [record for record in job.records if type(record).__name__ == "WindowRecord"]
     job.window(windows[0].process, calls="perf_calls_gone.npz")
-    found = read_profile(job.write(tmp_path))
+    found = read_profile(open_session(job.write(tmp_path)))
     assert len(list(lines(found))) == 1
     assert any("perf_calls_gone.npz: the runs of operators cannot be read" in one for one in missing(found))

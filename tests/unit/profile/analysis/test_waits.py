@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.profile.analysis.communication import operations_of
 from flagscale_perf.profile.analysis.source import Profile, read_profile
 from flagscale_perf.profile.analysis.waits import (
@@ -167,7 +168,7 @@ def test_a_group_of_one_rank_waits_for_nobody_and_stages_of_a_pipeline_are_late_
         made.step(process, 0, 100, 60, 6, 7, 3, 20, 4)
         made.collective(process, 10, 1, group=f"TENSOR_X {rank}", group_size=1, sequence=1, step=2)
         made.collective(process, 40 + 5 * rank, 12 - 5 * rank, group="MODEL_X 0-1", sequence=1, step=2)
-    found = communication_of(read_profile(made.write(tmp_path)))
+    found = communication_of(read_profile(open_session(made.write(tmp_path))))
     assert [operation.group for operation in found.operations] == ["MODEL_X 0-1"]
     assert (found.unsplit, found.lates) == (0, [])
     assert [(waits.rank, waits.wait_ns) for waits in found.waits] == [(0, 5_000_000), (1, 0)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.run_file import find_run_file
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.profile.analysis.instrument import read_report
 from flagscale_perf.profile.standalone.run import Run, profile
 from flagscale_perf.spine.errors import PerfError
@@ -48,7 +48,7 @@ run.profile(run.Run(Path({str(run.model)!r}), 2, 1, 8, 1, 64, {mode!r}, Path({st
     done = run_python(AGENT, "as-it-is", script, env=warm_environment())
     assert (done.returncode, "deprecated" in done.stderr) == (0, False), done.stderr
     finished(run.directory)
-    found = read_report(find_run_file(run.directory))
+    found = read_report(open_session(run.directory))
     assert set(found.sums) == phases
     for sums in found.sums.values():
         assert [place.name for place in sums.places if place.number is not None] == ["layer 0", "layer 1"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.analysis.blocks import Boxes, Report, Table, Waterfall
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.report import html, png, text
 from flagscale_perf.report import json as report_json
 from flagscale_perf.rpc.analysis.instrument import INSTRUMENT
@@ -21,7 +22,7 @@ def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Report:
     monkeypatch.chdir(tmp_path)
     calls = llama_calls(split(SMALL, 512))
     served = [make_served(call.number, method=call.method) for call in calls]
-    return INSTRUMENT.report(write_run(Path(), [*calls, *served]))
+    return INSTRUMENT.report(open_session(write_run(Path(), [*calls, *served])))
 
 
 def blocks_of(report: Report, kind) -> list:
@@ -39,7 +40,9 @@ def test_as_json(report) -> None:
 def test_of_a_log_of_others(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("zmq_performance.log").write_text(REQUIREMENT_LOG)
-    assert text.render(INSTRUMENT.report(Path("zmq_performance.log"))) == golden("rpc_report_foreign.txt")
+    assert text.render(INSTRUMENT.report(open_session(Path("zmq_performance.log")))) == golden(
+        "rpc_report_foreign.txt"
+    )
 
 
 def test_the_layer_falls_from_call_to_call(report) -> None:
@@ -64,7 +67,7 @@ def test_shares_of_methods_and_stages_add_up(report) -> None:
 
 def test_boxes_are_those_of_a_box_plot(tmp_path) -> None:
     calls = [make_call(n, serialize_ns=n * 1_000_000, total_ns=20_000_000) for n in (1, 2, 3, 4, 100)]
-    (boxes,) = blocks_of(INSTRUMENT.report(write_run(tmp_path, calls)), Boxes)
+    (boxes,) = blocks_of(INSTRUMENT.report(open_session(write_run(tmp_path, calls))), Boxes)
     row = next(each for each in boxes.rows if each.label == "serialize")
     assert (row.low, row.quarter, row.median, row.three_quarters, row.high) == (1, 2, 3, 4, 4)
 
@@ -76,14 +79,18 @@ def test_as_a_page_and_a_picture(report) -> None:
 
 
 def test_failures_and_gaps_are_said(tmp_path) -> None:
-    report = INSTRUMENT.report(write_run(tmp_path, [make_call(1), make_call(9, status=1)]))
+    report = INSTRUMENT.report(open_session(write_run(tmp_path, [make_call(1), make_call(9, status=1)])))
     notes = text.render(report)
     assert "1 of 2 calls failed" in notes and "7 calls are missing, by the gaps in their numbers" in notes
 
 
 def test_a_session_without_calls_says_so(tmp_path) -> None:
-    assert "no call has been recorded" in text.render(INSTRUMENT.report(write_run(tmp_path, [])))
+    assert "no call has been recorded" in text.render(
+        INSTRUMENT.report(open_session(write_run(tmp_path, [])))
+    )
 
 
 def test_where_no_call_was_recorded_there_is_nothing_to_judge(tmp_path: Path) -> None:
-    assert "nothing to judge: no call was recorded" in text.render(INSTRUMENT.report(write_run(tmp_path, [])))
+    assert "nothing to judge: no call was recorded" in text.render(
+        INSTRUMENT.report(open_session(write_run(tmp_path, [])))
+    )

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.rpc.analysis.costs import Costs
 from flagscale_perf.rpc.analysis.instrument import read_calls
 from tests.rpc_sessions import FACTS, US, llama_calls, make_call, write_run
 
 
 def costs_of(tmp_path, calls, **facts) -> Costs:
-    return Costs(read_calls(write_run(tmp_path, calls, replace(FACTS, **facts))))
+    return Costs(read_calls(open_session(write_run(tmp_path, calls, replace(FACTS, **facts)))))
 
 
 def exactly(value_ns: float, rel: float = 1e-3) -> object:

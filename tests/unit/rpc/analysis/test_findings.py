@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.rpc.analysis.findings import RULES
 from flagscale_perf.rpc.analysis.instrument import read_calls
 from flagscale_perf.rpc.analysis.report import CallsReport
@@ -20,7 +21,7 @@ _BY_STAGE = {"serialize": "serialization", "deserialize": "deserialization"}
 
 
 def found_in(tmp_path, calls, facts=FACTS) -> CallsReport:
-    return read_calls(write_run(tmp_path, calls, facts))
+    return read_calls(open_session(write_run(tmp_path, calls, facts)))
 
 
 def names(report: CallsReport) -> list[str]:
@@ -136,7 +137,7 @@ def test_it_is_not_judged_where_copies_are_not_known_and_not_found_where_it_is_i
 
 def test_a_log_of_others_is_judged_as_far_as_it_goes(tmp_path) -> None:
     (tmp_path / "a.log").write_text(REQUIREMENT_LOG)
-    report = read_calls(tmp_path / "a.log")
+    report = read_calls(open_session(tmp_path / "a.log"))
     assert names(report) == ["serialization", "half_precision"]
     assert report.findings[0].cost_s == pytest.approx(3.702e-3)
     assert report.findings[0].cost_share is None  # no call has a start
@@ -145,7 +146,7 @@ def test_a_log_of_others_is_judged_as_far_as_it_goes(tmp_path) -> None:
 
 def test_the_evidence_names_the_call(tmp_path) -> None:
     (tmp_path / "a.log").write_text(REQUIREMENT_LOG)
-    (evidence,) = read_calls(tmp_path / "a.log").findings[0].evidence
+    (evidence,) = read_calls(open_session(tmp_path / "a.log")).findings[0].evidence
     assert "call 3, BatchLinear: 2.345 of 3.491 ms" in evidence.figure
     assert (round(evidence.value, 3), evidence.limit, evidence.unit) == (0.614, 0.3, "share")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.rpc.analysis.columns import BATCH, call_at
 from flagscale_perf.rpc.analysis.log_file import LogFile
-from flagscale_perf.rpc.analysis.source import is_log
 from flagscale_perf.rpc.log import LogFormat
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.spine.errors import PerfError
@@ -68,7 +68,7 @@ def stamped(text: str) -> str:
 def test_it_is_read_however_it_was_kept(tmp_path, content) -> None:
     path = tmp_path / "a.log"
     path.write_bytes(content)
-    assert is_log(path)
+    assert open_session(path).logs
     log = LogFile(path)
     assert [call.method for call in calls_in(log)] == ["Init", "Embedding", "BatchLinear"]
     assert (log.skipped, log.facts.transport) == (0, "IPC")
@@ -78,7 +78,7 @@ def test_one_that_is_cut_while_packed_is_read_to_there(tmp_path) -> None:
     path = tmp_path / "a.log.gz"
     path.write_bytes(gzip.compress(REQUIREMENT_LOG.encode() * 2000)[:-500])
     log = LogFile(path)
-    assert is_log(path) and len(calls_in(log)) > 0
+    assert open_session(path).logs and len(calls_in(log)) > 0
     reasons = [line.reason for line in log.first_skipped]
     assert any(each.startswith("cannot be read from here on: Compressed file ended") for each in reasons)
 
@@ -86,7 +86,7 @@ def test_one_that_is_cut_while_packed_is_read_to_there(tmp_path) -> None:
 def test_a_line_above_the_title_is_the_reason(tmp_path) -> None:
     path = tmp_path / "a.log"
     path.write_text("Starting client ...\n" + REQUIREMENT_LOG)
-    assert is_log(path)
+    assert open_session(path).logs
     with pytest.raises(PerfError, match=r"but line 1 is 'Starting client ...'; remove what stands above"):
         LogFile(path)
 

@@ -10,10 +10,11 @@ import pandas
 import pytest
 
 from flagscale_perf.analysis.blocks import Report
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.report import csv as report_csv
 from flagscale_perf.rpc.analysis.columns import call_at
 from flagscale_perf.rpc.analysis.instrument import INSTRUMENT
-from flagscale_perf.rpc.analysis.source import LogSource, RunSource, is_log, open_source
+from flagscale_perf.rpc.analysis.source import LogSource, RunSource, open_source
 from flagscale_perf.rpc.log import METHODS
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import EventRecord
@@ -41,7 +42,7 @@ def calls_of(source):
 def test_a_run_file(tmp_path) -> None:
     event = EventRecord("failure", 1, 2, "no room")
     path = write_run(tmp_path, [make_call(1), make_served(1), event, make_call(2)], **{METHODS: ["Matmul"]})
-    source = open_source(path)
+    source = open_source(open_session(path))
     assert isinstance(source, RunSource)
     assert calls_of(source) == [make_call(1), make_call(2)]
     assert calls_of(source) == [make_call(1), make_call(2)]  # again
@@ -60,7 +61,7 @@ def test_a_run_file(tmp_path) -> None:
 def test_a_run_file_with_damage_keeps_its_good_calls(tmp_path) -> None:
     path = write_run(tmp_path, [make_call(1)])
     path.write_bytes(path.read_bytes() + b"{}\n")
-    source = open_source(path)
+    source = open_source(open_session(path))
     assert calls_of(source) == [make_call(1)]
     reading = source.reading()
     assert (reading.skipped, reading.first_skipped[0].number) == (1, 4)
@@ -69,17 +70,17 @@ def test_a_run_file_with_damage_keeps_its_good_calls(tmp_path) -> None:
 def test_without_an_end_it_was_killed(tmp_path) -> None:
     path = write_run(tmp_path, [make_call(1)])
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
-    source = open_source(path)
+    source = open_source(open_session(path))
     calls_of(source)
     assert source.state() == "not known"
     left_behind(path)
-    source = open_source(path)
+    source = open_source(open_session(path))
     calls_of(source)
     assert source.state() == "killed"
 
 
 def test_a_log(tmp_path) -> None:
-    source = open_source(write_log(tmp_path / "a.log", [make_call(1), make_call(2)]))
+    source = open_source(open_session(write_log(tmp_path / "a.log", [make_call(1), make_call(2)])))
     assert isinstance(source, LogSource)
     assert [call.number for call in calls_of(source)] == [1, 2]
     assert (source.state(), source.facts(), source.selected(), source.begun()) == (
@@ -93,9 +94,8 @@ def test_a_log(tmp_path) -> None:
 
 def test_what_is_neither_is_refused(tmp_path) -> None:
     (tmp_path / "x").write_text("hello\n")
-    assert not is_log(tmp_path / "x") and not is_log(tmp_path / "nothing")
     with pytest.raises(PerfError, match="is not a run file of flagscale_perf"):
-        open_source(tmp_path / "x")
+        open_source(open_session(tmp_path / "x"))
 
 
 def csv_of(report: Report) -> str:
@@ -104,7 +104,7 @@ def csv_of(report: Report) -> str:
 
 def test_csv_of_a_log_is_what_stands_in_the_log(tmp_path) -> None:
     (tmp_path / "a.log").write_text(REQUIREMENT_LOG)
-    frame = pandas.read_csv(io.StringIO(csv_of(INSTRUMENT.report(tmp_path / "a.log"))))
+    frame = pandas.read_csv(io.StringIO(csv_of(INSTRUMENT.report(open_session(tmp_path / "a.log")))))
     rows = [line.split() for line in REQUIREMENT_LOG.splitlines() if line[:1].isdigit()]
     keys = "ID,Method,Serialize_ms,Send_ms,Recv_ms,Deserialize_ms,Total_ms,Sent_KB,Recv_KB,Throughput_MBps"
     expected = pandas.DataFrame(rows, columns=keys.split(",")).astype(dict(frame.dtypes))
@@ -116,7 +116,8 @@ def test_csv_of_ours_and_of_its_run_file_agree(tmp_path) -> None:
     calls = llama_calls(split(SMALL))
     log, run = write_log(tmp_path / "a.log", calls), write_run(tmp_path, calls)
     of_log, of_run = (
-        list(csv.DictReader(io.StringIO(csv_of(INSTRUMENT.report(path))))) for path in (log, run)
+        list(csv.DictReader(io.StringIO(csv_of(INSTRUMENT.report(open_session(path))))))
+        for path in (log, run)
     )
     assert [row.keys() for row in of_log] == [row.keys() for row in of_run]
     for one, other in zip(of_log, of_run, strict=True):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.rpc.analysis.instrument import read_calls
 from flagscale_perf.rpc.analysis.report import CallsReport
 from flagscale_perf.rpc.analysis.unexplained import Peer, unexplained
@@ -25,7 +26,7 @@ def probed(number: int, method: str, receive_ns: int, size: int = 9, **stages: i
 
 
 def found_in(tmp_path, calls, **facts) -> CallsReport:
-    return read_calls(write_run(tmp_path, calls, replace(PROBED, **facts)))
+    return read_calls(open_session(write_run(tmp_path, calls, replace(PROBED, **facts))))
 
 
 def named(report: CallsReport) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.trace.analysis.instrument import read_report
 from flagscale_perf.trace.analysis.report import TraceReport
@@ -18,7 +19,7 @@ def findings_of(directory: Path, job: Job) -> dict[str, Finding]:
 
 
 def _report(directory: Path, job: Job) -> TraceReport:
-    return read_report([job.write(directory)])
+    return read_report(open_session(job.write(directory)))
 
 
 def _puts(count: int, **changed) -> Job:
@@ -175,7 +176,9 @@ def test_what_failed_is_named(tmp_path: Path) -> None:
 def test_missing_lines_are_a_finding(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_text("\n".join([*lines_of_call(), lines_of_call()[-1] + " [repeated 75x across cluster]"]))
-    assert [finding.title for finding in read_report([log]).findings] == ["74 lines or records are missing"]
+    assert [finding.title for finding in read_report(open_session(log)).findings] == [
+        "74 lines or records are missing"
+    ]
 
 
 def test_cost_and_gain_are_of_one_time(tmp_path: Path) -> None:

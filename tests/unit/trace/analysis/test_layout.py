@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.trace.analysis.layout import layout
 from flagscale_perf.trace.analysis.source import read_traces
 from tests.golden import golden
@@ -29,7 +30,7 @@ def _script(repo: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_layout_is_the_requirements(tmp_path: Path) -> None:
-    assert layout(read_traces([_log(tmp_path)])) == golden("analyze_tq_logs.txt")
+    assert layout(read_traces(open_session(_log(tmp_path)))) == golden("analyze_tq_logs.txt")
 
 
 def test_the_script_prints_it(tmp_path: Path, repo: Path) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.trace.analysis.lineage import Lineage, join
 from flagscale_perf.trace.analysis.source import read_traces
 from tests.trace_runs import MS, US, Job, make_trace_header, pipeline
@@ -17,7 +19,7 @@ READY = 2700 * US  # of a put, when others may have its samples
 
 
 def _lineage(directory: Path, job: Job) -> Lineage:
-    traces = read_traces([job.write(directory)])
+    traces = read_traces(open_session(job.write(directory)))
     assert traces.transfers is not None
     return join(traces.transfers)
 
@@ -216,13 +218,18 @@ def test_a_get_whose_put_is_in_no_file_does_not_join_a_later_one(tmp_path: Path)
     assert (found.consumed, found.joined, found.negative) == (12, 4, 0)
 
 
+def _together(paths: list[Path]) -> Session:
+    files = {file.path: file for path in paths for file in open_session(path).files}
+    return Session([*files.values()])
+
+
 @pytest.mark.parametrize(("ahead_ms", "joined"), [(500, 8), (5000, 0)])
 def test_clocks_of_two_machines_may_differ_by_so_much(tmp_path: Path, ahead_ms: int, joined: int) -> None:
     one, two = Job(), Job()
     one.put(one.process("P", 1), ahead_ms * MS, range(8))
     two.get(two.process("C", 2), 0, range(8))
     header = make_trace_header("20240129_103001", host="node1", boot_id="other")
-    traces = read_traces([one.write(tmp_path), two.write(tmp_path, header)])
+    traces = read_traces(_together([one.write(tmp_path), two.write(tmp_path, header)]))
     assert traces.transfers is not None
     assert join(traces.transfers).joined == joined
 
@@ -255,7 +262,7 @@ def test_machines_of_a_job_are_joined_by_the_time_of_day(tmp_path: Path) -> None
     header = make_trace_header("20240129_103001", host="node1", boot_id="other", start_mono_ns=1000 * MS)
     other = two.write(tmp_path, header)
     for given in ([path], [path, path], [other, path]):  # no file is read twice
-        traces = read_traces(given)
+        traces = read_traces(_together(given))
         assert traces.transfers is not None
         found = join(traces.transfers)
         assert (found.joined, found.residence.high) == (8, 50 * MS - READY)
@@ -273,7 +280,7 @@ def test_containers_of_one_machine_have_one_clock_and_are_told_apart(tmp_path: P
     path = one.write(tmp_path)
     header = make_trace_header("20240129_113000", start_mono_ns=10 * MS)
     other = two.write(tmp_path, replace(header, start_wall_ns=header.start_wall_ns + 3_600_000 * MS))
-    traces = read_traces([path, other])
+    traces = read_traces(_together([path, other]))
     assert traces.transfers is not None
     assert join(traces.transfers).joined == 8
     assert sorted({transfer.process for transfer in traces.transfers.transfers}) == [

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.trace.analysis.lines import TraceLines
 from flagscale_perf.trace.analysis.source import Traces, read_traces
 from tests.trace_runs import lines_of_call, lines_of_put
@@ -15,7 +16,7 @@ from tests.trace_runs import lines_of_call, lines_of_put
 def _read(directory: Path, lines: list[str], name: str = "training.log", end: str = "\n") -> Traces:
     path = directory / name
     path.write_text("\n".join(lines) + end)
-    return read_traces([path])
+    return read_traces(open_session(path))
 
 
 def _figures(traces: Traces) -> dict[str, tuple[int, float, float, float, float]]:
@@ -170,15 +171,15 @@ def test_rotated_and_compressed_parts_and_directories_of_workers(tmp_path: Path)
     (tmp_path / "a.log.2.gz").write_bytes(gzip.compress(text))
     (tmp_path / "a.log.1").write_bytes(text)
     (tmp_path / "a.log").write_bytes(text)
-    assert read_traces([tmp_path]).sums.calls == 3
-    alone = read_traces([tmp_path / "a.log"])
+    assert read_traces(open_session(tmp_path)).sums.calls == 3
+    alone = read_traces(open_session(tmp_path / "a.log"))
     assert alone.sums.calls == 1
     assert alone.events == [
         "rotated parts that are not read: a.log.2.gz, a.log.1; give them, too, or the directory"
     ]
     (tmp_path / "worker-abc-01000000-77.out").write_bytes(text)
     (tmp_path / "worker-abc-01000000-78.err").write_bytes(text)
-    workers = read_traces([tmp_path])
+    workers = read_traces(open_session(tmp_path))
     assert {process for process, _ in workers.sums.by_process} == {"process 77", "process 78"}
     (tmp_path / "tq_trace_77.log").write_bytes(text)
-    assert read_traces([tmp_path]).sums.calls == 1
+    assert read_traces(open_session(tmp_path)).sums.calls == 1

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import HeatMap, Section, Series
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.trace.analysis.instrument import read_report
 from flagscale_perf.trace.analysis.pictures import BINS, pictures
 from tests.trace_runs import MS, Job, lines_of_call, pipeline
 
 
 def _drawn(directory: Path, job: Job) -> dict[str, Section]:
-    return {section.key: section for section in pictures(read_report([job.write(directory)]))}
+    return {section.key: section for section in pictures(read_report(open_session(job.write(directory))))}
 
 
 def test_producers_queue_and_consumers_share_an_axis(tmp_path: Path) -> None:
@@ -66,4 +67,4 @@ def test_ages_are_drawn_where_samples_are_old(tmp_path: Path) -> None:
 
 def test_of_text_nothing_is_drawn(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text("\n".join(lines_of_call()))
-    assert pictures(read_report([tmp_path / "a.log"])) == []
+    assert pictures(read_report(open_session(tmp_path / "a.log"))) == []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.trace.analysis import verdicts
@@ -18,7 +19,7 @@ from tests.trace_runs import MS, START_WALL_NS, Job, pipeline
 
 
 def test_records_are_summed_up(tmp_path: Path) -> None:
-    found = read_report([pipeline(steps=10).write(tmp_path)])
+    found = read_report(open_session(pipeline(steps=10).write(tmp_path)))
     content = json.loads(json.dumps(found.as_dict()))
     assert content["calls"] == {
         "count": 20,
@@ -44,7 +45,7 @@ def test_what_failed_counts_as_calls_and_not_as_bytes(tmp_path: Path) -> None:
     worker = job.process("W", 1)
     job.put(worker, 0, range(8), error="TimeoutError")
     job.call(worker, "boom", 0, compute_ns=50 * MS, put_ns=None, error="ValueError")
-    content = read_report([job.write(tmp_path)]).as_dict()
+    content = read_report(open_session(job.write(tmp_path))).as_dict()
     assert content["functions"]["boom"]["errors"] == {"ValueError": 1}
     put = content["operations"]["put"]
     assert (put["total_ns"]["count"], put["size_bytes"]["count"], put["errors"]) == (
@@ -86,7 +87,10 @@ def test_lines_and_records_of_a_run_give_the_same_figures(tmp_path: Path) -> Non
         )
     ]
     (tmp_path / "a.log").write_text("\n".join(lines) + "\n")
-    text, run = read_report([tmp_path / "a.log"]).as_dict(), read_report([job.write(tmp_path)]).as_dict()
+    text, run = (
+        read_report(open_session(tmp_path / "a.log")).as_dict(),
+        read_report(open_session(job.write(tmp_path))).as_dict(),
+    )
     assert text["losses"] == run["losses"]
     assert text["traces"] == run["traces"]
     assert text["calls"] == pytest.approx(run["calls"])

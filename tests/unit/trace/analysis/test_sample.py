@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.cli import main
 from flagscale_perf.report import text
 from flagscale_perf.spine.errors import PerfError
@@ -30,7 +31,7 @@ def _story(directory: Path) -> Path:
 
 
 def test_a_sample_has_who_created_it_and_who_wrote_each_field(tmp_path: Path) -> None:
-    found = report_of_sample(read_traces([_story(tmp_path)]), "train:5").content.as_dict()
+    found = report_of_sample(read_traces(open_session(_story(tmp_path))), "train:5").content.as_dict()
     events = [(one["what"], one["process"], one["fields"], one["written"]) for one in found["events"]]
     assert events == [
         ("created", "D 1", "prompt", ""),
@@ -40,7 +41,9 @@ def test_a_sample_has_who_created_it_and_who_wrote_each_field(tmp_path: Path) ->
         ("cleared", "", "", ""),
         ("created", "D 1", "prompt", ""),
     ]
-    missing = report_of_sample(read_traces([_story(tmp_path)]), "train:1").content.as_dict()["events"][2]
+    missing = report_of_sample(read_traces(open_session(_story(tmp_path))), "train:1").content.as_dict()[
+        "events"
+    ][2]
     assert missing["written"] == "prompt: D 1 at 0.002700 s; response: (not recorded)"
 
 
@@ -53,7 +56,7 @@ def test_a_sample_is_found_by_the_key_that_it_had_last(tmp_path: Path) -> None:
             KeysRecord(driver, partition, at, (1, key_number("other"), index, key_number("k:1")))
         )
         job.put(driver, at, [1, index], partition="a:b")
-    traces = read_traces([job.write(tmp_path)])
+    traces = read_traces(open_session(job.write(tmp_path)))
     assert report_of_sample(traces, "a:b:k:1").content.as_dict()["index"] == 4
     assert report_of_sample(traces, "a:b:3").content.as_dict()["index"] == 3
     with pytest.raises(PerfError, match=r"TQ_TRACE_KEYS=1 and a sample has this key"):
@@ -64,7 +67,7 @@ def test_the_command_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     path = _story(tmp_path)
     assert main(["report", str(path), "--sample", "train:5", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["index"] == 5
-    assert "response: R 2" in text.render(report_of_sample(read_traces([path]), "train:5"))
+    assert "response: R 2" in text.render(report_of_sample(read_traces(open_session(path)), "train:5"))
 
 
 @pytest.mark.parametrize(
@@ -78,11 +81,11 @@ def test_the_command_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 )
 def test_a_sample_that_is_not_there_is_an_error(tmp_path: Path, asked: str, said: str) -> None:
     with pytest.raises(PerfError, match=said):
-        report_of_sample(read_traces([_story(tmp_path)]), asked)
+        report_of_sample(read_traces(open_session(_story(tmp_path))), asked)
 
 
 def test_a_log_has_no_samples(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_text("\n".join(lines_of_call()))
     with pytest.raises(PerfError, match="a log has no indexes"):
-        report_of_sample(read_traces([log]), "train:5")
+        report_of_sample(read_traces(open_session(log)), "train:5")

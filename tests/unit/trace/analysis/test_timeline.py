@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flagscale_perf.analysis.session import Session
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.timeline import Arrow, Item, Name, Span, Track
 from flagscale_perf.trace.analysis import timeline as module
 from flagscale_perf.trace.analysis.timeline import timeline
@@ -12,7 +12,7 @@ from tests.trace_runs import MS, US, Job, make_trace_header, pipeline
 
 
 def _items(directory: Path, job: Job) -> list[Item]:
-    session = Session(job.write(directory))
+    session = open_session(job.write(directory))
     return list(timeline(session).items(session))
 
 
@@ -26,7 +26,7 @@ def test_an_arrow_leads_to_another_machine(tmp_path: Path) -> None:
     path = one.write(tmp_path)
     header = make_trace_header("20240129_103001", host="node1", boot_id="other", start_mono_ns=1000 * MS)
     two.write(tmp_path, header)
-    job = Session(path)
+    job = open_session(path)
     items = list(job.items(timeline(job)))
     assert [item.text for item in items if isinstance(item, Name) and item.is_process] == [
         "Worker 1@node0",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
@@ -115,4 +116,4 @@ def records() -> list[Record]:
 def run(directory: Path, made: list[Record] | None = None) -> Session:
     path = directory / "perf_records_20260102_030405.jsonl"
     path.write_bytes(b"".join(map(encode, made or records())))
-    return Session(path)
+    return open_session(path)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.session import Session
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.trace.export.spans import SpanId, TraceSpan, spans_of, trace_number
 from tests import trace_runs
 from tests.trace_runs import MS, START_WALL_NS, make_trace_header
@@ -79,13 +79,13 @@ def test_spans_of_several_machines_are_linked_and_have_the_ids_they_have_alone(t
     two.get(two.process("C", 1), 1050 * MS, range(8))
     header = make_trace_header("20240129_103001", host="node1", boot_id="other", start_mono_ns=1000 * MS)
     paths = one.write(tmp_path), two.write(tmp_path, header)
-    put, get = spans_of(Session(paths[0]))
+    put, get = spans_of(open_session(paths[0]))
     assert get.links == (put.id,)
     assert [(span.host, span.session, span.start_ns - START_WALL_NS) for span in (put, get)] == [
         ("node0", "20240129_103000", 0),
         ("node1", "20240129_103001", 50 * MS),
     ]
-    assert [(span.id, span.links, span.start_ns) for span in spans_of(Session(paths[1]))] == [
+    assert [(span.id, span.links, span.start_ns) for span in spans_of(open_session(paths[1]))] == [
         (span.id, span.links, span.start_ns) for span in (put, get)
     ]
 

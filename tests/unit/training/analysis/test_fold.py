@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.cli.report import FORMATS
 from flagscale_perf.spine.files import open_locked
@@ -181,7 +182,7 @@ def test_a_run_without_an_end(tmp_path: Path, is_live: bool | None, reason: str)
         left_behind(path)
     held = open_locked(path) if is_live else None
     try:
-        assert read_report(path).overview.end_reason == reason
+        assert read_report(open_session(path)).overview.end_reason == reason
     finally:
         if held is not None:
             os.close(held)
@@ -209,7 +210,7 @@ def test_facts_of_other_types_than_ours_are_shown_or_left_out(tmp_path: Path, na
         )
         if name != "png" or strange == "eight":  # once is enough: it takes a second
             assert importlib.import_module(f"flagscale_perf.report.{name}").render(
-                report_of(read_report(path))
+                report_of(read_report(open_session(path)))
             )
 
 
@@ -262,7 +263,7 @@ def test_names_of_events_beyond_the_first_ones_are_counted_together(tmp_path: Pa
     path.write_bytes(
         b"".join(map(encode, [make_header(), *(make_event(name) for name in [*names, names[0]])]))
     )
-    monitor = read_report(path).monitor
+    monitor = read_report(open_session(path)).monitor
     assert monitor.event_counts == {names[0]: 2} | dict.fromkeys(names[1:MAX_EVENTS], 1) | {"other": 10}
     assert [event.name for event in monitor.events] == [*names[:MAX_EVENTS], names[0]]
 

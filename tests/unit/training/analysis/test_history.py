@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_job
 from flagscale_perf.report.text import render
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import RunEnd
-from flagscale_perf.training.analysis.history import report_of, stitch
+from flagscale_perf.training.analysis.history import History, report_of
+from flagscale_perf.training.analysis.history import stitch as stitched
 from flagscale_perf.training.goodput import Goodput
 from tests.fakes import MS, SECOND, make_facts, make_header, make_phases, make_step
 from tests.golden import golden
@@ -43,6 +45,10 @@ def write_session(
     pairs = zip(phases, steps, strict=True) if phases else zip(steps, strict=True)
     path.write_bytes(b"".join(map(encode, [header, *chain.from_iterable(pairs), *ends])))
     return path
+
+
+def stitch(directory: Path) -> History:
+    return stitched(*open_job(directory).sessions())
 
 
 def test_what_a_restart_does_again_was_lost_the_first_time(tmp_path: Path) -> None:

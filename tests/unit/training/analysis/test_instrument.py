@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flagscale_perf.analysis.compare.compare import CompareOptions
-from flagscale_perf.analysis.session import Session
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.timeline import Name
 from flagscale_perf.training.analysis.instrument import INSTRUMENT
 from tests.run_files import steady, write
@@ -17,20 +17,23 @@ def run_file(directory: Path) -> Path:
 
 def test_a_report_of_one_file_and_of_a_directory(tmp_path: Path) -> None:
     path = run_file(tmp_path)
-    assert INSTRUMENT.report(path).title == "Run 20240129_103000"
-    assert INSTRUMENT.sessions(tmp_path).title == f"1 session in {tmp_path}, as restarts of one experiment"
+    assert INSTRUMENT.report(open_session(path)).title == "Run 20240129_103000"
+    assert (
+        INSTRUMENT.sessions([open_session(path)], []).title
+        == f"1 session in {tmp_path}, as restarts of one experiment"
+    )
 
 
 def test_a_comparison_and_what_is_shown_of_it(tmp_path: Path) -> None:
     path = run_file(tmp_path)
-    result = INSTRUMENT.compare([path], [path], CompareOptions())
+    result = INSTRUMENT.compare([open_session(path)], [open_session(path)], CompareOptions())
     assert result.whole.verdict == "undecided"
     sections = INSTRUMENT.comparison(result).sections
     assert [section.key for section in sections] == ["times", "trend", "phases", "figures", "runs"]
 
 
 def test_a_session_that_is_followed_and_its_timeline(tmp_path: Path) -> None:
-    run = Session(run_file(tmp_path))
+    run = open_session(run_file(tmp_path))
     live = INSTRUMENT.live(run.header)
     for record in run:
         live.add(record)

@@ -61,7 +61,7 @@ def test_a_run_without_an_end_was_killed_unless_it_lives(run_dir: Path) -> None:
     run = open_run(path)
     assert (run.is_live(), run.report().overview.end_reason) == (None, "not known")
     assert run.summary()["session_info"]["end_reason"] == "not known"
-    left_behind(path)
+    run = open_run(left_behind(path))
     assert (run.is_live(), run.report().overview.end_reason) == (False, "killed")
     assert run.summary()["session_info"]["end_reason"] == "killed"
     assert (run.report().reading.skipped, len(list(run.records(StepRecord)))) == (1, 2)

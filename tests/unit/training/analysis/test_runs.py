@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from flagscale_perf.analysis.runs import Found, Unread, find_runs
+from flagscale_perf.analysis.job import open_session, sessions_below
+from flagscale_perf.analysis.runs import Unread
 from flagscale_perf.report import csv, html, text
 from flagscale_perf.report import json as as_json
 from flagscale_perf.spine.jsonl import encode
@@ -47,7 +48,7 @@ def several(directory: Path) -> RunList:
     (directory / "moe/perf_records_foreign.jsonl").write_bytes(b'{"some": "thing"}\n')
     with put(directory / "damaged", "20240131_090000").open("ab") as file:
         file.write(b'{"kind": "st\n')
-    return replace(list_runs(find_runs(directory), False), directory="outputs")
+    return replace(list_runs(sessions_below(directory), False), directory="outputs")
 
 
 @pytest.mark.parametrize(
@@ -72,10 +73,10 @@ def test_a_slow_start_is_in_neither_figure(tmp_path, monkeypatch) -> None:
             for number in range(1, 61)
         ],
     )
-    found = find_runs(tmp_path)
+    found = sessions_below(tmp_path)
     (from_records,) = list_runs(found, False).runs
     assert from_records.iteration_ms == 100
-    path.with_name(file_names(SESSION)["summary"]).write_text(read_summary(path).text())
+    path.with_name(file_names(SESSION)["summary"]).write_text(read_summary(open_session(path)).text())
     monkeypatch.setattr(runs, "LONG_BYTES", 100)
     (from_summary,) = list_runs(found, False).runs
     assert from_summary.iteration_ms == 100
@@ -84,13 +85,13 @@ def test_a_slow_start_is_in_neither_figure(tmp_path, monkeypatch) -> None:
 
 def test_of_a_long_file_the_summary_is_taken_where_there_is_one(tmp_path, monkeypatch) -> None:
     path = put(tmp_path)
-    found = find_runs(tmp_path)
+    found = sessions_below(tmp_path)
     (from_records,) = list_runs(found, False).runs
     assert (from_records.findings, from_records.skipped_lines) == (3, 0)
     monkeypatch.setattr(runs, "LONG_BYTES", 100)
     assert list_runs(found, False).runs == [from_records]  # there is none
     summary = path.with_name(file_names(SESSION)["summary"])
-    summary.write_text(read_summary(path).text())
+    summary.write_text(read_summary(open_session(path)).text())
     listed = list_runs(found, False)
     assert listed.runs == [replace(from_records, findings=None, first_finding=None, skipped_lines=None)]
     assert [value for _, value in listed.points[0]["iteration_ms"]] == [100, 100, 100, 100]
@@ -111,17 +112,15 @@ def test_a_summary_that_is_none_is_not_believed(tmp_path, monkeypatch, content) 
     running = json.dumps(totals.result().as_dict())
     path.with_name(file_names(SESSION)["summary"]).write_text(running if content is None else content)
     monkeypatch.setattr(runs, "LONG_BYTES", 100)
-    (run,) = list_runs(find_runs(tmp_path), False).runs
+    (run,) = list_runs(sessions_below(tmp_path), False).runs
     assert (run.end_reason, run.iterations) == ("killed", 40)
 
 
 def test_another_instruments_run_is_named(tmp_path) -> None:
     path = put(tmp_path)
     first, rest = path.read_bytes().split(b"\n", 1)
-    path.write_bytes(json.dumps(json.loads(first) | {"instrument": "rpc"}).encode() + b"\n" + rest)
-    assert list_runs(Found(tmp_path, [path]), False).unread == [
-        Unread(path.name, "the run of another instrument")
-    ]
+    path.write_bytes(json.dumps(json.loads(first) | {"instrument": "another"}).encode() + b"\n" + rest)
+    assert sessions_below(tmp_path).unread == [Unread(path.name, "the run of another instrument")]
 
 
 def test_the_newest_runs_are_ticked_and_only_runs_with_a_trend_can_be(tmp_path) -> None:
@@ -129,7 +128,7 @@ def test_the_newest_runs_are_ticked_and_only_runs_with_a_trend_can_be(tmp_path) 
         put(tmp_path / str(day), f"2024010{day}_000000")
     empty = put(tmp_path / "6", "20240106_000000")
     empty.write_bytes(encode(make_header("20240106_000000")))
-    page = Page(html.render_page(report_of(list_runs(find_runs(tmp_path), False)), LIBRARY))
+    page = Page(html.render_page(report_of(list_runs(sessions_below(tmp_path), False)), LIBRARY))
     boxes = [found for tag, found in page.elements if tag == "input"]
     assert [box["data-group"] for box in boxes] == [f"run{place}" for place in range(5)]
     assert [box["data-group"] for box in boxes if "checked" in box] == ["run2", "run3", "run4"]
@@ -141,7 +140,7 @@ def test_many_runs_have_fewer_points_each(tmp_path, monkeypatch) -> None:
     header = make_header()
     path = tmp_path / file_names(SESSION)["records"]
     path.write_bytes(b"".join(map(encode, [header, *steady(40), *map(make_interval, range(10, 5010, 10))])))
-    listed = list_runs(find_runs(tmp_path), False)
+    listed = list_runs(sessions_below(tmp_path), False)
     monkeypatch.setattr(runs, "MAX_DRAWN_POINTS", 50)
     (drawn,) = (section for section in report_of(listed).sections if section.key == "trend")
     line = drawn.blocks[0].panels[0].lines[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.rank_records import StragglerRecord
@@ -157,4 +158,4 @@ PLANTED: dict[str, tuple[Plan, float | None]] = {
 
 
 def findings_of(plan: Plan, directory: Path) -> list[Finding]:
-    return read_report(write(plan, directory)).findings
+    return read_report(open_session(write(plan, directory))).findings

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.training.analysis.findings.findings import RULES
 from flagscale_perf.training.analysis.fold import read_report
 from tests.fakes import MS, SECOND
@@ -32,7 +33,7 @@ def test_every_kind_of_finding_is_planted() -> None:
 
 
 def test_a_healthy_run_has_none(tmp_path: Path) -> None:
-    report = read_report(write(Plan(), tmp_path))
+    report = read_report(open_session(write(Plan(), tmp_path)))
     assert (report.findings, report.unjudged) == (
         [],
         ["other ranks than the first: the file has nothing of them"],
@@ -52,8 +53,8 @@ def test_ranks_that_share_cores_are_said_to(tmp_path: Path) -> None:
     plan = Plan(facts=facts, host=lambda n: {"cores": 2, "run_delay_ns": 0}, also=also)
     own_cores = replace(plan, host=lambda n: {"cores": 8, "run_delay_ns": 0})
     said = "what a rank would cost on cores of its own: 8 ranks share 2 cores"
-    assert any(each.startswith(said) for each in read_report(write(plan, tmp_path)).unjudged)
-    assert not any("cores" in each for each in read_report(write(own_cores, tmp_path)).unjudged)
+    assert any(each.startswith(said) for each in read_report(open_session(write(plan, tmp_path))).unjudged)
+    assert not any("cores" in each for each in read_report(open_session(write(own_cores, tmp_path))).unjudged)
 
 
 def test_the_costlier_one_comes_first_and_risks_last(tmp_path: Path) -> None:
@@ -73,7 +74,7 @@ def test_a_few_steps_say_nothing_about_speed(tmp_path: Path) -> None:
     path = write(PLANTED["data_stall"][0], tmp_path)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:40]))
-    report = read_report(path)
+    report = read_report(open_session(path))
     assert (report.findings, report.unjudged[0]) == ([], "the speed of the steps: 11 are too few")
 
 
@@ -84,7 +85,7 @@ def test_every_limit_has_a_source() -> None:
 def test_what_names_no_cause_and_costs_next_to_nothing_is_a_line_below(tmp_path: Path) -> None:
     slow = set(random.Random(1).sample(range(20, 600), 40))
     plan = Plan(extra=lambda n: when(n in slow, forward_ns=120 * MS, backward_ns=120 * MS))
-    report = read_report(write(plan, tmp_path))  # 9.6 of 612 s
+    report = read_report(open_session(write(plan, tmp_path)))  # 9.6 of 612 s
     assert report.findings == []
     assert report.unjudged[0].startswith("Steps are uneven: 40 of 599 take 1.2 times the usual or more")
     assert report.unjudged[0].endswith(" of the wall time, and no cause can be named")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.report.text import render
 from flagscale_perf.training.analysis.blocks import report_of
 from flagscale_perf.training.analysis.fold import read_report
@@ -120,7 +121,7 @@ def test_and_its_row_says_what_the_job_gains(tmp_path: Path) -> None:
         schedule.times[rank, phase, step, batch] += 25 * MS * ((rank, phase) == (1, "forward"))
     also = [*LATE_IN_PIPELINE.also, CaptureRecord(7, 14, []), *schedule.run()[0]]
     path = write(replace(LATE_IN_PIPELINE, also=also), tmp_path)
-    text = render(report_of(read_report(path)))
+    text = render(report_of(read_report(open_session(path))))
     row = "constant, last in 599 of 599 steps, the job gains 25.0 ms (25.0 ms to 25.0 ms) without; by the"
     assert row in " ".join(text.split())
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.training.analysis.blocks import report_of
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 from flagscale_perf.training.analysis.findings.slowdown import slowdown_of
@@ -71,13 +72,13 @@ def test_what_the_host_takes_is_said_of_the_host(tmp_path: Path) -> None:
 
 def test_where_no_iteration_finished_there_is_nothing_to_judge(tmp_path: Path) -> None:
     plan = Plan(steps=0, facts={"resume_iteration": 60, "train_iters": 60})
-    shown = report_of(read_report(write(plan, tmp_path))).findings
+    shown = report_of(read_report(open_session(write(plan, tmp_path)))).findings
     assert shown is not None
     assert shown.none_found == "nothing to judge: no iteration finished (the checkpoint is at 60 of 60)"
 
 
 def test_what_was_slow_at_first_is_not_passed_over(tmp_path: Path) -> None:
-    report = read_report(write(Plan(extra=lambda n: longer(0.1) if n < 240 else {}), tmp_path))
+    report = read_report(open_session(write(Plan(extra=lambda n: longer(0.1) if n < 240 else {}), tmp_path)))
     assert report.findings == []
     (told,) = [line for line in report.unjudged if line.startswith("the steps' course")]
     assert told.startswith("the steps' course: to iteration 2")
@@ -86,7 +87,7 @@ def test_what_was_slow_at_first_is_not_passed_over(tmp_path: Path) -> None:
 
 def test_a_change_that_comes_and_goes_is_no_finding_but_told(tmp_path: Path) -> None:
     plan = Plan(extra=lambda n: longer(0.5) if n >= 300 and n * n % 7 in (1, 2, 4) else {})
-    report = read_report(write(plan, tmp_path))
+    report = read_report(open_session(write(plan, tmp_path)))
     assert "slowdown" not in {finding.name for finding in report.findings}
     (told,) = [line for line in report.unjudged if line.startswith("the steps' course")]
     assert told.endswith("in bursts, not in every step")

@@ -1,0 +1,338 @@
+"""What a path means, looked at once: one listing, one header of each file. What this finds is handed on;
+nothing behind it takes a path.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatch
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from flagscale_perf.analysis.instrument import installed, load
+from flagscale_perf.analysis.log_files import has_mark, has_title, log_files
+from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.analysis.runs import find_runs, runs_below
+from flagscale_perf.analysis.session import Listing, Session
+from flagscale_perf.analysis.strangers import FOREIGN, GIVE, NO_RUN_FILE, no_run_in
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.spine.session import REALTIME_FILE, age_of, file_names, session_of, session_shown_by
+
+RUN_FILES = "perf_records_*.jsonl"
+WAIT_S = 10.0
+PERIOD_S = 0.2
+FRESH_S = 60.0  # a directory or an empty file that is younger may be a session's that begins
+Fits = Callable[[RunHeader], bool]
+
+
+class Found(NamedTuple):
+    """A file that is called as a run file is: what it is, or why it is none."""
+
+    path: Path
+    run: RunFile | None
+    trouble: PerfError | None = None
+
+    @property
+    def age(self) -> tuple[int, str, int, str]:
+        """Sorts from old to new."""
+        return age_of(self.path, self.run.header if self.run else None)
+
+
+def _found(path: Path) -> Found:
+    try:
+        return Found(path, RunFile(path))
+    except PerfError as error:
+        return Found(path, None, error)
+
+
+class Job:
+    """What lies at a path: run files of sessions, logs of another program, or nothing yet.
+
+    Attributes:
+        path: as it was given.
+        files: run files of the directory, from old to new; or the one that a file's path means.
+    """
+
+    def __init__(self, path: Path, session_id: str | None = None) -> None:
+        """Use `open_job` instead."""
+        self.path, self._session_id = path, session_id
+        self._opened: dict[Path, Found] = {}
+        self.files: list[Found] = []
+        self._names: list[str] = []
+        self._directory = path.parent if path.name == REALTIME_FILE and path.is_file() else path
+        if self._directory.is_dir():
+            self._names = _names_in(self._directory)
+            ours = [self._directory / name for name in self._names if session_of(name)]
+            self.files = sorted(map(self._open, ours), key=lambda one: one.age)
+        elif path.exists():
+            self.files = [self._open(_of_session(_beside(path), session_id))]
+
+    def _open(self, path: Path) -> Found:
+        if path not in self._opened:
+            self._opened[path] = _found(path)
+        return self._opened[path]
+
+    def chosen(self, fits: Fits | None = None) -> Found:
+        """The file that is meant: of a directory the session asked for or the newest one (the newest that
+        `fits`, if any does). Raises PerfError naming what is there instead.
+        """
+        if not self.path.exists():
+            raise PerfError(f"{str(self.path)!r} does not exist; {GIVE} or a perf_records_*.jsonl in it")
+        if not self.files:
+            raise no_run_in(self._directory, self._names)
+        if self._session_id is None or not self._directory.is_dir():
+            return self._newest(fits)
+        names = {session_of(each.path.name): each for each in self.files}
+        if self._session_id not in names:
+            known = ", ".join(map(str, [*names][-10:]))
+            raise PerfError(f"no session {self._session_id!r} in {str(self.path)!r}; there are {known}")
+        return names[self._session_id]
+
+    def _newest(self, fits: Fits | None) -> Found:
+        unread: list[Found] = []
+        for each in reversed(self.files):
+            if each.run is None:  # damaged, or its header is not written yet: only its last change is known
+                unread.append(each)
+            elif fits is None:  # one that is newer by its name, too, is the newest
+                return next((other for other in unread if other.path.name > each.path.name), each)
+            elif fits(each.run.header):
+                return each
+        return self.files[-1]
+
+    def session(self, fits: Fits | None = None) -> Session:
+        """That of the chosen file with all machines of its job; or the logs here. Raises PerfError."""
+        if self.logs is not None:
+            return self.logs
+        found = self.chosen(fits)
+        if found.run is None:
+            raise found.trouble or PerfError(f"{found.path}: {NO_RUN_FILE}")
+        return Session([found.run, *_mates_of(found.run, self._around(found.run))])
+
+    def near(self, path: Path) -> list[Path]:
+        """Run files in which other machines of its job may be; none where it is of no job."""
+        run = self._open(path).run
+        return [] if run is None else [each.path for each in self._around(run)]
+
+    def mates_of(self, path: Path) -> list[Path]:
+        """Run files of other machines of its job."""
+        run = self._open(path).run
+        return [] if run is None else [each.path for each in _mates_of(run, self._around(run))]
+
+    def _around(self, own: RunFile) -> Iterable[RunFile]:
+        """Run files in the same directory and right below it, into which another machine's were copied."""
+        if "job" not in own.header.facts:
+            return
+        directory = own.path.parent
+        names = self._names if directory == self._directory else _names_in(directory)
+        beside = sorted(directory / name for name in names if fnmatch(name, RUN_FILES))
+        for path in [*beside, *sorted(directory.glob(f"*/{RUN_FILES}"))]:
+            if (run := self._open(path).run) is not None:
+                yield run
+
+    @cached_property
+    def logs(self) -> Session | None:
+        """The logs of another program that an instrument reads, where there is no run file."""
+        is_directory = self._directory.is_dir()
+        if self._session_id is not None and is_directory or any(each.run for each in self.files):
+            return None
+        if is_directory and self.files or not self.path.exists():
+            return None
+        path = self.path if is_directory else self.files[0].path
+        name = _instrument_of_logs(path)
+        return None if name is None else Session([], logs=[path], instrument=name)
+
+    def sessions(self) -> tuple[list[Session], list[str]]:
+        """All sessions of a directory, oldest first, and why files cannot be read. Raises PerfError where
+        there is none.
+        """
+        names = _names_in(self.path)
+        if not self.files:
+            raise no_run_in(self.path, names)
+        made = grouped([each.run for each in self.files if each.run])
+        troubles = [str(each.trouble) for each in self.files if each.trouble]
+        if not made:
+            raise PerfError(troubles[0])
+        return made, troubles
+
+    def others(self, shown: Session) -> dict[str, str]:
+        """The newest session of each other instrument in the directory, by the instrument's name."""
+        if not self.path.is_dir() or shown.logs or shown.path.parent != self.path:
+            return {}
+        known = {*installed()} - {shown.instrument}
+        headers = [each.run.header for each in self.files if each.run]
+        return {header.instrument: header.session_id for header in headers if header.instrument in known}
+
+    @property
+    def is_without_run(self) -> bool:
+        """Whether it is a directory in which a first session may yet begin, there or not."""
+        if not self.path.exists():
+            return self.path.parent.is_dir() and not self.path.suffix
+        return self.path.is_dir() and not self.files and not runs_below(self.path)
+
+    @property
+    def awaited(self) -> str | None:
+        """A session that is evidently starting and has nothing to read yet, in words."""
+        try:
+            if self.path.is_dir() and self.is_without_run:
+                is_new = _is_fresh(self.path) and self.logs is None
+                return f"{str(self.path)!r} is new and has no run yet" if is_new else None
+            path, run, _ = self.chosen()
+            if run is None:
+                is_new = path.is_file() and path.stat().st_size == 0 and _is_fresh(path)
+                return f"{str(path)!r} is new and empty" if is_new else None
+            is_starting = not run.has_begun() and run.is_live()
+            return f"session {run.header.session_id} is just starting" if is_starting else None
+        except (PerfError, OSError):
+            return None  # the next one to read it says why
+
+
+def open_job(path: Path, session_id: str | None = None) -> Job:
+    """What lies at a path: a directory, a run file, another file of a session, which means that, or a log.
+
+    Args:
+        session_id: a session of the directory; None for the newest.
+
+    Raises PerfError for what cannot be one of these.
+    """
+    return Job(path, session_id)
+
+
+def open_session(path: Path, session_id: str | None = None, instrument: str | None = None) -> Session:
+    """The session that a path means, by preference one of this instrument. Raises PerfError without one."""
+    return open_job(path, session_id).session(
+        None if instrument is None else lambda header: header.instrument == instrument
+    )
+
+
+def begun(path: Path, session_id: str | None, say: Callable[[str], None]) -> Job:
+    """The job, once there is something to read: at once, unless a session is evidently starting. Then it says
+    so, and waits for its first iteration, for `WAIT_S` at most.
+    """
+    end_s = time.monotonic() + WAIT_S
+    job, is_first = open_job(path, session_id), True
+    while (what := job.awaited) and time.monotonic() < end_s:
+        if is_first:
+            say(f"{what}: waiting for its first iteration, {WAIT_S:g} s at most")
+        is_first = False
+        time.sleep(PERIOD_S)
+        job = open_job(path, session_id)
+    return job
+
+
+def sessions_below(directory: Path) -> Listing:
+    """The sessions in a directory and below it, a job once for all its machines. Raises PerfError without
+    any.
+    """
+    found = find_runs(directory)
+    listing = Listing(directory, [], found.unread)
+    files = []
+    known = {*installed()}
+    for path, run, trouble in map(_found, found.paths):
+        if run is None or run.header.instrument not in known:
+            listing.leave_out(path, trouble or PerfError("the run of another instrument"))
+        else:
+            files.append(run)
+    listing.sessions.extend(grouped(files))
+    return listing
+
+
+def grouped(files: Sequence[RunFile]) -> list[Session]:
+    """The sessions of these files, by directory and age. Each file is in one; a job's newest comes first."""
+    near: defaultdict[Path, list[RunFile]] = defaultdict(list)
+    for file in files:
+        near[file.path.parent].append(file)
+        near[file.path.parent.parent].append(file)
+    made, taken = list[Session](), set[Path]()
+    newest = sorted(files, key=lambda file: age_of(file.path, file.header), reverse=True)
+    for own in sorted(newest, key=lambda file: len(file.path.parts)):  # what is copied lies below
+        if own.path not in taken:
+            around = [each for each in near[own.path.parent] if each.path not in taken]
+            session = Session([own, *_mates_of(own, around)])
+            taken.update(each.path for each in session.files)
+            made.append(session)
+    return sorted(made, key=lambda one: (one.path.parent, age_of(one.path, one.header)))
+
+
+def run_files_in(directory: Path) -> dict[Path, bool | None]:
+    """Whether each run file of the directory is still written, see `RunFile.is_live`; an empty one is."""
+    found = map(_found, sorted(directory.glob(RUN_FILES)))
+    return {path: run.is_live() if run else True for path, run, _ in found}
+
+
+def _mates_of(own: RunFile, around: Iterable[RunFile]) -> list[RunFile]:
+    """Run files of the same job and the same time: a job has one for each machine or container."""
+    headers, found = [own.header], list[RunFile]()
+    if "job" not in own.header.facts:
+        return found
+    ended_ns: int | None = None
+    for other in around:
+        header = other.header
+        if header in headers or not _is_of_job(own.header, header):  # the file itself, or a copy of one
+            continue
+        ended_ns = own.ended_ns() if ended_ns is None else ended_ns
+        if header.start_wall_ns <= ended_ns and own.header.start_wall_ns <= other.ended_ns():
+            headers.append(header)
+            found.append(other)
+    return found
+
+
+def _is_of_job(own: RunHeader, other: RunHeader) -> bool:
+    """Whether both are of one instrument and one job; runs in one directory that name no job are one job."""
+    return own.instrument == other.instrument and own.facts["job"] == other.facts.get("job", own)
+
+
+def _names_in(directory: Path) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError as error:
+        raise PerfError(
+            f"cannot read {str(directory)!r}: {error.strerror}; give the directory of --perf-log-dir"
+        ) from None
+
+
+def _beside(path: Path) -> Path:
+    """The run file of a session of which this is any file."""
+    if path.name.startswith("events.out.tfevents"):
+        raise PerfError(f"{str(path)!r} has TensorBoard's curves; {GIVE}")
+    shown = session_shown_by(path.name)
+    if shown is None:
+        return path
+    records = path.with_name(file_names(shown)["records"])
+    if not records.exists():
+        raise PerfError(
+            f"{str(path)!r} is made of the run file {records.name}, which is not beside it; {GIVE}. {FOREIGN}"
+        )
+    return records
+
+
+def _of_session(path: Path, session_id: str | None) -> Path:
+    found = session_of(path.name)
+    if session_id is not None and found is not None and session_id != found:
+        raise PerfError(f"{str(path)!r} is of session {found}; leave --session out, or give its directory")
+    return path
+
+
+def _instrument_of_logs(path: Path) -> str | None:
+    """The instrument that reads the log: its title stands in the first lines, or one of its marks anywhere.
+    Of logs with marks there may be a whole directory.
+    """
+    try:
+        files = log_files(path)
+        known = {name: load(name) for name in installed()}
+        if not path.is_dir():
+            for name, one in known.items():
+                if one.log_title and has_title(path, one.log_title.encode()):
+                    return name
+    except PerfError:
+        return None
+    marks = [(name, mark.encode()) for name, one in known.items() for mark in one.log_marks]
+    return next((name for file in files for name, mark in marks if has_mark(file, mark)), None)
+
+
+def _is_fresh(path: Path) -> bool:
+    return time.time() - path.stat().st_mtime < FRESH_S
