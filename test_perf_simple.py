@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-TESTS = ("test_house.py", "test_lock.py", "test_options.py", "test_options_page.py", "test_phases_page.py")
+TESTS = ("test_house.py", "test_options.py", "test_options_page.py", "test_phases_page.py")
 
 if __name__ == "__main__":
     try:

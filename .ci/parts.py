@@ -7,7 +7,6 @@ python .ci/parts.py [--all] [PART ...]
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import re
 import subprocess
@@ -23,9 +22,7 @@ from typing import IO
 
 HERE = Path(__file__).resolve().parent
 COULD_NOT_RUN = 77
-ALWAYS, CHANGED, RELEASE = "always", "changed", "release"
 OK, FAILED, SKIPPED, NOT_RUN = "ok", "FAILED", "skipped", "not run"
-AS_IT_WAS = "what it guards is as it was when it passed (.ci/passed.toml)"
 # Arguments of `make test-all` are not meant for the targets of its parts.
 NOT_PASSED_ON = ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", "ARGS")
 WIDTH = 80
@@ -41,8 +38,6 @@ class Part:
 
     name: str
     run: str
-    when: str
-    guards: tuple[str, ...] = ()
     markers: tuple[str, ...] = ()
     because: str = ""
     variable: str = ""
@@ -67,55 +62,7 @@ class Ended:
 def read_parts(path: Path) -> list[Part]:
     """The table's rows."""
     rows = tomllib.loads(path.read_text(encoding="utf-8"))["part"]
-    lists = ("guards", "markers")
-    return [Part(**(row | {name: tuple(row.get(name, ())) for name in lists})) for row in rows]
-
-
-def guarded(repo: Path, guards: tuple[str, ...]) -> list[str]:
-    """The files that they name, of those that git knows or would add. Raises CalledProcessError where there
-    is no repository.
-    """
-    words = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"]
-    listed = subprocess.run(
-        [*words, *(f":(glob){guard}" for guard in guards)], cwd=repo, capture_output=True, check=True
-    )
-    names = sorted(set(listed.stdout.decode().split("\0")) - {""})
-    return [name for name in names if (repo / name).is_file()]
-
-
-def digest(repo: Path, guards: tuple[str, ...]) -> str:
-    """Of these files' names and contents; "" where git cannot say which they are."""
-    whole = hashlib.sha256()
-    try:
-        names = guarded(repo, guards)
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-    for name in names:
-        whole.update(f"{name}\0{hashlib.sha256((repo / name).read_bytes()).hexdigest()}\n".encode())
-    return whole.hexdigest()
-
-
-class Passed:
-    """Which files each part that runs where they changed last passed with: .ci/passed.toml."""
-
-    HEAD = "# By part the files that it guards, as they were when it last passed. .ci/parts.py writes this.\n"
-
-    def __init__(self, repo: Path) -> None:
-        self._repo, self._path = repo, repo / ".ci" / "passed.toml"
-
-    def holds(self, part: Part) -> bool:
-        """Whether it passed with the files as they are."""
-        now = digest(self._repo, part.guards)
-        return bool(now) and self._read().get(part.name) == now
-
-    def note(self, part: Part, before: str) -> None:
-        """Of a part that has passed, unless its files changed meanwhile."""
-        if digest(self._repo, part.guards) == before:
-            rows = sorted((self._read() | {part.name: before}).items())
-            self._path.write_text(self.HEAD + "".join(f'"{name}" = "{value}"\n' for name, value in rows))
-
-    def _read(self) -> dict[str, str]:
-        return tomllib.loads(self._path.read_text()) if self._path.exists() else {}
+    return [Part(**(row | {"markers": tuple(row.get("markers", ()))})) for row in rows]
 
 
 def environment(repo: Path, absent: list[str]) -> dict[str, str]:
@@ -184,31 +131,17 @@ def table(ended: list[Ended]) -> str:
     return "\n".join([*lines, f"{'all':<{wide}}  {minutes:>2}:{seconds:02}  "]).rstrip()
 
 
-def left_out(part: Part, is_all: bool, passed: Passed) -> str:
-    """Why it does not run this time; "" where it does."""
-    if is_all or part.when == ALWAYS:
-        return ""
-    if part.when == RELEASE:
-        return f"make test-all runs it: {part.because}"
-    return AS_IT_WAS if passed.holds(part) else ""
-
-
 def run_all(parts: list[Part], repo: Path, is_all: bool) -> list[Ended]:
     """Each in its turn."""
-    passed = Passed(repo)
     absent: list[str] = []
     ended: list[Ended] = []
     for part in parts:
-        why = left_out(part, is_all, passed)
-        if why:
-            ended.append(Ended(part, NOT_RUN, says=why))
+        if part.because and not is_all:
+            ended.append(Ended(part, NOT_RUN, says=f"make test-all runs it: {part.because}"))
             continue
-        before = digest(repo, part.guards) if part.when == CHANGED else ""
         ended.append(run(part, repo, absent))
         if ended[-1].result == SKIPPED and part.variable:
             absent.append(part.variable)
-        if ended[-1].result == OK and before:
-            passed.note(part, before)
     return ended
 
 

@@ -45,8 +45,15 @@ def make_python_warm(directory: Path, monkeypatch: pytest.MonkeyPatch, words: st
 
 def make_torchrun_warm(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until the end of the test, and what it launches with the monitor, in every process that is started."""
+    for name, value in torchrun_environment(directory, os.environ.get("PYTHONPATH", "")).items():
+        monkeypatch.setenv(name, value)
+
+
+def torchrun_environment(directory: Path, path: str, address: str = "") -> dict[str, str]:
+    """What does the same to what is started with it. `path` is its PYTHONPATH, and `address` that of another
+    server than this process's.
+    """
     text = TORCHRUN.format(socket=warm.SOCKET, agent=str(AGENT))
     (directory / "sitecustomize.py").write_text(text)
-    path = filter(None, (str(directory), os.environ.get("PYTHONPATH")))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
-    monkeypatch.setenv(warm.SOCKET, warm.address())
+    paths = os.pathsep.join(filter(None, (str(directory), path)))
+    return {"PYTHONPATH": paths, warm.SOCKET: address or warm.address()}

@@ -17,6 +17,7 @@ import psutil
 from tests import fake_nvml
 from tests.faults.job import LOG_DIRECTORY, Job
 from tests.faults.shim import Shim
+from tests.members import wait_for
 
 Prepare = Callable[[Path, Shim], dict[str, str]]
 Act = Callable[[Job], None]
@@ -35,12 +36,14 @@ def fails(error: int = 0, **how: int) -> Prepare:
 
 
 def fails_for_a_while(until: int, **how: int) -> Act:
-    """From now until that iteration."""
+    """From now until that iteration, and until a file call has met it."""
 
     @lets_go_on(until)
     def act(running: Job) -> None:
         running.shim.set(**how)
+        before = running.shim.get("calls")
         running.read_until(until)
+        wait_for(lambda: running.shim.get("calls") > before)
         running.shim.heal()
 
     return act

@@ -117,10 +117,18 @@ CASES: dict[str, Callable[[], Iterable[bytes]]] = {
 }
 READERS = [("report", "--full"), ("watch", "--once"), ("trace-export",)]
 FORMATS = [
-    *(("report", "--format", name) for name in ("markdown", "json", "csv", "html", "png")),
+    *(("report", "--format", name) for name in ("html", "markdown", "json", "csv", "png")),
     ("report", "--all-sessions"),
     *(("compare", "--format", name) for name in ("text", "html")),
 ]
+
+
+def cases(commands: list[tuple[str, ...]]) -> list[object]:
+    """The first command, and in `make test-all` the others."""
+    marks = [(), *[pytest.mark.long] * (len(commands) - 1)]
+    return [
+        pytest.param(each, id=" ".join(each), marks=mark) for each, mark in zip(commands, marks, strict=True)
+    ]
 
 
 def write(case: Callable[[], Iterable[bytes]], directory: Path) -> Path:
@@ -154,14 +162,14 @@ def assert_bounded_and_harmless(
     assert UNSAFE.search(shown) is None
 
 
-@pytest.mark.parametrize("words", READERS, ids=" ".join)
+@pytest.mark.parametrize("words", cases(READERS))
 def test_reading_takes_bounded_memory_and_no_text_does_harm(
     run_python: RunPython, directory: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     assert_bounded_and_harmless(run_python, directory, tmp_path / "out", words)
 
 
-@pytest.mark.parametrize("words", FORMATS, ids=" ".join)
+@pytest.mark.parametrize("words", cases(FORMATS))
 def test_showing_as_much_as_is_read_takes_bounded_memory_and_no_text_does_harm(
     run_python: RunPython, full: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:

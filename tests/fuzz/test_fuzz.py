@@ -18,7 +18,7 @@ from tests.fuzz.exchange import exchange_findings, heard, whole
 from tests.fuzz.mutations import MUTATIONS, TEXTS, corpus, mutated
 from tests.fuzz.target import NAME, UNSAFE, commands, findings
 
-FILES = 150
+FILES = 60
 MEMORY_BYTES = 256 << 20
 GOOD = corpus()[0]
 
@@ -49,7 +49,7 @@ def outcomes(
     return [(code, out, err) for code, out, err in json.loads(done.stdout)]
 
 
-def test_some_hundred_damaged_files_harm_no_command(run_python) -> None:
+def test_some_damaged_files_harm_no_command(run_python) -> None:
     result = run_python("-m", "tests.fuzz", "--files", str(FILES), timeout_s=600)
     assert result.stdout == f"{FILES} damaged files from seed 0 on, 0 findings\n", result.stderr
     assert result.returncode == 0

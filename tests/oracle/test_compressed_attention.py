@@ -51,6 +51,7 @@ KINDS: dict[str, Args] = {
 }
 
 
+@pytest.mark.oracle
 def test_every_product_is_counted(tmp_path: Path) -> None:
     if not source_trees():
         pytest.skip(MISSING)

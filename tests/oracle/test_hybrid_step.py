@@ -22,7 +22,7 @@ from tests.oracle.real_steps import (
 )
 from tests.processes import flagscale as fs
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.host, pytest.mark.oracle]
 
 STEPS, BATCH, LENGTH = 2, 4, 64
 MAMBA = {
@@ -64,7 +64,6 @@ def test_mamba_and_attention_in_megatrons_own_script(tmp_path, capsys):
     assert said == multiplied - sum(parts["core_attention"].values()) // 2
 
 
-@pytest.mark.oracle
 def test_the_monitor_changes_no_loss_and_no_product_of_it(tmp_path):
     counted = [train_mamba(tmp_path / "off"), train_mamba(tmp_path / "on", *MONITOR)]
     assert counted[0] == counted[1]

@@ -32,6 +32,7 @@ STREAMS: dict[str, Args] = {
 }
 
 
+@pytest.mark.oracle
 def test_every_product_of_the_streams_is_counted(tmp_path: Path) -> None:
     if not places():
         pytest.skip(MISSING)

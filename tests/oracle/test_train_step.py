@@ -52,6 +52,7 @@ CASES = {
             "recompute_granularity": "selective",
             "recompute_modules": ["core_attn", "moe"],
         },
+        marks=LONG,
     ),
     "tensor parallel": pytest.param(2, {"tensor_model_parallel_size": 2}, marks=LONG),
     "experts and further prediction": pytest.param(

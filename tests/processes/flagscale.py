@@ -179,7 +179,7 @@ def run(command: list[str], cwd: Path, **env: str) -> Finished:
 
 def start(command: list[str], cwd: Path, **env: str) -> subprocess.Popen[str]:
     """Starts in a session of its own, stdout and stderr in one pipe."""
-    if str(AGENT) in command:
+    if str(AGENT) in command and warm.SOCKET not in env:
         env[warm.SOCKET] = warm.address()
     return subprocess.Popen(
         command,

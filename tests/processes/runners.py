@@ -18,7 +18,7 @@ experiment:
   exp_name: tiny
   exp_dir: {exp_dir}
   task: {{type: train, backend: megatron, entrypoint: {entrypoint}}}
-  runner: {{backend: torchrun, nnodes: 1, nproc_per_node: 2}}
+  runner: {{backend: torchrun, nnodes: 1, nproc_per_node: {ranks}}}
   envs: {{CUDA_VISIBLE_DEVICES: "0,1", CUDA_DEVICE_MAX_CONNECTIONS: 1}}
 action: run
 hydra: {{run: {{dir: "${{experiment.exp_dir}}/hydra"}}}}
@@ -26,7 +26,7 @@ hydra: {{run: {{dir: "${{experiment.exp_dir}}/hydra"}}}}
 
 TRAIN = """
 system:
-  tensor_model_parallel_size: 2
+  tensor_model_parallel_size: {ranks}
   transformer_impl: local
   no_persist_layer_norm: true
   no_gradient_accumulation_fusion: true
@@ -81,11 +81,11 @@ def flagscale_perf(python: Path, command: str) -> str:
     return done.stdout
 
 
-def write_configuration(conf: Path, exp_dir: Path, entrypoint: str, iterations: int) -> None:
-    """`train.yaml` and what it takes in: two ranks, with tensor parallelism."""
+def write_configuration(conf: Path, exp_dir: Path, entrypoint: str, iterations: int, ranks: int = 2) -> None:
+    """`train.yaml` and what it takes in: so many ranks, with tensor parallelism."""
     (conf / "train").mkdir(parents=True, exist_ok=True)
-    (conf / "train.yaml").write_text(EXPERIMENT.format(exp_dir=exp_dir, entrypoint=entrypoint))
-    (conf / "train" / "tiny.yaml").write_text(TRAIN.format(iterations=iterations))
+    (conf / "train.yaml").write_text(EXPERIMENT.format(exp_dir=exp_dir, entrypoint=entrypoint, ranks=ranks))
+    (conf / "train" / "tiny.yaml").write_text(TRAIN.format(iterations=iterations, ranks=ranks))
 
 
 def start_and_wait(python: Path, words: list[object], directory: Path, exp_dir: Path, path: str) -> str:

@@ -34,10 +34,10 @@ def test_a_straggler_is_waiting_whatever_its_size_and_no_part_of_the_links_speed
 @pytest.mark.parametrize(
     ("times_ms", "microbatches"),
     [
-        ([(10, 20), (10, 20)], SOME),
+        pytest.param([(10, 20), (10, 20)], SOME, marks=pytest.mark.long),
         ([(10, 20), (20, 40)], SOME),
-        ([(20, 20), (10, 30)], SOME),
-        ([(8, 16)] * 4, ALL),
+        pytest.param([(20, 20), (10, 30)], SOME, marks=pytest.mark.long),
+        pytest.param([(8, 16)] * 4, ALL, marks=pytest.mark.long),
     ],
     ids=["2-alike", "2-last-slow", "2-first-slow-forward", "4-alike"],
 )

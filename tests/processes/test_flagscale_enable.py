@@ -1,4 +1,4 @@
-"""`flagscale-perf enable`, then FlagScale's own run.py and runner with two ranks; `disable`, and nothing of
+"""`flagscale-perf enable`, then FlagScale's own run.py and runner with one rank; `disable`, and nothing of
 ours is left.
 """
 
@@ -17,12 +17,12 @@ def python(tmp_path):
     return python_of_its_own(tmp_path / "env")
 
 
-def run_py(python, tmp_path, name, *overrides):
+def run_py(python, tmp_path, *overrides):
     """FlagScale's own run.py; returns what the job printed, when it has ended."""
-    conf = tmp_path / "conf"
-    write_configuration(conf, tmp_path / name, "flagscale/train/train_gpt.py", 8)
+    conf, exp_dir = tmp_path / "conf", tmp_path / "enabled"
+    write_configuration(conf, exp_dir, "flagscale/train/train_gpt.py", 8, ranks=1)
     words = [fs.root() / "run.py", "--config-path", conf, "--config-name", "train", "action=run", *overrides]
-    return start_and_wait(python, words, tmp_path, tmp_path / name, str(fs.root()))
+    return start_and_wait(python, words, tmp_path, exp_dir, str(fs.root()))
 
 
 def test_flagscales_own_runner_understands_the_flag_until_disabled(python, tmp_path):
@@ -39,16 +39,16 @@ def test_flagscales_own_runner_understands_the_flag_until_disabled(python, tmp_p
         "+train.system.perf_log_interval=2",
         f"+train.system.perf_log_dir={perf}",
     ]
-    output = run_py(python, tmp_path, "enabled", *monitor)
+    output = run_py(python, tmp_path, *monitor)
     assert "iteration        8/       8" in output, output[-3000:]
     fs.wait_until(lambda: bool(fs.records(perf, "end")), "the end of the run file")
     assert [step["iteration"] for step in fs.records(perf)] == list(range(1, 9))
-    assert fs.records(perf, "header")[0]["facts"]["world_size"] == 2
+    assert fs.records(perf, "header")[0]["facts"]["world_size"] == 1
     assert (perf / "perf_realtime.log").read_text().count("\n20") == 4
 
     assert flagscale_perf(python, "disable").startswith("disabled: ")
     assert flagscale_perf(python, "disable").startswith("already disabled")
-    output = run_py(python, tmp_path, "disabled", *monitor)
+    output = fs.run([str(python), str(fs.train_gpt()), *fs.SMALL, "--enable-perf-monitor"], tmp_path).output
     # Without rehearsal FlagScale itself ends here, on a machine without a GPU before it looks at its
     # arguments.
     assert "Megatron requires CUDA" in output or "unrecognized arguments: --enable-perf-monitor" in output

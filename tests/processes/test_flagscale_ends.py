@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import flagscale as fs
+from tests.warm_ranks import torchrun_environment
 
 pytestmark = pytest.mark.host
 
@@ -85,7 +86,8 @@ def test_a_signal_to_the_worker(number, arguments, returncode, reason, tmp_path)
 
 
 def test_sigterm_to_the_torchrun_agent(tmp_path):
-    process = fs.start(fs.torchrun(1, *fs.launched(fs.train_gpt(), *LONG, *MONITOR)), tmp_path)
+    command = fs.torchrun(1, *fs.launched(fs.train_gpt(), *LONG, *MONITOR))
+    process = fs.start(command, tmp_path, **torchrun_environment(tmp_path, fs.environment()["PYTHONPATH"]))
     output = fs.read_until(process, iteration=5)
     os.kill(process.pid, signal.SIGTERM)
     finished = fs.finish(process, output)

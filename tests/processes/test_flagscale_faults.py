@@ -36,6 +36,7 @@ TARGETS = {
     "finish": "flagscale_perf.perf_metrics:StepMeter:finish",
     "close": "flagscale_perf.perf_logger:PerfLogger:close",
 }
+QUICK = ("train_start", "step_end", "phase begin", "ring", "close")
 
 
 def train(tmp_path, **env):
@@ -67,7 +68,9 @@ def healthy(tmp_path_factory):
     return train(tmp_path_factory.mktemp("healthy"))
 
 
-@pytest.mark.parametrize("event", TARGETS)
+@pytest.mark.parametrize(
+    "event", [event if event in QUICK else pytest.param(event, marks=pytest.mark.long) for event in TARGETS]
+)
 def test_the_training_does_not_notice(event, healthy, tmp_path):
     finished = train(tmp_path, INJECT=TARGETS[event])
     assert finished.returncode == healthy.returncode == 0, finished.output[-3000:]

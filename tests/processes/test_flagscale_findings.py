@@ -155,7 +155,7 @@ def test_a_slow_start_is_found(slow_parts: Run) -> None:
     settled, wall_s = summary["settled"], summary["goodput"]["wall_s"]
     planted_s = slept(slow_parts.told, lambda each: each.what == "train_step") / 1e9
     assert found.first_iteration == 2
-    assert SLOW_UNTIL - 1 <= found.iteration < ITERATIONS / 2
+    assert SLOW_UNTIL - 1 <= found.iteration <= ITERATIONS // 2
     start = [each for each in slow_parts.logged if 2 <= each.iteration <= found.iteration]
     usual_ms = statistics.median(each.elapsed_ms for each in slow_parts.logged[found.iteration :])
     excess_s = sum(each.elapsed_ms - usual_ms for each in start) / 1e3

@@ -4,13 +4,16 @@ torchrun; what they share is the log directory, if that.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.machines import CABLE, Machine, two_machines
 from tests.processes import flagscale as fs
-from tests.processes import padded_stages
+from tests.processes import padded_stages, warm
+from tests.warm_ranks import torchrun_environment
 
 pytestmark = pytest.mark.host
 
@@ -39,18 +42,36 @@ def node(machines: tuple[Machine, Machine], number: int, ranks: int, port: int) 
     return machines[number].command(*torchrun)
 
 
-def run_nodes(machines: tuple[Machine, Machine], ranks: int, cwd: Path, **environment: str) -> None:
+@dataclass(frozen=True)
+class Machines:
+    """Both, and where a server of warm interpreters listens on each."""
+
+    both: tuple[Machine, Machine]
+    servers: list[str]
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    with two_machines(tmp_path_factory.mktemp("machines")) as both:
+        yield Machines(both, [warm.start_server(1, within=each.command()) for each in both])
+
+
+def run_nodes(machines: Machines, ranks: int, cwd: Path, **environment: str) -> None:
     """Both nodes to their ends, with so many ranks each."""
     port, environment = fs.free_port(), {"GLOO_SOCKET_IFNAME": CABLE, **PADS, **environment}
-    nodes = [fs.start(node(machines, number, ranks, port), cwd, **environment) for number in range(2)]
+    nodes = []
+    for number, server in enumerate(machines.servers):
+        own = torchrun_environment(cwd, fs.environment()["PYTHONPATH"], server)
+        nodes.append(fs.start(node(machines.both, number, ranks, port), cwd, **environment, **own))
     finished = [fs.finish(each) for each in nodes]
     assert [each.returncode for each in finished] == [0, 0], [each.output[-3000:] for each in finished]
     assert [len(each.lines) for each in finished] == [0, ITERATIONS]  # the host prints on its last rank
 
 
-def test_the_ranks_of_another_node_are_heard_and_its_slow_one_is_named(tmp_path: Path) -> None:
-    with two_machines(tmp_path) as machines:
-        run_nodes(machines, 2, tmp_path, SLOW_RANK=str(SLOW))
+def test_the_ranks_of_another_node_are_heard_and_its_slow_one_is_named(
+    machines: Machines, tmp_path: Path
+) -> None:
+    run_nodes(machines, 2, tmp_path, SLOW_RANK=str(SLOW))
     nodes = fs.records(tmp_path / "perf", "node")
     assert {(met["hostname"], rank) for met in nodes for rank in met["ranks"]} == {
         ("node0", 0),
@@ -72,12 +93,14 @@ def test_the_ranks_of_another_node_are_heard_and_its_slow_one_is_named(tmp_path:
     assert list((tmp_path / "perf").glob(".ranks_*")) == []
 
 
-def test_a_node_that_has_a_log_directory_of_its_own_costs_nothing_but_its_ranks(tmp_path: Path) -> None:
+def test_a_node_that_has_a_log_directory_of_its_own_costs_nothing_but_its_ranks(
+    machines: Machines, tmp_path: Path
+) -> None:
     (tmp_path / "perf").mkdir()
-    with two_machines(tmp_path) as machines:
-        machines[1].own_directory(tmp_path / "perf")
-        run_nodes(machines, 1, tmp_path)
-        assert machines[1].run("ls", "-A", tmp_path / "perf") == ""
+    other = machines.both[1]
+    other.own_directory(tmp_path / "perf")
+    run_nodes(machines, 1, tmp_path)
+    assert other.run("ls", "-A", tmp_path / "perf") == ""
     summary = fs.summary(tmp_path / "perf")
     ranks = summary["ranks"]
     assert (ranks["heard"], ranks["silent"], summary["failure_count"]) == (1, [1], 0)

@@ -17,9 +17,12 @@ CHECKED = (
     "TP2, SP",
     "PP2, VPP, recompute",
 )  # the others: python -m tests.processes.profiled_shapes
+QUICK = ("PP2, VPP, recompute",)
 
 
-@pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in CHECKED]
+)
 def test_each_rank_has_rows_for_its_layers_and_the_host_trains_the_same(name: str, tmp_path: Path) -> None:
     said = list(check(name, tmp_path))
     assert len(said) == 1 + SHAPES[name].ranks

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.processes import flagscale as fs
+from tests.warm_ranks import torchrun_environment
 
 pytestmark = pytest.mark.host
 
@@ -56,7 +57,7 @@ def test_a_restarted_job_leaves_two_sessions_that_fit_together(tmp_path):
         "perf",
     ]
     command = fs.torchrun(1, "--max-restarts=1", *fs.launched("crashing.py", fs.train_gpt(), *words))
-    finished = fs.run(command, tmp_path)
+    finished = fs.run(command, tmp_path, **torchrun_environment(tmp_path, fs.environment()["PYTHONPATH"]))
     assert finished.returncode == 0, finished.output[-3000:]
     fs.wait_until(lambda: all(end for _, _, end in sessions(tmp_path / "perf")), "the end of both run files")
     (first, before, first_end), (second, after, second_end) = sessions(tmp_path / "perf")

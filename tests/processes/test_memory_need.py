@@ -43,13 +43,13 @@ def size(layers: int, hidden: int, seq: int, batch: int, of_step: int) -> str:
     )
 
 
-# Ruled by the state, the scores of attention, the loss, dropout, experts; and each kind of parallelism.
+# Ruled by the state, the scores of attention; the loss, dropout, experts; and each kind of parallelism.
 ROWS = {
     "state": (1, f"{size(4, 1024, 64, 1, 1)} {LLAMA}"),
     "scores": (1, f"{size(4, 256, 1024, 2, 2)} {LLAMA} --bf16"),
-    "sharded": (2, f"{size(4, 1024, 64, 1, 2)} {LLAMA} --bf16 --use-distributed-optimizer"),
 }
 LONG_ROWS = {
+    "sharded": (2, f"{size(4, 1024, 64, 1, 2)} {LLAMA} --bf16 --use-distributed-optimizer"),
     "loss": (1, f"{size(2, 256, 512, 2, 4)} {LLAMA} --vocab-size 100000"),
     "dropout": (1, size(4, 256, 1024, 2, 4)),
     "experts": (

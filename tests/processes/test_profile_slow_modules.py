@@ -39,7 +39,9 @@ def holds(found: Finding, slept_ns: Sequence[int]) -> None:
     assert found.least_s <= 1.2 * truth_s and 0.8 * truth_s <= found.cost_s, (found, truth_s)
 
 
-@pytest.mark.parametrize("loops", [0, 2], ids=["alone", "beside two busy loops"])
+@pytest.mark.parametrize(
+    "loops", [0, pytest.param(2, marks=pytest.mark.long)], ids=["alone", "beside two busy loops"]
+)
 def test_a_slow_module_is_named_and_a_healthy_model_is_not(loops: int, tmp_path: Path) -> None:
     with busy(loops):
         (said,) = some_ranks(1, "tests.planted_layers", tmp_path)

@@ -22,21 +22,34 @@ def held(found: dict[str, Any], is_recomputed: bool) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("huggingface",),
         ("huggingface", "recompute"),
-        ("huggingface", "recompute", "reentrant"),
-        ("megatron",),
-        ("megatron", "recompute"),
         ("megatron", "selective"),
+        *(
+            pytest.param(words, marks=pytest.mark.long)
+            for words in (
+                ("huggingface",),
+                ("huggingface", "recompute", "reentrant"),
+                ("megatron",),
+                ("megatron", "recompute"),
+            )
+        ),
     ],
-    ids=" ".join,
+    ids=lambda words: " ".join(words),
 )
 def test_on_one_rank(tmp_path: Path, words: tuple[str, ...]) -> None:
     (found,) = some_ranks(1, "tests.graph_truth", tmp_path, *words)
     held(found, bool({"recompute", "selective"} & set(words)))
 
 
-@pytest.mark.parametrize("words", [("tensor",), ("sequence", "recompute"), ("expert",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("sequence", "recompute"),
+        pytest.param(("tensor",), marks=pytest.mark.long),
+        pytest.param(("expert",), marks=pytest.mark.long),
+    ],
+    ids=lambda words: " ".join(words),
+)
 def test_on_two_ranks_of_megatron(tmp_path: Path, words: tuple[str, ...]) -> None:
     for found in two_ranks("tests.graph_truth", tmp_path, "megatron", *words):
         held(found, "recompute" in words)

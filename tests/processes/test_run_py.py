@@ -389,7 +389,6 @@ def test_newcomer_types_run_py(run_py, tmp_path) -> None:
     command, _, comment = following.removeprefix("next   ").partition("  # ")
     done = subprocess.run(shlex.split(command), cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "Options in force" in done.stdout and comment == "all figures"
-    assert run_py("action=test").stdout.splitlines()[-1] == "test passed"
 
 
 @pytest.mark.host

@@ -9,6 +9,7 @@ another number of threads) is started cold. Torchrun's own ways (restarts, sever
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import gc
 import importlib
@@ -17,6 +18,7 @@ import os
 import random
 import runpy
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -35,6 +37,7 @@ IMPORTED = (
     "torch._inductor.compiler_bisector",
     "torch.distributed._tensor",
     "torch.distributed.checkpoint",
+    "torch.distributed.run",
     "torch.profiler",
     "torch.utils.cpp_extension",
     "torch.utils.data",
@@ -43,7 +46,8 @@ IMPORTED = (
     "einops",
     "omegaconf",
     "psutil",
-    "pydantic",
+    "pydantic.json_schema",
+    "pydantic.main",
     "regex",
     "requests",
     "sentencepiece",
@@ -60,19 +64,33 @@ _LONGEST_REQUEST = 1 << 20
 
 @functools.cache
 def address() -> str:
-    """Starts this process's server at the first call; it ends with this process. Returns where it listens."""
-    path = str(Path(tempfile.mkdtemp(prefix="warm-"), "socket"))
-    ends, stays_open = os.pipe()  # the server ends when the other end is closed, however this process ends
+    """Where the server of this process listens; all processes of `make test` have the same one."""
+    session = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    if session is None:
+        return start_server(os.getpid())
+    home = Path(tempfile.gettempdir(), f"warm-{session}")
+    home.mkdir(mode=0o700, exist_ok=True)
+    path = home / "socket"
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            start_server(os.getppid(), home)
+    return str(path)
+
+
+def start_server(owner: int, home: Path | None = None, within: Sequence[str] = ()) -> str:
+    """Starts one by the command `within`, which ends with the process `owner` and removes its `home`.
+    Returns where it listens.
+    """
+    path = str(Path(home or tempfile.mkdtemp(prefix="warm-"), "socket"))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     server = subprocess.Popen(
-        [sys.executable, __file__, path, str(ends)],
+        [*within, sys.executable, __file__, path, str(owner)],
         env=environment | {"OMP_NUM_THREADS": THREADS},
-        pass_fds=[ends],
         start_new_session=True,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
     )
-    os.close(ends)
     assert server.stdout is not None
     with server.stdout as answer:
         assert answer.readline() == b"ready\n", "the server of warm interpreters did not start"
@@ -115,10 +133,11 @@ class Process:
 
 
 def _serve(path: str, owner: int) -> dict[str, Any]:
-    """Forks for each request until the pipe `owner` is closed.
+    """Forks for each request until the process `owner` has ended.
 
     Returns in each forked process: what was asked for.
     """
+    gone = os.pidfd_open(owner)
     for name in IMPORTED:
         with contextlib.suppress(ImportError):  # what is not there is imported by no training either
             importlib.import_module(name)
@@ -133,14 +152,15 @@ def _serve(path: str, owner: int) -> dict[str, Any]:
     os.dup2(2, 1)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that look after a process
     while True:
-        ready, _, _ = select.select([listener, owner], [], [])
-        if owner in ready:
+        ready, _, _ = select.select([listener, gone], [], [])
+        if gone in ready:
+            shutil.rmtree(Path(path).parent, ignore_errors=True)
             os._exit(0)
         connection, _ = listener.accept()
         with connection:
             if os.fork() == 0:
                 listener.close()
-                os.close(owner)
+                os.close(gone)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 return _look_after(connection)
 

@@ -16,6 +16,15 @@ from tests.fakes import make_header, make_step, sample_run
 from tests.golden import golden
 from tests.unit.report.test_text import NAME, report_of
 
+KEYS = {
+    "rpc": "session state file_remarks facts methods_recorded overall methods slowest largest layer"
+    " missing_calls wall_ns findings not_judged events skipped_lines first_skipped",
+    "trace": "title state file_remarks traces calls functions processes operations waits lineage unended"
+    " losses wall_ns thresholds findings not_judged events complete_files",
+    "profile": "state file_remarks base unit versions machines ranks steps roofs communication verdicts"
+    " metrics findings not_judged events records_lost",
+}
+
 
 def refuse(constant: str) -> None:
     raise AssertionError(constant)
@@ -31,11 +40,18 @@ def test_a_whole_run(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", every_instrument.JOBS)
+@pytest.mark.parametrize("name", KEYS)
 def test_a_session_of_every_other_instrument(tmp_path: Path, name: str) -> None:
     path = every_instrument.write(name, tmp_path, "completed")
-    made = render(every_instrument.report_of(name, path)).replace(str(path), "RUN_FILE")
-    assert made == golden(f"report_{name}.json")
+    made = parsed(render(every_instrument.report_of(name, path)))
+    assert list(made) == ["report_version", "path", *KEYS[name].split()]
+    assert (made["path"], made["state"]) == (str(path), "completed")
+
+
+def test_a_session_of_measurements(tmp_path: Path) -> None:
+    path = every_instrument.write("bench", tmp_path, "completed")
+    made = render(every_instrument.report_of("bench", path)).replace(str(path), "RUN_FILE")
+    assert made == golden("report_bench.json")
 
 
 def test_its_figures_are_the_summary_s(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ def test_two_stages_are_in_one_run_file(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.long
 def test_a_mistake_that_a_rank_finds_is_told_as_one(tmp_path: Path) -> None:
     with pytest.raises(
         PerfError, match="^--tp 2: the model's num_key_value_heads, 1, is not a multiple of it"
