@@ -87,11 +87,10 @@ def groups_of(part: Part, figure: str) -> Groups:
     """Groups by setting, sorted by size. Repetitions without a sample are left out."""
     made: dict[Setting, Group] = defaultdict(Group)
     for point in part.of(figure):
-        sizes = (int(point.case.get(name) or 0) for name in ("batch", "seq", "output", "in_flight"))
-        tp, pp = (int(point.case.get(name) or 1) for name in ("tp", "pp"))
-        setting = Setting(
-            str(point.case.get("arm", SINGLE)), tp, pp, *sizes, job=str(point.case.get("job", JOB))
-        )
+        case = point.case
+        sizes = [int(case.get(name) or 0) for name in ("batch", "seq", "output", "in_flight")]
+        ways = [int(case.get(name) or 1) for name in ("tp", "pp")]
+        setting = Setting._make([str(case.get("arm", SINGLE)), *ways, *sizes, str(case.get("job", JOB))])
         made[setting].samples += point.samples
         made[setting].medians.append(median(point.samples))
     return dict(sorted(made.items(), key=lambda item: item[0][3:]))
@@ -134,8 +133,8 @@ def remarks_of(part: Part) -> list[Remark]:
         said.append(
             Remark(
                 f"Measured again at the end, the single device takes {median(changes):+.1%} longer (median"
-                f" over sizes, from {min(changes):+.1%} to {max(changes):+.1%}): so far the machine drifted while"
-                " the arms ran one after another. +- has it, too",
+                f" over sizes, from {min(changes):+.1%} to {max(changes):+.1%}): so far the machine drifted"
+                " while the arms ran one after another. +- has it, too",
                 "warn" if max(map(abs, changes)) > MAX_DRIFT else "",
             )
         )
