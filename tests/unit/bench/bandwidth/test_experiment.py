@@ -10,7 +10,7 @@ import pytest
 from flagscale_perf.bench.analysis.source import read_bench
 from flagscale_perf.bench.bandwidth import experiment
 from flagscale_perf.bench.bandwidth.experiment import job_of, prepare, put_ceilings, size_of
-from flagscale_perf.bench.links import Card, Topology
+from flagscale_perf.bench.bandwidth.links import Card, Topology
 from flagscale_perf.spine.errors import PerfError
 from tests.bench_runs import book_in
 
