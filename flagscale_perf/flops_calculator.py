@@ -274,8 +274,8 @@ def _slopes(tape: Tape, *phases: str) -> _Slopes | None:
 @lru_cache(maxsize=256)
 def _step_flops(shape: ModelShape, num_sequences: int, seq_length: int) -> StepFlops:
     step = Step(num_sequences, seq_length)
-    model = Measure(_walk(shape), step, "causal_half", padded=False).total("fwd", "bwd")
-    hardware = Measure(_walk(shape, "chunked"), step, "causal_half", padded=True).total(*PHASES)
+    model = _walk(shape).total(Measure(shape, step, "causal_half", padded=False), "fwd", "bwd")
+    hardware = _walk(shape, "chunked").total(Measure(shape, step, "causal_half", padded=True), *PHASES)
     return StepFlops(model, None if shape.hardware_unknown else hardware)
 
 
@@ -328,22 +328,21 @@ def count(
     tape = _walk(shape, core)
     if not tape.known:
         raise PerfError(f"core {core}: there is no such formula for a block of this model; take recurrent")
-    components = _components(
-        Measure(tape, step, "full", padded=False), Measure(tape, step, "full", padded=True)
-    )
+    components = _components(tape, step)
     totals = {form: _totals(_walk(shape, form), step, packed) for form in CORE_FORMS}
     return FlopsTable(shape.family, num_sequences, tape.parameters, totals[core], components, core, totals)
 
 
-def _components(model: Measure, hardware: Measure) -> dict[str, dict[str, int]]:
+def _components(tape: Tape, step: Step) -> dict[str, dict[str, int]]:
+    model, hardware = (Measure(tape.shape, step, "full", padded) for padded in (False, True))
     components: dict[str, dict[str, int]] = {}
-    for term, per_unit in model.tape.flops.items():
+    for term, per_unit in tape.flops.items():
         parts = components.setdefault(term.component, dict.fromkeys((*PHASES, "padding"), 0))
-        done = hardware.flops(per_unit, term.unit)
+        done = term.in_step(hardware, per_unit)
         if term.phase == "recompute":
             parts["recompute"] += done
         else:
-            needed = model.flops(per_unit, term.unit)
+            needed = term.in_step(model, per_unit)
             parts[term.phase] += needed
             parts["padding"] += done - needed
     return components
@@ -351,11 +350,13 @@ def _components(model: Measure, hardware: Measure) -> dict[str, dict[str, int]]:
 
 def _totals(tape: Tape, step: Step, packed: Step | None) -> dict[str, int | None]:
     def model(of: Step, convention: str) -> int | None:
-        return Measure(tape, of, convention, padded=False).total("fwd", "bwd") if tape.known else None
+        measure = Measure(tape.shape, of, convention, padded=False)
+        return tape.total(measure, "fwd", "bwd") if tape.known else None
 
     def hardware(convention: str, *phases: str) -> int | None:
         is_known = tape.known and tape.shape.recompute.known and tape.shape.core_known
-        return Measure(tape, step, convention, padded=True).total(*phases) if is_known else None
+        measure = Measure(tape.shape, step, convention, padded=True)
+        return tape.total(measure, *phases) if is_known else None
 
     return {
         "model_flops_causal_half": model(step, "causal_half"),

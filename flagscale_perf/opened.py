@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from flagscale_perf.analysis.blocks import Report
+from flagscale_perf.analysis.frames import Field, frame_of
 from flagscale_perf.analysis.instrument import load
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.recorded import Recorded
@@ -16,7 +17,6 @@ from flagscale_perf.analysis.session import MARKS, Course, Session
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import local_path
-from flagscale_perf.training.analysis.frames import Field, frame_of
 from flagscale_perf.training.analysis.opened import RecordedRun
 
 if TYPE_CHECKING:

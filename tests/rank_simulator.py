@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import numpy
 
 from flagscale_perf.training.ledger.cuts import Cut, StepCuts
-from flagscale_perf.training.ledger.rows import KEPT_RANKS, Member, machine_cuts
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.ranks.blocks import Block, RankIdentity, block_steps
+from flagscale_perf.training.ranks.rows import KEPT_RANKS, Member, machine_cuts
 
 MS = 1_000_000
 # What an even rank does in a step, in milliseconds.

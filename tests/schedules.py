@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 
 from flagscale_perf.training.ledger.cuts import Cut, StepCuts
-from flagscale_perf.training.ledger.rows import Member, machine_cuts, records_of
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import CutsRecord
+from flagscale_perf.training.ranks.rows import Member, machine_cuts, records_of
 
 MS = 1_000_000
 DATA, FORWARD, BACKWARD, OPTIMIZER = map(

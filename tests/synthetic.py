@@ -18,10 +18,10 @@ from flagscale_perf.spine.records import RunEnd
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.host import HostRecord
 from flagscale_perf.training.ledger.cuts import Cut, StepCuts
-from flagscale_perf.training.ledger.rows import Member
 from flagscale_perf.training.phases import PHASES as PHASE_NAMES
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.rank_records import CutsRecord, NodeRecord, RanksRecord, StragglerRecord
+from flagscale_perf.training.ranks.rows import Member
 from flagscale_perf.training.records import HardwareRecord, PhaseRecord, Record, StepRecord
 from flagscale_perf.training.utilisation import Scale
 from flagscale_perf.training.window import IntervalWindow, end_mono_ns

@@ -1,12 +1,11 @@
-"""The work of one training step; costs per unit are multiplied by its number of units."""
+"""The work of one training step, in which units are counted."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from flagscale_perf.flops.tape import Tape
-from flagscale_perf.flops.units import Unit
+from flagscale_perf.flops.shape import Shape
 from flagscale_perf.spine.errors import PerfError
 
 
@@ -48,31 +47,19 @@ class Step:
 
 @dataclass(frozen=True)
 class Measure:
-    """Multiplies a model's costs per unit by the number of units in a step.
+    """What the units of a model are counted in.
 
     Attributes:
-        tape: costs of the model.
+        shape: the model.
         step: what is processed.
         convention: of `flops_calculator.CONVENTIONS`.
         padded: whether the inputs of routed experts are filled up to their capacity, as on the hardware.
     """
 
-    tape: Tape
+    shape: Shape
     step: Step
     convention: str
     padded: bool
-
-    def flops(self, per_unit: int, unit: Unit) -> int:
-        """FLOPs of the step if each unit costs `per_unit`, which is even: a multiply-add is 2 FLOPs."""
-        return per_unit * unit.doubled(self) // 2
-
-    def total(self, *phases: str) -> int:
-        """FLOPs of the step in these phases, all components together."""
-        return sum(
-            self.flops(per_unit, term.unit)
-            for term, per_unit in self.tape.flops.items()
-            if term.phase in phases
-        )
 
     def expert_rows(self) -> int:
         """Rows that the routed experts of one layer multiply: tokens times experts a token goes to.
@@ -80,7 +67,7 @@ class Measure:
         Padded, every expert gets as many rows as its capacity in each forward pass, which is rounded as
         Megatron-Core's `get_capacity` does; with a capacity factor below 1 these can be fewer.
         """
-        shape, step = self.tape.shape, self.step
+        shape, step = self.shape, self.step
         moe = shape.experts
         if moe is None:
             return 0

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 from flagscale_perf.flops.shape import OUTSIDE_LANGUAGE_MODEL, Shape
+from flagscale_perf.flops.step import Measure
 from flagscale_perf.flops.units import TOKEN, ChunkRow, Pair, Unit
 from flagscale_perf.spine.errors import PerfError
 
@@ -36,6 +37,10 @@ class Term(NamedTuple):
     component: str
     phase: str
     unit: Unit
+
+    def in_step(self, measure: Measure, per_unit: int) -> int:
+        """FLOPs of the step if each unit costs `per_unit`, which is even: a multiply-add is 2 FLOPs."""
+        return per_unit * self.unit.doubled(measure) // 2
 
 
 class Weight(NamedTuple):
@@ -256,3 +261,9 @@ class Tape:
             self.flops[term] += flops
         for part in self._repeated_parts:
             part.append((terms[-1], fwd, bwd))
+
+    def total(self, measure: Measure, *phases: str) -> int:
+        """FLOPs of the step in these phases, all components together."""
+        return sum(
+            term.in_step(measure, per_unit) for term, per_unit in self.flops.items() if term.phase in phases
+        )

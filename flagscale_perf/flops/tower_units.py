@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from flagscale_perf.flops.shape import Shape
+from flagscale_perf.flops.step import Measure
 from flagscale_perf.flops.units import NotPerToken, double_visible
-
-if TYPE_CHECKING:
-    from flagscale_perf.flops.shape import Shape
-    from flagscale_perf.flops.step import Measure
 
 
 @dataclass(frozen=True)
@@ -120,12 +117,12 @@ class PatchPair(NotPerToken):
 
 
 def _decoder_length(measure: Measure) -> int:
-    encoder = measure.tape.shape.encoder
+    encoder = measure.shape.encoder
     return 0 if encoder is None else encoder.decoder_length()
 
 
 def _images(measure: Measure) -> tuple[tuple[int, int, int], ...]:
-    vision = measure.tape.shape.vision
+    vision = measure.shape.vision
     return () if vision is None else vision.step_images()
 
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from flagscale_perf.flops.shape import Shape
-    from flagscale_perf.flops.step import Measure
+from flagscale_perf.flops.shape import Shape
+from flagscale_perf.flops.step import Measure
 
 
 class Unit(Protocol):

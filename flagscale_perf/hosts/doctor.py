@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flagscale_perf.hosts import bridge, host_monitor, rehearsal
-from flagscale_perf.hosts.autostart import rehearsal_mode
+from flagscale_perf.hosts.asked import rehearsal_mode
 from flagscale_perf.hosts.core_loop import GPT_MODULE, commit_of, flagscale_root, host_name
 from flagscale_perf.hosts.hook_points import HERE, Point, Source, source_of
 from flagscale_perf.hosts.importable import Lack, find_lacks

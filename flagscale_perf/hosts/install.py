@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TextIO
 from flagscale_perf.arguments import PerfConfig, add_perf_arguments, unknown_variables
 from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts import host_monitor, rehearsal
-from flagscale_perf.hosts.autostart import asks_for_monitor, rehearsal_mode
+from flagscale_perf.hosts.asked import asks_for_monitor, rehearsal_mode
 from flagscale_perf.hosts.bridge import PRETRAIN_MODULE, patch_bridge
 from flagscale_perf.hosts.import_hook import ImportHook
 from flagscale_perf.hosts.megatron import ARGUMENTS_MODULE, LOOP_MODULES, patch_loop

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flagscale_perf.training.clocks import LOWER_CLOCK
 from flagscale_perf.training.ledger import naming
-from flagscale_perf.training.ledger.rows import KEPT_UNITS
 from flagscale_perf.training.ranks.late import OVER, SUSPECT_STEPS
+from flagscale_perf.training.ranks.rows import KEPT_UNITS
 from tests.conftest import REPO
 
 PAGE = (REPO / "docs/metrics.md").read_text(encoding="utf-8")

@@ -11,9 +11,13 @@ from typing import Any, NamedTuple
 from flagscale_perf.analysis.compare.bootstrap import percentile
 from flagscale_perf.bench.analysis.shown import Remark
 from flagscale_perf.bench.analysis.source import Part
-from flagscale_perf.bench.names import FEW_PIECES, JOB, MEMORY, PREEMPTIONS, SINGLE
+from flagscale_perf.bench.names import DURATION, FEW_PIECES, JOB, MEMORY, PREEMPTIONS, SINGLE
 
 MS = 1e3
+MAX_DRIFT = 0.05  # of an arm while the others ran: more is a warning
+
+
+_NAMES = "arm", "tensor_parallel", "pipeline_parallel", "batch_size", "sequence_length", "output_length"
 
 
 class Setting(NamedTuple):
@@ -35,14 +39,7 @@ class Setting(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """Arm and sizes by their names in the JSON files."""
-        return {
-            "arm": self.arm,
-            "tensor_parallel": self.tp,
-            "pipeline_parallel": self.pp,
-            "batch_size": self.batch,
-            "sequence_length": self.seq,
-            "output_length": self.output,
-        }
+        return dict(zip(_NAMES, self, strict=False))
 
     @property
     def case(self) -> str:
@@ -91,19 +88,9 @@ def groups_of(part: Part, figure: str) -> Groups:
     made: dict[Setting, Group] = defaultdict(Group)
     for point in part.of(figure):
         case = point.case
-        batch, seq, output, in_flight = (
-            int(case.get(name) or 0) for name in ("batch", "seq", "output", "in_flight")
-        )
-        setting = Setting(
-            str(case.get("arm", SINGLE)),
-            int(case.get("tp") or 1),
-            int(case.get("pp") or 1),
-            batch,
-            seq,
-            output,
-            in_flight,
-            str(case.get("job", JOB)),
-        )
+        sizes = [int(case.get(name) or 0) for name in ("batch", "seq", "output", "in_flight")]
+        ways = [int(case.get(name) or 1) for name in ("tp", "pp")]
+        setting = Setting._make([str(case.get("arm", SINGLE)), *ways, *sizes, str(case.get("job", JOB))])
         made[setting].samples += point.samples
         made[setting].medians.append(median(point.samples))
     return dict(sorted(made.items(), key=lambda item: item[0][3:]))
@@ -121,6 +108,16 @@ def memory_of(part: Part) -> dict[str, float]:
     }
 
 
+def drift_of(part: Part) -> list[float]:
+    """By how much each size took longer, as a share, when its arm was measured again behind the others."""
+    repeats = int(part.settings.get("repeats") or 0)
+    return [
+        median(medians[repeats:]) / median(medians[:repeats]) - 1
+        for medians in (group.medians for group in groups_of(part, DURATION).values())
+        if 0 < repeats < len(medians)
+    ]
+
+
 def remarks_of(part: Part) -> list[Remark]:
     """Remarks on what limits the figures."""
     said = [
@@ -132,6 +129,15 @@ def remarks_of(part: Part) -> list[Remark]:
         for one in part.values(PREEMPTIONS)
         if one.value
     ]
+    if changes := drift_of(part):
+        said.append(
+            Remark(
+                f"Measured again at the end, the single device takes {median(changes):+.1%} longer (median"
+                f" over sizes, from {min(changes):+.1%} to {max(changes):+.1%}): so far the machine drifted"
+                " while the arms ran one after another. +- has it, too",
+                "warn" if max(map(abs, changes)) > MAX_DRIFT else "",
+            )
+        )
     merged = sum(one.value or 0 for one in part.values(FEW_PIECES))
     if merged:
         said.append(

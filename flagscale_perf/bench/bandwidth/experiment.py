@@ -11,10 +11,10 @@ from typing import Any
 
 from flagscale_perf.bench.bandwidth import ranks
 from flagscale_perf.bench.bandwidth.job import GB, KB, MB, Job, Measured
+from flagscale_perf.bench.bandwidth.links import Topology, read_topology
 from flagscale_perf.bench.bandwidth.operations import COLLECTIVES, HOST_DEVICE
 from flagscale_perf.bench.bandwidth.rank import measure_joined
 from flagscale_perf.bench.experiment import Experiment, Plan, say, whole
-from flagscale_perf.bench.links import Topology, read_topology
 from flagscale_perf.bench.ports import free_port
 from flagscale_perf.bench.recording import Clock, Part
 from flagscale_perf.device.roofs import CACHES, copy_bytes, last_cache_bytes

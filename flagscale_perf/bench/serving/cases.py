@@ -1,10 +1,9 @@
-"""The cases to measure: sizes, arms and repetitions, in a shuffled order."""
+"""The cases to measure: sizes, and the arms that they are measured on."""
 
 from __future__ import annotations
 
-import random
 from argparse import ArgumentTypeError
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -62,14 +61,6 @@ class Arm:
         return {"arm": self.name, "tp": self.tensor, "pp": self.pipeline}
 
 
-class Turn(NamedTuple):
-    """One measurement of an arm."""
-
-    arm: Arm
-    case: Case
-    repetition: int
-
-
 class Load(NamedTuple):
     """The requests of one measurement.
 
@@ -82,7 +73,7 @@ class Load(NamedTuple):
     case: Case
     requests: int
     in_flight: int
-    seed: int
+    seed: int = SEED
 
 
 def arms_of(tensor: Iterable[int], pipeline: Iterable[int]) -> list[Arm]:
@@ -90,19 +81,6 @@ def arms_of(tensor: Iterable[int], pipeline: Iterable[int]) -> list[Arm]:
     asked = [Arm(f"TP {size}", tensor=size) for size in dict.fromkeys(tensor) if size > 1]
     asked += [Arm(f"PP {size}", pipeline=size) for size in dict.fromkeys(pipeline) if size > 1]
     return [Arm(SINGLE), *asked]
-
-
-def turns(arms: Sequence[Arm], cases: Sequence[Case], repeats: int) -> list[Turn]:
-    """Every arm measures every case in each repetition. Arms and cases are shuffled within a repetition, so
-    that drift over the run affects all of them alike; the order is the same in every run.
-    """
-    dice = random.Random(SEED)
-    made: list[Turn] = []
-    for repetition in range(repeats):
-        once = [Turn(arm, case, repetition) for case in cases for arm in arms]
-        dice.shuffle(once)
-        made += once
-    return made
 
 
 def fitting(
@@ -143,15 +121,3 @@ def numbers(text: str) -> list[int]:
     if not parts or not all(part.isdecimal() and int(part) for part in parts):
         raise ArgumentTypeError(f"{text!r} is not a list of whole numbers from 1 on, such as 128,512")
     return [int(part) for part in parts]
-
-
-def case_of(turn: Turn, engine: str) -> Mapping[str, Any]:
-    """The case of a point."""
-    return {
-        **turn.arm.case,
-        "engine": engine,
-        "batch": turn.case.batch,
-        "seq": turn.case.seq,
-        "output": turn.case.output,
-        "repetition": turn.repetition,
-    }

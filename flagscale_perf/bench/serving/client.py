@@ -1,9 +1,9 @@
 """Imports vLLM once and runs its own `bench serve` as often as it is asked to. This file is run by the Python
-that has vLLM and imports nothing else from this package.
+that has vLLM and imports nothing else from this package; its argument is the process id of a server.
 
-It answers with an empty object when it is ready, and then each line of JSON on stdin that has the options of
-`vllm bench serve` with one: empty when the result is in its file, else with `error`. A line may also be the
-process id of a server, which ends with the input: so none is left, however the experiment ends.
+It answers with an empty object when it is ready, and then each line of JSON on stdin, the options of `vllm
+bench serve`, with one: empty when the result is in its file, else with `error`. The server ends with the
+input: so none is left, however the experiment ends.
 """
 
 from __future__ import annotations
@@ -21,20 +21,16 @@ def main() -> None:
     """Runs until the input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)  # keeps vLLM's own prints out of the answers
-    serve = importlib.import_module("vllm.benchmarks.serve")
-    parser = importlib.import_module("vllm.utils.argparse_utils").FlexibleArgumentParser()
-    serve.add_cli_args(parser)
-    print("{}", file=answers)
-    servers: list[int] = []
-    for line in sys.stdin:
-        asked = json.loads(line)
-        if isinstance(asked, int):
-            servers.append(asked)
-        else:
-            print(json.dumps(_run(serve, parser, asked)), file=answers)
-    for pid in servers:
+    try:
+        serve = importlib.import_module("vllm.benchmarks.serve")
+        parser = importlib.import_module("vllm.utils.argparse_utils").FlexibleArgumentParser()
+        serve.add_cli_args(parser)
+        print("{}", file=answers)
+        for line in sys.stdin:
+            print(json.dumps(_run(serve, parser, json.loads(line))), file=answers)
+    finally:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGTERM)
+            os.killpg(int(sys.argv[1]), signal.SIGTERM)
 
 
 def _run(serve: Any, parser: Any, options: list[str]) -> dict[str, str]:

@@ -1,11 +1,10 @@
-"""Servers of all arms, alive at once, and the one client that measures them by vLLM's own bench."""
+"""A server of one arm at a time, and the client that measures it by vLLM's own bench."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,13 @@ from flagscale_perf.bench.serving.cases import Arm, Load
 from flagscale_perf.bench.serving.measure import GB, Result, Value
 from flagscale_perf.bench.serving.model import model_options, vllm_words, write_served
 from flagscale_perf.bench.serving.options import Chosen
-from flagscale_perf.bench.serving.server import Server, Start, last_error
+from flagscale_perf.bench.serving.server import Server, Start, last_error, started
 from flagscale_perf.bench.serving.vllm_python import clean_environment, rank_cores
 from flagscale_perf.spine.errors import PerfError
 
 VLLM = "vllm"
 CLIENT = Path(__file__).with_name("client.py")
 GIB = 1 << 30
-MEMORY_SHARE = 0.9  # of a GPU, for all arms together
 
 
 def read_result(path: Path, requests: int, output: int) -> Result:
@@ -72,9 +70,7 @@ def start_of(chosen: Chosen, in_flight: int, arm: Arm) -> Start:
         "enforce-eager": chosen.is_eager,
     }
     environment = clean_environment()
-    if chosen.devices.are_gpus:
-        options["gpu-memory-utilization"] = f"{MEMORY_SHARE / len(chosen.arms):.3f}"
-    else:
+    if not chosen.devices.are_gpus:
         needed = chosen.model.cache_bytes(2 * in_flight * chosen.longest) or GIB
         environment |= {
             "VLLM_CPU_OMP_THREADS_BIND": rank_cores(arm.devices, chosen.widest, chosen.devices.names),
@@ -87,45 +83,73 @@ def start_of(chosen: Chosen, in_flight: int, arm: Arm) -> Start:
 class Client:
     """The process that has vLLM imported and runs its bench; see `client`."""
 
-    def __init__(self, chosen: Chosen) -> None:
-        """Starts it; `ready` waits until it has imported vLLM. Raises PerfError if the program cannot be
-        run.
-        """
-        self._log = chosen.directory / "client.log"
-        self._chosen = chosen
-        self._made = 0
-        try:
-            with open(self._log, "wb") as log:
-                self._process = subprocess.Popen(
-                    [chosen.python or "", str(CLIENT)],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    env=clean_environment(),
-                    text=True,
-                    bufsize=1,
-                    start_new_session=True,
-                )
-        except OSError as error:
-            raise PerfError(f"{chosen.python}: cannot be run ({error.strerror})") from None
+    def __init__(self, python: str, log: Path, server: Server) -> None:
+        """Starts it; `ready` waits until it has imported vLLM."""
+        self._log = log
+        start = Start(python, (), clean_environment(), log)
+        self._process = started(start, [str(CLIENT), str(server.pid)], talks=True)
         assert self._process.stdin is not None and self._process.stdout is not None
         self._asked, self._answers = self._process.stdin, self._process.stdout
 
     def ready(self) -> None:
-        """Raises PerfError if the process ends instead."""
+        """Raises PerfError if the process ends instead, or says what has failed."""
         if not (line := self._answers.readline()):
             raise PerfError(f"vLLM's bench has ended: {last_error(self._log)} ({self._log})")
         if why := json.loads(line).get("error"):
             raise PerfError(f"vLLM's bench failed: {why}")
 
-    def run(self, port: int, load: Load) -> Result:
-        """Runs `vllm bench serve` once. Raises PerfError if a request or the client fails."""
+    def run(self, options: Mapping[str, object]) -> None:
+        """Runs `vllm bench serve` once. Raises PerfError if it fails."""
+        with contextlib.suppress(BrokenPipeError):  # `ready` says why
+            self._asked.write(json.dumps(vllm_words(options)).encode() + b"\n")
+            self._asked.flush()
+        self.ready()
+
+    def stop(self) -> None:
+        """Ends the process, whatever it is doing."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._asked, self._answers):
+            with contextlib.suppress(BrokenPipeError):  # what it has not read
+                pipe.close()
+
+
+class Driver:
+    """vLLM as an engine: a server of one arm at a time, and the client beside it."""
+
+    name = VLLM
+
+    def __init__(self, chosen: Chosen, in_flight: int) -> None:
+        """Starts nothing yet. `in_flight`: requests that a server takes at a time."""
+        self._chosen, self._in_flight, self._made = chosen, in_flight, 0
+        self._server: Server
+        self._client: Client
+        write_served(chosen.model, chosen.served)
+
+    @contextlib.contextmanager
+    def serve(self, arm: Arm) -> Iterator[None]:
+        """Server and client run in the block. Raises PerfError if they do not come up."""
+        say(f"starting vLLM for {arm.name} ...")
+        start = start_of(self._chosen, self._in_flight, arm)
+        with contextlib.ExitStack() as ends:
+            self._server = Server(start)
+            ends.callback(self._server.stop)
+            self._client = Client(start.python, self._chosen.directory / "client.log", self._server)
+            ends.callback(self._client.stop)
+            self._client.ready()
+            self._server.wait(self._chosen.start_s)
+            yield
+
+    def run(self, load: Load) -> Result:
+        """Makes one measurement. Raises PerfError if it fails, with the server's own reason if that has
+        ended.
+        """
         self._made += 1
         path, case = self._chosen.directory / f"bench_{self._made:04}.json", load.case
         options = {
             "backend": "vllm",
             "host": HOST,
-            "port": port,
+            "port": self._server.port,
             "model": "model",
             "tokenizer": self._chosen.served,
             "dataset-name": "random",
@@ -145,86 +169,16 @@ class Client:
             "seed": load.seed,
             "num-warmups": 0,
         }
-        self.ask(vllm_words(options))
-        self.ready()
-        return read_result(path, load.requests, case.output)
-
-    def ask(self, what: list[str] | int) -> None:
-        """Has it run its bench with these options, or end the server of this process id at its own end."""
-        with contextlib.suppress(BrokenPipeError):  # `ready` says why
-            print(json.dumps(what), file=self._asked)
-
-    def stop(self) -> None:
-        """Ends the process, whatever it is doing."""
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._asked, self._answers):
-            with contextlib.suppress(BrokenPipeError):  # what it has not read
-                pipe.close()
-
-
-class Driver:
-    """An engine: servers and client of the arms; a context manager that stops them in any case.
-
-    Attributes:
-        name: of the engine.
-        failed: why, by the names of the arms that did not come up or were given up.
-    """
-
-    name = VLLM
-
-    def __init__(self, chosen: Chosen, in_flight: int) -> None:
-        """Starts nothing yet. `in_flight`: requests that a server takes at a time."""
-        self._chosen, self._in_flight = chosen, in_flight
-        self._ends = contextlib.ExitStack()
-        self._servers: dict[str, Server] = {}
-        self.failed: dict[str, str] = {}
-
-    def __enter__(self) -> Driver:
-        """Starts all servers together. Raises PerfError if that of the single device does not come up; any
-        other arm that does not is in `failed`, with the reason.
-        """
-        chosen = self._chosen
-        say(f"starting vLLM for {', '.join(arm.name for arm in chosen.arms)} ...")
-        write_served(chosen.model, chosen.served)
-        with self._ends:
-            self._client = Client(chosen)
-            self._ends.callback(self._client.stop)
-            for arm in chosen.arms:
-                server = self._servers[arm.name] = Server(start_of(chosen, self._in_flight, arm))
-                self._ends.callback(server.stop)
-                self._client.ask(server.pid)
-            self._client.ready()
-            for arm in chosen.arms:
-                self._wait(arm)
-            self._ends = self._ends.pop_all()
-        return self
-
-    def _wait(self, arm: Arm) -> None:
         try:
-            self._servers[arm.name].wait(self._chosen.start_s)
+            self._client.run(options)
+            return read_result(path, load.requests, case.output)
         except PerfError as error:
-            if arm.devices == 1:
+            if self._server.ask("/health") is not None:
                 raise
-            self.failed[arm.name] = str(error)
+            why = f"vLLM's server has failed: {self._server.reason()} ({self._server.log})"
+            raise PerfError(why) from error
 
-    def run(self, arm: Arm, load: Load) -> Result:
-        """Makes one measurement. Raises PerfError if it fails, with the server's own reason if that has
-        ended.
-        """
-        server = self._servers[arm.name]
-        try:
-            return self._client.run(server.port, load)
-        except PerfError as error:
-            if server.ask("/health") is not None:
-                raise
-            raise PerfError(f"vLLM's server has failed: {server.reason()} ({server.log})") from error
-
-    def values(self, arm: Arm) -> Iterator[Value]:
-        """Memory of an arm's server, and whether its cache was large enough."""
-        server = self._servers[arm.name]
-        yield MEMORY, "GB", server.memory_bytes() / GB, "resident in all processes of the server"
-        yield PREEMPTIONS, "", server.preemptions(), "vLLM's metrics"
-
-    def __exit__(self, *_: object) -> None:
-        self._ends.close()
+    def values(self) -> Iterator[Value]:
+        """Memory of the server, and whether its cache was large enough."""
+        yield MEMORY, "GB", self._server.memory_bytes() / GB, "resident in all processes of the server"
+        yield PREEMPTIONS, "", self._server.preemptions(), "vLLM's metrics"

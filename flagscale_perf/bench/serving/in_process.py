@@ -5,6 +5,7 @@ comes. It is given the tokens on the host, so that each of its times is after th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from flagscale_perf.bench.names import MEMORY
@@ -34,7 +35,6 @@ class Generate:
 
     Attributes:
         name: of it.
-        failed: always empty: where it fails, nothing else is left to measure.
     """
 
     name = "torch"
@@ -47,9 +47,12 @@ class Generate:
         self._torch: Any = torch
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         self._model = made_model(chosen.model.directory, chosen.longest).to(self._device).eval()
-        self.failed: dict[str, str] = {}
 
-    def run(self, arm: Arm, load: Load) -> Result:
+    def serve(self, arm: Arm) -> AbstractContextManager[None]:
+        """The model is there already."""
+        return nullcontext()
+
+    def run(self, load: Load) -> Result:
         """A batch counts as one request, as all its sequences begin and end together."""
         case = load.case
         begun, first, *others = self._generate(case)
@@ -64,7 +67,7 @@ class Generate:
             output_tokens=case.batch * case.output,
         )
 
-    def values(self, arm: Arm) -> Iterator[Value]:
+    def values(self) -> Iterator[Value]:
         """The device's memory, where it counts."""
         if self._device == "cuda":
             yield MEMORY, "GB", self._torch.cuda.max_memory_allocated() / GB, "torch's peak"

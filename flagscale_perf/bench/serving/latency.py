@@ -9,7 +9,6 @@ from flagscale_perf.bench.experiment import Experiment, Plan
 from flagscale_perf.bench.names import LATENCY
 from flagscale_perf.bench.recording import Part
 from flagscale_perf.bench.serving import measure, options
-from flagscale_perf.bench.serving.cases import turns
 from flagscale_perf.bench.serving.driver import VLLM, Driver
 from flagscale_perf.bench.serving.options import Sizes
 from flagscale_perf.bench.serving.vllm_python import devices
@@ -62,12 +61,12 @@ def prepare(args: Namespace) -> Plan:
 
             measure.measure(part, chosen, Generate(chosen), loads)
         else:
-            with Driver(chosen, max(case.batch for case in chosen.cases)) as driver:
-                measure.measure(part, chosen, driver, loads)
+            driver = Driver(chosen, max(case.batch for case in chosen.cases))
+            measure.measure(part, chosen, driver, loads)
 
     settings = chosen.settings | {"engine": engine, "longest": chosen.model.longest}
     settings |= {"weights": "random", "vllm": None} if engine == TORCH else {}
-    return Plan(measure.points_of(turns(chosen.arms, chosen.cases, chosen.repeats)), run, settings)
+    return Plan(measure.points_of(chosen, len(loads)), run, settings)
 
 
 EXPERIMENT = Experiment(add_arguments, prepare)

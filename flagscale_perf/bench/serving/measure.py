@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import product
 from statistics import median
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from flagscale_perf.bench import names
 from flagscale_perf.bench.experiment import say
 from flagscale_perf.bench.recording import Clock, Part
-from flagscale_perf.bench.serving.cases import SEED, Arm, Load, Turn, case_of, turns
+from flagscale_perf.bench.serving.cases import SEED, Arm, Case, Load
 from flagscale_perf.bench.serving.options import Chosen
 from flagscale_perf.spine.errors import PerfError
 
 GB = 1e9
 WARM_OUTPUT = 8
-Loads = Mapping[str, Callable[[Turn], Load]]
+Loads = Mapping[str, Callable[[Case], Load]]
 Value = tuple[str, str, float | None, str]  # figure, unit, value, and where it is from
 
 
@@ -58,66 +60,72 @@ class Engine(Protocol):
 
     Attributes:
         name: as in a point's case.
-        failed: why, by the names of the arms that did not come up or were given up.
     """
 
     name: str
-    failed: dict[str, str]
 
-    def run(self, arm: Arm, load: Load) -> Result:
+    def serve(self, arm: Arm) -> AbstractContextManager[None]:
+        """In its block the arm runs, and nothing else. Raises PerfError if it does not come up."""
+
+    def run(self, load: Load) -> Result:
         """Makes one measurement. Raises PerfError if it fails."""
 
-    def values(self, arm: Arm) -> Iterable[Value]:
-        """Further figures of an arm, after its last measurement."""
+    def values(self) -> Iterable[Value]:
+        """Further figures of the arm, after its last measurement."""
 
 
-def job(turn: Turn) -> Load:
+def job(case: Case) -> Load:
     """A fixed job: one batch, from its first request sent to its last token."""
-    return Load(turn.case, turn.case.batch, turn.case.batch, SEED + turn.repetition)
+    return Load(case, case.batch, case.batch)
 
 
-def measure(part: Part, chosen: Chosen, engine: Engine, loads: Loads) -> None:
-    """Measures every case of every arm under each of the loads, whose name is in the points unless it is "".
-    Arms that fail are in the engine's `failed`. Raises PerfError if the single device fails.
+def points_of(chosen: Chosen, loads: int) -> int:
+    """Number of points that `measure` makes under so many loads."""
+    rounds = len(chosen.arms) * chosen.repeats + (len(chosen.arms) > 1)
+    return loads * rounds * sum(6 if case.output > 1 else 5 for case in chosen.cases)
+
+
+def measure(part: Part, chosen: Chosen, engine: Engine, loads: Loads) -> list[Arm]:
+    """Measures one arm after another, every case under each of the loads, whose name is in the points unless
+    it is "". Behind several arms the first is started and measured once more: how far the machine has
+    drifted. Returns the arms that were measured to their end. Raises PerfError if the single device fails.
     """
-    for arm in chosen.arms:
-        if arm.name in engine.failed:
-            _fail(part, engine, arm, engine.failed[arm.name])
+    measured = []
+    again = [(chosen.arms[0], range(chosen.repeats, chosen.repeats + 1))] if len(chosen.arms) > 1 else []
+    for arm, repetitions in [*((arm, range(chosen.repeats)) for arm in chosen.arms), *again]:
+        try:
+            with engine.serve(arm):
+                _measure_arm(part, chosen, engine, _Turns(arm, repetitions, loads))
+        except PerfError as error:
+            if arm.devices == 1:
+                raise
+            not_measured(part, arm, engine.name, str(error))
         else:
-            _warm(part, engine, arm, chosen)
-    order = turns(chosen.arms, chosen.cases, chosen.repeats)
-    for name, load in loads.items():
-        for number, turn in enumerate(order, 1):
-            if turn.arm.name not in engine.failed:
-                said = _run(part, engine, turn, load(turn), {"job": name} if name else {})
-                say(f"[{number}/{len(order)}] {turn.arm.name}: {said}")
-    for arm in chosen.arms:
-        if arm.name not in engine.failed:
-            for figure, unit, value, why in engine.values(arm):
-                part.value(figure, unit, {**arm.case, "engine": engine.name}, value, why)
+            measured.append(arm)
+    return list(dict.fromkeys(measured))
 
 
-def _warm(part: Part, engine: Engine, arm: Arm, chosen: Chosen) -> None:
-    """Runs each size once unmeasured: its first step compiles and allocates."""
-    try:
-        for case in {(case.batch, case.seq): case for case in chosen.cases}.values():
-            short = case._replace(output=min(WARM_OUTPUT, case.output))
-            engine.run(arm, Load(short, case.batch, case.batch, 1))
-    except PerfError as error:
-        _fail(part, engine, arm, str(error))
+class _Turns(NamedTuple):
+    arm: Arm
+    repetitions: range
+    loads: Loads
 
 
-def _run(part: Part, engine: Engine, turn: Turn, load: Load, more: Mapping[str, str]) -> str:
-    case = {**case_of(turn, engine.name), "in_flight": load.in_flight, **more}
-    try:
+def _measure_arm(part: Part, chosen: Chosen, engine: Engine, turns: _Turns) -> None:
+    arm, about = turns.arm, {**turns.arm.case, "engine": engine.name}
+    for case in {(case.batch, case.seq): case for case in chosen.cases}.values():
+        # unmeasured: a size's first step compiles and allocates
+        engine.run(Load(case._replace(output=min(WARM_OUTPUT, case.output)), case.batch, case.batch))
+    for repetition, (name, load_of), case in product(turns.repetitions, turns.loads.items(), chosen.cases):
+        load = load_of(case)._replace(seed=SEED + repetition)
         with part.timing() as clock:
-            result = engine.run(turn.arm, load)
-    except PerfError as error:
-        _fail(part, engine, turn.arm, str(error))
-        return "failed"
-    keep(part, case, result, clock)
-    times = f"first token {_ms(result.ttft)}, then {_ms(result.tpot)}"
-    return f"{turn.case.words}, {load.in_flight} in flight: {times}"
+            result = engine.run(load)
+        at = {**about, **case._asdict(), "repetition": repetition, "in_flight": load.in_flight}
+        keep(part, at | ({"job": name} if name else {}), result, clock)
+        times = f"first token {_ms(result.ttft)}, then {_ms(result.tpot)}"
+        say(f"{arm.name}, {repetition + 1}: {case.words}, {load.in_flight} in flight: {times}")
+    for figure, unit, value, why in engine.values() if not turns.repetitions.start else ():
+        part.value(figure, unit, about, value, why)
 
 
 def keep(part: Part, case: Mapping[str, Any], result: Result, clock: Clock) -> None:
@@ -136,23 +144,10 @@ def keep(part: Part, case: Mapping[str, Any], result: Result, clock: Clock) -> N
         part.value(names.FEW_PIECES, "", case, float(few), "requests whose tokens came several at once")
 
 
-def _fail(part: Part, engine: Engine, arm: Arm, why: str) -> None:
-    """Records that an arm was not measured, or not to the end. Raises PerfError for the single device."""
-    if arm.devices == 1:
-        raise PerfError(why)
-    engine.failed[arm.name] = why
-    not_measured(part, arm, engine.name, why)
-
-
 def not_measured(part: Part, arm: Arm, engine: str, why: str) -> None:
     """Says why an arm has no figures."""
     part.value(names.DURATION, "s", {**arm.case, "engine": engine}, None, why)
     say(f"{arm.name} is not measured: {why}")
-
-
-def points_of(order: Sequence[Turn]) -> int:
-    """Number of points that the turns make."""
-    return sum(6 if turn.case.output > 1 else 5 for turn in order)
 
 
 def _ms(samples: Sequence[float]) -> str:

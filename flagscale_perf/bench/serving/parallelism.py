@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Container
 from dataclasses import replace
 
 from flagscale_perf.bench import names
 from flagscale_perf.bench.experiment import Experiment, Plan, say
 from flagscale_perf.bench.recording import Part
 from flagscale_perf.bench.serving import measure, options
-from flagscale_perf.bench.serving.cases import SEED, Arm, Case, Load, Turn, turns
+from flagscale_perf.bench.serving.cases import Arm, Case, Load
 from flagscale_perf.bench.serving.driver import VLLM, Driver
 from flagscale_perf.bench.serving.options import Chosen
 from flagscale_perf.bench.serving.profiled import OUTPUT, profile_vllm, read_windows
@@ -63,23 +62,23 @@ def prepare(args: Namespace) -> Plan:
     chosen = replace(chosen, arms=[arm for arm in chosen.arms if arm not in out])
     in_flight = max(FLOWS * chosen.widest, *(case.batch for case in chosen.cases))
 
-    def flow(turn: Turn) -> Load:
+    def flow(case: Case) -> Load:
         """A continuous load: always more requests in flight than a pipeline has stages."""
-        return Load(turn.case, WAVES * in_flight, in_flight, SEED + turn.repetition)
+        return Load(case, WAVES * in_flight, in_flight)
+
+    loads = {names.JOB: measure.job, names.FLOW: flow}
 
     def run(part: Part) -> None:
         for case, why in chosen.left_out:
             part.value(names.DURATION, "s", case._asdict(), None, why)
         for arm in out:
             measure.not_measured(part, arm, VLLM, CPU_PIPELINE)
-        with Driver(chosen, in_flight) as driver:
-            measure.measure(part, chosen, driver, {names.JOB: measure.job, names.FLOW: flow})
-        if not args.no_profile:
-            _profile(part, chosen, driver.failed)
+        for arm in measure.measure(part, chosen, Driver(chosen, in_flight), loads):
+            if not args.no_profile:
+                _profile(part, chosen, arm)
 
-    order = turns(chosen.arms, chosen.cases, chosen.repeats)
     settings = chosen.settings | {"in_flight_per_device": FLOWS}
-    return Plan(2 * measure.points_of(order), run, settings)
+    return Plan(measure.points_of(chosen, len(loads)), run, settings)
 
 
 def _case(text: str) -> Case:
@@ -90,36 +89,20 @@ def _case(text: str) -> Case:
     return Case(batch, seq, output)
 
 
-def _profile(part: Part, chosen: Chosen, failed: Container[str]) -> None:
-    """Profiles a window of each arm: single requests, so that a step is a whole prefill or one token."""
-    for arm in chosen.arms:
-        if arm.name in failed:
-            continue
-        try:
-            _profile_arm(part, chosen, arm)
-        except PerfError as error:
-            part.value(names.STEP, "s", arm.case, None, f"no profile: {error}")
-            say(f"{arm.name} is not profiled: {error}")
-
-
-def _profile_arm(part: Part, chosen: Chosen, arm: Arm) -> None:
+def _profile(part: Part, chosen: Chosen, arm: Arm) -> None:
+    """Profiles a window of an arm: single requests, so that a step is a whole prefill or one token."""
     directory, seq = chosen.directory / "profile" / arm.file, chosen.cases[0].seq
     say(f"profiling {arm.name} ...")
     model = None if chosen.model.directory is None else str(chosen.model.directory)
-    load = ProfiledLoad(
-        model,
-        PROFILED_STEPS,
-        1,
-        seq,
-        1,
-        seq + OUTPUT,
-        arm.tensor,
-        arm.pipeline,
-        chosen.python or "",
-        chosen.widest,
-    )
-    profile_vllm(load, directory)
-    for phase, found in read_windows(directory).items():
+    sizes = PROFILED_STEPS, 1, seq, 1, seq + OUTPUT, arm.tensor, arm.pipeline
+    try:
+        profile_vllm(ProfiledLoad(model, *sizes, chosen.python or "", chosen.widest), directory)
+        windows = read_windows(directory)
+    except PerfError as error:
+        part.value(names.STEP, "s", arm.case, None, f"no profile: {error}")
+        say(f"{arm.name} is not profiled: {error}")
+        return
+    for phase, found in windows.items():
         at = {**arm.case, "seq": seq, "batch": 1, "phase": phase}
         part.value(names.STEP, "s", at, found.total, "mean profiled step of a mean rank")
         why = "no step that is not profiled" if found.clean is None else "median step that is not profiled"

@@ -41,6 +41,24 @@ class Start:
     log: Path
 
 
+def started(start: Start, words: Sequence[str], talks: bool = False) -> subprocess.Popen[bytes]:
+    """That Python with these words, leading a session: with pipes if it `talks`, else it prints to the log,
+    as every stderr. Raises PerfError.
+    """
+    try:
+        with open(start.log, "wb") as file:
+            return subprocess.Popen(
+                [start.python, *words],
+                stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if talks else file,
+                stderr=file,
+                env=dict(start.environment),
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise PerfError(f"{start.python}: cannot be run ({error.strerror})") from None
+
+
 class Server:
     """A server process, from construction until `stop`.
 
@@ -54,16 +72,8 @@ class Server:
         """Starts it, at any free port."""
         self.port = free_port()
         self.log = start.log
-        words = [start.python, "-m", MODULE, "--host", HOST, "--port", str(self.port), *start.options]
-        with open(start.log, "wb") as log:
-            self._process = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=dict(start.environment),
-                start_new_session=True,
-            )
+        words = ["-m", MODULE, "--host", HOST, "--port", str(self.port), *start.options]
+        self._process = started(start, words)
         self.pid = self._process.pid
 
     def wait(self, most_s: float) -> None:

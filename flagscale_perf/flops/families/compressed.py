@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from flagscale_perf.flops.families.indexer import index
 from flagscale_perf.flops.sizes import OVERLAPPING
+from flagscale_perf.flops.step import Measure
 from flagscale_perf.flops.tape import Tape, Weight
 from flagscale_perf.flops.units import NotPerToken, double_visible
 from flagscale_perf.spine.errors import PerfError
-
-if TYPE_CHECKING:
-    from flagscale_perf.flops.step import Measure
 
 
 @dataclass(frozen=True)

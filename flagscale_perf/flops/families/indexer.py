@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from flagscale_perf.flops.families.attention import latent_attention
 from flagscale_perf.flops.sizes import Indexer
+from flagscale_perf.flops.step import Measure
 from flagscale_perf.flops.tape import Tape, Weight, needed
 from flagscale_perf.flops.units import NotPerToken, Pair, Unit
-
-if TYPE_CHECKING:
-    from flagscale_perf.flops.step import Measure
 
 
 @dataclass(frozen=True)

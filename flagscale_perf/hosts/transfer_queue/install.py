@@ -46,7 +46,9 @@ class Installation:
         after |= dict.fromkeys(
             (bridge.MODULE, bridge.IMPORTED_BY), functools.partial(bridge.patch_bridge, patches=self._patches)
         )
-        after[workers.MODULE] = functools.partial(workers.patch_ray, options=options, patches=self._patches)
+        after[workers.MODULE] = functools.partial(
+            workers.patch_ray, options=options, patches=self._patches, hook=_worker_hook()
+        )
         self._import_hook = ImportHook({}, after, _import_failed)
 
     def begin(self) -> None:
@@ -140,6 +142,21 @@ def from_environment() -> None:
         install()
     except PerfError as error:
         tracing.note(f"nothing is traced in process {os.getpid()}: {error}")
+
+
+def _worker_hook() -> Callable[[], None]:
+    """Sent to the workers by value, as it is no function of a module: where this package is not installed, a
+    name of a function in it would keep every worker from starting.
+    """
+
+    def trace_this_worker() -> None:
+        try:
+            from flagscale_perf.hosts.transfer_queue.install import from_environment
+        except ImportError:
+            return
+        from_environment()
+
+    return trace_this_worker
 
 
 def _import_failed(module: str, error: Exception) -> None:

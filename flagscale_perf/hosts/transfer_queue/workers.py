@@ -28,39 +28,24 @@ def variables(options: TraceOptions, environment: Mapping[str, str]) -> dict[str
     return options.variables | ({} if has_own else {DE_DUPLICATION: OUR_LINES})
 
 
-def patch_ray(module: ModuleType, options: TraceOptions, patches: Patches) -> None:
-    """Adds to the runtime environment that `ray.init` gives its workers."""
+def patch_ray(module: ModuleType, options: TraceOptions, patches: Patches, hook: Callable[[], None]) -> None:
+    """Adds to the runtime environment that `ray.init` gives its workers; `hook` runs in each of them."""
     init = module.init
 
     @functools.wraps(init)
     def traced_init(*args: Any, **kwargs: Any) -> Any:
         given = kwargs.get("runtime_env")
         if SUBMITTED not in os.environ and (given is None or isinstance(given, Mapping)):
-            kwargs["runtime_env"] = with_tracing(given or {}, options, os.environ)
+            kwargs["runtime_env"] = with_tracing(given or {}, options, os.environ, hook)
         return init(*args, **kwargs)
 
     patches.set(module, "init", traced_init)
 
 
 def with_tracing(
-    given: Mapping[str, Any], options: TraceOptions, environment: Mapping[str, str]
+    given: Mapping[str, Any], options: TraceOptions, environment: Mapping[str, str], hook: Callable[[], None]
 ) -> dict[str, Any]:
     """A runtime environment with the switches, and with the hook that acts on them. What is in it stays."""
     forwarded = {name: environment[name] for name in FORWARDED if name in environment}
     added = {VARIABLES: options.variables | forwarded | dict(given.get(VARIABLES) or {})}
-    return {SETUP_HOOK: _hook()} | dict(given) | added
-
-
-def _hook() -> Callable[[], None]:
-    """Sent to the workers by value, as it is no function of a module: where this package is not installed, a
-    name of a function in it would keep every worker from starting.
-    """
-
-    def trace_this_worker() -> None:
-        try:
-            from flagscale_perf.hosts.transfer_queue.install import from_environment
-        except ImportError:
-            return
-        from_environment()
-
-    return trace_this_worker
+    return {SETUP_HOOK: hook} | dict(given) | added

@@ -9,18 +9,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flagscale_perf.analysis.blocks import Block
 from flagscale_perf.profile.analysis.operators import forget_operators, register_module, register_operator
+from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.spine.errors import PerfError
 
-if TYPE_CHECKING:
-    from flagscale_perf.profile.analysis.report import ProfileReport
-
 GROUP = "flagscale_perf.profile"
-Metric = Callable[["ProfileReport"], Any]
-Chart = Callable[["ProfileReport"], Block]
+Metric = Callable[[ProfileReport], Any]
+Chart = Callable[[ProfileReport], Block]
 _metrics: dict[str, Metric] = {}
 _charts: dict[str, Chart] = {}
 

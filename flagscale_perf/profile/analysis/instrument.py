@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import Instrument
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.profile.analysis import blocks, compare, report
-from flagscale_perf.profile.analysis.extend import load
+from flagscale_perf.profile.analysis.extend import load, metrics
 from flagscale_perf.profile.analysis.findings import judge
 from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.profile.analysis.source import Profile, read_profile
@@ -15,8 +17,9 @@ from flagscale_perf.profile.records import NAMES
 
 
 def report_of(profile: Profile) -> ProfileReport:
-    """The report of a profile, with findings."""
-    return judge(report.report_of(profile))
+    """The report of a profile, with findings and registered metrics."""
+    found = report.report_of(profile)
+    return judge(replace(found, metrics={name: make(found) for name, make in metrics().items()}))
 
 
 def read_report(session: Session) -> ProfileReport:

@@ -9,7 +9,6 @@ from typing import Any
 from flagscale_perf.analysis.blocks import REPORT_VERSION
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.verdicts import Verdict, verdict_of
-from flagscale_perf.profile.analysis.extend import metrics
 from flagscale_perf.profile.analysis.observer import Observer, observers_of
 from flagscale_perf.profile.analysis.roofline import Point, Roofs, operators_of, points_of, roofs_of
 from flagscale_perf.profile.analysis.source import Profile
@@ -145,8 +144,7 @@ def report_of(profile: Profile) -> ProfileReport:
         {phase: points_of(one, roofs) for phase, one in sums.items()},
         communication_of(profile),
     )
-    found = replace(found, verdicts=verdicts_of(found.main, roofs, found.communication))
-    return replace(found, metrics={name: make(found) for name, make in metrics().items()})
+    return replace(found, verdicts=verdicts_of(found.main, roofs, found.communication))
 
 
 GB = 1e9

@@ -15,8 +15,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 
 from flagscale_perf.flops_calculator import ModelShape, count
-from flagscale_perf.profile.counted import Counted
 from flagscale_perf.profile.prediction import BACKWARD, FORWARD, OPTIMIZER, Prediction, Setup
+from flagscale_perf.profile.standalone.counted import Counted
 from flagscale_perf.profile.standalone.model import SMALL_QWEN3, made_model
 from flagscale_perf.spine.errors import PerfError
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from flagscale_perf.training.hardware import Readings
 from flagscale_perf.training.host import HostRecord, HostStretch, HostWindow
-from flagscale_perf.training.ledger import rows
 from flagscale_perf.training.ledger.cuts import MAX_NS, WAITING, is_undisturbed
-from flagscale_perf.training.ledger.rows import MachineCuts
 from flagscale_perf.training.phases import PHASES, StepPhases
+from flagscale_perf.training.ranks import rows
+from flagscale_perf.training.ranks.rows import MachineCuts
 from flagscale_perf.training.rates import highest
 from flagscale_perf.training.records import HardwareRecord, StepRecord
 from flagscale_perf.training.window import end_mono_ns

@@ -13,10 +13,10 @@ from flagscale_perf.spine.units import numbered, stretch
 from flagscale_perf.training.clocks import capped_by, caps_in, is_lower
 from flagscale_perf.training.ledger.book import Unit, book_of, filled, lateness_of
 from flagscale_perf.training.ledger.naming import FEWEST, LIVE, Late, steady_units
-from flagscale_perf.training.ledger.rows import MAX_SHOWN, MachineCuts, records_of
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import CutsRecord, StragglerRecord
 from flagscale_perf.training.ranks.blocks import Block, RankIdentity
+from flagscale_perf.training.ranks.rows import MAX_SHOWN, MachineCuts, records_of
 from flagscale_perf.training.samples import Reservoir
 
 SUSPECT_STEPS = 3  # among the latest in so many of the last steps: its rows are kept from now on

@@ -6,8 +6,8 @@ from collections import defaultdict
 
 from flagscale_perf.training.host import MachineReader
 from flagscale_perf.training.ledger.cuts import StepCuts
-from flagscale_perf.training.ledger.rows import KEPT_RANKS, MachineCuts, Member, machine_cuts
 from flagscale_perf.training.ranks.blocks import Block, RankIdentity, block_steps
+from flagscale_perf.training.ranks.rows import KEPT_RANKS, MachineCuts, Member, machine_cuts
 
 
 class Machine:

@@ -24,14 +24,14 @@ def test_rows_of_experts() -> None:
     mixture = sizes | {"num_experts": 4, "moe_router_topk": 2, "micro_batch_size": 2}
     capacity = mixture | {"moe_pad_expert_input_to_capacity": True, "moe_expert_capacity_factor": 1.3}
     step = Step(4, 5)
-    assert Measure(Tape(ModelShape.from_args(sizes)), step, "full", padded=True).expert_rows() == 0
-    assert Measure(Tape(ModelShape.from_args(mixture)), step, "full", padded=True).expert_rows() == 20 * 2
-    assert Measure(Tape(ModelShape.from_args(capacity)), step, "full", padded=False).expert_rows() == 20 * 2
+    assert Measure(ModelShape.from_args(sizes), step, "full", padded=True).expert_rows() == 0
+    assert Measure(ModelShape.from_args(mixture), step, "full", padded=True).expert_rows() == 20 * 2
+    assert Measure(ModelShape.from_args(capacity), step, "full", padded=False).expert_rows() == 20 * 2
     # 10 tokens of a micro-batch: ceil(10 x 2 / 4 x 1.3) = 7 places at each of 4 experts, 2 micro-batches
-    assert Measure(Tape(ModelShape.from_args(capacity)), step, "full", padded=True).expert_rows() == 2 * 4 * 7
+    assert Measure(ModelShape.from_args(capacity), step, "full", padded=True).expert_rows() == 2 * 4 * 7
     # half as many where 2 ranks share a sequence: ceil(5 x 2 / 4 x 1.3) = 4
     shared = ModelShape.from_args(capacity | {"context_parallel_size": 2})
-    assert Measure(Tape(shared), step, "full", padded=True).expert_rows() == 4 * 4 * 4
+    assert Measure(shared, step, "full", padded=True).expert_rows() == 4 * 4 * 4
 
 
 def test_flops_are_costs_per_unit_times_units() -> None:
@@ -41,10 +41,11 @@ def test_flops_are_costs_per_unit_times_units() -> None:
     tape.add("mlp", TOKEN, fwd=10, bwd=20)
     tape.add("core_attention", PAIR, fwd=6, bwd=12)
     tape.add("experts", EXPERT_ROW, fwd=3, bwd=6)
-    measure = Measure(tape, Step(2, 8), "causal_half", padded=False)
-    assert (measure.flops(10, TOKEN), measure.flops(6, PAIR), measure.flops(3, EXPERT_ROW)) == (160, 384, 96)
-    assert measure.total("fwd") == 160 + 384 + 96
-    assert measure.total("fwd", "bwd", "recompute") == 3 * (160 + 384 + 96)
+    measure = Measure(tape.shape, Step(2, 8), "causal_half", padded=False)
+    costs = [term.in_step(measure, per_unit) for term, per_unit in tape.flops.items() if term.phase == "fwd"]
+    assert costs == [160, 384, 96]
+    assert tape.total(measure, "fwd") == 160 + 384 + 96
+    assert tape.total(measure, "fwd", "bwd", "recompute") == 3 * (160 + 384 + 96)
 
 
 @pytest.mark.parametrize(

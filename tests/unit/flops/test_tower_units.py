@@ -8,7 +8,6 @@ import pytest
 
 from flagscale_perf.flops.shape import Shape
 from flagscale_perf.flops.step import Measure, Step
-from flagscale_perf.flops.tape import Tape
 from flagscale_perf.flops.tower_units import (
     CROSS_PAIR,
     DECODER_PAIR,
@@ -27,7 +26,7 @@ WITH_IMAGES = replace(SHAPE, vision=TOWER)
 
 
 def number(unit, shape, convention="full", packed=None):
-    doubled = unit.doubled(Measure(Tape(shape), Step(2, 10, packed), convention, padded=False))
+    doubled = unit.doubled(Measure(shape, Step(2, 10, packed), convention, padded=False))
     assert doubled % 2 == 0
     return doubled // 2
 

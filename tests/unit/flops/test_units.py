@@ -6,7 +6,6 @@ import pytest
 
 from flagscale_perf.flops.shape import Shape
 from flagscale_perf.flops.step import Measure, Step
-from flagscale_perf.flops.tape import Tape
 from flagscale_perf.flops.units import EXPERT_ROW, TOKEN, ChunkRow, Pair, Unit
 
 PAIR = Pair()
@@ -24,7 +23,7 @@ SHAPE = Shape(layers=1, hidden=4, heads=2, kv_groups=2, head_dim=3, ffn=8, gated
 )
 def test_pairs(packed, full, causal_half, visible, windowed) -> None:
     def doubled(convention: str, unit: Unit = PAIR) -> int:
-        return unit.doubled(Measure(Tape(SHAPE), Step(2, 8, packed), convention, padded=False))
+        return unit.doubled(Measure(SHAPE, Step(2, 8, packed), convention, padded=False))
 
     assert doubled("full") == 2 * full
     assert doubled("causal_half") == 2 * causal_half
@@ -34,7 +33,7 @@ def test_pairs(packed, full, causal_half, visible, windowed) -> None:
 
 def test_rows_of_chunks_fill_the_last_one_up() -> None:
     def rows(unit: Unit, packed: tuple[int, ...] | None) -> int:
-        return unit.doubled(Measure(Tape(SHAPE), Step(2, 10, packed), "causal_half", padded=False)) // 2
+        return unit.doubled(Measure(SHAPE, Step(2, 10, packed), "causal_half", padded=False)) // 2
 
     assert rows(ChunkRow(4, restarts=True), None) == 2 * 12
     # 5 -> 8, 7 -> 8, 4 -> 4: documents begin chunks of their own, or do not

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flagscale_perf.hosts.autostart import rehearsal_mode, worker_argv
+from flagscale_perf.hosts.autostart import worker_argv
 
 ON = "--enable-perf-monitor"
 ASKED = {"FLAGSCALE_PERF_ENABLE_MONITOR": "1"}
@@ -36,17 +36,3 @@ ASKED = {"FLAGSCALE_PERF_ENABLE_MONITOR": "1"}
 )
 def test_only_a_script_that_asks_for_the_monitor_is_a_worker(orig_argv, environ, expected):
     assert worker_argv(orig_argv, environ) == expected
-
-
-@pytest.mark.parametrize(
-    ("argv", "environ", "mode"),
-    [
-        ([], {}, "auto"),
-        (["--rehearse-on-cpu", "never"], {}, "never"),
-        (["--x", "--rehearse-on-cpu=always"], {}, "always"),
-        ([], {"FLAGSCALE_PERF_REHEARSE_ON_CPU": "never"}, "never"),
-        (["--rehearse-on-cpu", "always"], {"FLAGSCALE_PERF_REHEARSE_ON_CPU": "never"}, "always"),
-    ],
-)
-def test_rehearsal_mode_is_known_before_anybody_parses(argv, environ, mode):
-    assert rehearsal_mode(argv, environ) == mode

@@ -11,7 +11,7 @@ from flagscale_perf.analysis.job import open_session
 from flagscale_perf.bench.analysis.source import read_bench
 from flagscale_perf.bench.bandwidth import experiment
 from flagscale_perf.bench.bandwidth.experiment import job_of, prepare, put_ceilings, size_of
-from flagscale_perf.bench.links import Card, Topology
+from flagscale_perf.bench.bandwidth.links import Card, Topology
 from flagscale_perf.spine.errors import PerfError
 from tests.bench_runs import book_in
 

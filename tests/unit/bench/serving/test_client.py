@@ -11,12 +11,12 @@ from flagscale_perf.bench.serving import client
 from tests.serving import fake_python
 
 
-def test_it_answers_each_line_and_ends_the_servers_when_nobody_asks_any_more(tmp_path: Path) -> None:
+def test_it_answers_each_line_and_ends_the_server_when_nobody_asks_any_more(tmp_path: Path) -> None:
     """As when the experiment is killed, and its end of the pipe is closed by the system."""
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as server:
-        lines = [["--unknown"], ["--host", "127.0.0.1", "--port", "1"], server.pid]
+        lines = [["--unknown"], ["--host", "127.0.0.1", "--port", "1"]]
         ended = subprocess.run(
-            [fake_python(tmp_path), str(Path(client.__file__))],
+            [fake_python(tmp_path), str(Path(client.__file__)), str(server.pid)],
             text=True,
             capture_output=True,
             check=True,

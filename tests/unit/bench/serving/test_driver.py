@@ -44,27 +44,19 @@ def test_arms_differ_in_nothing_but_their_size(tmp_path: Path) -> None:
     assert one.environment["VLLM_CPU_KVCACHE_SPACE"] == two.environment["VLLM_CPU_KVCACHE_SPACE"] == "1"
 
 
-def test_arms_on_gpus_share_their_memory(tmp_path: Path) -> None:
-    made = start_of(chosen(tmp_path, Devices("GPU", ("0", "1")), is_eager=False), 4, ARMS[1])
-    options = list(made.options)
-    assert options[options.index("--gpu-memory-utilization") + 1] == "0.450"
-    assert "--enforce-eager" not in options
-
-
-def test_servers_and_client_run_together_and_end_together(tmp_path: Path) -> None:
-    with Driver(chosen(tmp_path), 4) as driver:
-        about = json.loads(driver._servers["TP 2"].ask("/about") or "{}")
-        assert (about["tensor"], about["longest"]) == (2, "64")
-        load = Load(Case(2, 10, 3), 4, 2, 1)
-        assert driver.run(ARMS[0], load).ttft == [0.01] * 4
-        assert driver.run(ARMS[1], load).ttft == [0.005] * 4
-        server = driver._servers["TP 2"]
+def test_one_arm_runs_at_a_time(tmp_path: Path) -> None:
+    driver, load = Driver(chosen(tmp_path), 4), Load(Case(2, 10, 3), 4, 2)
+    with driver.serve(ARMS[0]):
+        assert driver.run(load).ttft == [0.01] * 4
+        server = driver._server
     assert not server.is_alive
+    with driver.serve(ARMS[1]):
+        about = json.loads(driver._server.ask("/about") or "{}")
+        assert (about["tensor"], about["longest"]) == (2, "64")
+        assert driver.run(load).ttft == [0.005] * 4
 
 
 def test_a_program_that_is_none_is_said(tmp_path: Path) -> None:
-    with (
-        pytest.raises(PerfError, match="nothing: cannot be run"),
-        Driver(chosen(tmp_path, python=str(tmp_path / "nothing")), 4),
-    ):
+    driver = Driver(chosen(tmp_path, python=str(tmp_path / "nothing")), 4)
+    with pytest.raises(PerfError, match="nothing: cannot be run"), driver.serve(ARMS[0]):
         pass

@@ -29,7 +29,7 @@ def test_every_size_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[st
         line.split() for line in shown.splitlines() if line.split()[:4] == ["single", "2", "200", "11"]
     )
     assert line[4:10] == ["200.00", "200.00", "6.00", "6.00", "260.00", "260.00"]
-    assert "[8/8]" in said
+    assert "single, 2: batch 2, 200 + 11 tokens, 2 in flight: first token 200.00 ms" in said
     served = json.loads((out / "vllm/model/config.json").read_text())
     assert served["model_type"] == "qwen3"
 

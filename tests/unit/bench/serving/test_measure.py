@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from flagscale_perf.analysis.job import open_session
+from flagscale_perf.bench.analysis.served import drift_of, remarks_of
 from flagscale_perf.bench.analysis.source import read_bench
 from flagscale_perf.bench.recording import Clock
-from flagscale_perf.bench.serving.cases import Case, arms_of, turns
-from flagscale_perf.bench.serving.measure import Result, keep, points_of
+from flagscale_perf.bench.serving.cases import Arm, Case, Load, arms_of
+from flagscale_perf.bench.serving.measure import Result, Value, job, keep, measure, points_of
+from flagscale_perf.bench.serving.model import read_model
+from flagscale_perf.bench.serving.options import Chosen
+from flagscale_perf.bench.serving.vllm_python import Devices
+from flagscale_perf.spine.errors import PerfError
 from tests.bench_runs import book_in
 
 
@@ -28,7 +37,58 @@ def test_a_result_is_a_point_of_each_figure(tmp_path: Path) -> None:
     assert [(one.figure, one.value) for one in found.figures] == [("in_few_pieces", 1.0)]
 
 
-def test_one_token_makes_a_point_less() -> None:
-    arms = arms_of([], [])
-    assert points_of(turns(arms, [Case(1, 8, 2)], 3)) == 3 * 6
-    assert points_of(turns(arms, [Case(1, 8, 1)], 3)) == 3 * 5
+def chosen(tensor: list[int], cases: list[Case]) -> Chosen:
+    devices = Devices("core", ("0", "1"))
+    arms = arms_of(tensor, [])
+    return Chosen("python", read_model(None, 64), devices, arms, cases, 3, [], Path("out"), True)
+
+
+def test_one_token_makes_a_point_less_and_several_arms_are_followed_by_the_first() -> None:
+    assert points_of(chosen([], [Case(1, 8, 2)]), 1) == 3 * 6
+    assert points_of(chosen([], [Case(1, 8, 1)]), 1) == 3 * 5
+    assert points_of(chosen([2], [Case(1, 8, 2)]), 2) == 2 * (2 * 3 + 1) * 6
+
+
+class Slowing:
+    """An engine on a machine that becomes slower with each arm; TP 4 does not come up."""
+
+    name = "slowing"
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    @contextmanager
+    def serve(self, arm: Arm) -> Iterator[None]:
+        if arm.tensor == 4:
+            raise PerfError("too small")
+        self.said.append(arm.name)
+        yield
+        self.said.append("end")
+
+    def run(self, load: Load) -> Result:
+        seconds = 1.0 + 0.1 * self.said.count("end")
+        return Result([seconds], [], 0, [seconds], seconds, 8, 1)
+
+    def values(self) -> Iterator[Value]:
+        yield "memory", "GB", 1.0, ""
+
+
+def test_one_arm_after_another_and_the_first_again_tell_the_drift(tmp_path: Path) -> None:
+    wanted, engine = chosen([4, 2], [Case(1, 8, 1)]), Slowing()
+    with book_in(tmp_path) as book, book.part("latency", 30, {"repeats": 3}) as part:
+        done = measure(part, wanted, engine, {"": job})
+    assert engine.said == ["single", "end", "TP 2", "end", "single", "end"]
+    assert [arm.name for arm in done] == ["single", "TP 2"]
+    found = read_bench(book.path).parts["latency"]
+    points = [(point.case["arm"], point.case["repetition"], *point.samples) for point in found.of("duration")]
+    assert points == [
+        *(("single", number, 1.0) for number in range(3)),
+        *(("TP 2", number, 1.1) for number in range(3)),
+        ("single", 3, 1.2),
+    ]
+    assert [one.why for one in found.values("duration", arm="TP 4")] == ["too small"]
+    assert [one.case["arm"] for one in found.values("memory")] == ["single", "TP 2"]
+    assert drift_of(found) == [pytest.approx(0.2)]
+    (drift,) = remarks_of(found)
+    assert drift.text.startswith("Measured again at the end, the single device takes +20.0% longer")
+    assert drift.tone == "warn"

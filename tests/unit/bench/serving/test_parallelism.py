@@ -37,8 +37,9 @@ def test_two_ranks_against_one(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["report", str(tmp_path / "out"), "--full"]) == 0
     shown = capsys.readouterr().out
     part = only_bench(tmp_path / "out").parts["parallelism"]
-    # 2 arms, a batch and in flow, 2 repetitions, 6 figures
-    assert (part.state, len(part.points)) == ("complete", 48)
+    # 2 arms, 2 repetitions and one more of the first arm, a batch and in flow, 6 figures
+    assert (part.state, part.count) == ("complete", "60 points")
+    assert "the single device takes +0.0% longer" in " ".join(shown.split())
     rows = [line.split() for line in shown.splitlines()]
     # a batch: 100 + 10 * 6 = 160 ms on one, 50 + 10 * 5 = 100 ms on two; 160 / 2 / 100
     assert [

@@ -62,7 +62,7 @@ def test_in_dense_mode_all_compressed_keys_are_seen() -> None:
 )
 def test_pairs(pair: CompressedPair, length: int) -> None:
     made = {
-        convention: pair.doubled(Measure(tape_of(), Step(3, length), convention, padded=False)) / 6
+        convention: pair.doubled(Measure(tape_of().shape, Step(3, length), convention, padded=False)) / 6
         for convention in ("full", "causal_half", "visible")
     }
     most = length if pair.topk is None else pair.topk

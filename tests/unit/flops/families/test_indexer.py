@@ -74,7 +74,7 @@ def test_only_a_loss_of_its_own_trains_it(coefficient, linear, scores) -> None:
 def test_pairs(length, full, causal_half, visible) -> None:
     made = {}
     for convention in ("full", "causal_half", "visible"):
-        measure = Measure(tape_of(), Step(3, length), convention, padded=False)
+        measure = Measure(tape_of().shape, Step(3, length), convention, padded=False)
         made[convention] = SparsePair(2).doubled(measure)
     assert made == {"full": 6 * full, "causal_half": 6 * causal_half, "visible": 6 * visible}
 

@@ -191,20 +191,5 @@ def test_a_part_of_a_long_run(opened) -> None:
     assert run.phases(first=4, last=5)["iteration"].tolist() == [4, 5]
 
 
-def test_only_so_many_rows_are_held_as_objects(opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = opened(*map(make_step, range(1, 12))).steps()
-    monkeypatch.setattr(frames, "ROWS", 2)
-    assert opened(*map(make_step, range(1, 12))).steps().equals(whole)
-    texts = opened(*(make_event(text=text) for text in "abc")).events()
-    assert texts["text"].tolist() == ["a", "b", "c"]
-
-
-def test_a_column_that_becomes_text_late_keeps_what_it_had(opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "ROWS", 1)
-    frame = opened(make_interval(10, throttle=None), make_interval(20, throttle="power")).intervals()
-    assert frame["throttle"].isna().tolist() == [True, False]
-    assert frame["throttle"][1] == "power"
-
-
 def test_every_field_of_a_step_has_a_column() -> None:
     assert len(frames._STEP) == len(StepRecord._fields)

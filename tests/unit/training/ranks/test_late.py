@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from flagscale_perf.training.ledger.rows import Member, machine_cuts
 from flagscale_perf.training.rank_records import CutsRecord, StragglerRecord
 from flagscale_perf.training.ranks.late import LateRanks, cause_of, median_clock, straggler_text
+from flagscale_perf.training.ranks.rows import Member, machine_cuts
 from tests.fakes import MS
 from tests.rank_simulator import Job, Noise, Simulation, Slow
 from tests.schedules import steps_of

@@ -8,7 +8,7 @@ from array import array
 import pytest
 
 from flagscale_perf.training.ledger.cuts import StepCuts
-from flagscale_perf.training.ledger.rows import KEPT_UNITS, Member, decode, encode, machine_cuts, records_of
+from flagscale_perf.training.ranks.rows import KEPT_UNITS, Member, decode, encode, machine_cuts, records_of
 from tests.schedules import FORWARD, MS, noise, recorded, side_by_side, steps_of
 
 

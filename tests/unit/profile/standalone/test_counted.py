@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
-from flagscale_perf.profile.counted import Counted
+from flagscale_perf.profile.standalone.counted import Counted
 
 
 class Two(nn.Module):

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from flagscale_perf.bench.links import Card, Process, Topology
+from flagscale_perf.bench.bandwidth.links import Card, Process, Topology
 from tests import fake_nvml
 
 READ = """
 import json
 from dataclasses import asdict
-from flagscale_perf.bench.links import read_topology
+from flagscale_perf.bench.bandwidth.links import read_topology
 found = read_topology()
 cards = [[card.peers, card.ceilings, card.source["nvlink"]] for card in found.cards]
 pairs = [list(asdict(pair).values()) for pair in found.pairs]
