@@ -73,7 +73,7 @@ def _about(begin: bytes, name: str, reason: str) -> str:
         return "it is neither JSON nor text"
     if not first.startswith(b"{"):
         return f"its first line is no JSON object, but {first[:40].decode(errors='replace')!r}"
-    return reason
+    return reason if b'"kind"' in first else "it is JSON whose first line has no `kind`"
 
 
 def no_run_in(directory: Path, names: Sequence[str]) -> PerfError:

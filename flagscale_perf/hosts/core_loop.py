@@ -206,6 +206,9 @@ def facts_of(config: Any, training: Training, **of_host: Any) -> RunFacts:
     `of_host`: the facts that neither they nor `training` hold. Peak and model are found out later.
     """
     directory = training.tensorboard_dir
+    if directory and "://" in directory:
+        lack = f"curves beside the host's ({directory} is an address; they are in --perf-log-dir)"
+        directory, of_host["missing"] = None, [*of_host["missing"], lack]
     return RunFacts(
         package_version=flagscale_perf.__version__,
         script=os.path.basename(sys.argv[0]),

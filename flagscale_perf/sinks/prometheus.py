@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -14,6 +15,7 @@ from flagscale_perf.spine.records import Record
 from flagscale_perf.spine.units import printable
 
 TEXTFILE_MODE = 0o644  # node_exporter runs as another user
+_SESSION = re.compile(r'session_id="([^"]*)"')
 
 
 class _Exposition:
@@ -131,7 +133,9 @@ class PrometheusPortSink:
 
 
 class PrometheusTextfileSink:
-    """Replaces one file for node_exporter's textfile collector; asked for by `perf_prometheus_textfile`."""
+    """Replaces one file for node_exporter's textfile collector; asked for by `perf_prometheus_textfile`. Of two
+    sessions that are given the same file, the one that began later has it.
+    """
 
     name: ClassVar[str] = "Prometheus textfile"
     cost: ClassVar[str] = (
@@ -143,9 +147,10 @@ class PrometheusTextfileSink:
         """Raises ImportError without the package prometheus_client."""
         self._path = Path(context.options.perf_prometheus_textfile or "")
         # node_exporter takes all files of a directory as one exposition, with one instance.
-        of_run = {"log_dir": printable(str(context.directory)), "session_id": context.header.session_id}
+        self._session_id = context.header.session_id
+        of_run = {"log_dir": printable(str(context.directory)), "session_id": self._session_id}
         self._exposition = _Exposition(context, of_run)
-        self._is_stale = True
+        self._is_stale, self._has_written, self._other = True, False, ""
 
     @classmethod
     def open(cls, context: SinkContext) -> PrometheusTextfileSink | None:
@@ -153,16 +158,24 @@ class PrometheusTextfileSink:
         return cls(context) if context.options.perf_prometheus_textfile else None
 
     def write(self, record: Record) -> None:
-        """Adds the record."""
+        """Adds the record. Raises OSError once another session has taken the file."""
+        if self._other:
+            raise OSError(f"session {self._other} writes {self._path}, too")
         self._exposition.add(record)
         self._is_stale = True
 
     def flush(self) -> None:
-        """Replaces the file if there is something new. Raises OSError."""
-        if self._is_stale:
+        """Replaces the file if there is something new, and it is not another session's by now. Raises
+        OSError.
+        """
+        self._other = ""
+        if self._has_written and self._path.exists():
+            found = _SESSION.search(self._path.read_text(errors="replace"))
+            self._other = found[1] if found and found[1] != self._session_id else ""
+        if self._is_stale and not self._other:
             self._exposition.publish()
             replace_file(self._path, self._exposition.text(), mode=TEXTFILE_MODE)
-            self._is_stale = False
+            self._is_stale, self._has_written = False, True
 
     def close(self) -> None:
         """Nothing to close; the file stays, and says that the run has ended."""

@@ -105,6 +105,9 @@ class HostRun:
             run.define_metric(step, hidden=True)
             run.define_metric(f"{GROUP}/*", step_metric=step)
             self._watch_end(run)
+        if getattr(getattr(run, "settings", None), "mode", None) == "shared":
+            run.log(figures)  # a row of many writers: the server counts them, and the run has no step to read
+            return
         self._waiting.append(figures)
         if len(self._waiting) > MAX_WAITING:
             self._waiting.popleft()

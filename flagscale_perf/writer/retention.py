@@ -53,10 +53,8 @@ def prune(directory: Path, keep: int) -> list[str]:
     removed = []
     for session_id in (each for alike in first.values() for each in alike[keep:]):
         if _remove(directory, session_id):  # one in use keeps what is beside it
-            removed += [
-                session_id,
-                *(each for each in beside.get(session_id, ()) if _remove(directory, each)),
-            ]
+            removed += [each for each in beside.get(session_id, ()) if _remove(directory, each)]
+            removed.append(session_id)
     return removed
 
 

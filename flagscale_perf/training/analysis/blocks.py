@@ -91,10 +91,11 @@ def _tiles(found: TrainingReport) -> list[Tile]:
     power: Cell = (Quantity(device.power_w, "W"), ", rank 0's device") if device.power_w else "not read"
     rates, few = found.rates, left_out(figures.intervals, figures.suspect_intervals)
     which = f"all {figures.intervals:,} intervals, " if few else "intervals "
+    extremes: Cell = "not known in every interval" if low.value is None else (which, low, " to ", high)
     return [
         Tile("MFU", Quantity(rates.mfu, "share"), no_peak or few or found.overview.flops_convention),
         Tile("HFU", Quantity(rates.hfu, "share"), no_peak or few or "recomputation included"),
-        Tile("TFLOPS/GPU", Quantity(rates.tflops_per_gpu, "", 1), (which, low, " to ", high)),
+        Tile("TFLOPS/GPU", Quantity(rates.tflops_per_gpu, "", 1), extremes),
         Tile(
             "tokens/s",
             Quantity(rates.tokens_per_s, "", 0),

@@ -44,6 +44,8 @@ MEGATRON = b" [2026-11-28 10:45:48] iteration       10/     300 | consumed sampl
             "it is the output of a training, as Megatron prints it: give the directory of --perf-log-dir",
         ),
         (b"\0\1\2" * 99, "it is neither JSON nor text"),
+        (b'{"num_layers": 2}', "it is JSON whose first line has no `kind`"),
+        (b'{\n  "num_layers": 2\n}\n', "it is JSON whose first line has no `kind`"),
         (b"hello\n", "its first line is no JSON object, but 'hello'"),
         (b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n" * 9, "its first line is no JSON object, but '%PDF-1.4'"),
     ],

@@ -277,6 +277,18 @@ def test_packing_whose_lengths_nobody_may_tell_is_a_gap(module, host_args, argum
     ]
 
 
+def test_beside_curves_at_an_address_there_are_none_of_ours(module, host_args, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    vars(host_args).update(COMPLETE | {"tensorboard_dir": "s3://bucket/tb"})
+    facts = MegatronLoop(module, rehearsing=False).facts("CPU")
+    assert (facts.tensorboard_dir, facts.missing) == (
+        None,
+        ["curves beside the host's (s3://bucket/tb is an address; they are in --perf-log-dir)"],
+    )
+    host_args.tensorboard_dir = "tb"
+    assert MegatronLoop(module, rehearsing=False).facts("CPU").tensorboard_dir == str(tmp_path / "tb")
+
+
 @pytest.mark.parametrize(
     ("arguments", "schedule"),
     [

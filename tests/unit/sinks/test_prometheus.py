@@ -133,6 +133,26 @@ def test_runs_in_one_directory_of_textfiles_have_no_series_in_common(tmp_path: P
     assert len(set(series)) == len(series) > 3 * 40
 
 
+def test_of_two_runs_with_one_file_the_later_has_it_and_the_earlier_says_so(tmp_path: Path) -> None:
+    path, sinks = tmp_path / "x.prom", []
+    for session_id in ("20240129_103000", "20240129_103000_2"):
+        made = context_of(tmp_path, perf_prometheus_textfile=str(path))
+        sinks.append(PrometheusTextfileSink(replace(made, header=replace(made.header, session_id=session_id))))
+    first, second = sinks
+    for sink in (first, second, first):
+        sink.write(make_step(1))
+        sink.flush()
+    with pytest.raises(OSError, match=f"session 20240129_103000_2 writes {path}, too"):
+        first.write(make_step(2))
+    first.flush()
+    second.write(make_step(2))
+    second.flush()
+    assert 'session_id="20240129_103000"' not in path.read_text()
+    path.unlink()  # nobody's any more
+    first.flush()
+    assert 'session_id="20240129_103000"' in path.read_text()
+
+
 def test_nothing_new_is_not_written_again(tmp_path: Path) -> None:
     path = tmp_path / "x.prom"
     sink = PrometheusTextfileSink(context_of(tmp_path, perf_prometheus_textfile=str(path)))

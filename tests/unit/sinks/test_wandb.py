@@ -80,6 +80,26 @@ def test_of_an_interval_it_sends_what_is_known(tmp_path: Path) -> None:
     assert "flagscale_perf/memory/current_gb" not in figures
 
 
+def test_in_shared_mode_a_run_has_no_step_to_read_and_every_interval_is_a_row(
+    monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
+    class Shared:
+        settings = SimpleNamespace(mode="shared")
+
+        def __init__(self) -> None:
+            self.rows: list[dict[str, Any]] = []
+            self.log, self.finish = self.rows.append, print
+
+        def define_metric(self, name: str, **options: Any) -> None: ...
+
+    run, host = Shared(), HostRun(said.append)
+    has_run(monkeypatch, run)
+    host.log({STEP: 10})
+    run.log({"loss": 10})
+    host.log({STEP: 20})
+    assert (run.rows, said) == ([{STEP: 10}, {"loss": 10}, {STEP: 20}], [])
+
+
 def test_only_with_the_option(tmp_path: Path) -> None:
     assert WandbSink.open(make_context(make_header(), tmp_path, print)) is None
 

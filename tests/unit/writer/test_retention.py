@@ -46,14 +46,14 @@ def test_trainings_are_counted_and_a_profile_goes_with_its_training(tmp_path: Pa
     path = tmp_path / file_names(alone)["records"]
     path.write_bytes(path.read_bytes().replace(b'"instrument":"training"', b'"instrument":"rpc"'))
     assert prune(tmp_path, keep=10) == []
-    assert prune(tmp_path, keep=7) == [each for pair in pairs[2::-1] for each in pair]
+    assert prune(tmp_path, keep=7) == [each for pair in pairs[2::-1] for each in reversed(pair)]
 
 
 def test_a_training_in_use_keeps_its_profile(tmp_path: Path) -> None:
     pairs = [make_pair(tmp_path, number) for number in range(3)]
     held = open_locked(tmp_path / file_names(pairs[0][0])["records"])
     os.utime(tmp_path / file_names(pairs[0][0])["records"])
-    assert prune(tmp_path, keep=1) == list(pairs[1])
+    assert prune(tmp_path, keep=1) == list(reversed(pairs[1]))
     os.close(held)
 
 
