@@ -79,7 +79,7 @@ def test_one_arm_after_another_and_the_first_again_tell_the_drift(tmp_path: Path
         done = measure(part, wanted, engine, {"": job})
     assert engine.said == ["single", "end", "TP 2", "end", "single", "end"]
     assert [arm.name for arm in done] == ["single", "TP 2"]
-    found = read_bench(book.path).parts["latency"]
+    found = read_bench(open_session(book.path)).parts["latency"]
     points = [(point.case["arm"], point.case["repetition"], *point.samples) for point in found.of("duration")]
     assert points == [
         *(("single", number, 1.0) for number in range(3)),
