@@ -48,11 +48,6 @@ def test_flagscales_own_runner_understands_the_flag_until_disabled(python, tmp_p
 
     assert flagscale_perf(python, "disable").startswith("disabled: ")
     assert flagscale_perf(python, "disable").startswith("already disabled")
-    output = fs.run([str(python), str(fs.train_gpt()), *fs.SMALL, "--enable-perf-monitor"], tmp_path).output
-    # Without rehearsal FlagScale itself ends here, on a machine without a GPU before it looks at its
-    # arguments.
-    assert "Megatron requires CUDA" in output or "unrecognized arguments: --enable-perf-monitor" in output
-    assert "rehears" not in output
     script = tmp_path / "train_gpt.py"
     script.write_text(
         "import sys; print([name for name in sys.modules if name.startswith('flagscale_perf')])"

@@ -14,8 +14,12 @@ from tests.processes.shared_runs import ITERATIONS, SHAPES, with_monitor, withou
 
 pytestmark = pytest.mark.host
 
+QUICK = ("1 rank", "TP2", "DP2")
 
-@pytest.mark.parametrize("shape", SHAPES)
+
+@pytest.mark.parametrize(
+    "shape", [shape if shape in QUICK else pytest.param(shape, marks=pytest.mark.long) for shape in SHAPES]
+)
 def test_the_host_trains_the_same_and_the_records_are_its_own_integers(shape, tmp_path_factory):
     off, on = without(tmp_path_factory, shape), with_monitor(tmp_path_factory, shape)
     losses = fs.host_losses(on.directory / "tb")
