@@ -120,7 +120,7 @@ fuzz: $(TEST) ## test: damaged run files through every command (5 minutes)
 
 oracle: $(TEST) ## test: the FLOPs formulas beside counted trainings (minutes)
 	$(BIN)/python -m pytest tests/oracle -m oracle
-	$(BIN)/python -m tests.oracle --random 400 $(ARGS)
+	$(BIN)/python -m tests.oracle --random 150 $(ARGS)
 
 # benchmarks/bench_NAME.py; those that need another environment than .venv run only where they are named.
 BENCHMARKS := $(patsubst benchmarks/bench_%.py,%,$(wildcard benchmarks/bench_*.py))

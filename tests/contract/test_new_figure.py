@@ -15,6 +15,8 @@ from tensorboard.plugins.custom_scalar.metadata import CONFIG_SUMMARY_TAG
 from tests.conftest import REPO
 from tests.package_copy import PackageCopy, Paragraph
 
+pytestmark = pytest.mark.long
+
 METRIC = Paragraph("a metric")
 (ROW,) = METRIC.code
 FILE = METRIC.word(r"one row in `([\w/.]+)`")

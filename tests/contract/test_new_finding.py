@@ -9,6 +9,8 @@ import pytest
 from tests.conftest import REPO
 from tests.package_copy import PackageCopy, Paragraph
 
+pytestmark = pytest.mark.long
+
 FINDING = Paragraph("a finding")
 (RULE,) = FINDING.code
 FOLDER = FINDING.word(r"in the file of `([\w/]+)/`")

@@ -10,6 +10,8 @@ import pytest
 from tests.package_copy import PackageCopy
 from tests.profile_runs import make_profile
 
+pytestmark = pytest.mark.long
+
 RECORDS, ROWS = "flagscale_perf/profile/records.py", "flagscale_perf/profile/rows.py"
 # One step of 100 ms, of it 60 in operators and 30 in the new part.
 WRITE = """

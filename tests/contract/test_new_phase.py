@@ -13,6 +13,8 @@ from tests.conftest import REPO
 from tests.package_copy import PackageCopy, Paragraph
 from tests.run_files import steady, write
 
+pytestmark = pytest.mark.long
+
 PHASE = Paragraph("a phase")
 (ROW,) = PHASE.code
 TABLE = PHASE.word(r"`TABLE` in `([\w/.]+)`")

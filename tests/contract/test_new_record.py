@@ -10,6 +10,8 @@ import pytest
 from tests.conftest import REPO
 from tests.package_copy import PackageCopy, Paragraph
 
+pytestmark = pytest.mark.long
+
 RECORD = Paragraph("a record type")
 (CODE,) = RECORD.code
 FILE = RECORD.word(r"with this in `([\w/.]+)`")

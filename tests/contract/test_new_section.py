@@ -7,6 +7,8 @@ import pytest
 from tests.conftest import REPO
 from tests.package_copy import PackageCopy, Paragraph
 
+pytestmark = pytest.mark.long
+
 SECTION = Paragraph("a report section")
 (ROW,) = SECTION.code
 FILE = SECTION.word(r"row of `_sections` in\s`([\w/.]+)`")

@@ -11,6 +11,8 @@ import pytest
 from tests.conftest import REPO
 from tests.package_copy import PackageCopy, Paragraph
 
+pytestmark = pytest.mark.long
+
 SINK = Paragraph("a sink")
 (CODE,) = SINK.code
 FILE = SINK.word(r"with this as `([\w/.]+)`")

@@ -10,6 +10,8 @@ import pytest
 from tests.package_copy import PackageCopy
 from tests.rpc_sessions import make_call, write_log, write_run
 
+pytestmark = pytest.mark.long
+
 STAGES, RECORDS = "flagscale_perf/rpc/stages.py", "flagscale_perf/rpc/records.py"
 ROW = '    Stage("compress", "purple", "Compress", 15, "making it smaller"),\n'
 # Calls of 10 ms: 0.2 ms compressing, of 0.5 ms that are no other stage.

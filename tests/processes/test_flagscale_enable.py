@@ -9,7 +9,7 @@ import pytest
 from tests.processes import flagscale as fs
 from tests.processes.runners import flagscale_perf, python_of_its_own, start_and_wait, write_configuration
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.host, pytest.mark.long]
 
 
 @pytest.fixture

@@ -20,7 +20,9 @@ ConfigStore.instance().store(group="hydra/launcher", name="elsewhere", node=node
 """
 
 
-@pytest.mark.parametrize("apart", [APART, "experiment.exp_dir=E/${hydra:job.num}"])
+@pytest.mark.parametrize(
+    "apart", [APART, pytest.param("experiment.exp_dir=E/${hydra:job.num}", marks=pytest.mark.long)]
+)
 def test_every_job_runs_and_one_that_fails_is_named(run_py, starts, tmp_path, apart) -> None:
     done = run_py("-m", *STAND_IN_TASK, SIZES, "+experiment.envs.EXIT_WITH=0,3", apart)
     sizes = [start["argv"][start["argv"].index("--micro-batch-size") + 1] for start in starts()]

@@ -24,6 +24,7 @@ def _run(tmp_path: Path, tensor: int, pipeline: int, mode: str) -> Run:
     return Run(tmp_path, 1, 1, 8, 2, 64, mode, tmp_path / "run", tensor, pipeline)
 
 
+@pytest.mark.long
 def test_two_stages_are_in_one_run_file(tmp_path: Path) -> None:
     run = _run(tmp_path, 1, 2, GENERATE)
     profile(run)
