@@ -40,12 +40,14 @@ def of_transformers() -> Counts:
     return counted(quick.TRANSFORMERS, [])
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("name", quick.MEGATRON)
 def test_megatron_core_that_flagscale_brings(name: str, of_megatron: Counts) -> None:
     assert of_megatron[name] == computed(quick.MEGATRON[name])
 
 
 @needs_newer_core
+@pytest.mark.oracle
 @pytest.mark.parametrize("name", quick.NEWER_MEGATRON)
 def test_newer_megatron_core(name: str, of_newer_megatron: Counts) -> None:
     assert of_newer_megatron[name] == computed(quick.NEWER_MEGATRON[name])

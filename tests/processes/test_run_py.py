@@ -318,6 +318,7 @@ def test_interrupt_leaves_the_job_running(run_py, starts, tmp_path) -> None:
     assert f"running (pid {pid})" in run_py("action=query").stdout
 
 
+@pytest.mark.long
 def test_a_reader_who_leaves_early_leaves_the_job_running(run_py, tmp_path) -> None:
     code = "import time\nwhile True:\n    time.sleep(0.1)\n    print('flagscale_perf: a line', flush=True)\n"
     (tmp_path / "stand_in.py").write_text(code)
@@ -337,6 +338,7 @@ def test_a_reader_who_leaves_early_leaves_the_job_running(run_py, tmp_path) -> N
     assert f"running (pid {pid})" in run_py("action=query").stdout
 
 
+@pytest.mark.long
 def test_nobody_needs_to_read_it(run_py, tmp_path) -> None:
     line = f"{shlex.join([sys.executable, str(RUN_PY), *STAND_IN_TASK])} >&- 2>&-"
     assert subprocess.run(["bash", "-c", line], cwd=tmp_path, timeout=DEADLINE_S, check=False).returncode == 0
