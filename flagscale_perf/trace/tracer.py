@@ -250,11 +250,13 @@ class Tracer(Side):
             self._put_units(number, operation.waits)
         if operation.known_bytes is not None:
             self._put_unsized(number, *operation.known_bytes)
+        # Fields in their order, as naming 26 of them would cost time within the queue's operation;
+        # tests/unit/trace/test_tracer_fields.py compares the record by their names.
         self._put(
             tuple_of(
                 OperationRecord,
                 (
-                    0,
+                    0,  # process: filled in by the writer, who numbers them
                     number,
                     call_number,
                     operation.kind,
@@ -272,12 +274,12 @@ class Tracer(Side):
                     operation.size_bytes,
                     len(rows),
                     len(fields),
-                    first,
-                    last,
+                    first,  # first_row
+                    last,  # last_row
                     partition_name,
                     error_name,
-                    weight,
-                    training_step,
+                    weight,  # weight_milli
+                    training_step,  # step
                     trace_id,
                     field_set,
                 ),
