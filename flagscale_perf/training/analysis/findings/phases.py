@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from flagscale_perf.analysis.chance import CHANCE
-from flagscale_perf.analysis.growth import LEVELS
-from flagscale_perf.analysis.rules import Evidence, Finding, Limit, rule
+from flagscale_perf.analysis.rules import Evidence, Finding, rule
+from flagscale_perf.spine.chance import CHANCE
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.spine.growth import LEVELS
+from flagscale_perf.spine.limits import Limit
 from flagscale_perf.spine.units import number, percent
 from flagscale_perf.training.analysis.findings.advice import double, halve, switch_on
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows, warns
