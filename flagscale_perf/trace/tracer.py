@@ -250,13 +250,11 @@ class Tracer(Side):
             self._put_units(number, operation.waits)
         if operation.known_bytes is not None:
             self._put_unsized(number, *operation.known_bytes)
-        # Fields in their order, as naming 26 of them would cost time within the queue's operation;
-        # tests/unit/trace/test_tracer_fields.py compares the record by their names.
         self._put(
             tuple_of(
                 OperationRecord,
                 (
-                    0,  # process: filled in by the writer, who numbers them
+                    0,  # process: the writer's. In order: 26 names cost time; see test_tracer_fields.py
                     number,
                     call_number,
                     operation.kind,
