@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
 
-from flagscale_perf.analysis.rules import Limit, Rule
+from flagscale_perf.analysis.rules import Rule
 from flagscale_perf.profile.analysis import findings as of_profiles
 from flagscale_perf.rpc.analysis import findings as of_calls
 from flagscale_perf.rpc.figures import TABLE as CALLS
 from flagscale_perf.rpc.summary import RpcMetrics
+from flagscale_perf.spine.limits import Limit
 from flagscale_perf.trace.analysis import findings as of_traces
 from flagscale_perf.training.analysis.findings import findings as of_trainings
 from flagscale_perf.training.figures import FIGURES, Row

@@ -12,21 +12,7 @@ from graphlib import TopologicalSorter
 from types import ModuleType
 from typing import Any, Generic, TypeAlias, TypeVar
 
-
-@dataclass(frozen=True)
-class Limit:
-    """What a figure is judged by. `unit` as in `Evidence`, or what is counted; `source` is a publication, a
-    measurement, or the reasoning by which we chose it.
-    """
-
-    value: float
-    unit: str
-    source: str
-
-    @property
-    def count(self) -> int:
-        """The value of a limit that counts something."""
-        return int(self.value)
+from flagscale_perf.spine.limits import Limit
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
-from flagscale_perf.analysis.chance import CHANCE, ends_of_line
 from flagscale_perf.analysis.compare.bootstrap import memory_of
+from flagscale_perf.spine.chance import CHANCE, ends_of_line
 
 SMALLEST = 0.03  # a share, from which on a change within a run is worth a line
 _EDGE = 5  # steps at least on each side

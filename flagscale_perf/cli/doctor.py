@@ -15,8 +15,9 @@ from flagscale_perf import __version__
 from flagscale_perf.cli.base import Command
 from flagscale_perf.device.peaks import find_peak
 from flagscale_perf.hosts import autostart
-from flagscale_perf.hosts.doctor import HookPoint, Host, find_hosts
-from flagscale_perf.hosts.transfer_queue.doctor import Hook, find_queue
+from flagscale_perf.hosts.doctor import Host, find_hosts
+from flagscale_perf.hosts.hook_points import HookPoint
+from flagscale_perf.hosts.transfer_queue.doctor import find_queue
 from flagscale_perf.launcher.flagscale_root import HOW_TO_INSTALL
 from flagscale_perf.spine import hot
 from flagscale_perf.spine.packages import PARTS
@@ -100,7 +101,7 @@ def _print_host(host: Host) -> None:
         _line("", remark)
 
 
-def _print_hooks(hooks: Sequence[HookPoint | Hook]) -> None:
+def _print_hooks(hooks: Sequence[HookPoint]) -> None:
     for hook in hooks:
         missed = "" if hook.found else f": without it no {hook.cost}"
         _line("", f"{'found  ' if hook.found else 'MISSING'}  {hook.name}{missed}")

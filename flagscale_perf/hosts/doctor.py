@@ -13,7 +13,7 @@ from pathlib import Path
 from flagscale_perf.hosts import bridge, host_monitor, rehearsal
 from flagscale_perf.hosts.asked import rehearsal_mode
 from flagscale_perf.hosts.core_loop import GPT_MODULE, commit_of, flagscale_root, host_name
-from flagscale_perf.hosts.hook_points import HERE, Point, Source, source_of
+from flagscale_perf.hosts.hook_points import HERE, HookPoint, Point, Source, members_of, source_of
 from flagscale_perf.hosts.importable import Lack, find_lacks
 from flagscale_perf.hosts.megatron import ARGUMENTS_MODULE, HOOK_POINTS, LOOP_MODULES, REQUIRED_POINTS
 from flagscale_perf.hosts.wrappers import CORE_PHASES, cost_of_phase
@@ -29,23 +29,6 @@ MEASURES_ITSELF = {
         " with --perf-breakdown this monitor names slow ranks without a collective"
     ),
 }
-
-
-@dataclass(frozen=True)
-class HookPoint:
-    """One function the monitor wraps.
-
-    Attributes:
-        name: `module.function`, without the module for the loop's own: where it is, or was looked for.
-        found: whether the host has it.
-        cost: what is not available without it.
-        required: without it there is no monitor.
-    """
-
-    name: str
-    found: bool
-    cost: str
-    required: bool = False
 
 
 @dataclass(frozen=True)
@@ -218,15 +201,8 @@ def _core_phases(roots: list[Path]) -> list[HookPoint]:
         file = _locate(module, roots)
         if file is None:  # no Megatron-Core beside this host
             continue
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        methods = {
-            each.name
-            for node in tree.body
-            if isinstance(node, ast.ClassDef) and node.name == class_name
-            for each in node.body
-            if isinstance(each, ast.FunctionDef)
-        }
-        found.append(HookPoint(f"{module}.{class_name}.{method}", method in methods, cost_of_phase(phase)))
+        path = f"{class_name}.{method}"
+        found.append(HookPoint(f"{module}.{path}", path in members_of(file), cost_of_phase(phase)))
     return found
 
 

@@ -62,6 +62,42 @@ class Source:
         return list(dict.fromkeys(place for name in names for place in self.places.get(name, ())))
 
 
+@dataclass(frozen=True)
+class HookPoint:
+    """One function the monitor wraps.
+
+    Attributes:
+        name: `module.function`, without the module for the loop's own: where it is, or was looked for.
+        found: whether the host has it.
+        cost: what is not available without it.
+        required: without it there is no monitor.
+    """
+
+    name: str
+    found: bool
+    cost: str
+    required: bool = False
+
+
+def members_of(file: Path) -> set[str]:
+    """Functions of a module, names it imports from elsewhere, and `class.method`. Raises OSError, ValueError,
+    SyntaxError.
+    """
+    found: set[str] = set()
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.ImportFrom):
+            found |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.ClassDef):
+            found |= {
+                f"{node.name}.{each.name}"
+                for each in node.body
+                if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+            }
+    return found
+
+
 @functools.lru_cache(maxsize=16)
 def source_of(file: Path, package: str) -> Source:
     """Reads a module of `package`. Raises OSError, ValueError, SyntaxError."""

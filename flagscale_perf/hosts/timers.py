@@ -185,7 +185,7 @@ def _measures_nothing(timer: Any) -> bool:
     by name, as another version of the host could make it measure: its byte code is compared with that of a
     method that does nothing.
     """
-    if vars(timer).keys() & {"start", "stop"}:
+    if vars(timer).keys() & {"start", "stop"}:  # methods of its own, which its class does not show
         return False
     return all(
         _outline(getattr(type(timer), name, None)) == _outline(getattr(SilentTimer, name))
@@ -195,6 +195,10 @@ def _measures_nothing(timer: Any) -> bool:
 
 def _outline(function: Any) -> object:
     """Parameters and instructions of a function: equal ones do the same. None for what cannot be compared."""
+    # None never equals `SilentTimer`'s outline, so in doubt the host's method is called: a C function has no
+    # instructions, and what a closure refers to stands outside of them. An empty body names no globals, so
+    # functions of two modules may be compared. Both are compiled by this Python, so that another version of
+    # it changes both alike; docstrings and line numbers are in neither.
     if not isinstance(function, FunctionType) or function.__closure__:
         return None
     parameters = [

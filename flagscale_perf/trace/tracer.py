@@ -254,7 +254,7 @@ class Tracer(Side):
             tuple_of(
                 OperationRecord,
                 (
-                    0,
+                    0,  # process: the writer's. In order: 26 names cost time; see test_tracer_fields.py
                     number,
                     call_number,
                     operation.kind,
@@ -272,12 +272,12 @@ class Tracer(Side):
                     operation.size_bytes,
                     len(rows),
                     len(fields),
-                    first,
-                    last,
+                    first,  # first_row
+                    last,  # last_row
                     partition_name,
                     error_name,
-                    weight,
-                    training_step,
+                    weight,  # weight_milli
+                    training_step,  # step
                     trace_id,
                     field_set,
                 ),

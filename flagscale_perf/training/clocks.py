@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flagscale_perf.analysis.rules import Limit
+from flagscale_perf.spine.limits import Limit
 from flagscale_perf.training.hardware import CAPS, reasons_in
 
 LOWER_CLOCK = Limit(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from flagscale_perf.analysis.chance import rise_of
+from flagscale_perf.spine.chance import rise_of
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rates import as_gb, highest
 from flagscale_perf.training.records import StepRecord

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from flagscale_perf.analysis.rules import Limit
+from flagscale_perf.spine.limits import Limit
 from flagscale_perf.spine.units import stretch
 from flagscale_perf.training.clocks import capped_by, caps_in
 from flagscale_perf.training.facts import RunFacts

@@ -4,13 +4,13 @@ what stands in the way.
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from flagscale_perf.hosts.hook_points import HookPoint, members_of
 from flagscale_perf.hosts.transfer_queue import bridge, client
 from flagscale_perf.hosts.transfer_queue.stages import POINTS
 from flagscale_perf.hosts.transfer_queue.workers import DE_DUPLICATION, OUR_LINES, SUBMITTED
@@ -20,21 +20,6 @@ from flagscale_perf.trace.options import LEVEL_VARIABLE, TraceOptions, hidden_by
 PACKAGES = ("TransferQueue", "verl", "ray")
 PLUGINS, PLUGIN = "verl.plugins", "flagscale_perf.hosts.transfer_queue.verl_plugin"
 OPERATIONS = "operations at all"
-
-
-@dataclass(frozen=True)
-class Hook:
-    """One thing that is wrapped.
-
-    Attributes:
-        name: of it.
-        found: whether it is there.
-        cost: what is not known without it.
-    """
-
-    name: str
-    found: bool
-    cost: str
 
 
 @dataclass(frozen=True)
@@ -48,7 +33,7 @@ class Queue:
     """
 
     versions: dict[str, str]
-    hooks: tuple[Hook, ...]
+    hooks: tuple[HookPoint, ...]
     remarks: tuple[str, ...]
 
     @property
@@ -72,20 +57,20 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _hooks() -> Iterator[Hook]:
+def _hooks() -> Iterator[HookPoint]:
     members = _members(client.MODULE)
     for name in (client.PUT, client.GET):
         path = f"{client.CLIENT}.{name}"
-        yield Hook(f"{client.MODULE}.{path}", path in members, OPERATIONS)
+        yield HookPoint(f"{client.MODULE}.{path}", path in members, OPERATIONS)
     for part in (*client.PARTS, client.KEYS):
         path = f"{client.CLIENT}.{part.name}"
-        yield Hook(f"{client.MODULE}.{path}", path in members, part.cost)
+        yield HookPoint(f"{client.MODULE}.{path}", path in members, part.cost)
     for point in POINTS:
         path = f"{point.owner}.{point.name}"
-        yield Hook(f"{point.module}.{path}", path in _members(point.module), f"time for {point.stages}")
+        yield HookPoint(f"{point.module}.{path}", path in _members(point.module), f"time for {point.stages}")
     for module in (bridge.MODULE, bridge.IMPORTED_BY):
         if _source(module) is not None:
-            yield Hook(f"{module}.{bridge.NAME}", bridge.NAME in _members(module), "calls of functions")
+            yield HookPoint(f"{module}.{bridge.NAME}", bridge.NAME in _members(module), "calls of functions")
 
 
 def _remarks(environment: Mapping[str, str], versions: dict[str, str], is_enabled: bool) -> Iterator[str]:
@@ -134,18 +119,5 @@ def _source(module: str) -> Path | None:
 
 
 def _members(module: str) -> set[str]:
-    """Functions, names imported from elsewhere, and `class.method`."""
     source = _source(module)
-    found: set[str] = set()
-    for node in [] if source is None else ast.parse(source.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found.add(node.name)
-        elif isinstance(node, ast.ImportFrom):
-            found |= {alias.asname or alias.name for alias in node.names}
-        elif isinstance(node, ast.ClassDef):
-            found |= {
-                f"{node.name}.{each.name}"
-                for each in node.body
-                if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
-            }
-    return found
+    return set() if source is None else members_of(source)

@@ -6,14 +6,15 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from flagscale_perf.analysis.chance import SURE_STEPS, median_within
-from flagscale_perf.analysis.rules import Case, Change, Evidence, Finding, Limit, Rule, find, rule
+from flagscale_perf.analysis.rules import Case, Change, Evidence, Finding, Rule, find, rule
 from flagscale_perf.profile.analysis.layers import OUTSIDE, Place
 from flagscale_perf.profile.analysis.operators import COMMUNICATION, HOST
 from flagscale_perf.profile.analysis.paired import FEW_LAYERS, FEW_STEPS, LayerTimes, Slower
 from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.profile.analysis.sums import Books, PhaseSums
+from flagscale_perf.spine.chance import SURE_STEPS, median_within
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.spine.limits import Limit
 
 GAIN = "steps in the same time"
 RECOMPUTE = "recompute"  # the part of a step

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flagscale_perf.analysis.chance import median_within
 from flagscale_perf.profile.analysis.layers import Places
 from flagscale_perf.profile.analysis.operators import COMMUNICATION, kind_of
 from flagscale_perf.profile.analysis.source import Profile, Rank
 from flagscale_perf.profile.analysis.sums import PhaseSums
 from flagscale_perf.profile.analysis.timings import files_of
 from flagscale_perf.profile.calls import Calls
+from flagscale_perf.spine.chance import median_within
 
 FEW_STEPS, FEW_LAYERS = 3, 3  # fewer show no spread
 DEALS = 4000  # of ratios to layers; whoever asks again gets the same answer

@@ -8,16 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import isclose
 
-from flagscale_perf.analysis.rules import (
-    Change,
-    Evidence,
-    Finding,
-    Limit,
-    Rule,
-    find,
-    rule,
-    unless,
-)
+from flagscale_perf.analysis.rules import Change, Evidence, Finding, Rule, find, rule, unless
 from flagscale_perf.rpc.analysis.case import PLACE, CallsCase
 from flagscale_perf.rpc.analysis.costs import Costs, Interval
 from flagscale_perf.rpc.analysis.report import CallsReport
@@ -25,6 +16,7 @@ from flagscale_perf.rpc.analysis.unexplained import unexplained
 from flagscale_perf.rpc.figures import MIB, method_name
 from flagscale_perf.rpc.stages import stage_times
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.spine.limits import Limit
 
 GAIN = "calls in the same time"
 _REQUIREMENT = "the requirement of this log"

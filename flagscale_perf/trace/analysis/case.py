@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from flagscale_perf.analysis.rules import Case, Change, Finding, Limit, Rule
+from flagscale_perf.analysis.rules import Case, Change, Finding, Rule
 from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.limits import Limit
 from flagscale_perf.trace.analysis.model import BYTES, CELLS, FIXED, Model
 from flagscale_perf.trace.analysis.report import TraceReport
 from flagscale_perf.trace.analysis.sums import JudgedOperations

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flagscale_perf.analysis.chance import CHANCE, binomial_tail
-from flagscale_perf.analysis.rules import Change, Finding, Limit, find, names_no_cause, rule
+from flagscale_perf.analysis.rules import Change, Finding, find, names_no_cause, rule
+from flagscale_perf.spine.chance import CHANCE, binomial_tail
 from flagscale_perf.spine.clock import NS_PER_MS
+from flagscale_perf.spine.limits import Limit
 from flagscale_perf.trace.analysis import verdicts
 from flagscale_perf.trace.analysis.case import GAIN, MIN_OPERATIONS, WORTH, TraceCase, TraceRule, best_gain
 from flagscale_perf.trace.analysis.late_samples import slow_producer, stale_samples, starvation

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flagscale_perf.analysis.chance import CHANCE, binomial_tail
-from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
+from flagscale_perf.analysis.rules import Change, Finding, rule
+from flagscale_perf.spine.chance import CHANCE, binomial_tail
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.spine.limits import Limit
 from flagscale_perf.trace.analysis.case import GAIN, WORTH, TraceCase, TraceRule
 from flagscale_perf.trace.analysis.sums import Waits
 

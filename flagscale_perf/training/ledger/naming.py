@@ -10,9 +10,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from flagscale_perf.analysis.chance import CHANCE, binomial_tail, both, period_of
-from flagscale_perf.analysis.growth import growth_of
-from flagscale_perf.analysis.rules import Limit
+from flagscale_perf.spine.chance import CHANCE, binomial_tail, both, period_of
+from flagscale_perf.spine.limits import Limit
+from flagscale_perf.training.growth import growth_of
 from flagscale_perf.training.ledger.book import Book, Lateness, Place, filled
 
 FEWEST = Limit(20, "steps", "ours: of fewer, a sign test names nothing among a few dozen candidates")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
-from flagscale_perf.analysis.chance import SURE_STEPS, median_within
+from flagscale_perf.spine.chance import SURE_STEPS, median_within
 from flagscale_perf.training.capture import is_sound
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ledger.cuts import CUTS, WAITING

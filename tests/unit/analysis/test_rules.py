@@ -8,7 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from flagscale_perf.analysis.rules import Case, Change, Evidence, Finding, Limit, Rule, find, rule, rules_in
+from flagscale_perf.analysis.rules import Case, Change, Evidence, Finding, Rule, find, rule, rules_in
+from flagscale_perf.spine.limits import Limit
 
 LIMIT = Limit(3, "s", "ours: made up for this test")
 

@@ -10,9 +10,9 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
-from flagscale_perf.analysis.chance import CHANCE, Period, binomial_tail, period_of
-from flagscale_perf.analysis.growth import Growth, growth_of
-from flagscale_perf.analysis.rules import Limit
+from flagscale_perf.spine.chance import CHANCE, Period, binomial_tail, period_of
+from flagscale_perf.spine.limits import Limit
+from flagscale_perf.training.growth import Growth, growth_of
 from flagscale_perf.training.ledger.ledger import Ledger
 from flagscale_perf.training.ledger.naming import EVENT_SCATTER, FEWEST, scatter_of
 from flagscale_perf.training.phases import PHASES

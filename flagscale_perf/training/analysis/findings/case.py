@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flagscale_perf.analysis.rules import Case, Evidence, Finding, Limit, Rule
+from flagscale_perf.analysis.rules import Case, Evidence, Finding, Rule
 from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.spine.limits import Limit
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 from flagscale_perf.training.analysis.findings.signals import Signals
 from flagscale_perf.training.analysis.report import TrainingReport

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
+from flagscale_perf.analysis.rules import Change, Finding, rule
+from flagscale_perf.spine.limits import Limit
 from flagscale_perf.spine.units import percent
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
 from flagscale_perf.training.analysis.findings.signals import HostLoad

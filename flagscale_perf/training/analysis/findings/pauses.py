@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flagscale_perf.analysis.rules import Advice, Change, Finding, Limit, rule, unless
+from flagscale_perf.analysis.rules import Advice, Change, Finding, rule, unless
 from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.limits import Limit
 from flagscale_perf.spine.units import number, percent
 from flagscale_perf.training.analysis.findings.advice import (
     double,

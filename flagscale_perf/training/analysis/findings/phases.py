@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from flagscale_perf.analysis.chance import CHANCE
-from flagscale_perf.analysis.growth import LEVELS
-from flagscale_perf.analysis.rules import Evidence, Finding, Limit, rule
+from flagscale_perf.analysis.rules import Evidence, Finding, rule
+from flagscale_perf.spine.chance import CHANCE
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.spine.limits import Limit
 from flagscale_perf.spine.units import number, percent
 from flagscale_perf.training.analysis.findings.advice import double, halve, switch_on
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows, warns
 from flagscale_perf.training.analysis.findings.causes import causes_in, changes_in, named, profile
+from flagscale_perf.training.growth import LEVELS
 
 BACKWARD_FLOPS = 2  # of the forward pass's, without recomputation
 ADAM_BYTES = 28  # of a parameter: gradient, weight and two moments read, the last three written, 4 bytes each

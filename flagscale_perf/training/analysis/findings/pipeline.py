@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from flagscale_perf.analysis.rules import Advice, Change, Finding, Limit, rule
+from flagscale_perf.analysis.rules import Advice, Change, Finding, rule
+from flagscale_perf.spine.limits import Limit
 from flagscale_perf.spine.units import percent
 from flagscale_perf.training.analysis.findings.advice import double, halve, name_of, switch_on, written
 from flagscale_perf.training.analysis.findings.case import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flagscale_perf.analysis.rules import Change, Finding, Limit, rule, unless
+from flagscale_perf.analysis.rules import Change, Finding, rule, unless
+from flagscale_perf.spine.limits import Limit
 from flagscale_perf.spine.units import percent
 from flagscale_perf.training.analysis.findings.advice import either, is_set, provided, switch_on
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from flagscale_perf.analysis.chance import excess_of
-from flagscale_perf.analysis.rules import Limit
+from flagscale_perf.spine.chance import excess_of
+from flagscale_perf.spine.limits import Limit
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 from flagscale_perf.training.analysis.findings.course import Course
 from flagscale_perf.training.clocks import caps_in

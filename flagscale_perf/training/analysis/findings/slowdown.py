@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
-from flagscale_perf.analysis.chance import CHANCE, ends_of_line, rise_of
-from flagscale_perf.analysis.rules import Finding, Limit, rule
+from flagscale_perf.analysis.rules import Finding, rule
 from flagscale_perf.analysis.shift import LINE_PARTS, Shift, beyond_line, shifts_of
+from flagscale_perf.spine.chance import CHANCE, ends_of_line, rise_of
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.spine.limits import Limit
 from flagscale_perf.spine.units import duration, number, percent
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flagscale_perf.analysis.chance import CHANCE, HIT_SHARE, MIN_HITS, PERIOD_TOLERANCE
-from flagscale_perf.analysis.rules import Advice, Change, Finding, Limit, names_no_cause, rule, unless
+from flagscale_perf.analysis.rules import Advice, Change, Finding, names_no_cause, rule, unless
+from flagscale_perf.spine.chance import CHANCE, HIT_SHARE, MIN_HITS, PERIOD_TOLERANCE
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.spine.limits import Limit
 from flagscale_perf.spine.units import number, percent
 from flagscale_perf.training.analysis.findings.advice import double, switch_on, written
 from flagscale_perf.training.analysis.findings.anatomy import ALIKE_SHARE, EVENT, Longer

@@ -1,4 +1,4 @@
-"""Arms and cases."""
+"""Arms and cases that this machine or the model cannot run are refused or left out by name."""
 
 from __future__ import annotations
 

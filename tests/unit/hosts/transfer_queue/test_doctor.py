@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.hosts.hook_points import HookPoint
 from flagscale_perf.hosts.transfer_queue import doctor
-from flagscale_perf.hosts.transfer_queue.doctor import Hook, find_queue
+from flagscale_perf.hosts.transfer_queue.doctor import find_queue
 
 CLIENT = """
 class AsyncTransferQueueClient:
@@ -42,8 +43,8 @@ def test_what_is_there_and_what_is_missing_is_read_and_not_run(installed) -> Non
     assert queue is not None and queue.works
     assert queue.versions["TransferQueue"] == "0.1.11"
     assert queue.hooks[:2] == (
-        Hook("transfer_queue.client.AsyncTransferQueueClient.async_put", True, "operations at all"),
-        Hook("transfer_queue.client.AsyncTransferQueueClient.async_get_data", True, "operations at all"),
+        HookPoint("transfer_queue.client.AsyncTransferQueueClient.async_put", True, "operations at all"),
+        HookPoint("transfer_queue.client.AsyncTransferQueueClient.async_get_data", True, "operations at all"),
     )
     assert {hook.found for hook in queue.hooks[2:11]} == {False}
     assert queue.remarks == ()

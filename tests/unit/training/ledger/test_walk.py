@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from flagscale_perf.analysis.chance import SURE_STEPS
+from flagscale_perf.spine.chance import SURE_STEPS
 from flagscale_perf.training.ledger import walk
 from flagscale_perf.training.ledger.ledger import BY_PATH, MEASURED, OFF_PATH, LateRow, ledger_of
 from flagscale_perf.training.ledger.walk import (

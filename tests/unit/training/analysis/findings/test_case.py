@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from flagscale_perf.analysis.rules import Limit, Rule
+from flagscale_perf.analysis.rules import Rule
+from flagscale_perf.spine.limits import Limit
 from flagscale_perf.training.analysis.findings.case import TrainingCase, interrupts, slows, warns
 from flagscale_perf.training.analysis.findings.signals import Signals
 from tests.reports import small

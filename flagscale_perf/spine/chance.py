@@ -9,7 +9,7 @@ from itertools import accumulate
 from statistics import median
 from typing import NamedTuple
 
-from flagscale_perf.analysis.rules import Limit
+from flagscale_perf.spine.limits import Limit
 
 CHANCE = Limit(
     0.001,

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from flagscale_perf.analysis.chance import (
+from flagscale_perf.spine.chance import (
     binomial_tail,
     excess_of,
     median_within,

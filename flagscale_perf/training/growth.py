@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from flagscale_perf.analysis.chance import ends_of_line, rise_of
-from flagscale_perf.analysis.rules import Limit
+from flagscale_perf.spine.chance import ends_of_line, rise_of
+from flagscale_perf.spine.limits import Limit
 
 PARTS = 16
 FEWEST = 3  # parts on either side of a place from which on a phase takes longer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flagscale_perf.analysis.growth import Growth, growth_of
+from flagscale_perf.training.growth import Growth, growth_of
 
 STEPS = 320
 REST = [100] * STEPS
