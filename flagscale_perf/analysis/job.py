@@ -228,11 +228,11 @@ def sessions_below(directory: Path) -> Listing:
     """The sessions in a directory and below it, a job once for all its machines. Raises PerfError without
     any.
     """
-    found = find_runs(directory)
-    listing = Listing(directory, [], found.unread)
+    paths, unread = find_runs(directory)
+    listing = Listing(directory, [], unread)
     files = []
     known = {*installed()}
-    for path, run, trouble in map(_found, found.paths):
+    for path, run, trouble in map(_found, paths):
         if run is None or run.header.instrument not in known:
             listing.leave_out(path, trouble or PerfError("the run of another instrument"))
         else:
