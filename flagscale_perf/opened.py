@@ -60,7 +60,7 @@ class RecordedSession(Session):
     def __init__(self, session: Session, instrument: str) -> None:
         """Use `open_run` instead."""
         self._instrument = load(instrument)
-        super().__init__(session.files, logs=session.logs, instrument=session.instrument)
+        super().__init__(session.files, session.logs, session.instrument)
         self.check(instrument, f"open_run(..., instrument={session.instrument!r})")
 
     def __repr__(self) -> str:
@@ -68,7 +68,7 @@ class RecordedSession(Session):
 
     def report(self) -> Report:
         """The report that `flagscale-perf report` shows; `report().content.as_dict()` is its JSON."""
-        return self._instrument.report(self)
+        return self._instrument.report(self.again())
 
     def findings(self) -> Sequence[Finding]:
         """What holds the session back, the costliest first."""
@@ -87,12 +87,13 @@ class RecordedSession(Session):
         """
         if not hasattr(kind, "_fields"):
             raise PerfError(f"{kind.__name__} is no row of plain values; use rows() or records()")
-        names, start_ns = kind._fields, self.header.start_mono_ns
+        names, session, start_ns = kind._fields, self.again(), self.header.start_mono_ns
         columns = ["elapsed_s" if name in MARKS else Field.of(name).name for name in names]
         texts = self._instrument.texts.get(kind, ())
         rows = (
-            [_shown(self.course, record, name, texts, start_ns) for name in names]
-            for record in self.records(kind)
+            [_shown(session.course, record, name, texts, start_ns) for name in names]
+            for record in session
+            if isinstance(record, kind)
         )
         return frame_of(columns, rows)
 

@@ -143,7 +143,7 @@ class Job:
         if is_directory and self.files or not self.path.exists():
             return None
         path = self.path if is_directory else self.files[0].path
-        name = _instrument_of_logs(path)
+        name = None if session_of(path.name) else _instrument_of_logs(path)
         return None if name is None else Session([], logs=[path], instrument=name)
 
     def sessions(self) -> tuple[list[Session], list[str]]:

@@ -180,7 +180,7 @@ class Session:
         course: how it went, as far as it has been read.
     """
 
-    def __init__(self, files: Sequence[RunFile], *, logs: Sequence[Path] = (), instrument: str = "") -> None:
+    def __init__(self, files: Sequence[RunFile], logs: Sequence[Path] = (), instrument: str = "") -> None:
         """Of files or of an instrument's logs; `analysis.job` opens them."""
         self.files, self.logs = files, logs
         self.path = self.paths[0]
@@ -206,10 +206,14 @@ class Session:
     def records(self, kind: type[Kind]) -> Iterator[Kind]: ...
 
     def records(self, kind: type[Any] = object) -> Iterator[Any]:
-        """Every record in the order of the files, or those of a type of the instrument's module `records`.
-        Raises PerfError if a file cannot be read.
+        """Every record in the order of the files, or those of a type of the instrument's module `records`; it
+        is no reading of this session, which may go on beside it. Raises PerfError if a file cannot be read.
         """
-        return (record for record in self if isinstance(record, kind))
+        return (record for record in self.again() if isinstance(record, kind))
+
+    def again(self) -> Session:
+        """The same for another reading."""
+        return Session([RunFile(file.path) for file in self.files], self.logs, self.instrument)
 
     @property
     def paths(self) -> list[Path]:

@@ -30,7 +30,7 @@ def exports_of(session: Session) -> dict[str, Export]:
 def has_screen(header: RunHeader) -> bool:
     """Whether `watch` can show the session with this header."""
     try:
-        return load(header.instrument).has_screen
+        return load(header.instrument).offers("live")
     except PerfError:  # of a newer version
         return False
 

@@ -75,7 +75,7 @@ class Doors:
         self._rows(count)
         self._in_python(found, count)
         self._listed(report, found, sessions)
-        if load(self.name).has_screen:
+        if load(self.name).offers("live"):
             self._watched(state, count)
 
     def _rows(self, count: int) -> None:
@@ -98,7 +98,7 @@ class Doors:
 
     def _listed(self, report: Any, found: dict[str, Any], sessions: int) -> None:
         listed = json.loads(self.said("runs", self.directory, "--format", "json"))
-        rows = listed["runs"] if load(self.name).has_list else listed["sessions"]
+        rows = listed["runs"] if load(self.name).offers("runs") else listed["sessions"]
         assert len(rows) == sessions, "runs"
         row = rows[-1]
         assert row.get("end_reason", row.get("end")) == report.state, "runs"

@@ -32,7 +32,7 @@ class RecordedRun(Session):
 
     def __init__(self, session: Session) -> None:
         """Use `open_run` instead. Raises PerfError for a session of another instrument."""
-        super().__init__(session.files, logs=session.logs, instrument=session.instrument)
+        super().__init__(session.files, session.logs, session.instrument)
         self.check("training", f"open_run(..., instrument={session.instrument!r})")
         self.facts = RunFacts.of(self.header.facts)
         self.options = PerfConfig.of(self.header.config)
@@ -42,7 +42,7 @@ class RecordedRun(Session):
 
     def report(self) -> TrainingReport:
         """The report that `flagscale-perf report` shows, as data."""
-        return read_report(self)
+        return read_report(self.again())
 
     def findings(self) -> list[Finding]:
         """What holds the run back, the costliest first."""
@@ -50,7 +50,7 @@ class RecordedRun(Session):
 
     def summary(self) -> dict[str, Any]:
         """The content of `perf_summary_<session>.json`, made of the run file anew."""
-        return read_summary(self).as_dict()
+        return read_summary(self.again()).as_dict()
 
     def steps(self, first: int | None = None, last: int | None = None) -> DataFrame:
         """A row for each iteration."""
