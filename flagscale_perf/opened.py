@@ -11,7 +11,6 @@ from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.frames import Field, frame_of
 from flagscale_perf.analysis.instrument import load
 from flagscale_perf.analysis.job import open_session
-from flagscale_perf.analysis.recorded import Recorded
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.session import MARKS, Course, Session
 from flagscale_perf.spine.clock import NS_PER_S
@@ -53,7 +52,7 @@ def open_run(
     return RecordedRun(found) if instrument == TRAINING else RecordedSession(found, instrument)
 
 
-class RecordedSession(Recorded):
+class RecordedSession(Session):
     """One session of another instrument than a training, all machines of its job together. The tables need
     pandas; a column has its unit in its name, and NaN where a value is not known.
     """
@@ -61,14 +60,15 @@ class RecordedSession(Recorded):
     def __init__(self, session: Session, instrument: str) -> None:
         """Use `open_run` instead."""
         self._instrument = load(instrument)
-        super().__init__(session, instrument)
+        super().__init__(session.files, session.logs, session.instrument)
+        self.check(instrument, f"open_run(..., instrument={session.instrument!r})")
 
     def __repr__(self) -> str:
         return f"open_run({str(self.path)!r}, instrument={self.header.instrument!r})"
 
     def report(self) -> Report:
         """The report that `flagscale-perf report` shows; `report().content.as_dict()` is its JSON."""
-        return self._instrument.report(self._session)
+        return self._instrument.report(self.again())
 
     def findings(self) -> Sequence[Finding]:
         """What holds the session back, the costliest first."""
@@ -87,9 +87,9 @@ class RecordedSession(Recorded):
         """
         if not hasattr(kind, "_fields"):
             raise PerfError(f"{kind.__name__} is no row of plain values; use rows() or records()")
-        names, session = kind._fields, self._session
+        names, session, start_ns = kind._fields, self.again(), self.header.start_mono_ns
         columns = ["elapsed_s" if name in MARKS else Field.of(name).name for name in names]
-        texts, start_ns = self._instrument.texts.get(kind, ()), session.header.start_mono_ns
+        texts = self._instrument.texts.get(kind, ())
         rows = (
             [_shown(session.course, record, name, texts, start_ns) for name in names]
             for record in session

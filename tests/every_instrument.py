@@ -18,7 +18,7 @@ from flagscale_perf.spine.records import Record, RunEnd, RunHeader
 from tests import bench_runs, profile_runs, rpc_sessions, synthetic, trace_runs
 from tests.run_files import left_behind
 
-END_NS = 1_000_000_000
+END_NS, HOUR_NS = 1_000_000_000, 3_600_000_000_000
 
 
 def _bench(directory: Path) -> Path:
@@ -55,13 +55,17 @@ def write(name: str, directory: Path, end: str | None, **header: Any) -> Path:
     return path if end is not None or "host" in header else left_behind(path)
 
 
-def write_job(name: str, directory: Path, ends: tuple[str | None, str | None]) -> list[Path]:
+def write_job(
+    name: str, directory: Path, ends: tuple[str | None, str | None], hours_later: int = 0
+) -> list[Path]:
     """The run files of two machines that ran at the same time, this one and another."""
     first: RunHeader = records_of(name, directory / "made")[0]
-    facts = {**first.facts, "job": "pretrain"}
-    start = {"start_wall_ns": first.start_wall_ns, "start_mono_ns": first.start_mono_ns}
-    other = start | {"session_id": "20240129_103007", "host": "node1", "boot_id": "another", "facts": facts}
-    return [write(name, directory, ends[0], facts=facts, **start), write(name, directory, ends[1], **other)]
+    facts, hour = {**first.facts, "job": "pretrain"}, 10 + hours_later
+    start_ns = first.start_wall_ns + hours_later * HOUR_NS
+    start = {"start_wall_ns": start_ns, "start_mono_ns": first.start_mono_ns, "facts": facts}
+    own = start | ({"session_id": f"20240129_{hour}3000"} if hours_later else {})
+    other = start | {"session_id": f"20240129_{hour}3007", "host": "node1", "boot_id": "another"}
+    return [write(name, directory, ends[0], **own), write(name, directory, ends[1], **other)]
 
 
 @contextmanager

@@ -105,8 +105,8 @@ def _trainer_lives(header: RunHeader, is_locked: bool | None) -> bool | None:
     return None if start_ns is None else start_ns < header.start_mono_ns + _TICK_NS
 
 
-def last_record_ns(path: Path, header: RunHeader) -> int:
-    """Unix time of the last record. Raises OSError.
+def last_record(path: Path, header: RunHeader) -> tuple[int, bool]:
+    """Unix time of the last record, and whether that is the end. Raises OSError.
 
     The file's own time is used only where its end cannot be read, as copying a file may change that.
     """
@@ -114,11 +114,13 @@ def last_record_ns(path: Path, header: RunHeader) -> int:
         changed_ns, lines = os.fstat(file.fileno()).st_mtime_ns, _last_lines(file)
     for line in reversed(lines):
         with contextlib.suppress(ValueError):
-            place = place_of(decode(line), header)
+            record = decode(line)
+            place = place_of(record, header)
             if place is not None:
                 mono_ns = place.start_ns + place.duration_ns
-                return Anchor(header.start_wall_ns, header.start_mono_ns).wall_of(mono_ns)
-    return changed_ns
+                wall_ns = Anchor(header.start_wall_ns, header.start_mono_ns).wall_of(mono_ns)
+                return wall_ns, isinstance(record, RunEnd)
+    return changed_ns, False
 
 
 def _last_lines(file: BinaryIO) -> list[bytes]:

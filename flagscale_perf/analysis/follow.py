@@ -161,7 +161,8 @@ class _Tail:
         if size_bytes == 0:
             file.close()
             return None
-        self._file, self._run = file, RunFile(self.path)
+        self._file = file
+        self._run = RunFile(self.path)
         if size_bytes > TAIL_BYTES:
             file.seek(size_bytes - TAIL_BYTES)
             self.is_partial = self._is_inside_a_line = True

@@ -72,20 +72,9 @@ class Instrument:
     log_title: str = ""
     log_marks: Sequence[str] = ()
 
-    @property
-    def has_screen(self) -> bool:
-        """Whether `watch` can show its sessions."""
-        return self.live is not _not_offered
-
-    @property
-    def has_list(self) -> bool:
-        """Whether its runs can be listed."""
-        return self.runs is not _not_offered
-
-    @property
-    def has_history(self) -> bool:
-        """Whether the sessions of a directory can be added up."""
-        return self.sessions is not _not_offered
+    def offers(self, what: str) -> bool:
+        """Whether it has this function of those that may be left out."""
+        return getattr(self, what) is not _not_offered
 
 
 @dataclass(frozen=True)

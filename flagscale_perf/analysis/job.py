@@ -143,7 +143,7 @@ class Job:
         if is_directory and self.files or not self.path.exists():
             return None
         path = self.path if is_directory else self.files[0].path
-        name = _instrument_of_logs(path)
+        name = None if session_of(path.name) else _instrument_of_logs(path)
         return None if name is None else Session([], logs=[path], instrument=name)
 
     def sessions(self) -> tuple[list[Session], list[str]]:
@@ -228,11 +228,11 @@ def sessions_below(directory: Path) -> Listing:
     """The sessions in a directory and below it, a job once for all its machines. Raises PerfError without
     any.
     """
-    found = find_runs(directory)
-    listing = Listing(directory, [], found.unread)
+    paths, unread = find_runs(directory)
+    listing = Listing(directory, [], unread)
     files = []
     known = {*installed()}
-    for path, run, trouble in map(_found, found.paths):
+    for path, run, trouble in map(_found, paths):
         if run is None or run.header.instrument not in known:
             listing.leave_out(path, trouble or PerfError("the run of another instrument"))
         else:

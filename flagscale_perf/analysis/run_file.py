@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from flagscale_perf.analysis.decoder import Block, Chunk, Joined, blocks_of, read_chunks
-from flagscale_perf.analysis.evidence import is_written, last_record_ns
+from flagscale_perf.analysis.evidence import is_written, last_record
 from flagscale_perf.analysis.strangers import NO_RUN_FILE, about_file
 from flagscale_perf.spine import files
 from flagscale_perf.spine.errors import PerfError
@@ -113,11 +113,13 @@ class RunFile:
     def last_record_ns(self) -> int:
         """Unix time of the last record. Raises PerfError."""
         with _readable(self.path):
-            return last_record_ns(self.path, self.header)
+            return last_record(self.path, self.header)[0]
 
     def ended_ns(self) -> int:
         """The same; the present while the file is still being written. Raises PerfError."""
-        return time.time_ns() if self.is_live() else self.last_record_ns()
+        with _readable(self.path):
+            last_ns, is_end = last_record(self.path, self.header)
+        return last_ns if is_end or not self.is_live() else time.time_ns()
 
     def has_begun(self) -> bool:
         """Whether something that took a while is recorded, such as an iteration. Raises PerfError."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from flagscale_perf.spine.errors import PerfError
@@ -28,46 +28,26 @@ class Unread:
     reason: str
 
 
-@dataclass(frozen=True)
-class Found:
-    """The run files below a directory.
-
-    Attributes:
-        directory: where they were looked for.
-        paths: of the files, by directory and age; the newest `MAX_RUNS` of them.
-        unread: directories that cannot be read, and what was too much.
-    """
-
-    directory: Path
-    paths: list[Path]
-    unread: list[Unread] = field(default_factory=list)
-
-    def relative(self, path: Path) -> str:
-        """The path as seen from the directory."""
-        return str(path.relative_to(self.directory))
-
-
-def find_runs(directory: Path) -> Found:
-    """Every file that is called as a run file is, `MAX_DEPTH` directories deep; links and hidden directories
-    are not followed, and neither are Python environments and directories of packages. Raises PerfError where
-    there is none.
+def find_runs(directory: Path) -> tuple[list[Path], list[Unread]]:
+    """By directory and name, every file that is called as a run file is, `MAX_DEPTH` directories deep, and
+    what was not looked into. Links and hidden directories are not followed, and neither are Python
+    environments and directories of packages. Raises PerfError where there is none.
     """
     if not directory.is_dir():
         what = "is not a directory" if directory.exists() else "does not exist"
         raise PerfError(f"{str(directory)!r} {what}; give one that has --perf-log-dir directories below it")
-    found = Found(directory, [])
-    found.paths.extend(_files(directory, found.unread, MAX_DEPTH, MAX_DIRECTORIES))
-    if not found.paths:
+    unread: list[Unread] = []
+    paths = list(_files(directory, unread, MAX_DEPTH, MAX_DIRECTORIES))
+    if not paths:
         raise PerfError(
             f"no {_PREFIX}*{_SUFFIX} in or below {str(directory)!r}; give a directory that has"
             " --perf-log-dir directories below it"
         )
-    found.paths.sort(key=age_of, reverse=True)
-    if len(found.paths) > MAX_RUNS:
-        found.unread.append(Unread(".", f"only the newest {MAX_RUNS:,} of {len(found.paths):,} are listed"))
-        del found.paths[MAX_RUNS:]
-    found.paths.sort(key=lambda path: (path.parent, age_of(path)))
-    return found
+    if len(paths) > MAX_RUNS:
+        paths.sort(key=age_of, reverse=True)
+        unread.append(Unread(".", f"only the newest {MAX_RUNS:,} of {len(paths):,} are listed"))
+        del paths[MAX_RUNS:]
+    return sorted(paths, key=lambda path: (path.parent, path.name)), unread
 
 
 def runs_below(directory: Path) -> list[Path]:

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from flagscale_perf.analysis.decoder import Block, Chunk
 from flagscale_perf.analysis.evidence import not_known
@@ -180,7 +180,7 @@ class Session:
         course: how it went, as far as it has been read.
     """
 
-    def __init__(self, files: Sequence[RunFile], *, logs: Sequence[Path] = (), instrument: str = "") -> None:
+    def __init__(self, files: Sequence[RunFile], logs: Sequence[Path] = (), instrument: str = "") -> None:
         """Of files or of an instrument's logs; `analysis.job` opens them."""
         self.files, self.logs = files, logs
         self.path = self.paths[0]
@@ -199,9 +199,21 @@ class Session:
     def _clocks(self) -> Clocks:
         return Clocks(self.header)
 
-    def records(self, kind: type[Kind]) -> Iterator[Kind]:
-        """Those of one type. Raises PerfError if a file cannot be read."""
-        return (record for record in self if isinstance(record, kind))
+    @overload
+    def records(self) -> Iterator[Record]: ...
+
+    @overload
+    def records(self, kind: type[Kind]) -> Iterator[Kind]: ...
+
+    def records(self, kind: type[Any] = object) -> Iterator[Any]:
+        """Every record in the order of the files, or those of a type of the instrument's module `records`; it
+        is no reading of this session, which may go on beside it. Raises PerfError if a file cannot be read.
+        """
+        return (record for record in self.again() if isinstance(record, kind))
+
+    def again(self) -> Session:
+        """The same for another reading."""
+        return Session([RunFile(file.path) for file in self.files], self.logs, self.instrument)
 
     @property
     def paths(self) -> list[Path]:
@@ -217,13 +229,24 @@ class Session:
             raise PerfError(f"cannot read {str(self.path)!r}: {error.strerror}") from None
 
     def is_live(self) -> bool | None:
-        """Whether a writer still has one of the files; None where that cannot be known. Raises PerfError."""
+        """Whether a writer still has one of the files; None where that cannot be known: a copy, another
+        machine's or container's run, a file system without locks. Raises PerfError.
+        """
         found = {file.is_live() for file in self.files}
         return True if True in found else None if None in found else False
 
     def __iter__(self) -> Iterator[Record]:
         """Every record, each file's behind its header. Raises PerfError if a file cannot be read."""
         return self.blocks(())
+
+    def check(self, instrument: str, instead: str) -> None:
+        """Raises PerfError for a session of another instrument; `instead`: what to do about it."""
+        if self.header.instrument != instrument:
+            raise PerfError(
+                f"{str(self.path)!r} was recorded by the instrument {self.header.instrument!r}, not by"
+                f" {instrument!r}; {instead}"
+            )
+        labels_of(self.header)
 
     def blocks(self, types: Collection[Any]) -> Iterator[Block | Record]:
         """The same, with records of these types in columns."""

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from flagscale_perf.analysis.instrument import Export, Instrument, installed, load
 from flagscale_perf.analysis.job import Job, open_session
-from flagscale_perf.analysis.run_file import check_instrument
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
@@ -31,7 +30,7 @@ def exports_of(session: Session) -> dict[str, Export]:
 def has_screen(header: RunHeader) -> bool:
     """Whether `watch` can show the session with this header."""
     try:
-        return load(header.instrument).has_screen
+        return load(header.instrument).offers("live")
     except PerfError:  # of a newer version
         return False
 
@@ -39,8 +38,7 @@ def has_screen(header: RunHeader) -> bool:
 def session_of(run: Path, instrument: str) -> Session:
     """The session that a path means. Raises PerfError where there is none of this instrument."""
     session = open_session(run)
-    instead = "give its directory to `flagscale-perf report`"
-    check_instrument(session.path, session.header, instrument, instead)
+    session.check(instrument, "give its directory to `flagscale-perf report`")
     return session
 
 

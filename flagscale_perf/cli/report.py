@@ -87,7 +87,7 @@ def _history(args: Namespace, chosen: str) -> int:
             raise PerfError(f"{option} {value}: of one session; leave it out, or --all-sessions")
     sessions, unreadable = open_job(args.run).sessions()
     for one in reversed(sessions):
-        if (instrument := load(one.instrument)).has_history:
+        if (instrument := load(one.instrument)).offers("sessions"):
             alike = [each for each in sessions if each.instrument == one.instrument]
             put(text.render(instrument.sessions(alike, unreadable)), args.output)
             return 0

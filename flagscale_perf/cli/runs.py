@@ -43,7 +43,7 @@ def _report(found: Listing, is_all_read: bool) -> Report:
     listed: list[Session] = []
     rows: list[Row] = []
     for session in found.sessions:
-        if load(session.instrument).has_list:
+        if load(session.instrument).offers("runs"):
             listed.append(session)
         elif row := read_row(session, found, is_all_read):
             rows.append(row)

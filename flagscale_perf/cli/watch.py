@@ -84,10 +84,10 @@ class _View:
             self._follower = Follower(self._path, self._session_id, has_screen)
         follower = self._follower
         for record in follower.poll() if follower else ():
-            if follower is not None and record is follower.header and record is not self._header:
+            is_first = follower is not None and record is follower.header is not self._header
+            if is_first and isinstance(record, RunHeader):
                 self._before = self._run.before() if self._run else ""
-                self._header = record
-                self._run = load(self._header.instrument).live(self._header)
+                self._run, self._header = load(record.instrument).live(record), record
             if self._run is not None:
                 self._run.add(record)
         if self._run is None or follower is None:

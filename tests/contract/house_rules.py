@@ -29,6 +29,15 @@ MAY_SYNCHRONISE = {
         "bench/bandwidth/operations",
     )
 }
+MAY_OPEN_RUN_FILES = {
+    f"{PACKAGE}/{name}.py"
+    for name in (
+        "spine/session",
+        *("trace/analysis/compare", "training/analysis/steps"),
+        *(f"analysis/{name}" for name in ("run_file", "session", "follow", "job", "runs", "strangers")),
+    )
+}
+RUN_FILE = "perf_records_"
 SYNCHRONISING = re.compile(
     r".*\.(synchronize|item|barrier|all_(reduce|gather|to_all)\w*|reduce_scatter\w*|broadcast_object_list)"
     r"|(.*\.)?dist(ributed)?\.(broadcast|reduce|gather|scatter|send|recv)\w*"
@@ -233,6 +242,23 @@ def check_parameters(sources: list[Source]) -> list[str]:
                 offences.append(
                     f"{source.name}:{function.lineno} {function.name} takes {len(names)} parameters"
                 )
+    return offences
+
+
+def check_run_files(sources: list[Source]) -> list[str]:
+    """Modules outside the reading room that open run files or know their names; texts for a user may."""
+    offences = []
+    for source in sources:
+        if source.name in MAY_OPEN_RUN_FILES:
+            continue
+        for node in source.nodes:
+            names = [each.name for each in node.names] if isinstance(node, ast.ImportFrom) else []
+            names += [getattr(node, "id", ""), getattr(node, "attr", "")]
+            text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+            if RUN_FILE in text and " " not in text:
+                offences.append(f"{source.name}:{getattr(node, 'lineno', 0)} {RUN_FILE}")
+            if "RunFile" in names:
+                offences.append(f"{source.name}:{getattr(node, 'lineno', 0)} RunFile")
     return offences
 
 

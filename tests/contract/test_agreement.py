@@ -50,7 +50,7 @@ def test_without_an_end_a_session_runs_while_its_file_is_written(name: str, tmp_
         assert (report_of(name, path).state, report_of(name, path).tone) == (RUNNING, "good")
 
 
-@pytest.mark.parametrize("name", [name for name in WRITERS if load(name).has_screen])
+@pytest.mark.parametrize("name", [name for name in WRITERS if load(name).offers("live")])
 def test_the_screen_and_the_report_agree(name: str, tmp_path: Path) -> None:
     for reason in (*GOOD, *BAD[:-1], None):
         path = write(name, tmp_path, reason)

@@ -1,5 +1,6 @@
 """The house rules hold (docs/house.md); and each checker sees an offence when there is one."""
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.instrument import Instrument
 from tests.contract import house_rules as rules
 
 REPO = Path(__file__).parents[2]
@@ -120,6 +122,12 @@ def test_the_package_knows_nothing_of_its_examples() -> None:
     )
     found = [f"{source.name}: {match[0]}" for source in OURS for match in named.finditer(source.text)]
     assert found == []
+
+
+def test_a_path_is_looked_at_once() -> None:
+    assert rules.check_run_files(OURS) == []
+    declared = {each.name: each.type for each in dataclasses.fields(Instrument)}
+    assert {name: hint for name, hint in declared.items() if "Path" in str(hint)} == {}
 
 
 def test_nothing_runs_text() -> None:
@@ -312,6 +320,18 @@ def test_running_text_is_seen() -> None:
     good = ["run(shell=False)", "yaml.safe_load(f)", "model.eval()"]
     found = ["1 import pickle", "2 import marshal", "3 eval", "4 os.system", "5 shell=True", "6 yaml.load"]
     assert rules.check_unsafe(of("a.py", "\n".join(bad + good))) == [f"a.py:{row}" for row in found]
+
+
+def test_a_run_file_that_is_opened_is_seen() -> None:
+    lines = [
+        "from flagscale_perf.analysis.run_file import RunFile",
+        "RunFile(path)",
+        'directory.glob("perf_records_*.jsonl")',
+        'print("give a perf_records_*.jsonl")',
+    ]
+    found = ["1 RunFile", "2 RunFile", "3 perf_records_"]
+    name = "flagscale_perf/report/text.py"
+    assert rules.check_run_files(of(name, "\n".join(lines))) == [f"{name}:{row}" for row in found]
 
 
 def test_a_print_is_seen() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from flagscale_perf.analysis.recorded import Recorded
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.arguments import PerfConfig
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-class RecordedRun(Recorded):
+class RecordedRun(Session):
     """One session of a training.
 
     The tables need pandas. A column has its unit in its name (`_ms`, `_s`, `_gb`), and NaN where a value is
@@ -33,7 +32,8 @@ class RecordedRun(Recorded):
 
     def __init__(self, session: Session) -> None:
         """Use `open_run` instead. Raises PerfError for a session of another instrument."""
-        super().__init__(session, "training")
+        super().__init__(session.files, session.logs, session.instrument)
+        self.check("training", f"open_run(..., instrument={session.instrument!r})")
         self.facts = RunFacts.of(self.header.facts)
         self.options = PerfConfig.of(self.header.config)
 
@@ -42,7 +42,7 @@ class RecordedRun(Recorded):
 
     def report(self) -> TrainingReport:
         """The report that `flagscale-perf report` shows, as data."""
-        return read_report(self._session)
+        return read_report(self.again())
 
     def findings(self) -> list[Finding]:
         """What holds the run back, the costliest first."""
@@ -50,7 +50,7 @@ class RecordedRun(Recorded):
 
     def summary(self) -> dict[str, Any]:
         """The content of `perf_summary_<session>.json`, made of the run file anew."""
-        return read_summary(self._session).as_dict()
+        return read_summary(self.again()).as_dict()
 
     def steps(self, first: int | None = None, last: int | None = None) -> DataFrame:
         """A row for each iteration."""

@@ -21,8 +21,8 @@ def touch(directory: Path, *names: str) -> None:
 
 
 def found_in(directory: Path) -> tuple[list[str], list[Unread]]:
-    found = find_runs(directory)
-    return [found.relative(path) for path in found.paths], found.unread
+    paths, unread = find_runs(directory)
+    return [str(path.relative_to(directory)) for path in paths], unread
 
 
 def test_files_in_it_and_below_by_directory_and_age(tmp_path: Path) -> None:
