@@ -137,7 +137,9 @@ def test_of_two_runs_with_one_file_the_later_has_it_and_the_earlier_says_so(tmp_
     path, sinks = tmp_path / "x.prom", []
     for session_id in ("20240129_103000", "20240129_103000_2"):
         made = context_of(tmp_path, perf_prometheus_textfile=str(path))
-        sinks.append(PrometheusTextfileSink(replace(made, header=replace(made.header, session_id=session_id))))
+        sinks.append(
+            PrometheusTextfileSink(replace(made, header=replace(made.header, session_id=session_id)))
+        )
     first, second = sinks
     for sink in (first, second, first):
         sink.write(make_step(1))
