@@ -133,8 +133,8 @@ class PrometheusPortSink:
 
 
 class PrometheusTextfileSink:
-    """Replaces one file for node_exporter's textfile collector; asked for by `perf_prometheus_textfile`. Of two
-    sessions that are given the same file, the one that began later has it.
+    """Replaces one file for node_exporter's textfile collector; asked for by `perf_prometheus_textfile`. Of
+    two sessions that are given the same file, the one that began later has it.
     """
 
     name: ClassVar[str] = "Prometheus textfile"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from flagscale_perf.arguments import JSON, TEXT
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.jsonl import finite
@@ -247,7 +248,7 @@ class RunTotals:
             failures=list(self._course.failures),
             run_facts={name: value for name, value in header.facts.items() if name not in ONLY_IN_RUN_FILE},
             config=header.config,
-            files=file_names(header.session_id),
+            files=_files_of(header),
             iteration_logs=[self._figures.summary(interval) for interval in self._rows.rows()],
         )
 
@@ -287,6 +288,13 @@ class RunTotals:
 def _finite(part: Part) -> Part:
     known: Part = replace(part, **finite(vars(part)))
     return known
+
+
+def _files_of(header: RunHeader) -> dict[str, str]:
+    """Names of the session's files by what they are, but for the logs that `perf_log_format` leaves out."""
+    left_out = {TEXT: ("summary",), JSON: ("metrics", "realtime")}
+    without = left_out.get(str(header.config.get("perf_log_format")), ())
+    return {what: name for what, name in file_names(header.session_id).items() if what not in without}
 
 
 def _phases_of(sums: PhaseSums) -> PhaseSummary:

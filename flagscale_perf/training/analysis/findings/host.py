@@ -70,7 +70,8 @@ def host_short_of_cpu(this: TrainingRule, case: TrainingCase) -> Finding | None:
         f" of the time for one{'' if cores is None else f' of its {cores} cores'}"
     )
     figure = "ready to run without a CPU, of the time"
-    if (throttled := _throttled(host)) and this.exceeds(throttled, this.name):
+    # It stops a thread for the rest of a period at most: what it cannot have cost, others on the host have.
+    if (throttled := _throttled(host)) >= short.share / 2 and this.exceeds(throttled, this.name):
         title = (
             f"The container's CPU limit of {(host.cpu_limit_milli or 0) / 1000:.1f} CPUs throttled it in "
             f"{percent(throttled)} of its periods: {thread} waits {percent(short.share)} of the time"

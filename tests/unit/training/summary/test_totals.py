@@ -236,6 +236,12 @@ def test_the_set_of_fields_never_varies() -> None:
     assert (empty["session_info"]["first_iteration"], empty["run_facts"]["peak_flop_per_s"]) == (None, None)
 
 
+@pytest.mark.parametrize(("log_format", "logs"), [("text", {"metrics", "realtime"}), ("json", {"summary"})])
+def test_files_that_the_log_format_leaves_out_are_not_named(log_format: str, logs: set[str]) -> None:
+    named = summary_of([], make_header(perf_log_format=log_format))["files"]
+    assert named.keys() == {"records", *logs}
+
+
 def test_failures_are_listed_up_to_a_bound_and_all_counted() -> None:
     events = [make_event("failure", text=str(n)) for n in range(MAX_FAILURES + 5)] + [make_event("note")]
     summary = summary_of(events)

@@ -52,8 +52,9 @@ def test_a_containers_limit_is_named_as_what_it_is(tmp_path: Path) -> None:
     assert found.causes == [
         "more threads, loader processes or ranks than the container's CPU limit has room for"
     ]
-    (never,) = findings_of(throttled(10, 0), tmp_path)
-    assert never.title.startswith("The host is short of CPU")
+    for often in (0, 1):  # one period in ten is not why a thread waits for a quarter of the time
+        (never,) = findings_of(throttled(10, often), tmp_path)
+        assert never.title.startswith("The host is short of CPU")
 
 
 @pytest.mark.parametrize(("cores", "flags"), [(2, []), (8, ["--num-workers 4"])])
