@@ -72,7 +72,6 @@ def args_from_bridge(content: Mapping[str, Any]) -> dict[str, Any]:
                 f"model: {name} is {str(dict(value))[:60]}; such a part is not known; take it out"
             )
     args.setdefault("activation_func", None)
-    args["moe_router_bias"] = Arguments(args).flag("add_bias_linear")  # as in Megatron-Core since 0.15
     args |= _vocabulary(Arguments(args), Arguments(_section(content, "tokenizer")))
     args["max_position_embeddings"] = args["seq_length"]
     train = _section(content, "train")

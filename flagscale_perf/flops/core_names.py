@@ -38,6 +38,8 @@ def megatron_names(given: Mapping[str, Any]) -> Mapping[str, Any]:
     is_latent = core.flag("multi_latent_attention")
     if is_latent and not core.has("q_lora_rank"):
         raise PerfError("model: q_lora_rank is missing; write its rank, or null for queries of full rank")
+    if is_latent and not core.has("normalization"):
+        args["normalization"] = "RMSNorm"  # of MLATransformerConfig
     if not core.has("group_query_attention"):
         args["group_query_attention"] = not is_latent and core.get("num_query_groups") is not None
     return args | _feed_forward(core)

@@ -44,21 +44,25 @@ _WINDOWS: dict[str, Callable[[int, int], bool]] = {
     "qwen3_moe": lambda layer, below: True,
 }
 _BY_TYPE = ("qwen2", "qwen2_moe", "qwen3")
-# Families that read attention_bias, and mlp_bias.
-_ATTENTION_BIAS = (
-    *(
-        "bamba",
-        "deepseek_v2",
-        "deepseek_v3",
-        "deepseek_v32",
-        "granitemoehybrid",
-        "llama",
-        "nemotron_h",
-        "qwen3",
-    ),
-    *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_moe", "qwen3_next"),
-)
-_MLP_BIAS = ("bamba", "deepseek_v2", "llama")
+# Keys that only these families read: of others they change nothing.
+_LATENT_FAMILIES = "deepseek_v2 deepseek_v3 deepseek_v32 kimi_linear"
+_SPARSE_BY_STEP = "qwen2_moe qwen3_moe qwen3_next"
+_READ_BY = {
+    "attention_bias": f"{_LATENT_FAMILIES} bamba granitemoehybrid llama qwen3 qwen3_5_moe_text"
+    " qwen3_5_text qwen3_moe qwen3_next",
+    "mlp_bias": "bamba deepseek_v2 llama nemotron_h",
+    "kv_lora_rank": _LATENT_FAMILIES,
+    "num_local_experts": f"{_LATENT_FAMILIES} granitemoehybrid mixtral nemotron_h qwen3_moe",
+    "num_experts": f"{_SPARSE_BY_STEP} deepseek_v2 deepseek_v32 kimi_linear mixtral qwen3_5_moe_text",
+    "n_routed_experts": f"{_LATENT_FAMILIES} nemotron_h",
+    "moe_intermediate_size": f"{_LATENT_FAMILIES} {_SPARSE_BY_STEP} nemotron_h qwen3_5_moe_text",
+    "first_k_dense_replace": _LATENT_FAMILIES,
+    "n_shared_experts": _LATENT_FAMILIES,
+    "shared_expert_intermediate_size": "qwen2_moe qwen3_5_moe_text qwen3_next",
+    "decoder_sparse_step": _SPARSE_BY_STEP,
+    "mlp_only_layers": _SPARSE_BY_STEP,
+}
+_NEVER_TIED = ("kimi_linear", "nemotron_h")
 # What transformers builds where a config.json leaves a key out and the model is another one then: the
 # defaults of its classes. (n_routed_experts stands for every name of the number of experts.)
 _LATENT = {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64}
@@ -119,7 +123,12 @@ def args_from_hf(config: Mapping[str, Any], family: str, gated: bool) -> dict[st
             "config.json: quantization_config is given, and quantised weights are not trained; take it out "
             "for a training of all weights"
         )
-    config = {**_DEFAULTS.get(config["model_type"], {}), **config}
+    model = config["model_type"]
+    config = _DEFAULTS.get(model, {}) | {
+        name: value
+        for name, value in config.items()
+        if name not in _READ_BY or model in _READ_BY[name].split()
+    }
     args: dict[str, Any] = {
         "model_family": family,
         "swiglu": gated,
@@ -127,7 +136,7 @@ def args_from_hf(config: Mapping[str, Any], family: str, gated: bool) -> dict[st
     }
     for name, keys in KEYS.items():
         args[name] = next((config[key] for key in keys if config.get(key) is not None), None)
-    own = HYBRIDS[config["model_type"]](config) if config["model_type"] in HYBRIDS else {}
+    own = HYBRIDS[model](config) if model in HYBRIDS else {}
     for name in ("num_layers", "hidden_size", "num_attention_heads", "padded_vocab_size"):
         if own.get(name, args[name]) is None:
             raise PerfError(f"config.json: {KEYS[name][0]} is missing; add it")
@@ -140,7 +149,8 @@ def args_from_hf(config: Mapping[str, Any], family: str, gated: bool) -> dict[st
 
 def _is_tied(config: Mapping[str, Any]) -> bool:
     # transformers' own default where the key is left out: tied only in GPT-2
-    return bool(config.get("tie_word_embeddings", config["model_type"] == "gpt2"))
+    model = config["model_type"]
+    return model not in _NEVER_TIED and bool(config.get("tie_word_embeddings", model == "gpt2"))
 
 
 def _attention(config: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,8 +164,7 @@ def _attention(config: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, 
 
 def _bias(config: Mapping[str, Any]) -> dict[str, Any]:
     is_gpt2, model = config["model_type"] == "gpt2", config["model_type"]
-    attention = bool(config.get("attention_bias")) and model in _ATTENTION_BIAS
-    mlp = bool(config.get("mlp_bias")) and model in _MLP_BIAS
+    attention, mlp = bool(config.get("attention_bias")), bool(config.get("mlp_bias"))
     if mlp and (model != "llama" or not attention):
         raise PerfError(
             "config.json: mlp_bias is true; it is counted in a llama that has attention_bias; take it out"
@@ -174,15 +183,11 @@ def _experts(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
     """The layers with a mixture of experts, and their shared experts. DeepSeek names these layers by
     first_k_dense_replace, Qwen by decoder_sparse_step and mlp_only_layers; others have them in every layer.
     """
-    is_qwen = config["model_type"].startswith("qwen")
     given, dense = Arguments(config), config.get("mlp_only_layers") or []
     if not isinstance(dense, list):
         raise PerfError(f"config.json: mlp_only_layers is {dense!r}; write a list of layers")
     first, step = given.integer("first_k_dense_replace", 0, least=0), given.integer("decoder_sparse_step", 1)
-    is_moe = [
-        (layer + 1) % step == 0 and layer not in dense if is_qwen else layer >= first
-        for layer in range(layers)
-    ]
+    is_moe = [layer >= first and (layer + 1) % step == 0 and layer not in dense for layer in range(layers)]
     shared, gated = config.get("shared_expert_intermediate_size"), config["model_type"] == "qwen2_moe"
     if shared is None and config.get("n_shared_experts"):
         shared = given.integer("n_shared_experts") * given.integer("moe_intermediate_size")

@@ -229,8 +229,7 @@ def _text(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, A
     inner = config.get("text_config")
     beside = {} if isinstance(inner, Mapping) else {key: config[key] for key in config if key != "model_type"}
     text = {**defaults, **beside, **(inner if isinstance(inner, Mapping) else {})}
-    tied = bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings")))
-    return text | {"tie_word_embeddings": tied}
+    return text | {"tie_word_embeddings": any(one.get("tie_word_embeddings") for one in (config, text))}
 
 
 def args_from_t5(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:

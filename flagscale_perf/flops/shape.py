@@ -73,7 +73,6 @@ class Experts:
         shared_gate: the shared experts' output goes through a sigmoid gate with a weight of its own.
         latent_size: width the routed experts work at; None for the model's own.
         capacity_factor: set where every expert's input is padded to its capacity; None otherwise.
-        router_bias: the router has a bias, which matters for the number of parameters only.
         drops: tokens beyond a capacity are dropped and nothing is padded; how many, only the router knows.
     """
 
@@ -85,7 +84,6 @@ class Experts:
     shared_gate: bool = False
     latent_size: int | None = None
     capacity_factor: float | None = None
-    router_bias: bool = False
     drops: bool = False
 
 
@@ -159,6 +157,7 @@ class Shape:
         latent: multi-latent attention; None for the usual one.
         experts: mixture of experts; None for a dense model.
         mtp_layers: multi-token-prediction depths.
+        mtp_shared: these depths have the same weights.
         mtp_detached: what these depths predict gives the output layer no gradient.
         output_gate: attention's output is gated by a further query-sized projection.
         sinks: each query head has a learned share of attention that goes to no key; a parameter only.
@@ -195,6 +194,7 @@ class Shape:
     latent: LatentAttention | None = None
     experts: Experts | None = None
     mtp_layers: int = 0
+    mtp_shared: bool = False
     mtp_detached: bool = False
     output_gate: bool = False
     sinks: bool = False

@@ -76,6 +76,7 @@ def fields_from_args(given: Mapping[str, Any]) -> dict[str, Any]:
         "latent": latent,
         "experts": experts,
         "mtp_layers": mtp_layers,
+        "mtp_shared": args.flag("mtp_use_repeated_layer"),
         "mtp_detached": args.flag("mtp_detach_heads"),
         "output_gate": args.flag("attention_output_gate"),
         "sinks": args.get("softmax_type") == "learnable",
@@ -253,7 +254,6 @@ def _experts(args: Arguments, layers: int, ffn: int) -> Experts | None:
         shared_gate=args.flag("moe_shared_expert_gate"),
         latent_size=args.optional("moe_latent_size"),
         capacity_factor=args.factor("moe_expert_capacity_factor") if is_padded else None,
-        router_bias=args.flag("moe_router_bias"),
         drops=has_capacity and not is_padded,
     )
 

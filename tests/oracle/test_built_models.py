@@ -60,6 +60,15 @@ FAMILIES: dict[str, Config] = {
     "qwen3_moe": SIZES | EXPERTS | {"head_dim": 16},
 }
 WINDOW: Config = {"use_sliding_window": True, "sliding_window": 5}
+# Most families read some of them only.
+OTHERS: Config = {
+    "tie_word_embeddings": True,
+    "attention_bias": True,
+    "num_experts": 4,
+    "mlp_only_layers": [1],
+    "shared_expert_intermediate_size": 40,
+    "n_shared_experts": 1,
+}
 KINDS = ["full_attention", "sliding_attention"] * 2
 SAID: dict[str, Config] = {
     "plain": {},
@@ -76,6 +85,7 @@ SAID: dict[str, Config] = {
     "frequency": {"moe_layer_freq": 2},
     "further prediction": {"num_nextn_predict_layers": 1},
     "no query rank": {"q_lora_rank": None},
+    "keys of others": OTHERS,
     "without groups": MANY | {"num_key_value_heads": ...},
     "without width": {"head_dim": ...},
     "without query rank": {"q_lora_rank": ...},
@@ -116,7 +126,11 @@ def cases() -> dict[str, Config]:
         f"{name}: {what}": config | more
         for config, name in ((json.loads(text), name) for text, name in distinct.items())
         if config["model_type"] not in ("t5", "bert", "mamba2", "rwkv")
-        for what, more in (("written", {}), ("further prediction", {"num_nextn_predict_layers": 1}))
+        for what, more in (
+            ("written", {}),
+            ("further prediction", {"num_nextn_predict_layers": 1}),
+            ("keys of others", OTHERS),
+        )
     }
     towers = {
         f"{name}: {what}": made(args["config"], top) | {"text_config": args["config"]["text_config"] | text}
@@ -124,6 +138,8 @@ def cases() -> dict[str, Config]:
         if name in ("qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "llava", "llava_siglip")
         for what, top, text in (
             ("tied in text", {"tie_word_embeddings": ...}, {"tie_word_embeddings": True}),
+            ("tied in text only", {"tie_word_embeddings": False}, {"tie_word_embeddings": True}),
+            ("experts in text", {}, {"num_experts": 4}),
             ("tied at the top", {"tie_word_embeddings": True}, {"tie_word_embeddings": False}),
             ("window", {}, WINDOW | {"max_window_layers": 1}),
             ("window by default", {}, WINDOW),

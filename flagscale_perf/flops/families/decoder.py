@@ -23,8 +23,10 @@ def decoder(tape: Tape, seen: bool = False) -> None:
         x = tape.linear(Weight("mhc.end", shape.streams * shape.hidden, shape.streams, bias=True), x)
     further = x = tape.norm(x, shape.hidden)
     for depth in range(shape.mtp_layers):
-        block = partial(layer_of_blocks, tape, shape.layers + depth)
+        block, before = partial(layer_of_blocks, tape, shape.layers + depth), tape.parameters
         further = _predict_further(tape, embedded, further, block)
+        if depth and shape.mtp_shared:
+            tape.parameters = before
     tape.parameters += 0 if shape.tied_embeddings else shape.hidden * shape.vocab
     logits(tape, "", x)
 

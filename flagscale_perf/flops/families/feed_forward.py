@@ -25,7 +25,7 @@ def mixture(tape: Tape, layer: int, x: bool) -> bool:
     shape = tape.shape
     moe = needed(shape.experts, "experts; give num_experts and moe_router_topk")
     with tape.recomputed("moe"):
-        y = _router(tape, moe.count, moe.router_bias, x)
+        y = _router(tape, moe.count, x)
         rows, width = x, shape.hidden
         if moe.latent_size is not None:
             # fc1_latent_proj: h -> l for every token, before the experts
@@ -46,13 +46,13 @@ def mixture(tape: Tape, layer: int, x: bool) -> bool:
         return _shared_experts(tape, x) or y
 
 
-def _router(tape: Tape, experts: int, bias: bool, x: bool) -> bool:
+def _router(tape: Tape, experts: int, x: bool) -> bool:
     # TopKRouter: h -> E, a score for every expert. RouterGatingLinearFunction computes both of its gradients
     # or none. A model with a tower and experts is transformers', whose router is a linear layer as any other.
     if tape.shape.vision is not None:
         return tape.linear(Weight("moe_router", tape.shape.hidden, experts), x)
     flows = x or tape.trained
-    tape.parameters += (tape.shape.hidden + bias) * experts
+    tape.parameters += (tape.shape.hidden + tape.shape.linear_bias) * experts
     flops = 2 * tape.shape.hidden * experts
     tape.add("moe_router", TOKEN, fwd=flops, bwd=2 * flops * flows)
     return flows

@@ -158,16 +158,20 @@ def test_what_is_missing_or_unknown_is_named():
 
 
 @pytest.mark.parametrize(
-    ("more", "says"),
+    ("config", "more", "says"),
     [
-        ({"sliding_window": "x"}, "sliding_window is 'x'; give a whole number above 0"),
-        ({"num_hidden_layers": 10**12}, "num_layers is 1000000000000; give at most 100000"),
-        ({"decoder_sparse_step": 0}, "decoder_sparse_step is 0; give a whole number above 0"),
-        ({"first_k_dense_replace": "a"}, "first_k_dense_replace is 'a'; give a whole number from 0 on"),
-        ({"mlp_only_layers": 5}, "mlp_only_layers is 5; write a list of layers"),
-        ({"n_shared_experts": 2}, "moe_intermediate_size is missing"),
+        (MIXTRAL_8X7B, {"sliding_window": "x"}, "sliding_window is 'x'; give a whole number above 0"),
+        (MIXTRAL_8X7B, {"num_hidden_layers": 10**12}, "num_layers is 1000000000000; give at most 100000"),
+        (QWEN15_MOE, {"decoder_sparse_step": 0}, "decoder_sparse_step is 0; give a whole number above 0"),
+        (
+            DEEPSEEK_V3,
+            {"first_k_dense_replace": "a"},
+            "first_k_dense_replace is 'a'; give a whole number from 0 on",
+        ),
+        (QWEN15_MOE, {"mlp_only_layers": 5}, "mlp_only_layers is 5; write a list of layers"),
+        (DEEPSEEK_V3, {"moe_intermediate_size": None}, "moe_intermediate_size is missing"),
     ],
 )
-def test_a_value_that_cannot_be_is_named(more, says):
+def test_a_value_that_cannot_be_is_named(config, more, says):
     with pytest.raises(PerfError, match=says):
-        ModelShape.from_hf(MIXTRAL_8X7B | more)
+        ModelShape.from_hf(config | more)

@@ -52,6 +52,7 @@ def test_megatron_defaults_fill_what_is_not_given():
         "encoder": None,
         "bert": None,
         "streams": 0,
+        "mtp_shared": False,
         "mtp_detached": False,
     }
 

@@ -56,23 +56,6 @@ def clock(monkeypatch) -> Clock:
 
 
 @pytest.fixture
-def calls() -> list[CallRecord]:
-    return []
-
-
-@pytest.fixture
-def probe(calls) -> Probe:
-    return Probe(calls.append, lambda reason: None)
-
-
-@pytest.fixture
-def context() -> Iterator[zmq.Context]:
-    with zmq.Context() as made:
-        yield made
-        made.destroy(linger=0)
-
-
-@pytest.fixture
 def fake(probe, clock, context) -> Iterator[FakeSocket]:
     with FakeSocket(context, zmq.REQ) as socket:
         socket.clock, socket.queue = clock, []

@@ -2,32 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import zmq
 import zmq.asyncio
 
 from flagscale_perf.rpc import probe as probe_module
-from flagscale_perf.rpc.probe import Probe
-from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.spine.errors import PerfError
-
-
-@pytest.fixture
-def calls() -> list[CallRecord]:
-    return []
-
-
-@pytest.fixture
-def probe(calls) -> Probe:
-    return Probe(calls.append, lambda reason: None)
-
-
-@pytest.fixture
-def context() -> Iterator[zmq.Context]:
-    with zmq.Context() as made:
-        yield made
 
 
 class Green(zmq.Socket):
