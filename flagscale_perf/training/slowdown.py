@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from flagscale_perf.analysis.shift import SMALLEST, Shift, shifts_of
+from flagscale_perf.analysis.shift import WORTH_A_LINE, Shift, shifts_of
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.units import number
 from flagscale_perf.training.records import IntervalRecord
@@ -110,7 +110,7 @@ class SlowdownWatch:
         when they take twice as much longer as was told before.
         """
         told, seen = self._told, self._means[-1].iteration
-        if change.least <= SMALLEST * change.before:
+        if change.least <= WORTH_A_LINE * change.before:
             return None
         if told is None:
             self._told = _Told(seen, change.before, change.after, (change.before + change.after) / 2)
