@@ -1,12 +1,11 @@
 """Whether real runs of FlagScale that become slower within themselves are found, and healthy ones beside busy
 neighbours are not called so.
 
-python benchmarks/slowdowns_real.py DIRECTORY [HEALTHY]
+python benchmarks/slowdowns_real.py DIRECTORY [ROUNDS]
 
-Twenty healthy runs (HEALTHY) of a tiny model, then three sizes planted twice, by sleeps in forward from the
-middle
-on: a quarter of an hour, or more. Every other one runs under `nice`. The truth is the host's own line
-of each iteration. Runs that are in the directory already are not made again.
+Seven rounds (ROUNDS), each of three healthy runs of a tiny model and one with sleeps in forward from the
+middle on, of three sizes in turn: ten minutes, or an hour beside busy neighbours. Every other run is under
+`nice`. The truth is the host's own line of each iteration. Runs that are there already are not made again.
 """
 
 from __future__ import annotations
@@ -60,18 +59,21 @@ def told(directory: Path) -> list[str]:
     found = [one for one in report.findings if one.name in ("slowdown", "growing_phase")]
     host = [one.title for one in report.findings if one.name.startswith("host_")]
     lines = [f"found: {one.title}; {one.causes[0]}" for one in found] + [f"beside: {each}" for each in host]
+    live = (directory / "perf" / "perf_realtime.log").read_text().splitlines()
+    lines += [f"live: {line.partition('slow: ')[2]}" for line in live if "slow: " in line]
     return lines + [f"not judged: {one}" for one in report.unjudged if one.startswith("the steps' course")]
 
 
 def main() -> int:
     """Trains and prints a line for each run, and what its report says below."""
-    directory, healthy = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 20
-    print(head("training", "analysis"))
+    directory, rounds = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 7
+    print(head("training/analysis/findings", "analysis/shift.py", "training/slowdown.py"))
     print(
         f"runs     {STEPS} steps each\n\n{'planted':>8}{'load':>7}{'ms, then':>18}{'changed':>9}{'noise':>8}"
     )
     usual: list[float] = []
-    for place, size in enumerate([0.0] * healthy + [size for size in SIZES for _ in range(2)]):
+    for place in range(4 * rounds):
+        size = 0.0 if place % 4 < 3 else SIZES[place // 4 % 3]
         run = directory / f"run_{place}"
         train(run, place, size * statistics.median(usual) / 1000 if size else 0.0)
         first, second, noise = times_of(run)

@@ -1,32 +1,29 @@
-"""A real training whose steps take longer for a while says so while it lasts, and when it is over."""
+"""What the writer says of steps that take a fifth longer, while the training goes on."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-import pytest
-
-from tests.processes import flagscale as fs
-from tests.processes import slowed_parts
-
-pytestmark = pytest.mark.host
-
-BEGINS, ENDS, STEPS = 97, 192, 288
-PACE_S, LONGER_S = 0.08, 0.016  # a fifth
+from tests.processes.trainer import text_of, trainer, wait_for
 
 
-def test_a_slowdown_is_told_when_it_begins_and_when_it_ends(tmp_path: Path) -> None:
-    plants = f"pace:{PACE_S},train_step:{LONGER_S}:steps {BEGINS}-{ENDS}"
-    words = [slowed_parts.__file__, plants, fs.train_gpt(), *fs.SMALL, "--train-iters", STEPS]
-    options = ["--enable-perf-monitor", "--perf-log-interval", 4, "--perf-log-dir", "perf"]
-    finished = fs.run(fs.workers(1, *fs.launched(*map(str, [*words, *options]))), tmp_path)
-    assert finished.returncode == 0, finished.output[-3000:]
-    lines = (tmp_path / "perf" / "findings.jsonl").read_text().splitlines()
-    found = [row for row in map(json.loads, lines) if row["finding"] == "slowdown"]
-    assert [row["state"] for row in found] == ["begins", "ends"], lines
-    begun, ended = found
-    assert BEGINS < begun["iteration"] <= ENDS < ended["iteration"]
-    log = (tmp_path / "perf" / "perf_realtime.log").read_text()
-    for row in found:
-        assert f"slow: {row['text']}" in log
+def told(directory: Path) -> list[dict[str, str]]:
+    rows = map(json.loads, text_of(directory, "findings.jsonl").splitlines())
+    return [row for row in rows if row["finding"] == "slowdown"]
+
+
+def test_a_slowdown_is_told_while_it_lasts_and_when_it_is_over(tmp_path: Path) -> None:
+    with trainer(tmp_path, perf_log_interval=4) as training:
+        training.tell("put", 100, 100)
+        training.tell("put", 100, 120)
+        (begun,) = wait_for("its beginning", lambda: told(tmp_path))
+        training.tell("put", 100, 100)
+        _, over = wait_for("its end", lambda: told(tmp_path)[:2] if told(tmp_path)[1:] else [])
+        training.end("return")
+    since = "a step takes 20 % longer since about iteration 101 (100.0 to 120.0 ms)"
+    assert (begun["state"], begun["text"]) == ("begins", since)
+    assert (over["state"], over["text"]) == ("ends", "steps are back to 100.0 ms since about iteration 201")
+    assert len(told(tmp_path)) == 2
+    live = text_of(tmp_path, "perf_realtime.log")
+    assert [live.count(f"slow: {each['text']}") for each in (begun, over)] == [1, 1]
