@@ -289,14 +289,19 @@ class Findings:
 
     @property
     def none_found(self) -> str:
-        """What is said where there is no finding: that all is well, or that nothing could be judged."""
-        return f"no problems: {self.why_none}" if self.nothing is None else self.why_none
+        """What is said where there is no finding: that all is well, only where all was judged."""
+        if self.nothing is not None:
+            return self.why_none
+        return f"{'no problem found' if self.unjudged else 'no problems'}: {self.why_none}"
 
     @property
     def why_none(self) -> str:
         """The reason alone."""
-        within = "every judged figure is within its limit"
-        return within if self.nothing is None else f"nothing to judge: {self.nothing}"
+        if self.nothing is not None:
+            return f"nothing to judge: {self.nothing}"
+        if not self.unjudged:
+            return "every figure is within its limit"
+        return f"every judged figure is within its limit, but {len(self.unjudged)} could not be judged"
 
 
 class Content(Protocol):

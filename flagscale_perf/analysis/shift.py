@@ -11,8 +11,9 @@ from statistics import median
 from flagscale_perf.analysis.compare.bootstrap import memory_of
 from flagscale_perf.spine.chance import CHANCE, ends_of_line
 
-SMALLEST = 0.03  # a share, from which on a change within a run is worth a line
+WORTH_A_LINE = 0.03  # a share: of a comparison, or while a run lasts; a report looks for less
 _EDGE = 5  # steps at least on each side
+FOR_A_LINE = 40  # steps: fewer do not tell a line from what they remember
 LINE_PARTS = 16
 _PARTS, _PART_STEPS = 8, 16  # what steps remember is looked at beside the medians of so many parts
 _OF_RANKS = 1.5  # times: what ranks of normal steps remember, against their signs, by which it is measured
@@ -44,7 +45,7 @@ class Shift:
     most: float
 
 
-def shift_of(values: Sequence[float], numbers: Sequence[int], smallest: float = SMALLEST) -> Shift | None:
+def shift_of(values: Sequence[float], numbers: Sequence[int], smallest: float = WORTH_A_LINE) -> Shift | None:
     """The change of a run whose steps have these times and numbers: of several the clearest; None for a run
     that did not change by more than `smallest`, a share, or by no more than chance may do.
 
@@ -83,7 +84,7 @@ def shift_of(values: Sequence[float], numbers: Sequence[int], smallest: float = 
     )
 
 
-def shifts_of(values: Sequence[float], numbers: Sequence[int], smallest: float = SMALLEST) -> list[Shift]:
+def shifts_of(values: Sequence[float], numbers: Sequence[int], smallest: float = WORTH_A_LINE) -> list[Shift]:
     """Every change, in order: the clearest one, then those of the stretches on its sides; each as it is
     between its neighbours.
     """
@@ -141,7 +142,7 @@ def _fitted(values: Sequence[float], place: int) -> int:
     one of the others with them.
     """
     near = range(max(_EDGE, place - _EDGE), min(len(values) - _EDGE, place + _EDGE) + 1)
-    return min(near, key=lambda at: sum(map(abs, _beyond(values, [0, at, len(values)]))))
+    return min(near, key=lambda at: sum(map(abs, beyond_levels(values, [0, at, len(values)]))))
 
 
 def _chance(score: float, count: int) -> float:
@@ -158,7 +159,7 @@ def _apart(values: Sequence[float], place: int) -> float:
     few steps. No more than two thirds of it, as few steps do not know their deviation well.
     """
     sides = values[:place], values[place:]
-    beyond = _beyond(values, [0, place, len(values)])
+    beyond = beyond_levels(values, [0, place, len(values)])
     sigma = (
         _TO_DEVIATION
         * median(map(abs, beyond))
@@ -172,11 +173,11 @@ def _memory(values: Sequence[float], place: int) -> float:
     are long enough to tell: the run may have changed more than once.
     """
     count = len(values)
-    memory = memory_of(_beyond(values, [0, place, count]))
+    memory = memory_of(beyond_levels(values, [0, place, count]))
     memory *= 1 + 4 * memory / count  # a few steps show less of it than there is
-    if count >= _PARTS * _EDGE:
+    if count >= FOR_A_LINE:
         memory = min(memory, memory_of(beyond_line(values)))
-    of_parts = memory_of(_beyond(values, [count * part // _PARTS for part in range(_PARTS + 1)]))
+    of_parts = memory_of(beyond_levels(values, [count * part // _PARTS for part in range(_PARTS + 1)]))
     if count >= _PARTS * _PART_STEPS * of_parts:
         memory = min(memory, of_parts)
     return 1 + _OF_RANKS * (memory - 1)
@@ -191,7 +192,7 @@ def beyond_line(values: Sequence[float]) -> list[float]:
     return [value - first - slope * (at - middle) for at, value in enumerate(values)]
 
 
-def _beyond(values: Sequence[float], edges: Sequence[int]) -> list[float]:
+def beyond_levels(values: Sequence[float], edges: Sequence[int]) -> list[float]:
     """What the values are beyond the median of their part."""
     parts = [values[first:end] for first, end in pairwise(edges)]
     return [value - middle for part in parts for middle in [median(part)] for value in part]

@@ -155,8 +155,7 @@ def _no_findings(all_of_them: Findings) -> list[str]:
 
 def _found(all_of_them: Findings) -> str:
     if not all_of_them.found:
-        unjudged = f"; {len(all_of_them.unjudged)} not judged" if all_of_them.unjudged else ""
-        return f"{all_of_them.none_found}{unjudged}"
+        return all_of_them.none_found
     count, first = len(all_of_them.found), printable(all_of_them.found[0].title)
     return first if count == 1 else f"{count} findings, first of all: {first}"
 

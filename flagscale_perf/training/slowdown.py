@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from flagscale_perf.analysis.shift import SMALLEST, Shift, shifts_of
+from flagscale_perf.analysis.shift import WORTH_A_LINE, Shift, shifts_of
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.units import number
 from flagscale_perf.training.records import IntervalRecord
 
 KEPT = 128  # means; when they are so many, neighbours become one
 COARSEST = 16  # intervals of a mean; then the older half goes instead, so that a late change is told soon
-EVERY = 16  # new means between looks; a change is told that has lasted for as many, an eighth of `KEPT`
+LASTS = 16  # means, an eighth of `KEPT`: a change is told that has lasted for as many
+EVERY = 4  # new means between looks
 BURST = 64  # steps, which it has lasted for besides: what is slow for less may be over soon
 STEADY = 0.75  # of a change: what the fastest tenths differ by at least; bursts leave some as fast as before
 _LONGER, _BACK = "a step takes", "steps are back to"
@@ -53,6 +54,7 @@ class SlowdownWatch:
         self._means: list[_Mean] = []
         self._open: list[_Mean] = []
         self._width, self._new = 1, 0
+        self._since = 0  # iteration of the last change that was told; what was before is no matter any more
         self._told: _Told | None = None
 
     def add(self, interval: IntervalRecord) -> str | None:
@@ -82,35 +84,26 @@ class SlowdownWatch:
     def _look(self) -> str | None:
         self._new = 0
         usual = median(mean.work / mean.steps for mean in self._means)
-        times = [mean.dur_ns / mean.work for mean in self._means]
-        changes = shifts_of(times, [mean.iteration for mean in self._means])
+        means = [mean for mean in self._means if mean.iteration > self._since]
+        times = [mean.dur_ns / mean.work for mean in means]
+        changes = shifts_of(times, [mean.iteration for mean in means])
         begin = changes[-2].place if len(changes) > 1 else 0
-        if not changes or not self._lasts(changes[-1], times[begin:], begin):
+        if not changes or not _lasts(changes[-1], means, begin):
             return None
         newest, told = changes[-1], self._told
         if newest.after > newest.before:
             return self._rise(newest, usual)
         if told is None or newest.after >= told.back:
             return None
-        self._told = None
+        self._told, self._since = None, newest.last_before
         return f"{_BACK} {_ms(newest.after * usual)} ms since about iteration {newest.last_before + 1}"
-
-    def _lasts(self, change: Shift, times: Sequence[float], begin: int) -> bool:
-        """Whether it has lasted for long and is in most steps: the fastest tenths of its sides differ, too.
-        `times`: from `begin` on, where the change before it is.
-        """
-        sides = times[: change.place - begin], times[change.place - begin :]
-        if len(sides[1]) < EVERY or sum(mean.steps for mean in self._means[change.place :]) < BURST:
-            return False
-        before, after = (sorted(side)[len(side) // 10] for side in sides)
-        return (after - before) / (change.after - change.before) >= STEADY
 
     def _rise(self, change: Shift, usual: float) -> str | None:
         """The same change, as it looks later, is not told again; of steps that take longer and longer is told
         when they take twice as much longer as was told before.
         """
         told, seen = self._told, self._means[-1].iteration
-        if change.least <= SMALLEST * change.before:
+        if change.least <= WORTH_A_LINE * change.before:
             return None
         if told is None:
             self._told = _Told(seen, change.before, change.after, (change.before + change.after) / 2)
@@ -118,10 +111,23 @@ class SlowdownWatch:
             return None
         else:
             self._told = replace(told, until=seen, after=change.after)
+        self._since = change.last_before
         longer = round((change.after / change.before - 1) * 100)
         before, after = _ms(change.before * usual), _ms(change.after * usual)
         since = f"since about iteration {change.last_before + 1}"
         return f"{_LONGER} {longer} % longer {since} ({before} to {after} ms)"
+
+
+def _lasts(change: Shift, means: Sequence[_Mean], begin: int) -> bool:
+    """Whether it has lasted for long and is in most steps: the fastest tenths of its sides differ, too.
+    `begin`: where the change before it is.
+    """
+    times = [mean.dur_ns / mean.work for mean in means]
+    sides = times[begin : change.place], times[change.place :]
+    if len(sides[1]) < LASTS or sum(mean.steps for mean in means[change.place :]) < BURST:
+        return False
+    before, after = (sorted(side)[len(side) // 10] for side in sides)
+    return (after - before) / (change.after - change.before) >= STEADY
 
 
 def state_told(text: str) -> str | None:

@@ -1,7 +1,7 @@
 """Removes old sessions: files of our own finished sessions, and nothing else.
 
-A training is counted as one, with what other instruments recorded beside it: a profile of some of its steps
-goes when it goes, and not before.
+A session of the leading instrument is counted as one, with what others recorded beside it: the profile of a
+training goes when that goes, and not before.
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ from flagscale_perf.spine.session import (
     session_of,
 )
 
-LEADER = "training"
 _COLUMNS = re.compile(rf'"({COLUMNS_PREFIX}[\w.-]+{re.escape(COLUMNS_SUFFIX)})"'.encode())
 
 
-def prune(directory: Path, keep: int) -> list[str]:
-    """Removes the files of all but the newest `keep` trainings, and of as many sessions of each other
-    instrument that ran beside no training, except those in use. Returns the removed sessions.
+def prune(directory: Path, keep: int, leader: str = RunHeader.instrument) -> list[str]:
+    """Removes the files of all but the newest `keep` sessions of the leader, and of as many of each other
+    instrument that ran beside none of these, except those in use. Returns the removed sessions.
 
     A session is a regular file with a run file's name whose first line is the header of that very session.
     Only its run file, text log with older parts, table of intervals, summary and the files of columns that
@@ -41,15 +40,15 @@ def prune(directory: Path, keep: int) -> list[str]:
     """
     sessions = by_age(directory, filter(None, map(session_of, os.listdir(directory))))
     ours = [one for session_id in sessions if (one := _ours(directory, session_id)) is not None]
-    trainings = [one for one in ours if one.instrument == LEADER]
+    leading = [one for one in ours if one.instrument == leader]
     beside: dict[str, list[str]] = {}
     first: dict[str, list[str]] = {}
     for one in reversed(ours):
-        leader = None if one.instrument == LEADER else _training_of(one, trainings)
-        if leader is None:
+        led_by = None if one.instrument == leader else _leader_of(one, leading)
+        if led_by is None:
             first.setdefault(one.instrument, []).append(one.session_id)
         else:
-            beside.setdefault(leader, []).append(one.session_id)
+            beside.setdefault(led_by, []).append(one.session_id)
     removed = []
     for session_id in (each for alike in first.values() for each in alike[keep:]):
         if _remove(directory, session_id):  # one in use keeps what is beside it
@@ -65,12 +64,12 @@ class _Session(NamedTuple):
     end_ns: int  # of its file's last change; both are Unix times
 
 
-def _training_of(one: _Session, trainings: Sequence[_Session]) -> str | None:
-    """The training that a session of another instrument ran beside: the last one before it that was still
+def _leader_of(one: _Session, leading: Sequence[_Session]) -> str | None:
+    """The leader's session that one of another instrument ran beside: the last one before it that was still
     under way, or the next one that began before its end.
     """
-    before = [each for each in trainings if each.start_ns <= one.start_ns <= each.end_ns]
-    after = [each for each in trainings if one.start_ns < each.start_ns <= one.end_ns]
+    before = [each for each in leading if each.start_ns <= one.start_ns <= each.end_ns]
+    after = [each for each in leading if one.start_ns < each.start_ns <= one.end_ns]
     return before[-1].session_id if before else after[0].session_id if after else None
 
 

@@ -171,15 +171,16 @@ def main() -> None:
 
 def _obey(logger: Any) -> None:
     from flagscale_perf.spine.clock import monotonic_ns
-    from tests.fakes import make_step
+    from tests.fakes import MS, make_step
 
     iteration = 0
     end_ns = monotonic_ns()
     for line in sys.stdin:
         command, *words = line.split()
-        if command == "put":
+        if command == "put":  # so many steps; of so many milliseconds, if they are named
+            took = {"iteration_ns": int(words[1]) * MS} if words[1:] else {}
             for iteration in range(iteration + 1, iteration + int(words[0]) + 1):  # noqa: B020 - goes on where it stopped
-                logger.step(make_step(iteration))
+                logger.step(make_step(iteration, **took))
         elif command == "span":  # one step from the last one's end to now
             iteration, start_ns, end_ns = iteration + 1, end_ns, monotonic_ns()
             logger.step(make_step(iteration, start_ns=start_ns, iteration_ns=end_ns - start_ns))

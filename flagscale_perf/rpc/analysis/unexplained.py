@@ -6,6 +6,7 @@ takes beyond that is the server's, or the network's.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,6 +17,9 @@ from flagscale_perf.spine.clock import NS_PER_MS
 AWAKE_NS = 10 * NS_PER_MS  # waking up takes less, also of a process beside one that is always busy
 APART_NS = NS_PER_MS  # three in four calls are slower than others of their bytes by more: not by chance
 _QUARTER = 0.25
+_STALLS = (
+    2  # long waits among a method's fast calls, and one of a method that has no others: a busy machine's
+)
 
 
 class Peer(NamedTuple):
@@ -67,22 +71,29 @@ class _Group(NamedTuple):
 def unexplained(calls: Sequence[CallRecord]) -> Unexplained:
     """Of these calls, by their methods and sizes."""
     groups = _groups_of(calls)
-    methods_ns: dict[str, float] = {}
+    overs_ns: dict[str, list[int]] = {}
     peers: dict[str, Peer | None] = {}
     bytes_ns, small_ns = 0.0, min((each.low_ns for each in groups if each.is_small), default=0)
     for group in groups:
         fastest = _fastest_beside(group, groups)
         floor_ns = fastest.low_ns if not group.is_small or fastest.low_ns <= AWAKE_NS else 0
         beyond_ns = APART_NS if group.low_ns - floor_ns > APART_NS else AWAKE_NS
-        over = sum(wait - floor_ns for wait in group.waits_ns if wait - floor_ns > beyond_ns)
+        over = [wait - floor_ns for wait in group.waits_ns if wait - floor_ns > beyond_ns]
         if over:
-            methods_ns[group.method] = methods_ns.get(group.method, 0.0) + over
+            overs_ns.setdefault(group.method, []).extend(over)
             peers[group.method] = Peer(fastest.method, fastest.low_ns) if floor_ns else None
         if not group.is_small:
             base_ns = min(small_ns, floor_ns)
             bytes_ns += sum(min(wait, floor_ns) - base_ns for wait in group.waits_ns if wait > base_ns)
-    found = Unexplained(methods_ns, bytes_ns, None)
+    made = Counter(call.method for call in calls)
+    lasting = {name: over for name, over in overs_ns.items() if _last(len(over), made[name])}
+    found = Unexplained({name: float(sum(over)) for name, over in lasting.items()}, bytes_ns, None)
     return found._replace(peer=peers.get(found.dearest))
+
+
+def _last(long: int, of_calls: int) -> bool:
+    """Whether so many long waits are more than a stall or two of the machine."""
+    return long > _STALLS or 1 < long == of_calls
 
 
 def _groups_of(calls: Sequence[CallRecord]) -> list[_Group]:

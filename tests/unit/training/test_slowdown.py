@@ -40,7 +40,7 @@ def test_a_rise_is_told_once_with_its_iteration(count: int) -> None:
     assert 9 <= int(longer.removeprefix("a step takes ")) <= 11
     assert abs(int(iteration) - SIZE * count / 2) <= SIZE * count / 40
     assert levels[:3] == "(10" or levels[:3] == "(99"
-    assert when <= SIZE * (count / 2 + 2 * 16 * max(1, min(16, count / 64)))
+    assert when <= SIZE * (count / 2 + 24 * max(1, min(16, count / 64)))
     assert state_told(text) == "begins"
 
 

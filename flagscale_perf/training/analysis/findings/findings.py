@@ -36,8 +36,9 @@ def find(case: TrainingCase) -> TrainingReport:
     every = rules.find(RULES, case)
     small = [finding for finding in every if _is_footnote(finding)]
     named = [finding for finding in every if finding not in small]
-    unsure = slowdown.unsure_of(case, named)
-    return replace(case.report, findings=named, unjudged=[*map(_footnote, small), *unsure, *_unjudged(case)])
+    unsure, hidden = slowdown.unsure_of(case, named)
+    unjudged = [*map(_footnote, small), *unsure, *_unjudged(case), *hidden]
+    return replace(case.report, findings=named, unjudged=unjudged)
 
 
 def _is_footnote(finding: Finding) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,10 @@ import pytest
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.training.analysis.blocks import report_of
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
-from flagscale_perf.training.analysis.findings.slowdown import slowdown_of
+from flagscale_perf.training.analysis.findings.slower import slowdown_of
 from flagscale_perf.training.analysis.fold import read_report
 from tests.fakes import MS
+from tests.noisy import plan
 from tests.simulated import Process, simulate
 from tests.synthetic import PHASES, Plan, write
 from tests.unit.training.analysis.findings.planted import findings_of
@@ -81,8 +83,9 @@ def test_what_was_slow_at_first_is_not_passed_over(tmp_path: Path) -> None:
     report = read_report(open_session(write(Plan(extra=lambda n: longer(0.1) if n < 240 else {}), tmp_path)))
     assert report.findings == []
     (told,) = [line for line in report.unjudged if line.startswith("the steps' course")]
-    assert told.startswith("the steps' course: to iteration 2")
-    assert told.endswith("then 1002.0 (-9.1 %): slower at first, and no cause can be named")
+    course, _, why = told.partition(" ms (-9.1 %) after iteration ")
+    assert course == "the steps' course: a step went from 1102.0 to 1002.0"
+    assert why.endswith(": slower at first, and no cause can be named")
 
 
 def test_a_change_that_comes_and_goes_is_no_finding_but_told(tmp_path: Path) -> None:
@@ -91,6 +94,47 @@ def test_a_change_that_comes_and_goes_is_no_finding_but_told(tmp_path: Path) -> 
     assert "slowdown" not in {finding.name for finding in report.findings}
     (told,) = [line for line in report.unjudged if line.startswith("the steps' course")]
     assert told.endswith("in bursts, not in every step")
+
+
+@pytest.mark.parametrize("is_ramp", [False, True])
+@pytest.mark.parametrize("size", [0.0, 0.02, 0.04])
+def test_what_is_not_found_is_less_than_what_is_said_to_look_like_chance(
+    size: float, is_ramp: bool, tmp_path: Path
+) -> None:
+    hidden = 0
+    for seed in range(12):
+        run = plan(("quiet", "tails")[seed % 2], seed)
+        report = read_report(write(planted(run, size, is_ramp), tmp_path))
+        told = [line for line in report.unjudged if line.startswith("the steps' course: ")]
+        if any(one.name == "slowdown" for one in report.findings):
+            assert size and not told
+            continue
+        _, is_hidden, said = (told or [""])[0].partition("a slowdown of less than ")
+        if is_hidden:
+            least, _, where = said.partition(" % ")
+            assert where == "halfway, or little by little: it would look like chance"
+            assert size < float(least) / 100
+            hidden += 1
+        assert told or not size
+    assert hidden
+
+
+def planted(run: Plan, size: float, is_ramp: bool) -> Plan:
+    """The run, longer by `size` from its middle on, or to its end."""
+
+    def extra(number: int) -> dict[str, int]:
+        at = number / run.steps
+        more = longer(size * (at if is_ramp else float(at > 0.5)))
+        return {name: dur_ns + more[name] for name, dur_ns in run.extra(number).items()}
+
+    return replace(run, extra=extra)
+
+
+def test_a_quiet_run_hides_nothing_and_few_steps_hide_what_comes_little_by_little(tmp_path: Path) -> None:
+    for steps, said in ((600, []), (32, ["or of any size little by little: it would look like chance"])):
+        unjudged = read_report(write(Plan(steps=steps), tmp_path)).unjudged
+        told = [line for line in unjudged if line.startswith("the steps' course")]
+        assert [line.partition("halfway, ")[2] for line in told] == said
 
 
 def test_the_last_hundredth_of_a_long_run_is_found() -> None:
