@@ -39,6 +39,7 @@ from flagscale_perf.training.analysis.tables import (
 from flagscale_perf.training.analysis.trend import TrendTotals
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.goodput import Goodput
+from flagscale_perf.training.host import HostRecord
 from flagscale_perf.training.ledger.fold import LedgerFold
 from flagscale_perf.training.ledger.walk import WalkFold
 from flagscale_perf.training.phases import PHASES
@@ -47,6 +48,7 @@ from flagscale_perf.training.rates import SUMMARY_NAMES
 from flagscale_perf.training.records import (
     CapturedRecord,
     CaptureRecord,
+    HardwareRecord,
     IntervalRecord,
     PhaseRecord,
     Record,
@@ -61,6 +63,10 @@ from flagscale_perf.training.utilisation import Scale
 MAX_EVENTS = 50  # of a name, and names: the monitor itself has a dozen of them
 OTHER_EVENTS = "other"
 MS_PER_S = 1000
+# No step, and nothing that ends one: what they say is the same wherever they stand among steps.
+_BESIDE = frozenset(
+    {HardwareRecord, HostRecord, RanksRecord, CutsRecord, NodeRecord, CaptureRecord, CapturedRecord}
+)
 _CLASSES = {
     "startup": "start-up",
     "productive": "productive",
@@ -90,7 +96,7 @@ def read_summary(path: Path) -> Summary:
 def _folded(path: Path) -> tuple[Session, RunFold]:
     session = Session(path)
     fold = RunFold(session.header)
-    for part in session.chunks({StepRecord, PhaseRecord, IntervalRecord}):
+    for part in session.chunks({StepRecord, PhaseRecord, IntervalRecord}, _BESIDE):
         if isinstance(part, Chunk):
             fold.add_many(part)
         else:
