@@ -19,6 +19,7 @@ from flagscale_perf.spine.records import Record, RunHeader
 from flagscale_perf.spine.session import REALTIME_FILE, by_age, file_names, session_of, session_shown_by
 
 MAX_BAD_LINES = 20
+JOINED = "files were joined, or one doubled; not read from there on"
 RUN_FILES = "perf_records_*.jsonl"
 
 
@@ -199,10 +200,7 @@ class RunFile:
         self.bad_lines, self.skipped, self.joined = [], 0, ""
         for chunk in self._chunks():
             if isinstance(chunk, Joined):
-                self.joined = (
-                    f"a second header at line {chunk.number:,}: files were joined, or one doubled; not read"
-                    " from there on"
-                )
+                self.joined = f"a second header at line {chunk.number:,}: {JOINED}"
             elif isinstance(chunk, BadLine):
                 self.skipped += 1
                 if len(self.bad_lines) < MAX_BAD_LINES:
