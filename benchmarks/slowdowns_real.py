@@ -18,6 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.provenance import head
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.training.analysis.fold import read_report
 from tests.processes import flagscale as fs
 from tests.processes import slowed_parts
@@ -54,8 +55,7 @@ def train(directory: Path, place: int, sleep_s: float) -> None:
 
 def told(directory: Path) -> list[str]:
     """What the report says of the run's course and of the host."""
-    (path,) = (directory / "perf").glob("perf_records_*.jsonl")
-    report = read_report(path)
+    report = read_report(open_session(directory / "perf"))
     found = [one for one in report.findings if one.name in ("slowdown", "growing_phase")]
     host = [one.title for one in report.findings if one.name.startswith("host_")]
     lines = [f"found: {one.title}; {one.causes[0]}" for one in found] + [f"beside: {each}" for each in host]
