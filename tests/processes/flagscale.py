@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -172,9 +173,18 @@ class Finished:
 
 
 def run(command: list[str], cwd: Path, **env: str) -> Finished:
-    """Runs to the end."""
-    process = start(command, cwd, **env)
-    return finish(process)
+    """Runs to the end, also of the writer, which on a busy machine outlives the training."""
+    mark = f"{random.getrandbits(64):016x}"
+    finished = finish(start(command, cwd, RUN_OF_A_TEST=mark, **env))
+    wait_until(lambda: not any(map(partial(_has_variable, mark), Path("/proc").glob("[0-9]*"))), "its writer")
+    return finished
+
+
+def _has_variable(value: str, process: Path) -> bool:
+    try:
+        return value.encode() in (process / "environ").read_bytes()
+    except OSError:
+        return False
 
 
 def start(command: list[str], cwd: Path, **env: str) -> subprocess.Popen[str]:
