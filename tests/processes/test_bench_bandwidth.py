@@ -20,6 +20,7 @@ from flagscale_perf.bench.ports import free_port
 from flagscale_perf.bench.recording import Clock
 from tests.bench_runs import book_in
 from tests.processes.flagscale import wait_until
+from tests.warm_ranks import POINTS_TO_STDOUT, make_python_warm
 
 JOB = Job(3, "gloo", (), (1024,), (4096,), 3, 0.002, 1 << 16)
 REPO = Path(__file__).parents[2]
@@ -37,6 +38,7 @@ WAIT_S = 120
 def test_what_is_slow_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str, says: str) -> None:
     """100 ms late, where a message takes less than one. A busy machine may make another link slow, too."""
     monkeypatch.setenv("SLOW", slow)
+    make_python_warm(tmp_path, monkeypatch, POINTS_TO_STDOUT)
     with book_in(tmp_path) as book, book.part("bandwidth", JOB.planned, {}) as part:
         for point in ranks.run(JOB, free_port(None, "--port"), module="tests.slow_ranks"):
             if point.case["op"] == "send_recv":  # a copy of 64 KB may well be disturbed on a busy machine
