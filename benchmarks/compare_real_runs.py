@@ -20,10 +20,11 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.provenance import head
-from flagscale_perf.analysis.compare.bootstrap import deviation, mean, median
 from flagscale_perf.analysis.compare.compare import CompareOptions
 from flagscale_perf.analysis.compare.judge import UNDECIDED
-from flagscale_perf.training.analysis.compare import compare
+from flagscale_perf.spine.averages import deviation, mean, median
+from flagscale_perf.training.analysis import compare as of_trainings
+from tests.compared import of_paths
 from tests.processes import flagscale as fs
 from tests.processes import padded_stages
 
@@ -98,7 +99,7 @@ def _alternating(runs: Runs) -> list[tuple[Sequence[Path], Sequence[Path]]]:
 
 
 def _rate(pairs: Sequence[tuple[Sequence[Path], Sequence[Path]]], options: CompareOptions) -> Rate:
-    found = [compare(base, new, options) for base, new in pairs]
+    found = [of_paths(of_trainings.compare)(base, new, options) for base, new in pairs]
     different = sum(one.whole.verdict != UNDECIDED for one in found)
     named = sum(any(row.verdict != UNDECIDED for row in one.phases) for one in found)
     slower = [one for one in found if (one.whole.change or 0.0) > 0]

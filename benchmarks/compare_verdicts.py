@@ -14,12 +14,10 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.provenance import head
-from flagscale_perf.analysis.compare.bootstrap import median
 from flagscale_perf.analysis.compare.compare import (
     MEDIAN,
     NOT_SLOWER,
@@ -27,10 +25,13 @@ from flagscale_perf.analysis.compare.compare import (
     CompareOptions,
     Gate,
     Stretch,
-    gate,
+    Terms,
 )
+from flagscale_perf.analysis.compare.driver import Compared, Units
+from flagscale_perf.analysis.compare.gate import gate
 from flagscale_perf.analysis.compare.judge import SLOWER, UNDECIDED, Judge, Row
-from flagscale_perf.analysis.compare.paired import Paired
+from flagscale_perf.analysis.session import Session
+from flagscale_perf.spine.averages import median
 from tests.simulated import Process, simulate
 
 STEPS, LIMIT, NOISE, MOST = 60, 0.03, 0.01, 2048
@@ -116,15 +117,9 @@ def _stretches(seed: int, process: Process, later: float) -> Sequence[Stretch]:
     ]
     middle = SHIFTED_STEPS // 2
     rows[1][middle:] = [time * (1 + later) for time in rows[1][middle:]]
-    runs = [_Run(Path(f"{side}.jsonl"), str(side), 0) for side in (0, 1)]
-    paired = Paired(runs, 1, "iteration", rows, {}, [{}, {}], MOST, NOISE, None)
-    return paired.judged(CompareOptions()).stretches
-
-
-class _Run(NamedTuple):
-    path: Path
-    title: str
-    skipped_lines: int
+    base, new = (Units(Session([], logs=[Path(str(side))]), row, {}, {}, {}) for side, row in enumerate(rows))
+    terms = Terms("iteration", MOST, {}, noise=NOISE)
+    return Compared([base], [new], terms, CompareOptions()).stretches
 
 
 def main() -> None:

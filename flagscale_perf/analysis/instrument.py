@@ -48,7 +48,6 @@ class Instrument:
         sample: what became of one sample, PARTITION:INDEX, of a queue.
         sessions: of all sessions of a directory together, oldest first; and why files there cannot be read.
         compare: the sessions of BASE with those of NEW.
-        comparison: what every format shows of that.
         runs: a list of sessions; whether long files are read whole, too.
         texts: by record type, the fields that are numbers of texts.
         live: a session to be followed, from its header on.
@@ -63,7 +62,6 @@ class Instrument:
     sample: Callable[[Session, str], Report] = _not_offered
     sessions: Callable[[Sequence[Session], Sequence[str]], Report] = _not_offered
     compare: Callable[[Sequence[Session], Sequence[Session], CompareOptions], Comparison] = _not_offered
-    comparison: Callable[[Comparison], Report] = _not_offered
     runs: Callable[[Listing, bool], Report] = _not_offered
     texts: Mapping[type, Collection[str]] = field(default_factory=dict)
     live: Callable[[RunHeader], Live] = _not_offered

@@ -138,9 +138,8 @@ class Job:
     def logs(self) -> Session | None:
         """The logs of another program that an instrument reads, where there is no run file."""
         is_directory = self._directory.is_dir()
-        if self._session_id is not None and is_directory or any(each.run for each in self.files):
-            return None
-        if is_directory and self.files or not self.path.exists():
+        is_run = bool(self.files or self._session_id) if is_directory else any(one.run for one in self.files)
+        if is_run or not self.path.exists():
             return None
         path = self.path if is_directory else self.files[0].path
         name = None if session_of(path.name) else _instrument_of_logs(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 
+from flagscale_perf.analysis.compare.blocks import report_of
 from flagscale_perf.analysis.compare.compare import (
     DEFAULT_WARMUP,
     NOT_SLOWER,
@@ -28,8 +29,8 @@ _EXIT_CODES = """exit codes:
      stretch between its changes
   2  a mistake: no such run, too few iterations, runs that mean nothing to each other
   3  undecided: the interval reaches beyond PERCENT; or something from outside may be all there is:
-     NEW is slower and was disturbed (short of CPU or memory, clocks capped, or it stood still), or it
-     is not slower and BASE was; or a run was compared with itself;
+     NEW is slower by no more than what disturbed it took (short of CPU or memory, clocks capped, or it
+     stood still), or would be slower than a BASE without it; or a run was compared with itself;
      --undecided pass makes it 0, --undecided fail makes it 1
 """
 
@@ -76,7 +77,7 @@ class CompareCommand(Command):
         instrument = same_instrument([*base, *new])
         options = CompareOptions(args.warmup, args.noise, args.fail_if_slower, args.judge)
         result = instrument.compare(base, new, options)
-        put_report(instrument.comparison(result), chosen, args.output)
+        put_report(report_of(result), chosen, args.output)
         return _exit_code(result.gate, args.undecided)
 
 

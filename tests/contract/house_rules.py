@@ -33,7 +33,6 @@ MAY_OPEN_RUN_FILES = {
     f"{PACKAGE}/{name}.py"
     for name in (
         "spine/session",
-        *("trace/analysis/compare", "training/analysis/steps"),
         *(f"analysis/{name}" for name in ("run_file", "session", "follow", "job", "runs", "strangers")),
     )
 }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from flagscale_perf.analysis.blocks import Block, Cell, Interval, Note, Quantity, Report, Section, Table
@@ -35,41 +36,50 @@ _JUDGED = {
 }
 _VERDICTS = {UNDECIDED: "-", UNKNOWN: "not on both sides"}
 Words = tuple[str | Quantity, ...]
-Noun = tuple[str, str]  # what is compared, without and with its article
-_ITERATION = ("iteration", "an iteration")
 
 
-def report_of(
-    result: Comparison, labels: Mapping[str, tuple[str, int]], remarks: Iterable[str], noun: Noun = _ITERATION
-) -> Report:
-    """The report, for every format. `labels` names the figures and says how many decimals they have;
-    `remarks` are sentences that the instrument adds; `noun` is what is compared.
-    """
-    runs = [*_runs("BASE", result.base_runs), *_runs("NEW", result.new_runs)]
-    figures = [_figure(one, *labels[one.name], result.unit) for one in result.figures]
-    differences = [(one.name, _fact(one.base), _fact(one.new)) for one in result.differences]
+def report_of(result: Comparison) -> Report:
+    """The report, for every format."""
+    terms = result.terms
+    said = _in_words(result)
+    runs = [*_runs("BASE", said.base_runs), *_runs("NEW", said.new_runs)]
+    figures = [_figure(one, *terms.labels[one.name], said.unit) for one in said.figures]
+    differences = [(one.name, _fact(one.base), _fact(one.new)) for one in said.differences]
+    doubts = [one.words for one in said.disturbed if one.is_doubt]
     sections = [
-        Section("times", "Times", "", _times(result, noun)),
-        *result.charts,
+        Section("times", "Times", "", _times(said)),
+        *said.charts,
         Section("figures", "Figures", "", [Table(("figure", "BASE", "NEW", "change"), figures, 3)]),
         Section("differences", "Differences", "", [Table(("differs", "BASE", "NEW"), differences)]),
-        Section("runs", "Runs", "", [Table(("side", "run", result.judged, "left out"), runs)]),
+        Section("runs", "Runs", "", [Table(("side", "run", said.judged, "left out"), runs)]),
     ]
     return Report(
-        title=(*_title(result, noun[0]), *_disturbed(result)),
-        tone="" if result.doubts or result.stretches else _tone(result.whole.verdict),
-        facts=[*_gate(result, noun), *map(Note, [*_sentences(result, noun), *remarks])],
+        title=(*_title(said), *_disturbed(said, doubts)),
+        tone="" if doubts or said.stretches else _tone(said.whole.verdict),
+        facts=[*_gate(said, doubts), *map(Note, [*_sentences(said), *terms.remarks, *said.remarks])],
         sections=sections if differences else [one for one in sections if one.key != "differences"],
         content=result,
     )
 
 
-def _title(result: Comparison, noun: str) -> Words:
+def _in_words(result: Comparison) -> Comparison:
+    """The same with the parts' names in words."""
+    words = result.terms.words
+    return replace(
+        result,
+        phases=[replace(row, name=words(row.name)) for row in result.phases],
+        culprits=[*map(words, result.culprits)],
+        large_parts=[replace(row, name=words(row.name)) for row in result.large_parts],
+        stretches=[replace(one, culprits=[*map(words, one.culprits)]) for one in result.stretches],
+    )
+
+
+def _title(result: Comparison) -> Words:
     whole = result.whole
     if result.same_run is not None:
         return (f"A run is compared with itself: {result.same_run} is BASE and NEW",)
     if result.stretches:
-        return ("NEW is ", *_by_stretch(result.stretches, noun))
+        return ("NEW is ", *_by_stretch(result.stretches, result.terms.noun))
     if _is_open(result):
         found = ("change ", *_with_interval(whole))
         if result.gate is not None and result.gate.outcome == NOT_SLOWER:
@@ -105,29 +115,28 @@ def _where(place: int, stretches: Sequence[Stretch], noun: str) -> str:
     return f" from {noun} {one.first} to {one.last}"
 
 
-def _disturbed(result: Comparison) -> Words:
-    """What the title says of disturbances, which may be all there is, or speak against the verdict."""
-    said = " and ".join(one.words for one in result.disturbed)
-    if not said or result.same_run is not None:
+def _disturbed(result: Comparison, doubts: Sequence[str]) -> Words:
+    """What the title says of disturbances: those that may be all there is, else all of them."""
+    if not result.disturbed or result.same_run is not None:
         return ()
-    return (f", but {said}: not comparable" if result.doubts else f", though {said}",)
+    said = " and ".join(one.words for one in result.disturbed)
+    return (f", but {said}: not comparable" if doubts else f", though {said}",)
 
 
 def _is_open(result: Comparison) -> bool:
     return result.whole.verdict == UNDECIDED and result.same_run is None and not result.stretches
 
 
-def _sentences(result: Comparison, noun: Noun) -> list[Cell]:
-    whole = result.whole
-    one, an_one = noun
+def _sentences(result: Comparison) -> list[Cell]:
+    whole, one = result.whole, result.terms.noun
     aligned = f"the same {one}s" if result.is_by_iteration else f"the last {one}s (none in common)"
     return [
-        f"compared by {_JUDGED[result.judged].format(an_one)}",
+        f"compared by {_JUDGED[result.judged].format(result.terms.a_noun)}",
         *([] if _is_open(result) else [("change ", *_with_interval(whole))]),
         *_by_the_mean(result),
         *_large_parts(result),
-        *_undecided(result, noun),
-        *_shifts(result, noun),
+        *_undecided(result),
+        *_shifts(result),
         *(
             (f"{one}s {part.first} to {part.last}: change ", *_with_interval(part.whole))
             for part in result.stretches
@@ -152,28 +161,28 @@ def _spread(result: Comparison) -> list[str | Quantity]:
     return found
 
 
-def _undecided(result: Comparison, noun: Noun) -> list[Cell]:
+def _undecided(result: Comparison) -> list[Cell]:
     """Cells that say why there is no verdict though these runs differ, and what would give one."""
     if result.needed is None:
         return []
     side = "slower" if (result.whole.share or 0.0) > 0 else "faster"
     apart = (
-        f"every {noun[0]} of NEW is {side} than every one of BASE: these runs differ;"
+        f"every {result.terms.noun} of NEW is {side} than every one of BASE: these runs differ;"
         " that may be noise between runs"
     )
     gate = result.gate
     has_answer = gate is not None and gate.needed is not None
-    decides = _needed(result.needed, "0", result, noun)
+    decides = _needed(result.needed, "0", result)
     ways = [] if has_answer else [f"slower or faster: {decides}"]
     return [*([apart] if result.is_apart else []), *ways]
 
 
-def _shifts(result: Comparison, noun: Noun) -> list[Cell]:
+def _shifts(result: Comparison) -> list[Cell]:
     return [
         (
             f"{side} changed within itself: {result.judged} ",
             _time(run.shift.before),
-            f" up to {noun[0]} {run.shift.last_before}, ",
+            f" up to {result.terms.noun} {run.shift.last_before}, ",
             _time(run.shift.after),
             f" after it ({run.session_id})",
         )
@@ -183,35 +192,34 @@ def _shifts(result: Comparison, noun: Noun) -> list[Cell]:
     ]
 
 
-def _gate(result: Comparison, noun: Noun) -> list[Note]:
+def _gate(result: Comparison, doubts: Sequence[str]) -> list[Note]:
     gate = result.gate
     if gate is None:
         return []
     limit = Quantity(gate.limit, "share", 2)
     if gate.outcome == SLOWER:
-        where = f" from {noun[0]} {_slower(result).first} on" if result.stretches else ""
+        where = f" from {result.terms.noun} {_slower(result).first} on" if result.stretches else ""
         return [Note((f"SLOWER{where}: by more than noise, and by more than ", limit), "bad")]
     if gate.outcome == NOT_SLOWER:
         every = "of every stretch " if result.stretches else ""
         passed = (f"NOT SLOWER: the whole interval {every}lies below ", limit)
-        return [Note(passed, "good"), *_slow_steps(result, gate, noun)]
+        return [Note(passed, "good"), *_slow_steps(result, gate)]
     if result.same_run is not None:
         return [Note("UNDECIDED: a run compared with itself shows nothing; name two runs", "warn")]
-    if result.disturbed and gate.needed is None:
-        said = " and ".join(one.words for one in result.disturbed)
-        return [Note(f"UNDECIDED: {said}; run it again where nothing else runs", "warn")]
+    if doubts and gate.needed is None:
+        return [Note(f"UNDECIDED: {' and '.join(doubts)}; run it again where nothing else runs", "warn")]
     if result.stretches:
-        return [_undecided_stretch(result, gate, noun)]
-    decides = _needed(gate.needed, "the limit", result, noun)
+        return [_undecided_stretch(result, gate)]
+    decides = _needed(gate.needed, "the limit", result)
     words = ("UNDECIDED: the interval reaches beyond ", limit, f"; {decides}")
-    return [Note(words, "warn"), *_slow_steps(result, gate, noun)]
+    return [Note(words, "warn"), *_slow_steps(result, gate)]
 
 
-def _undecided_stretch(result: Comparison, gate: Gate, noun: Noun) -> Note:
+def _undecided_stretch(result: Comparison, gate: Gate) -> Note:
     """The first stretch whose interval reaches beyond the limit, and what would narrow it."""
     ends = ((one, one.whole.share_high) for one in result.stretches)
     wide = next(one for one, high in ends if high is None or high >= gate.limit)
-    where = f"{noun[0]}s {wide.first} to {wide.last}"
+    where = f"{result.terms.noun}s {wide.first} to {wide.last}"
     few = min(len(result.base_runs), len(result.new_runs)) < MIN_RUNS
     decides = f"; {MIN_RUNS if few else 'more'} runs a side would show the noise between runs better"
     limit = Quantity(gate.limit, "share", 2)
@@ -219,14 +227,19 @@ def _undecided_stretch(result: Comparison, gate: Gate, noun: Noun) -> Note:
 
 
 def _slower(result: Comparison) -> Stretch:
-    """The first stretch in which NEW is slower."""
-    return next(one for one in result.stretches if one.whole.verdict == SLOWER)
+    """The first stretch in which NEW is slower than the limit."""
+    limit = result.gate.limit if result.gate else 0.0
+    return next(
+        one for one in result.stretches if one.whole.verdict == SLOWER and (one.whole.share or 0.0) > limit
+    )
 
 
-def _needed(needed: Needed | None, near: str, result: Comparison, noun: Noun) -> str:
+def _needed(needed: Needed | None, near: str, result: Comparison) -> str:
     ways = []
     if needed is not None and needed.iterations is not None:
-        ways.append(f"about {needed.iterations:,} {noun[0]}s of each run instead of {result.iterations:,}")
+        ways.append(
+            f"about {needed.iterations:,} {result.terms.noun}s of each run instead of {result.iterations:,}"
+        )
     if needed is not None and needed.runs is not None:
         ways.append(f"about {needed.runs} runs a side")
     if ways:
@@ -260,15 +273,17 @@ def _large_parts(result: Comparison) -> list[Cell]:
     return [("changed as well, each perhaps by chance: ", *named, f" {result.unit}")] if named else []
 
 
-def _slow_steps(result: Comparison, gate: Gate, noun: Noun) -> list[Note]:
+def _slow_steps(result: Comparison, gate: Gate) -> list[Note]:
     """Warns where a few slow steps make the mean slower than the median suggests."""
     if result.judged == MEAN or (result.mean.share or 0.0) <= gate.limit:
         return []
     words = ": slow ones count there, and --judge mean judges it"
-    return [Note((f"but the mean {noun[0]} changed by ", _change(result.mean.share), words), "warn")]
+    return [
+        Note((f"but the mean {result.terms.noun} changed by ", _change(result.mean.share), words), "warn")
+    ]
 
 
-def _times(result: Comparison, noun: Noun) -> list[Block]:
+def _times(result: Comparison) -> list[Block]:
     """The whole and its parts, and what a dash says. The intervals are drawn to one scale."""
     rows = (result.whole, *result.phases)
     ends = [abs(end) for row in rows for end in (row.share_low, row.share_high) if end is not None]
@@ -280,20 +295,22 @@ def _times(result: Comparison, noun: Noun) -> list[Block]:
         "NEW",
         "95 %",
         "change",
-        f"of BASE's {noun[0]}",
+        f"of BASE's {result.terms.noun}",
         "verdict",
     )
     table = Table(
-        head, [_time_row(row, *scale, noun) for row in rows], tones=[_tone(row.verdict) for row in rows]
+        head,
+        [_time_row(row, *scale, result.terms.noun) for row in rows],
+        tones=[_tone(row.verdict) for row in rows],
     )
     is_any_open = any(row.verdict == UNDECIDED for row in rows)
     return [table, *([Note(f"verdict {_VERDICTS[UNDECIDED]}: no difference shown")] if is_any_open else [])]
 
 
-def _time_row(row: Row, reach: float, limit: float | None, noun: Noun) -> Sequence[Cell]:
+def _time_row(row: Row, reach: float, limit: float | None, noun: str) -> Sequence[Cell]:
     ends = _change(row.share), _change(row.share_low), _change(row.share_high)
     return (
-        f"whole {noun[0]}" if row.name == WHOLE else row.name,
+        f"whole {noun}" if row.name == WHOLE else row.name,
         _time(row.base),
         (_time(row.base_low), " to ", _time(row.base_high)),
         _time(row.new),

@@ -7,14 +7,14 @@ parts of 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from flagscale_perf.analysis.blocks import Section
-from flagscale_perf.analysis.compare import bootstrap
-from flagscale_perf.analysis.compare.judge import FASTER, SLOWER, UNDECIDED, Needed, Row, distance
+from flagscale_perf.analysis.compare.judge import FASTER, SLOWER, UNDECIDED, Needed, Row
 from flagscale_perf.analysis.shift import Shift
+from flagscale_perf.spine.averages import mean, median
 from flagscale_perf.spine.jsonl import finite
 
 COMPARISON_VERSION = 6
@@ -24,7 +24,7 @@ BASE, NEW = "BASE", "NEW"
 LARGE = 0.1  # of a change; smaller parts of it are not named
 NOT_SLOWER = "not slower"  # beside SLOWER and UNDECIDED what a gate can say
 MEDIAN, MEAN = "median", "mean"
-STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {MEDIAN: bootstrap.median, MEAN: bootstrap.mean}
+STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {MEDIAN: median, MEAN: mean}
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,29 @@ class Gate:
 
 
 @dataclass(frozen=True)
+class Slowing:
+    """Something from outside that made a run slower: a sentence with {} for the run's name, and the share of
+    the run's time that it took at most.
+    """
+
+    words: str
+    share: float
+
+
+@dataclass(frozen=True)
 class Disturbance:
-    """Something from outside that made a run of a side (`BASE`, `NEW`) slower: `words` is a sentence."""
+    """The same of a run of a side (`BASE`, `NEW`).
+
+    Attributes:
+        side, words: whose run, and the sentence.
+        share: of the side's time.
+        is_doubt: with the side's others it may be all there is to the verdict, or to the gate's answer.
+    """
 
     side: str
     words: str
+    share: float
+    is_doubt: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,6 +138,37 @@ class Stretch:
     last: int
     whole: Row
     culprits: list[str]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What an instrument compares, and the words for it.
+
+    Attributes:
+        noun: what a unit is called.
+        most: units of a run that can be compared.
+        labels: by figure, what it is called, and its decimals.
+        remarks: sentences that stand in every text.
+        words: what a part is called in a text, from its name.
+        basis, unit: what the times are divided by, the noun if empty, and what they are in then.
+        noise, assumed: standard deviation to assume between two runs of one configuration, as a share, and
+            where it is from.
+    """
+
+    noun: str
+    most: int
+    labels: Mapping[str, tuple[str, int]]
+    remarks: Sequence[str] = ()
+    words: Callable[[str], str] = str
+    basis: str = ""
+    unit: str = "ms"
+    noise: float = NOISE
+    assumed: str = "assumed"
+
+    @property
+    def a_noun(self) -> str:
+        """The noun with its article."""
+        return f"{'an' if self.noun[0] in 'aeiou' else 'a'} {self.noun}"
 
 
 @dataclass(frozen=True)
@@ -147,7 +196,8 @@ class Comparison:
         differences: facts and options in which the sides differ.
         same_run: the session of a run that is on both sides; None where there is none.
         gate: None where no limit was asked for.
-        remarks: what the instrument says of the runs.
+        terms: in no JSON.
+        remarks: what the instrument says of these runs.
         charts: the runs drawn over each other; in no JSON.
         stretches: two or more where a run changed within itself and one of them differs; else none.
         disturbed: what made runs of a side slower from outside.
@@ -176,51 +226,17 @@ class Comparison:
     differences: list[Difference]
     same_run: str | None
     gate: Gate | None
+    terms: Terms
     remarks: Sequence[str] = ()
     charts: Sequence[Section] = ()
     stretches: Sequence[Stretch] = ()
     disturbed: Sequence[Disturbance] = ()
 
-    @property
-    def doubts(self) -> list[Disturbance]:
-        """Disturbances that may be all there is to the verdicts."""
-        verdicts = {one.whole.verdict for one in self.stretches} or {self.whole.verdict}
-        gated = set() if self.gate is None else {self.gate.outcome}
-        return [one for verdict in sorted(verdicts | gated) for one in doubts(verdict, self.disturbed)]
-
     def as_dict(self) -> dict[str, Any]:
         """As data ready for JSON, `comparison_version` first."""
         content = asdict(replace(self, charts=()))
-        del content["charts"]
+        del content["charts"], content["terms"]
         return {"comparison_version": COMPARISON_VERSION} | dict(finite(content))
-
-
-def gate(whole: Row, limit: float, needed: Callable[[float], Needed]) -> Gate:
-    """Whether NEW is slower than the limit allows. `needed` says what would make the interval so narrow that
-    it reaches no farther than that from the change, see `judge.distance`.
-    """
-    share, high = whole.share or 0.0, whole.share_high
-    if whole.verdict == SLOWER and share > limit:
-        return Gate(limit, SLOWER)
-    if high is not None and high < limit:
-        return Gate(limit, NOT_SLOWER)
-    return Gate(limit, UNDECIDED, needed(distance(share) if share > limit else distance(share, limit)))
-
-
-def gate_of_stretches(stretches: Sequence[Stretch], limit: float) -> Gate:
-    """`SLOWER` where NEW is in any stretch, `NOT_SLOWER` where it is in none."""
-    outcomes = {gate(one.whole, limit, lambda _: Needed(None, None)).outcome for one in stretches}
-    if SLOWER in outcomes:
-        return Gate(limit, SLOWER)
-    return Gate(limit, NOT_SLOWER if outcomes == {NOT_SLOWER} else UNDECIDED)
-
-
-def doubts(verdict: str, disturbed: Sequence[Disturbance]) -> list[Disturbance]:
-    """Those that can make this verdict by themselves: a disturbed NEW is slower, beside a disturbed BASE it
-    is faster, or not slower.
-    """
-    side = {SLOWER: NEW, FASTER: BASE, NOT_SLOWER: BASE}.get(verdict)
-    return [one for one in disturbed if one.side == side]
 
 
 def culprits(whole: Row, parts: Sequence[Row]) -> list[str]:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
 
-from flagscale_perf.analysis.compare import bootstrap, student
-from flagscale_perf.analysis.compare.bootstrap import deviation
+from flagscale_perf.analysis import bootstrap
+from flagscale_perf.analysis.compare import student
+from flagscale_perf.spine.averages import deviation, mean, median
 
 CONFIDENCE = 0.95
 PARTS = 5  # of a run, whose medians show how it drifts
@@ -125,7 +126,7 @@ class Judge:
         times: Sequence[Sequence[float]],
         bases: int,
         noise: float,
-        statistic: Callable[[Sequence[float]], float] = bootstrap.median,
+        statistic: Callable[[Sequence[float]], float] = median,
     ) -> None:
         """The time of every step of each run, the first `bases` of them BASE's; `noise` between runs as a
         share; what is judged of a run's times.
@@ -141,7 +142,7 @@ class Judge:
         whole = self._series(times)
         self.medians = [run.value for run in whole]
         self._logs = [run.logarithm() for run in whole]
-        self._unit = bootstrap.mean(self.medians[:bases])
+        self._unit = mean(self.medians[:bases])
         self.noise = math.sqrt(self._between(self._logs)) if self.is_noise_seen else noise
 
     def whole(self, error: float = 1 - CONFIDENCE) -> Row:
@@ -223,7 +224,7 @@ class Judge:
         return Row(name, None, None, None, new, new_low, new_high, None, None, None, None, UNKNOWN)
 
     def _means(self, values: Sequence[float]) -> tuple[float, float]:
-        return bootstrap.mean(values[: self._bases]), bootstrap.mean(values[self._bases :])
+        return mean(values[: self._bases]), mean(values[self._bases :])
 
     def _shown(self, series: Sequence[_Within]) -> list[tuple[float, float]]:
         if not self.is_noise_seen:
@@ -238,7 +239,7 @@ class Judge:
         """The interval of each side's mean, as far as the runs themselves show it."""
         found = []
         for side in (series[: self._bases], series[self._bases :]):
-            middle = bootstrap.mean([run.value for run in side])
+            middle = mean([run.value for run in side])
             down = math.hypot(*(run.value - run.low for run in side)) / len(side)
             up = math.hypot(*(run.high - run.value for run in side)) / len(side)
             found.append((middle - down, middle + up))
@@ -279,16 +280,16 @@ class Judge:
 
     def _noise(self, series: Sequence[_Within], assumed: float) -> float:
         """Variance between runs beyond that within them: the assumed one, or what a side shows, if larger."""
-        within = bootstrap.mean([run.chance for run in series])
+        within = mean([run.chance for run in series])
         return max(assumed, self._between(series) - within)
 
     def _variance(self, series: Sequence[_Within]) -> _Variance:
-        shrinking = bootstrap.mean([run.chance for run in series])
+        shrinking = mean([run.chance for run in series])
         if self.is_noise_seen:
             between = self._between(series)
             return _Variance(between, min(between, shrinking))
         reaches = [(run.high - run.low) / 2 / _quantile((1 + CONFIDENCE) / 2) for run in series]
-        within = max(shrinking, bootstrap.mean([reach**2 for reach in reaches]))
+        within = max(shrinking, mean([reach**2 for reach in reaches]))
         return _Variance(within + self._noise(series, self._assumed**2), shrinking)
 
     def _small_sample(self) -> float:

@@ -10,9 +10,6 @@ from flagscale_perf.bench.analysis.report import read_report, report_of
 INSTRUMENT = Instrument(
     report=lambda session: report_of(read_report(session)),
     timeline=lambda session: Timeline(session.header),
-    compare=lambda base, new, options: compare.compare(
-        [one.path for one in base], [one.path for one in new], options
-    ),
-    comparison=compare.report_of,
+    compare=compare.compare,
     what="a file of experiments",
 )

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from flagscale_perf.analysis.compare.bootstrap import median, percentile
 from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.bench.records import BenchBegun, BenchEnded, BenchFigure, BenchPoint
+from flagscale_perf.spine.averages import median, percentile
 from flagscale_perf.spine.records import KILLED, RUNNING, RunHeader
 
 COMPLETE = "complete"

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
-from flagscale_perf.analysis.blocks import Report, Section, StackedBar, Stripe
-from flagscale_perf.analysis.compare import blocks as comparison
-from flagscale_perf.analysis.compare import bootstrap, sides
-from flagscale_perf.analysis.compare.compare import NOISE, STATISTICS, CompareOptions, Comparison
+from flagscale_perf.analysis.blocks import Section, StackedBar, Stripe
+from flagscale_perf.analysis.compare.compare import STATISTICS, CompareOptions, Comparison, Terms
+from flagscale_perf.analysis.compare.driver import MAX_UNITS, WARMUP_SHARE, Compared, Units, Values
 from flagscale_perf.analysis.compare.judge import SLOWER, UNDECIDED, Row
-from flagscale_perf.analysis.compare.paired import Judged, Paired
-from flagscale_perf.analysis.job import open_session
-from flagscale_perf.analysis.run_file import check_instrument
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.profile.analysis.drawn import colour_of
 from flagscale_perf.profile.analysis.layers import OUTSIDE, Place
 from flagscale_perf.profile.analysis.observer import Observer, observers_of
@@ -24,9 +20,8 @@ from flagscale_perf.profile.analysis.sums import PhaseSums, sums_of
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
 
-MIN_STEPS, MAX_STEPS = 2, 4096  # a single step shows no spread
+MIN_STEPS = 2  # a single step shows no spread
 ENOUGH = 5  # of a sort, so that the other sort is not looked at
-WARMUP_SHARE = 4  # at most every fourth step is left out as warm-up
 CLEAN, PROFILED = "clean", "profiled"
 KIND = "kind "
 LABELS = {  # and decimals
@@ -50,28 +45,12 @@ _NO_CONFIGURATION = ("job", "profiled")
 
 @dataclass(frozen=True)
 class Run:
-    """One profile.
+    """One profile: what was read of a session, and sums and observers by kind of step."""
 
-    Attributes:
-        path: where the run file is.
-        profile: the content of the run file.
-        sums, observers: by kind of step.
-    """
-
-    path: Path
+    session: Session
     profile: Profile
     sums: Mapping[str, PhaseSums]
     observers: Mapping[str, Observer]
-
-    @property
-    def title(self) -> str:
-        """Name of the run in the comparison."""
-        return self.path.stem
-
-    @property
-    def skipped_lines(self) -> int:
-        """Lines of the file that are no records."""
-        return self.profile.reading.skipped
 
     def steps(self, phase: str, basis: str) -> list[Frame]:
         """Steps of this kind and basis, one array for each rank that has any, in their order."""
@@ -100,37 +79,24 @@ class Run:
         return max(0, min(max(early, default=0), count // WARMUP_SHARE, count - ENOUGH))
 
 
-def report_of(result: Comparison) -> Report:
-    """The report as blocks, the same for every output format."""
-    noun = result.basis
-    remarks = list(REMARKS)
-    if any(one.name.startswith(_TOKENS.partition("{")[0]) for one in result.differences):
-        remarks.append("the sides' steps differ in tokens: times are per step, not per token")
-    return comparison.report_of(result, LABELS, remarks, (noun, f"a {noun}"))
-
-
-def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) -> Comparison:
+def compare(base: Sequence[Session], new: Sequence[Session], options: CompareOptions) -> Comparison:
     """Compares the runs of one side with those of the other. Raises PerfError if they cannot be compared."""
-    runs, cut = [_read(path) for path in (*base, *new)], len(base)
-    same = sides.on_both_sides(runs[:cut], runs[cut:])
-    judged = {
-        phase: _paired(runs, cut, (phase, basis), options, same).judged(options)
-        for phase, basis in _bases(runs).items()
-    }
+    runs, cut = [_read(session) for session in (*base, *new)], len(base)
+    judged = {phase: _compared(runs, cut, (phase, basis), options) for phase, basis in _bases(runs).items()}
     main = max(judged, key=lambda phase: _gravity(judged[phase]))
-    lead, paired = judged[main], judged[main].paired
-    return lead.comparison(
-        (
-            _side([run.observers[main] for run in runs[:cut]], paired.times[:cut]),
-            _side([run.observers[main] for run in runs[cut:]], paired.times[cut:]),
-        ),
-        sides.differences(_configuration(runs[0], main), _configuration(runs[cut], main)),
-        [sides.trend(paired.times, cut, f"Time of a {paired.noun}", "step"), *_bars(lead.parts)],
-        [row for phase, one in judged.items() if phase != main for row in _other(phase, one)],
+    lead = judged[main]
+    result = lead.comparison(
+        charts=[lead.trend(), *_bars(lead.rows)],
+        others=[row for phase, one in judged.items() if phase != main for row in _other(phase, one)],
     )
+    tokens = _TOKENS.format(main)
+    if not any(one.name == tokens for one in result.differences):
+        return result
+    remarks = [*REMARKS, "the sides' steps differ in tokens: times are per step, not per token"]
+    return replace(result, terms=replace(result.terms, remarks=remarks))
 
 
-def _gravity(judged: Judged) -> tuple[int, bool, float]:
+def _gravity(judged: Compared) -> tuple[int, bool, float]:
     """A key that sorts kinds of steps by their verdict, the worst highest."""
     outcome = None if judged.gate is None else judged.gate.outcome
     is_slower = judged.whole.verdict == SLOWER
@@ -138,11 +104,9 @@ def _gravity(judged: Judged) -> tuple[int, bool, float]:
     return {SLOWER: 2, UNDECIDED: 1}.get(outcome or "", 0), is_slower, share if is_slower else 0.0
 
 
-def _read(path: Path) -> Run:
-    """Raises PerfError if the file is not a profile's run file or holds no rows."""
-    profile = read_profile(open_session(path))
-    check_instrument(path, profile.header, "profile", "compare a profile with a profile")
-    return Run(path, profile, sums_of(profile), observers_of(profile))
+def _read(session: Session) -> Run:
+    profile = read_profile(session)
+    return Run(session, profile, sums_of(profile), observers_of(profile))
 
 
 def _bases(runs: Sequence[Run]) -> dict[str, str]:
@@ -151,7 +115,7 @@ def _bases(runs: Sequence[Run]) -> dict[str, str]:
     """
     common = [phase for phase in runs[0].sums if all(phase in run.sums for run in runs)]
     if not common:
-        kinds = "; ".join(f"{str(run.path)!r} has {', '.join(run.sums) or 'none'}" for run in runs)
+        kinds = "; ".join(f"{str(run.session.path)!r} has {', '.join(run.sums) or 'none'}" for run in runs)
         raise PerfError(f"the runs have no kind of profiled step in common: {kinds}")
     made = {phase: basis for phase in common if (basis := _basis(runs, phase)) is not None}
     if not made:
@@ -172,57 +136,48 @@ def _too_few(runs: Sequence[Run], phase: str) -> str:
     clean, profiled = (len(run.times(phase, basis)) for basis in (CLEAN, PROFILED))
     more = MIN_STEPS - max(clean, profiled)
     return (
-        f"{str(run.path)!r} has {clean} clean and {profiled} profiled {phase} steps, too few to tell"
+        f"{str(run.session.path)!r} has {clean} clean and {profiled} profiled {phase} steps, too few to tell"
         f" a difference from noise; it needs {more} more of one sort, and {ENOUGH} or more for a narrow"
         " interval: --perf-profile-steps 20-29"
     )
 
 
-def _paired(
-    runs: Sequence[Run], cut: int, steps: tuple[str, str], options: CompareOptions, same: str | None
-) -> Paired:
+def _compared(runs: Sequence[Run], cut: int, steps: tuple[str, str], options: CompareOptions) -> Compared:
     phase, basis = steps
     firsts = [run.first(phase, basis, options.warmup) for run in runs]
-    kept = [run.times(phase, basis)[first:] for run, first in zip(runs, firsts, strict=True)]
-    count = min(map(len, kept))
-    times, statistic = [row[:count] for row in kept], STATISTICS[options.judge]
-    other = PROFILED if basis == CLEAN else CLEAN
-    left_out = [
-        {
-            name: number
-            for name, number in sides.left_out(
-                {f"{other} steps": len(run.times(phase, other)), "steps at the start": first},
-                len(row) - count,
-            ).items()
-            if number
-        }
-        for run, first, row in zip(runs, firsts, kept, strict=True)
+    count = min(len(run.times(phase, basis)) - first for run, first in zip(runs, firsts, strict=True))
+    made = [
+        _units(run, steps, first, (count, STATISTICS[options.judge]))
+        for run, first in zip(runs, firsts, strict=True)
     ]
-    return Paired(
-        runs,
-        cut,
-        f"{basis} {phase} step",
+    terms = Terms(f"{basis} {phase} step", MAX_UNITS, LABELS, REMARKS)
+    return Compared(made[:cut], made[cut:], terms, options)
+
+
+def _units(
+    run: Run, steps: tuple[str, str], first: int, typical: tuple[int, Callable[[Sequence[float]], float]]
+) -> Units:
+    """A run's steps behind the first ones; `typical`: how many every run has, and what is judged of them."""
+    phase, basis = steps
+    times, (count, statistic) = run.times(phase, basis)[first:], typical
+    other = PROFILED if basis == CLEAN else CLEAN
+    left_out = {f"{other} steps": len(run.times(phase, other)), "steps at the start": first}
+    ratio = run.observers[phase].ratio
+    return Units(
+        run.session,
         times,
-        parts=_parts([run.sums[phase] for run in runs], times, statistic),
-        left_out=left_out,
-        most=MAX_STEPS,
-        noise=NOISE,
-        same_run=same,
+        parts=_parts(run.sums[phase], times, statistic(times[:count])),
+        left_out={name: number for name, number in left_out.items() if number},
+        facts=_configuration(run, phase),
+        amounts={"observer": [] if ratio is None else [ratio]},
+        skipped_lines=run.profile.reading.skipped,
     )
 
 
-def _parts(
-    sums: Sequence[PhaseSums], times: Sequence[Sequence[float]], statistic: Callable[[Sequence[float]], float]
-) -> Mapping[str, list[list[float | None]]]:
-    """Kinds of work and places of each run: only means are recorded, so they are spread as the steps are."""
-    found = [_amounts(one) for one in sums]
-    spreads = [[time / (statistic(row) or 1.0) for time in row] for row in times]
+def _parts(sums: PhaseSums, times: Sequence[float], usual: float) -> Mapping[str, Values]:
+    """Kinds of work and places: only means are recorded, so they are spread as the steps are."""
     return {
-        name: [
-            [None if name not in amounts else amounts[name] * one for one in spread]
-            for amounts, spread in zip(found, spreads, strict=True)
-        ]
-        for name in dict.fromkeys(name for amounts in found for name in amounts)
+        name: [amount * time / (usual or 1.0) for time in times] for name, amount in _amounts(sums).items()
     }
 
 
@@ -239,19 +194,12 @@ def _title(place: Place) -> str:
     return "outside of modules" if place.name == OUTSIDE else f"module {place.name}"
 
 
-def _other(phase: str, one: Judged) -> list[Row]:
+def _other(phase: str, one: Compared) -> list[Row]:
     """Rows for a kind of step other than the main one; shares are of its own step time."""
     return [
-        replace(one.whole, name=f"a {one.paired.noun}"),
-        *(replace(row, name=f"{phase}, {row.name}") for row in one.parts),
+        replace(one.whole, name=one.terms.a_noun),
+        *(replace(row, name=f"{phase}, {row.name}") for row in one.rows),
     ]
-
-
-def _side(observers: Sequence[Observer], times: Sequence[Sequence[float]]) -> dict[str, float | None]:
-    ratios = [observer.ratio for observer in observers if observer.ratio is not None]
-    return sides.typical([time for row in times for time in row]) | {
-        "observer": bootstrap.mean(ratios) if ratios else None
-    }
 
 
 def _configuration(run: Run, phase: str) -> dict[str, object]:

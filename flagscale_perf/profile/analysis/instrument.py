@@ -35,9 +35,6 @@ def _report(session: Session) -> Report:
 INSTRUMENT = Instrument(
     report=_report,
     timeline=timeline,
-    compare=lambda base, new, options: compare.compare(
-        [one.path for one in base], [one.path for one in new], options
-    ),
-    comparison=compare.report_of,
+    compare=compare.compare,
     texts=NAMES,
 )

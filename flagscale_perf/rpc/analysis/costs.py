@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from flagscale_perf.analysis.compare.bootstrap import median
 from flagscale_perf.analysis.fit import least_squares
 from flagscale_perf.rpc.dtypes import DType
 from flagscale_perf.rpc.records import CallRecord, Status
+from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.clock import NS_PER_MS
 
 if TYPE_CHECKING:

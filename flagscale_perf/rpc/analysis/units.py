@@ -5,30 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
+from itertools import groupby, islice, takewhile
+from operator import itemgetter
 
-from flagscale_perf.analysis.job import open_session
+from flagscale_perf.analysis.compare.driver import MAX_UNITS, warm
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.rpc.analysis.columns import call_at
 from flagscale_perf.rpc.analysis.layers import methods_of_a_layer
 from flagscale_perf.rpc.analysis.source import Source, open_source
-from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.rpc.stages import stage_times
-from flagscale_perf.spine.errors import PerfError
 
 LAYER, CALL = "layer", "call"
-MIN_UNITS, MAX_UNITS = 8, 4096
-WARMUP_SHARE = 4  # at most every fourth unit is left out as warm-up
 FIRST = 1024  # calls searched for the pattern
 OUTSIDE = "calls outside of layers"
+NOT_EVERYWHERE = "not on every machine"
 WARM = "at the start"
 BEYOND = f"beyond the first {MAX_UNITS}"
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A layer's calls, or one call. Times in nanoseconds.
+    """A layer's calls, or one call; of a job of several machines their mean. Times in nanoseconds.
 
     Attributes:
         number: of its first call.
@@ -40,11 +38,11 @@ class Unit:
     """
 
     number: int
-    calls: int
-    total_ns: int
-    stages_ns: tuple[int | None, ...]
-    methods_ns: dict[str, int]
-    moved_bytes: int
+    calls: float
+    total_ns: float
+    stages_ns: tuple[float | None, ...]
+    methods_ns: dict[str, float]
+    moved_bytes: float
 
 
 @dataclass(frozen=True)
@@ -52,49 +50,72 @@ class SessionUnits:
     """One session.
 
     Attributes:
-        path: of its file.
-        title: of the session.
-        facts: of it.
+        source: of its calls, which have been read.
         kind: `LAYER` or `CALL`.
         units: those to compare, in order.
         left_out: how many are not, by the reason.
-        skipped_lines: lines of the file that could not be read.
     """
 
-    path: Path
-    title: str
-    facts: RpcFacts
+    source: Source
     kind: str
     units: list[Unit]
     left_out: dict[str, int]
-    skipped_lines: int
 
 
-def read_units(path: Path, warmup: int) -> SessionUnits:
-    """Raises PerfError if the file is not a session or has too little to compare."""
-    source = open_source(open_session(path))
-    pattern = methods_of_a_layer([*islice(_calls(source), FIRST)])
+def read_units(session: Session, warmup: int) -> SessionUnits:
+    """Raises PerfError if it cannot be read or has too little to compare."""
+    source = open_source(session)
+    of_first = takewhile(lambda found: found[0] == 0, islice(_by_machine(source), FIRST))
+    pattern = methods_of_a_layer([call for _, call in of_first])
     left_out: Counter[str] = Counter()
-    units = list(_units(_calls(source), pattern, left_out))
-    kind = LAYER if pattern else CALL
-    first = min(warmup, len(units) // WARMUP_SHARE)
-    if len(units) - first < MIN_UNITS:
-        raise PerfError(
-            f"{str(path)!r} has {len(units)} {kind}s to compare; {MIN_UNITS + first} are needed: record a"
-            " longer run"
-        )
+    machines = [
+        list(_units((call for _, call in calls), pattern, left_out))
+        for _, calls in groupby(_by_machine(source), key=itemgetter(0))
+    ]
+    units, kind = _averaged(machines, left_out), LAYER if pattern else CALL
+    first = warm(session, len(units), warmup, f"{kind}s to compare")
     if first:
         left_out[f"{kind}s {WARM}"] = first
-    reading = source.reading()
-    return SessionUnits(
-        path, source.title(), source.facts(), kind, units[first:], dict(left_out), reading.skipped
-    )
+    return SessionUnits(source, kind, units[first:], dict(left_out))
 
 
 def _calls(source: Source) -> Iterator[CallRecord]:
     for columns in source.read(lambda: None):
         for place in range(len(columns["number"])):
             yield call_at(columns, place)
+
+
+def _by_machine(source: Source) -> Iterator[tuple[int, CallRecord]]:
+    """The calls, those of each machine of the job behind one another, and whose they are."""
+    machine, last = 0, 0
+    for call in _calls(source):
+        machine += call.number <= last
+        last = call.number
+        yield machine, call
+
+
+def _averaged(machines: Sequence[Sequence[Unit]], left_out: Counter[str]) -> list[Unit]:
+    """The n-th units of all machines as one."""
+    if len(machines) < 2:
+        return [unit for units in machines for unit in units]
+    count = min(map(len, machines))
+    if unpaired := sum(map(len, machines)) - count * len(machines):
+        left_out[NOT_EVERYWHERE] += unpaired
+    return [*map(_mean_of, zip(*machines, strict=False))]
+
+
+def _mean_of(units: Sequence[Unit]) -> Unit:
+    count = len(units)
+    stages = zip(*(unit.stages_ns for unit in units), strict=True)
+    methods = dict.fromkeys(name for unit in units for name in unit.methods_ns)
+    return Unit(
+        units[0].number,
+        sum(unit.calls for unit in units) / count,
+        sum(unit.total_ns for unit in units) / count,
+        tuple(None if None in each else sum(filter(None, each)) / count for each in stages),
+        {name: sum(unit.methods_ns.get(name, 0) for unit in units) / count for name in methods},
+        sum(unit.moved_bytes for unit in units) / count,
+    )
 
 
 def _units(calls: Iterator[CallRecord], pattern: Sequence[str], left_out: Counter[str]) -> Iterator[Unit]:

@@ -7,29 +7,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from flagscale_perf.analysis.blocks import Report
-from flagscale_perf.analysis.compare import blocks as comparison
-from flagscale_perf.analysis.compare import sides
-from flagscale_perf.analysis.compare.compare import NOISE, CompareOptions, Comparison
-from flagscale_perf.analysis.compare.paired import Paired
-from flagscale_perf.analysis.run_file import RunFile
-from flagscale_perf.analysis.session import Course
+from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison, Terms
+from flagscale_perf.analysis.compare.driver import MAX_UNITS, Compared, Units, used_parts, warm
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.clock import NS_PER_MS
-from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.trace.figures import MIB, stages_ns
 from flagscale_perf.trace.records import KINDS, CallRecord, Kind, OperationRecord
 
-MIN_ROUNDS, MAX_ROUNDS = 8, 4096
-WARMUP_SHARE = 4  # at most every fourth round is left out as warm-up
-ROUND = "round"
-LABELS = {  # and decimals
-    "mean": ("mean, {unit}", 3),
-    "p95": ("p95, {unit}", 3),
-    "moved_mib": ("put and got, MiB", 2),
-}
-REMARK = "a round is the n-th call of every function; all intervals of its parts together hold with 95 %"
+TERMS = Terms(
+    "round",
+    MAX_UNITS,
+    labels={"mean": ("mean, {unit}", 3), "p95": ("p95, {unit}", 3), "moved_mib": ("put and got, MiB", 2)},
+    remarks=[
+        "a round is the n-th call of every function; all intervals of its parts together hold with 95 %"
+    ],
+)
 
 
 @dataclass
@@ -47,30 +40,6 @@ class Round:
     moved_bytes: float | None = 0.0
 
 
-@dataclass(frozen=True)
-class Rounds:
-    """The rounds of one run.
-
-    Attributes:
-        path: of the run file.
-        rounds: in order.
-        left_out: how many are not, by the reason.
-        skipped_lines: that are no records.
-        facts: of the run.
-    """
-
-    path: Path
-    rounds: list[Round]
-    left_out: dict[str, int]
-    skipped_lines: int
-    facts: Mapping[str, object]
-
-    @property
-    def title(self) -> str:
-        """Name of the run in the comparison."""
-        return self.path.stem
-
-
 _Parts = tuple[Mapping[str, float], int | None]  # nanoseconds by stage, and the bytes if they are known
 
 
@@ -82,7 +51,7 @@ class _Columns:
 
     def add(self, name: str, process: str, parts: _Parts) -> None:
         column = self.kept[name][process]
-        if len(column) < 2 * MAX_ROUNDS:
+        if len(column) < 2 * MAX_UNITS:
             column.append(parts)
 
     def rounds(self) -> Iterator[Round]:
@@ -94,7 +63,7 @@ class _Columns:
         }
         enough = max(lengths.values(), default=0) / 2
         chosen = {name: length for name, length in lengths.items() if length and length >= enough}
-        for place in range(min([*chosen.values(), MAX_ROUNDS]) if chosen else 0):
+        for place in range(min([*chosen.values(), MAX_UNITS]) if chosen else 0):
             made, moved = Round(), list[float | None]()
             for name in chosen:
                 columns = [column[place] for column in self.kept[name].values()]
@@ -108,55 +77,42 @@ class _Columns:
             yield made
 
 
-def report_of(result: Comparison) -> Report:
-    """The report as blocks, the same for every output format."""
-    return comparison.report_of(result, LABELS, [REMARK], (ROUND, f"a {ROUND}"))
-
-
-def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) -> Comparison:
+def compare(base: Sequence[Session], new: Sequence[Session], options: CompareOptions) -> Comparison:
     """Compares the runs of one side with those of the other. Raises PerfError if they cannot be compared."""
-    runs = [_read(path, options.warmup) for path in (*base, *new)]
-    cut, count = len(base), min(len(run.rounds) for run in runs)
-    rows = [run.rounds[:count] for run in runs]
-    paired = Paired(
-        runs,
-        cut,
-        ROUND,
-        times=[[one.total_ns / NS_PER_MS for one in row] for row in rows],
-        parts=_parts(rows),
-        left_out=[sides.left_out(run.left_out, len(run.rounds) - count) for run in runs],
-        most=MAX_ROUNDS,
-        noise=NOISE,
-        same_run=sides.on_both_sides(runs[:cut], runs[cut:]),
-    )
-    differences = sides.differences(runs[0].facts, runs[cut].facts)
-    return paired.judged(options).comparison(
-        (_side(rows[:cut]), _side(rows[cut:])),
-        sorted(differences, key=lambda one: one.name),
-        [sides.trend(paired.times, cut, "Time of a round", ROUND)],
+    runs = used_parts([_units(session, options.warmup) for session in (*base, *new)])
+    return Compared(runs[: len(base)], runs[len(base) :], TERMS, options).comparison()
+
+
+def _units(session: Session, warmup: int) -> Units:
+    """The job's rounds. Raises PerfError if it has too little to compare."""
+    found = [*_rounds(session)]
+    first = warm(session, len(found), warmup, "rounds to compare (calls of every function)")
+    rounds = found[first:]
+    names = sorted({name for one in rounds for name in one.parts})
+    return Units(
+        session,
+        times=[one.total_ns / NS_PER_MS for one in rounds],
+        parts={name: [_scaled(one.parts.get(name), NS_PER_MS) for one in rounds] for name in names},
+        left_out={"rounds at the start": first} if first else {},
+        facts=dict(sorted(session.header.facts.items())),
+        amounts={"moved_mib": [_scaled(one.moved_bytes, MIB) for one in rounds]},
+        skipped_lines=session.reading.skipped,
     )
 
 
-def _read(path: Path, warmup: int) -> Rounds:
-    """Raises PerfError if the file is not a run file or has too little to compare."""
-    run, course = RunFile(path), Course()
-    calls, operations = _Columns(), _Columns()
-    for record in run:
-        course.add(record)
+def _rounds(session: Session) -> Iterator[Round]:
+    calls, operations, course = _Columns(), _Columns(), session.course
+    for record in session:
         if isinstance(record, CallRecord) and not record.error:
             name = course.name(record.process, record.function)
             calls.add(name, course.label(record.process), _stages_of_call(record))
         elif isinstance(record, OperationRecord) and record.operation in KINDS and not record.error:
             operations.add(Kind(record.operation).name.lower(), course.label(record.process), _stages(record))
-    rounds = list((calls if calls.kept else operations).rounds())
-    first = min(warmup, len(rounds) // WARMUP_SHARE)
-    if len(rounds) - first < MIN_ROUNDS:
-        raise PerfError(
-            f"{str(path)!r} has {len(rounds)} rounds to compare (calls of every function);"
-            f" {MIN_ROUNDS + first} are needed: record a longer run"
-        )
-    left_out = {"rounds at the start": first} if first else {}
-    return Rounds(path, rounds[first:], left_out, run.skipped, run.header.facts)
+    return (calls if calls.kept else operations).rounds()
+
+
+def _scaled(value: float | None, unit: int) -> float | None:
+    return None if value is None else value / unit
 
 
 def _stages_of_call(call: CallRecord) -> _Parts:
@@ -174,21 +130,3 @@ def _mean(values: Sequence[float | None]) -> float | None:
     """None where one of them is not known."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known and len(known) == len(values) else None
-
-
-def _parts(rows: Sequence[Sequence[Round]]) -> Mapping[str, list[list[float | None]]]:
-    names = sorted({name for row in rows for one in row for name in one.parts})
-    made: dict[str, list[list[float | None]]] = {}
-    for name in names:
-        known = [[one.parts.get(name) for one in row] for row in rows]
-        if any(time for row in known for time in row):
-            made[name] = [[None if time is None else time / NS_PER_MS for time in row] for row in known]
-    return made
-
-
-def _side(rows: Sequence[Sequence[Round]]) -> dict[str, float | None]:
-    rounds = [one for row in rows for one in row]
-    moved_bytes = _mean([one.moved_bytes for one in rounds])
-    return sides.typical([one.total_ns / NS_PER_MS for one in rounds]) | {
-        "moved_mib": None if moved_bytes is None else moved_bytes / MIB,
-    }

@@ -36,10 +36,7 @@ def _report(session: Session) -> Report:
 INSTRUMENT = Instrument(
     report=_report,
     timeline=timeline,
-    compare=lambda base, new, options: compare.compare(
-        [one.path for one in base], [one.path for one in new], options
-    ),
-    comparison=compare.report_of,
+    compare=compare.compare,
     live=LiveTraces,
     texts=TEXTS,
     sample=lambda session, asked: report_of_sample(read_traces(session), asked),

@@ -77,12 +77,12 @@ def check_sides(*sides: Sequence[RunSteps]) -> None:
             here, there = getattr(first.facts, name), getattr(run.facts, name)
             if here != there:
                 raise PerfError(
-                    f"runs of one side must be of one configuration: {name} is {here!r} in '{first.path}'"
-                    f" and {there!r} in '{run.path}'; leave one of them out"
+                    f"runs of one side must be of one configuration: {name} is {here!r} in"
+                    f" '{first.session.path}' and {there!r} in '{run.session.path}'; leave one of them out"
                 )
     rehearsals = [runs[0].facts.rehearsal for runs in sides]
     if rehearsals[0] != rehearsals[1]:
-        real, rehearsed = (runs[0].path for runs in (sides if rehearsals[1] else sides[::-1]))
+        real, rehearsed = (runs[0].session.path for runs in (sides if rehearsals[1] else sides[::-1]))
         raise PerfError(
             f"'{rehearsed}' is a rehearsal on the CPU and '{real}' is not: their times mean nothing to each"
             " other; compare runs of one kind"
@@ -130,14 +130,14 @@ def _is_one_model(facts: Sequence[RunFacts]) -> bool:
 
 def configuration(run: RunSteps) -> dict[str, Any]:
     """The run's facts and options, without those of a process."""
-    facts, arguments = run.header.facts, run.facts.arguments or {}
+    facts, arguments = run.session.header.facts, run.facts.arguments or {}
     model = _without(run.facts.model or {}, {"micro_batch"})
     of_host = _without(arguments, _ARGUMENTS_OF_A_PROCESS | facts.keys())
     return {
         **_without(facts, _FACTS_OF_A_PROCESS | ONLY_IN_RUN_FILE),
         **{f"model.{name}": value for name, value in model.items()},
         **{f"--{name.replace('_', '-')}": value for name, value in of_host.items()},
-        **_without(run.header.config, _OPTIONS_OF_A_PROCESS),
+        **_without(run.session.header.config, _OPTIONS_OF_A_PROCESS),
     }
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from flagscale_perf.analysis.blocks import Report, Section
-from flagscale_perf.analysis.compare import blocks as comparison
-from flagscale_perf.analysis.compare import sides as of_sides
-from flagscale_perf.analysis.compare.compare import BASE, MEAN, NEW, CompareOptions, Comparison, Disturbance
-from flagscale_perf.analysis.compare.paired import Paired
-from flagscale_perf.analysis.job import open_session
+from flagscale_perf.analysis.blocks import Section
+from flagscale_perf.analysis.compare.compare import (
+    BASE,
+    MEAN,
+    NEW,
+    CompareOptions,
+    Comparison,
+    Slowing,
+    Terms,
+)
+from flagscale_perf.analysis.compare.driver import Compared, Units
 from flagscale_perf.analysis.rules import Finding
-from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.units import percent
 from flagscale_perf.training.analysis.basis import (
     ITERATION,
@@ -38,7 +42,6 @@ DISTURBED = {  # by finding; throttling is one where it is seen to take time
     "throttling": "{}'s clock was capped, which took {} of the time",
     "standstill": "{} stood still for {} of its session",
 }
-_Seen = tuple[str, str, list[Finding]]  # side, name and findings of a run
 LABELS = {  # and decimals
     "mean": ("mean iteration, {unit}", 2),
     "p95": ("p95 iteration, {unit}", 2),
@@ -49,68 +52,86 @@ LABELS = {  # and decimals
 }
 
 
-def report_of(result: Comparison) -> Report:
-    """The comparison as every format shows it, with remarks on what times are divided by."""
-    whose = "phases are rank 0's; with 95 % confidence all their intervals hold at once"
-    adds_up = "" if result.judged == MEAN else "; their medians need not add up to the whole's"
-    remarks = [
-        f"{whose}{adds_up}"
-        if result.phases
-        else "no phases: not every run has them (--perf-breakdown records them)"
-    ]
-    if result.basis != ITERATION:
-        differ = "the runs differ in model, batch or world size"
-        remarks.insert(0, f"{differ}: times are {result.unit}, not ms per iteration")
-    said = replace(
-        result,
-        phases=[replace(row, name=words(row.name)) for row in result.phases],
-        culprits=[words(name) for name in result.culprits],
-        large_parts=[replace(row, name=words(row.name)) for row in result.large_parts],
-        stretches=[replace(one, culprits=[words(name) for name in one.culprits]) for one in result.stretches],
-    )
-    return replace(comparison.report_of(said, LABELS, [*remarks, *result.remarks]), content=result)
+def compare(base: Sequence[Session], new: Sequence[Session], options: CompareOptions) -> Comparison:
+    """Compares the runs of one side with those of the other.
 
-
-def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) -> Comparison:
-    """Compares the run files of one side with those of the other.
-
-    Raises PerfError for files that cannot be read or compared: too few iterations, sides that are not of one
+    Raises PerfError for runs that cannot be read or compared: too few iterations, sides that are not of one
     configuration, nothing that both did.
     """
-    span = common_span([*base, *new])
-    runs = [read_steps(path, options.warmup, span) for path in [*base, *new]]
-    sides = runs[: len(base)], runs[len(base) :]
+    sessions, cut = [*base, *new], len(base)
+    span = common_span(sessions)
+    runs = [read_steps(session, options.warmup, span) for session in sessions]
+    sides = runs[:cut], runs[cut:]
     check_sides(*sides)
-    same_run = _on_both_sides(*sides)
     aligned = align(runs)
     basis = choose_basis([run.facts for run in runs], aligned)
-    rows, cut = aligned.rows, len(base)
-    is_rehearsal = runs[0].facts.rehearsal
-    phases = _phases(rows, basis)
-    found = [
-        (side, which, read_report(open_session(run.path)).findings) for side, which, run in _named(sides)
+    found = [read_report(session).findings for session in sessions]
+    units = [
+        _units(run, (row, by), (left_out, findings))
+        for run, row, by, left_out, findings in zip(
+            runs, aligned.rows, basis, aligned.left_out, found, strict=True
+        )
     ]
-    judged = Paired(
-        runs,
-        cut,
-        basis[0].name,
-        times=[[by.of(step, step.iteration_ns) for step in row] for row, by in zip(rows, basis, strict=True)],
-        parts=phases,
-        left_out=aligned.left_out,
-        most=MAX_STEPS,
-        noise=REHEARSAL_NOISE if is_rehearsal else NOISE,
-        same_run=same_run,
-        unit=basis[0].unit,
-        assumed=f"assumed for {'rehearsals on a CPU' if is_rehearsal else 'devices'}",
-        numbers=[[step.iteration for step in row] for row in rows],
-        disturbed=_disturbed(found),
-    ).judged(options)
-    result = judged.comparison(
-        (_side(sides[0], rows[:cut], basis[0]), _side(sides[1], rows[cut:], basis[-1])),
-        of_sides.differences(*(configuration(runs[0]) for runs in sides)),
-        _charts(sides, phases, basis[0].unit),
+    if any(not one.parts for one in units):
+        units = [replace(one, parts={}) for one in units]
+    terms = _terms(basis[0], runs[0].facts.rehearsal, options.judge, bool(units[0].parts))
+    compared = Compared(units[:cut], units[cut:], terms, options)
+    result = compared.comparison(
+        (_side(sides[0], aligned.rows[:cut], basis[0]), _side(sides[1], aligned.rows[cut:], basis[-1])),
+        _charts(sides, compared.parts, terms.unit),
     )
-    return replace(result, is_by_iteration=aligned.is_by_iteration, remarks=_waiting(found, result.culprits))
+    remarks = _waiting([name for side in compared.sides for name, _ in side.named()], found, result.culprits)
+    return replace(result, is_by_iteration=aligned.is_by_iteration, remarks=remarks)
+
+
+def _units(
+    run: RunSteps, steps: tuple[Sequence[Step], Basis], seen: tuple[Mapping[str, int], Sequence[Finding]]
+) -> Units:
+    """The run's steps on this basis; `seen`: what was left out, and what was found."""
+    (row, by), (left_out, findings) = steps, seen
+    has_phases = all(step.phases_ns is not None for step in row)
+    return Units(
+        run.session,
+        times=[by.of(step, step.iteration_ns) for step in row],
+        parts={name: [by.phase(step, place) for step in row] for place, name in enumerate(PHASES)}
+        if has_phases
+        else {},
+        left_out=left_out,
+        facts=configuration(run),
+        skipped_lines=run.skipped_lines,
+        title=run.session.header.session_id,
+        numbers=[step.iteration for step in row],
+        slowed=[*filter(None, map(_slowing, findings))],
+    )
+
+
+def _slowing(finding: Finding) -> Slowing | None:
+    share = finding.cost_share if finding.cost_of_steps is None else finding.cost_of_steps
+    if finding.name not in DISTURBED or share is None:
+        return None
+    return Slowing(DISTURBED[finding.name].format("{}", percent(share)), share)
+
+
+def _terms(basis: Basis, is_rehearsal: bool, judge: str, has_phases: bool) -> Terms:
+    whose = "phases are rank 0's; with 95 % confidence all their intervals hold at once"
+    adds_up = "" if judge == MEAN else "; their medians need not add up to the whole's"
+    differ = "the runs differ in model, batch or world size"
+    return Terms(
+        ITERATION,
+        MAX_STEPS,
+        LABELS,
+        remarks=[
+            *([] if basis.name == ITERATION else [f"{differ}: times are {basis.unit}, not ms per iteration"]),
+            f"{whose}{adds_up}"
+            if has_phases
+            else "no phases: not every run has them (--perf-breakdown records them)",
+        ],
+        words=words,
+        basis=basis.name,
+        unit=basis.unit,
+        noise=REHEARSAL_NOISE if is_rehearsal else NOISE,
+        assumed=f"assumed for {'rehearsals on a CPU' if is_rehearsal else 'devices'}",
+    )
 
 
 def _charts(
@@ -144,56 +165,16 @@ def _mean(runs: Sequence[Sequence[float | None]]) -> float:
     return sum(time or 0.0 for run in runs for time in run) / sum(map(len, runs))
 
 
-def _named(sides: tuple[Sequence[RunSteps], Sequence[RunSteps]]) -> Iterator[tuple[str, str, RunSteps]]:
-    """Side and name of each run, such as `BASE` or `BASE's run 2`."""
-    for side, runs in zip(SIDES, sides, strict=True):
-        for number, run in enumerate(runs, start=1):
-            yield side, side if len(runs) == 1 else f"{side}'s run {number}", run
-
-
-def _disturbed(found: Sequence[_Seen]) -> list[Disturbance]:
-    return [
-        Disturbance(side, DISTURBED[one.name].format(which, percent(shares[-1].value)))
-        for side, which, findings in found
-        for one in findings
-        if one.name in DISTURBED and (shares := [each for each in one.evidence if each.unit == "share"])
-    ]
-
-
-def _waiting(found: Sequence[_Seen], culprits: Sequence[str]) -> list[str]:
+def _waiting(names: Sequence[str], found: Sequence[Sequence[Finding]], culprits: Sequence[str]) -> list[str]:
     """If waiting has changed, for whom rank 0 waits, as rank 0's phases are compared."""
     if not any(TABLE[name].kind is Kind.WAITING for name in culprits):
         return []
     return [
         f"rank 0 waits in {which}: {one.title[0].lower()}{one.title[1:]}"
-        for _, which, findings in found
+        for which, findings in zip(names, found, strict=True)
         for one in findings
         if one.name in ("straggler", "slow_stage") and 0 not in one.ranks
     ]
-
-
-def _on_both_sides(base: Sequence[RunSteps], new: Sequence[RunSteps]) -> str | None:
-    """The session of a run that is in BASE and in NEW. Raises PerfError for one that is in a side twice: one
-    run is no second measurement.
-    """
-    for side in (base, new):
-        for place, run in enumerate(side):
-            twin = next((other for other in side[:place] if other.is_same_as(run)), None)
-            if twin is not None:
-                raise PerfError(
-                    f"'{twin.path}' and '{run.path}' are the same run, and a run counts once;"
-                    " leave one of them out"
-                )
-    return next((run.header.session_id for run in new if any(run.is_same_as(one) for one in base)), None)
-
-
-def _phases(rows: Sequence[Sequence[Step]], basis: Sequence[Basis]) -> Mapping[str, list[list[float | None]]]:
-    if any(step.phases_ns is None for row in rows for step in row):
-        return {}
-    return {
-        name: [[by.phase(step, place) for step in row] for row, by in zip(rows, basis, strict=True)]
-        for place, name in enumerate(PHASES)
-    }
 
 
 def _side(runs: Sequence[RunSteps], rows: Sequence[list[Step]], basis: Basis) -> dict[str, float | None]:
@@ -203,7 +184,7 @@ def _side(runs: Sequence[RunSteps], rows: Sequence[list[Step]], basis: Basis) ->
     tokens = sum(step.tokens for step in steps)
     flops = [step.model_flops for step in steps if step.model_flops is not None]
     peaks = [run.memory_peak_bytes for run in runs if run.memory_peak_bytes is not None]
-    return of_sides.typical([basis.of(step, step.iteration_ns) for step in steps]) | {
+    return {
         "tokens_per_s": per_second(tokens, elapsed_ns),
         "tokens_per_s_per_gpu": None if devices is None else per_second(tokens, elapsed_ns * devices),
         "tflops_per_gpu": tflops_per_gpu(sum(flops), elapsed_ns, devices)

@@ -8,13 +8,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 from flagscale_perf.analysis.decoder import decode
-from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import read_records
-from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.training.analysis.report import Curves
 from flagscale_perf.training.analysis.trend import TrendTotals
 from flagscale_perf.training.facts import RunFacts
@@ -45,8 +43,7 @@ class RunSteps:
     """One run.
 
     Attributes:
-        path: of the run file.
-        header: its first record.
+        session: the run.
         steps: those to compare, by iteration.
         points: the whole run's intervals, see `report.Curves`.
         left_out: how many are not, by the reason.
@@ -54,8 +51,7 @@ class RunSteps:
         skipped_lines: lines of the file that are no records.
     """
 
-    path: Path
-    header: RunHeader
+    session: Session
     steps: dict[int, Step]
     points: Curves
     left_out: dict[str, int]
@@ -65,33 +61,24 @@ class RunSteps:
     @cached_property
     def facts(self) -> RunFacts:
         """What ran, by the header."""
-        return RunFacts.of(self.header.facts)
-
-    @property
-    def title(self) -> str:
-        """Name of the run in the comparison."""
-        return self.header.session_id
-
-    def is_same_as(self, other: RunSteps) -> bool:
-        """Whether it is that run, from the same file or a copy of it."""
-        return self.path.samefile(other.path) or (self.header, self.steps) == (other.header, other.steps)
+        return RunFacts.of(self.session.header.facts)
 
 
-def common_span(paths: Sequence[Path]) -> range | None:
+def common_span(sessions: Sequence[Session]) -> range | None:
     """Iterations that lie between the first and the last one of every run; None where the runs have fewer
     than `MIN_STEPS` in common.
 
     So that a long run is thinned only where it is compared. Raises PerfError for what is no run file.
     """
-    spans = [_span(path) for path in paths]
+    spans = [*map(_span, sessions)]
     common = range(max(span.start for span in spans), min(span.stop for span in spans))
     return common if len(common) >= MIN_STEPS else None
 
 
-def _span(path: Path) -> range:
+def _span(session: Session) -> range:
     """From the first step to the last one, which is looked for in the end of the file."""
-    first = next((record.iteration for record in RunFile(path) if isinstance(record, StepRecord)), 0)
-    last = first
+    first = next((record.iteration for record in session if isinstance(record, StepRecord)), 0)
+    last, path = first, session.files[-1].path
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - TAIL_BYTES))
         file.readline()  # the rest of a line
@@ -100,16 +87,15 @@ def _span(path: Path) -> range:
     return range(first, max(first, last) + 1)
 
 
-def read_steps(path: Path, warmup: int, span: range | None) -> RunSteps:
+def read_steps(session: Session, warmup: int, span: range | None) -> RunSteps:
     """The run's steps in the span that are settled, without the first `warmup` iterations in any case.
 
     Raises PerfError where fewer than `MIN_STEPS` are left.
     """
-    run = RunFile(path)
-    phases, choice = PhaseJoin(RunFacts.of(run.header.facts)), _Choice(warmup, span)
+    phases, choice = PhaseJoin(RunFacts.of(session.header.facts)), _Choice(warmup, span)
     sample: Sample[Step] = Sample(MAX_STEPS, STRETCH)
-    settling, trend = Settling(), TrendTotals(run.header)
-    for record in run:
+    settling, trend = Settling(), TrendTotals(session.header)
+    for record in session:
         if isinstance(record, PhaseRecord):
             phases.hold(record)
         elif isinstance(record, StepRecord):
@@ -125,10 +111,10 @@ def read_steps(path: Path, warmup: int, span: range | None) -> RunSteps:
     if unsettled := sample.drop_before(settling.result().settled_iteration or 0):
         left_out[SLOW_START] = unsettled
     if len(sample.steps) < MIN_STEPS:
-        found = f"{str(path)!r} has {len(sample.steps)} iterations to compare{_listed(left_out)}"
+        found = f"{str(session.path)!r} has {len(sample.steps)} iterations to compare{_listed(left_out)}"
         raise PerfError(f"{found}; {MIN_STEPS} are needed: train longer or lower --warmup")
     points, peak = trend.curves(), choice.memory_peak_bytes
-    return RunSteps(path, run.header, sample.steps, points, dict(left_out), peak, run.skipped)
+    return RunSteps(session, sample.steps, points, dict(left_out), peak, session.reading.skipped)
 
 
 class _Choice:

@@ -11,11 +11,14 @@ import pytest
 from flagscale_perf.analysis import evidence
 from flagscale_perf.analysis import follow as follow_module
 from flagscale_perf.analysis.follow import Follower
+from flagscale_perf.analysis.session import Course
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import open_locked
 from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, encode
 from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.trace.records import OperationRecord
 from flagscale_perf.training.records import StepRecord
+from tests.every_instrument import write_job
 from tests.fakes import make_header, make_step
 from tests.profile_runs import make_profile, make_profile_header
 
@@ -163,3 +166,25 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("hello\n")
     with pytest.raises(PerfError, match="this is not a run file"):
         list(Follower(tmp_path / "x.txt").poll())
+
+
+def test_another_machine_of_the_job_joins_and_keeps_its_own_processes(tmp_path: Path) -> None:
+    first, second = write_job("trace", tmp_path, ("completed", "completed"))
+    directory = tmp_path / "run"
+    directory.mkdir()
+    shown = Follower(first.rename(directory / first.name).parent)
+    course, counts = Course(), []
+    for path in (None, second):
+        if path is not None:
+            path.rename(directory / path.name)
+        records = list(shown.poll())
+        for record in records:
+            course.add(record)
+        counts.append(sum(isinstance(record, OperationRecord) for record in records))
+    shown.close()
+    assert (counts, shown.path.name, course.state(False)) == ([20, 20], first.name, "completed")
+    titles = ("Rollout 101", "Train 102")
+    assert [course.label(number) for number in sorted(course.processes)] == [
+        *titles,  # as they were called before there was another machine
+        *(f"{title}@node1" for title in titles),
+    ]

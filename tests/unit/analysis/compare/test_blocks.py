@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from flagscale_perf.analysis.compare.blocks import report_of
 from flagscale_perf.analysis.compare.compare import (
     CompareOptions,
     Comparison,
@@ -20,11 +21,14 @@ from flagscale_perf.analysis.compare.compare import (
 from flagscale_perf.analysis.compare.judge import Needed
 from flagscale_perf.report import html, json, markdown, png, text
 from flagscale_perf.report.format import shown
-from flagscale_perf.training.analysis.compare import compare, report_of
+from flagscale_perf.training.analysis import compare as of_instrument
+from tests.compared import of_paths
 from tests.fakes import make_interval
 from tests.golden import golden
 from tests.run_files import steady, write
 from tests.unit.report.test_html import Page
+
+compare = of_paths(of_instrument.compare)
 
 
 def sample(directory: Path) -> Comparison:
@@ -210,5 +214,5 @@ def test_a_shift_and_what_disturbed_a_run_are_in_the_title(tmp_path) -> None:
     assert "would decide it" not in said
     words = "{} was short of CPU for 41.0 % of the time"
     for side, suffix in (("NEW", f", but {words}: not comparable"), ("BASE", f", though {words}")):
-        disturbed = replace(result, disturbed=[Disturbance(side, words.format(side))])
+        disturbed = replace(result, disturbed=[Disturbance(side, words.format(side), 0.41, side == "NEW")])
         assert shown(report_of(disturbed).title) == f"{apart}{suffix.format(side)}"

@@ -6,33 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from flagscale_perf.analysis.compare.compare import Gate, culprits, gate, relative
-from flagscale_perf.analysis.compare.judge import FASTER, SLOWER, UNDECIDED, Needed, Row
-
-ROW = Row("iteration", 100, 100, 100, 106, 106, 106, 6, 0.06, 0.026, 0.094, SLOWER)
-
-
-def needed(distance: float) -> Needed:
-    return Needed(round(1 / distance), None)
-
-
-@pytest.mark.parametrize(
-    ("limit", "outcome"),
-    [
-        (0.0, Gate(0.0, "slower")),
-        (0.05, Gate(0.05, "slower")),
-        (0.08, Gate(0.08, "undecided", Needed(53, None))),  # log(1.08 / 1.06) from the change
-        (0.1, Gate(0.1, "not slower")),
-    ],
-)
-def test_the_gate_of_a_run_that_is_slower(limit: float, outcome: Gate) -> None:
-    assert gate(ROW, limit, needed) == outcome
-
-
-def test_the_gate_of_a_run_that_may_be_slower_asks_for_an_interval_without_0() -> None:
-    row = replace(ROW, share=0.04, share_low=-0.01, share_high=0.09, verdict=UNDECIDED)
-    assert gate(row, 0.03, needed) == Gate(0.03, "undecided", Needed(25, None))  # log(1.04) from 0
-    assert gate(row, 0.05, needed) == Gate(0.05, "undecided", Needed(104, None))  # log(1.05 / 1.04)
+from flagscale_perf.analysis.compare.compare import Terms, culprits, relative
+from flagscale_perf.analysis.compare.judge import FASTER, UNDECIDED
+from tests.unit.analysis.compare.test_gate import ROW
 
 
 def test_a_culprit_is_a_part_of_a_whole_that_is_slower() -> None:
@@ -43,3 +19,7 @@ def test_a_culprit_is_a_part_of_a_whole_that_is_slower() -> None:
 
 def test_a_change_needs_both_sides() -> None:
     assert (relative(100, 106), relative(0, 1), relative(1, None)) == (pytest.approx(0.06), None, None)
+
+
+def test_a_noun_has_its_article() -> None:
+    assert [Terms(noun, 1, {}).a_noun for noun in ("iteration", "round")] == ["an iteration", "a round"]

@@ -8,10 +8,11 @@ from statistics import stdev
 
 import pytest
 
-from flagscale_perf.analysis.compare import bootstrap
-from flagscale_perf.analysis.compare.bootstrap import mean
-from flagscale_perf.analysis.compare.compare import NOT_SLOWER, gate
+from flagscale_perf.analysis import bootstrap
+from flagscale_perf.analysis.compare.compare import NOT_SLOWER
+from flagscale_perf.analysis.compare.gate import gate
 from flagscale_perf.analysis.compare.judge import FASTER, SLOWER, UNDECIDED, UNKNOWN, Judge, Needed, Row
+from flagscale_perf.spine.averages import mean
 from flagscale_perf.training.analysis.steps import Step
 from flagscale_perf.training.phases import PHASES
 from tests.simulated import SHARES, Process, _column, simulate

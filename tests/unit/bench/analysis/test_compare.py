@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.analysis.compare.compare import CompareOptions
-from flagscale_perf.bench.analysis.compare import compare
+from flagscale_perf.bench.analysis import compare as of_instrument
 from flagscale_perf.bench.recording import Clock
 from flagscale_perf.cli import main
 from flagscale_perf.spine.errors import PerfError
 from tests.bench_runs import GB, book_in, collective, local
+from tests.compared import of_paths
+
+compare = of_paths(of_instrument.compare)
 
 
 def run_of(
@@ -94,7 +97,7 @@ def test_points_of_one_side_alone_are_left_out(tmp_path: Path) -> None:
         local(part, "copy", 0, [0.1, 0.1, 0.1])
     result = compare([base], [book.path], CompareOptions())
     assert (result.iterations, [row.name for row in result.phases]) == (3, ["bandwidth, copy"])
-    assert result.base_runs[0].left_out == {"points that not every run has": 3}
+    assert result.base_runs[0].left_out == {"points that not every run has": 3, "not in every run": 17}
 
 
 def test_what_has_nothing_in_common_is_refused(tmp_path: Path) -> None:

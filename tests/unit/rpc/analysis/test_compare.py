@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.compare.blocks import report_of
 from flagscale_perf.analysis.compare.compare import CompareOptions
 from flagscale_perf.analysis.compare.judge import FASTER, UNDECIDED, UNKNOWN
 from flagscale_perf.report import html, png, text
-from flagscale_perf.rpc.analysis.compare import compare, report_of
+from flagscale_perf.rpc.analysis import compare as of_instrument
 from flagscale_perf.spine.errors import PerfError
+from tests.compared import of_paths
 from tests.golden import golden
 from tests.rpc_sessions import PREFILL, Moved, fused, llama_calls, make_call, split, write_run
+
+compare = of_paths(of_instrument.compare)
 
 
 def run_of(directory: Path, name: str, calls, **facts) -> Path:
@@ -77,7 +81,7 @@ def test_as_text_page_and_picture(tmp_path, monkeypatch) -> None:
 def test_a_run_with_itself_is_said(tmp_path) -> None:
     path = run_of(tmp_path, "a", llama_calls())
     assert compared(path, path, fail_if_slower=0.03).same_run == "Calls of session 20240129_103000"
-    with pytest.raises(PerfError, match="is named twice, and a run counts once"):
+    with pytest.raises(PerfError, match="are the same run, and a run counts once"):
         compare([path, path], [path], CompareOptions())
 
 

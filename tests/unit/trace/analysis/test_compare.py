@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.compare.blocks import report_of
 from flagscale_perf.analysis.compare.compare import CompareOptions
 from flagscale_perf.report import text
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.trace.analysis.compare import compare, report_of
+from flagscale_perf.trace.analysis import compare as of_instrument
+from tests.compared import of_paths
 from tests.trace_runs import MIB, MS, Job
+
+compare = of_paths(of_instrument.compare)
 
 
 def _run(directory: Path, more_ms: float = 0.0, rounds: int = 40, calls: bool = True) -> Path:
@@ -77,7 +81,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PerfError, match=r"has 5 rounds to compare \(calls of every function\); 9 are needed"):
         compare([short], [short], CompareOptions())
     run = _run(tmp_path / "run")
-    with pytest.raises(PerfError, match="is named twice, and a run counts once"):
+    with pytest.raises(PerfError, match="are the same run, and a run counts once"):
         compare([run, run], [short.parent / short.name] and [run], CompareOptions(warmup=0))
 
 

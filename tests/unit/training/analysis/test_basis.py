@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.compare import sides as of_sides
+from flagscale_perf.analysis.compare import driver
 from flagscale_perf.analysis.compare.compare import Difference
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.training.analysis import basis, steps
 from tests.fakes import make_step
@@ -19,7 +20,7 @@ def runs(tmp_path: Path, *facts: dict, **overrides) -> list[steps.RunSteps]:
         write(tmp_path / str(n), [make_step(i, **overrides) for i in range(1, 21)], **more)
         for n, more in enumerate(facts)
     ]
-    return [steps.read_steps(file, 0, None) for file in files]
+    return [steps.read_steps(open_session(file), 0, None) for file in files]
 
 
 def chosen(tmp_path: Path, *facts: dict, **overrides) -> list[basis.Basis]:
@@ -85,7 +86,7 @@ def test_a_rehearsal_is_not_compared_with_a_real_run(tmp_path) -> None:
         with pytest.raises(PerfError) as refusal:
             basis.check_sides(*sides)
         assert str(refusal.value).startswith(
-            f"'{rehearsed.path}' is a rehearsal on the CPU and '{real.path}' is not"
+            f"'{rehearsed.session.path}' is a rehearsal on the CPU and '{real.session.path}' is not"
         )
 
 
@@ -93,12 +94,12 @@ def test_runs_of_one_side_must_be_of_one_configuration(tmp_path) -> None:
     one, other = runs(tmp_path, {}, {"world_size": 16})
     with pytest.raises(PerfError) as refusal:
         basis.check_sides([one], [one, other])
-    told = f"world_size is 8 in '{one.path}' and 16 in '{other.path}'; leave one of them out"
+    told = f"world_size is 8 in '{one.session.path}' and 16 in '{other.session.path}'; leave one of them out"
     assert str(refusal.value) == f"runs of one side must be of one configuration: {told}"
 
 
 def differences(base: steps.RunSteps, new: steps.RunSteps) -> list[Difference]:
-    return of_sides.differences(basis.configuration(base), basis.configuration(new))
+    return driver.differences(basis.configuration(base), basis.configuration(new))
 
 
 def test_differences_are_those_of_the_configuration(tmp_path) -> None:
@@ -119,7 +120,7 @@ def test_differing_options_are_named_also_where_one_side_has_none(tmp_path) -> N
         write(tmp_path / "a", steps_of, {"perf_max_log_files": 3}),
         write(tmp_path / "b", steps_of, {"perf_new": 1}),
     ]
-    base, new = (steps.read_steps(file, 0, None) for file in files)
+    base, new = (steps.read_steps(open_session(file), 0, None) for file in files)
     assert differences(base, new) == [Difference("perf_new", None, 1)]
 
 

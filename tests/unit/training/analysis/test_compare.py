@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.analysis.compare.compare import CompareOptions, Disturbance, Figure, RunEntry
+from flagscale_perf.analysis.compare.blocks import report_of
+from flagscale_perf.analysis.compare.compare import CompareOptions, Figure, RunEntry
 from flagscale_perf.report.format import shown
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.training.analysis.compare import NOISE, REHEARSAL_NOISE, compare, report_of
+from flagscale_perf.training.analysis import compare as of_instrument
+from flagscale_perf.training.analysis.compare import NOISE, REHEARSAL_NOISE
 from flagscale_perf.training.records import StandstillRecord
 from tests import synthetic
+from tests.compared import of_paths
 from tests.fakes import SECOND, make_interval, make_step
 from tests.run_files import steady, write
 from tests.synthetic import MS, STEPS, Plan, cuts_records, node_record, ranks_record
+
+compare = of_paths(of_instrument.compare)
 
 
 def test_a_phase_that_takes_longer_is_named(tmp_path) -> None:
@@ -64,7 +69,8 @@ def test_a_host_that_was_busy_is_said(tmp_path) -> None:
         path.mkdir()
     base, new, again = map(synthetic.write, (Plan(), busy, Plan(facts={"pid": 7})), paths)
     (said,) = compare([base], [new], CompareOptions()).disturbed
-    assert said == Disturbance("NEW", "NEW was short of CPU for 23.0 % of the time")
+    assert (said.words, said.is_doubt) == ("NEW was short of CPU for 23.0 % of the time", True)
+    assert said.share == pytest.approx(0.23, abs=0.005)
     (said,) = compare([again], [base, new], CompareOptions()).disturbed
     assert said.words.startswith("NEW's run 2 was short of CPU for ")
     title = shown(report_of(compare([base], [new], CompareOptions())).title)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flagscale_perf.analysis.compare.blocks import report_of
 from flagscale_perf.analysis.compare.compare import CompareOptions
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.timeline import Name
@@ -28,7 +29,7 @@ def test_a_comparison_and_what_is_shown_of_it(tmp_path: Path) -> None:
     path = run_file(tmp_path)
     result = INSTRUMENT.compare([open_session(path)], [open_session(path)], CompareOptions())
     assert result.whole.verdict == "undecided"
-    sections = INSTRUMENT.comparison(result).sections
+    sections = report_of(result).sections
     assert [section.key for section in sections] == ["times", "trend", "phases", "figures", "runs"]
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.training.analysis import steps
 from tests.fakes import MS, make_skipped_data, make_step
@@ -22,7 +23,7 @@ def test_what_is_left_out_is_counted_by_the_reason(tmp_path) -> None:
     records[34] = make_step(35, outcome=1)
     records[35] = make_step(36, iteration_ns=0)
     run = steps.read_steps(
-        write(tmp_path / "run", [*records, make_skipped_data(45, 5), make_step(46)]), 3, None
+        open_session(write(tmp_path / "run", [*records, make_skipped_data(45, 5), make_step(46)])), 3, None
     )
     assert run.left_out == {steps.WARMUP: 3, steps.PAUSE: 2, steps.UNTRAINED: 6, steps.TIMELESS: 1}
     assert list(run.steps) == [*range(4, 20), *range(22, 35), *range(37, 41), 46]
@@ -35,13 +36,13 @@ def test_a_slow_start_longer_than_the_warm_up_is_left_out(tmp_path) -> None:
         make_step(number, warmup=int(number == 1), iteration_ns=(300 if number <= 21 else 100) * MS)
         for number in range(1, 81)
     ]
-    run = steps.read_steps(write(tmp_path / "run", records), 10, None)
+    run = steps.read_steps(open_session(write(tmp_path / "run", records)), 10, None)
     assert run.left_out == {steps.WARMUP: 10, steps.SLOW_START: 11}
     assert list(run.steps) == list(range(22, 81))
 
 
 def test_phases_come_with_their_step(tmp_path) -> None:
-    run = steps.read_steps(write(tmp_path / "run", steady(20)), 0, None)
+    run = steps.read_steps(open_session(write(tmp_path / "run", steady(20))), 0, None)
     assert run.left_out == {steps.WARMUP: 1}
     assert run.steps[2].phases_ns[:3] == (2 * MS, 17 * MS, 36 * MS)
 
@@ -49,7 +50,7 @@ def test_phases_come_with_their_step(tmp_path) -> None:
 def test_too_few_iterations_are_refused_with_what_was_left_out(tmp_path) -> None:
     path = numbered(tmp_path / "run", 1, 20)
     with pytest.raises(PerfError) as refusal:
-        steps.read_steps(path, 10, None)
+        steps.read_steps(open_session(path), 10, None)
     reason = (
         "has 10 iterations to compare (left out: 10 warm-up); 16 are needed: train longer or lower --warmup"
     )
@@ -57,8 +58,8 @@ def test_too_few_iterations_are_refused_with_what_was_left_out(tmp_path) -> None
 
 
 def test_a_long_run_is_thinned_to_the_same_stretches_as_a_longer_one(tmp_path) -> None:
-    short = steps.read_steps(numbered(tmp_path / "short", 1, 3000), 0, None)
-    long = steps.read_steps(numbered(tmp_path / "long", 1, 9000), 0, None)
+    short = steps.read_steps(open_session(numbered(tmp_path / "short", 1, 3000)), 0, None)
+    long = steps.read_steps(open_session(numbered(tmp_path / "long", 1, 9000)), 0, None)
     assert 1024 <= len(short.steps) <= steps.MAX_STEPS and 1024 <= len(long.steps) <= steps.MAX_STEPS
     assert set(long.steps) & set(range(3000)) <= set(short.steps)
     assert len(short.steps) + short.left_out[steps.THINNED] == 3000
@@ -66,25 +67,36 @@ def test_a_long_run_is_thinned_to_the_same_stretches_as_a_longer_one(tmp_path) -
 
 
 def test_a_long_run_is_thinned_only_where_it_is_compared(tmp_path) -> None:
-    paths = [numbered(tmp_path / "long", 1, 9000), numbered(tmp_path / "new", 8001, 8100)]
-    span = steps.common_span(paths)
+    runs = [
+        open_session(numbered(tmp_path / name, *span))
+        for name, span in (("long", (1, 9000)), ("new", (8001, 8100)))
+    ]
+    span = steps.common_span(runs)
     assert span == range(8001, 8101)
-    assert list(steps.read_steps(paths[0], 0, span).steps) == list(span)
+    assert list(steps.read_steps(runs[0], 0, span).steps) == list(span)
 
 
 def test_runs_without_iterations_in_common_have_no_span(tmp_path) -> None:
-    assert steps.common_span([numbered(tmp_path / "a", 1, 50), numbered(tmp_path / "b", 45, 99)]) is None
+    assert (
+        steps.common_span(
+            [open_session(numbered(tmp_path / "a", 1, 50)), open_session(numbered(tmp_path / "b", 45, 99))]
+        )
+        is None
+    )
 
 
 def test_the_span_of_a_file_that_was_cut_off(tmp_path) -> None:
     path = numbered(tmp_path / "run", 1, 40)
     path.write_bytes(path.read_bytes()[:-10])
-    assert steps.common_span([path]) == range(1, 40)
+    assert steps.common_span([open_session(path)]) == range(1, 40)
 
 
 def aligned(tmp_path: Path, *records: list) -> steps.Aligned:
     return steps.align(
-        [steps.read_steps(write(tmp_path / str(n), one), 0, None) for n, one in enumerate(records)]
+        [
+            steps.read_steps(open_session(write(tmp_path / str(n), one)), 0, None)
+            for n, one in enumerate(records)
+        ]
     )
 
 

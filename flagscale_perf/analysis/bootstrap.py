@@ -13,26 +13,11 @@ import random
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 
+from flagscale_perf.spine.averages import mean, median
+
 REPLICATES = 400
 MIN_BLOCKS = 4
 _LARGEST_LAG_SHARE = 4  # autocorrelations are looked at up to this part of the steps
-
-
-def median(values: Sequence[float]) -> float:
-    """The middle value, or the mean of the middle two."""
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
-def mean(values: Sequence[float]) -> float:
-    """The mean of at least one value."""
-    return sum(values) / len(values)
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """The nearest value from above; `share` is above 0."""
-    return sorted(values)[math.ceil(share * len(values)) - 1]
 
 
 def memory_of(values: Sequence[float]) -> float:
@@ -86,11 +71,3 @@ def draws(count: int, length: int, seed: int) -> list[Draw]:
             itemgetter(*[(start + place) % count for start in starts for place in range(length)][:count])
         )
     return picks
-
-
-def deviation(values: Sequence[float]) -> float:
-    """Standard deviation; 0 for fewer than two."""
-    if len(values) < 2:
-        return 0.0
-    middle = mean(values)
-    return math.sqrt(sum((value - middle) ** 2 for value in values) / (len(values) - 1))

@@ -1,0 +1,31 @@
+"""The one median, percentile, mean and standard deviation of the package."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle one of at least one value, or the mean of the middle two."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean of at least one value."""
+    return sum(values) / len(values)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The nearest value from above; `share` is above 0."""
+    return sorted(values)[math.ceil(share * len(values)) - 1]
+
+
+def deviation(values: Sequence[float]) -> float:
+    """Standard deviation; 0 for fewer than two."""
+    if len(values) < 2:
+        return 0.0
+    middle = mean(values)
+    return math.sqrt(sum((value - middle) ** 2 for value in values) / (len(values) - 1))

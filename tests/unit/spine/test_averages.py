@@ -1,0 +1,20 @@
+"""The one definition of each."""
+
+from __future__ import annotations
+
+import pytest
+
+from flagscale_perf.spine.averages import deviation, mean, median, percentile
+
+
+def test_the_median_of_an_odd_and_an_even_number() -> None:
+    assert (median([3, 1, 2]), median([4, 1, 2, 3])) == (2, 2.5)
+
+
+def test_the_mean_and_the_deviation() -> None:
+    assert (mean([1, 4]), deviation([1, 3]), deviation([7])) == (2.5, 2**0.5, 0)
+
+
+@pytest.mark.parametrize(("share", "value"), [(0.01, 1), (0.5, 10), (0.95, 19), (0.951, 20), (1.0, 20)])
+def test_a_percentile_is_the_nearest_value_from_above(share: float, value: int) -> None:
+    assert percentile([*range(20, 0, -1)], share) == value
