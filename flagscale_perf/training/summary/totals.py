@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from flagscale_perf.arguments import JSON, TEXT
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.jsonl import finite
@@ -292,7 +291,7 @@ def _finite(part: Part) -> Part:
 
 def _files_of(header: RunHeader) -> dict[str, str]:
     """Names of the session's files by what they are, but for the logs that `perf_log_format` leaves out."""
-    left_out = {TEXT: ("summary",), JSON: ("metrics", "realtime")}
+    left_out = {"text": ("summary",), "json": ("metrics", "realtime")}
     without = left_out.get(str(header.config.get("perf_log_format")), ())
     return {what: name for what, name in file_names(header.session_id).items() if what not in without}
 
