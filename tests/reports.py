@@ -30,7 +30,7 @@ from flagscale_perf.training.analysis.tables import (
     Ranks,
     Straggler,
 )
-from flagscale_perf.training.analysis.trend import COLUMNS, CurveTotals
+from flagscale_perf.training.analysis.trend import ALWAYS, LIMITED, ORDERS, PAUSES, WAITS
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.hardware import HardwareSummary
 
@@ -180,10 +180,26 @@ def _times(share: float | None, whole: float) -> float | None:
 
 def trend_of(points: Sequence[Point], *others: Any) -> Trend:
     """A trend of these intervals; `others`: its other fields."""
-    totals = CurveTotals()
-    columns = {figure.key: [one.figures[figure.key] for one in points] for figure in COLUMNS}
-    totals.add(columns, [one.groups_ms is not None for one in points], lambda n: points[n].groups_ms)
-    return Trend(list(points), totals.result(), *others)
+    settled = [one for one in points if not one.figures["warmup_only"]]
+    timed = [one for one in settled if one.groups_ms is not None]
+    suspect = [one for one in settled if one.figures["suspect"]]
+    capped = [one for one in points if one.figures["throttle"]]
+
+    def rows(name: str, shown: Sequence[Point]) -> list[tuple[Any, ...]]:
+        return [(one.figures["iteration"], one.figures[name]) for one in shown]
+
+    curves = {name: rows(name, points if name in ALWAYS else settled) for name in ORDERS}
+    curves |= {name: rows(name, [one for one in settled if one not in suspect]) for name in LIMITED}
+    curves |= {name: rows(name, timed) for name in WAITS}
+    curves |= {name: [row for row in rows(name, settled) if (row[1] or 0) > 1] for name in PAUSES}
+    curves["suspect"] = rows("tflops_per_gpu", suspect)
+    curves["capped"] = [
+        (*row, one.figures["throttle"]) for row, one in zip(rows("sm_clock_mhz", capped), capped, strict=True)
+    ]
+    curves["groups"] = [
+        (*row, one.groups_ms) for row, one in zip(rows("iteration_ms", timed), timed, strict=True)
+    ]
+    return Trend(list(points), curves, *others)
 
 
 def small() -> TrainingReport:

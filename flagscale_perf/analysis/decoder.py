@@ -71,6 +71,9 @@ class Chunk(NamedTuple):
         makers = {type_: records_of(type_, columns) for type_, columns in self.columns.items()}
         return (next(makers[type_]) for type_ in self.types)
 
+    def _of(self, types: AbstractSet[Any]) -> Chunk:
+        return Chunk([*filter(types.__contains__, self.types)], {each: self.columns[each] for each in types})
+
     def between(self, begin: int, end: int) -> Chunk:
         """The records from one place up to another."""
         if (begin, end) == (0, len(self.types)):
@@ -82,8 +85,17 @@ class Chunk(NamedTuple):
         }
         return Chunk(types, columns)
 
-    def parts(self, types: AbstractSet[Any]) -> Iterator[Chunk | Record]:
-        """The same, those of these types that follow one another together."""
+    def parts(
+        self, types: AbstractSet[Any], beside: AbstractSet[Any] = frozenset()
+    ) -> Iterator[Chunk | Record]:
+        """The same, those of these types that follow one another together; before them all those `beside`,
+        which separate nothing.
+        """
+        if not beside.isdisjoint(self.columns):
+            yield from self._of(self.columns.keys() & beside).records()
+            others = self._of(self.columns.keys() - beside)
+            yield from others.parts(types) if others.types else ()
+            return
         if self.columns.keys() <= types:
             yield self
             return

@@ -82,9 +82,9 @@ def _extremes(values: Sequence[float | None], begin: int, end: int) -> tuple[int
 
 
 def _joined(one: _Pair[Row], other: _Pair[Row]) -> _Pair[Row]:
-    known = [kept for kept in (*one, *other) if kept[1] is not None]
-    return (min(known, key=_value), max(known, key=_value)) if known else one
-
-
-def _value(kept: _Kept[Row]) -> float:
-    return kept[1] or 0.0
+    (low, high), (lower, higher) = one, other
+    if lower[1] is None or higher[1] is None:
+        return one
+    if low[1] is None or high[1] is None:
+        return other
+    return (lower if lower[1] < low[1] else low, higher if higher[1] > high[1] else high)

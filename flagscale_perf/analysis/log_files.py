@@ -164,6 +164,7 @@ def has_title(path: Path, title: bytes) -> bool:
 def has_mark(path: Path, mark: bytes) -> bool:
     """Whether the text stands anywhere in the log."""
     try:
-        return any(mark in chunk for chunk in LogChunks(path))
+        chunks = itertools.takewhile(lambda chunk: not chunk.startswith(b'{"kind":"header"'), LogChunks(path))
+        return any(mark in chunk for chunk in chunks)  # a run file, which may be long, is no log
     except PerfError:
         return False

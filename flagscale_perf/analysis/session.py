@@ -268,14 +268,19 @@ class Session:
                     yield record
             self._end(file)
 
-    def chunks(self, types: AbstractSet[Any]) -> Iterator[Chunk | Record]:
-        """The same, with those of these types together that follow one another in a session of one file."""
+    def chunks(
+        self, types: AbstractSet[Any], beside: AbstractSet[Any] = frozenset()
+    ) -> Iterator[Chunk | Record]:
+        """The same, with those of these types together that follow one another in a session of one file; see
+        `Chunk.parts`.
+        """
         if len(self.files) > 1:
             yield from self
             return
         self.course.clear()
         for chunk in self.files[0].chunks():
-            for part in chunk.parts(types):
+            self.course.kinds.update(dict.fromkeys(map(kind_of, dict.fromkeys(chunk.types)), 0))
+            for part in chunk.parts(types, beside):
                 if isinstance(part, Chunk):
                     counts = {kind_of(each): len(found[0]) for each, found in part.columns.items()}
                     self.course.kinds.update(counts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import io
 import os
@@ -35,6 +36,7 @@ COMMANDS = {
     "doctor": "say which host is found, which hook points are there, what is missing and what that costs",
 }
 
+GARBAGE = 50_000  # objects before a collection: a long file's records are many, and none is in a cycle
 EXIT_MISTAKE = 2  # of the user; argparse's exit code, too
 EXIT_INTERRUPTED = 130  # as shells report SIGINT
 EXIT_BROKEN_PIPE = 141  # as shells report SIGPIPE: the reader of our output is gone, as behind `| head`
@@ -47,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the words after the program's name; those of the process by default.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    gc.set_threshold(GARBAGE)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # instead of raising for what it cannot encode
     try:

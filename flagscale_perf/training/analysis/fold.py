@@ -38,6 +38,7 @@ from flagscale_perf.training.analysis.tables import (
 from flagscale_perf.training.analysis.trend import TrendTotals
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.goodput import Goodput
+from flagscale_perf.training.host import HostRecord
 from flagscale_perf.training.ledger.fold import LedgerFold
 from flagscale_perf.training.ledger.walk import WalkFold
 from flagscale_perf.training.phases import PHASES
@@ -46,6 +47,7 @@ from flagscale_perf.training.rates import SUMMARY_NAMES
 from flagscale_perf.training.records import (
     CapturedRecord,
     CaptureRecord,
+    HardwareRecord,
     IntervalRecord,
     PhaseRecord,
     Record,
@@ -60,6 +62,10 @@ from flagscale_perf.training.utilisation import Scale
 MAX_EVENTS = 50  # of a name, and names: the monitor itself has a dozen of them
 OTHER_EVENTS = "other"
 MS_PER_S = 1000
+# No step, and nothing that ends one: what they say is the same wherever they stand among steps.
+_BESIDE = frozenset(
+    {HardwareRecord, HostRecord, RanksRecord, CutsRecord, NodeRecord, CaptureRecord, CapturedRecord}
+)
 _CLASSES = {
     "startup": "start-up",
     "productive": "productive",
@@ -88,7 +94,7 @@ def read_summary(session: Session) -> Summary:
 
 def _folded(session: Session) -> RunFold:
     fold = RunFold(session.header)
-    for part in session.chunks({StepRecord, PhaseRecord, IntervalRecord}):
+    for part in session.chunks({StepRecord, PhaseRecord, IntervalRecord}, _BESIDE):
         if isinstance(part, Chunk):
             fold.add_many(part)
         else:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Sequence
+from operator import attrgetter
 from typing import Any
 
 from flagscale_perf.analysis.extremes import Extremes
@@ -13,83 +13,129 @@ from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.training.analysis.findings.signals import Slow, SlowSteps
 from flagscale_perf.training.analysis.report import Curves, Point, SlowStep, Trend
-from flagscale_perf.training.figures import TABLE
+from flagscale_perf.training.figures import TABLE, Run
+from flagscale_perf.training.hardware import mean_power_mw
 from flagscale_perf.training.phases import GROUPS, total_of
 from flagscale_perf.training.rates import mean_ms
 from flagscale_perf.training.records import IntervalRecord
 from flagscale_perf.training.samples import ThinnedRows
 
-SETTLED = (
-    *("tflops_per_gpu", "mfu", "hfu", "tokens_per_s"),
-    *("iteration_ms", "iteration_p50_ms", "iteration_p95_ms", "iteration_max_ms"),
-)
-ALWAYS = (
-    *("memory_gb", "memory_reserved_gb", "memory_peak_gb"),
-    *("power_w", "sm_clock_mhz", "temperature_c", "tokens_per_joule"),
-)
 LIMITED = ("tflops_per_gpu", "mfu", "hfu")  # not shown where they cannot be true
-WAITS = ("bubble_ms", "imbalance_ms")
-PAUSES = ("eval_ms", "checkpoint_ms")
-COLUMNS = TABLE.named([*SETTLED, *ALWAYS, *WAITS, *PAUSES, "iteration", "warmup_only", "suspect", "throttle"])
-_BLOCK = 64  # intervals that are looked at together
-PAUSE_MS = 1  # what is shorter only looked whether one is due
+_BLOCK = 256  # intervals that are looked at together
+_PAUSE_NS = NS_PER_MS  # what is shorter only looked whether one is due
+
+Values = list[float | None]
+
+
+def _field(name: str) -> Callable[[Sequence[IntervalRecord]], Values]:
+    get = attrgetter(name)
+    return lambda block: list(map(get, block))
+
+
+def _ratio(part: str, whole: str) -> Callable[[Sequence[IntervalRecord]], Values]:
+    get = attrgetter(part, whole)
+    return lambda block: [None if one is None or all_ <= 0 else one / all_ for one, all_ in map(get, block)]
+
+
+def _efficiency(block: Sequence[IntervalRecord]) -> Values:
+    powers = map(mean_power_mw, block)
+    return [
+        one.tokens / one.iteration_ns / power if power and one.iteration_ns > 0 else None
+        for one, power in zip(block, powers, strict=True)
+    ]
+
+
+# By what a figure's lowest and highest are found: to compute the figure itself of each interval takes longer.
+_SPEED = _ratio("model_flops", "iteration_ns")
+SETTLED = {
+    "tflops_per_gpu": _SPEED,
+    "mfu": _SPEED,
+    "hfu": _ratio("hardware_flops", "iteration_ns"),
+    "tokens_per_s": _ratio("tokens", "iteration_ns"),
+    "iteration_ms": _ratio("iteration_ns", "steps"),
+    "iteration_p50_ms": _field("iteration_p50_ns"),
+    "iteration_p95_ms": _field("iteration_p95_ns"),
+    "iteration_max_ms": _field("iteration_max_ns"),
+}
+ALWAYS = {
+    "memory_gb": _field("memory_bytes"),
+    "memory_reserved_gb": _field("memory_reserved_bytes"),
+    "memory_peak_gb": _field("memory_peak_bytes"),
+    "power_w": lambda block: [*map(mean_power_mw, block)],
+    "sm_clock_mhz": _field("sm_clock_mhz"),
+    "temperature_c": _field("temperature_c"),
+    "tokens_per_joule": _efficiency,
+}
+WAITS = {name: _ratio(name.replace("_ms", "_ns"), "steps") for name in ("bubble_ms", "imbalance_ms")}
+PAUSES = {"eval_ms": attrgetter("eval_ns"), "checkpoint_ms": attrgetter("checkpoint_ns")}
+ORDERS = SETTLED | ALWAYS | WAITS | {name: _field(name.replace("_ms", "_ns")) for name in PAUSES}
+_FIGURES = dict(zip(ORDERS, TABLE.named([*ORDERS]), strict=True))
+_SUSPECT = TABLE.named(["suspect"])[0]
 
 
 class CurveTotals:
     """Folds the intervals of one run into the curves that a page draws, in bounded memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, figures: Rows[IntervalRecord, Run]) -> None:
+        """`figures` of the run."""
+        self._figures = figures
         self._curves: dict[str, Extremes[tuple[Any, ...]]] = defaultdict(Extremes)
 
-    def add(
-        self, columns: Mapping[str, Sequence[Any]], measured: Sequence[bool], groups_ms: Callable[[int], Any]
-    ) -> None:
-        """The next intervals: of each figure in `COLUMNS` its values, which intervals have phases, and what
-        makes the groups of the n-th, see `report.Point`.
-        """
-        every = range(len(measured))
-        settled = [n for n in every if not columns["warmup_only"][n]]
-        suspect = {n for n in settled if columns["suspect"][n]}
-        with_phases = [n for n in settled if measured[n]]
-        put, reasons = partial(self._put, columns["iteration"]), columns["throttle"]
+    def add(self, block: Sequence[IntervalRecord]) -> None:
+        """The next intervals."""
+        settled = [one for one in block if not one.warmup_only]
+        with_phases = [one for one in settled if one.phases_ns is not None]
+        suspect = self._suspect(settled)
+        doubtful = frozenset(map(id, suspect))
         for name in ALWAYS:
-            put(name, columns[name], every)
-        self._put_settled(columns, settled, suspect)
-        for name in WAITS:
-            put(name, columns[name], with_phases)
-        put("suspect", columns["tflops_per_gpu"], sorted(suspect))
-        put("capped", columns["sm_clock_mhz"], [n for n in every if reasons[n]], reasons.__getitem__)
-        put("groups", columns["iteration_ms"], with_phases, groups_ms)
-
-    def _put_settled(
-        self, columns: Mapping[str, Sequence[Any]], settled: Sequence[int], suspect: set[int]
-    ) -> None:
-        """Speeds, but not those that cannot be true, and what pauses there were between iterations."""
-        put = partial(self._put, columns["iteration"])
+            self._put(name, block)
         for name in SETTLED:
-            column = columns[name]
-            if suspect and name in LIMITED:
-                column = [None if n in suspect else value for n, value in enumerate(column)]
-            put(name, column, settled)
-        for name in PAUSES:
-            put(name, columns[name], [n for n in settled if (columns[name][n] or 0) > PAUSE_MS])
-
-    def _put(
-        self,
-        at: Sequence[float],
-        name: str,
-        column: Sequence[Any],
-        chosen: Sequence[int],
-        also: Callable[[int], Any] | None = None,
-    ) -> None:
-        if chosen:
-            values = [column[n] for n in chosen]
-            more = (lambda n: ()) if also is None else (lambda n: (also(n),))
-            self._curves[name].add(values, lambda n: (at[chosen[n]], values[n], *more(chosen[n])))
+            self._put(name, settled, doubtful=doubtful if name in LIMITED else frozenset())
+        for name in WAITS:
+            self._put(name, with_phases)
+        for name, pause in PAUSES.items():
+            self._put(name, [one for one in settled if pause(one) > _PAUSE_NS])
+        self._put("tflops_per_gpu", suspect, "suspect")
+        self._put("sm_clock_mhz", [one for one in block if one.throttle], "capped", attrgetter("throttle"))
+        self._put("iteration_ms", with_phases, "groups", _groups_of)
 
     def result(self) -> Curves:
         """The curves so far."""
         return {name: kept.rows() for name, kept in self._curves.items()}
+
+    def _suspect(self, settled: Sequence[IntervalRecord]) -> list[IntervalRecord]:
+        """Those above the peak: none where the fastest ones are not."""
+        speeds = [[speed or 0.0 for speed in SETTLED[name](settled)] for name in ("mfu", "hfu")]
+        fastest = [settled[column.index(max(column))] for column in speeds if column]
+        return [*filter(self._is_suspect, settled)] if any(map(self._is_suspect, fastest)) else []
+
+    def _is_suspect(self, interval: IntervalRecord) -> bool:
+        return bool(self._figures.value(_SUSPECT, interval))
+
+    def _put(
+        self,
+        name: str,
+        intervals: Sequence[IntervalRecord],
+        curve: str = "",
+        also: Callable[[IntervalRecord], Any] | None = None,
+        doubtful: Collection[int] = (),
+    ) -> None:
+        if not intervals:
+            return
+        values, figure, curve = ORDERS[name](intervals), _FIGURES[name], curve or name
+        if curve not in self._curves and values.count(None) == len(values):
+            return  # most often never read
+        if doubtful:
+            values = [
+                None if id(one) in doubtful else value for one, value in zip(intervals, values, strict=True)
+            ]
+
+        def row(number: int) -> tuple[Any, ...]:
+            one = intervals[number]
+            shown = None if values[number] is None else self._figures.value(figure, one)
+            return (one.iteration, shown) if also is None else (one.iteration, shown, also(one))
+
+        self._curves[curve].add(values, row)
 
 
 class TrendTotals:
@@ -102,7 +148,7 @@ class TrendTotals:
         self._rows: ThinnedRows[tuple[IntervalRecord, bool]] = ThinnedRows(
             size=lambda row: row[0].iteration_max_ns or 0
         )
-        self._curves, self._waiting = CurveTotals(), list[IntervalRecord]()
+        self._curves, self._waiting = CurveTotals(self._figures), list[IntervalRecord]()
         self._count = 0
         self._has_slow = False
 
@@ -141,11 +187,7 @@ class TrendTotals:
 
     def _draw(self) -> None:
         block, self._waiting = self._waiting, []
-        columns: dict[str, list[Any]] = {
-            figure.key: [self._figures.value(figure, interval) for interval in block] for figure in COLUMNS
-        }
-        measured = [interval.phases_ns is not None for interval in block]
-        self._curves.add(columns, measured, lambda n: _groups_of(block[n]))
+        self._curves.add(block)
 
     def _slow_step(self, step: Slow) -> SlowStep:
         elapsed_s = (step.end_ns - self._anchor.mono_ns) / NS_PER_S

@@ -42,7 +42,7 @@ def run(has_phases: bool) -> list[Record]:
         records.append(step)
         interval = window.add(step)
         records += [] if interval is None else [interval]
-        records += [make_reading(start_ns)] if number % 100 == 0 else []
+        records += [make_reading(start_ns)] if number % 10 == 0 else []
         records += [make_event("note", at_ns=start_ns)] if number == 3000 else []
     return records
 
@@ -62,6 +62,7 @@ def test_the_report_is_the_same_as_one_by_one(
     monkeypatch.setattr(RunFold, "_add_usual", counted)
     report = read_report(open_session(path))
     assert sum(together) > STEPS / 3
+    assert sum(together) > 30 * len(together), "a reading among steps does not separate them"
     monkeypatch.setattr(UsualSteps, "of", lambda types, columns: None)
     assert report == read_report(open_session(path))
 
