@@ -189,7 +189,13 @@ def trend_of(points: Sequence[Point], *others: Any) -> Trend:
         return [(one.figures["iteration"], one.figures[name]) for one in shown]
 
     curves = {name: rows(name, points if name in ALWAYS else settled) for name in ORDERS}
-    curves |= {name: rows(name, [one for one in settled if one not in suspect]) for name in LIMITED}
+    curves |= {
+        name: [
+            (at, None if one in suspect else y)
+            for (at, y), one in zip(rows(name, settled), settled, strict=True)
+        ]
+        for name in LIMITED
+    }
     curves |= {name: rows(name, timed) for name in WAITS}
     curves |= {name: [row for row in rows(name, settled) if (row[1] or 0) > 1] for name in PAUSES}
     curves["suspect"] = rows("tflops_per_gpu", suspect)

@@ -19,6 +19,7 @@ from flagscale_perf.spine.jsonl import BadLine
 from flagscale_perf.spine.records import TYPES, Record, RunHeader
 
 MAX_BAD_LINES = 20
+JOINED = "files were joined, or one doubled; not read from there on"
 
 
 @dataclass(frozen=True)
@@ -89,10 +90,7 @@ class RunFile:
         self.bad_lines, self.skipped, self.joined = [], 0, ""
         for chunk in _chunks(self.path):
             if isinstance(chunk, Joined):
-                self.joined = (
-                    f"a second header at line {chunk.number:,}: files were joined, or one doubled; not read"
-                    " from there on"
-                )
+                self.joined = f"a second header at line {chunk.number:,}: {JOINED}"
             elif isinstance(chunk, BadLine):
                 self.skipped += 1
                 if len(self.bad_lines) < MAX_BAD_LINES:

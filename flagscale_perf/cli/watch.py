@@ -17,6 +17,7 @@ from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.follow import TAIL_BYTES, Follower
 from flagscale_perf.analysis.instrument import Live, load
 from flagscale_perf.analysis.job import open_job
+from flagscale_perf.analysis.run_file import JOINED
 from flagscale_perf.cli.base import Command, add_run
 from flagscale_perf.cli.instruments import has_screen
 from flagscale_perf.cli.stopping import leave
@@ -103,7 +104,7 @@ class _View:
         if follower.is_partial:
             notes.append(f"a long file: only its last {TAIL_BYTES >> 20} MiB were read")
         if follower.is_joined:
-            notes.append("a second header: files were joined, or one doubled; not read from there on")
+            notes.append(f"a second header: {JOINED}")
         if follower.skipped:
             notes.append(f"{follower.skipped} lines are not records and were left out")
         return tuple(filter(None, (*notes, str(follower.path))))

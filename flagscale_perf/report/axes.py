@@ -21,7 +21,7 @@ _FLAT = 0.05  # of a value that never changes
 def title_of(panel: Panel, is_log: bool = False) -> str:
     """The title with its unit (shares have theirs at the axis), and whether the axis begins above 0."""
     title = panel.title if panel.unit in ("", "share") else f"{panel.title}, {panel.unit}"
-    bounds = None if is_log or any(line.group for line in panel.lines) else value_range(panel)
+    bounds = None if is_log else value_range(panel)
     return f"{title} (axis not from 0)" if bounds is not None and bounds[0] > 0 else title
 
 

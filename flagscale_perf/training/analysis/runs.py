@@ -220,8 +220,8 @@ def _sections(listed: RunList) -> list[Section]:
     )
     trends = _trends(listed, {place: groups[place] for place in drawn})
     return [
-        Section("trend", "Trend", "The runs ticked below, over each other", trends),
         Section("runs", "Runs", "", [table] if rows else [Note("No run could be read.")]),
+        Section("trend", "Trend", "The runs ticked above, over each other", trends),
         Section("unread", "Not read", "", [unread] if listed.unread else []),
     ]
 

@@ -49,7 +49,7 @@ _FIGURES_OF_RUNS = {  # a figure of `training.figures` each: title, unit
     "iteration_ms": ("Iteration time", "ms"),
     "tokens_per_s": ("Tokens per second", ""),
     "tflops_per_gpu": ("TFLOPS per GPU", ""),
-    "mfu": ("Share of the peak", "share"),
+    "mfu": ("MFU", "share"),
     "memory_peak_gb": ("Memory", "GB"),
 }
 _FROM_ZERO = {"memory_peak_gb"}
@@ -95,8 +95,8 @@ def trend(found: TrainingReport) -> Series:
             "Iteration time",
             "ms",
             [
-                *([highest] if highest.y != p95.y else []),  # else it would lie below p95
-                p95,
+                highest,
+                *([p95] if p95.y != highest.y else []),  # of fewer than 20 steps it is the longest one
                 _line(points, "p50", "blue", "iteration_p50_ms"),
                 Line(f"slow step{some}", [step.iteration for step in slow], slow_ms, "red", "diamond"),
             ],

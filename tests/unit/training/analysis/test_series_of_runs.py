@@ -23,7 +23,7 @@ def test_each_figure_that_a_run_has_is_a_panel() -> None:
     assert [panel.title for panel in series.panels] == [
         "Iteration time",
         "Tokens per second",
-        "Share of the peak",
+        "MFU",
     ]
     assert [(line.label, line.x, line.colour, line.style) for line in series.panels[0].lines] == [
         ("BASE", [10, 20], "blue", "line"),
