@@ -24,51 +24,48 @@ LIMITED = ("tflops_per_gpu", "mfu", "hfu")  # not shown where they cannot be tru
 _BLOCK = 256  # intervals that are looked at together
 _PAUSE_NS = NS_PER_MS  # what is shorter only looked whether one is due
 
-Values = list[float | None]
+Order = Callable[[IntervalRecord], Any]
 
 
-def _field(name: str) -> Callable[[Sequence[IntervalRecord]], Values]:
-    get = attrgetter(name)
-    return lambda block: list(map(get, block))
-
-
-def _ratio(part: str, whole: str) -> Callable[[Sequence[IntervalRecord]], Values]:
+def _ratio(part: str, whole: str) -> Order:
     get = attrgetter(part, whole)
-    return lambda block: [None if one is None or all_ <= 0 else one / all_ for one, all_ in map(get, block)]
+
+    def ratio(interval: IntervalRecord) -> float | None:
+        one, all_ = get(interval)
+        return None if one is None or all_ <= 0 else one / all_
+
+    return ratio
 
 
-def _efficiency(block: Sequence[IntervalRecord]) -> Values:
-    powers = map(mean_power_mw, block)
-    return [
-        one.tokens / one.iteration_ns / power if power and one.iteration_ns > 0 else None
-        for one, power in zip(block, powers, strict=True)
-    ]
+def _efficiency(interval: IntervalRecord) -> float | None:
+    power_mw, speed = mean_power_mw(interval), SETTLED["tokens_per_s"](interval)
+    return None if speed is None or not power_mw else float(speed / power_mw)
 
 
 # By what a figure's lowest and highest are found: to compute the figure itself of each interval takes longer.
 _SPEED = _ratio("model_flops", "iteration_ns")
-SETTLED = {
+SETTLED: dict[str, Order] = {
     "tflops_per_gpu": _SPEED,
     "mfu": _SPEED,
     "hfu": _ratio("hardware_flops", "iteration_ns"),
     "tokens_per_s": _ratio("tokens", "iteration_ns"),
     "iteration_ms": _ratio("iteration_ns", "steps"),
-    "iteration_p50_ms": _field("iteration_p50_ns"),
-    "iteration_p95_ms": _field("iteration_p95_ns"),
-    "iteration_max_ms": _field("iteration_max_ns"),
+    "iteration_p50_ms": attrgetter("iteration_p50_ns"),
+    "iteration_p95_ms": attrgetter("iteration_p95_ns"),
+    "iteration_max_ms": attrgetter("iteration_max_ns"),
 }
-ALWAYS = {
-    "memory_gb": _field("memory_bytes"),
-    "memory_reserved_gb": _field("memory_reserved_bytes"),
-    "memory_peak_gb": _field("memory_peak_bytes"),
-    "power_w": lambda block: [*map(mean_power_mw, block)],
-    "sm_clock_mhz": _field("sm_clock_mhz"),
-    "temperature_c": _field("temperature_c"),
+ALWAYS: dict[str, Order] = {
+    "memory_gb": attrgetter("memory_bytes"),
+    "memory_reserved_gb": attrgetter("memory_reserved_bytes"),
+    "memory_peak_gb": attrgetter("memory_peak_bytes"),
+    "power_w": mean_power_mw,
+    "sm_clock_mhz": attrgetter("sm_clock_mhz"),
+    "temperature_c": attrgetter("temperature_c"),
     "tokens_per_joule": _efficiency,
 }
 WAITS = {name: _ratio(name.replace("_ms", "_ns"), "steps") for name in ("bubble_ms", "imbalance_ms")}
-PAUSES = {"eval_ms": attrgetter("eval_ns"), "checkpoint_ms": attrgetter("checkpoint_ns")}
-ORDERS = SETTLED | ALWAYS | WAITS | {name: _field(name.replace("_ms", "_ns")) for name in PAUSES}
+PAUSES: dict[str, Order] = {"eval_ms": attrgetter("eval_ns"), "checkpoint_ms": attrgetter("checkpoint_ns")}
+ORDERS = SETTLED | ALWAYS | WAITS | PAUSES
 _FIGURES = dict(zip(ORDERS, TABLE.named([*ORDERS]), strict=True))
 _SUSPECT = TABLE.named(["suspect"])[0]
 
@@ -105,7 +102,7 @@ class CurveTotals:
 
     def _suspect(self, settled: Sequence[IntervalRecord]) -> list[IntervalRecord]:
         """Those above the peak: none where the fastest ones are not."""
-        speeds = [[speed or 0.0 for speed in SETTLED[name](settled)] for name in ("mfu", "hfu")]
+        speeds = [[SETTLED[name](one) or 0.0 for one in settled] for name in ("mfu", "hfu")]
         fastest = [settled[column.index(max(column))] for column in speeds if column]
         return [*filter(self._is_suspect, settled)] if any(map(self._is_suspect, fastest)) else []
 
@@ -122,7 +119,7 @@ class CurveTotals:
     ) -> None:
         if not intervals:
             return
-        values, figure, curve = ORDERS[name](intervals), _FIGURES[name], curve or name
+        values, figure, curve = [*map(ORDERS[name], intervals)], _FIGURES[name], curve or name
         if curve not in self._curves and values.count(None) == len(values):
             return  # most often never read
         if doubtful:

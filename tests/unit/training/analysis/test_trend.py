@@ -44,7 +44,7 @@ def test_what_orders_a_figure_s_values_is_known_and_grows_where_the_figure_does(
     chance = random.Random(0)
     some = [make_interval(**{each: _any(each, chance) for each in READ}) for _ in range(400)]
     (figure,) = TABLE.named([name])
-    pairs = list(zip(ORDERS[name](some), (FIGURES.value(figure, each) for each in some), strict=True))
+    pairs = [(ORDERS[name](each), FIGURES.value(figure, each)) for each in some]
     assert all((key is None) == (value is None) for key, value in pairs)
     known = sorted((key, value) for key, value in pairs if key is not None and isinstance(value, float | int))
     values = [value for _, value in known]
