@@ -8,10 +8,10 @@ from typing import Any
 
 from flagscale_perf.analysis.blocks import Cell, Content, Note, Part, Quantity, Report, Section, Table
 from flagscale_perf.analysis.instrument import load
+from flagscale_perf.analysis.runs import LONG_BYTES
 from flagscale_perf.analysis.session import Listing, Session
 from flagscale_perf.spine.errors import PerfError
 
-LONG_BYTES = 16 << 20  # a longer file is read only when all is to be
 HEAD = ("session", "instrument", "end", "findings")
 CSV_HEAD = ("directory", "session_id", "instrument", "end", "findings", "first_finding")
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from statistics import median
 
 from flagscale_perf.analysis.bootstrap import memory_of
+from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.chance import CHANCE, ends_of_line
 
 WORTH_A_LINE = 0.03  # a share: of a comparison, or while a run lasts; a report looks for less

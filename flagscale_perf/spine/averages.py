@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+Number = TypeVar("Number", int, float)
 
 
-def median(values: Sequence[float]) -> float:
+def median(values: Iterable[float]) -> float:
     """The middle one of at least one value, or the mean of the middle two."""
     ordered = sorted(values)
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def median_known(values: Iterable[int | None]) -> int | None:
+    """That of the values that are known, in whole units; None where none is."""
+    known = [value for value in values if value is not None]
+    return int(median(known)) if known else None
 
 
 def mean(values: Sequence[float]) -> float:
@@ -18,7 +27,7 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def percentile(values: Sequence[float], share: float) -> float:
+def percentile(values: Sequence[Number], share: float) -> Number:
     """The nearest value from above; `share` is above 0."""
     return sorted(values)[math.ceil(share * len(values)) - 1]
 

@@ -6,9 +6,9 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from statistics import median
 from typing import NamedTuple
 
+from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.limits import Limit
 
 CHANCE = Limit(

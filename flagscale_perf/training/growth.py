@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import fmean
 from typing import NamedTuple
 
+from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.chance import ends_of_line, rise_of
 from flagscale_perf.spine.limits import Limit
 
@@ -56,7 +57,7 @@ def growth_of(phase: str, column: Sequence[int], rest: Sequence[int]) -> Growth 
         since = _since(column, shape.split)
         return Growth(phase, shape.first, shape.last, grown * (len(column) - since) / len(column), since)
     at_first_step = shape.first - grown / (PARTS - 1) / 2
-    return Growth(phase, shape.first, shape.last, statistics.fmean(mine) - max(0.0, at_first_step))
+    return Growth(phase, shape.first, shape.last, fmean(mine) - max(0.0, at_first_step))
 
 
 class _Shape(NamedTuple):
@@ -80,7 +81,7 @@ def _two_levels(parts: Sequence[float]) -> _Shape | None:
     for split in range(FEWEST, len(parts) - FEWEST + 1):
         low, high = parts[:split], parts[split:]
         if max(low) < min(high):
-            first, last = statistics.median(low), statistics.median(high)
+            first, last = median(low), median(high)
             distance = sum(abs(part - first) for part in low) + sum(abs(part - last) for part in high)
             found.append(_Shape(first, last, distance, split))
     return min(found, key=lambda shape: shape.distance, default=None)
@@ -88,7 +89,7 @@ def _two_levels(parts: Sequence[float]) -> _Shape | None:
 
 def _ends(parts: Sequence[float], split: int) -> tuple[float, float]:
     if split:
-        return statistics.median(parts[:split]), statistics.median(parts[split:])
+        return median(parts[:split]), median(parts[split:])
     return ends_of_line(parts)
 
 
@@ -97,7 +98,7 @@ def _since(column: Sequence[int], split: int) -> int:
     leaves the fewest steps on the wrong side of the middle between both levels.
     """
     edges = _edges(len(column))
-    low, high = statistics.median(column[: edges[split]]), statistics.median(column[edges[split] :])
+    low, high = median(column[: edges[split]]), median(column[edges[split] :])
     middle = (low + high) / 2
     first, end = edges[split - 1], edges[split + 1]
     wrong = sum(value <= middle for value in column[first:end])  # were all of them on the second level
@@ -117,4 +118,4 @@ def _blocks(column: Sequence[int]) -> list[float]:
     """Medians of parts that are equal to a step; none where the parts would be too short for one."""
     if len(column) < 4 * PARTS:
         return []
-    return [statistics.median(column[first:end]) for first, end in pairwise(_edges(len(column)))]
+    return [median(column[first:end]) for first, end in pairwise(_edges(len(column)))]

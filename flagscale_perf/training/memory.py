@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.chance import rise_of
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rates import as_gb, highest
@@ -84,7 +84,7 @@ class MemoryTotals:
         if rise_of([peak_bytes for _, peak_bytes in self._trend]) < MIN_RISE:
             return None
         slopes = [(y - x) / (j - i) for (i, x), (j, y) in combinations(self._trend, 2) if i != j]
-        growth = statistics.median(slopes) if slopes else 0.0
+        growth = median(slopes) if slopes else 0.0
         if growth <= 0:
             return None
         left = max(0.0, (self._device_bytes - self._trend[-1][1]) / growth)

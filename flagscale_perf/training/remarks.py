@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.spine.units import stretch
 from flagscale_perf.training.clocks import capped_by, caps_in
@@ -97,4 +97,4 @@ def device_errors(xid: int | None, ecc: int | None, ecc_before: int | None) -> l
 
 def _median(values: Sequence[float], least: int) -> float | None:
     """None of fewer values than `least`."""
-    return statistics.median(values) if len(values) >= least else None
+    return median(values) if len(values) >= least else None

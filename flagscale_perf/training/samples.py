@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
+
+from flagscale_perf.spine.averages import percentile
 
 RESERVOIR_SIZE = 4096
 MAX_ROWS = 2000
@@ -72,7 +73,7 @@ class Reservoir:
         """The smallest number kept that at least `share` of them do not exceed; None before the first."""
         if not self._kept:
             return None
-        return sorted(self._kept)[math.ceil(share * len(self._kept)) - 1]
+        return percentile(self._kept, share)
 
 
 class ThinnedRows(Generic[Row]):

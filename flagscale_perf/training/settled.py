@@ -20,11 +20,11 @@ hours later is no start. Writer, report and comparison fold the same steps and f
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
 
+from flagscale_perf.spine.averages import median
 from flagscale_perf.training.records import Outcome, StepRecord
 
 HORIZON = 1024
@@ -103,7 +103,7 @@ def _start_of(steps: Sequence[tuple[int, int]]) -> Start:
     if count < MIN_STEPS:
         return Start(None, f"{count} steps after the first are too few to tell, {MIN_STEPS} are needed")
     times = [time_ns for _, time_ns in steps]
-    usual_ns = statistics.median_low(times[count // 2 :])
+    usual_ns = int(median(times[count // 2 :]))
     length = slow_steps_before(times, usual_ns)
     if length > count // 2:
         reason = f"the slow start takes more than half of the first {count} steps"
@@ -115,7 +115,7 @@ def _start_of(steps: Sequence[tuple[int, int]]) -> Start:
 def slow_steps_before(times: Sequence[int], usual_ns: int) -> int:
     """How many steps the slow start has; 0 where there is none, or none that stands out."""
     later = times[len(times) // 2 :]
-    spread_ns = _TO_DEVIATION * statistics.median(abs(time - usual_ns) for time in later)
+    spread_ns = _TO_DEVIATION * median(abs(time - usual_ns) for time in later)
     limit_ns = usual_ns + max(TOLERANCE * usual_ns, spread_ns)
     leads = accumulate((1 if time > limit_ns else -1 for time in times), initial=0)
     lead = list(takewhile(lambda ahead: ahead > -MAX_BEHIND, leads))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any, NamedTuple
 
 from flagscale_perf.analysis.blocks import (
@@ -32,6 +31,7 @@ from flagscale_perf.bench.analysis.served import (
 )
 from flagscale_perf.bench.analysis.shown import Shown
 from flagscale_perf.bench.analysis.source import Part
+from flagscale_perf.spine.averages import median
 
 SEEN = {names.PREFILL: names.TTFT, names.DECODE: names.TPOT}  # what the client sees of a phase
 

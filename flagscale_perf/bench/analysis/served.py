@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from flagscale_perf.bench.analysis.shown import Remark
 from flagscale_perf.bench.analysis.source import Part
 from flagscale_perf.bench.names import DURATION, FEW_PIECES, JOB, MEMORY, PREEMPTIONS, SINGLE
-from flagscale_perf.spine.averages import percentile
+from flagscale_perf.spine.averages import median, percentile
 
 MS = 1e3
 MAX_DRIFT = 0.05  # of an arm while the others ran: more is a warning

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import product
-from statistics import median
 from typing import Any, NamedTuple, Protocol
 
 from flagscale_perf.bench import names
@@ -14,6 +13,7 @@ from flagscale_perf.bench.experiment import say
 from flagscale_perf.bench.recording import Clock, Part
 from flagscale_perf.bench.serving.cases import SEED, Arm, Case, Load
 from flagscale_perf.bench.serving.options import Chosen
+from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.errors import PerfError
 
 GB = 1e9

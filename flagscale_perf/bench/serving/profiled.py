@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from flagscale_perf.analysis.job import open_session, run_files_in
@@ -17,6 +16,7 @@ from flagscale_perf.bench.serving.model import model_options, read_model, vllm_w
 from flagscale_perf.bench.serving.server import last_error
 from flagscale_perf.bench.serving.vllm_python import clean_environment, devices, plugin_path, rank_cores
 from flagscale_perf.profile.options import ProfileOptions, Schedule, Steps
+from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
 from flagscale_perf.analysis.rules import Case, Change, Evidence, Finding, Rule, find, rule
 from flagscale_perf.profile.analysis.layers import OUTSIDE, Place
@@ -12,6 +11,7 @@ from flagscale_perf.profile.analysis.operators import COMMUNICATION, HOST
 from flagscale_perf.profile.analysis.paired import FEW_LAYERS, FEW_STEPS, LayerTimes, Slower
 from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.profile.analysis.sums import Books, PhaseSums
+from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.chance import SURE_STEPS, median_within
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.limits import Limit

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 
 from flagscale_perf.profile.analysis.source import Profile
+from flagscale_perf.spine.averages import median
 
 
 @dataclass(frozen=True)

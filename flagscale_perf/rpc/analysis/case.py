@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
 
 from flagscale_perf.analysis.rules import Case
 from flagscale_perf.rpc.analysis.costs import Costs
 from flagscale_perf.rpc.analysis.report import CallsReport
 from flagscale_perf.rpc.analysis.unexplained import Unexplained
 from flagscale_perf.rpc.stages import STAGES, stage_times
+from flagscale_perf.spine.averages import median
 
 PLACE = {stage.name: place for place, stage in enumerate(STAGES)}
 

@@ -4,10 +4,10 @@ from the same `RankTotals`.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.units import as_ms
 from flagscale_perf.training.analysis.tables import RankEntry, Ranks, Straggler
@@ -87,7 +87,7 @@ def _entries(record: RanksRecord, totals: RankTotals, world_size: int | None) ->
 
 def _medians(rows: Sequence[Row]) -> list[float | None]:
     columns = ([value for value in column if value is not None] for column in zip(*rows, strict=False))
-    return [statistics.median(known) if known else None for known in columns]
+    return [median(known) if known else None for known in columns]
 
 
 def _straggler(record: StragglerRecord, last_iteration: int) -> Straggler:

@@ -10,7 +10,7 @@ from typing import Any
 
 from flagscale_perf.analysis.blocks import Block, Cell, Note, Part, Quantity, Report, Section, Table
 from flagscale_perf.analysis.run_file import open_regular
-from flagscale_perf.analysis.runs import Unread
+from flagscale_perf.analysis.runs import LONG_BYTES, Unread
 from flagscale_perf.analysis.session import Listing, Session
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import finite
@@ -25,7 +25,6 @@ from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.rates import SUMMARY_NAMES
 from flagscale_perf.training.utilisation import Scale, left_out
 
-LONG_BYTES = 4 << 20  # of a run file; a longer one takes too long to read for a list
 MAX_SUMMARY_BYTES = 32 << 20
 CHOSEN = 3  # runs that a page draws at first
 MAX_DRAWN_POINTS = 20_000  # of all runs together

@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import sub
-from statistics import median
 from typing import NamedTuple
 
+from flagscale_perf.spine.averages import median
 from flagscale_perf.training.ledger.cuts import WAITING
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import PHASE_BASE, CutsRecord

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import median
 from typing import NamedTuple
 
+from flagscale_perf.spine.averages import median
 from flagscale_perf.training.capture import unpacked
 from flagscale_perf.training.ledger.book import SAME_MOMENT_NS, moment_ns
 from flagscale_perf.training.ledger.cuts import BETWEEN, CUTS, WAITING

@@ -8,12 +8,13 @@ ranks. The rest is what a usual unit does. docs/formulas.md, "The ledger", has t
 from __future__ import annotations
 
 import math
-import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import stdev
 from typing import NamedTuple
 
+from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.training.ledger.book import (
     Book,
@@ -167,7 +168,7 @@ def ledger_of(records: Sequence[CutsRecord]) -> Ledger | None:
     lateness = lateness_of(book)
     times_ns = [step.dur_ns for step in book.steps]
     total_ns = sum(times_ns)
-    late = late_units(book, lateness, statistics.median(times_ns))
+    late = late_units(book, lateness, median(times_ns))
     entries = _Entries(book, late)
     rows = _rows_of(book, lateness, late, entries.late_ns)
     base_ns = {PHASES[phase]: ns for phase, ns in sorted(entries.base_ns.items())}
@@ -335,7 +336,7 @@ def _gain_of(one: Late, lateness: Lateness, late: Sequence[Late]) -> _Gain:
                 part_ns = min(gain.get(place, 0), max(0, one.usual_ns))
         own.append(part_ns)
     blocks = [sum(own[start : start + BLOCK]) for start in range(0, len(own), BLOCK)]
-    spread = statistics.stdev(blocks) * math.sqrt(len(blocks)) if len(blocks) > 1 else 0.0
+    spread = stdev(blocks) * math.sqrt(len(blocks)) if len(blocks) > 1 else 0.0
     longer_ns = max(0, one.usual_ns) * len(one.at)
     is_shared = len(late) > 1 and sum(own) < SHARED_BELOW * longer_ns
     return _Gain(sum(own), spread, sum(part_ns > 0 for part_ns in own), longer_ns, is_shared)

@@ -6,10 +6,10 @@ given by a sign test, corrected for the number of units and phases that are look
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.chance import CHANCE, binomial_tail, both, period_of
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.training.growth import growth_of
@@ -69,7 +69,7 @@ def late_units(book: Book, lateness: Lateness, step_ns: float) -> list[Late]:
     found: list[Late | None] = []
     for place, beyond in lateness.beyond_ns.items():
         series = often.get(place)
-        usual_ns = statistics.median(series) if series else 0
+        usual_ns = median(series) if series else 0
         found.append(_single(book, place, events, usual_ns, beyond) or _stop(place, beyond, step_ns))
         if series:
             least_ns, looks = STEADY.value * step_ns, len(events)
@@ -96,7 +96,7 @@ def _events(found: Mapping[int, int], series: Sequence[int] | None, step_ns: flo
     """Places of the steps that stand out. `series`: a value for each step; None where most of them are 0."""
     usual = scatter = 0.0
     if series is not None:
-        usual = statistics.median(series)
+        usual = median(series)
         scatter = scatter_of(series)
         found = dict(enumerate(series))
     limit = max(EVENT.value * step_ns, EVENT_SCATTER.value * scatter)
@@ -105,8 +105,8 @@ def _events(found: Mapping[int, int], series: Sequence[int] | None, step_ns: flo
 
 def scatter_of(values: Sequence[float]) -> float:
     """A standard deviation that a few values do not move."""
-    usual = statistics.median(values)
-    return _TO_DEVIATION * statistics.median(abs(value - usual) for value in values)
+    usual = median(values)
+    return _TO_DEVIATION * median(abs(value - usual) for value in values)
 
 
 def _single(
@@ -115,7 +115,7 @@ def _single(
     at = events[place]
     if not FEWEST_EVENTS <= len(at) < MOST_EVENTS * len(book.steps):
         return None
-    more_ns = int(statistics.median(beyond.get(each, 0) for each in at) - max(0, usual_ns))
+    more_ns = int(median(beyond.get(each, 0) for each in at) - max(0, usual_ns))
     iterations = [book.steps[each].iteration for each in at]
     span = range(book.steps[0].iteration, book.steps[-1].iteration + 1)
     _, phase = place
@@ -143,17 +143,17 @@ def _grown(place: Place, beyond: Sequence[int], least_ns: float) -> Late | None:
     since = growth.since or 0
     pattern = "growing" if growth.since is None else "lasting"
     at = range(since, len(beyond))
-    return Late(*place, pattern, at, int(statistics.median(beyond[since:])))
+    return Late(*place, pattern, at, int(median(beyond[since:])))
 
 
 def _steady(place: Place, beyond: Sequence[int], least_ns: float, looks: int) -> Late | None:
     """One that is late in most steps, in each part of the run by half as much as in any other at least."""
-    count, usual = len(beyond), statistics.median(beyond)
+    count, usual = len(beyond), median(beyond)
     if usual < least_ns:
         return None
     ahead = sum(value > 0 for value in beyond)
     parts = [beyond[count * part // PARTS : count * (part + 1) // PARTS] for part in range(PARTS)]
-    medians = [statistics.median(part) for part in parts]
+    medians = [median(part) for part in parts]
     if min(medians) < max(medians) / 2 or binomial_tail(ahead, count, 0.5) * looks > CHANCE.value:
         return None
     return Late(*place, "constant", range(count), int(usual))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from flagscale_perf.spine.averages import median
 from flagscale_perf.training.ledger.book import Book, Lateness, Unit, filled
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.sample import Step
@@ -37,7 +37,7 @@ def slowest_of(
     book: Book, lateness: Lateness, common: Sequence[Step], times_ns: Sequence[int]
 ) -> list[SlowestStep]:
     """The steps that took at least `SLOW` usual ones, the longest first. `times_ns`: each step's duration."""
-    usual_ns = int(statistics.median(times_ns))
+    usual_ns = int(median(times_ns))
     order = sorted(range(len(times_ns)), key=lambda at: -times_ns[at])[:MOST]
     slow = [at for at in order if times_ns[at] > SLOW * usual_ns]
     if not slow:
@@ -61,8 +61,8 @@ def _columns(
     steps = len(book.steps)
     for (unit, phase), gain_ns in lateness.gain_ns.items():
         is_usual = 2 * len(gain_ns) >= steps
-        yield book.units[unit], phase, gain_ns, statistics.median(filled(gain_ns, steps)) if is_usual else 0
+        yield book.units[unit], phase, gain_ns, median(filled(gain_ns, steps)) if is_usual else 0
     for phase in range(len(PHASES)):
         taken = {at: (step.phases_ns or ())[phase] or 0 for at, step in enumerate(common)}
         if any(taken.values()):
-            yield (), phase, taken, statistics.median(taken.values())
+            yield (), phase, taken, median(taken.values())

@@ -10,9 +10,9 @@ import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from statistics import median
 from typing import NamedTuple
 
+from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.chance import SURE_STEPS, median_within
 from flagscale_perf.training.capture import is_sound
 from flagscale_perf.training.facts import RunFacts

@@ -7,10 +7,10 @@ docs/metrics.md, "Ranks".
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from flagscale_perf.spine.averages import median_known
 from flagscale_perf.training.hardware import Readings
 from flagscale_perf.training.host import HostRecord, HostStretch, HostWindow
 from flagscale_perf.training.ledger.cuts import MAX_NS, WAITING, is_undisturbed
@@ -166,10 +166,12 @@ class BlockBuilder:
             first_iteration=self._first.iteration,
             iteration=self._last.iteration,
             steps=len(self._times_ns),
-            iteration_ns=_median(self._times_ns),
-            work_ns=_median([work_ns for work_ns, _, _ in self._phases_ns]),
-            wait_ns=_median([wait_ns for _, wait_ns, _ in self._phases_ns]),
-            data_ns=_median(data_ns) if any(ns is not None for ns in data_ns) else None,
+            iteration_ns=median_known(self._times_ns),
+            work_ns=median_known([work_ns for work_ns, _, _ in self._phases_ns]),
+            wait_ns=median_known([wait_ns for _, wait_ns, _ in self._phases_ns]),
+            data_ns=median_known(ns or 0 for ns in data_ns)
+            if any(ns is not None for ns in data_ns)
+            else None,
             memory_peak_bytes=self._memory,
             sm_clock_mhz=self._read.clock_mhz,
             throttle=self._read.throttle,
@@ -184,11 +186,6 @@ class BlockBuilder:
 def _parts_of(phases_ns: Sequence[int | None]) -> tuple[int, int, int | None]:
     wait_ns = sum(phases_ns[place] or 0 for place in WAITING)
     return sum(ns or 0 for ns in phases_ns) - wait_ns, wait_ns, phases_ns[_DATA]
-
-
-def _median(values: Sequence[int | None]) -> int | None:
-    """The median, with 0 for a step in which the phase was not named."""
-    return int(statistics.median(value or 0 for value in values)) if values else None
 
 
 def encode_block(block: Block) -> list[Any]:

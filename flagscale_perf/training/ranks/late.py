@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.units import numbered, stretch
 from flagscale_perf.training.clocks import capped_by, caps_in, is_lower
@@ -55,7 +55,7 @@ class _Stage:
         book = book_of(list(self.window))
         if book is None or len(book.steps) < FEWEST.count:
             return []
-        lateness, step_ns = lateness_of(book), statistics.median(step.dur_ns for step in book.steps)
+        lateness, step_ns = lateness_of(book), median(step.dur_ns for step in book.steps)
         found = {
             (book.units[one.unit], one.phase): one
             for one in steady_units(book, lateness, step_ns, self._least)
@@ -65,7 +65,7 @@ class _Stage:
             if key[0] not in book.units:
                 continue
             place = book.units.index(key[0]), key[1]
-            beyond_ns = statistics.median(filled(lateness.beyond_ns.get(place, {}), len(book.steps)))
+            beyond_ns = median(filled(lateness.beyond_ns.get(place, {}), len(book.steps)))
             if key not in found and beyond_ns < OVER * self._least * step_ns:
                 records.append(_over(self.slow.pop(key)))
             else:
@@ -161,7 +161,7 @@ def _slow(unit: Unit, late: Late, span: tuple[int, int], step_ns: int, seen: See
 def median_clock(blocks: Iterable[Block]) -> float | None:
     """Median of the blocks' lowest clocks, in MHz; None without a reading."""
     clocks = [block.sm_clock_mhz for block in blocks if block.sm_clock_mhz is not None]
-    return statistics.median(clocks) if clocks else None
+    return median(clocks) if clocks else None
 
 
 def cause_of(blocks: Sequence[Block], usual_mhz: float | None) -> str | None:

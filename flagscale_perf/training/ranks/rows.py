@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from itertools import accumulate, chain, pairwise
 from typing import Any, NamedTuple, TypeAlias
 
+from flagscale_perf.spine.averages import median
 from flagscale_perf.training.ledger.cuts import CUTS, MAX_CUTS, MAX_NS, StepCuts
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import PHASE_BASE, CutsRecord
@@ -125,7 +126,7 @@ def _step_of(
     waits = list(zip(*(row.wait_ns for row in rows), strict=True))
     kept = dict.fromkeys(place for column in waits for place in _latest(column))
     own = zip(*(row.own_ns for row in rows), strict=True)
-    usual = _Row(USUAL, list(map(_median, own)), list(map(min, waits)))
+    usual = _Row(USUAL, [int(median(each)) for each in own], list(map(min, waits)))
     return _MachineStep(iteration, len(units), [rows[place] for place in kept], [usual])
 
 
@@ -149,11 +150,6 @@ def _joined(
 
 def _latest(least_ns: Sequence[int]) -> list[int]:
     return heapq.nsmallest(LATEST, range(len(least_ns)), key=least_ns.__getitem__)
-
-
-def _median(values: Sequence[int]) -> int:
-    order = sorted(values)
-    return (order[(len(order) - 1) // 2] + order[len(order) // 2]) // 2
 
 
 def encode(found: MachineCuts) -> list[Any]:
@@ -293,7 +289,7 @@ class _Merged:
             return [every[unit] for unit in sorted(every)]
         least_ns = _side_by_side(group.least_ns(self.iteration) for group in self._found)
         usual_ns = _side_by_side(group.usual_ns(self.iteration, self.columns) for group in self._found)
-        usual = _Row(USUAL, list(map(_median, usual_ns)), list(map(min, least_ns)))
+        usual = _Row(USUAL, [int(median(each)) for each in usual_ns], list(map(min, least_ns)))
         most = max(1, MAX_VALUES // (len(self.columns) + len(self.waits)) - 1)
         return [*self._noted(suspects, least_ns)[:most], usual]
 

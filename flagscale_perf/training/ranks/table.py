@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from flagscale_perf.spine.averages import median_known
 from flagscale_perf.training.host import HostStretch, cpu_share, merged
 from flagscale_perf.training.rank_records import MAX_ENTRIES, RanksRecord
 from flagscale_perf.training.ranks.blocks import Block
@@ -117,12 +117,7 @@ def _median_row(rows: Sequence[_Row]) -> _Row:
     if len(rows) == 1:
         return rows[0]
     *times, hosts = zip(*rows, strict=True)
-    return _Row._make([*map(_median, times), merged(hosts)])
-
-
-def _median(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return round(statistics.median(known)) if known else None
+    return _Row._make([*map(median_known, times), merged(hosts)])
 
 
 def _order(row: _Row) -> tuple[bool, int, int]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.training.host import HostStretch, merged
 from flagscale_perf.training.phases import share
@@ -217,7 +217,7 @@ class RankTotals:
             return _Work(None, None, None, None, None)
         means = {number: entry.work_ns / entry.stretches for number, entry in known.items()}
         slowest = max(means, key=lambda number: means[number])
-        median_ns = statistics.median(means.values())
+        median_ns = median(means.values())
         return _Work(
             slowest=slowest,
             slowest_ms=means[slowest] / NS_PER_MS,

@@ -4,12 +4,12 @@ which phase and rhythm. Whether it is more than chance is in the numbers; whethe
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
+from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.chance import CHANCE, Period, binomial_tail, period_of
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.training.growth import Growth, growth_of
@@ -110,12 +110,12 @@ class Anatomy:
     @cached_property
     def iteration_ns(self) -> int:
         """The median step's time; 0 without steps."""
-        return int(statistics.median(self._iteration_ns)) if self.steps else 0
+        return int(median(self._iteration_ns)) if self.steps else 0
 
     def usual_ns(self, phase: str) -> int:
         """Median time of a phase in a step; 0 where it was not measured."""
         column = self.phases.get(phase)
-        return int(statistics.median(column)) if column else 0
+        return int(median(column)) if column else 0
 
     def part_of_all(self, part_ns: float) -> float:
         """`part_ns` as a share of the time of all these steps."""
@@ -141,11 +141,8 @@ class Anatomy:
 
     def _periodic(self, period: Period) -> Periodic:
         places = [self._place[iteration] for iteration in period.hits]
-        longer = {
-            name: statistics.median(column[place] for place in places)
-            for name, column in self._beyond.items()
-        }
-        whole = statistics.median(self._longer[place] for place in places)
+        longer = {name: median(column[place] for place in places) for name, column in self._beyond.items()}
+        whole = median(self._longer[place] for place in places)
         phase = max(longer, key=lambda name: longer[name], default=None)
         if phase is not None and longer[phase] > whole / 2:
             return Periodic(period, phase, int(longer[phase]))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flagscale_perf.analysis.rules import Case, Evidence, Finding, Rule
 from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 from flagscale_perf.training.analysis.findings.signals import Signals
@@ -150,7 +150,7 @@ class TrainingCase(Case):
             return []
         # The ranks of a machine wait for memory together: none waits beyond its neighbours.
         is_beyond = beyond_others and others and not of_memory
-        return [max(0.0, max(own) - statistics.median(others)) if is_beyond else max(own)]
+        return [max(0.0, max(own) - median(others)) if is_beyond else max(own)]
 
     def is_on_one_host(self) -> bool:
         """Whether no other host has a rank, so that this one cannot be left out."""

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.chance import excess_of
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
@@ -62,7 +63,7 @@ class SlowSteps:
         """Takes in a step and says whether it is slow. Warm-up and passed-over data are not judged."""
         if not is_judged(step):
             return False
-        usual_ns = _median(self._recent) if len(self._recent) >= MIN_RECENT else 0
+        usual_ns = int(median(self._recent)) if len(self._recent) >= MIN_RECENT else 0
         self._recent.append(step.iteration_ns)
         if not usual_ns:
             return False
@@ -79,14 +80,14 @@ class SlowSteps:
         times, iterations = steps.columns["iteration_ns"], steps.columns["iteration"]
         known = [*self._recent, *times]
         for at, place in self.ratios.places(len(times)):
-            self.ratios.keep(times[at] * PER_MILLE // _median(known[at : at + RECENT]), place)
+            self.ratios.keep(times[at] * PER_MILLE // int(median(known[at : at + RECENT])), place)
         self._recent.extend(times)
         return {
             at
             for begin in range(0, len(times), RECENT)
             for at in _candidates(known[begin : begin + 2 * RECENT], begin)
             if self._is_slow(
-                Slow(iterations[at], steps.ends_ns[at], times[at], _median(known[at : at + RECENT]))
+                Slow(iterations[at], steps.ends_ns[at], times[at], int(median(known[at : at + RECENT])))
             )
         }
 
@@ -104,11 +105,6 @@ class SlowSteps:
     def longest(self) -> list[Slow]:
         """The slow steps that were kept, in order of time."""
         return sorted((slow for _, _, slow in self._longest), key=lambda slow: slow.iteration)
-
-
-def _median(times_ns: Collection[int]) -> int:
-    """The lower one of two."""
-    return sorted(times_ns)[(len(times_ns) - 1) // 2]
 
 
 def _candidates(known: Sequence[int], begin: int) -> Iterator[int]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from flagscale_perf.analysis.rules import Finding, rule
 from flagscale_perf.analysis.shift import FOR_A_LINE, Shift, shifts_of
+from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.chance import CHANCE
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.units import duration, number, percent
@@ -233,8 +233,8 @@ def _short_of(slow: Sequence[Stretch], others: Sequence[Stretch], least_share: f
 
 def _slower_clock(slow: Sequence[Stretch], others: Sequence[Stretch]) -> list[str]:
     clocks = [[one.clock_mhz for one in side if one.clock_mhz is not None] for side in (others, slow)]
-    if all(clocks) and statistics.median(clocks[1]) < (1 - WORTH_A_LOOK.value) * statistics.median(clocks[0]):
-        fall = " to ".join(f"{statistics.median(one):g}" for one in clocks)
+    if all(clocks) and median(clocks[1]) < (1 - WORTH_A_LOOK.value) * median(clocks[0]):
+        fall = " to ".join(f"{median(one):g}" for one in clocks)
         return [f"the device's clock falls: from {fall} MHz"]
     return []
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import statistics
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from flagscale_perf.analysis.shift import FOR_A_LINE, LINE_PARTS, Shift, beyond_levels, beyond_line, shifts_of
+from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.chance import ends_of_line, rise_of
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
@@ -62,7 +62,7 @@ class Slowdown:
         """What a column of the steps is longer by in the slow ones, median against median."""
         slow = set(self.slow)
         sides = [[value for at, value in enumerate(column) if (at in slow) == is_slow] for is_slow in (1, 0)]
-        return statistics.median(sides[0]) - statistics.median(sides[1])
+        return median(sides[0]) - median(sides[1])
 
     @property
     def is_known(self) -> bool:
@@ -91,7 +91,7 @@ def slowdown_of(course: Anatomy) -> Slowdown | None:
     if not found:
         return _gradual(course, times)
     edges = [0, *(change.place for change in found), len(times)]
-    levels = [statistics.median(times[first:end]) for first, end in pairwise(edges)]
+    levels = [median(times[first:end]) for first, end in pairwise(edges)]
     usual = min(levels)
     parts: list[tuple[int, int, float]] = []
     for is_slow, group in groupby(
@@ -148,12 +148,12 @@ def _rising(times: Sequence[float]) -> tuple[float, float, float] | None:
     if count < 4 * LINE_PARTS:
         return None
     cuts = [part * count // LINE_PARTS for part in range(LINE_PARTS + 1)]
-    parts = [statistics.median(times[one:end]) for one, end in pairwise(cuts)]
+    parts = [median(times[one:end]) for one, end in pairwise(cuts)]
     first, last = ends_of_line(parts)
     if rise_of(parts) < RISE.value or last - first <= WORTH_A_LOOK.value * first:
         return None
     slope = (last - first) / (LINE_PARTS - 1)
-    return first, last, 2 * statistics.median(abs(part - first - slope * at) for at, part in enumerate(parts))
+    return first, last, 2 * median(abs(part - first - slope * at) for at, part in enumerate(parts))
 
 
 def at_equal_work(course: Anatomy) -> list[float]:
@@ -162,7 +162,7 @@ def at_equal_work(course: Anatomy) -> list[float]:
     times = [float(step.iteration_ns) for step in course.steps]
     if not work or min(work) <= 0 or min(work) == max(work):
         return times
-    usual = statistics.median(work)
+    usual = median(work)
     return [time * usual / own for time, own in zip(times, work, strict=True)]
 
 
@@ -184,7 +184,7 @@ def least_found(times: Sequence[float], changes: Sequence[Shift]) -> float:
     where they are `FOR_A_LINE`. Upwards and downwards, as one that they hide adds to the one and takes from
     the other; the changes that are known are taken out first. Infinite where that is above a half.
     """
-    usual = statistics.median(times)
+    usual = median(times)
     even = [usual + off for off in beyond_levels(times, [0, *(one.place for one in changes), len(times)])]
     at = bisect_left(_PLANTED, True, key=lambda size: _is_found(even, size * usual))
     return _PLANTED[at] if at < len(_PLANTED) else math.inf

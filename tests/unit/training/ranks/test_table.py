@@ -41,7 +41,7 @@ def test_of_many_rounds_the_newest_are_kept() -> None:
         table.add({0: block_of(0, number, forward_ns=number)})
     record = table.take()
     assert (record.first_iteration, record.iteration) == (5 * (20 - MAX_ROUNDS), 99)
-    assert record.work_ns == [round((19 + 20 - MAX_ROUNDS) / 2)]
+    assert record.work_ns == [(19 + 20 - MAX_ROUNDS) // 2]
 
 
 def test_of_ranks_that_share_an_entry_the_one_that_works_longest_stands_for_them() -> None:
