@@ -104,7 +104,7 @@ def test_what_is_not_found_is_less_than_what_is_said_to_look_like_chance(
     hidden = 0
     for seed in range(12):
         run = plan(("quiet", "tails")[seed % 2], seed)
-        report = read_report(write(planted(run, size, is_ramp), tmp_path))
+        report = read_report(open_session(write(planted(run, size, is_ramp), tmp_path)))
         told = [line for line in report.unjudged if line.startswith("the steps' course: ")]
         if any(one.name == "slowdown" for one in report.findings):
             assert size and not told
@@ -132,7 +132,7 @@ def planted(run: Plan, size: float, is_ramp: bool) -> Plan:
 
 def test_a_quiet_run_hides_nothing_and_few_steps_hide_what_comes_little_by_little(tmp_path: Path) -> None:
     for steps, said in ((600, []), (32, ["or of any size little by little: it would look like chance"])):
-        unjudged = read_report(write(Plan(steps=steps), tmp_path)).unjudged
+        unjudged = read_report(open_session(write(Plan(steps=steps), tmp_path))).unjudged
         told = [line for line in unjudged if line.startswith("the steps' course")]
         assert [line.partition("halfway, ")[2] for line in told] == said
 
