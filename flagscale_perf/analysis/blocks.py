@@ -301,7 +301,7 @@ class Findings:
             return f"nothing to judge: {self.nothing}"
         if not self.unjudged:
             return "every figure is within its limit"
-        return f"every judged figure is within its limit, but {len(self.unjudged)} could not be judged"
+        return f"every judged figure is within its limit; {len(self.unjudged)} not judged"
 
 
 class Content(Protocol):

@@ -7,7 +7,7 @@ takes beyond that is the server's, or the network's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from flagscale_perf.rpc.analysis.costs import SMALL_BYTES, Size
@@ -85,15 +85,18 @@ def unexplained(calls: Sequence[CallRecord]) -> Unexplained:
         if not group.is_small:
             base_ns = min(small_ns, floor_ns)
             bytes_ns += sum(min(wait, floor_ns) - base_ns for wait in group.waits_ns if wait > base_ns)
-    made = Counter(call.method for call in calls)
-    lasting = {name: over for name, over in overs_ns.items() if _last(len(over), made[name])}
-    found = Unexplained({name: float(sum(over)) for name, over in lasting.items()}, bytes_ns, None)
+    found = Unexplained(_lasting(calls, overs_ns), bytes_ns, None)
     return found._replace(peer=peers.get(found.dearest))
 
 
-def _last(long: int, of_calls: int) -> bool:
-    """Whether so many long waits are more than a stall or two of the machine."""
-    return long > _STALLS or 1 < long == of_calls
+def _lasting(calls: Sequence[CallRecord], overs_ns: Mapping[str, Sequence[int]]) -> dict[str, float]:
+    """The sums of the methods whose long waits are more than a stall or two of the machine."""
+    made = Counter(call.method for call in calls)
+    return {
+        name: float(sum(over))
+        for name, over in overs_ns.items()
+        if len(over) > _STALLS or 1 < len(over) == made[name]
+    }
 
 
 def _groups_of(calls: Sequence[CallRecord]) -> list[_Group]:

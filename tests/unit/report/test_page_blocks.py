@@ -58,7 +58,7 @@ def test_notes_and_tiles_are_escaped() -> None:
 def test_no_finding_is_said() -> None:
     assert "No problems: every figure is within its limit." in findings(Findings([], []))
     shown = findings(Findings([], ["MFU: no peak"]))
-    assert "No problem found: every judged figure is within its limit, but 1 could not be judged." in shown
+    assert "No problem found: every judged figure is within its limit; 1 not judged." in shown
     assert 'id="finding-data_stall"' in findings(Findings([finding()], []))
 
 

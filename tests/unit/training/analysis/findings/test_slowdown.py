@@ -10,12 +10,9 @@ import pytest
 
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.training.analysis.blocks import report_of
-from flagscale_perf.training.analysis.findings.anatomy import Anatomy
-from flagscale_perf.training.analysis.findings.slower import slowdown_of
 from flagscale_perf.training.analysis.fold import read_report
 from tests.fakes import MS
 from tests.noisy import plan
-from tests.simulated import Process, simulate
 from tests.synthetic import PHASES, Plan, write
 from tests.unit.training.analysis.findings.planted import findings_of
 
@@ -135,15 +132,3 @@ def test_a_quiet_run_hides_nothing_and_few_steps_hide_what_comes_little_by_littl
         unjudged = read_report(open_session(write(Plan(steps=steps), tmp_path))).unjudged
         told = [line for line in unjudged if line.startswith("the steps' course")]
         assert [line.partition("halfway, ")[2] for line in told] == said
-
-
-def test_the_last_hundredth_of_a_long_run_is_found() -> None:
-    """A thousand means of a thousand steps each."""
-    process = Process(step_noise=0.003, tail=0.0)
-    usual, slow = simulate(1, 1000, process), simulate(1, 1000, process, other=0.04)
-    steps = [step._replace(iteration=1000 * step.iteration) for step in [*usual[:990], *slow[990:]]]
-    found = slowdown_of(Anatomy(steps))
-    assert found is not None
-    assert found.span == (pytest.approx(989_001, abs=2_000), 999_000)
-    least, most = found.limits
-    assert least <= 0.04 <= most
