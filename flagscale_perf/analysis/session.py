@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from bisect import bisect_left
 from collections import Counter
@@ -16,7 +17,7 @@ from flagscale_perf.analysis.decoder import Block, Chunk
 from flagscale_perf.analysis.evidence import not_known
 from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine
 from flagscale_perf.analysis.runs import Unread
-from flagscale_perf.analysis.strangers import NO_RUN_FILE
+from flagscale_perf.analysis.strangers import NO_RUN_FILE, no_run_in
 from flagscale_perf.analysis.timeline import Item, Name, Timeline
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
@@ -193,6 +194,8 @@ class Session:
     @property
     def header(self) -> RunHeader:
         """Of the first file. Raises PerfError for a log, which is no run file."""
+        if not self.files and self.path.is_dir():
+            raise no_run_in(self.path, os.listdir(self.path))
         return (self.files[0] if self.files else RunFile(self.path)).header
 
     @cached_property
@@ -252,9 +255,10 @@ class Session:
         """The same, with records of these types in columns."""
         self.course.clear()
         taken, self._begun, self._states, self._remarks = 0, [], [], []
+        clocks = self._clocks  # of a log there are none
         for file in self.files:
             self._begun.append((taken, file))
-            offset_ns, before = self._clocks.offset_ns(file.header), taken
+            offset_ns, before = clocks.offset_ns(file.header), taken
             for part in file.blocks():
                 if part.type in types:
                     self.course.kinds[kind_of(part.type)] += len(part.columns[0])
