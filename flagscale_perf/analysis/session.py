@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -16,8 +16,7 @@ from typing import Any, TypeVar, overload
 from flagscale_perf.analysis.decoder import Block, Chunk
 from flagscale_perf.analysis.evidence import not_known
 from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine
-from flagscale_perf.analysis.runs import Unread
-from flagscale_perf.analysis.strangers import NO_RUN_FILE, no_run_in
+from flagscale_perf.analysis.strangers import no_run_in
 from flagscale_perf.analysis.timeline import Item, Name, Timeline
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
@@ -344,35 +343,6 @@ class Session:
                 yield replace(item, text=f"{item.text}@{self._begun[-1][1].header.host}")
             else:
                 yield item
-
-
-@dataclass(frozen=True)
-class Listing:
-    """The sessions below a directory.
-
-    Attributes:
-        directory: where they were looked for.
-        sessions: by directory and age.
-        unread: files and directories that cannot be read, and what was too much.
-    """
-
-    directory: Path
-    sessions: list[Session]
-    unread: list[Unread]
-
-    def relative(self, path: Path) -> str:
-        """The path as seen from the directory."""
-        return str(path.relative_to(self.directory))
-
-    def place(self, session: Session) -> str:
-        """The directory of its files, as seen from there; "" for that itself."""
-        place = self.relative(session.path.parent)
-        return "" if place == "." else place
-
-    def leave_out(self, path: Path, error: Exception) -> None:
-        """Notes that a file cannot be read."""
-        reason = str(error).replace(f"{path}:", "line ", 1).removesuffix(f"; {NO_RUN_FILE}")
-        self.unread.append(Unread(self.relative(path), reason))
 
 
 def moved(record: Record, before: int, offset_ns: int) -> Record:

@@ -9,7 +9,8 @@ from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import installed, load
 from flagscale_perf.analysis.job import sessions_below
 from flagscale_perf.analysis.listed import Row, read_row, with_rows
-from flagscale_perf.analysis.session import Listing, Session
+from flagscale_perf.analysis.listing import Listing
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.cli.base import Command, local_path
 from flagscale_perf.cli.output import add_output, format_of, put_report
 
