@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison
-from flagscale_perf.analysis.session import Listing, Session
+from flagscale_perf.analysis.listing import Listing
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Timeline
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flagscale_perf.analysis.instrument import installed, load
+from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.log_files import has_mark, has_title, log_files
 from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.analysis.runs import find_runs, runs_below
-from flagscale_perf.analysis.session import Listing, Session
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.strangers import FOREIGN, GIVE, NO_RUN_FILE, no_run_in
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -15,8 +16,7 @@ from typing import Any, TypeVar, overload
 from flagscale_perf.analysis.decoder import Block, Chunk
 from flagscale_perf.analysis.evidence import not_known
 from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine
-from flagscale_perf.analysis.runs import Unread
-from flagscale_perf.analysis.strangers import NO_RUN_FILE
+from flagscale_perf.analysis.strangers import no_run_in
 from flagscale_perf.analysis.timeline import Item, Name, Timeline
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
@@ -193,6 +193,8 @@ class Session:
     @property
     def header(self) -> RunHeader:
         """Of the first file. Raises PerfError for a log, which is no run file."""
+        if not self.files and self.path.is_dir():
+            raise no_run_in(self.path, os.listdir(self.path))
         return (self.files[0] if self.files else RunFile(self.path)).header
 
     @cached_property
@@ -252,9 +254,10 @@ class Session:
         """The same, with records of these types in columns."""
         self.course.clear()
         taken, self._begun, self._states, self._remarks = 0, [], [], []
+        clocks = self._clocks  # of a log there are none
         for file in self.files:
             self._begun.append((taken, file))
-            offset_ns, before = self._clocks.offset_ns(file.header), taken
+            offset_ns, before = clocks.offset_ns(file.header), taken
             for part in file.blocks():
                 if part.type in types:
                     self.course.kinds[kind_of(part.type)] += len(part.columns[0])
@@ -340,35 +343,6 @@ class Session:
                 yield replace(item, text=f"{item.text}@{self._begun[-1][1].header.host}")
             else:
                 yield item
-
-
-@dataclass(frozen=True)
-class Listing:
-    """The sessions below a directory.
-
-    Attributes:
-        directory: where they were looked for.
-        sessions: by directory and age.
-        unread: files and directories that cannot be read, and what was too much.
-    """
-
-    directory: Path
-    sessions: list[Session]
-    unread: list[Unread]
-
-    def relative(self, path: Path) -> str:
-        """The path as seen from the directory."""
-        return str(path.relative_to(self.directory))
-
-    def place(self, session: Session) -> str:
-        """The directory of its files, as seen from there; "" for that itself."""
-        place = self.relative(session.path.parent)
-        return "" if place == "." else place
-
-    def leave_out(self, path: Path, error: Exception) -> None:
-        """Notes that a file cannot be read."""
-        reason = str(error).replace(f"{path}:", "line ", 1).removesuffix(f"; {NO_RUN_FILE}")
-        self.unread.append(Unread(self.relative(path), reason))
 
 
 def moved(record: Record, before: int, offset_ns: int) -> Record:

@@ -47,9 +47,10 @@ class CaptureCommand(Command):
     def run(self, args: Namespace) -> int:
         """Returns once the run has answered which steps. Raises PerfError if no live run has phases."""
         run = open_session(args.run, instrument="training")
+        config = run.header.config
         if run.is_live() is False:
             raise PerfError(f"no training writes {str(run.path)!r} now; give the directory of a live one")
-        if not run.header.config.get("perf_breakdown"):
+        if not config.get("perf_breakdown"):
             raise PerfError(
                 f"the run of {str(run.path)!r} cannot capture: it was started without "
                 "--perf-breakdown; start it with that"

@@ -6,7 +6,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from flagscale_perf.analysis.blocks import Report
-from flagscale_perf.analysis.instrument import load
+from flagscale_perf.analysis.instrument import installed, load
 from flagscale_perf.analysis.job import begun, open_job
 from flagscale_perf.cli.base import Command, add_run, add_session, local_path
 from flagscale_perf.cli.instruments import say_others
@@ -86,9 +86,9 @@ def _history(args: Namespace, chosen: str) -> int:
         if value is not None:
             raise PerfError(f"{option} {value}: of one session; leave it out, or --all-sessions")
     sessions, unreadable = open_job(args.run).sessions()
-    for one in reversed(sessions):
-        if (instrument := load(one.instrument)).offers("sessions"):
-            alike = [each for each in sessions if each.instrument == one.instrument]
+    for name in {*installed()}.intersection(one.instrument for one in sessions):
+        if (instrument := load(name)).offers("sessions"):
+            alike = [one for one in sessions if one.instrument == name]
             put(text.render(instrument.sessions(alike, unreadable)), args.output)
             return 0
     raise PerfError(

@@ -6,10 +6,11 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 
 from flagscale_perf.analysis.blocks import Report
-from flagscale_perf.analysis.instrument import load
+from flagscale_perf.analysis.instrument import installed, load
 from flagscale_perf.analysis.job import sessions_below
 from flagscale_perf.analysis.listed import Row, read_row, with_rows
-from flagscale_perf.analysis.session import Listing, Session
+from flagscale_perf.analysis.listing import Listing
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.cli.base import Command, local_path
 from flagscale_perf.cli.output import add_output, format_of, put_report
 
@@ -47,7 +48,12 @@ def _report(found: Listing, is_all_read: bool) -> Report:
             listed.append(session)
         elif row := read_row(session, found, is_all_read):
             rows.append(row)
-    if not listed:
+    if rows and not listed:
         return with_rows(None, rows, found)
-    report = load(listed[0].instrument).runs(replace(found, sessions=listed), is_all_read)
+    names = [session.instrument for session in listed] or installed()
+    report = next(
+        instrument.runs(replace(found, sessions=listed), is_all_read)
+        for instrument in map(load, names)
+        if instrument.offers("runs")
+    )
     return with_rows(report, rows, found) if rows else report

@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from flagscale_perf.analysis.blocks import Block, Cell, Note, Part, Quantity, Report, Section, Table
+from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.run_file import open_regular
 from flagscale_perf.analysis.runs import LONG_BYTES, Unread
-from flagscale_perf.analysis.session import Listing, Session
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import finite
 from flagscale_perf.spine.records import RUNNING

@@ -11,7 +11,8 @@ from flagscale_perf.analysis import listed
 from flagscale_perf.analysis.blocks import Findings, Quantity, Report, Tile
 from flagscale_perf.analysis.job import sessions_below
 from flagscale_perf.analysis.listed import read_row, with_rows
-from flagscale_perf.analysis.session import Listing, Session
+from flagscale_perf.analysis.listing import Listing
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.report.text import render
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import encode

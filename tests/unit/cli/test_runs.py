@@ -9,7 +9,7 @@ import pytest
 
 from flagscale_perf.cli import main
 from tests.golden import golden
-from tests.profile_runs import make_profile
+from tests.profile_runs import make_profile, make_profile_header
 from tests.rpc_sessions import make_call, write_run
 from tests.run_files import steady, write
 
@@ -95,3 +95,14 @@ def test_all_sessions_of_calls_are_refused(tmp_path: Path, capsys: pytest.Captur
         f"--all-sessions adds up where the time of trainings went, and '{tmp_path}' has no training; leave it"
         " out for the newest session, or give --session ID\n"
     )
+
+
+def test_of_all_sessions_those_of_the_training_are_added_up_whatever_else_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "perf_records_20240129_103000.jsonl", steady(40))
+    made = make_profile().write(tmp_path, make_profile_header("20240129_113000"))
+    assert main(["report", str(tmp_path), "--all-sessions"]) == 0
+    assert capsys.readouterr().out.startswith(f"1 session in {tmp_path}, as restarts of one experiment\n")
+    made.write_bytes(made.read_bytes().replace(b'"profile"', b'"a newer one"', 1))
+    assert main(["report", str(tmp_path), "--all-sessions"]) == 0
