@@ -27,7 +27,10 @@ MEGATRON = b" [2026-11-28 10:45:48] iteration       10/     300 | consumed sampl
             "it is compressed (gzip), and nothing of it can be unpacked: Compressed file ended before the"
             " end-of-stream marker was reached",
         ),
-        (gzip.compress(b"", mtime=0), "it is compressed (gzip), and nothing of it can be unpacked: it holds nothing"),
+        (
+            gzip.compress(b"", mtime=0),
+            "it is compressed (gzip), and nothing of it can be unpacked: it holds nothing",
+        ),
         (b"(\xb5/\xfd rest", f"it is compressed (zstd): unpack it first (unzstd {NAME})"),
         (
             RUN.decode().encode("utf-16"),
