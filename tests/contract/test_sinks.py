@@ -5,12 +5,14 @@ from __future__ import annotations
 import resource
 import shutil
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from flagscale_perf.sinks.base import Sink, SinkContext
+from flagscale_perf.sinks.prometheus import PrometheusTextfileSink
 from flagscale_perf.sinks.registry import SINKS
 from flagscale_perf.spine.jsonl import dump
 from tests.conftest import RunPython
@@ -162,9 +164,12 @@ def test_two_sessions_in_one_directory_leave_each_other_alone(kind: Factory, con
         opened(kind, replace(context, header=replace(context.header, session_id=f"20240129_103000{tail}")))
         for tail in ("", "_2")
     ]
+    refused = "^session 20240129_103000_2 writes .*x.prom, too$" if kind is PrometheusTextfileSink else None
     for number in range(1, 4):
-        for sink in sessions:
-            sink.write(make_interval(number * 10))
+        for place, sink in enumerate(sessions):
+            is_taken = refused is not None and place == 0 and number == 3  # seen at the flush before
+            with pytest.raises(OSError, match=refused) if is_taken else nullcontext():
+                sink.write(make_interval(number * 10))
             sink.flush()
     for sink in sessions:
         sink.close()
@@ -178,6 +183,7 @@ def test_two_sessions_in_one_directory_leave_each_other_alone(kind: Factory, con
 SHOW_MODULES = """
 import sys
 from pathlib import Path
+from flagscale_perf.sinks.prometheus import PrometheusTextfileSink
 from flagscale_perf.sinks.registry import SINKS
 from flagscale_perf.spine.jsonl import dump
 from tests.fakes import make_context, make_header, sample_run

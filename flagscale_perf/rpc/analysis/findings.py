@@ -97,7 +97,10 @@ def serialization(this: CallsRule, case: CallsCase) -> Finding | None:
 
 
 @rule(
-    limits={"transport": Limit(0.30, "share", _REQUIREMENT)},
+    limits={
+        "transport": Limit(0.30, "share", _REQUIREMENT),
+        "a_call": Limit(0.1, "ms", "ours: a call of a few bytes may take as long on its way"),
+    },
     causes=[
         "TCP where both processes are on one machine",
         "copies in the socket: the time follows the bytes, not the calls",
@@ -125,6 +128,8 @@ def transport(this: CallsRule, case: CallsCase) -> Finding | None:
     evidence = [this.broke(_share_of(case, stage), share, "transport") for share, stage in broken]
     names = " and ".join(stage for _, stage in broken)
     saved_ns = sum(share for share, _ in broken) * case.report.overall.total_ns
+    if not this.exceeds(saved_ns / case.report.overall.calls / NS_PER_MS, "a_call"):
+        return None
     title = f"{names.capitalize()} takes {percent(sum(share for share, _ in broken))} of the time"
     saved = _exactly(saved_ns)
     if case.beyond is not None and any(stage == "receive" for _, stage in broken):

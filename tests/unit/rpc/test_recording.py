@@ -39,7 +39,7 @@ def test_it_looks_often_enough_for_a_live_log(tmp_path) -> None:
     [
         ({"log_file": "."}, "is a directory; name a file in it"),
         ({"methods": "a,,b"}, "methods 'a,,b' has an empty name"),
-        ({"directory": " "}, "' ' is not a usable path"),
+        ({"directory": " "}, "directory is ' '; give a path"),
         ({"monitor": PerfConfig(perf_prometheus_port="x")}, "^--perf-prometheus-port: 'x' has no port"),
     ],
 )

@@ -43,6 +43,13 @@ def test_so_does_each_part_of_the_transport(tmp_path, stage, took_us, is_found) 
     assert names(report) == (["transport"] if is_found else [])
 
 
+@pytest.mark.parametrize(("took_us", "is_found"), [(100, False), (101, True)])
+def test_a_way_as_short_as_that_of_a_few_bytes_is_no_finding(tmp_path, took_us, is_found) -> None:
+    times = {"send_ns": took_us * US, "total_ns": 200 * US}
+    report = found_in(tmp_path, [make_call(number, **QUIET | times) for number in range(1, 41)])
+    assert names(report) == (["transport"] if is_found else [])
+
+
 @pytest.mark.parametrize("stage", ["serialize", "send", "receive", "deserialize"])
 @pytest.mark.parametrize(("slow", "is_found"), [(1, False), (20, False), (26, True), (50, True)])
 def test_calls_that_lost_their_cpu_make_no_finding_of_a_short_session(
