@@ -280,13 +280,14 @@ def outcome_of(path: Path) -> Outcome:
     found = [each for each in report.findings if each.gain_of == "tokens/s" and each.name not in BESIDE]
     ledgers, critical = report.ledgers, report.critical_path
     phases = phases_of([row for row in kept if row["kind"] == "cuts"])
-    residual = next((row.share for one in ledgers for row in one.rows if row.kind == "residual"), 0.0)
+    residual = next((one.share(one.residual_ns) for one in ledgers), 0.0)
+    step_ms = ledgers[0].step_ms(ledgers[0].total_ns) if ledgers else report.figures.iteration_ms or 0.0
     return Outcome(
-        step_ms=ledgers[0].step_ms if ledgers else report.figures.iteration_ms or 0.0,
+        step_ms=step_ms,
         true_ms=true_ms,
         spread_ms=spread_ms,
         findings=[each for each in found if each.cost_s is not None],
-        traceml=traceml(phases, ledgers[0].step_ms) if ledgers else NOTHING,
+        traceml=traceml(phases, step_ms) if ledgers else NOTHING,
         flagscale=flagscale(phases) if ledgers else NOTHING,
         residual=abs(residual),
         path={}

@@ -15,6 +15,7 @@ from flagscale_perf.spine.units import percent
 from flagscale_perf.training.analysis.blocks import report_of
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.analysis.report import TrainingReport
+from flagscale_perf.training.analysis.tables import phases_of
 from tests.fakes import MS
 from tests.synthetic import STEPS, Plan, cuts_records, node_record, ranks_record, write
 
@@ -42,27 +43,31 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> TrainingReport:
 def test_tables_and_finding_have_the_exchange_of_the_ledger(found: TrainingReport) -> None:
     (ledger,) = found.ledgers
     exchanged = {row.phase: row for row in ledger.rows if row.kind == "exchange"}
-    assert exchanged["exposed_grad_comm"].step_ms == pytest.approx(120, rel=0.02)
-    for rows in (found.phases.rows, *(unit.rows for unit in ledger.ranks)):
+    assert ledger.step_ms(exchanged["exposed_grad_comm"].total_ns) == pytest.approx(120, rel=0.02)
+    for rows in (found.phases.rows, *(phases_of(ledger, unit) for unit in ledger.ranks)):
         shown = {row.name: row for row in rows}
         for name, row in exchanged.items():
-            assert shown[name].exchange_ms == row.step_ms
+            assert shown[name].exchange_ms == ledger.step_ms(row.total_ns)
             parts = [part for part in shown[name].parts_ms if part is not None]
             assert sum(parts) == pytest.approx(shown[name].step_ms)
-        assert sum(row.step_ms or 0 for row in rows) == pytest.approx(ledger.step_ms)
+        assert sum(row.step_ms or 0 for row in rows) == pytest.approx(ledger.step_ms(ledger.total_ns))
     (finding,) = (each for each in found.findings if each.name == "exposed_comm")
-    assert finding.evidence[0].value == pytest.approx(sum(row.share for row in exchanged.values()))
+    assert finding.evidence[0].value == pytest.approx(
+        sum(ledger.share(row.total_ns) for row in exchanged.values())
+    )
     assert percent(finding.evidence[0].value) in finding.title
 
 
 def test_waiting_for_a_late_rank_is_what_its_finding_costs(found: TrainingReport) -> None:
     (ledger,) = found.ledgers
-    (late,) = (row for row in ledger.rows if row.kind == "late")
+    (late,) = ledger.late
     (finding,) = (each for each in found.findings if each.name == "straggler")
-    assert (finding.ranks, finding.evidence[0].value) == (list(late.ranks), late.share)
-    waits = {tuple(unit.ranks): sum(row.late_ms or 0 for row in unit.rows) for unit in ledger.ranks}
+    assert (finding.ranks, finding.evidence[0].value) == (list(late.ranks), ledger.share(late.cost_ns))
+    waits = {
+        tuple(unit.ranks): sum(row.late_ms or 0 for row in phases_of(ledger, unit)) for unit in ledger.ranks
+    }
     assert waits.pop((5,)) == 0
-    assert list(waits.values()) == pytest.approx([late.step_ms] * 7)
+    assert list(waits.values()) == pytest.approx([ledger.step_ms(late.cost_ns)] * 7)
 
 
 def _lines(page: str) -> list[str]:

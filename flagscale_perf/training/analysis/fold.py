@@ -21,7 +21,7 @@ from flagscale_perf.training.analysis.findings.anatomy import anatomy_of
 from flagscale_perf.training.analysis.findings.case import TrainingCase
 from flagscale_perf.training.analysis.findings.findings import find
 from flagscale_perf.training.analysis.findings.signals import Signals
-from flagscale_perf.training.analysis.ledgers import path_of, table_of
+from flagscale_perf.training.analysis.ledgers import path_of
 from flagscale_perf.training.analysis.overview import overview_of
 from flagscale_perf.training.analysis.ranks import RankMatrix, stragglers_of
 from flagscale_perf.training.analysis.report import Figures, TrainingReport
@@ -29,17 +29,18 @@ from flagscale_perf.training.analysis.tables import (
     GoodputBar,
     GoodputPart,
     Happening,
-    LedgerTable,
     Memory,
     Monitor,
     Phase,
     Phases,
+    phases_of,
 )
 from flagscale_perf.training.analysis.trend import TrendTotals
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.goodput import Goodput
 from flagscale_perf.training.host import HostRecord
 from flagscale_perf.training.ledger.fold import LedgerFold
+from flagscale_perf.training.ledger.ledger import Ledger
 from flagscale_perf.training.ledger.walk import WalkFold
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import CutsRecord, NodeRecord, RanksRecord
@@ -182,19 +183,18 @@ class RunFold:
         rated, since = self._totals.rated, summary.settled.first_iteration or 0
         ledgers, path = self._ledgers.result(since), self._walk.result()
         ledgers = list(map(self._walk.price, ledgers))
-        tables = list(map(table_of, ledgers))
         report = TrainingReport(
             overview=overview_of(summary, self._at(self._header.start_wall_ns), self._totals.ranks.nodes()),
             findings=[],
             figures=_figures(summary),
             settled=summary.settled,
             trend=self._trend.result(self._signals.slow_steps),
-            phases=_phases(summary, tables),
+            phases=_phases(summary, ledgers),
             ranks=self._ranks.result(
                 self._totals.ranks, Scale.of(RunFacts.of(self._header.facts)).world_size
             ),
             stragglers=stragglers_of(self._totals.ranks, self._last_iteration),
-            ledgers=tables,
+            ledgers=ledgers,
             critical_path=None if path is None else path_of(path),
             memory=_memory(summary),
             hardware=summary.hardware,
@@ -208,7 +208,6 @@ class RunFold:
             self._signals,
             rated.steps,
             rated.iteration_ns / NS_PER_S,
-            ledgers,
             anatomy_of(ledgers) or self._signals.anatomy(since),
             facts=RunFacts.of(self._header.facts),
             options=PerfConfig.of(self._header.config),
@@ -254,7 +253,7 @@ def _figures(summary: Summary) -> Figures:
     return Figures(**{each.name: known[names.get(each.name, each.name)] for each in fields(Figures)})
 
 
-def _phases(summary: Summary, ledgers: Sequence[LedgerTable]) -> Phases:
+def _phases(summary: Summary, ledgers: Sequence[Ledger]) -> Phases:
     """What a ledger has of rank 0, else what was summed up of it."""
     phases, steps = summary.phases, summary.phases.steps
     for ledger in ledgers:
@@ -262,7 +261,7 @@ def _phases(summary: Summary, ledgers: Sequence[LedgerTable]) -> Phases:
             if 0 in unit.ranks:
                 named = [
                     row if row.total_s or phases.total_s[row.name] is not None else _unnamed(row.name)
-                    for row in unit.rows
+                    for row in phases_of(ledger, unit)
                 ]
                 return Phases(ledger.steps, named, **vars(summary.bubble))
     rows = [

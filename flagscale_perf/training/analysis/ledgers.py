@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from flagscale_perf.analysis.blocks import Block, Cell, Note, Quantity, Table, span
-from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.units import ranges
 from flagscale_perf.training.analysis import series
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.analysis.tables import (
     CriticalPath,
-    LedgerRow,
-    LedgerTable,
     PathRow,
     Phase,
     Ranks,
-    SlowestRow,
     Straggler,
-    UnitPhases,
+    phases_of,
 )
-from flagscale_perf.training.ledger.ledger import BY_PATH, OFF_PATH, Ledger, UnitTimes
+from flagscale_perf.training.ledger.ledger import BY_PATH, OFF_PATH, LateRow, Ledger
 from flagscale_perf.training.ledger.walk import PathTimes
 from flagscale_perf.training.phases import PHASES
 
@@ -30,29 +27,6 @@ _TERMS = (
     "late: the others wait for this rank; alone: what a step gains if only this rank is no longer late; in"
     " turns: waiting for whichever rank happens to be last; residual: what the ranks' own records leave open"
 )
-
-
-def table_of(ledger: Ledger) -> LedgerTable:
-    """Every row, also those that took no time."""
-    return LedgerTable(
-        stage=ledger.stage,
-        units=ledger.units,
-        steps=ledger.steps,
-        left_out=ledger.left_out,
-        first_iteration=ledger.first_iteration,
-        iteration=ledger.iteration,
-        total_ns=ledger.total_ns,
-        step_ms=ledger.step_ms(ledger.total_ns),
-        rows=list(_rows(ledger)),
-        slowest=[
-            SlowestRow(
-                *(one.iteration, one.total_ns / NS_PER_MS, one.beyond_ns / NS_PER_MS),
-                *(one.ranks, one.phase, one.part_ns / NS_PER_MS),
-            )
-            for one in ledger.slowest
-        ],
-        ranks=[UnitPhases(unit.ranks, _phases(ledger, unit)) for unit in ledger.ranks],
-    )
 
 
 def path_of(path: PathTimes) -> CriticalPath:
@@ -68,42 +42,7 @@ def path_of(path: PathTimes) -> CriticalPath:
     return CriticalPath(path.steps, whole_ns / path.steps / NS_PER_MS, rows)
 
 
-def _phases(ledger: Ledger, unit: UnitTimes) -> list[Phase]:
-    whole_ns = sum(unit.own_ns.values()) + sum(map(sum, unit.waits.values()))
-    rows = []
-    for name in PHASES:
-        wait = unit.waits.get(name)
-        ns = unit.own_ns.get(name, 0) + (0 if wait is None else sum(wait))
-        parts_ms = () if wait is None else map(ledger.step_ms, wait)
-        rows.append(Phase(name, ns / NS_PER_S, ns / max(1, whole_ns), ledger.step_ms(ns), *parts_ms))
-    return rows
-
-
-def _rows(ledger: Ledger) -> Iterator[LedgerRow]:
-    for row in ledger.late:
-        yield LedgerRow(
-            *("late", row.phase, row.cost_ns, ledger.step_ms(row.cost_ns), ledger.share(row.cost_ns)),
-            ranks=row.ranks,
-            pattern=row.pattern,
-            distance=row.distance,
-            usual_ms=row.usual_ns / NS_PER_MS,
-            last_in=row.last_in,
-            alone_ms=ledger.step_ms(row.alone_ns),
-            least_ms=ledger.step_ms(row.least_ns),
-            most_ms=ledger.step_ms(row.most_ns),
-            label=row.label,
-        )
-    common = [
-        *(("base", phase, ns) for phase, ns in ledger.base_ns.items()),
-        *(("exchange", phase, ns) for phase, ns in ledger.exchange_ns.items()),
-        ("in turns", None, ledger.in_turns_ns),
-        ("residual", None, ledger.residual_ns),
-    ]
-    for kind, phase, ns in common:
-        yield LedgerRow(kind, phase, ns, ledger.step_ms(ns), ledger.share(ns))
-
-
-def blocks_of(found: LedgerTable, stages: int, events: Mapping[int, str]) -> list[Block]:
+def blocks_of(found: Ledger, stages: int, events: Mapping[int, str]) -> list[Block]:
     """A mean step of all ranks, row by row, and the slowest steps. `events`: texts by iteration."""
     of_stage = f" of stage {found.stage}" if stages > 1 else ""
     title = f"Where a mean step{of_stage} goes, all ranks considered: {found.steps:,} iterations"
@@ -111,15 +50,17 @@ def blocks_of(found: LedgerTable, stages: int, events: Mapping[int, str]) -> lis
         (
             "all ranks" if row.kind == "base" else row.kind,
             row.phase and words(row.phase),
-            ranges(row.ranks) or None,
-            _late_words(row, found.steps),
-            in_ms(row.step_ms, 1),
-            Quantity(row.share, "share"),
+            None if row.late is None else ranges(row.late.ranks),
+            None if row.late is None else _late_words(found, row.late),
+            in_ms(found.step_ms(row.total_ns), 1),
+            Quantity(found.share(row.total_ns), "share"),
         )
         for row in found.rows
         if row.total_ns
     ]
-    rows.append(("mean step", None, None, None, in_ms(found.step_ms, 1), Quantity(1.0, "share")))
+    rows.append(
+        ("mean step", None, None, None, in_ms(found.step_ms(found.total_ns), 1), Quantity(1.0, "share"))
+    )
     left_out = f"{found.left_out:,} steps with other collectives than these are left out."
     head = ("", "phase", "ranks", "", "mean step", "share")
     notes = [Note(_TERMS), *([Note(left_out)] if found.left_out else [])]
@@ -131,9 +72,9 @@ def blocks_of(found: LedgerTable, stages: int, events: Mapping[int, str]) -> lis
     ]
 
 
-def _by_rank(found: LedgerTable, of_stage: str) -> list[Block]:
+def _by_rank(found: Ledger, of_stage: str) -> list[Block]:
     """The same step as each rank passed it."""
-    by_phase = zip(*(unit.rows for unit in found.ranks), strict=True)
+    by_phase = zip(*(phases_of(found, unit) for unit in found.ranks), strict=True)
     rows = [row for phases in by_phase for row in _of_phase(phases)]
     head = ("phase", *(ranges(unit.ranks) or "a usual rank" for unit in found.ranks))
     title = f"A mean step{of_stage} by rank"
@@ -168,16 +109,16 @@ def _path(found: CriticalPath) -> Table:
     return Table(head, rows, 3, title, _MOST_RANKS)
 
 
-def _slowest(found: LedgerTable, of_stage: str, events: Mapping[int, str]) -> list[Block]:
+def _slowest(found: Ledger, of_stage: str, events: Mapping[int, str]) -> list[Block]:
     rows: list[Sequence[Cell]] = [
         (
             f"{one.iteration:,}",
             f"rank {ranges(one.ranks)}" if one.ranks else "all ranks",
             words(one.phase),
             events.get(one.iteration),
-            in_ms(one.step_ms, 1),
-            in_ms(one.beyond_ms, 1),
-            in_ms(one.part_ms, 1),
+            in_ms(one.step_ns / NS_PER_MS, 1),
+            in_ms(one.beyond_ns / NS_PER_MS, 1),
+            in_ms(one.part_ns / NS_PER_MS, 1),
         )
         for one in found.slowest
     ]
@@ -185,11 +126,9 @@ def _slowest(found: LedgerTable, of_stage: str, events: Mapping[int, str]) -> li
     return [Table(head, rows, 3, f"The slowest steps{of_stage}, and what was longer in them")] if rows else []
 
 
-def _late_words(row: LedgerRow, steps: int) -> Cell:
-    if row.kind != "late":
-        return None
-    rhythm = f"{row.pattern}, last in {row.last_in} of {steps:,} steps, "
-    least, most, alone = in_ms(row.least_ms, 1), in_ms(row.most_ms, 1), in_ms(row.alone_ms, 1)
+def _late_words(found: Ledger, row: LateRow) -> Cell:
+    rhythm = f"{row.pattern}, last in {row.last_in} of {found.steps:,} steps, "
+    least, most, alone = (in_ms(found.step_ms(ns), 1) for ns in (row.least_ns, row.most_ns, row.alone_ns))
     if row.label in (BY_PATH, OFF_PATH):
         return (rhythm, "the job gains ", alone, " (", least, " to ", most, f") without; {row.label}")
     return (rhythm, least, " to ", most, "; alone ", alone, f"; {row.label}")

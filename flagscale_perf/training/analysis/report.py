@@ -8,7 +8,7 @@ from anywhere: escape them.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from flagscale_perf.analysis.blocks import REPORT_VERSION
@@ -19,14 +19,15 @@ from flagscale_perf.spine.jsonl import finite
 from flagscale_perf.training.analysis.tables import (
     CriticalPath,
     GoodputBar,
-    LedgerTable,
     Memory,
     Monitor,
     Phases,
     Ranks,
     Straggler,
+    in_json,
 )
 from flagscale_perf.training.hardware import HardwareSummary
+from flagscale_perf.training.ledger.ledger import Ledger
 from flagscale_perf.training.rates import Rates
 from flagscale_perf.training.summary.settled import NOT_SETTLED, SettledSummary
 
@@ -205,7 +206,8 @@ class TrainingReport:
         unjudged: what no finding could be looked for in, and why, one phrase each.
         figures: of all iterations but the first.
         settled: the same of those after the start.
-        ledgers: of each pipeline stage whose ranks were recorded side by side.
+        ledgers: of each pipeline stage whose ranks were recorded side by side, as they were added up; JSON has
+            them as `tables.in_json` says.
         critical_path: of captured steps of a pipeline.
     """
 
@@ -224,7 +226,7 @@ class TrainingReport:
     reading: Reading
     unjudged: list[str] = field(default_factory=list)
     settled: SettledSummary = NOT_SETTLED
-    ledgers: list[LedgerTable] = field(default_factory=list)
+    ledgers: list[Ledger] = field(default_factory=list)
     critical_path: CriticalPath | None = None
 
     @property
@@ -239,7 +241,8 @@ class TrainingReport:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready, with `report_version` as the first key."""
-        content = {"report_version": REPORT_VERSION} | asdict(self)
+        content = {"report_version": REPORT_VERSION} | asdict(replace(self, ledgers=[]))
+        content["ledgers"] = list(map(in_json, self.ledgers))
         del content["trend"]["curves"]
         content["trend"]["points"] = [point.as_dict() for point in self.trend.points]
         content["hardware"] = {"power_w": None} | content["hardware"]  # its place since the first version

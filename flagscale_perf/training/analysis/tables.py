@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
+from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.training.ledger.ledger import Ledger, Row, UnitTimes
+from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import SlowStretch
 
 
@@ -31,14 +34,6 @@ class Phase:
     def parts_ms(self) -> tuple[float | None, ...]:
         """The parts of a wait, in milliseconds."""
         return self.exchange_ms, self.late_ms, self.in_turns_ms, self.residual_ms
-
-
-@dataclass(frozen=True)
-class UnitPhases:
-    """A mean step of these ranks by phase; without ranks, that of a usual one of many."""
-
-    ranks: Sequence[int]
-    rows: list[Phase]
 
 
 @dataclass(frozen=True)
@@ -132,72 +127,6 @@ class Straggler(SlowStretch):
 
 
 @dataclass(frozen=True)
-class LedgerRow:
-    """A row of a ledger.
-
-    Attributes:
-        kind: "base", "exchange", "late", "in turns" or "residual"; see `training.ledger.ledger.Ledger`.
-        phase: of the first three.
-        total_ns, step_ms, share: over all steps of the ledger, of a mean one, and of the whole.
-        ranks, pattern, distance, usual_ms, last_in, alone_ms, least_ms, most_ms, label: of a late unit, as in
-            `LateRow`, the times of a mean step.
-    """
-
-    kind: str
-    phase: str | None
-    total_ns: int
-    step_ms: float
-    share: float
-    ranks: Sequence[int] = ()
-    pattern: str | None = None
-    distance: int | None = None
-    usual_ms: float | None = None
-    last_in: int | None = None
-    alone_ms: float | None = None
-    least_ms: float | None = None
-    most_ms: float | None = None
-    label: str | None = None
-
-
-@dataclass(frozen=True)
-class SlowestRow:
-    """A step that took longer than usual: what, `beyond_ms` more than usual, of which `part_ms` in a phase of
-    these ranks, or of all where none are named.
-    """
-
-    iteration: int
-    step_ms: float
-    beyond_ms: float
-    ranks: Sequence[int]
-    phase: str
-    part_ms: float
-
-
-@dataclass(frozen=True)
-class LedgerTable:
-    """A mean step of a stage over all its ranks. The rows add up to `total_ns`.
-
-    Attributes:
-        stage, units, steps, left_out, first_iteration, iteration, total_ns: as in `Ledger`.
-        step_ms: a mean step.
-        slowest: the longest steps, the longest first; at most ten.
-        ranks: the same step as each rank passed it.
-    """
-
-    stage: int
-    units: int
-    steps: int
-    left_out: int
-    first_iteration: int
-    iteration: int
-    total_ns: int
-    step_ms: float
-    rows: list[LedgerRow]
-    slowest: list[SlowestRow]
-    ranks: list[UnitPhases]
-
-
-@dataclass(frozen=True)
 class PathRow:
     """A rank's time on the critical path, or that of messages and collectives, whose `rank`, `stage` and
     `of_own` are None.
@@ -284,3 +213,55 @@ class Monitor:
     failure_count: int
     events: list[Happening]
     event_counts: dict[str, int]
+
+
+def phases_of(ledger: Ledger, unit: UnitTimes) -> list[Phase]:
+    """A mean step of this unit by phase."""
+    whole_ns = sum(unit.own_ns.values()) + sum(map(sum, unit.waits.values()))
+    rows = []
+    for name in PHASES:
+        wait = unit.waits.get(name)
+        ns = unit.own_ns.get(name, 0) + (0 if wait is None else sum(wait))
+        parts_ms = () if wait is None else map(ledger.step_ms, wait)
+        rows.append(Phase(name, ns / NS_PER_S, ns / max(1, whole_ns), ledger.step_ms(ns), *parts_ms))
+    return rows
+
+
+def in_json(ledger: Ledger) -> dict[str, Any]:
+    """A ledger as JSON has it: sums in nanoseconds, and what a mean step has of them in milliseconds."""
+    names = ("stage", "units", "steps", "left_out", "first_iteration", "iteration", "total_ns")
+    return {name: getattr(ledger, name) for name in names} | {
+        "step_ms": ledger.step_ms(ledger.total_ns),
+        "rows": [_row(ledger, row) for row in ledger.rows],
+        "slowest": [
+            {
+                name.replace("_ns", "_ms"): value / NS_PER_MS if name.endswith("_ns") else value
+                for name, value in vars(one).items()
+            }
+            for one in ledger.slowest
+        ],
+        "ranks": [
+            {"ranks": unit.ranks, "rows": list(map(asdict, phases_of(ledger, unit)))} for unit in ledger.ranks
+        ],
+    }
+
+
+def _row(ledger: Ledger, row: Row) -> dict[str, Any]:
+    """`usual_ms` is how much longer a late step's phase takes; other times are of a mean step."""
+    late = row.late
+    return {
+        "kind": row.kind,
+        "phase": row.phase,
+        "total_ns": row.total_ns,
+        "step_ms": ledger.step_ms(row.total_ns),
+        "share": ledger.share(row.total_ns),
+        "ranks": late.ranks if late else (),
+        "pattern": late and late.pattern,
+        "distance": late and late.distance,
+        "usual_ms": late and late.usual_ns / NS_PER_MS,
+        "last_in": late and late.last_in,
+        "alone_ms": late and ledger.step_ms(late.alone_ns),
+        "least_ms": late and ledger.step_ms(late.least_ns),
+        "most_ms": late and ledger.step_ms(late.most_ns),
+        "label": late and late.label,
+    }

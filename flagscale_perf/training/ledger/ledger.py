@@ -109,6 +109,22 @@ class UnitTimes(NamedTuple):
     waits: Mapping[str, Wait]
 
 
+class Row(NamedTuple):
+    """A row of a ledger.
+
+    Attributes:
+        kind: "late", "base", "exchange", "in turns" or "residual"; see `Ledger`.
+        phase: of the first three.
+        total_ns: over all steps of the ledger.
+        late: the unit that is late.
+    """
+
+    kind: str
+    phase: str | None
+    total_ns: int
+    late: LateRow | None = None
+
+
 @dataclass(frozen=True)
 class Ledger:
     """The ledger of one stage. Times are sums over its steps; the rows add up to `total_ns`.
@@ -145,6 +161,17 @@ class Ledger:
     common: Sequence[CommonStep]
     slowest: Sequence[SlowestStep]
     ranks: Sequence[UnitTimes]
+
+    @property
+    def rows(self) -> list[Row]:
+        """Every row, also those that took no time; they add up to `total_ns`."""
+        return [
+            *(Row("late", row.phase, row.cost_ns, row) for row in self.late),
+            *(Row("base", phase, ns) for phase, ns in self.base_ns.items()),
+            *(Row("exchange", phase, ns) for phase, ns in self.exchange_ns.items()),
+            Row("in turns", None, self.in_turns_ns),
+            Row("residual", None, self.residual_ns),
+        ]
 
     @property
     def late_ns(self) -> int:

@@ -19,14 +19,14 @@ class SlowestStep:
     """A step that took longer than usual, and where most of that went.
 
     Attributes:
-        total_ns, beyond_ns: what it took, and how much of that is more than usual.
+        step_ns, beyond_ns: what it took, and how much of that is more than usual.
         ranks: of the unit that was late; none where all ranks took longer.
         phase: in which most of it went.
         part_ns: so much of it.
     """
 
     iteration: int
-    total_ns: int
+    step_ns: int
     beyond_ns: int
     ranks: Unit
     phase: str

@@ -35,7 +35,6 @@ class TrainingCase(Case):
         report: without findings.
         signals: beyond its tables.
         steps, rated_s: how many steps rates are made of, and their time.
-        ledgers: of the pipeline's stages, where several ranks were recorded side by side.
         anatomy: steps taken apart.
         facts: of the run, with the host's arguments where the file has them.
         options: of the monitor, in force.
@@ -45,7 +44,6 @@ class TrainingCase(Case):
     signals: Signals
     steps: int
     rated_s: float
-    ledgers: Sequence[Ledger] = ()
     anatomy: Anatomy = field(default_factory=lambda: Anatomy([]))
     facts: RunFacts = field(default_factory=lambda: RunFacts.of({}), kw_only=True)
     options: PerfConfig = field(default_factory=PerfConfig, kw_only=True)
@@ -123,7 +121,8 @@ class TrainingCase(Case):
 
     @property
     def _first_stage(self) -> Ledger | None:
-        return self.ledgers[0] if self.ledgers and self.ledgers[0].stage == 0 else None
+        ledgers = self.report.ledgers
+        return ledgers[0] if ledgers and ledgers[0].stage == 0 else None
 
     def host_share(self, ranks: Sequence[int] = (), *, beyond_others: bool = False) -> float:
         """Share of the steps' time that findings lay to hosts; where ranks are named, no more than these wait

@@ -57,7 +57,7 @@ def data_stall(this: TrainingRule, case: TrainingCase) -> list[Finding]:
     """Data loading that all ranks have in common, and that of ranks that load longer than the others."""
     found = [
         late_finding(this, case, ledger, row, "data_stall")
-        for ledger in case.ledgers
+        for ledger in case.report.ledgers
         for row in ledger.late
         if row.phase == "data_loading" and row.pattern == "constant"
     ]
@@ -88,6 +88,6 @@ def _least_of_a_group(case: TrainingCase) -> float:
     broadcast inside a group, so early ranks wait there for the last one. 1 without tensor parallelism.
     """
     ranks, mean_ms = case.report.ranks, case.mean_step_ms()
-    if ranks is None or case.ledgers or not mean_ms or (case.facts.tensor_parallel or 1) < 2:
+    if ranks is None or case.report.ledgers or not mean_ms or (case.facts.tensor_parallel or 1) < 2:
         return 1.0
     return min((data_ms / mean_ms for data_ms in ranks.median_data_ms if data_ms is not None), default=1.0)

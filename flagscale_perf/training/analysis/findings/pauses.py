@@ -191,7 +191,7 @@ def slow_start(this: TrainingRule, case: TrainingCase) -> Finding | None:
     steps = settled.start_steps
     if not steps or not settled.usual_ms or settled.first_iteration is None:
         return None
-    late_s = steps * sum(map(_in_rhythm_s, case.ledgers))
+    late_s = steps * sum(map(_in_rhythm_s, case.report.ledgers))
     excess_s = max(0.0, (settled.excess_s or 0.0) - late_s)
     mean_ms = ((settled.start_s or 0.0) - late_s) / steps * MS_PER_S
     share, times = case.share_of_wall(excess_s), mean_ms / settled.usual_ms

@@ -92,7 +92,7 @@ class _Slowest(NamedTuple):
 
 
 def _slowest(case: TrainingCase) -> _Slowest | None:
-    work = _by_ledgers(case.ledgers) or _by_ranks(case.report.ranks)
+    work = _by_ledgers(case.report.ledgers) or _by_ranks(case.report.ranks)
     if not work:
         excess = _own_wait(case)
         return None if excess is None else _Slowest(None, excess, None, excess)

@@ -53,7 +53,7 @@ def straggler(this: TrainingRule, case: TrainingCase) -> list[Finding]:
         this = replace(this, limits={"straggler": limit})
     found = [
         late_finding(this, case, ledger, row, "straggler")
-        for ledger in case.ledgers
+        for ledger in case.report.ledgers
         for row in ledger.late
         if row.phase != "data_loading" or row.pattern != "constant"
     ]
