@@ -149,7 +149,7 @@ def _functions(found: TraceReport) -> list[Block]:
     times = [row for name, one in functions for row in _times(name, one)]
     shares = ("get", "compute", "put", "other", "queue")
     head = ("function", "calls", "failed", "mean ms", "+- ms", *shares, "queue is", "compute is")
-    tones = [verdicts.TONES.get(str(row[10]), "") for row in rows]
+    tones = [verdicts.TONES.get(verdicts.of_queue(one.queue_share) or "", "") for _, one in functions]
     return [
         Table(head, rows, 11, "Where the time goes", tones=tones),
         Table(("function", "", "calls", *_SPREAD), times, 6, "Times"),

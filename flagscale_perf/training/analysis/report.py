@@ -206,8 +206,8 @@ class TrainingReport:
         unjudged: what no finding could be looked for in, and why, one phrase each.
         figures: of all iterations but the first.
         settled: the same of those after the start.
-        ledgers: of each pipeline stage whose ranks were recorded side by side, as they were added up; JSON has
-            them as `tables.in_json` says.
+        ledgers: of each pipeline stage whose ranks were recorded side by side; JSON has them as
+            `tables.in_json` makes them.
         critical_path: of captured steps of a pipeline.
     """
 
