@@ -67,6 +67,15 @@ class _Group(NamedTuple):
     def is_small(self) -> bool:
         return sum(self.size) <= SMALL_BYTES
 
+    def floor_ns(self, fastest: _Group) -> int:
+        """What its bytes cost a call at most. `fastest`: as `_fastest_beside` finds it."""
+        return fastest.low_ns if not self.is_small or fastest.low_ns <= AWAKE_NS else 0
+
+    def over_ns(self, floor_ns: int) -> list[int]:
+        """What waits are beyond that, of those that are by more than chance or waking up."""
+        beyond_ns = APART_NS if self.low_ns - floor_ns > APART_NS else AWAKE_NS
+        return [wait - floor_ns for wait in self.waits_ns if wait - floor_ns > beyond_ns]
+
 
 def unexplained(calls: Sequence[CallRecord]) -> Unexplained:
     """Of these calls, by their methods and sizes."""
@@ -76,10 +85,8 @@ def unexplained(calls: Sequence[CallRecord]) -> Unexplained:
     bytes_ns, small_ns = 0.0, min((each.low_ns for each in groups if each.is_small), default=0)
     for group in groups:
         fastest = _fastest_beside(group, groups)
-        floor_ns = fastest.low_ns if not group.is_small or fastest.low_ns <= AWAKE_NS else 0
-        beyond_ns = APART_NS if group.low_ns - floor_ns > APART_NS else AWAKE_NS
-        over = [wait - floor_ns for wait in group.waits_ns if wait - floor_ns > beyond_ns]
-        if over:
+        floor_ns = group.floor_ns(fastest)
+        if over := group.over_ns(floor_ns):
             overs_ns.setdefault(group.method, []).extend(over)
             peers[group.method] = Peer(fastest.method, fastest.low_ns) if floor_ns else None
         if not group.is_small:
