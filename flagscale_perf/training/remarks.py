@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from flagscale_perf.spine.averages import median
@@ -65,11 +64,11 @@ class Watch:
         if interval.warmup_only or not interval.steps:
             return []
         time_ns, clock_mhz = interval.iteration_ns / interval.steps, interval.sm_clock_mhz
-        usual_ns, usual_mhz = _median(self._times_ns, MIN_RECENT), _median(self._clocks_mhz, 1)
+        slower = time_ns / median(self._times_ns) if len(self._times_ns) >= MIN_RECENT else 0.0
+        usual_mhz = median(self._clocks_mhz) if self._clocks_mhz else None
         self._times_ns.append(time_ns)
         if clock_mhz is not None:
             self._clocks_mhz.append(clock_mhz)
-        slower = 0.0 if usual_ns is None else time_ns / usual_ns
         was_slow, self._is_slow = self._is_slow, slower > SLOW.value
         caps = caps_in(interval.throttle, clock_mhz, usual_mhz)
         if was_slow or not self._is_slow or not caps:
@@ -93,8 +92,3 @@ def device_errors(xid: int | None, ecc: int | None, ecc_before: int | None) -> l
     if ecc is not None and ecc_before is not None and ecc > ecc_before:
         texts.append(f"uncorrected memory errors have gone from {ecc_before} to {ecc}")
     return texts
-
-
-def _median(values: Sequence[float], least: int) -> float | None:
-    """None of fewer values than `least`."""
-    return median(values) if len(values) >= least else None
