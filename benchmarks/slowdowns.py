@@ -83,7 +83,7 @@ def last_of_many(seed: int, size: float) -> bool:
 def main() -> int:
     """Prints the tables."""
     seed = int(sys.argv[1]) if len(sys.argv) > 1 else 700_000
-    print(head("training/analysis/findings", "analysis/shift.py"))
+    print(head("training/analysis/findings", "spine/shift.py"))
     print(f"seeds    from {seed} on; a phase's time scatters by 0.5 to 6 %, and remembers up to 0.9 of that")
     print(f"\n{'healthy, 60 to 2,000 steps':28}{_listed(SAID[:2])}")
     for kind in KINDS:

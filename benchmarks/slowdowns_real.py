@@ -67,7 +67,7 @@ def told(directory: Path) -> list[str]:
 def main() -> int:
     """Trains and prints a line for each run, and what its report says below."""
     directory, rounds = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 7
-    print(head("training/analysis/findings", "analysis/shift.py", "training/slowdown.py"))
+    print(head("training/analysis/findings", "spine/shift.py", "training/slowdown.py"))
     print(
         f"runs     {STEPS} steps each\n\n{'planted':>8}{'load':>7}{'ms, then':>18}{'changed':>9}{'noise':>8}"
     )

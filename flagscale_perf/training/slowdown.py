@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from flagscale_perf.analysis.shift import WORTH_A_LINE, Shift, shifts_of
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.clock import NS_PER_MS
+from flagscale_perf.spine.shift import WORTH_A_LINE, Shift, shifts_of
 from flagscale_perf.spine.units import number
 from flagscale_perf.training.records import IntervalRecord
 

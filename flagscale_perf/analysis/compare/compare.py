@@ -13,9 +13,9 @@ from typing import Any
 
 from flagscale_perf.analysis.blocks import Section
 from flagscale_perf.analysis.compare.judge import FASTER, SLOWER, UNDECIDED, Needed, Row
-from flagscale_perf.analysis.shift import Shift
 from flagscale_perf.spine.averages import mean, median
 from flagscale_perf.spine.jsonl import finite
+from flagscale_perf.spine.shift import Shift
 
 COMPARISON_VERSION = 6
 DEFAULT_WARMUP = 10

@@ -28,9 +28,9 @@ from flagscale_perf.analysis.compare.compare import (
 from flagscale_perf.analysis.compare.gate import Judgement, doubted_sides, gate_of
 from flagscale_perf.analysis.compare.judge import CONFIDENCE, UNDECIDED, Judge, Needed, Row, distance
 from flagscale_perf.analysis.session import Session
-from flagscale_perf.analysis.shift import Shift, shift_of
 from flagscale_perf.spine.averages import mean, percentile
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.shift import Shift, shift_of
 
 MIN_UNITS, MAX_UNITS = 8, 4096  # of a run, where an instrument does not say otherwise
 WARMUP_SHARE = 4  # at most every fourth unit is left out as warm-up

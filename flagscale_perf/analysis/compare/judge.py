@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
 
-from flagscale_perf.analysis import bootstrap
 from flagscale_perf.analysis.compare import student
+from flagscale_perf.spine import bootstrap
 from flagscale_perf.spine.averages import deviation, mean, median
 
 CONFIDENCE = 0.95

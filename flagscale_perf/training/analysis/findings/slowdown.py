@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from flagscale_perf.analysis.rules import Finding, rule
-from flagscale_perf.analysis.shift import FOR_A_LINE, Shift, shifts_of
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.chance import CHANCE
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.spine.shift import FOR_A_LINE, Shift, shifts_of
 from flagscale_perf.spine.units import duration, number, percent
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from flagscale_perf.analysis.shift import FOR_A_LINE, LINE_PARTS, Shift, beyond_levels, beyond_line, shifts_of
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.chance import ends_of_line, rise_of
 from flagscale_perf.spine.limits import Limit
+from flagscale_perf.spine.shift import FOR_A_LINE, LINE_PARTS, Shift, beyond_levels, beyond_line, shifts_of
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 
 WORTH_A_LOOK = Limit(0.01, "share", "ours: of a step; steps that take so little longer are not worth a look")

@@ -8,10 +8,10 @@ from statistics import stdev
 
 import pytest
 
-from flagscale_perf.analysis import bootstrap
 from flagscale_perf.analysis.compare.compare import NOT_SLOWER
 from flagscale_perf.analysis.compare.gate import gate
 from flagscale_perf.analysis.compare.judge import FASTER, SLOWER, UNDECIDED, UNKNOWN, Judge, Needed, Row
+from flagscale_perf.spine import bootstrap
 from flagscale_perf.spine.averages import mean
 from flagscale_perf.training.analysis.steps import Step
 from flagscale_perf.training.phases import PHASES

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from flagscale_perf.analysis import bootstrap
+from flagscale_perf.spine import bootstrap
 from flagscale_perf.spine.averages import deviation, mean, median
 
 

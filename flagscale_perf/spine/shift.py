@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from flagscale_perf.analysis.bootstrap import memory_of
 from flagscale_perf.spine.averages import median
+from flagscale_perf.spine.bootstrap import memory_of
 from flagscale_perf.spine.chance import CHANCE, ends_of_line
 
 WORTH_A_LINE = 0.03  # a share: of a comparison, or while a run lasts; a report looks for less

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.analysis.shift import Shift, shift_of, shifts_of
+from flagscale_perf.spine.shift import Shift, shift_of, shifts_of
 from tests.simulated import Process, simulate
 
 
