@@ -49,14 +49,6 @@ class Reading:
     remarks: list[str] = field(default_factory=list)
 
 
-def check_instrument(path: Path, header: RunHeader, name: str, instead: str) -> None:
-    """Raises PerfError for a run file of another instrument than `name`. `instead`: what to do about it."""
-    if header.instrument != name:
-        raise PerfError(
-            f"{str(path)!r} was recorded by the instrument {header.instrument!r}, not by {name!r}; {instead}"
-        )
-
-
 class RunFile:
     """One run file, read from front to back in constant memory.
 
