@@ -30,6 +30,14 @@ def test_the_rows_add_up_to_the_mean_step() -> None:
     assert (late["kind"], late["ranks"], late["phase"], late["label"]) == (
         *("late", (2,), "forward", "measured"),
     )
+    assert {tuple(row) for row in table["rows"]} == {
+        (
+            *("kind", "phase", "total_ns", "step_ms", "share", "ranks", "pattern", "distance", "usual_ms"),
+            *("last_in", "alone_ms", "least_ms", "most_ms", "label"),
+        )
+    }
+    assert (late["step_ms"], late["usual_ms"]) == (pytest.approx(20, rel=0.05), pytest.approx(20, rel=0.05))
+    assert [unit["ranks"] for unit in table["ranks"]] == [(0,), (1,), (2,)]
     block, *_ = blocks_of(ledger, stages=1, events={})
     assert isinstance(block, Table)
     assert block.title == "Where a mean step goes, all ranks considered: 40 iterations"
@@ -49,6 +57,16 @@ def test_the_slowest_steps_say_whose_they_were_and_what_happened_in_them() -> No
     found = [(one.iteration, list(one.ranks), one.phase) for one in ledger.slowest]
     assert found == [(7, [1], "forward"), (9, [0], "forward"), (20, [], "backward")]
     assert all(abs(one.beyond_ns - one.part_ns) < 0.1 * one.beyond_ns for one in ledger.slowest)
+    first, *_ = in_json(ledger)["slowest"]
+    slow = ledger.slowest[0]
+    assert first == {
+        "iteration": 7,
+        "step_ms": slow.step_ns / MS,
+        "beyond_ms": slow.beyond_ns / MS,
+        "ranks": (1,),
+        "phase": "forward",
+        "part_ms": slow.part_ns / MS,
+    }
     *_, block = blocks_of(ledger, stages=1, events={20: "note"})
     assert isinstance(block, Table)
     assert [row[:4] for row in block.rows] == [
