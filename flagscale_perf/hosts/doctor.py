@@ -16,6 +16,7 @@ from flagscale_perf.hosts.core_loop import GPT_MODULE, commit_of, flagscale_root
 from flagscale_perf.hosts.hook_points import HERE, HookPoint, Point, Source, members_of, source_of
 from flagscale_perf.hosts.importable import Lack, find_lacks
 from flagscale_perf.hosts.megatron import ARGUMENTS_MODULE, HOOK_POINTS, LOOP_MODULES, REQUIRED_POINTS
+from flagscale_perf.hosts.sources import tree_of
 from flagscale_perf.hosts.wrappers import CORE_PHASES, cost_of_phase
 
 OWN_LOOP = "a loop of your own, through flagscale_perf.monitor.PerfMonitor"
@@ -207,10 +208,9 @@ def _core_phases(roots: list[Path]) -> list[HookPoint]:
 
 
 def _assigned(source: Path) -> dict[str, object]:
-    tree = ast.parse(source.read_text(encoding="utf-8"))
     return {
         target.id: node.value.value
-        for node in tree.body
+        for node in tree_of(source).body
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
         for target in node.targets
         if isinstance(target, ast.Name)

@@ -12,7 +12,6 @@ import contextlib
 import functools
 import importlib.util
 import inspect
-import symtable
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from flagscale_perf.hosts.patching import Patches, Wrapper
+from flagscale_perf.hosts.sources import names_of, tree_of
 
 HERE = "."
 
@@ -84,7 +84,7 @@ def members_of(file: Path) -> set[str]:
     SyntaxError.
     """
     found: set[str] = set()
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+    for node in tree_of(file).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             found.add(node.name)
         elif isinstance(node, ast.ImportFrom):
@@ -101,10 +101,8 @@ def members_of(file: Path) -> set[str]:
 @functools.lru_cache(maxsize=16)
 def source_of(file: Path, package: str) -> Source:
     """Reads a module of `package`. Raises OSError, ValueError, SyntaxError."""
-    text = file.read_text(encoding="utf-8")
-    nodes = list(ast.walk(ast.parse(text)))
-    symbols = symtable.symtable(text, str(file), "exec").get_symbols()
-    names = frozenset(each.get_name() for each in symbols if each.is_assigned() or each.is_imported())
+    nodes = list(ast.walk(tree_of(file)))
+    names = names_of(file)
     parameters = _parameters_of_train(nodes)
     places = {name: [(HERE, name)] for name in names}
     modules = _take_imports(nodes, package, names, places)
@@ -113,7 +111,7 @@ def source_of(file: Path, package: str) -> Source:
             owner, name = ast.unparse(node.func.value), node.func.attr
             owner = owner if owner in parameters else modules.get(owner, owner)
             places.setdefault(name, []).append((owner, name))
-    return Source(names, parameters, places, text)
+    return Source(names, parameters, places, file.read_text(encoding="utf-8"))
 
 
 def _parameters_of_train(nodes: Iterable[ast.AST]) -> frozenset[str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from flagscale_perf.hosts.sources import tree_of
 from flagscale_perf.hosts.stand_ins import CORE, TRITON
 
 HOSTS = ("flagscale", "megatron")  # top-level packages whose imports are followed
@@ -55,7 +56,7 @@ def find_lacks(module: str, locate: Locate) -> list[Lack]:
 
 def _imports(module: str, source: Path) -> Iterator[tuple[str, list[str]]]:
     package = module if source.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.parse(source.read_text(encoding="utf-8")).body:
+    for node in tree_of(source).body:
         if isinstance(node, ast.Import):
             yield from ((alias.name, []) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

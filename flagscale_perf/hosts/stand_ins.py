@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 
 from flagscale_perf.hosts.import_hook import found_by_others
 from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.hosts.sources import tree_of
 
 CORE = "megatron.core."
 TRITON = "triton"
@@ -143,7 +144,7 @@ def _is_guarded(file: str, line: int, errors: set[str]) -> bool:
 def _guarded_lines(file: str) -> list[tuple[int, int, set[str]]]:
     """Of each `try` and `contextlib.suppress`: first and last line of what it guards, and which errors."""
     try:
-        nodes = list(ast.walk(ast.parse(Path(file).read_text(encoding="utf-8"))))
+        nodes = list(ast.walk(tree_of(Path(file))))
     except (OSError, ValueError, SyntaxError):
         return []
     guarded = []

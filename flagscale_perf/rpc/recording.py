@@ -130,7 +130,7 @@ class ServerSource:
 
     def take(self) -> list[Entry]:
         """The records since the last call."""
-        return self._guarded(lambda node: node.cycle(counts_dead=True))
+        return self._guarded(lambda node: node.cycle())
 
     def close(self, last_call: int = 0) -> list[Entry]:
         """The remaining records. A server that records stores each behind its reply, so that of the caller's

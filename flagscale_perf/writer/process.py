@@ -36,7 +36,7 @@ def serve(make_instrument: MakeInstrument) -> None:
 
     ring = Ring.attach(ring_fd)
     outlet, alarm = Outlet(1), companion.Alarm(0)
-    instrument = make_instrument(task, Parent(task.pid, lambda: not is_orphan(), alarm.watch))
+    instrument = make_instrument(task, Parent(task.pid, alarm.watch))
 
     def wait(seconds: float) -> None:
         outlet.push()

@@ -76,12 +76,10 @@ class Parent(NamedTuple):
 
     Attributes:
         pid: of it.
-        is_alive: whether it is there.
         watch: takes the descriptor of a process over, whose end then wakes the writer.
     """
 
     pid: int
-    is_alive: Callable[[], bool]
     watch: Callable[[int], None]
 
 

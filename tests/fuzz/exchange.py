@@ -28,7 +28,7 @@ class _NobodyBeside:
 
     missing = 0
 
-    def cycle(self, counts_dead: bool) -> News[RankIdentity, Block]:
+    def cycle(self) -> News[RankIdentity, Block]:
         return News()
 
     def close(self) -> News[RankIdentity, Block]:
@@ -51,7 +51,7 @@ def whole() -> bytes:
 def heard(content: bytes, directory: Path) -> tuple[list[Record], list[str]]:
     """What rank 0 makes of this content; the directory is used again and again."""
     job = Job(PLACE, make_identity(0), RunFacts.of({"world_size": PLACE.world_size}), directory)
-    gathering = Gathering(job, _NobodyBeside(), lambda: True)  # type: ignore[arg-type]
+    gathering = Gathering(job, _NobodyBeside())  # type: ignore[arg-type]
     records, notes = gathering.take()
     exchange = directory_of(directory, PLACE.key)
     beacon = Outbox(exchange, "1").beacon()

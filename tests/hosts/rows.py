@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -260,16 +260,9 @@ def megatron_bridge(host: Host, directory: Path) -> None:
         pytest.skip("it is no Megatron-Bridge")
     if sys.version_info < (3, 12):
         pytest.skip("it asks for Python 3.12 or newer")
-    script = bridge.SCRIPT
-    variables = bridge.ON | bridge.PHASES
     losses = []
-    for name, env in {"off": {}, "on": variables}.items():
-        (directory / name).mkdir(parents=True)
-        saved = {"save": str(directory / name / "checkpoints"), "save_interval": 3}
-        words = fs.launched(script, json.dumps({"train_iters": ITERATIONS} | saved))
-        path = os.pathsep.join((host.pythonpath, str(script.parent)))
-        done = fs.run(fs.workers(1, *words), directory / name, PYTHONPATH=path, **env)
-        assert done.returncode == 0, done.output[-3000:]
+    for name, env in {"off": {}, "on": bridge.ON | bridge.PHASES}.items():
+        train_with_bridge(host, directory / name, {}, **env)
         losses.append(fs.host_losses(directory / name / "tb"))
     assert len(losses[0]) == ITERATIONS and losses[0] == losses[1]
     steps = recorded(directory / "on" / "perf")
@@ -280,6 +273,44 @@ def megatron_bridge(host: Host, directory: Path) -> None:
     )  # it asks in every pass whether an asynchronous one has ended
     facts = fs.records(directory / "on" / "perf", "header")[0]["facts"]
     assert facts["missing"] == [fs.NO_COUNTERS]
+    saved_asynchronously(host, directory / "async")
+    dense = {step["model_flops"] for step in steps}
+    tuned_with_packed_sequences(host, directory / "tuned", *dense)
+
+
+def train_with_bridge(host: Host, directory: Path, options: Mapping[str, object], **env: str) -> fs.Finished:
+    """Bridge's own `pretrain` in a new directory, with two checkpoints."""
+    directory.mkdir(parents=True, exist_ok=True)
+    saved = {"train_iters": ITERATIONS, "save": str(directory / "checkpoints"), "save_interval": 3}
+    path = os.pathsep.join((host.pythonpath, str(bridge.SCRIPT.parent)))
+    words = fs.launched(bridge.SCRIPT, json.dumps(saved | options))
+    done = fs.run(fs.workers(1, *words), directory, PYTHONPATH=path, **env)
+    assert done.returncode == 0, done.output[-3000:]
+    return done
+
+
+def saved_asynchronously(host: Host, directory: Path) -> None:
+    """What is slept while an asynchronous checkpoint is finalised is checkpoint time."""
+    done = train_with_bridge(host, directory, {"finalise_s": 2.0, "eval_interval": 100}, **bridge.ON)
+    assert done.output.count("asynchronous checkpoint\n") == 2
+    steps = recorded(directory / "perf")
+    assert sum(step["checkpoint_ns"] for step in steps) >= 2 * 2e9
+    assert max(step["iteration_ns"] for step in steps) < 2e9
+
+
+def tuned_with_packed_sequences(host: Host, directory: Path, dense: int) -> None:
+    """FLOPs follow the lengths that attention is given; `dense`: of a step of four sequences of 64."""
+    options = {"tune": str(directory / "data")}
+    (directory / "data").mkdir(parents=True)
+    done = train_with_bridge(host, directory, options, FLAGSCALE_PERF_PEAK_TFLOPS="0.5", **bridge.ON)
+    found = [int(squares) for squares in re.findall(r"squared lengths (\d+) of \d\d?", done.output)]
+    squares = [sum(found[first : first + 4]) for first in range(0, len(found), 4)]
+    steps = recorded(directory / "perf")
+    layers, hidden = 2, 64
+    for step, square in zip(steps, squares, strict=True):
+        assert dense - step["model_flops"] == 6 * layers * hidden * (4 * 64**2 - square)
+    assert len(set(squares)) > 1
+    assert all(interval["mfu"] > 0 for interval in fs.records(directory / "perf", "interval"))
 
 
 @row("own loop")

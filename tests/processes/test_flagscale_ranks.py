@@ -8,8 +8,10 @@ import os
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
+from flagscale_perf.perf_logger import WRITER
 from tests.processes import flagscale as fs
 from tests.processes import padded_stages
 
@@ -33,19 +35,25 @@ def command(iterations: int, *more: str) -> list[str]:
     return fs.workers(RANKS, *fs.launched(*map(str, [*script, *MONITOR])))
 
 
-def test_a_rank_that_is_killed_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_late", [False, True], ids=["writer at work", "writer held up"])
+def test_a_rank_that_is_killed_is_told(is_late: bool, tmp_path: Path) -> None:
+    """Also where its writer looks only when the launcher has ended rank 0, too."""
     process = fs.start(command(1000), tmp_path)
     read = fs.read_until(process, 8)
 
-    def other() -> list[int]:
-        """The process of rank 1, once it has been found."""
+    def pids() -> list[int]:
+        """The ranks' processes as far as they have been found, rank 0's first."""
         nodes = fs.records(tmp_path / "perf", "node")
-        return [pid for node in nodes for rank, pid in zip(node["ranks"], node["pids"], strict=True) if rank]
+        return [pid for node in nodes for pid in node["pids"]]
 
-    fs.wait_until(lambda: len(other()) == 1, "rank 1")
-    (killed,) = other()
+    fs.wait_until(lambda: len(pids()) == RANKS, "rank 1")
+    first, killed = pids()
+    (writer,) = (each for each in psutil.Process(first).children() if WRITER in each.cmdline())
+    if is_late:
+        writer.suspend()
     os.kill(killed, signal.SIGKILL)
     finished = fs.finish(process, read)
+    writer.resume()
     assert finished.returncode != 0
     told = f"rank 1 ({os.uname().nodename}, CPU (rehearsal), pid {killed}) is gone after iteration "
     fs.wait_until(

@@ -124,6 +124,7 @@ class Source:
         pid: of it.
         ring: its records.
         connection: descriptor of the way back to it.
+        process: descriptor that becomes readable when it ends; None on an old kernel.
         end: why nothing more comes; None while it may.
     """
 
@@ -138,10 +139,10 @@ class Source:
         self.pid = visitor.pid
         self.connection = visitor.connection.detach()
         self.end: str | None = None
-        self._process: int | None = None
+        self.process: int | None = None
         self._start: int | None = None  # where it has no descriptor
         try:
-            self._process = os.pidfd_open(self.pid)
+            self.process = os.pidfd_open(self.pid)
         except (AttributeError, OSError):  # an old kernel, no descriptor is left, or it has ended
             self._start = self._started()
 
@@ -155,17 +156,24 @@ class Source:
             return end.reason
         return None if is_running else UNSAID
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether nobody has the other end of the connection: the process has ended, or is about to."""
+        poll = select.poll()
+        poll.register(self.connection, 0)
+        return bool(poll.poll(0))
+
     def release(self) -> None:
         """Unmaps the ring; the connection stays."""
         self.ring.release()
-        process, self._process = self._process, None
+        process, self.process = self.process, None
         if process is not None:
             os.close(process)
 
     def _is_running(self) -> bool:
-        if self._process is not None:  # also one that /proc hides from this process
+        if self.process is not None:  # also one that /proc hides from this process
             poll = select.poll()
-            poll.register(self._process, select.POLLIN)
+            poll.register(self.process, select.POLLIN)
             return not poll.poll(0)
         now = self._started()
         return now is None or (now > 0 and self._start in (None, now))

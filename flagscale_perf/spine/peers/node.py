@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -78,6 +79,46 @@ class _Member(Generic[Owner, Item]):
         return [(self.name, note) for note in notes]
 
 
+class _Leader:
+    """The process whose end ends the job. Who ends before it has died; a launcher ends the others with it.
+
+    The kernel queues ends in their order, so that both may lie in the past when they are looked at.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._ends = select.epoll()
+        self._own: int | None = None
+        self._is_gone = False
+        self._earlier: set[int] = set()
+        with contextlib.suppress(AttributeError, OSError):  # an old kernel, or it has ended
+            self._own = os.pidfd_open(pid)
+            self.watch(self._own)
+
+    def watch(self, process: int | None) -> None:
+        """Takes in the end of a process, given its descriptor, which stays the caller's."""
+        if process is not None:
+            self._ends.register(process, select.EPOLLIN | select.EPOLLONESHOT)
+
+    def outlived(self, process: int | None) -> bool:
+        """Whether a process that has ended did so before this one; forgets it."""
+        if self._own is None or process is None:
+            return os.getppid() == self._pid
+        for fd, _ in self._ends.poll(0):
+            self._is_gone = self._is_gone or fd == self._own
+            if not self._is_gone:
+                self._earlier.add(fd)
+        is_earlier = process in self._earlier
+        self._earlier.discard(process)
+        return is_earlier
+
+    def close(self) -> None:
+        """Releases the descriptors."""
+        self._ends.close()
+        if self._own is not None:
+            os.close(self._own)
+
+
 class Node(Generic[Owner, Item]):
     """The other processes of this node, as the one that drains them knows them."""
 
@@ -88,17 +129,20 @@ class Node(Generic[Owner, Item]):
         expected: int | None,
         since_ns: int,
         watch: Callable[[int], None],
+        leader: int | None = None,
     ) -> None:
         """`key`: with which they hand their rings over.
 
         `expected`: how many; None where unknown. Rings closed before the monotonic mark `since_ns` are of an
-        earlier job. `watch` is given descriptors that become readable when a process ends.
+        earlier job. `watch` is given descriptors that become readable when a process ends. `leader`: the
+        parent's id, where who ends after it has not died.
         """
         self._kind, self._fold = kind, kind.folds()
         self._key = key
         self._expected = expected
         self._since_ns = since_ns
         self._watch = watch
+        self._leader = None if leader is None else _Leader(leader)
         self._door: Door | None = None
         self._opened_ns: int | None = None
         self._members: dict[str, _Member[Owner, Item]] = {}
@@ -120,23 +164,35 @@ class Node(Generic[Owner, Item]):
         """Whether every process that has come has ended or died."""
         return all(member.is_over for member in self._members.values())
 
-    def cycle(self, counts_dead: bool) -> News[Owner, Item]:
-        """Drains every process once. `counts_dead`: one that is gone has died, not ended with the job."""
+    def cycle(self) -> News[Owner, Item]:
+        """Drains every process once."""
         news: News[Owner, Item] = News()
-        self._cycle(news, counts_dead)
+        self._cycle(news)
         return news
 
     def close(self) -> News[Owner, Item]:
         """Takes what is left of every process; none may arrive after that."""
-        news = self.cycle(counts_dead=False)
-        while self._lacking and not self._is_open_for(GRACE_NS):
+        news: News[Owner, Item] = News()
+        self._cycle(news, is_last=True)
+        begun_ns = monotonic_ns()
+        while (self._lacking and not self._is_open_for(GRACE_NS)) or (
+            self._is_any_dying and monotonic_ns() - begun_ns < GRACE_NS
+        ):
             time.sleep(RETRY_S)
-            self._cycle(news, counts_dead=False)
+            self._cycle(news, is_last=True)
         if self._door is not None:
             self._door.close()
         for member in self._members.values():
             self._end(member, news)
+        if self._leader is not None:
+            self._leader.close()
         return news
+
+    @property
+    def _is_any_dying(self) -> bool:
+        """Whether the system is taking a process down: what fails by its death may end before it."""
+        members = self._members.values() if self._leader is not None else ()
+        return any(member.source.is_cut_off for member in members if not member.is_over)
 
     @property
     def _lacking(self) -> int:
@@ -145,7 +201,7 @@ class Node(Generic[Owner, Item]):
     def _is_open_for(self, duration_ns: int) -> bool:
         return self._opened_ns is not None and monotonic_ns() - self._opened_ns > duration_ns
 
-    def _cycle(self, news: News[Owner, Item], counts_dead: bool) -> None:
+    def _cycle(self, news: News[Owner, Item], is_last: bool = False) -> None:
         for owner, source in self._arrivals():
             name, fold = self._kind.name_of(owner), self._fold(owner)
             if self._request is not None:
@@ -155,7 +211,7 @@ class Node(Generic[Owner, Item]):
             self._watch_end(source)
         for member in self._members.values():
             if not member.is_over:
-                self._take(member, news, counts_dead)
+                self._take(member, news, is_last)
 
     def _arrivals(self) -> Iterator[tuple[Owner, Source]]:
         """The processes that handed their rings over since the last call. They wait while an earlier writer
@@ -188,17 +244,22 @@ class Node(Generic[Owner, Item]):
             return None
         return owner
 
-    def _take(self, member: _Member[Owner, Item], news: News[Owner, Item], counts_dead: bool) -> None:
+    def _take(self, member: _Member[Owner, Item], news: News[Owner, Item], is_last: bool) -> None:
         why = member.source.why_over()
         news.items += member.drain()
         news.notes += member.notes()
         if why is None:
             return
         has_ended = member.source.ring.end is not None
-        if not has_ended and counts_dead:
+        has_died = not has_ended and self._has_died(member, is_last)
+        if has_died:
             news.gone.append(Gone(member.name, member.fold.position, why))
-        if has_ended or counts_dead:
+        if has_ended or has_died:
             self._end(member, news)
+
+    def _has_died(self, member: _Member[Owner, Item], is_last: bool) -> bool:
+        """Whether one that is gone has died, not ended with the job."""
+        return not is_last if self._leader is None else self._leader.outlived(member.source.process)
 
     def _end(self, member: _Member[Any, Item], news: News[Any, Item]) -> None:
         if not member.is_over:
@@ -210,6 +271,8 @@ class Node(Generic[Owner, Item]):
         """So that a death is noticed at once, before the launcher ends the rest; without pidfd_open (an old
         kernel) it is noticed in the next cycle.
         """
+        if self._leader is not None:
+            self._leader.watch(source.process)
         with contextlib.suppress(AttributeError, OSError):
             self._watch(os.pidfd_open(source.pid))
 

@@ -90,7 +90,7 @@ class Collector:
         if beacon is not None and beacon.request != self._request:
             self._request = beacon.request
             self._node.request(beacon.request)
-        self._keep(self._node.cycle(counts_dead=True))
+        self._keep(self._node.cycle())
         self._write()
 
     def _keep(self, news: News[RankIdentity, RankItem]) -> None:

@@ -50,13 +50,15 @@ class Job:
     least_late: float = LIVE.value
 
 
-def node_of(place: Place, since_ns: int, watch: Callable[[int], None], reads_devices: bool) -> RankNode:
-    """The ranks beside rank 0, whose training began at the monotonic mark `since_ns`; `watch` is given
-    descriptors that become readable when one of them ends.
+def node_of(
+    place: Place, since_ns: int, leader: int, watch: Callable[[int], None], reads_devices: bool
+) -> RankNode:
+    """The ranks beside rank 0, whose process is `leader` and whose training began at the monotonic mark
+    `since_ns`; `watch` is given descriptors that become readable when one of them ends.
     """
     kind = RANKS if reads_devices else RANKS_WITHOUT_DEVICES
     expected = None if place.local_world_size is None else place.local_world_size - 1
-    return Node(kind, place.node_key, expected, since_ns, watch)
+    return Node(kind, place.node_key, expected, since_ns, watch, leader)
 
 
 class Gathering:
@@ -65,12 +67,12 @@ class Gathering:
     A failure in here is reported once and ends the gathering, not the recording of rank 0.
     """
 
-    def __init__(self, job: Job, node: RankNode, is_alive: Callable[[], bool]) -> None:
-        """`is_alive`: whether rank 0's training process is there."""
+    def __init__(self, job: Job, node: RankNode) -> None:
+        """`node` of the ranks beside rank 0."""
         place = job.place
         peers = PeerJob(place.key, str(place.rank), place.world_size, place.has_other_nodes, job.directory)
         self._job = job
-        self._gatherer = Gatherer(peers, node, is_alive)
+        self._gatherer = Gatherer(peers, node)
         self._view = RanksView(job.facts, least=job.least_late)
         self._machine = Machine(job.facts.world_size)
         self._machine.join(job.identity)

@@ -62,11 +62,10 @@ class Gathered:
 class Gatherer:
     """Brings the job's other processes together; reads files in `take`, so not for a thread of the host."""
 
-    def __init__(self, job: Job, node: Node[RankIdentity, RankItem], is_alive: Callable[[], bool]) -> None:
-        """`is_alive`: whether the process whose companion this is lives; who ends after it has not died."""
+    def __init__(self, job: Job, node: Node[RankIdentity, RankItem]) -> None:
+        """`node` of the processes beside the one whose companion this is."""
         self._job = job
         self._node = node
-        self._is_alive = is_alive
         self._inbox: Inbox | None = None
         self._met = {job.name}
         self._gone: set[str] = set()
@@ -88,7 +87,7 @@ class Gatherer:
         """The news since the last call; files are read for `LOOK_NS` at most."""
         if self._start_ns is None:
             self._start_ns = monotonic_ns()
-        self._add(self._node.cycle(counts_dead=self._is_alive()))
+        self._add(self._node.cycle())
         if self._job.has_other_nodes:
             self._read_files(lambda inbox: inbox.look(LOOK_NS))
         self._notice_silence(self._start_ns)
@@ -96,8 +95,6 @@ class Gatherer:
 
     def close(self) -> Gathered:
         """The last news, at the end of the job; removes the exchange's directory."""
-        if self._is_alive():
-            self._add(self._node.cycle(counts_dead=True))
         self._add(self._node.close())
         if self._inbox is not None:
             self._read_files(lambda inbox: inbox.close(LAST_LOOK_NS))

@@ -319,8 +319,8 @@ def _ranks(task: WriterTask, parent: Parent) -> OneRank | Gathering:
     place = Place.of(os.environ)
     if place is None or task.owner is None:
         return OneRank()
-    node = node_of(place, task.anchor.mono_ns, parent.watch, reads_devices=not task.notes)
+    node = node_of(place, task.anchor.mono_ns, parent.pid, parent.watch, reads_devices=not task.notes)
     percent = task.options.perf_straggler_threshold
     least_late = LIVE.value if percent is None else percent / 100
     job = Job(place, identity_of(task.owner), RunFacts.of(task.facts), task.directory, least_late)
-    return Gathering(job, node, parent.is_alive)
+    return Gathering(job, node)

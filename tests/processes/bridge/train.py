@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+from pathlib import Path
 
 WIDTH = 64  # of the model and of a sample
 
@@ -29,6 +31,28 @@ def stand_in_for_what_needs_a_gpu():
     import modelopt.torch.distill.plugins.megatron as distillation
 
     distillation.get_tensor_shapes_adjust_fn_for_distillation = lambda *_, **__: None
+
+
+def finalise_slowly(seconds):
+    """Asynchronous checkpoints are written by a fork of each save's own: the process that Bridge keeps for
+    them asks for a GPU. To end one takes so long.
+    """
+    from megatron.core.dist_checkpointing.strategies import async_utils
+
+    class Queue(async_utils.AsyncCallsQueue):
+        def __init__(self, persistent):
+            super().__init__(persistent=False)
+
+        @classmethod
+        def warmup_persistent_caller(cls, *_, **__):
+            """There is none."""
+
+        def schedule_async_request(self, request):
+            print("asynchronous checkpoint", flush=True)
+            request.add_finalize_fn(lambda: time.sleep(seconds))
+            return super().schedule_async_request(request)
+
+    async_utils.AsyncCallsQueue = Queue
 
 
 def provider(given):
@@ -59,12 +83,71 @@ def provider(given):
     )
 
 
+def tuning(directory):
+    """Settings of a tokenizer and of sentences of several lengths, which Bridge packs into rows itself."""
+    from megatron.bridge.data.builders import GPTSFTDatasetConfig
+    from megatron.bridge.data.packing import PackedSequenceSpecs
+    from megatron.bridge.training.config import TokenizerConfig
+    from megatron.core.transformer.dot_product_attention import DotProductAttention
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = {
+        word: place for place, word in enumerate(["<unk>", "<s>", "</s>", "<pad>", *map(str, range(100))])
+    }
+    made = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+    PreTrainedTokenizerFast(tokenizer_object=made, **special).save_pretrained(f"{directory}/tokenizer")
+    rows = [{"input": " ".join(map(str, range(5 + row % 7))), "output": "1 2 3"} for row in range(200)]
+    for name in ("training", "validation", "test"):
+        Path(directory, f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    original = DotProductAttention.forward
+
+    def forward(self, query, key, value, *args, packed_seq_params=None, **kwargs):
+        """Attends over a whole row: the kernel that keeps to the sequences exists for GPUs only. Says what
+        that one would have been given.
+        """
+        if packed_seq_params is None:
+            return original(self, query, key, value, *args, **kwargs)
+        if self.training and self.layer_number == 1:
+            lengths = packed_seq_params.cu_seqlens_q.diff().tolist()
+            print(f"squared lengths {sum(length**2 for length in lengths)} of {len(lengths)}", flush=True)
+        return original(self, *(each.unsqueeze(1) for each in (query, key, value)), *args, **kwargs)
+
+    DotProductAttention.forward = forward
+    dataset = GPTSFTDatasetConfig(
+        seq_length=WIDTH,
+        dataset_root=directory,
+        enable_offline_packing=True,
+        offline_packing_specs=PackedSequenceSpecs(packed_sequence_size=WIDTH),
+        num_workers=0,
+        do_test=False,
+    )
+    tokenizer = TokenizerConfig(
+        tokenizer_type="HuggingFaceTokenizer", tokenizer_model=f"{directory}/tokenizer"
+    )
+    return {"dataset": dataset, "tokenizer": tokenizer}
+
+
 def configuration(given):
     from megatron.bridge.training import config as settings
 
+    tuned = tuning(given["tune"]) if "tune" in given else {}
+    mock = settings.MockGPTDatasetConfig(
+        random_seed=1,
+        seq_length=WIDTH,
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=False,
+        num_dataset_builder_threads=1,
+        num_workers=0,
+        dataloader_type="single",
+    )
     return settings.ConfigContainer(
         train=settings.TrainingConfig(
-            micro_batch_size=2,
+            micro_batch_size=1 if tuned else 2,
             global_batch_size=4,
             eval_iters=1,
             eval_interval=given.get("eval_interval", 3),
@@ -84,23 +167,17 @@ def configuration(given):
             weight_decay_incr_style="constant",
         ),
         ddp=settings.DistributedDataParallelConfig(use_distributed_optimizer=False),
-        dataset=settings.MockGPTDatasetConfig(
-            random_seed=1,
-            seq_length=WIDTH,
-            reset_position_ids=False,
-            reset_attention_mask=False,
-            eod_mask_loss=False,
-            num_dataset_builder_threads=1,
-            num_workers=0,
-            dataloader_type="single",
-        ),
+        dataset=tuned.get("dataset", mock),
         logger=settings.LoggerConfig(log_interval=1, tensorboard_dir="tb"),
-        tokenizer=settings.TokenizerConfig(tokenizer_type="NullTokenizer", vocab_size=8000),
+        tokenizer=tuned.get(
+            "tokenizer", settings.TokenizerConfig(tokenizer_type="NullTokenizer", vocab_size=8000)
+        ),
         checkpoint=settings.CheckpointConfig(
             save=given.get("save"),
             load=given.get("save"),
             save_interval=given.get("save_interval"),
             ckpt_format="torch_dist",
+            **({"async_save": True, "async_strategy": "mcore"} if "finalise_s" in given else {}),
         ),
         dist=settings.DistributedInitConfig(distributed_backend="gloo"),
     )
@@ -160,6 +237,8 @@ def train_through_a_fault(cfg, forward_step, fault):
 def main():
     given = json.loads(sys.argv[1])
     stand_in_for_what_needs_a_gpu()
+    if "finalise_s" in given:
+        finalise_slowly(given["finalise_s"])
     from megatron.bridge.training.gpt_step import forward_step
     from megatron.bridge.training.pretrain import pretrain
 

@@ -65,11 +65,11 @@ class Late:
     def __init__(self, items) -> None:
         self.items = items
 
-    def cycle(self, counts_dead: bool) -> News:
+    def cycle(self) -> News:
         return News(items=self.items.pop(0) if self.items else [])
 
     def close(self) -> News:
-        return self.cycle(counts_dead=False)
+        return self.cycle()
 
 
 def test_the_servers_record_of_the_last_call_is_waited_for() -> None:

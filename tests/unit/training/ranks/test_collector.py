@@ -30,8 +30,7 @@ class FakeNode:
     def request(self, content: object) -> None:
         self.requested = content
 
-    def cycle(self, counts_dead: bool) -> News:
-        assert counts_dead
+    def cycle(self) -> News:
         return self._news.pop(0) if self._news else News()
 
     def close(self) -> News:

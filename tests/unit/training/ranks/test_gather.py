@@ -45,10 +45,8 @@ class FakeNode:
 
     def __init__(self) -> None:
         self.news, self.missing = News(), 0
-        self.counted: list[bool] = []
 
-    def cycle(self, counts_dead: bool) -> News:
-        self.counted.append(counts_dead)
+    def cycle(self) -> News:
         given, self.news = self.news, News()
         return given
 
@@ -70,10 +68,10 @@ def noting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "ROUND_S", 0.0)
 
 
-def make_gathering(tmp_path: Path, node: FakeNode, here: int = 2, alive: bool = True) -> Gathering:
+def make_gathering(tmp_path: Path, node: FakeNode, here: int = 2) -> Gathering:
     """Rank 0 of 10, `here` of them on its node."""
     job = Job(Place(0, 10, 0, here, KEY), make_identity(0), make_facts(), tmp_path)
-    return Gathering(job, node, lambda: alive)  # type: ignore[arg-type]
+    return Gathering(job, node)  # type: ignore[arg-type]
 
 
 def test_rank_0_and_those_beside_it(tmp_path: Path) -> None:

@@ -25,14 +25,12 @@ class FakeNode:
     def __init__(self) -> None:
         self.news: News[RankIdentity, RankItem] = News()
         self.missing = 0
-        self.counted: list[bool] = []
         self.requested: list[object] = []
 
     def request(self, content: object) -> None:
         self.requested.append(content)
 
-    def cycle(self, counts_dead: bool) -> News[RankIdentity, RankItem]:
-        self.counted.append(counts_dead)
+    def cycle(self) -> News[RankIdentity, RankItem]:
         given, self.news = self.news, News()
         return given
 
@@ -45,10 +43,10 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "ROUND_S", 0.0)
 
 
-def make_gatherer(tmp_path: Path, node: FakeNode, one_node: bool = False, alive: bool = True) -> Gatherer:
+def make_gatherer(tmp_path: Path, node: FakeNode, one_node: bool = False) -> Gatherer:
     """Of a job of ten whose process "0" gathers."""
     job = Job(KEY, "0", 10, not one_node, tmp_path)
-    return Gatherer(job, node, lambda: alive)  # type: ignore[arg-type]
+    return Gatherer(job, node)  # type: ignore[arg-type]
 
 
 def test_the_processes_beside(tmp_path: Path) -> None:
@@ -80,14 +78,6 @@ def test_other_nodes_are_read_and_everybody_is_met_and_dies_once(tmp_path: Path)
     assert gatherer.take() == NOTHING
     gatherer.close()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_who_dies_after_the_one_that_gathers_is_not_counted(tmp_path: Path) -> None:
-    node = FakeNode()
-    gatherer = make_gatherer(tmp_path, node, alive=False)
-    gatherer.take()
-    gatherer.close()
-    assert node.counted == [False]
 
 
 def test_what_troubles_every_process_is_said_once(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def settled() -> None:
 
 def test_what_it_stores_comes_to_the_one_that_drains_its_node(tasks: list[CollectorTask]) -> None:
     node = Node(RANKS_WITHOUT_DEVICES, PLACE.node_key, 1, 0, os.close)
-    node.cycle(counts_dead=True)
+    node.cycle()
     logger = start()
     logger.step(make_marks(1))
     logger.step(make_step(1))

@@ -25,7 +25,7 @@ def test_a_thread_that_cannot_be_started_is_told_of_once_and_costs_no_more(
 
     monkeypatch.setattr(threading.Thread, "start", start)
     task = make_drain(ring, tmp_path, said)._task
-    pipeline = make_pipeline(task, Parent(os.getpid(), lambda: True, lambda _: None))
+    pipeline = make_pipeline(task, Parent(os.getpid(), lambda _: None))
     note = Remark("standstill", "no look-out for a job that stands still: can't start new thread")
     assert note in pipeline.collect()
     assert note not in pipeline.collect()
