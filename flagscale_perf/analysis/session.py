@@ -322,9 +322,15 @@ class Session:
         """The offset that was added to the marks of this file."""
         return self._clocks.offset_ns(file.header)
 
+    def _read(self) -> None:
+        if not self._states:
+            for _ in self:
+                pass
+
     @property
     def state(self) -> str:
-        """How it ended, once it has been read; of several files the worst."""
+        """How it ended; of several files the worst. Reads it, where that has not been done."""
+        self._read()
         return state_of(self._states)
 
     @property
@@ -339,7 +345,8 @@ class Session:
 
     @property
     def reading(self) -> Reading:
-        """What was read, and what could not be."""
+        """What was read, and what could not be. Reads it, where that has not been done."""
+        self._read()
         bad = [SkippedLine(line.number, line.reason) for file in self.files for line in file.bad_lines]
         skipped = sum(file.skipped for file in self.files)
         return Reading(str(self.path), dict(self.course.kinds), skipped, bad, [*self.aside, *self._remarks])
