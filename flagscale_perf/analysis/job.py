@@ -241,20 +241,41 @@ def grouped(files: Sequence[RunFile]) -> list[Session]:
     return sorted(made, key=lambda one: (one.path.parent, age_of(one.path, one.header)))
 
 
-def _groups(files: Iterable[RunFile]) -> list[list[RunFile]]:
+def _groups(files: Sequence[RunFile]) -> list[list[RunFile]]:
     """The files of each session. Each is in one; a job's newest comes first."""
-    near: defaultdict[Path, list[RunFile]] = defaultdict(list)
+    near: defaultdict[tuple[Path, object], list[RunFile]] = defaultdict(list)
+    stretches = _stretches(files)
     for file in files:
-        near[file.path.parent].append(file)
-        near[file.path.parent.parent].append(file)
+        stretch = stretches.get(file.path, file.path)
+        near[file.path.parent, stretch].append(file)
+        near[file.path.parent.parent, stretch].append(file)
     made, taken = list[list[RunFile]](), set[Path]()
     newest = sorted(files, key=lambda file: age_of(file.path, file.header), reverse=True)
     for own in sorted(newest, key=lambda file: len(file.path.parts)):  # what is copied lies below
         if own.path not in taken:
-            around = [each for each in near[own.path.parent] if each.path not in taken]
+            beside = near[own.path.parent, stretches.get(own.path, own.path)]
+            around = [each for each in beside if each.path not in taken]
             made.append([own, *_mates_of(own, around)])
             taken.update(each.path for each in made[-1])
     return made
+
+
+def _stretches(files: Iterable[RunFile]) -> dict[Path, int]:
+    """A number for each file that is of a job: the same as long as one of the job's files follows another
+    without a break.
+    """
+    ordered = [
+        ((file.header.instrument, str(file.header.facts["job"])), file.header.start_wall_ns, file)
+        for file in files
+        if "job" in file.header.facts
+    ]
+    found, last, ended_ns = dict[Path, int](), ("", ""), 0
+    for number, (job, start_ns, file) in enumerate(sorted(ordered, key=lambda one: one[:2])):
+        if job != last or start_ns > ended_ns:
+            last, ended_ns, first = job, file.ended_ns, number
+        found[file.path] = first
+        ended_ns = max(ended_ns, file.ended_ns)
+    return found
 
 
 def _group_of(own: RunFile, around: Iterable[Found]) -> list[RunFile]:

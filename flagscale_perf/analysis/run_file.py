@@ -115,10 +115,14 @@ class RunFile:
 
     @cached_property
     def ended_ns(self) -> int:
-        """The same, as of the first look; the present while the file is being written. Raises PerfError."""
-        with _readable(self.path):
+        """The same, as of the first look: the present while the file is being written, the start where it is
+        not there any more.
+        """
+        try:
             last_ns, is_end = last_record(self.path, self.header)
-        return last_ns if is_end or not self.is_live() else time.time_ns()
+            return last_ns if is_end or not self.is_live() else time.time_ns()
+        except (PerfError, OSError):
+            return self.header.start_wall_ns
 
     def has_begun(self) -> bool:
         """Whether something that took a while is recorded, such as an iteration. Raises PerfError."""
