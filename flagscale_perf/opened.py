@@ -60,7 +60,7 @@ class RecordedSession(Session):
     def __init__(self, session: Session, instrument: str) -> None:
         """Use `open_run` instead."""
         self._instrument = load(instrument)
-        super().__init__(session.files, session.logs, session.instrument)
+        super().__init__(session.files, session.logs, session.instrument, session.aside)
         self.check(instrument, f"open_run(..., instrument={session.instrument!r})")
 
     def __repr__(self) -> str:

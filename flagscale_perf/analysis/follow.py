@@ -98,10 +98,13 @@ class Follower:
     def _look_again(self) -> bool:
         """Whether there are other files now."""
         try:
-            job = open_job(*self._asked)
-            newest = job.chosen(self._fits if self.header is None else self._is_alike)
+            return self._has_others()
         except PerfError:
-            return False  # the directory has been removed; what was read is still good
+            return False  # files or the directory are being removed; what was read is still good
+
+    def _has_others(self) -> bool:
+        job = open_job(*self._asked)
+        newest = job.chosen(self._fits if self.header is None else self._is_alike)
         is_other = newest.run is not None and all(newest.path != file.path for file in self._files)
         is_newer = is_other and not self._stays and newest.age > age_of(self.path, self.header)
         if is_newer and newest.path not in job.mates_of(self.path):

@@ -8,7 +8,6 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +16,7 @@ from flagscale_perf.analysis.instrument import installed, load
 from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.log_files import has_mark, has_title, log_files
 from flagscale_perf.analysis.run_file import RunFile
-from flagscale_perf.analysis.runs import find_runs, runs_below
+from flagscale_perf.analysis.runs import files_near, find_runs, runs_below
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.strangers import FOREIGN, GIVE, NO_RUN_FILE, no_run_in
 from flagscale_perf.spine.errors import PerfError
@@ -112,28 +111,23 @@ class Job:
         found = self.chosen(fits)
         if found.run is None:
             raise found.trouble or PerfError(f"{found.path}: {NO_RUN_FILE}")
-        return Session([found.run, *_mates_of(found.run, self._around(found.run))])
+        around = self._around(found.run)
+        files = _group_of(found.run, around)
+        return Session(files, aside=_aside(files, around))
 
     def near(self, path: Path) -> list[Path]:
         """Run files in which other machines of its job may be; none where it is of no job."""
         run = self._open(path).run
-        return [] if run is None else [each.path for each in self._around(run)]
+        return [] if run is None else [each.path for each in self._around(run) if each.run]
 
     def mates_of(self, path: Path) -> list[Path]:
         """Run files of other machines of its job."""
         run = self._open(path).run
-        return [] if run is None else [each.path for each in _mates_of(run, self._around(run))]
+        return [] if run is None else [each.path for each in _group_of(run, self._around(run))[1:]]
 
-    def _around(self, own: RunFile) -> Iterable[RunFile]:
-        """Run files in the same directory and right below it, into which another machine's were copied."""
-        if "job" not in own.header.facts:
-            return
-        directory = own.path.parent
-        names = self._names if directory == self._directory else _names_in(directory)
-        beside = sorted(directory / name for name in names if fnmatch(name, RUN_FILES))
-        for path in [*beside, *sorted(directory.glob(f"*/{RUN_FILES}"))]:
-            if (run := self._open(path).run) is not None:
-                yield run
+    def _around(self, own: RunFile) -> list[Found]:
+        """Files in the same directory and right below it, into which another machine's were copied."""
+        return [*map(self._open, files_near(own.path.parent))] if "job" in own.header.facts else []
 
     @cached_property
     def logs(self) -> Session | None:
@@ -164,8 +158,8 @@ class Job:
         if not self.path.is_dir() or shown.logs or shown.path.parent != self.path:
             return {}
         known = {*installed()} - {shown.instrument}
-        headers = [each.run.header for each in self.files if each.run]
-        return {header.instrument: header.session_id for header in headers if header.instrument in known}
+        named = [(each.run.header.instrument, session_of(each.path.name)) for each in self.files if each.run]
+        return {instrument: name for instrument, name in named if name and instrument in known}
 
     @property
     def is_without_run(self) -> bool:
@@ -242,20 +236,69 @@ def sessions_below(directory: Path) -> Listing:
 
 
 def grouped(files: Sequence[RunFile]) -> list[Session]:
-    """The sessions of these files, by directory and age. Each file is in one; a job's newest comes first."""
-    near: defaultdict[Path, list[RunFile]] = defaultdict(list)
+    """The sessions of these files, by directory and age."""
+    made = map(Session, _groups(files))
+    return sorted(made, key=lambda one: (one.path.parent, age_of(one.path, one.header)))
+
+
+def _groups(files: Sequence[RunFile]) -> list[list[RunFile]]:
+    """The files of each session. Each is in one; a job's newest comes first."""
+    near: defaultdict[tuple[Path, object], list[RunFile]] = defaultdict(list)
+    stretches = _stretches(files)
     for file in files:
-        near[file.path.parent].append(file)
-        near[file.path.parent.parent].append(file)
-    made, taken = list[Session](), set[Path]()
+        stretch = stretches.get(file.path, file.path)
+        near[file.path.parent, stretch].append(file)
+        near[file.path.parent.parent, stretch].append(file)
+    made, taken = list[list[RunFile]](), set[Path]()
     newest = sorted(files, key=lambda file: age_of(file.path, file.header), reverse=True)
     for own in sorted(newest, key=lambda file: len(file.path.parts)):  # what is copied lies below
         if own.path not in taken:
-            around = [each for each in near[own.path.parent] if each.path not in taken]
-            session = Session([own, *_mates_of(own, around)])
-            taken.update(each.path for each in session.files)
-            made.append(session)
-    return sorted(made, key=lambda one: (one.path.parent, age_of(one.path, one.header)))
+            beside = near[own.path.parent, stretches.get(own.path, own.path)]
+            around = [each for each in beside if each.path not in taken]
+            made.append([own, *_mates_of(own, around)])
+            taken.update(each.path for each in made[-1])
+    return made
+
+
+def _stretches(files: Iterable[RunFile]) -> dict[Path, int]:
+    """A number for each file that is of a job: the same as long as one of the job's files follows another
+    without a break.
+    """
+    ordered = [
+        ((file.header.instrument, str(file.header.facts["job"])), file.header.start_wall_ns, file)
+        for file in files
+        if "job" in file.header.facts
+    ]
+    found, last, ended_ns = dict[Path, int](), ("", ""), 0
+    for number, (job, start_ns, file) in enumerate(sorted(ordered, key=lambda one: one[:2])):
+        if job != last or start_ns > ended_ns:
+            last, ended_ns, first = job, file.ended_ns, number
+        found[file.path] = first
+        ended_ns = max(ended_ns, file.ended_ns)
+    return found
+
+
+def _group_of(own: RunFile, around: Iterable[Found]) -> list[RunFile]:
+    """The files of its session, itself first."""
+    others = [each.run for each in around if each.run and each.run.header != own.header]  # no copies of it
+    found = next(files for files in _groups([own, *others]) if own in files)
+    return [own, *(each for each in others if each in found)]
+
+
+def _aside(files: Sequence[RunFile], around: Iterable[Found]) -> list[str]:
+    """What has to be said of files near a session that are, or may be, of the same job and not in it."""
+    headers = [file.header for file in files]
+    others = [each.run for each in around if each.run and each.run.header not in headers]
+    beside = [run.path.name for run in others if any(_mates_of(file, [run]) for file in files)]
+    unread = [f"{each.path.name}: {each.trouble}" for each in around if each.run is None]
+    return [
+        f"{len(found):,} {what}, the first: {found[0]}"
+        for found, what in (
+            (beside, "more run files of this job overlap with these and are a session of their own"),
+            (unread, "run files beside it cannot be read and may be of further machines"),
+        )
+        if found
+    ]
 
 
 def run_files_in(directory: Path) -> dict[Path, bool | None]:
@@ -269,13 +312,14 @@ def _mates_of(own: RunFile, around: Iterable[RunFile]) -> list[RunFile]:
     headers, found = [own.header], list[RunFile]()
     if "job" not in own.header.facts:
         return found
-    ended_ns: int | None = None
     for other in around:
         header = other.header
-        if header in headers or not _is_of_job(own.header, header):  # the file itself, or a copy of one
-            continue
-        ended_ns = own.ended_ns() if ended_ns is None else ended_ns
-        if header.start_wall_ns <= ended_ns and own.header.start_wall_ns <= other.ended_ns():
+        if (
+            _is_of_job(own.header, header)
+            and header.start_wall_ns <= own.ended_ns
+            and own.header.start_wall_ns <= other.ended_ns
+            and header not in headers  # not the file itself, nor a copy of one
+        ):
             headers.append(header)
             found.append(other)
     return found

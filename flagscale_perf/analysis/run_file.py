@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from flagscale_perf.analysis.decoder import Block, Chunk, Joined, blocks_of, read_chunks
@@ -105,11 +105,16 @@ class RunFile:
         with _readable(self.path):
             return last_record(self.path, self.header)[0]
 
+    @cached_property
     def ended_ns(self) -> int:
-        """The same; the present while the file is still being written. Raises PerfError."""
-        with _readable(self.path):
+        """The same, as of the first look: the present while the file is being written, the start where it is
+        not there any more.
+        """
+        try:
             last_ns, is_end = last_record(self.path, self.header)
-        return last_ns if is_end or not self.is_live() else time.time_ns()
+            return last_ns if is_end or not self.is_live() else time.time_ns()
+        except (PerfError, OSError):
+            return self.header.start_wall_ns
 
     def has_begun(self) -> bool:
         """Whether something that took a while is recorded, such as an iteration. Raises PerfError."""

@@ -51,6 +51,11 @@ def find_runs(directory: Path) -> tuple[list[Path], list[Unread]]:
     return sorted(paths, key=lambda path: (path.parent, path.name)), unread
 
 
+def files_near(directory: Path) -> list[Path]:
+    """Files that are called as run files are, in it and right below it; looked for as by `find_runs`."""
+    return sorted(_files(directory, [], 1, MAX_DIRECTORIES), key=lambda path: (len(path.parts), path))
+
+
 def runs_below(directory: Path) -> list[Path]:
     """Directories below it that have run files of sessions: the first few, in the order of their names."""
     found: dict[Path, None] = {}

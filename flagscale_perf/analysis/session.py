@@ -178,11 +178,18 @@ class Session:
         instrument: that recorded it, or reads the logs.
         path: of the first file or log.
         course: how it went, as far as it has been read.
+        aside: what has to be known of other files near these, one line each.
     """
 
-    def __init__(self, files: Sequence[RunFile], logs: Sequence[Path] = (), instrument: str = "") -> None:
+    def __init__(
+        self,
+        files: Sequence[RunFile],
+        logs: Sequence[Path] = (),
+        instrument: str = "",
+        aside: Sequence[str] = (),
+    ) -> None:
         """Of files or of an instrument's logs; `analysis.job` opens them."""
-        self.files, self.logs = files, logs
+        self.files, self.logs, self.aside = files, logs, aside
         self.path = self.paths[0]
         self.instrument = files[0].header.instrument if files else instrument
         self.course = Course(has_hosts=len(files) > 1)
@@ -215,7 +222,8 @@ class Session:
 
     def again(self) -> Session:
         """The same for another reading."""
-        return Session([RunFile(file.path) for file in self.files], self.logs, self.instrument)
+        files = [RunFile(file.path) for file in self.files]
+        return Session(files, self.logs, self.instrument, self.aside)
 
     @property
     def paths(self) -> list[Path]:
@@ -314,9 +322,15 @@ class Session:
         """The offset that was added to the marks of this file."""
         return self._clocks.offset_ns(file.header)
 
+    def _read(self) -> None:
+        if not self._states:
+            for _ in self:
+                pass
+
     @property
     def state(self) -> str:
-        """How it ended, once it has been read; of several files the worst."""
+        """How it ended; of several files the worst. Reads it, where that has not been done."""
+        self._read()
         return state_of(self._states)
 
     @property
@@ -331,10 +345,11 @@ class Session:
 
     @property
     def reading(self) -> Reading:
-        """What was read, and what could not be."""
+        """What was read, and what could not be. Reads it, where that has not been done."""
+        self._read()
         bad = [SkippedLine(line.number, line.reason) for file in self.files for line in file.bad_lines]
         skipped = sum(file.skipped for file in self.files)
-        return Reading(str(self.path), dict(self.course.kinds), skipped, bad, self._remarks)
+        return Reading(str(self.path), dict(self.course.kinds), skipped, bad, [*self.aside, *self._remarks])
 
     def items(self, timeline: Timeline) -> Iterator[Item]:
         """All files drawn on one timeline; where there are several, processes are named with their hosts."""

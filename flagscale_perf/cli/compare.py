@@ -15,7 +15,7 @@ from flagscale_perf.analysis.compare.compare import (
 from flagscale_perf.analysis.compare.judge import SLOWER
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.cli.base import Command, add_choice, local_path, percentage
-from flagscale_perf.cli.instruments import same_instrument
+from flagscale_perf.cli.instruments import same_instrument, say
 from flagscale_perf.cli.output import add_output, format_of, put_report
 from flagscale_perf.spine.errors import PerfError
 
@@ -75,6 +75,9 @@ class CompareCommand(Command):
         base = [open_session(path) for path in (args.base, *args.more_base)]
         new = [open_session(path) for path in (args.new, *args.more_new)]
         instrument = same_instrument([*base, *new])
+        for one in (*base, *new):
+            for remark in one.aside:
+                say(f"{one.path}: {remark}")
         options = CompareOptions(args.warmup, args.noise, args.fail_if_slower, args.judge)
         result = instrument.compare(base, new, options)
         put_report(report_of(result), chosen, args.output)

@@ -12,6 +12,7 @@ from flagscale_perf.analysis.job import Job, open_session
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.spine.units import printable
 
 
 def load_records() -> None:
@@ -55,8 +56,12 @@ def same_instrument(sessions: Sequence[Session]) -> Instrument:
     return instrument
 
 
+def say(line: str) -> None:
+    """Prints a line on stderr; printable, for it may quote what a file holds."""
+    print(printable(line), file=sys.stderr, flush=True)
+
+
 def say_others(job: Job, shown: Session) -> None:
     """Names on stderr the newest session of each other instrument in the directory asked for."""
     for name, session_id in job.others(shown).items():
-        line = f"the {name} session {session_id} is here, too; --session {session_id} shows it"
-        print(line, file=sys.stderr, flush=True)
+        say(f"the {name} session {session_id} is here, too; --session {session_id} shows it")

@@ -9,7 +9,7 @@ from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import installed, load
 from flagscale_perf.analysis.job import begun, open_job
 from flagscale_perf.cli.base import Command, add_run, add_session, local_path
-from flagscale_perf.cli.instruments import say_others
+from flagscale_perf.cli.instruments import say, say_others
 from flagscale_perf.cli.output import add_output, check_place, format_of, put, put_next, put_report
 from flagscale_perf.report import html, text
 from flagscale_perf.spine.errors import PerfError
@@ -61,7 +61,7 @@ class ReportCommand(Command):
             check_place(args.page)
         if args.all_sessions:
             return _history(args, chosen)
-        job = begun(args.run, args.session, _say)
+        job = begun(args.run, args.session, say)
         session = job.session()
         instrument, asked = load(session.instrument), args.sample
         report = instrument.report(session) if asked is None else instrument.sample(session, asked)
@@ -97,10 +97,6 @@ def _history(args: Namespace, chosen: str) -> int:
     )
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 def _judged(report: Report, chosen: str) -> int:
     if report.complaint:
         print(printable(report.complaint), file=sys.stderr)
@@ -117,7 +113,7 @@ def _judged(report: Report, chosen: str) -> int:
         )
     if chosen == "csv":
         for remark in reading.remarks:
-            _say(printable(remark))
+            say(remark)
     if not reading.skipped or sum(reading.records.values()) > 1:
         return 0
     print(

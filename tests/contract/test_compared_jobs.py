@@ -5,6 +5,7 @@ of it does by 30 %.
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -86,6 +87,22 @@ def test_a_job_of_two_machines_is_compared_as_the_job(write, tmp_path: Path, cap
         assert result["whole"]["share"] == pytest.approx(0.3, abs=0.01)
         assert (result["whole"]["verdict"], result["iterations"]) == ("slower", CALLS)
         assert result["stretches"] == []
+
+
+def test_a_job_counts_once_whichever_of_its_files_is_named_and_a_missing_machine_is_said(
+    tmp_path: Path, capsys
+) -> None:
+    base, new = (job_of(tmp_path / name, called, 1.0, 1) for name in ("base", "new"))
+    first, second = sorted(base.glob("*.jsonl"))
+    assert main(["compare", str(first), str(new), "--more-base", str(second)]) == 2
+    assert "are the same run, and a run counts once; leave one of them out" in capsys.readouterr().err
+    (lost,) = new.glob("*1.jsonl")
+    lost.write_bytes(b"")
+    os.utime(lost, (0, 0))
+    assert main(["compare", str(base), str(new), "--warmup", "0", "--format", "json"]) == 0
+    said = capsys.readouterr()
+    assert {"name": "machines", "base": 2, "new": 1} in json.loads(said.out)["differences"]
+    assert "cannot be read and may be of further machines, the first: " + lost.name in said.err
 
 
 def test_calls_of_a_machine_that_the_other_has_no_pair_for_are_counted(tmp_path: Path, capsys) -> None:

@@ -68,6 +68,11 @@ class Units:
     slowed: Sequence[Slowing] = ()
 
     @property
+    def known(self) -> Mapping[str, object]:
+        """Its facts, and of how many machines it is."""
+        return {**self.facts, "machines": len(self.session.machines)}
+
+    @property
     def name(self) -> str:
         """Its title, or that of its file."""
         return self.title or self.session.path.stem
@@ -85,12 +90,13 @@ class Units:
         )
 
     def is_same_as(self, other: Units) -> bool:
-        """Whether it is that run, from the same file or a copy of it."""
-        if self.session.path.resolve() == other.session.path.resolve():
+        """Whether it is that run: they share a file, or the copy of one."""
+        own, others = ({path.resolve() for path in run.session.paths} for run in (self, other))
+        if own & others:
             return True
-        if self.session.logs or other.session.logs or self.session.header != other.session.header:
-            return False
-        return (self.times, self.numbers) == (other.times, other.numbers)
+        headers = [file.header for file in self.session.files]
+        is_copied = any(file.header in headers for file in other.session.files)
+        return is_copied and (self.times, self.numbers) == (other.times, other.numbers)
 
 
 def warm(session: Session, count: int, warmup: int, what: str) -> int:
@@ -233,7 +239,7 @@ class Compared:
             block_length=self._judge.block_length,
             is_apart=self._judge.is_apart,
             needed=self._needed(distance(self.whole.share or 0.0)) if is_open else None,
-            differences=differences(*(side.runs[0].facts for side in self.sides)),
+            differences=differences(*(side.runs[0].known for side in self.sides)),
             same_run=self.same_run,
             gate=self.gate,
             terms=terms,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,10 +113,11 @@ class Bench:
 
 def read_bench(session: Session) -> Bench:
     """Leaves out points without a sample. Raises PerfError for a file that cannot be read."""
-    parts = dict[str, Part]()
+    parts, again = dict[str, Part](), Counter[str]()
     for record in session:
         match record:
             case BenchBegun():
+                again[record.experiment] += record.experiment in parts
                 parts[record.experiment] = Part(record.experiment, record.planned, record.settings)
             case BenchPoint() if record.samples:
                 _part(parts, record.experiment).points.append(record)
@@ -125,7 +127,13 @@ def read_bench(session: Session) -> Bench:
                 _part(parts, record.experiment).ended = record
     for part in parts.values():
         part.run_state = session.state
-    return Bench(session.path, session.header, parts, session.begun, session.state, session.reading)
+    reading = session.reading
+    reading.remarks.extend(
+        f"{name} was run {count + 1} times; only the last one is shown"
+        for name, count in again.items()
+        if count
+    )
+    return Bench(session.path, session.header, parts, session.begun, session.state, reading)
 
 
 def _part(parts: dict[str, Part], name: str) -> Part:

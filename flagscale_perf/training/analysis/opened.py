@@ -32,7 +32,7 @@ class RecordedRun(Session):
 
     def __init__(self, session: Session) -> None:
         """Use `open_run` instead. Raises PerfError for a session of another instrument."""
-        super().__init__(session.files, session.logs, session.instrument)
+        super().__init__(session.files, session.logs, session.instrument, session.aside)
         self.check("training", f"open_run(..., instrument={session.instrument!r})")
         self.facts = RunFacts.of(self.header.facts)
         self.options = PerfConfig.of(self.header.config)

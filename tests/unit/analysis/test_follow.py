@@ -188,3 +188,18 @@ def test_another_machine_of_the_job_joins_and_keeps_its_own_processes(tmp_path: 
         *titles,  # as they were called before there was another machine
         *(f"{title}@node1" for title in titles),
     ]
+
+
+def test_a_machine_whose_file_is_removed_meanwhile_does_not_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = write_job("trace", tmp_path, ("completed", "completed"))
+    followed = Follower(first)
+    assert sum(isinstance(record, OperationRecord) for record in followed.poll()) == 40
+
+    def removed(*_: object) -> None:
+        raise PerfError("cannot read it: No such file or directory")
+
+    monkeypatch.setattr(follow_module.Job, "near", removed)
+    assert not any(isinstance(record, OperationRecord) for record in followed.poll())
+    followed.close()

@@ -6,15 +6,16 @@ import fcntl
 import gzip
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis import job
-from flagscale_perf.analysis.job import PERIOD_S, WAIT_S, begun, open_job, open_session
+from flagscale_perf.analysis import job, run_file
+from flagscale_perf.analysis.job import PERIOD_S, WAIT_S, begun, open_job, open_session, sessions_below
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import encode
-from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.spine.records import RunEnd, RunHeader
 from flagscale_perf.spine.session import file_names
 from tests.fakes import make_event, make_header, make_step
 from tests.trace_runs import MS, SECOND, START_WALL_NS, Job, lines_of_call, make_trace_header
@@ -119,6 +120,66 @@ def test_what_other_machines_wrote_at_the_same_time_belongs_to_a_run(tmp_path: P
     (tmp_path / "copy" / here.name).write_bytes(here.read_bytes())
     assert _mates(here) == [container, beside, copied]
     assert _mates(beside) == [here, container, copied]
+
+
+def test_a_run_is_the_same_whichever_of_its_files_is_given(tmp_path: Path) -> None:
+    """Of a job that began anew with 1 s between the clocks of its machines, and of one whose machine did."""
+    first = [traced(tmp_path / "anew", second, f"node{place}") for place, second in enumerate((10, 13))]
+    again = [traced(tmp_path / "anew", second, f"node{place}") for place, second in enumerate((22, 25))]
+    lasting, died, came = (
+        traced(tmp_path / "one", second, host)
+        for second, host in ((14, "node0"), (10, "node1"), (22, "node1"))
+    )
+    for files in (first, again, [lasting, came], [died]):
+        listed = next(one for one in sessions_below(tmp_path).sessions if files[-1] in one.paths)
+        for paths in (listed.paths, *(open_session(file).paths for file in files)):
+            assert sorted(paths) == files
+    beside = "1 more run files of this job overlap with these and are a session of their own, the first: "
+    assert open_session(tmp_path / "one").aside == [beside + died.name]
+    assert open_session(died).reading.remarks == [beside + lasting.name]
+
+
+def test_files_that_may_be_of_further_machines_are_named(tmp_path: Path) -> None:
+    here, other = traced(tmp_path, 20, "node0"), traced(tmp_path, 22, "node1")
+    other.write_bytes(b"")
+    os.utime(other, (0, 0))
+    (why,) = open_session(tmp_path).aside
+    assert why.startswith(
+        f"1 run files beside it cannot be read and may be of further machines, the first: {other.name}: "
+    )
+    assert open_session(here).again().reading.remarks == [why]
+    write_run(tmp_path / NAME, encode(make_header()))
+    assert open_session(tmp_path / NAME).aside == []  # a training's one file is of all machines
+
+
+def test_of_a_job_the_files_are_looked_for_as_in_a_list(tmp_path: Path) -> None:
+    here, other = traced(tmp_path, 20, "node0"), traced(tmp_path / "below", 22, "node1")
+    (tmp_path / "link").symlink_to(tmp_path / "below")
+    (tmp_path / ".hidden").mkdir()
+    traced(tmp_path / ".hidden", 23, "node2")
+    assert open_session(here).paths == sessions_below(tmp_path).sessions[0].paths == [here, other]
+
+
+def test_the_end_of_each_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for second in range(0, 60, 12):
+        traced(tmp_path, second, "node0")
+    read = list[Path]()
+    last_record = run_file.last_record
+
+    def noted(path: Path, header: RunHeader) -> tuple[int, bool]:
+        read.append(path)
+        return last_record(path, header)
+
+    monkeypatch.setattr(run_file, "last_record", noted)
+    assert (len(sessions_below(tmp_path).sessions), len(read), len({*read})) == (5, 5, 5)
+
+
+def test_sessions_of_other_instruments_are_called_as_their_files_are(tmp_path: Path) -> None:
+    header = replace(make_header(), start_wall_ns=START_WALL_NS + 60 * SECOND)
+    newest = write_run(tmp_path / NAME, encode(header))
+    traced(tmp_path, 20, "node0").rename(tmp_path / "perf_records_20240129_120000.jsonl")
+    found = open_job(tmp_path)
+    assert (found.session().path, found.others(found.session())) == (newest, {"trace": "20240129_120000"})
 
 
 def test_a_run_of_no_job_stands_alone(directory: Path) -> None:

@@ -65,3 +65,11 @@ def test_marks_of_one_clock_keep_their_distances_though_the_time_of_day_was_set(
     first = make_profile_header()
     again = make_profile_header("20240129_103001", host="container", start_wall_ns=first.start_wall_ns + MS)
     assert Clocks(first).offset_ns(again) == 0
+
+
+def test_how_it_ended_is_known_without_reading_it_first(tmp_path: Path) -> None:
+    path = make_profile().write(tmp_path)
+    assert open_session(path).state == "completed"
+    assert open_session(path).reading.records["profile_step"] == len(
+        list(open_session(path).records(StepRecord))
+    )

@@ -49,6 +49,16 @@ def test_experiments_are_read_one_by_one(tmp_path: Path) -> None:
     assert bench.reading.records["bench_point"] == 2
 
 
+def test_one_that_was_run_again_is_shown_as_it_was_last_and_that_is_said(tmp_path: Path) -> None:
+    with Book.begin(tmp_path, {}) as book:
+        for seconds in (1.0, 2.0, 3.0):
+            with book.part("bandwidth", 1, {}) as part:
+                part.point("time", "s", {"op": "copy", "rank": 0}, [seconds], Clock(1))
+    bench = read_bench(open_session(book.path))
+    assert [point.samples for point in bench.parts["bandwidth"].points] == [[3.0]]
+    assert bench.reading.remarks == ["bandwidth was run 3 times; only the last one is shown"]
+
+
 def test_one_that_was_killed_is_partial(tmp_path: Path) -> None:
     book = Book.begin(tmp_path, {})
     book.put(BenchBegun("bandwidth", 1, 5, {}))
