@@ -10,6 +10,7 @@ from flagscale_perf.flops.shape import LORA_TARGETS
 from flagscale_perf.spine.errors import PerfError
 
 _MODELS, _LORA = "megatron.bridge.models.", "megatron.bridge.peft.lora.LoRA"
+_PARTS = ("megatron.", "torch.", "flagscale_perf.")  # whose classes a model's parts may be; ours are timers
 # Of a whole configuration; beside these, a section may be a part of the model.
 SECTIONS = ("model", "peft", "rerun_state_machine")
 _LORA_FIELDS = (
@@ -74,7 +75,7 @@ def args_from_bridge(content: Mapping[str, Any]) -> dict[str, Any]:
     _check_complete(model, module, cls)
     args = {name: str(value) if isinstance(value, Mapping) else value for name, value in model.items()}
     for name, value in model.items():
-        if isinstance(value, Mapping) and not str(value.get("_target_")).startswith(("megatron.", "torch.")):
+        if isinstance(value, Mapping) and not str(value.get("_target_")).startswith(_PARTS):
             raise PerfError(
                 f"model: {name} is {str(dict(value))[:60]}; such a part is not known; take it out"
             )

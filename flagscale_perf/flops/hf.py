@@ -67,6 +67,7 @@ _NOT_READ_BY = {"gpt2": ("head_dim", "intermediate_size", "num_key_value_heads")
 _WITHOUT_WIDTH = ("gpt2", "mamba2", "rwkv")  # no dense block, or one of four times the model's width
 # Zero experts are none only in the other families: these build mixtures of nothing.
 _ALWAYS_MIXED = f"{_LATENT_FAMILIES} mixtral qwen3_5_moe_text"
+_HEADS = ("ForCausalLM", "ForConditionalGeneration", "ForMaskedLM", "ForPreTraining", "LMHeadModel")
 _NEVER_TIED = ("kimi_linear", "nemotron_h")
 # What transformers builds where a config.json leaves a key out and the model is another one then: the
 # defaults of its classes. (n_routed_experts stands for every name of the number of experts.)
@@ -87,11 +88,18 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         **{"num_local_experts": 8, "shared_intermediate_size": 1024},
     },
     "kimi_linear": _LATENT
-    | {"q_lora_rank": None, "v_head_dim": 128, "n_routed_experts": 256, "n_shared_experts": 1},
+    | {"q_lora_rank": None, "v_head_dim": 128, "n_routed_experts": 256, "n_shared_experts": 1}
+    | {"num_experts_per_tok": 8},
     "mamba2": {"n_groups": 8},
     "mistral": {"num_key_value_heads": 8, "sliding_window": 4096},
     "mixtral": {"num_key_value_heads": 8, "n_routed_experts": 8, "num_experts_per_tok": 2},
-    "nemotron_h": {"num_key_value_heads": 8, "head_dim": 128, "n_groups": 8, "mamba_head_dim": 64},
+    "nemotron_h": {
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "n_groups": 8,
+        "mamba_head_dim": 64,
+        "chunk_size": 128,
+    },
     "qwen2": {"num_key_value_heads": 32},
     "qwen2_moe": {
         **{"num_key_value_heads": 16, "n_routed_experts": 60, "num_experts_per_tok": 4},
@@ -144,7 +152,8 @@ def args_from_hf(config: Mapping[str, Any], family: str, gated: bool) -> dict[st
         "untie_embeddings_and_output_weights": not _is_tied(config),
     }
     for name, keys in KEYS.items():
-        args[name] = next((config[key] for key in keys if config.get(key) is not None), None)
+        key = next((key for key in keys if config.get(key) is not None), keys[0])
+        args[name] = Arguments(config).integer(key, 0, least=name != "num_experts") or None
     own = HYBRIDS[model](config) if model in HYBRIDS else {}
     _require("num_layers", "hidden_size", "num_attention_heads", "padded_vocab_size", of=args | own)
     layers = Arguments(args | own).layers()
@@ -152,6 +161,8 @@ def args_from_hf(config: Mapping[str, Any], family: str, gated: bool) -> dict[st
     if args["num_experts"]:
         args |= _experts(config, layers)
     args |= own
+    if args["num_experts"]:
+        _require("moe_router_topk", of=args)
     if model not in _WITHOUT_WIDTH and _is_dense(args):
         _require("ffn_hidden_size", of=args)
     return args
@@ -172,18 +183,34 @@ def _is_dense(args: Mapping[str, Any]) -> bool:
 
 
 def refuse_untrained(config: Mapping[str, Any]) -> None:
-    """Raises PerfError for quantised weights, and for attention to another model, also of a part."""
+    """Raises PerfError for what is built or trained otherwise than its sizes say: another head than that of
+    tokens; and, also of a part, quantised weights, adapters and attention to another model.
+    """
+    heads = config.get("architectures") or ()
+    for name in heads if isinstance(heads, list) else ():
+        if not str(name).endswith(_HEADS):
+            raise PerfError(
+                f"config.json: architectures has {name!r}; only models that predict tokens are counted, "
+                f"whose names end in {', '.join(_HEADS)}; write the one that is trained, or take it out"
+            )
+    _refuse_parts(config)
+
+
+def _refuse_parts(config: Mapping[str, Any]) -> None:
     for name in ("quantization_config", "compression_config"):
         if config.get(name) is not None:
             raise PerfError(
                 f"config.json: {name} is given, and quantised weights are not trained; take it out "
                 "for a training of all weights"
             )
+    for name in config:
+        if str(name).startswith(("adapter", "dora", "lora_", "peft", "use_dora")):
+            raise PerfError(f"config.json: {name} is given; adapters are not counted here; take it out")
     if Arguments(config).flag("add_cross_attention"):
         raise PerfError("config.json: add_cross_attention is true; such layers are not counted; take it out")
     for part in config.values():
         if isinstance(part, Mapping):
-            refuse_untrained(part)
+            _refuse_parts(part)
 
 
 def _refuse_contradictions(read: Mapping[str, Any]) -> None:
@@ -269,9 +296,11 @@ def _window(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
     below, kinds = given.integer("max_window_layers", 28, least=0), config.get("layer_types")
     masked = [_WINDOWS[model](layer, below) for layer in range(layers)]
     if kinds is not None and model in _BY_TYPE:
-        if not isinstance(kinds, list) or len(kinds) != layers:
+        known = ("full_attention", "sliding_attention")
+        if not isinstance(kinds, list) or len(kinds) != layers or any(one not in known for one in kinds):
             raise PerfError(
-                f"config.json: layer_types is {kinds!r}; write one kind for each of {layers} layers"
+                f"config.json: layer_types is {kinds!r}; write {' or '.join(known)} for each "
+                f"of {layers} layers"
             )
         masked = [kind == "sliding_attention" for kind in kinds]
     size = given.integer("sliding_window", 4096)

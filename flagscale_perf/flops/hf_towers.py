@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flagscale_perf.flops.arguments import Arguments
-from flagscale_perf.flops.hf import args_from_hf
+from flagscale_perf.flops.hf import KEYS, args_from_hf
 from flagscale_perf.flops.towers import Vision
 from flagscale_perf.spine.errors import PerfError
 
@@ -78,7 +78,6 @@ _BERT = {
 }
 _QWEN3_VL_MOE = {
     "num_key_value_heads": 16,
-    "num_experts": 60,
     "num_experts_per_tok": 4,
     "moe_intermediate_size": 1408,
 }
@@ -126,6 +125,8 @@ def args_from_qwen3_vl(config: Mapping[str, Any], family: str, gated: bool) -> d
     is_moe = config["model_type"] == "qwen3_vl_moe"
     text = _text(config, _QWEN3_VL_MOE if is_moe else {"head_dim": 128})
     text["model_type"] = "qwen3_moe" if is_moe else "qwen3"
+    if is_moe and all(text.get(name) is None for name in KEYS["num_experts"]):
+        text["num_experts"] = 60
     _check_joined(config, text, 3584)
     text |= {
         "use_sliding_window": False,
