@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from flagscale_perf.flops.families.decoder import decoder
 from flagscale_perf.flops.families.encoder import bert, encoder_decoder
 from flagscale_perf.flops.families.vision import vision_language
-from flagscale_perf.flops.hf import OF_TRAINING, args_from_hf
+from flagscale_perf.flops.hf import OF_TRAINING, args_from_hf, refuse_untrained
 from flagscale_perf.flops.hf_towers import (
     args_from_bert,
     args_from_llava,
@@ -129,6 +129,7 @@ class ModelShape(Shape):
         It may say more than transformers reads: what of the model is trained and recomputed, and of which
         step, in Megatron's argument names.
         """
+        refuse_untrained(config)
         model_type = config.get("model_type")
         for family in FAMILIES:
             if model_type in family.hf_types:

@@ -159,8 +159,9 @@ def _read_model(path: Path, more: Mapping[str, Any]) -> tuple[Mapping[str, Any],
 
 def _parse(path: Path) -> Mapping[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
-        content = _yaml(text) if path.suffix in (".yaml", ".yml") else json.loads(text)
+        text = path.read_text(encoding="utf-8-sig")
+        is_yaml = path.suffix in (".yaml", ".yml")
+        content = _yaml(text) if is_yaml else json.loads(text, object_pairs_hook=_once)
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise PerfError(f"--args {path}: cannot be read ({why}); give a file such as model.json") from None
@@ -175,13 +176,31 @@ def _parse(path: Path) -> Mapping[str, Any]:
     return _composed(path) if "defaults" in content else content
 
 
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The pairs as a dictionary. Raises ValueError for a name that is there twice."""
+    content: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in content:
+            raise ValueError(f"{name} is given twice")
+        content[name] = value
+    return content
+
+
 def _yaml(text: str) -> Any:
     try:
         import yaml  # type: ignore[import-untyped]
     except ImportError as error:
         raise missing("yaml", error, "--args FILE.yaml", "give the file as JSON") from None
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """Like yaml's own, which takes the last of names that are given twice."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            _once([(one.value, None) for one, _ in node.value if one.tag.endswith(":str")])
+            return super().construct_mapping(node, deep)
+
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
         raise ValueError(error) from None
 

@@ -30,9 +30,26 @@ class Arguments:
         return None if isinstance(value, str) and value.strip().lower() in ("none", "null", "") else value
 
     def flag(self, name: str) -> bool:
-        """A switch; off by default."""
+        """A switch; off by default. Raises PerfError for what is neither on nor off."""
         value = self.get(name)
-        return value.strip().lower() in ("true", "1", "yes", "on") if isinstance(value, str) else bool(value)
+        said = str(value).strip().lower()
+        if value is None or said in ("false", "0", "no", "off"):
+            return False
+        if said not in ("true", "1", "yes", "on"):
+            raise PerfError(f"model: {name} is {value!r}; write true or false")
+        return True
+
+    def choice(self, name: str, *allowed: str) -> str:
+        """One of these texts, "none" among them where it is allowed; the first if it is not given.
+
+        Raises PerfError for anything else.
+        """
+        value = self._given.get(name)
+        if value is None:
+            return allowed[0]
+        if value not in allowed:
+            raise PerfError(f"model: {name} is {value!r}; write {', '.join(allowed[:-1])} or {allowed[-1]}")
+        return str(value)
 
     def integer(self, name: str, default: int | None = None, least: int = 1) -> int:
         """A whole number from `least` to MAX_SIZE. Raises PerfError for anything else, and if missing."""

@@ -10,6 +10,14 @@ from flagscale_perf.flops.shape import LORA_TARGETS
 from flagscale_perf.spine.errors import PerfError
 
 _MODELS, _LORA = "megatron.bridge.models.", "megatron.bridge.peft.lora.LoRA"
+_PARTS = ("megatron.", "torch.", "flagscale_perf.")  # whose classes a model's parts may be; ours are timers
+# Of a whole configuration; beside these, a section may be a part of the model.
+SECTIONS = ("model", "peft", "rerun_state_machine")
+_LORA_FIELDS = (
+    *("_target_", "target_modules", "exclude_modules", "dim", "alpha", "dropout", "dropout_position"),
+    *("lora_A_init_method", "lora_B_init_method", "lora_dtype", "a2a_experimental", "normalize_moe_lora"),
+    *("share_expert_adapters", "experts_shared_outer_loras", "sequence_parallel_input_regather"),
+)
 # What a model's section must say, as classes of Bridge have defaults of their own for it; then what else
 # those of one module have. Bridge writes every field. Sizes of experts only where there are some.
 _ALWAYS = (
@@ -65,11 +73,16 @@ def args_from_bridge(content: Mapping[str, Any]) -> dict[str, Any]:
             "give Megatron's argument names"
         )
     _check_complete(model, module, cls)
-    args = {name: value for name, value in model.items() if not isinstance(value, Mapping)}
+    args = {name: str(value) if isinstance(value, Mapping) else value for name, value in model.items()}
     for name, value in model.items():
-        if isinstance(value, Mapping) and not str(value.get("_target_")).startswith(("megatron.", "torch.")):
+        if isinstance(value, Mapping) and not str(value.get("_target_")).startswith(_PARTS):
             raise PerfError(
                 f"model: {name} is {str(dict(value))[:60]}; such a part is not known; take it out"
+            )
+    for name, value in (*model.items(), *content.items()):
+        if value is not model and isinstance(value, Mapping) and {"num_layers", "hidden_size"} & value.keys():
+            raise PerfError(
+                f"{name}: describes a model beside the file's model, which is not counted; take it out"
             )
     args.setdefault("activation_func", None)
     args |= _vocabulary(Arguments(args), Arguments(_section(content, "tokenizer")))
@@ -116,5 +129,12 @@ def _adapters(peft: Mapping[str, Any], model: Arguments) -> dict[str, Any]:
         raise PerfError(
             "peft: adapters in a model with experts of Megatron-Bridge are not counted; take it out"
         )
+    for name in peft:
+        if name not in _LORA_FIELDS:
+            raise PerfError(
+                f"peft: {name} is {peft[name]!r}; no field of {_LORA} that is counted; take it out"
+            )
     targets = peft.get("target_modules", LORA_TARGETS[:4])
+    if not targets:
+        raise PerfError(f"peft: target_modules is {targets!r}; name the layers that have adapters")
     return {"peft_type": "lora", "lora_dim": peft.get("dim", 32), "lora_target_modules": targets}

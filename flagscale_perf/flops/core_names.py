@@ -33,8 +33,11 @@ def megatron_names(given: Mapping[str, Any]) -> Mapping[str, Any]:
         if core.get(theirs) is not None:
             _agree(core, theirs, ours)
             args[ours] = given[theirs]
-    if "share_embeddings_and_output_weights" in given:
-        args["untie_embeddings_and_output_weights"] = not core.flag("share_embeddings_and_output_weights")
+    shared, untied = "share_embeddings_and_output_weights", "untie_embeddings_and_output_weights"
+    if core.get(shared) is not None:
+        if core.get(untied) is not None and core.flag(untied) == core.flag(shared):
+            raise PerfError(f"model: {shared} and {untied} are both {core.get(shared)!r}; give one of them")
+        args[untied] = not core.flag(shared)
     is_latent = core.flag("multi_latent_attention")
     if is_latent and not core.has("q_lora_rank"):
         raise PerfError("model: q_lora_rank is missing; write its rank, or null for queries of full rank")
@@ -62,6 +65,12 @@ def _feed_forward(core: Arguments) -> dict[str, Any]:
         raise PerfError(
             f"model: activation_func is {core.get('activation_func')!r}; "
             "write gated_linear_unit true or false"
+        )
+    said = {name: core.flag(name) for name in ("gated_linear_unit", "swiglu") if core.get(name) is not None}
+    if len(set(said.values())) > 1 and not (is_swiglu or core.flag("quick_geglu")):
+        raise PerfError(
+            f"model: gated_linear_unit is {core.get('gated_linear_unit')!r}, and swiglu is "
+            f"{core.get('swiglu')!r}; give one of them"
         )
     gated = is_swiglu or core.flag("gated_linear_unit") or core.flag("swiglu")
     made: dict[str, Any] = {"swiglu": gated and not core.flag("quick_geglu")}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flagscale_perf.flops.arguments import Arguments
-from flagscale_perf.flops.bridge_config import args_from_bridge, is_bridge
+from flagscale_perf.flops.bridge_config import SECTIONS, args_from_bridge, is_bridge
 from flagscale_perf.flops.core_names import CORE_NAMES
 from flagscale_perf.flops.hf import KEYS
 from flagscale_perf.flops.sources import NOTHING, UNCOUNTED
@@ -47,10 +47,11 @@ _SWITCHED_OFF = {
 _SIZE = re.compile(
     r"(^|_)(n?layers?|hidden|n?heads?|n?experts?|moe|ffn|mlp|intermediate|inner|vocab|embd|embeddings?|dims?"
     r"|width|depth|router|topk|residual|kv|q|k|v|query|queries|groups|window|sliding|mtp|nextn|lora|dora|peft"
-    r"|adapters?|freeze|frozen|trainable"
+    r"|adapters?|r|(un)?freez\w*|(un)?frozen|trainable|train_only|only_train"
     r"|quant\w*|[48]bit|attention|attn|activation|gate|gated|\w*glu|bias|norm|tie|tied|tying|share|blocks?"
-    r"|state|conv|rank|indexer|latent|mamba|ssm|n|d|arch\w*|vision|encoder|decoder|teacher|spec"
-    r"|streams)(_|$)"
+    r"|size|num|count|mult|multiplier|expan\w*|compress\w*|loops?|repeat\w*|recur\w*|mla|yoco|hc|pooler"
+    r"|critic|reward|ref|distil\w*|kd|checkpointing|state|conv|rank|indexer|latent|mamba|ssm|n|d|arch\w*"
+    r"|vision|encoder|decoder|teacher|spec|streams)(_|$)"
 )
 
 
@@ -70,6 +71,9 @@ def args_from_file(content: Mapping[str, Any]) -> dict[str, Any]:
     that may be a size and is not known.
     """
     if is_bridge(content):
+        for name, value in content.items():
+            if name not in SECTIONS:
+                refuse_unknown(name, value)
         args = args_from_bridge(content)
     else:
         _refuse_tools(content)
@@ -82,7 +86,11 @@ def args_from_file(content: Mapping[str, Any]) -> dict[str, Any]:
             _refuse_ambiguous(Arguments(args))
     for name, value in args.items():
         refuse_unknown(name, value)
-    return args | {name: False for flag, name in _SWITCHED_OFF.items() if Arguments(args).flag(flag)}
+    off = {name: flag for flag, name in _SWITCHED_OFF.items() if Arguments(args).flag(flag)}
+    for name, flag in off.items():
+        if args.get(name) is not None and Arguments(args).flag(name):
+            raise PerfError(f"model: {name} and {flag} are both given; leave one of them in the file")
+    return args | dict.fromkeys(off, False)
 
 
 def _of_training(content: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -95,10 +103,12 @@ def _leaves(section: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Raises PerfError for a section that may be a part of the model, such as adapters."""
     for given, value in section.items():
         name = str(given).replace("-", "_")
-        if isinstance(value, Mapping):
-            refuse_unknown(name, dict(value) or None)
-            yield from _leaves(value)
-        else:
+        values = value if isinstance(value, list) else [value]
+        inner = [each for each in values if isinstance(each, Mapping)]
+        for each in inner:
+            refuse_unknown(name, dict(each) or None)
+            yield from _leaves(each)
+        if not inner:
             yield name, value
 
 

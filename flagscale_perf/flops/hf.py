@@ -61,7 +61,13 @@ _READ_BY = {
     "shared_expert_intermediate_size": "qwen2_moe qwen3_5_moe_text qwen3_next",
     "decoder_sparse_step": _SPARSE_BY_STEP,
     "mlp_only_layers": _SPARSE_BY_STEP,
+    **dict.fromkeys(("n_layer", "n_embd", "n_head", "n_inner", "n_positions"), "gpt2"),
 }
+_NOT_READ_BY = {"gpt2": ("head_dim", "intermediate_size", "num_key_value_heads")}
+_WITHOUT_WIDTH = ("gpt2", "mamba2", "rwkv")  # no dense block, or one of four times the model's width
+# Zero experts are none only in the other families: these build mixtures of nothing.
+_ALWAYS_MIXED = f"{_LATENT_FAMILIES} mixtral qwen3_5_moe_text"
+_HEADS = ("ForCausalLM", "ForConditionalGeneration", "ForMaskedLM", "ForPreTraining", "LMHeadModel")
 _NEVER_TIED = ("kimi_linear", "nemotron_h")
 # What transformers builds where a config.json leaves a key out and the model is another one then: the
 # defaults of its classes. (n_routed_experts stands for every name of the number of experts.)
@@ -76,11 +82,24 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     | {"v_head_dim": 128, "n_routed_experts": 64, "moe_intermediate_size": 1407, "n_shared_experts": 2},
     "deepseek_v3": _DEEPSEEK_V3,
     "deepseek_v32": _DEEPSEEK_V3,
-    "granitemoehybrid": {"num_key_value_heads": 32, "num_experts_per_tok": 2},
-    "kimi_linear": _LATENT | {"q_lora_rank": None, "v_head_dim": 128, "n_routed_experts": 256},
+    "gpt2": {"n_positions": 1024},
+    "granitemoehybrid": {
+        **{"num_key_value_heads": 32, "num_experts_per_tok": 2},
+        **{"num_local_experts": 8, "shared_intermediate_size": 1024},
+    },
+    "kimi_linear": _LATENT
+    | {"q_lora_rank": None, "v_head_dim": 128, "n_routed_experts": 256, "n_shared_experts": 1}
+    | {"num_experts_per_tok": 8},
+    "mamba2": {"n_groups": 8},
     "mistral": {"num_key_value_heads": 8, "sliding_window": 4096},
     "mixtral": {"num_key_value_heads": 8, "n_routed_experts": 8, "num_experts_per_tok": 2},
-    "nemotron_h": {"num_key_value_heads": 8, "head_dim": 128},
+    "nemotron_h": {
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "n_groups": 8,
+        "mamba_head_dim": 64,
+        "chunk_size": 128,
+    },
     "qwen2": {"num_key_value_heads": 32},
     "qwen2_moe": {
         **{"num_key_value_heads": 16, "n_routed_experts": 60, "num_experts_per_tok": 4},
@@ -118,39 +137,105 @@ def args_from_hf(config: Mapping[str, Any], family: str, gated: bool) -> dict[st
         family: the one that its model_type belongs to.
         gated: whether its feed-forward blocks have three matrices.
     """
-    if config.get("quantization_config") is not None:
-        raise PerfError(
-            "config.json: quantization_config is given, and quantised weights are not trained; take it out "
-            "for a training of all weights"
-        )
     model = config["model_type"]
-    config = _DEFAULTS.get(model, {}) | {
+    read = {
         name: value
         for name, value in config.items()
-        if name not in _READ_BY or model in _READ_BY[name].split()
+        if (name not in _READ_BY or model in _READ_BY[name].split())
+        and name not in _NOT_READ_BY.get(model, ())
     }
+    _refuse_contradictions(read)
+    config = _DEFAULTS.get(model, {}) | read
     args: dict[str, Any] = {
         "model_family": family,
         "swiglu": gated,
         "untie_embeddings_and_output_weights": not _is_tied(config),
     }
     for name, keys in KEYS.items():
-        args[name] = next((config[key] for key in keys if config.get(key) is not None), None)
+        key = next((key for key in keys if config.get(key) is not None), keys[0])
+        args[name] = Arguments(config).integer(key, 0, least=name != "num_experts") or None
     own = HYBRIDS[model](config) if model in HYBRIDS else {}
-    for name in ("num_layers", "hidden_size", "num_attention_heads", "padded_vocab_size"):
-        if own.get(name, args[name]) is None:
-            raise PerfError(f"config.json: {KEYS[name][0]} is missing; add it")
+    _require("num_layers", "hidden_size", "num_attention_heads", "padded_vocab_size", of=args | own)
     layers = Arguments(args | own).layers()
     args |= _attention(config, args) | _bias(config) | _window(config, layers)
     if args["num_experts"]:
         args |= _experts(config, layers)
-    return args | own
+    args |= own
+    if args["num_experts"]:
+        _require("moe_router_topk", of=args)
+    if model not in _WITHOUT_WIDTH and _is_dense(args):
+        _require("ffn_hidden_size", of=args)
+    return args
+
+
+def _require(*names: str, of: Mapping[str, Any]) -> None:
+    for name in names:
+        if of.get(name) is None:
+            raise PerfError(f"config.json: {KEYS[name][0]} is missing; add it")
+
+
+def _is_dense(args: Mapping[str, Any]) -> bool:
+    """Whether a feed-forward block has the width of dense ones."""
+    if "hybrid_layer_pattern" in args:
+        return "-" in str(args["hybrid_layer_pattern"])
+    mixed = args["num_experts"] and args["moe_ffn_hidden_size"] is not None
+    return not (mixed and all(args.get("moe_layer_freq") or ()))
+
+
+def refuse_untrained(config: Mapping[str, Any]) -> None:
+    """Raises PerfError for what is built or trained otherwise than its sizes say: another head than that of
+    tokens; and, also of a part, quantised weights, adapters and attention to another model.
+    """
+    heads = config.get("architectures") or ()
+    for name in heads if isinstance(heads, list) else ():
+        if not str(name).endswith(_HEADS):
+            raise PerfError(
+                f"config.json: architectures has {name!r}; only models that predict tokens are counted, "
+                f"whose names end in {', '.join(_HEADS)}; write the one that is trained, or take it out"
+            )
+    _refuse_parts(config)
+
+
+def _refuse_parts(config: Mapping[str, Any]) -> None:
+    for name in ("quantization_config", "compression_config"):
+        if config.get(name) is not None:
+            raise PerfError(
+                f"config.json: {name} is given, and quantised weights are not trained; take it out "
+                "for a training of all weights"
+            )
+    for name in config:
+        if str(name).startswith(("adapter", "dora", "lora_", "peft", "use_dora")):
+            raise PerfError(f"config.json: {name} is given; adapters are not counted here; take it out")
+    if Arguments(config).flag("add_cross_attention"):
+        raise PerfError("config.json: add_cross_attention is true; such layers are not counted; take it out")
+    for part in config.values():
+        if isinstance(part, Mapping):
+            _refuse_parts(part)
+
+
+def _refuse_contradictions(read: Mapping[str, Any]) -> None:
+    """Raises PerfError for two names of one size that differ, and for experts that are none."""
+    for keys in KEYS.values():
+        given = {key: read[key] for key in keys if read.get(key) is not None}
+        if any(value != next(iter(given.values())) for value in given.values()):
+            said = " and ".join(f"{key} is {value!r}" for key, value in given.items())
+            raise PerfError(f"config.json: {said}, which are one size; leave one of them in the file")
+    nothing = ["shared_expert_intermediate_size"]
+    nothing += KEYS["num_experts"] if read["model_type"] in _ALWAYS_MIXED.split() else ()
+    for name in nothing:
+        if read.get(name) == 0:
+            raise PerfError(
+                f"config.json: {name} is 0, and {read['model_type']} builds such a block without weights; "
+                "give a whole number above 0"
+            )
 
 
 def _is_tied(config: Mapping[str, Any]) -> bool:
     # transformers' own default where the key is left out: tied only in GPT-2
     model = config["model_type"]
-    return model not in _NEVER_TIED and bool(config.get("tie_word_embeddings", model == "gpt2"))
+    if "tie_word_embeddings" not in config:
+        return bool(model == "gpt2")
+    return model not in _NEVER_TIED and Arguments(config).flag("tie_word_embeddings")
 
 
 def _attention(config: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,12 +249,12 @@ def _attention(config: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, 
 
 def _bias(config: Mapping[str, Any]) -> dict[str, Any]:
     is_gpt2, model = config["model_type"] == "gpt2", config["model_type"]
-    attention, mlp = bool(config.get("attention_bias")), bool(config.get("mlp_bias"))
+    attention, mlp = (Arguments(config).flag(name) for name in ("attention_bias", "mlp_bias"))
     if mlp and (model != "llama" or not attention):
         raise PerfError(
             "config.json: mlp_bias is true; it is counted in a llama that has attention_bias; take it out"
         )
-    is_qwen2 = model == "qwen2" or (model == "qwen2_moe" and config["qkv_bias"])
+    is_qwen2 = model == "qwen2" or (model == "qwen2_moe" and Arguments(config).flag("qkv_bias"))
     return {
         "normalization": "LayerNorm" if is_gpt2 else "RMSNorm",
         "add_bias_linear": is_gpt2 or mlp,
@@ -211,9 +296,11 @@ def _window(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
     below, kinds = given.integer("max_window_layers", 28, least=0), config.get("layer_types")
     masked = [_WINDOWS[model](layer, below) for layer in range(layers)]
     if kinds is not None and model in _BY_TYPE:
-        if not isinstance(kinds, list) or len(kinds) != layers:
+        known = ("full_attention", "sliding_attention")
+        if not isinstance(kinds, list) or len(kinds) != layers or any(one not in known for one in kinds):
             raise PerfError(
-                f"config.json: layer_types is {kinds!r}; write one kind for each of {layers} layers"
+                f"config.json: layer_types is {kinds!r}; write {' or '.join(known)} for each "
+                f"of {layers} layers"
             )
         masked = [kind == "sliding_attention" for kind in kinds]
     size = given.integer("sliding_window", 4096)

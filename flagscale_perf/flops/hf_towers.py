@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flagscale_perf.flops.arguments import Arguments
-from flagscale_perf.flops.hf import args_from_hf
+from flagscale_perf.flops.hf import KEYS, args_from_hf
 from flagscale_perf.flops.towers import Vision
 from flagscale_perf.spine.errors import PerfError
 
@@ -41,12 +41,12 @@ _QWEN3_VISION = {
     "num_position_embeddings": 2304,
 }
 _CLIP = {
-    "hidden_size": 1024,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 16,
-    "intermediate_size": 4096,
-    "patch_size": 14,
-    "image_size": 336,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "patch_size": 32,
+    "image_size": 224,
     "num_channels": 3,
 }
 _SIGLIP = {
@@ -76,13 +76,19 @@ _BERT = {
     "max_position_embeddings": 512,
     "type_vocab_size": 2,
 }
+_QWEN3_VL_MOE = {
+    "num_key_value_heads": 16,
+    "num_experts_per_tok": 4,
+    "moe_intermediate_size": 1408,
+}
 _TEXT_MODELS = ("llama", "mistral", "qwen2", "qwen3")
 
 
 def args_from_qwen_vl(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:
     """Qwen2.5-VL; its text model may be in text_config or at the top level. Raises PerfError."""
     vision = qwen_vision(_section(config, "vision_config", {}))
-    text = {"max_window_layers": 80} | _text(config, {}) | {"model_type": "qwen2"}
+    text = {"max_window_layers": 80} | _text(config, {}) | {"model_type": "qwen2", "head_dim": None}
+    _check_joined(config, text, 3584)
     return args_from_hf(text, family, gated) | {"vision_tower": vision}
 
 
@@ -116,9 +122,16 @@ def qwen_vision(given: Mapping[str, Any]) -> Vision:
 def args_from_qwen3_vl(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:
     """Qwen3-VL, dense or with experts: whole frames, and mergers behind layers within. Raises PerfError."""
     vision = qwen3_vision(_section(config, "vision_config", {}))
-    text = _text(config, {"head_dim": 128})
-    text["model_type"] = "qwen3_moe" if config["model_type"] == "qwen3_vl_moe" else "qwen3"
-    text |= {"use_sliding_window": False, "tie_word_embeddings": bool(config.get("tie_word_embeddings"))}
+    is_moe = config["model_type"] == "qwen3_vl_moe"
+    text = _text(config, _QWEN3_VL_MOE if is_moe else {"head_dim": 128})
+    text["model_type"] = "qwen3_moe" if is_moe else "qwen3"
+    if is_moe and all(text.get(name) is None for name in KEYS["num_experts"]):
+        text["num_experts"] = 60
+    _check_joined(config, text, 3584)
+    text |= {
+        "use_sliding_window": False,
+        "tie_word_embeddings": Arguments(config).flag("tie_word_embeddings"),
+    }
     args = args_from_hf(text, family, gated)
     deep = vision.deepstack
     if len(set(deep)) != len(deep) or len(deep) > Arguments(args).layers():
@@ -127,6 +140,16 @@ def args_from_qwen3_vl(config: Mapping[str, Any], family: str, gated: bool) -> d
             "and no more of them than the text model has layers"
         )
     return args | {"vision_tower": vision}
+
+
+def _check_joined(config: Mapping[str, Any], text: Mapping[str, Any], usual: int) -> None:
+    """Raises PerfError where the tower's output is not as wide as the text model; `usual`: its default."""
+    width = _section(config, "vision_config", {"out_hidden_size": usual})["out_hidden_size"]
+    if width != text.get("hidden_size"):
+        raise PerfError(
+            f"config.json: vision_config has out_hidden_size {width!r}, and the text model hidden_size "
+            f"{text.get('hidden_size')!r}; make them agree"
+        )
 
 
 def qwen3_vision(given: Mapping[str, Any]) -> Vision:
@@ -229,11 +252,13 @@ def _text(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, A
     inner = config.get("text_config")
     beside = {} if isinstance(inner, Mapping) else {key: config[key] for key in config if key != "model_type"}
     text = {**defaults, **beside, **(inner if isinstance(inner, Mapping) else {})}
-    return text | {"tie_word_embeddings": any(one.get("tie_word_embeddings") for one in (config, text))}
+    tied = any(Arguments(one).flag("tie_word_embeddings") for one in (config, text))
+    return text | {"tie_word_embeddings": tied}
 
 
 def args_from_t5(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:
     """T5; num_layers are the encoder's. Raises PerfError."""
+    _same(config, hidden_size="d_model", num_attention_heads="num_heads", head_dim="d_kv")
     given = _T5 | dict(config)
     decoder = given.get("num_decoder_layers")
     return {
@@ -244,7 +269,7 @@ def args_from_t5(config: Mapping[str, Any], family: str, gated: bool) -> dict[st
         "num_attention_heads": given["num_heads"],
         "kv_channels": given["d_kv"],
         "ffn_hidden_size": given["d_ff"],
-        "swiglu": str(given.get("feed_forward_proj", "relu")).startswith("gated"),
+        "swiglu": given.get("is_gated_act", str(given.get("feed_forward_proj", "relu")).startswith("gated")),
         "padded_vocab_size": given["vocab_size"],
         "normalization": "RMSNorm",
         "add_bias_linear": False,
@@ -253,9 +278,21 @@ def args_from_t5(config: Mapping[str, Any], family: str, gated: bool) -> dict[st
     }
 
 
+def _same(config: Mapping[str, Any], **names: str) -> None:
+    """Raises PerfError for a size that stands under another name, too, and differs."""
+    for theirs, ours in names.items():
+        if config.get(theirs) is not None and config[theirs] != config.get(ours, _T5.get(ours)):
+            raise PerfError(
+                f"config.json: {theirs} is {config[theirs]!r} and {ours} {config.get(ours)!r}, which are one "
+                f"size; write {ours} only"
+            )
+
+
 def args_from_bert(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:
     """BERT as it is pretrained, with both heads. Raises PerfError."""
     given = _BERT | dict(config)
+    if "tie_word_embeddings" in given and not Arguments(given).flag("tie_word_embeddings"):
+        raise PerfError("config.json: tie_word_embeddings is false; only a tied bert is counted; take it out")
     return {
         "model_family": family,
         "num_layers": given["num_hidden_layers"],

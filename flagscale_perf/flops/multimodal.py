@@ -102,6 +102,7 @@ def _vision(args: Arguments, layers: int) -> Vision | None:
     if isinstance(tower, Vision):
         return tower
     given = [name for name in _OF_VISION_SCRIPTS if args.has(name)]
+    given += [name for name in ("vision_num_layers", "vision_hidden_size") if args.get(name) is not None]
     if not given:
         return None
     model = _qwen(args)

@@ -25,6 +25,7 @@ from flagscale_perf.spine.errors import PerfError
 # refused. A test asks of every option of every host whether it is counted, changes nothing, or stands here.
 UNCOUNTED = {
     "biencoder_projection_dim": "two encoders side by side",
+    "checkpoint_activations": "recomputation by a rule of long ago (write recompute_granularity)",
     "enable_mhc_connections": "residual streams (mHC) of a spec of one's own",
     "export_kd_teacher_load": "a teacher beside the model",
     "export_offline_model": "a model without its layers",
@@ -150,10 +151,13 @@ def _of_layers(args: Arguments, usual: Layers, memories: Engram | None) -> Patte
 
 def _parameter_facts(args: Arguments) -> dict[str, Any]:
     linear_bias = args.get("add_bias_linear")
-    positions = args.get("position_embedding_type") or "learned_absolute"
-    learned = positions == "learned_absolute" and args.get("add_position_embedding") is not False
+    positions = ("learned_absolute", "rope", "mrope", "yarn", "relative", "none")
+    learned = (
+        args.choice("position_embedding_type", *positions) == "learned_absolute"
+        and args.get("add_position_embedding") is not False
+    )
     return {
-        "norm_bias": (args.get("normalization") or "LayerNorm") == "LayerNorm",
+        "norm_bias": args.choice("normalization", "LayerNorm", "RMSNorm") == "LayerNorm",
         "linear_bias": True if linear_bias is None else args.flag("add_bias_linear"),
         "qkv_bias": args.flag("add_qkv_bias"),
         "out_bias": args.flag("add_out_bias"),
@@ -221,7 +225,12 @@ def _ffn(args: Arguments, hidden: int, swiglu: bool) -> int:
 def _vocabulary(args: Arguments) -> int:
     """Rows of the output layer: padded_vocab_size, or vocab_size padded as Megatron pads it."""
     if args.get("padded_vocab_size") is not None:
-        return args.integer("padded_vocab_size")
+        padded, least = args.integer("padded_vocab_size"), args.get("vocab_size")
+        if isinstance(least, int) and padded < least:
+            raise PerfError(
+                f"model: padded_vocab_size is {padded}, less than vocab_size {least}; give one of them"
+            )
+        return padded
     if args.get("vocab_size") is None:
         raise PerfError(
             "model: padded_vocab_size and vocab_size are missing; add one of them to the arguments"
@@ -270,10 +279,15 @@ def _window(args: Arguments, layers: int) -> Window | None:
     if size is None:
         return None
     numbers = [int(one) for one in re.findall(r"-?\d{1,12}", str(size))]
-    if len(numbers) != 2:
+    if len(numbers) != 2 or numbers[0] < -1:
         raise PerfError(f"model: window_size is {size!r}; write two whole numbers, for example 4096,0")
     skip = args.get("window_attn_skip_freq")
     if isinstance(skip, Sequence) and not isinstance(skip, str) and skip:
+        if len(skip) < args.layers():
+            raise PerfError(
+                f"model: window_attn_skip_freq is {skip!r}, and num_layers {args.layers()}; "
+                "write one number for each layer"
+            )
         return Window(numbers[0], tuple(bool(skip[min(layer, len(skip) - 1)]) for layer in range(layers)))
     every = args.optional("window_attn_skip_freq")
     return Window(numbers[0], tuple(every is None or (layer + 1) % every != 0 for layer in range(layers)))

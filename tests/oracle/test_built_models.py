@@ -93,6 +93,19 @@ SAID: dict[str, Config] = {
     "without experts": {name: ... for name in ("num_experts", "num_local_experts", "n_routed_experts")},
     "without shared": {"shared_expert_intermediate_size": ..., "n_shared_experts": ...},
     "without top k": {"num_experts_per_tok": ...},
+    "names of gpt2": {"n_embd": 128, "n_layer": 9, "n_head": 2, "n_inner": 7, "n_positions": 8},
+}
+# Keys of other families that their classes have defaults for, by the section that has them.
+LEFT_OUT = {
+    "gpt2": ("", ("n_positions",)),
+    "granitemoehybrid": ("", ("num_local_experts", "shared_intermediate_size")),
+    "kimi_linear": ("", ("n_shared_experts",)),
+    "llava": ("vision_config", ("image_size", "intermediate_size", "num_hidden_layers", "patch_size")),
+    "nemotron_h": ("", ("mamba_head_dim", "n_groups")),
+    "qwen3_vl_moe": (
+        "text_config",
+        ("head_dim", "moe_intermediate_size", "num_key_value_heads", "num_local_experts"),
+    ),
 }
 # What cannot be built of these small ones: no default, or one that is larger than the rest.
 UNBUILT = {
@@ -132,6 +145,14 @@ def cases() -> dict[str, Config]:
             ("keys of others", OTHERS),
         )
     }
+    defaults = {
+        f"{name}: without {key}": made(config, {key: ...})
+        if not section
+        else config | {section: made(config[section], {key: ...})}
+        for name, (section, keys) in LEFT_OUT.items()
+        for key in keys
+        for config in [next(c for c in map(json.loads, distinct) if c["model_type"] == name)]
+    }
     towers = {
         f"{name}: {what}": made(args["config"], top) | {"text_config": args["config"]["text_config"] | text}
         for name, args in TOWERS.items()
@@ -145,7 +166,7 @@ def cases() -> dict[str, Config]:
             ("window by default", {}, WINDOW),
         )
     }
-    return plain | llama_mlp | others | towers
+    return plain | llama_mlp | others | defaults | towers
 
 
 CASES = cases()

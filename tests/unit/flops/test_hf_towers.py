@@ -60,7 +60,10 @@ def test_qwen3_vl_merges_layers_within_its_tower_too():
     assert (shape.family, shape.qk_norm, shape.head_dim) == ("qwen3_vl", True, 12)
     assert shape.vision is not None
     assert (shape.vision.deepstack, shape.vision.window, shape.vision.gated) == ((0, 2), 0, False)
-    usual = {"text_config": QWEN3_VL["text_config"] | {"num_hidden_layers": 36}, "vision_config": {}}
+    usual = {
+        "text_config": QWEN3_VL["text_config"] | {"num_hidden_layers": 36},
+        "vision_config": {"out_hidden_size": 32},
+    }
     tower = ModelShape.from_hf(QWEN3_VL | usual).vision
     assert tower is not None
     assert (tower.layers, tower.hidden, tower.deepstack, tower.positions) == (27, 1152, (8, 16, 24), 2304)
@@ -106,3 +109,12 @@ def _qwen(**tower):
 def test_refused(config, says):
     with pytest.raises(PerfError, match=says):
         ModelShape.from_hf(config)
+
+
+@pytest.mark.parametrize("config", [QWEN_VL, QWEN3_VL])
+def test_a_tower_that_does_not_fit_the_text_model_is_refused(config):
+    wide = {"vision_config": config["vision_config"] | {"out_hidden_size": 48}}
+    with pytest.raises(PerfError, match="out_hidden_size 48, and the text model hidden_size 32"):
+        ModelShape.from_hf(config | wide)
+    with pytest.raises(PerfError, match="quantization_config is given"):
+        ModelShape.from_hf(config | {"quantization_config": {"quant_method": "awq"}})

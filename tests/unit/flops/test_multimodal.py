@@ -65,7 +65,8 @@ def test_flagscales_tower_is_the_one_that_transformers_has_by_default():
         "intermediate_size": 12288,
         "vocab_size": 151936,
     }
-    default = ModelShape.from_hf({"model_type": "qwen3_vl", "text_config": text, "vision_config": {}})
+    tower = {"out_hidden_size": 4096}
+    default = ModelShape.from_hf({"model_type": "qwen3_vl", "text_config": text, "vision_config": tower})
     assert (
         ModelShape.from_args(SIZES | {"freeze_LM": False, "mrope_section": "24 20 20"}).vision
         == default.vision
