@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from itertools import pairwise
 from operator import itemgetter
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 STRETCHES = 1000  # about as many as a chart has pixels
 
@@ -34,22 +36,21 @@ class Extremes(Generic[Row]):
             values: one for each row.
             row: makes the n-th of them; only called for what may be kept.
         """
-        begin = 0
-        while begin < len(values):
-            inside = self._seen % self._length
-            if not inside and len(self._kept) == self._most:
-                self._halve()
-            end = min(len(values), begin + self._length - inside)
-            kept = [(self._seen + n - begin, values[n], row(n)) for n in _extremes(values, begin, end)]
+        count = len(values)
+        while self._seen + count > self._most * self._length:
+            self._halve()
+        begun = min(count, -self._seen % self._length)  # so many still belong to the last stretch
+        cuts = [*range(begun, count, self._length), count]
+        for begin, end in pairwise([0, *cuts] if begun else cuts):
+            kept = [(self._seen + n, values[n], row(n)) for n in _extremes(values, begin, end)]
             pair = kept[0], kept[-1]
-            if inside:
+            if begin < begun:
                 self._kept[-1] = _joined(self._kept[-1], pair)
             else:
                 self._kept.append(pair)
-            self._seen += end - begin
-            begin = end
+        self._seen += count
         if values:
-            self._last = [(self._seen - 1, row(len(values) - 1))]
+            self._last = [(self._seen - 1, row(count - 1))]
 
     def rows(self) -> list[Row]:
         """Those that are kept, in their order, and always the last one."""
@@ -57,8 +58,8 @@ class Extremes(Generic[Row]):
         return [row for _, row in sorted(kept.items(), key=itemgetter(0))]
 
     def _halve(self) -> None:
-        pairs = zip(self._kept[::2], self._kept[1::2], strict=True)
-        self._kept = [_joined(first, second) for first, second in pairs]
+        pairs = (self._kept[at : at + 2] for at in range(0, len(self._kept), 2))
+        self._kept = [reduce(_joined, pair) for pair in pairs]
         self._length *= 2
 
 
@@ -74,11 +75,13 @@ def thinned(
 
 def _extremes(values: Sequence[float | None], begin: int, end: int) -> tuple[int, ...]:
     """Places of the lowest and of the highest value; of the first where none is known."""
-    part = values[begin:end]
-    known = part if None not in part else [value for value in part if value is not None]
-    if len(known) < 2:
-        return (begin + part.index(known[0]) if known else begin,)
-    return begin + part.index(min(known)), begin + part.index(max(known))  # type: ignore[type-var]
+    part: Sequence[Any] = values[begin:end]
+    try:
+        low, high = min(part), max(part)
+    except TypeError:  # to look for a None in all takes longer
+        known = [value for value in part if value is not None]
+        low, high = (min(known), max(known)) if known else (None, None)
+    return tuple({begin + part.index(low): None, begin + part.index(high): None})
 
 
 def _joined(one: _Pair[Row], other: _Pair[Row]) -> _Pair[Row]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from operator import itemgetter
+from operator import itemgetter, mul
 
 from flagscale_perf.spine.averages import mean, median
 
@@ -41,7 +41,7 @@ def memory_of(values: Sequence[float]) -> float:
 
 
 def _lagged(values: Sequence[float], lag: int) -> float:
-    return sum(one * other for one, other in zip(values, values[lag:], strict=False))
+    return sum(map(mul, values, values[lag:]))
 
 
 def block_length(values: Sequence[float]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 
 from flagscale_perf.spine.averages import median
@@ -89,10 +90,14 @@ def shifts_of(values: Sequence[float], numbers: Sequence[int], smallest: float =
     between its neighbours.
     """
     edges, unseen = {0, len(values)}, [(0, len(values))]
+
+    @cache
+    def within(first: int, end: int) -> Shift | None:
+        return shift_of(values[first:end], numbers[first:end], smallest)
+
     while unseen:
         first, end = unseen.pop()
-        found = shift_of(values[first:end], numbers[first:end], smallest)
-        if found is not None:
+        if (found := within(first, end)) is not None:
             middle = first + found.place
             edges.add(middle)
             unseen += [(first, middle), (middle, end)]
@@ -100,7 +105,7 @@ def shifts_of(values: Sequence[float], numbers: Sequence[int], smallest: float =
     return [
         replace(again, place=first + again.place)
         for first, end in zip(places, places[2:], strict=False)
-        if (again := shift_of(values[first:end], numbers[first:end], smallest)) is not None
+        if (again := within(first, end)) is not None
     ]
 
 

@@ -84,7 +84,7 @@ class ThinnedRows(Generic[Row]):
         self._limit, self._size = limit, size
         self._rows: list[Row] = []
         self._stride = 1
-        self._seen = 0
+        self._seen = self._largest = 0
         self._last: Row | None = None
 
     def add(self, row: Row) -> None:
@@ -93,10 +93,13 @@ class ThinnedRows(Generic[Row]):
             pairs = (self._rows[at : at + 2] for at in range(0, len(self._rows), 2))
             self._rows = [max(pair, key=self._size) for pair in pairs]
             self._stride *= 2
+            self._largest = self._size(self._rows[-1])
+        size = self._size(row)
         if self._seen % self._stride == 0:
             self._rows.append(row)
-        else:
-            self._rows[-1] = max(self._rows[-1], row, key=self._size)
+            self._largest = size
+        elif size > self._largest:
+            self._rows[-1], self._largest = row, size
         self._seen += 1
         self._last = row
 

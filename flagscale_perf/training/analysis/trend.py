@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
-from operator import attrgetter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import compress
+from operator import attrgetter, itemgetter, truediv
 from typing import Any
 
 from flagscale_perf.analysis.extremes import Extremes
@@ -21,50 +22,76 @@ from flagscale_perf.training.records import IntervalRecord
 from flagscale_perf.training.samples import ThinnedRows
 
 LIMITED = ("tflops_per_gpu", "mfu", "hfu")  # not shown where they cannot be true
-_BLOCK = 256  # intervals that are looked at together
+_BLOCK = 1024  # intervals that are looked at together
 _PAUSE_NS = NS_PER_MS  # what is shorter only looked whether one is due
 
-Order = Callable[[IntervalRecord], Any]
+
+class Columns(dict[str, list[Any]]):
+    """Some intervals, and by its name each field of theirs that is asked for."""
+
+    def __init__(self, intervals: Sequence[IntervalRecord]) -> None:
+        super().__init__()
+        self.intervals = intervals
+
+    def __missing__(self, name: str) -> list[Any]:
+        self[name] = values = [*map(attrgetter(name), self.intervals)]
+        return values
+
+    def those(self, chosen: Iterable[Any]) -> Columns:
+        """The intervals for which this is true."""
+        found = [*compress(self.intervals, chosen)]
+        return self if len(found) == len(self.intervals) else Columns(found)
+
+
+Order = Callable[[Columns], list[Any]]
 
 
 def _ratio(part: str, whole: str) -> Order:
-    get = attrgetter(part, whole)
+    def ratios(columns: Columns) -> list[Any]:
+        parts, wholes = columns[part], columns[whole]
+        try:
+            return [*map(truediv, parts, wholes)]
+        except (TypeError, ZeroDivisionError):  # to look at each beforehand takes longer
+            pairs = zip(parts, wholes, strict=True)
+            return [None if one is None or all_ <= 0 else one / all_ for one, all_ in pairs]
 
-    def ratio(interval: IntervalRecord) -> float | None:
-        one, all_ = get(interval)
-        return None if one is None or all_ <= 0 else one / all_
-
-    return ratio
+    return ratios
 
 
-def _efficiency(interval: IntervalRecord) -> float | None:
-    power_mw, speed = mean_power_mw(interval), SETTLED["tokens_per_s"](interval)
-    return None if speed is None or not power_mw else float(speed / power_mw)
+def _power(columns: Columns) -> list[Any]:
+    return [*map(mean_power_mw, columns.intervals)]
+
+
+def _efficiency(columns: Columns) -> list[Any]:
+    power_mw = _power(columns)
+    speeds = _TOKENS(columns) if any(power_mw) else power_mw
+    pairs = zip(speeds, power_mw, strict=True)
+    return [None if speed is None or not power else speed / power for speed, power in pairs]
 
 
 # By what a figure's lowest and highest are found: to compute the figure itself of each interval takes longer.
-_SPEED = _ratio("model_flops", "iteration_ns")
+_SPEED, _TOKENS = _ratio("model_flops", "iteration_ns"), _ratio("tokens", "iteration_ns")
 SETTLED: dict[str, Order] = {
     "tflops_per_gpu": _SPEED,
     "mfu": _SPEED,
     "hfu": _ratio("hardware_flops", "iteration_ns"),
-    "tokens_per_s": _ratio("tokens", "iteration_ns"),
+    "tokens_per_s": _TOKENS,
     "iteration_ms": _ratio("iteration_ns", "steps"),
-    "iteration_p50_ms": attrgetter("iteration_p50_ns"),
-    "iteration_p95_ms": attrgetter("iteration_p95_ns"),
-    "iteration_max_ms": attrgetter("iteration_max_ns"),
+    "iteration_p50_ms": itemgetter("iteration_p50_ns"),
+    "iteration_p95_ms": itemgetter("iteration_p95_ns"),
+    "iteration_max_ms": itemgetter("iteration_max_ns"),
 }
 ALWAYS: dict[str, Order] = {
-    "memory_gb": attrgetter("memory_bytes"),
-    "memory_reserved_gb": attrgetter("memory_reserved_bytes"),
-    "memory_peak_gb": attrgetter("memory_peak_bytes"),
-    "power_w": mean_power_mw,
-    "sm_clock_mhz": attrgetter("sm_clock_mhz"),
-    "temperature_c": attrgetter("temperature_c"),
+    "memory_gb": itemgetter("memory_bytes"),
+    "memory_reserved_gb": itemgetter("memory_reserved_bytes"),
+    "memory_peak_gb": itemgetter("memory_peak_bytes"),
+    "power_w": _power,
+    "sm_clock_mhz": itemgetter("sm_clock_mhz"),
+    "temperature_c": itemgetter("temperature_c"),
     "tokens_per_joule": _efficiency,
 }
 WAITS = {name: _ratio(name.replace("_ms", "_ns"), "steps") for name in ("bubble_ms", "imbalance_ms")}
-PAUSES: dict[str, Order] = {"eval_ms": attrgetter("eval_ns"), "checkpoint_ms": attrgetter("checkpoint_ns")}
+PAUSES: dict[str, Order] = {"eval_ms": itemgetter("eval_ns"), "checkpoint_ms": itemgetter("checkpoint_ns")}
 ORDERS = SETTLED | ALWAYS | WAITS | PAUSES
 _FIGURES = dict(zip(ORDERS, TABLE.named([*ORDERS]), strict=True))
 _SUSPECT = TABLE.named(["suspect"])[0]
@@ -80,31 +107,33 @@ class CurveTotals:
 
     def add(self, block: Sequence[IntervalRecord]) -> None:
         """The next intervals."""
-        settled = [one for one in block if not one.warmup_only]
-        with_phases = [one for one in settled if one.phases_ns is not None]
+        every = Columns(block)
+        settled = every.those(not one for one in every["warmup_only"])
+        with_phases = settled.those(one is not None for one in settled["phases_ns"])
         suspect = self._suspect(settled)
-        doubtful = frozenset(map(id, suspect))
+        doubtful = frozenset(map(id, suspect.intervals))
         for name in ALWAYS:
-            self._put(name, block)
+            self._put(name, every)
         for name in SETTLED:
             self._put(name, settled, doubtful=doubtful if name in LIMITED else frozenset())
         for name in WAITS:
             self._put(name, with_phases)
         for name, pause in PAUSES.items():
-            self._put(name, [one for one in settled if pause(one) > _PAUSE_NS])
+            self._put(name, settled.those(one > _PAUSE_NS for one in pause(settled)))
         self._put("tflops_per_gpu", suspect, "suspect")
-        self._put("sm_clock_mhz", [one for one in block if one.throttle], "capped", attrgetter("throttle"))
+        self._put("sm_clock_mhz", every.those(every["throttle"]), "capped", attrgetter("throttle"))
         self._put("iteration_ms", with_phases, "groups", _groups_of)
 
     def result(self) -> Curves:
         """The curves so far."""
         return {name: kept.rows() for name, kept in self._curves.items()}
 
-    def _suspect(self, settled: Sequence[IntervalRecord]) -> list[IntervalRecord]:
+    def _suspect(self, settled: Columns) -> Columns:
         """Those above the peak: none where the fastest ones are not."""
-        speeds = [[SETTLED[name](one) or 0.0 for one in settled] for name in ("mfu", "hfu")]
-        fastest = [settled[column.index(max(column))] for column in speeds if column]
-        return [*filter(self._is_suspect, settled)] if any(map(self._is_suspect, fastest)) else []
+        speeds = [[speed or 0.0 for speed in SETTLED[name](settled)] for name in ("mfu", "hfu")]
+        fastest = [settled.intervals[column.index(max(column))] for column in speeds if column]
+        are_any = any(map(self._is_suspect, fastest))
+        return settled.those(are_any and self._is_suspect(one) for one in settled.intervals)
 
     def _is_suspect(self, interval: IntervalRecord) -> bool:
         return bool(self._figures.value(_SUSPECT, interval))
@@ -112,14 +141,15 @@ class CurveTotals:
     def _put(
         self,
         name: str,
-        intervals: Sequence[IntervalRecord],
+        columns: Columns,
         curve: str = "",
         also: Callable[[IntervalRecord], Any] | None = None,
         doubtful: Collection[int] = (),
     ) -> None:
+        intervals = columns.intervals
         if not intervals:
             return
-        values, figure, curve = [*map(ORDERS[name], intervals)], _FIGURES[name], curve or name
+        values, figure, curve = ORDERS[name](columns), _FIGURES[name], curve or name
         if curve not in self._curves and values.count(None) == len(values):
             return  # most often never read
         if doubtful:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.records import IntervalRecord
 from flagscale_perf.training.sample import Step
 
 MAX_STRETCHES = 1024
-_HOST = ("run_delay_ns", "cpu_stall_ns", "memory_stall_ns", "io_stall_ns")
+_BLOCK = 256  # intervals that are added up together
+_SUMS = tuple(map(attrgetter, ("steps", "iteration_ns", "samples", "tokens")))
+_EVAL, _CHECKPOINT, _HOST = map(attrgetter, ("eval_ns", "checkpoint_ns", "host_ns"))
+_WAITS = tuple(map(attrgetter, ("run_delay_ns", "cpu_stall_ns", "memory_stall_ns", "io_stall_ns")))
 
 
 @dataclass
@@ -41,22 +45,21 @@ class Stretch:
     clock_mhz: int | None
 
     @classmethod
-    def of(cls, interval: IntervalRecord) -> Stretch:
-        """One that has steps."""
-        phases = interval.phases_ns
+    def of(cls, intervals: Sequence[IntervalRecord]) -> Stretch:
+        """One or more that have steps, under the number and the end of the last one."""
+        flops = [one.model_flops for one in intervals]
+        phases_ns = [one.phases_ns for one in intervals]
+        clocks = [one.sm_clock_mhz for one in intervals if one.sm_clock_mhz is not None]
         return cls(
-            interval.iteration,
-            interval.end_wall_ns,
-            interval.steps,
-            interval.iteration_ns,
-            interval.samples,
-            interval.tokens,
-            interval.model_flops,
-            None if phases is None else tuple(phases.get(name) for name in PHASES),
-            (interval.eval_ns, interval.checkpoint_ns),
-            interval.host_ns or 0,
-            tuple(getattr(interval, name) or 0 for name in _HOST),
-            interval.sm_clock_mhz,
+            intervals[-1].iteration,
+            intervals[-1].end_wall_ns,
+            *(sum(map(get, intervals)) for get in _SUMS),
+            None if None in flops else sum(filter(None, flops)),
+            None if None in phases_ns else _added(list(filter(None, phases_ns))),
+            (sum(map(_EVAL, intervals)), sum(map(_CHECKPOINT, intervals))),
+            sum(filter(None, map(_HOST, intervals))),
+            tuple(sum(filter(None, map(get, intervals))) for get in _WAITS),
+            min(clocks, default=None),
         )
 
     def join(self, later: Stretch) -> Stretch:
@@ -102,15 +105,18 @@ class Course:
         self._stretches: list[Stretch] = []
         self._open: Stretch | None = None
         self._in_open, self._each = 0, 1
+        self._waiting: list[IntervalRecord] = []
 
     def add(self, interval: IntervalRecord) -> None:
         """Takes the next one that has steps and is not warm-up."""
-        one = Stretch.of(interval)
-        self._open = one if self._open is None else self._open.join(one)
-        self._in_open += 1
+        self._waiting.append(interval)
+        if len(self._waiting) < min(self._each, _BLOCK):
+            return
+        self._in_open += len(self._waiting)
+        self._open, self._waiting = self._so_far(), []
         if self._in_open < self._each:
             return
-        self._stretches.append(self._open)
+        self._stretches += [self._open] if self._open else []
         self._open, self._in_open = None, 0
         if len(self._stretches) == MAX_STRETCHES:
             pairs = zip(self._stretches[::2], self._stretches[1::2], strict=True)
@@ -119,5 +125,19 @@ class Course:
 
     def since(self, iteration: int) -> Sequence[Stretch]:
         """The stretches from that iteration on."""
-        known = [*self._stretches, *([] if self._open is None else [self._open])]
+        last = self._so_far()
+        known = [*self._stretches, *([] if last is None else [last])]
         return [one for one in known if one.iteration >= iteration]
+
+    def _so_far(self) -> Stretch | None:
+        """The stretch that is not full yet."""
+        if not self._waiting:
+            return self._open
+        added = Stretch.of(self._waiting)
+        return added if self._open is None else self._open.join(added)
+
+
+def _added(phases_ns: Sequence[Mapping[str, int | None]]) -> tuple[int | None, ...]:
+    columns = ([each.get(name) for each in phases_ns] for name in PHASES)
+    known = (None if column.count(None) == len(column) else filter(None, column) for column in columns)
+    return tuple(None if column is None else sum(column) for column in known)

@@ -10,7 +10,7 @@ import pytest
 
 from flagscale_perf.spine.figures import Rows
 from flagscale_perf.training.analysis.series import trend
-from flagscale_perf.training.analysis.trend import ORDERS, CurveTotals
+from flagscale_perf.training.analysis.trend import ORDERS, Columns, CurveTotals
 from flagscale_perf.training.figures import TABLE
 from tests.fakes import MS, SECOND, make_facts, make_header, make_interval
 from tests.reports import point, small, trend_of
@@ -44,7 +44,7 @@ def test_what_orders_a_figure_s_values_is_known_and_grows_where_the_figure_does(
     chance = random.Random(0)
     some = [make_interval(**{each: _any(each, chance) for each in READ}) for _ in range(400)]
     (figure,) = TABLE.named([name])
-    pairs = [(ORDERS[name](each), FIGURES.value(figure, each)) for each in some]
+    pairs = [*zip(ORDERS[name](Columns(some)), (FIGURES.value(figure, each) for each in some), strict=True)]
     assert all((key is None) == (value is None) for key, value in pairs)
     known = sorted((key, value) for key, value in pairs if key is not None and isinstance(value, float | int))
     values = [value for _, value in known]
