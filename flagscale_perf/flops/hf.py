@@ -63,6 +63,13 @@ _READ_BY = {
     "mlp_only_layers": _SPARSE_BY_STEP,
     **dict.fromkeys(("n_layer", "n_embd", "n_head", "n_inner", "n_positions"), "gpt2"),
 }
+# Families that were held against what transformers builds; of any other one every key counts.
+_TRIED = {name for readers in _READ_BY.values() for name in readers.split()} | {
+    "mamba2",
+    "mistral",
+    "qwen2",
+    "rwkv",
+}
 _NOT_READ_BY = {"gpt2": ("head_dim", "intermediate_size", "num_key_value_heads")}
 _WITHOUT_WIDTH = ("gpt2", "mamba2", "rwkv")  # no dense block, or one of four times the model's width
 # Zero experts are none only in the other families: these build mixtures of nothing.
@@ -141,7 +148,7 @@ def args_from_hf(config: Mapping[str, Any], family: str, gated: bool) -> dict[st
     read = {
         name: value
         for name, value in config.items()
-        if (name not in _READ_BY or model in _READ_BY[name].split())
+        if (model not in _TRIED or name not in _READ_BY or model in _READ_BY[name].split())
         and name not in _NOT_READ_BY.get(model, ())
     }
     _refuse_contradictions(read)

@@ -41,7 +41,7 @@ def memory_of(values: Sequence[float]) -> float:
 
 
 def _lagged(values: Sequence[float], lag: int) -> float:
-    return sum(map(mul, values, values[lag:]))
+    return float(sum(map(mul, values, values[lag:])))
 
 
 def block_length(values: Sequence[float]) -> int:

@@ -50,10 +50,14 @@ class Stretch:
         flops = [one.model_flops for one in intervals]
         phases_ns = [one.phases_ns for one in intervals]
         clocks = [one.sm_clock_mhz for one in intervals if one.sm_clock_mhz is not None]
+        steps, iteration_ns, samples, tokens = (sum(map(get, intervals)) for get in _SUMS)
         return cls(
             intervals[-1].iteration,
             intervals[-1].end_wall_ns,
-            *(sum(map(get, intervals)) for get in _SUMS),
+            steps,
+            iteration_ns,
+            samples,
+            tokens,
             None if None in flops else sum(filter(None, flops)),
             None if None in phases_ns else _added(list(filter(None, phases_ns))),
             (sum(map(_EVAL, intervals)), sum(map(_CHECKPOINT, intervals))),
