@@ -292,10 +292,10 @@ def _aside(files: Sequence[RunFile], around: Iterable[Found]) -> list[str]:
     beside = [run.path.name for run in others if any(_mates_of(file, [run]) for file in files)]
     unread = [f"{each.path.name}: {each.trouble}" for each in around if each.run is None]
     return [
-        f"{len(found):,} {what}, the first: {found[0]}"
+        f"{what}: {len(found):,}, the first {found[0]}"
         for found, what in (
-            (beside, "more run files of this job overlap with these and are a session of their own"),
-            (unread, "run files beside it cannot be read and may be of further machines"),
+            (beside, "run files of this job that overlap with these and are a session of their own"),
+            (unread, "run files beside it that cannot be read and may be of further machines"),
         )
         if found
     ]

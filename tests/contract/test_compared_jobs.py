@@ -102,7 +102,7 @@ def test_a_job_counts_once_whichever_of_its_files_is_named_and_a_missing_machine
     assert main(["compare", str(base), str(new), "--warmup", "0", "--format", "json"]) == 0
     said = capsys.readouterr()
     assert {"name": "machines", "base": 2, "new": 1} in json.loads(said.out)["differences"]
-    assert "cannot be read and may be of further machines, the first: " + lost.name in said.err
+    assert "that cannot be read and may be of further machines: 1, the first " + lost.name in said.err
 
 
 def test_calls_of_a_machine_that_the_other_has_no_pair_for_are_counted(tmp_path: Path, capsys) -> None:

@@ -134,7 +134,7 @@ def test_a_run_is_the_same_whichever_of_its_files_is_given(tmp_path: Path) -> No
         listed = next(one for one in sessions_below(tmp_path).sessions if files[-1] in one.paths)
         for paths in (listed.paths, *(open_session(file).paths for file in files)):
             assert sorted(paths) == files
-    beside = "1 more run files of this job overlap with these and are a session of their own, the first: "
+    beside = "run files of this job that overlap with these and are a session of their own: 1, the first "
     assert open_session(tmp_path / "one").aside == [beside + died.name]
     assert open_session(died).reading.remarks == [beside + lasting.name]
 
@@ -145,7 +145,7 @@ def test_files_that_may_be_of_further_machines_are_named(tmp_path: Path) -> None
     os.utime(other, (0, 0))
     (why,) = open_session(tmp_path).aside
     assert why.startswith(
-        f"1 run files beside it cannot be read and may be of further machines, the first: {other.name}: "
+        f"run files beside it that cannot be read and may be of further machines: 1, the first {other.name}: "
     )
     assert open_session(here).again().reading.remarks == [why]
     write_run(tmp_path / NAME, encode(make_header()))
