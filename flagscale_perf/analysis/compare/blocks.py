@@ -56,7 +56,7 @@ def report_of(result: Comparison) -> Report:
     return Report(
         title=(*_title(said), *_disturbed(said, doubts)),
         tone="" if doubts or said.stretches else _tone(said.whole.verdict),
-        facts=[*_gate(said, doubts), *map(Note, [*_sentences(said), *terms.remarks, *said.remarks])],
+        facts=[*_gate(said, doubts), *map(Note, [*_sentences(said), *said.remarks])],
         sections=sections if differences else [one for one in sections if one.key != "differences"],
         content=result,
     )
@@ -129,9 +129,7 @@ def _is_open(result: Comparison) -> bool:
 
 def _sentences(result: Comparison) -> list[Cell]:
     whole, one = result.whole, result.terms.noun
-    aligned = f"the same {one}s" if result.is_by_iteration else f"the last {one}s (none in common)"
     return [
-        f"compared by {_JUDGED[result.judged].format(result.terms.a_noun)}",
         *([] if _is_open(result) else [("change ", *_with_interval(whole))]),
         *_by_the_mean(result),
         *_large_parts(result),
@@ -141,6 +139,15 @@ def _sentences(result: Comparison) -> list[Cell]:
             (f"{one}s {part.first} to {part.last}: change ", *_with_interval(part.whole))
             for part in result.stretches
         ),
+    ]
+
+
+def _method(result: Comparison) -> list[Cell]:
+    """How the figures were found."""
+    one = result.terms.noun
+    aligned = f"the same {one}s" if result.is_by_iteration else f"the last {one}s (none in common)"
+    return [
+        f"compared by {_JUDGED[result.judged].format(result.terms.a_noun)}",
         f"{result.iterations} {one}s of each run, {aligned}, {result.first_iteration} to"
         f" {result.last_iteration} in BASE; bootstrap in blocks of {result.block_length}",
         (
@@ -149,6 +156,7 @@ def _sentences(result: Comparison) -> list[Cell]:
             f" ({result.noise_source})",
             *_spread(result),
         ),
+        *result.terms.remarks,
     ]
 
 
@@ -284,19 +292,19 @@ def _slow_steps(result: Comparison, gate: Gate) -> list[Note]:
 
 
 def _times(result: Comparison) -> list[Block]:
-    """The whole and its parts, and what a dash says. The intervals are drawn to one scale."""
+    """The whole and its parts, what a dash says, and how it was found; intervals are drawn to one scale."""
     rows = (result.whole, *result.phases)
     ends = [abs(end) for row in rows for end in (row.share_low, row.share_high) if end is not None]
     scale = (max(ends, default=0.0), None if result.gate is None else result.gate.limit)
     head = (
         f"{result.judged}, {result.unit}",
-        "BASE",
-        "95 %",
-        "NEW",
-        "95 %",
-        "change",
         f"of BASE's {result.terms.noun}",
         "verdict",
+        "BASE",
+        "NEW",
+        "change",
+        "BASE, 95 %",
+        "NEW, 95 %",
     )
     table = Table(
         head,
@@ -304,20 +312,21 @@ def _times(result: Comparison) -> list[Block]:
         tones=[_tone(row.verdict) for row in rows],
     )
     is_any_open = any(row.verdict == UNDECIDED for row in rows)
-    return [table, *([Note(f"verdict {_VERDICTS[UNDECIDED]}: no difference shown")] if is_any_open else [])]
+    open_ = [f"verdict {_VERDICTS[UNDECIDED]}: no difference shown"] if is_any_open else []
+    return [table, *map(Note, [*open_, *_method(result)])]
 
 
 def _time_row(row: Row, reach: float, limit: float | None, noun: str) -> Sequence[Cell]:
     ends = _change(row.share), _change(row.share_low), _change(row.share_high)
     return (
         f"whole {noun}" if row.name == WHOLE else row.name,
-        _time(row.base),
-        (_time(row.base_low), " to ", _time(row.base_high)),
-        _time(row.new),
-        (_time(row.new_low), " to ", _time(row.new_high)),
-        Quantity(row.change, "", 2, is_change=True),
         None if row.share is None else Interval(*ends, reach, limit if row.name == WHOLE else None),
         _VERDICTS.get(row.verdict, row.verdict),
+        _time(row.base),
+        _time(row.new),
+        Quantity(row.change, "", 2, is_change=True),
+        (_time(row.base_low), " to ", _time(row.base_high)),
+        (_time(row.new_low), " to ", _time(row.new_high)),
     )
 
 

@@ -195,8 +195,8 @@ def test_a_mean_beyond_the_limit_is_said_beside_a_median_that_is_not(tmp_path) -
 
 
 def test_a_phase_shows_its_change_with_the_interval_to_one_scale(tmp_path) -> None:
-    times, _ = report_of(sample(tmp_path)).sections[0].blocks
-    whole, *phases = (row[6] for row in times.rows)
+    times, *_ = report_of(sample(tmp_path)).sections[0].blocks
+    whole, *phases = (row[1] for row in times.rows)
     assert (shown(whole), whole.limit) == ("+6.00 % (+3.07 % to +9.02 %)", 0.03)
     assert {phase.limit for phase in phases} == {None}
     assert {phase.reach for phase in phases} == {whole.reach} == {whole.high.value}
