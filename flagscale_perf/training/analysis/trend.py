@@ -22,7 +22,7 @@ from flagscale_perf.training.records import IntervalRecord
 from flagscale_perf.training.samples import ThinnedRows
 
 LIMITED = ("tflops_per_gpu", "mfu", "hfu")  # not shown where they cannot be true
-_BLOCK = 1024  # intervals that are looked at together
+_BLOCK = 256  # intervals that are looked at together
 _PAUSE_NS = NS_PER_MS  # what is shorter only looked whether one is due
 
 
