@@ -211,7 +211,7 @@ def _yaml(text: str) -> Any:
             return super().construct_mapping(node, deep)
 
     try:
-        return yaml.load(text, Loader)  # noqa: S506 - a SafeLoader
+        return Loader(text).get_single_data()
     except yaml.YAMLError as error:
         raise ValueError(error) from None
 
