@@ -105,7 +105,7 @@ LEFT_OUT = {
     "nemotron_h": ("", ("mamba_head_dim", "n_groups")),
     "qwen3_vl_moe": (
         "text_config",
-        ("moe_intermediate_size", "num_key_value_heads", "num_local_experts"),
+        ("moe_intermediate_size", "num_local_experts"),
     ),
 }
 # What cannot be built of these small ones: no default, or one that is larger than the rest.
