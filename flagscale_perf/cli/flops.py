@@ -95,13 +95,17 @@ class FlopsCommand(Command):
             print(json.dumps(table.as_dict(), indent=2))
         else:
             why = shape.hardware_unknown or f"--core {args.core} has no formula for this model"
-            print(render(report_of(table, length, why, shape.drops)), end="")
+            has_bias = shape.experts is not None and shape.linear_bias and shape.vision is None
+            print(render(report_of(table, length, why, shape.drops, has_bias)), end="")
         return 0
 
 
-def report_of(table: FlopsTable, seq_length: int, why_unknown: str, drops: bool = False) -> Report:
+def report_of(
+    table: FlopsTable, seq_length: int, why_unknown: str, drops: bool = False, router_bias: bool = False
+) -> Report:
     """Exact FLOPs, and each component's share of all the work, attention counted in full. `why_unknown`: said
-    of hardware FLOPs where the table has none; `drops`: tokens may be dropped.
+    of hardware FLOPs where the table has none; `drops`: tokens may be dropped; `router_bias`: parameters
+    include one.
     """
     work = sum(sum(parts.values()) for parts in table.components.values())
     shown = {
@@ -124,6 +128,13 @@ def report_of(table: FlopsTable, seq_length: int, why_unknown: str, drops: bool 
         notes.append(
             Note(
                 "tokens that experts drop beyond their capacity are counted: how many, only the router knows"
+            )
+        )
+    if router_bias:
+        notes.append(
+            Note(
+                "parameters include a bias of every router, as Megatron-Core 0.16 and later have one; "
+                "0.15 has none: num_experts fewer for every layer of experts"
             )
         )
     labels = ("component", *shown.values(), "share")
@@ -200,7 +211,7 @@ def _yaml(text: str) -> Any:
             return super().construct_mapping(node, deep)
 
     try:
-        return yaml.load(text, Loader)  # noqa: S506 - a SafeLoader
+        return Loader(text).get_single_data()
     except yaml.YAMLError as error:
         raise ValueError(error) from None
 

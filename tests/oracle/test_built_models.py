@@ -94,6 +94,7 @@ SAID: dict[str, Config] = {
     "without shared": {"shared_expert_intermediate_size": ..., "n_shared_experts": ...},
     "without top k": {"num_experts_per_tok": ...},
     "names of gpt2": {"n_embd": 128, "n_layer": 9, "n_head": 2, "n_inner": 7, "n_positions": 8},
+    "names of gpt2": {"n_embd": 128, "n_layer": 9, "n_head": 2, "n_inner": 7, "n_positions": 8},
 }
 # Keys of other families that their classes have defaults for, by the section that has them.
 LEFT_OUT = {
@@ -104,7 +105,7 @@ LEFT_OUT = {
     "nemotron_h": ("", ("mamba_head_dim", "n_groups")),
     "qwen3_vl_moe": (
         "text_config",
-        ("head_dim", "moe_intermediate_size", "num_key_value_heads", "num_local_experts"),
+        ("moe_intermediate_size", "num_local_experts"),
     ),
 }
 # What cannot be built of these small ones: no default, or one that is larger than the rest.

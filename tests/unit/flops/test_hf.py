@@ -226,3 +226,54 @@ SMALL_MIXTURE = SMALL | {
 def test_what_is_built_otherwise_is_refused_by_name(config, says):
     with pytest.raises(PerfError, match=says):
         ModelShape.from_hf(config)
+
+
+SMALL = {
+    "model_type": "llama",
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "intermediate_size": 96,
+    "vocab_size": 256,
+}
+SMALL_MIXTURE = SMALL | {
+    "model_type": "qwen2_moe",
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (SMALL | {"intermediate_size": None}, "intermediate_size is missing"),
+        (SMALL | {"intermediate_size": [96, 48]}, r"intermediate_size is \[96, 48\]; give a whole number"),
+        (SMALL | {"head_dim": 0}, "head_dim is 0"),
+        (SMALL | {"tie_word_embeddings": "perhaps"}, "tie_word_embeddings is 'perhaps'; write true or false"),
+        (SMALL | {"compression_config": {"format": "int4"}}, "compression_config is given, and quantised"),
+        (SMALL | {"peft_type": "LORA"}, "peft_type is given; adapters are not counted"),
+        (SMALL | {"lora_rank": 8}, "lora_rank is given; adapters are not counted"),
+        (SMALL | {"architectures": ["LlamaForSequenceClassification"]}, "LlamaForSequenceClassification"),
+        (SMALL | {"model_type": "gpt2", "add_cross_attention": True}, "add_cross_attention is true"),
+        (SMALL_MIXTURE | {"shared_expert_intermediate_size": 0}, "shared_expert_intermediate_size is 0"),
+        (SMALL_MIXTURE | {"num_experts_per_tok": None}, "num_experts_per_tok is missing"),
+        (SMALL | {"model_type": "mixtral", "num_local_experts": 0}, "num_local_experts is 0, and mixtral"),
+        (
+            SMALL | {"model_type": "mixtral", "num_local_experts": 4, "num_experts": 8},
+            "num_local_experts is 4 and num_experts is 8, which are one size",
+        ),
+        (SMALL | {"model_type": "bert", "tie_word_embeddings": False}, "only a tied bert is counted"),
+        (
+            {"model_type": "t5", "d_model": 64, "hidden_size": 32},
+            "hidden_size is 32 and d_model 64, which are one size",
+        ),
+        (
+            SMALL | {"model_type": "qwen2", "use_sliding_window": True, "layer_types": ["chunked"] * 2},
+            "write full_attention or sliding_attention",
+        ),
+    ],
+)
+def test_what_is_built_otherwise_is_refused_by_name(config, says):
+    with pytest.raises(PerfError, match=says):
+        ModelShape.from_hf(config)
