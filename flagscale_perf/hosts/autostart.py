@@ -32,6 +32,7 @@ LAUNCHERS = frozenset(
     }
     | {"pip", "torch.distributed.run", "torch.distributed.launch", "torch.distributed.launcher"}
 )
+_TRAININGS = "flagscale.train."  # modules of a launcher's package that train themselves
 _LAUNCHER_FILES = ("torch/distributed/run.py", "torch/distributed/launch.py")
 # By name: tracing is a room of its own, which this one must not import.
 TRACE_MODULE = "flagscale_perf.hosts.transfer_queue.install"
@@ -132,7 +133,8 @@ def worker_argv(orig_argv: Sequence[str], environ: Mapping[str, str]) -> list[st
     kind, program, words = _program(orig_argv[1:])
     names = {os.path.basename(program)}
     if kind == "m":
-        names = {".".join(program.split(".")[:count]) for count in (1, 3)}
+        counts = () if program.startswith(_TRAININGS) else (1, 3)
+        names = {".".join(program.split(".")[:count]) for count in counts}
     if not program or names & LAUNCHERS or program.endswith(_LAUNCHER_FILES):
         return None
     if kind == "c" and "multiprocessing" in program:

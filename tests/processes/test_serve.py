@@ -19,7 +19,7 @@ import pytest
 
 from flagscale_perf.report.server import HEADERS
 from tests.browser import BROWSERS, browser, find_browser
-from tests.processes.trainer import wait_for
+from tests.processes.trainer import trainer, wait_for
 from tests.synthetic import TROUBLED, write
 
 OWN = "127.0.0.1"
@@ -124,6 +124,22 @@ def test_updates_are_sent_once(server: Server) -> None:
     assert set(json.loads(first.body)) == {"title", "menu", "content", "charts"}
     again = server.ask("/updates", Cookie=cookie, If_None_Match=first.headers["etag"])
     assert (again.status, again.body) == (304, b"")
+
+
+def test_the_session_that_began_last_is_served_whatever_its_zone_called_it(tmp_path: Path) -> None:
+    with trainer(tmp_path, env={"TZ": "Asia/Shanghai"}) as first:
+        first.tell("put", 10)
+        first.writer()
+        first.end("close")
+    with serving(tmp_path, "--port", "0") as one, trainer(tmp_path, env={"TZ": "UTC"}) as second:
+        cookie = one.cookie()
+        second.tell("put", 23)
+        wait_for(
+            "the session that began last", lambda: b"(1 to 23)" in one.ask("/updates", Cookie=cookie).body
+        )
+        earlier, later = sorted(path.name for path in tmp_path.glob("perf_records_*"))
+        assert '"iteration":23' in (tmp_path / earlier).read_text() and later > earlier
+        second.end("close")
 
 
 HOSTILE: dict[str, tuple[str, str, dict[str, str | None], int]] = {

@@ -129,24 +129,26 @@ class Node(Generic[Owner, Item]):
         expected: int | None,
         since_ns: int,
         watch: Callable[[int], None],
-        leader: int | None = None,
     ) -> None:
         """`key`: with which they hand their rings over.
 
         `expected`: how many; None where unknown. Rings closed before the monotonic mark `since_ns` are of an
-        earlier job. `watch` is given descriptors that become readable when a process ends. `leader`: the
-        parent's id, where who ends after it has not died.
+        earlier job. `watch` is given descriptors that become readable when a process ends.
         """
         self._kind, self._fold = kind, kind.folds()
         self._key = key
         self._expected = expected
         self._since_ns = since_ns
         self._watch = watch
-        self._leader = None if leader is None else _Leader(leader)
+        self._leader: _Leader | None = None
         self._door: Door | None = None
         self._opened_ns: int | None = None
         self._members: dict[str, _Member[Owner, Item]] = {}
         self._request: Any = None
+
+    def be_led(self, leader: int) -> None:
+        """Called first: who ends after this process, the parent of this one, has not died."""
+        self._leader = _Leader(leader)
 
     def request(self, content: Any) -> None:
         """Passes a request on to every fold, also to those of processes that come later."""

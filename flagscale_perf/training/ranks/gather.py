@@ -58,7 +58,9 @@ def node_of(
     """
     kind = RANKS if reads_devices else RANKS_WITHOUT_DEVICES
     expected = None if place.local_world_size is None else place.local_world_size - 1
-    return Node(kind, place.node_key, expected, since_ns, watch, leader)
+    node = Node(kind, place.node_key, expected, since_ns, watch)
+    node.be_led(leader)
+    return node
 
 
 class Gathering:

@@ -74,14 +74,21 @@ HOST = (
         ["bin/train", ON],
         ["-m", "of_host.train", ON],
         ["-um", "of_host", ON],
+        ["-m", "flagscale.train.train_gpt", ON],
         ["-c", "import megatron", ON],
     ],
 )
 def test_the_hooks_are_there_when_the_host_is_imported_however_it_is_started(tmp_path, monkeypatch, words):
-    for name in ("megatron", "of_host", "bin"):
-        (tmp_path / name).mkdir()
+    for name in ("megatron", "of_host", "bin", "flagscale/train"):
+        (tmp_path / name).mkdir(parents=True)
     (tmp_path / "megatron" / "__init__.py").write_text(HOST)
-    for name in ("train_gpt.py", "bin/train", "of_host/__main__.py", "of_host/train.py"):
+    for name in (
+        "train_gpt.py",
+        "bin/train",
+        "of_host/__main__.py",
+        "of_host/train.py",
+        "flagscale/train/train_gpt.py",
+    ):
         (tmp_path / name).write_text("import megatron")
     (tmp_path / "linked").symlink_to(tmp_path / "train_gpt.py")
     monkeypatch.chdir(tmp_path)

@@ -42,7 +42,9 @@ class Beside:
         self.watched: list[int] = []
         self.rings: list[Ring] = []
         self.ends: list[socket.socket] = []
-        self.node: Node[Toy, ToySum] = Node(TOYS, "a key", expected, SINCE_NS, self.watched.append, leader)
+        self.node: Node[Toy, ToySum] = Node(TOYS, "a key", expected, SINCE_NS, self.watched.append)
+        if leader is not None:
+            self.node.be_led(leader)
 
     def join(self, alive: bool = True, owner: object = None, pid: int = 0) -> Ring:
         ring = Ring.create(64)
