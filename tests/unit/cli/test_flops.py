@@ -344,3 +344,9 @@ def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path, capsys):
     path = tmp_path / "model.json"
     path.write_text(json.dumps(ARGS), encoding="utf-8-sig")
     assert main(["flops", "--args", str(path)]) == 0
+
+
+@pytest.mark.parametrize("has_biases", [True, False])
+def test_the_megatron_core_that_is_assumed_for_routers_is_said(model, capsys, has_biases):
+    assert main(["flops", "--args", model(ARGS | {"add_bias_linear": has_biases})]) == 0
+    assert ("as Megatron-Core 0.16 and later have one" in capsys.readouterr().out) == has_biases
