@@ -94,7 +94,6 @@ SAID: dict[str, Config] = {
     "without shared": {"shared_expert_intermediate_size": ..., "n_shared_experts": ...},
     "without top k": {"num_experts_per_tok": ...},
     "names of gpt2": {"n_embd": 128, "n_layer": 9, "n_head": 2, "n_inner": 7, "n_positions": 8},
-    "names of gpt2": {"n_embd": 128, "n_layer": 9, "n_head": 2, "n_inner": 7, "n_positions": 8},
 }
 # Keys of other families that their classes have defaults for, by the section that has them.
 LEFT_OUT = {

@@ -323,24 +323,3 @@ def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path, capsys):
 def test_the_megatron_core_that_is_assumed_for_routers_is_said(model, capsys, has_biases):
     assert main(["flops", "--args", model(ARGS | {"add_bias_linear": has_biases})]) == 0
     assert ("as Megatron-Core 0.16 and later have one" in capsys.readouterr().out) == has_biases
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("model.json", '{"num_layers": 2, "hidden_size": 64, "num_layers": 4}'),
-        ("model.yaml", "num_layers: 2\nhidden_size: 64\nnum_layers: 4\n"),
-        ("model.yaml", "model: {num_layers: 2, num_layers: 4}\n"),
-    ],
-)
-def test_a_name_that_is_given_twice_is_refused(tmp_path, capsys, name, text):
-    path = tmp_path / name
-    path.write_text(text, encoding="utf-8")
-    assert main(["flops", "--args", str(path)]) == 2
-    assert "num_layers is given twice" in capsys.readouterr().err
-
-
-def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path, capsys):
-    path = tmp_path / "model.json"
-    path.write_text(json.dumps(ARGS), encoding="utf-8-sig")
-    assert main(["flops", "--args", str(path)]) == 0

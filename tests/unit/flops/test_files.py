@@ -157,50 +157,6 @@ def test_a_name_of_nothing_is_no_size():
                 "ref_model",
             )
         ),
-        (
-            bridge({"vision_config": {"_target_": "megatron.core.X", "num_layers": 2}}),
-            "vision_config: describes",
-        ),
-        (bridge(draft={"num_layers": 3}), "draft: describes a model beside the file's"),
-        (bridge(adapter={"alpha": 8}), "adapter is .*alpha"),
-        (bridge(distill={"alpha": 8}), "distill is .*alpha"),
-        (bridge({"gated_linear_unit": "oui"}), "gated_linear_unit is 'oui'; write true or false"),
-        (bridge(peft={"_target_": "megatron.bridge.peft.lora.LoRA", "r": 8}), "peft: r is 8; no field of"),
-        (
-            bridge(peft={"_target_": "megatron.bridge.peft.lora.LoRA", "target_modules": []}),
-            "name the layers that have adapters",
-        ),
-        (
-            CORE | {"untie_embeddings_and_output_weights": False},
-            "untie_embeddings_and_output_weights are both",
-        ),
-        (CORE | {"swiglu": False}, "gated_linear_unit is True, and swiglu is False"),
-        (ARGUMENTS | {"disable_bias_linear": True, "add_bias_linear": True}, "disable_bias_linear are both"),
-        (ARGUMENTS | {"normalization": "rmsnorm"}, "normalization is 'rmsnorm'; write LayerNorm or RMSNorm"),
-        (ARGUMENTS | {"position_embedding_type": "alibi"}, "position_embedding_type is 'alibi'; write"),
-        (ARGUMENTS | {"swiglu": "T"}, "swiglu is 'T'; write true or false"),
-        (ARGUMENTS | {"vocab_size": 300}, "padded_vocab_size is 256, less than vocab_size 300"),
-        (ARGUMENTS | {"window_size": [-5, 0]}, "window_size is"),
-        (
-            ARGUMENTS | {"window_size": [9, 0], "window_attn_skip_freq": [1]},
-            "write one number for each layer",
-        ),
-        (ARGUMENTS | {"vision_num_layers": 2}, "vision_hidden_size is missing"),
-        (ARGUMENTS | {"checkpoint_activations": True}, "checkpoint_activations is True"),
-        (ARGUMENTS | {"stages": [{"num_layers": 4}]}, "num_layers is given twice, 2 and 4"),
-        *(
-            (ARGUMENTS | {name: 3}, f"{name} is 3; no argument")
-            for name in (
-                "num_foo",
-                "foo_size",
-                "r",
-                "num_loops",
-                "use_mla",
-                "hc_mult",
-                "unfreeze",
-                "ref_model",
-            )
-        ),
         (bridge({"transformer_layer_spec": {"_target_": "mine.spec"}}), "such a part is not known"),
         (bridge(peft={"_target_": "megatron.bridge.peft.dora.DoRA"}), "only megatron.bridge.peft.lora.LoRA"),
         (
@@ -228,24 +184,6 @@ def test_what_cannot_be_read_is_refused_by_name(content, says):
 def test_a_file_written_beside_our_own_timers_is_read():
     timers = {"_target_": "flagscale_perf.hosts.timers.Timers", "_call_": True}
     assert shape(bridge({"timers": timers})) == shape(bridge())
-
-
-def test_no_position_embedding_is_none_and_not_the_default():
-    rows = {"max_position_embeddings": 32}
-    same(ARGUMENTS | rows | {"position_embedding_type": "none"}, ARGUMENTS)
-    learned = shape(ARGUMENTS | rows | {"position_embedding_type": "learned_absolute"})
-    assert learned.parameters == shape(ARGUMENTS).parameters + 32 * 64
-
-
-def test_an_activation_called_swiglu_has_its_gate_whatever_stands_beside():
-    """As in Megatron's own examples/gpt3/gpt_config.yaml."""
-    section = YAML_CFG["language_model"] | {"gated_linear_unit": False}
-    assert shape(YAML_CFG | {"language_model": section}) == shape(YAML_CFG)
-
-
-def test_a_file_written_beside_our_own_timers_is_read():
-    timers = {"_target_": "flagscale_perf.hosts.timers.Timers", "_call_": True}
-    same(bridge({"timers": timers}), ARGUMENTS)
 
 
 def test_no_position_embedding_is_none_and_not_the_default():
