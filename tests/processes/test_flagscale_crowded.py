@@ -40,7 +40,7 @@ def read_ns(directory: Path, rank: int) -> int:
     return sum(each["host"]["host_ns"][rank] or 0 for each in fs.records(directory, "ranks") if each["host"])
 
 
-@pytest.mark.parametrize(("loops", "iterations"), [pytest.param(0, 60, marks=pytest.mark.long), (8, 30)])
+@pytest.mark.parametrize(("loops", "iterations"), [pytest.param(0, 60, marks=pytest.mark.long), (8, 48)])
 def test_a_host_short_of_cpu_is_named_whichever_rank_it_is(
     tmp_path: Path, loops: int, iterations: int
 ) -> None:
