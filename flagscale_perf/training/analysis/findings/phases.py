@@ -237,6 +237,6 @@ def growing_phase(this: TrainingRule, case: TrainingCase) -> Finding | None:
         iteration=at[-1],
         phase=growth.phase,
         pattern="growing" if growth.since is None else "lasting",
-        causes=causes_in(growth.phase, this.causes if growth.since is None else _SINCE),
+        causes=[*(this.causes if growth.since is None else _SINCE), *causes_in(growth.phase, [])],
         changes=changes_in(growth.phase, this.changes),
     )

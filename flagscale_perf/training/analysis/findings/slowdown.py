@@ -62,7 +62,7 @@ def slowdown(this: TrainingRule, case: TrainingCase) -> Finding | None:
     first, last = found.span
     pattern = "growing" if found.is_gradual else "lasting"
     kept = ["something that is kept and gone through again in every step: a list, a cache, a log"]
-    causes = [*beside.causes, *causes_in(phase, kept if found.is_gradual else this.causes)]
+    causes = [*beside.causes, *(kept if found.is_gradual else this.causes), *causes_in(phase, [])]
     return replace(
         finding,
         least_s=(finding.cost_s or 0.0) * min(1.0, sureness),
