@@ -33,7 +33,6 @@ class Follower:
         self._asked, self._fits = (path, session_id), fits
         self._stays = session_id is not None or not path.is_dir()
         self._files: list[_Tail] = []
-        self._near: list[Path] = []
         job = open_job(path, session_id)
         self._begin(job, job.chosen(fits).path)
 
@@ -82,15 +81,14 @@ class Follower:
 
     def _begin(self, job: Job, path: Path) -> None:
         self.close()
-        self._files, self._near = [_Tail(path)], []
+        self._files = [_Tail(path)]
         self._join(job)
 
     def _join(self, job: Job) -> bool:
         """Follows the other machines of the job, too, as soon as they are there."""
-        near = job.near(self.path)
-        if near == self._near:
+        known = {file.path for file in self._files}
+        if known.issuperset(job.near(self.path)):
             return False
-        self._near, known = near, {file.path for file in self._files}
         found = [path for path in job.mates_of(self.path) if path not in known]
         self._files += map(_Tail, found)
         return bool(found)
@@ -103,18 +101,15 @@ class Follower:
             return False  # files or the directory are being removed; what was read is still good
 
     def _has_others(self) -> bool:
-        job = open_job(*self._asked)
-        newest = job.chosen(self._fits if self.header is None else self._is_alike)
+        job, own = open_job(*self._asked), self.header
+        # It stays with its instrument: several may record one run.
+        newest = job.chosen(self._fits if own is None else lambda other: other.instrument == own.instrument)
         is_other = newest.run is not None and all(newest.path != file.path for file in self._files)
-        is_newer = is_other and not self._stays and newest.age > age_of(self.path, self.header)
+        is_newer = is_other and not self._stays and newest.age > age_of(self.path, own)
         if is_newer and newest.path not in job.mates_of(self.path):
             self._begin(job, newest.path)
             return True
         return self._join(job)
-
-    def _is_alike(self, header: RunHeader) -> bool:
-        """Whether the session is of the same instrument: a run may be watched by several at a time."""
-        return self.header is None or header.instrument == self.header.instrument
 
     def _new_records(self) -> Iterator[Record]:
         """Headers first, so that it is known of how many machines the others are."""

@@ -116,9 +116,12 @@ class Job:
         return Session(files, aside=_aside(files, around))
 
     def near(self, path: Path) -> list[Path]:
-        """Run files in which other machines of its job may be; none where it is of no job."""
-        run = self._open(path).run
-        return [] if run is None else [each.path for each in self._around(run) if each.run]
+        """Run files of its job that were written after it began, in its directory and right below."""
+        own = self._open(path).run
+        if own is None:
+            return []
+        runs, began_ns = [each.run for each in self._around(own) if each.run], own.header.start_wall_ns
+        return [run.path for run in runs if run.changed_ns >= began_ns and _is_of_job(own.header, run.header)]
 
     def mates_of(self, path: Path) -> list[Path]:
         """Run files of other machines of its job."""

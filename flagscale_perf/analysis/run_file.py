@@ -55,6 +55,7 @@ class RunFile:
     Attributes:
         path: of the file.
         header: its first record.
+        changed_ns: Unix time of its last write before it was opened, by the clock of its file system.
         bad_lines: the first `MAX_BAD_LINES` lines that are no records.
         skipped: how many lines were no records, so far.
         joined: what to say of a second header, at which the reading has ended; empty without one.
@@ -68,6 +69,7 @@ class RunFile:
         self.joined = ""
         with _readable(path):
             found = os.stat(path)
+        self.changed_ns = found.st_mtime_ns
         self.header, self._has_begun = _begin_of(
             path, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
         )

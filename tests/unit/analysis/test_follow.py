@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from flagscale_perf.analysis import evidence
 from flagscale_perf.analysis import follow as follow_module
 from flagscale_perf.analysis.follow import Follower
 from flagscale_perf.analysis.session import Course
+from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import open_locked
 from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, encode
@@ -188,6 +190,18 @@ def test_another_machine_of_the_job_joins_and_keeps_its_own_processes(tmp_path: 
         *titles,  # as they were called before there was another machine
         *(f"{title}@node1" for title in titles),
     ]
+
+
+def test_a_machine_that_began_before_the_other_was_seen_to_go_on_joins_then(tmp_path: Path) -> None:
+    header = replace(make_header(), facts={"job": "pretrain"})
+    later = {"start_wall_ns": header.start_wall_ns + 60 * NS_PER_S, "host": "node1", "boot_id": "another"}
+    append(path_of(tmp_path), encode(header), encode(make_step(1)))
+    append(path_of(tmp_path, NEXT), encode(replace(header, session_id=NEXT, **later)), encode(make_step(1)))
+    followed = Follower(path_of(tmp_path))
+    assert polled(followed) == [SESSION, 1]  # whether this is still written cannot be known here
+    append(path_of(tmp_path), encode(make_step(2)._replace(start_ns=100 * NS_PER_S)))
+    assert polled(followed) == [2, NEXT, SESSION, NEXT, 1]
+    followed.close()
 
 
 def test_a_machine_whose_file_is_removed_meanwhile_does_not_end_it(
