@@ -23,7 +23,6 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.session import REALTIME_FILE, age_of, file_names, session_of, session_shown_by
 
-RUN_FILES = "perf_records_*.jsonl"
 WAIT_S = 10.0
 PERIOD_S = 0.2
 FRESH_S = 60.0  # a directory or an empty file that is younger may be a session's that begins
@@ -306,8 +305,7 @@ def _aside(files: Sequence[RunFile], around: Iterable[Found]) -> list[str]:
 
 def run_files_in(directory: Path) -> dict[Path, bool | None]:
     """Whether each run file of the directory is still written, see `RunFile.is_live`; an empty one is."""
-    found = map(_found, sorted(directory.glob(RUN_FILES)))
-    return {path: run.is_live() if run else True for path, run, _ in found}
+    return {path: run.is_live() if run else True for path, run, _ in open_job(directory).files}
 
 
 def _mates_of(own: RunFile, around: Iterable[RunFile]) -> list[RunFile]:

@@ -170,7 +170,8 @@ class Clocks:
 class Session:
     """The records of a job's run files, one for each of its machines, as if one machine had written all:
     their marks are on the first file's clock, and their processes have numbers that no other one has. Each
-    reading begins anew, so that a running session is seen as it is then. Or logs of another program.
+    reading begins anew, so that a running session is seen as it is then. Logs of another program, which an
+    instrument reads, are a session, too.
 
     Attributes:
         files: the first one first; each counts its bad lines once it has been read. None of logs.
@@ -215,13 +216,13 @@ class Session:
     def records(self, kind: type[Kind]) -> Iterator[Kind]: ...
 
     def records(self, kind: type[Any] = object) -> Iterator[Any]:
-        """Every record in the order of the files, or those of a type of the instrument's module `records`; it
-        is no reading of this session, which may go on beside it. Raises PerfError if a file cannot be read.
+        """Every record in the order of the files, or those of a type of the instrument's module `records`,
+        by a reading of its own, beside which others may go on. Raises PerfError if a file cannot be read.
         """
         return (record for record in self.again() if isinstance(record, kind))
 
     def again(self) -> Session:
-        """The same for another reading."""
+        """The same session, for a reading of its own."""
         files = [RunFile(file.path) for file in self.files]
         return Session(files, self.logs, self.instrument, self.aside)
 
@@ -250,7 +251,9 @@ class Session:
         return self.blocks(())
 
     def check(self, instrument: str, instead: str) -> None:
-        """Raises PerfError for a session of another instrument; `instead`: what to do about it."""
+        """Raises PerfError for a session of another instrument, with what to do `instead`, and for one whose
+        id is none.
+        """
         if self.header.instrument != instrument:
             raise PerfError(
                 f"{str(self.path)!r} was recorded by the instrument {self.header.instrument!r}, not by"
@@ -259,7 +262,7 @@ class Session:
         labels_of(self.header)
 
     def blocks(self, types: Collection[Any]) -> Iterator[Block | Record]:
-        """The same, with records of these types in columns."""
+        """Every record, those of these types in columns. Raises PerfError if a file cannot be read."""
         self.course.clear()
         taken, self._begun, self._states, self._remarks = 0, [], [], []
         clocks = self._clocks  # of a log there are none
@@ -282,7 +285,7 @@ class Session:
     def chunks(
         self, types: AbstractSet[Any], beside: AbstractSet[Any] = frozenset()
     ) -> Iterator[Chunk | Record]:
-        """The same, with those of these types together that follow one another in a session of one file; see
+        """Every record; in a session of one file those of these types together that follow one another, see
         `Chunk.parts`.
         """
         if len(self.files) > 1:

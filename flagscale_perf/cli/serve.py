@@ -104,16 +104,14 @@ class _Source:
         """
         if (job := self._job()) is None:
             return f"{self._run}, which has no run yet: the page shows one as soon as it has begun"
-        self._report(job)
-        return str(job.session().path)
+        session = job.session()
+        load(session.instrument).report(session)
+        return str(session.path)
 
     def read(self) -> Report:
         """The whole report. Raises PerfError where it cannot be read."""
         if (job := self._job()) is None:
             raise PerfError(f"no run in {str(self._run)!r} yet; it is shown when its training begins")
-        return self._report(job)
-
-    def _report(self, job: Job) -> Report:
         session = job.session()
         return load(session.instrument).report(session)
 

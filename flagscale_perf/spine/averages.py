@@ -27,6 +27,12 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
+def mean_of_all(values: Sequence[float | None]) -> float | None:
+    """The mean; None where there is no value, or one is not known."""
+    known = [value for value in values if value is not None]
+    return mean(known) if known and len(known) == len(values) else None
+
+
 def percentile(values: Sequence[Number], share: float) -> Number:
     """The nearest value from above; `share` is above 0."""
     return sorted(values)[math.ceil(share * len(values)) - 1]

@@ -28,7 +28,7 @@ from flagscale_perf.analysis.compare.compare import (
 from flagscale_perf.analysis.compare.gate import Judgement, doubted_sides, gate_of
 from flagscale_perf.analysis.compare.judge import CONFIDENCE, UNDECIDED, Judge, Needed, Row, distance
 from flagscale_perf.analysis.session import Session
-from flagscale_perf.spine.averages import mean, percentile
+from flagscale_perf.spine.averages import mean, mean_of_all, percentile
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.shift import Shift, shift_of
 
@@ -52,7 +52,7 @@ class Units:
         amounts: by figure, values whose mean over a side's runs is shown; it is not known if one is not.
         skipped_lines: lines of its files that are no records.
         title: what it is called; if empty, as its file.
-        numbers: of its units; None where they are counted from 1.
+        numbers: of its units; empty where they are counted from 1.
         slowed: what made it slower from outside.
     """
 
@@ -64,7 +64,7 @@ class Units:
     amounts: Mapping[str, Values] = field(default_factory=dict)
     skipped_lines: int = 0
     title: str = ""
-    numbers: Sequence[int] | None = None
+    numbers: Sequence[int] = ()
     slowed: Sequence[Slowing] = ()
 
     @property
@@ -86,7 +86,7 @@ class Units:
             parts={name: row[:count] for name, row in self.parts.items()},
             left_out={**self.left_out} | ({"not in every run": unpaired} if unpaired else {}),
             amounts={name: row[:count] for name, row in self.amounts.items()},
-            numbers=[*range(1, count + 1)] if self.numbers is None else self.numbers[:count],
+            numbers=self.numbers[:count] or range(1, count + 1),
         )
 
     def is_same_as(self, other: Units) -> bool:
@@ -154,8 +154,7 @@ class Side:
         found: dict[str, float | None] = {"mean": mean(times), "p95": percentile(times, 0.95)}
         for name in self.runs[0].amounts:
             values = [value for run in self.runs for value in run.amounts[name]]
-            known = [value for value in values if value is not None]
-            found[name] = mean(known) if known and len(known) == len(values) else None
+            found[name] = mean_of_all(values)
         return found
 
 
@@ -168,6 +167,7 @@ class Compared:
         times, parts: of each run, BASE's first.
         whole, mean, gate, same_run, stretches: as in `Comparison`.
         rows: of the parts, with their verdicts.
+        disturbances: as `Comparison.disturbed`.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Compared:
         self._judge = self._judge_of(options.judge)
         self.whole, self.rows = self._judge.whole(), self._judge.parts(self.parts)
         self.mean = self.whole if options.judge == MEAN else self._judge_of(MEAN).whole()
-        self._shifts = [shift_of(run.times, run.numbers or ()) for run in self._runs]
+        self._shifts = [shift_of(run.times, run.numbers) for run in self._runs]
         stretches = self._stretches()
         self.stretches = [stretch for _, stretch in stretches]
         self.gate, doubted = self._gate(
@@ -208,7 +208,7 @@ class Compared:
             others: rows to show after the parts, of which nothing is said.
         """
         terms, cut = self.terms, len(self.sides[0].runs)
-        numbers = self._runs[0].numbers or ()
+        numbers = self._runs[0].numbers
         before, after = ({**side.typical(), **own} for side, own in zip(self.sides, figures, strict=True))
         entries = [
             RunEntry(str(run.session.path), run.name, middle, dict(run.left_out), run.skipped_lines, shift)
@@ -286,7 +286,7 @@ class Compared:
             judge = self._judge_of(self._options.judge, span)
             whole = judge.whole((1 - CONFIDENCE) / len(spans))
             parts = judge.parts({name: [row[span] for row in rows] for name, rows in self.parts.items()})
-            own = (self._runs[0].numbers or ())[span]
+            own = self._runs[0].numbers[span]
             found.append((span, Stretch(own[0], own[-1], whole, culprits(whole, parts))))
         return found if any(one.whole.verdict != UNDECIDED for _, one in found) else []
 

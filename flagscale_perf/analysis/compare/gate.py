@@ -42,12 +42,10 @@ def gate_of(
     answers = [gate(one.whole, limit, needed) for one in judged]
     doubted = [doubted_side(answer.outcome, one, limit) for answer, one in zip(answers, judged, strict=True)]
     outcomes = {UNDECIDED if side else one.outcome for one, side in zip(answers, doubted, strict=True)}
-    if SLOWER in outcomes:
-        return Gate(limit, SLOWER), set()
-    sides = {side for side in doubted if side}
-    if outcomes == {NOT_SLOWER}:
-        return Gate(limit, NOT_SLOWER), sides
-    return Gate(limit, UNDECIDED, answers[0].needed if len(judged) == 1 else None), sides
+    if SLOWER in outcomes or outcomes == {NOT_SLOWER}:
+        return Gate(limit, SLOWER if SLOWER in outcomes else NOT_SLOWER), set()
+    needed_of_one = answers[0].needed if len(judged) == 1 else None
+    return Gate(limit, UNDECIDED, needed_of_one), {side for side in doubted if side}
 
 
 def doubted_sides(judged: Sequence[Judgement]) -> set[str]:
@@ -61,8 +59,8 @@ def doubted_side(verdict: str, one: Judgement, limit: float) -> str | None:
     """The side whose disturbances can make this verdict by themselves; None where they cannot.
 
     Without the time that they took, a slower NEW may be no slower than BASE and the limit. Beside a BASE
-    without it, a NEW that is faster, or not slower, may be slower. Both by the end of the interval that is
-    nearer to the limit.
+    without it, a NEW that is faster, or not slower, may be slower. Both are judged by the end of the
+    interval that is nearer to the limit.
     """
     share = one.disturbed[NEW if verdict == SLOWER else BASE]
     low, high = 1 + (one.whole.share_low or 0.0), 1 + (one.whole.share_high or 0.0)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison, Terms
 from flagscale_perf.analysis.compare.driver import MAX_UNITS, Compared, Units, used_parts, warm
 from flagscale_perf.analysis.session import Session
+from flagscale_perf.spine.averages import mean_of_all
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.trace.figures import MIB, stages_ns
 from flagscale_perf.trace.records import KINDS, CallRecord, Kind, OperationRecord
@@ -67,12 +68,12 @@ class _Columns:
             made, moved = Round(), list[float | None]()
             for name in chosen:
                 columns = [column[place] for column in self.kept[name].values()]
-                moved.append(_mean([moved_bytes for _, moved_bytes in columns]))
+                moved.append(mean_of_all([moved_bytes for _, moved_bytes in columns]))
                 for part in dict.fromkeys(part for times, _ in columns for part in times):
                     mean = sum(times.get(part, 0.0) for times, _ in columns) / len(columns)
                     made.parts[f"{name}, {part}"] = mean
                     made.total_ns += mean
-            mean_bytes = _mean(moved)
+            mean_bytes = mean_of_all(moved)
             made.moved_bytes = None if mean_bytes is None else mean_bytes * len(moved)
             yield made
 
@@ -124,9 +125,3 @@ def _stages_of_call(call: CallRecord) -> _Parts:
 def _stages(one: OperationRecord) -> _Parts:
     parts = stages_ns(one)
     return parts | {"other": max(0, one.total_ns - sum(parts.values()))}, one.size_bytes
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    """None where one of them is not known."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None

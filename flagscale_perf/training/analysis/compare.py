@@ -66,12 +66,8 @@ def compare(base: Sequence[Session], new: Sequence[Session], options: CompareOpt
     aligned = align(runs)
     basis = choose_basis([run.facts for run in runs], aligned)
     found = [read_report(session).findings for session in sessions]
-    units = [
-        _units(run, (row, by), (left_out, findings))
-        for run, row, by, left_out, findings in zip(
-            runs, aligned.rows, basis, aligned.left_out, found, strict=True
-        )
-    ]
+    whole = zip(runs, aligned.rows, basis, aligned.left_out, found, strict=True)
+    units = [_units(*one) for one in whole]
     if any(not one.parts for one in units):
         units = [replace(one, parts={}) for one in units]
     terms = _terms(basis[0], runs[0].facts.rehearsal, options.judge, bool(units[0].parts))
@@ -85,10 +81,9 @@ def compare(base: Sequence[Session], new: Sequence[Session], options: CompareOpt
 
 
 def _units(
-    run: RunSteps, steps: tuple[Sequence[Step], Basis], seen: tuple[Mapping[str, int], Sequence[Finding]]
+    run: RunSteps, row: Sequence[Step], by: Basis, left_out: Mapping[str, int], findings: Sequence[Finding]
 ) -> Units:
-    """The run's steps on this basis; `seen`: what was left out, and what was found."""
-    (row, by), (left_out, findings) = steps, seen
+    """These steps of the run on this basis."""
     has_phases = all(step.phases_ns is not None for step in row)
     return Units(
         run.session,

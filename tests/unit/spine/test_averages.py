@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.spine.averages import deviation, mean, median, percentile
+from flagscale_perf.spine.averages import deviation, mean, mean_of_all, median, percentile
 
 
 def test_the_median_of_an_odd_and_an_even_number() -> None:
@@ -13,6 +13,13 @@ def test_the_median_of_an_odd_and_an_even_number() -> None:
 
 def test_the_mean_and_the_deviation() -> None:
     assert (mean([1, 4]), deviation([1, 3]), deviation([7])) == (2.5, 2**0.5, 0)
+
+
+@pytest.mark.parametrize(("values", "value"), [([1, 4], 2.5), ([1, None], None), ([], None)])
+def test_the_mean_of_all_is_not_known_where_one_is_not(
+    values: list[float | None], value: float | None
+) -> None:
+    assert mean_of_all(values) == value
 
 
 @pytest.mark.parametrize(("share", "value"), [(0.01, 1), (0.5, 10), (0.95, 19), (0.951, 20), (1.0, 20)])
