@@ -47,9 +47,9 @@ class Instrument:
         report: of one session, or of logs where it reads any.
         timeline: what `trace-export` draws.
         sample: what became of one sample, PARTITION:INDEX, of a queue.
-        sessions: of all sessions of a directory together, oldest first; and why files there cannot be read.
+        sessions: of all sessions of a directory together; given oldest first, and why files cannot be read.
         compare: the sessions of BASE with those of NEW.
-        runs: a list of sessions; whether long files are read whole, too.
+        runs: a list of sessions; long files are read whole only if its second argument says so.
         texts: by record type, the fields that are numbers of texts.
         live: a session to be followed, from its header on.
         what: one of its sessions, in words; "" for its name.

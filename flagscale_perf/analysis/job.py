@@ -146,7 +146,7 @@ class Job:
         """All sessions of a directory, oldest first, and why files cannot be read. Raises PerfError where
         there is none.
         """
-        names = _names_in(self.path)
+        names = _names_in(self.path)  # refuses a file
         if not self.files:
             raise no_run_in(self.path, names)
         made = grouped([each.run for each in self.files if each.run])

@@ -206,9 +206,10 @@ def _yaml(text: str) -> Any:
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         """Like yaml's own, which takes the last of names that are given twice."""
 
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        def compose_mapping_node(self, anchor: str | None) -> Any:
+            node = super().compose_mapping_node(anchor)  # before names that `<<` merges in are among its own
             _once([(one.value, None) for one, _ in node.value if one.tag.endswith(":str")])
-            return super().construct_mapping(node, deep)
+            return node
 
     try:
         return Loader(text).get_single_data()

@@ -86,9 +86,9 @@ def _history(args: Namespace, chosen: str) -> int:
         if value is not None:
             raise PerfError(f"{option} {value}: of one session; leave it out, or --all-sessions")
     sessions, unreadable = open_job(args.run).sessions()
-    for name in {*installed()}.intersection(one.instrument for one in sessions):
-        if (instrument := load(name)).offers("sessions"):
-            alike = [one for one in sessions if one.instrument == name]
+    for name in installed():
+        alike = [one for one in sessions if one.instrument == name]
+        if alike and (instrument := load(name)).offers("sessions"):
             put(text.render(instrument.sessions(alike, unreadable)), args.output)
             return 0
     raise PerfError(

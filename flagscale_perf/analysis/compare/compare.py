@@ -110,10 +110,11 @@ class Slowing:
 
 @dataclass(frozen=True)
 class Disturbance:
-    """The same of a run of a side (`BASE`, `NEW`).
+    """A `Slowing` of a run of one side.
 
     Attributes:
-        side, words: whose run, and the sentence.
+        side: `BASE` or `NEW`.
+        words: the sentence, with the run's name.
         share: of the side's time.
         is_doubt: with the side's others it may be all there is to the verdict, or to the gate's answer.
     """

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.cli import main
+from flagscale_perf.cli.flops import _parse
 from flagscale_perf.flops_calculator import ModelShape, count
 from tests.golden import golden
 from tests.oracle.tower_configurations import QWEN_VL, T5
@@ -311,6 +312,17 @@ def test_a_name_that_is_given_twice_is_refused(tmp_path, capsys, name, text):
     path.write_text(text, encoding="utf-8")
     assert main(["flops", "--args", str(path)]) == 2
     assert "num_layers is given twice" in capsys.readouterr().err
+
+
+def test_a_name_that_is_merged_and_then_given_is_given_once(tmp_path):
+    path = tmp_path / "model.yaml"
+    path.write_text(
+        "small: &small {num_layers: 2, hidden_size: 64}\n"
+        "models:\n  deep: &deep {<<: *small, num_layers: 4}\n"
+        "model: {<<: *deep, hidden_size: 128}\n",
+        encoding="utf-8",
+    )
+    assert _parse(path)["model"] == {"num_layers": 4, "hidden_size": 128}
 
 
 def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path, capsys):
