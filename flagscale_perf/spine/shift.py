@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 
-from flagscale_perf.spine.averages import median
+from flagscale_perf.spine.averages import median, scatter
 from flagscale_perf.spine.bootstrap import memory_of
 from flagscale_perf.spine.chance import CHANCE, PARTS, ends_of_line, medians_of_parts
 
@@ -17,7 +17,6 @@ _EDGE = 5  # steps at least on each side
 FOR_A_LINE = 40  # steps: fewer do not tell a line from what they remember
 _LEVELS, _LEVEL_STEPS = 8, 16  # what steps remember is looked at beside the medians of so many parts
 _OF_RANKS = 1.5  # times: what ranks of normal steps remember, against their signs, by which it is measured
-_TO_DEVIATION = 1.4826  # of a median absolute deviation, for normal noise
 _SURE = 1.96  # standard deviations, for 19 times of 20
 _ALONE = 2.0  # times: what an end gains by its own median, against any other stretch as long
 _NEAR = 6.0  # squared standard deviations below the steepest place: what is nearer may be the place
@@ -164,11 +163,7 @@ def _apart(values: Sequence[float], place: int) -> float:
     """
     sides = values[:place], values[place:]
     beyond = beyond_levels(values, [0, place, len(values)])
-    sigma = (
-        _TO_DEVIATION
-        * median(map(abs, beyond))
-        * math.sqrt(math.pi / 2 * sum(1 / len(side) for side in sides))
-    )
+    sigma = scatter(beyond, 0.0) * math.sqrt(math.pi / 2 * sum(1 / len(side) for side in sides))
     return abs(median(sides[1]) - median(sides[0])) / sigma / 1.5 if sigma else 0.0
 
 
