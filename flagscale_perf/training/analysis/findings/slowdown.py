@@ -102,7 +102,8 @@ def _change_of(
     edges, times = [0, *(one.place for one in changes), len(course.steps)], at_equal_work(course)
     for change in sorted(changes, key=lambda one: abs(one.after - one.before), reverse=True):
         is_rise = change.after > change.before
-        begin, end = edges[changes.index(change) + is_rise :][:2]
+        at = changes.index(change) + is_rise
+        begin, end = edges[at], edges[at + 1]  # its slower side
         lost = abs(change.after - change.before) * (end - begin) / sum(times)
         if not lasts(course, begin, end) or not _is_unexplained(case, lost, findings):
             continue
