@@ -69,7 +69,6 @@ class Presentation:
         summary: begins a summary of a session.
         metrics: begins the metrics of a session.
         views: what its run file is shown as; None for the usual ones, `sinks.registry.VIEWS`.
-        leader: the instrument whose sessions are counted when old ones go; those beside them go with them.
     """
 
     title: str
@@ -78,7 +77,6 @@ class Presentation:
     summary: Callable[[RunHeader], Summary]
     metrics: Callable[[RunHeader], Metrics]
     views: Sequence[type[Sink]] | None = None
-    leader: str = RunHeader.instrument
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The one median, percentile, mean and standard deviation of the package."""
+"""The one median, percentile, mean, standard deviation and scatter of the package."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 Number = TypeVar("Number", int, float)
+_TO_DEVIATION = 1.4826  # of a median absolute deviation, for normal noise
 
 
 def median(values: Iterable[float]) -> float:
@@ -44,3 +45,9 @@ def deviation(values: Sequence[float]) -> float:
         return 0.0
     middle = mean(values)
     return math.sqrt(sum((value - middle) ** 2 for value in values) / (len(values) - 1))
+
+
+def scatter(values: Sequence[float], around: float | None = None) -> float:
+    """A standard deviation that a few values do not move; around their median unless said otherwise."""
+    middle = median(values) if around is None else around
+    return _TO_DEVIATION * median(abs(value - middle) for value in values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from flagscale_perf.spine.averages import median
@@ -24,6 +24,11 @@ PERIOD_TOLERANCE = Limit(
     "share",
     "ours: of a distance, rounded down, and 1 from 8 steps on; what counts work, not steps, drifts",
 )
+RISE = Limit(
+    4.0, "times", "Mann-Kendall, of sixteen medians: standard deviations; 1 of 15,000 runs by chance"
+)
+PARTS = 16  # of a run, whose medians are tested for a rise
+MIN_FOR_RISE = 4 * PARTS  # steps: of fewer, a part's median is no more than a step of it
 MAX_PERIOD = 256
 SURE_STEPS = 6  # fewer have no interval that holds their median 19 times of 20
 DOUBT = 0.05
@@ -140,6 +145,16 @@ def rise_of(values: Sequence[float]) -> float:
         for before in range(later)
     )
     return score / math.sqrt(count * (count - 1) * (2 * count + 5) / 18) if count > 1 else 0.0
+
+
+def edges_of_parts(count: int) -> list[int]:
+    """Where `PARTS` equally long parts of so many values begin, and the end."""
+    return [count * part // PARTS for part in range(PARTS + 1)]
+
+
+def medians_of_parts(values: Sequence[float]) -> list[float]:
+    """Medians of `PARTS` equally long parts, of at least as many values."""
+    return [median(values[first:end]) for first, end in pairwise(edges_of_parts(len(values)))]
 
 
 def ends_of_line(values: Sequence[float]) -> tuple[float, float]:

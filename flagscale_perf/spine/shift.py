@@ -8,17 +8,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 
-from flagscale_perf.spine.averages import median
+from flagscale_perf.spine.averages import median, scatter
 from flagscale_perf.spine.bootstrap import memory_of
-from flagscale_perf.spine.chance import CHANCE, ends_of_line
+from flagscale_perf.spine.chance import CHANCE, PARTS, ends_of_line, medians_of_parts
 
 WORTH_A_LINE = 0.03  # a share: of a comparison, or while a run lasts; a report looks for less
 _EDGE = 5  # steps at least on each side
 FOR_A_LINE = 40  # steps: fewer do not tell a line from what they remember
-LINE_PARTS = 16
-_PARTS, _PART_STEPS = 8, 16  # what steps remember is looked at beside the medians of so many parts
+_LEVELS, _LEVEL_STEPS = 8, 16  # what steps remember is looked at beside the medians of so many parts
 _OF_RANKS = 1.5  # times: what ranks of normal steps remember, against their signs, by which it is measured
-_TO_DEVIATION = 1.4826  # of a median absolute deviation, for normal noise
 _SURE = 1.96  # standard deviations, for 19 times of 20
 _ALONE = 2.0  # times: what an end gains by its own median, against any other stretch as long
 _NEAR = 6.0  # squared standard deviations below the steepest place: what is nearer may be the place
@@ -125,7 +123,7 @@ def _at_an_end(values: Sequence[float]) -> list[int]:
     as long gains half as much. The rank score of few of many is bounded, and chance may exceed it elsewhere.
     """
     count, middle = len(values), median(values)
-    if count < LINE_PARTS * _EDGE:
+    if count < PARTS * _EDGE:
         return []
 
     def gain(first: int, end: int) -> float:
@@ -133,7 +131,7 @@ def _at_an_end(values: Sequence[float]) -> list[int]:
         own = median(side)
         return sum(abs(value - middle) - abs(value - own) for value in side)
 
-    sizes = range(_EDGE, count // LINE_PARTS + 1)
+    sizes = range(_EDGE, count // PARTS + 1)
     ends = [(gain(*end), *end) for size in sizes for end in ((0, size), (count - size, count))]
     most, first, end = max(ends)
     size = end - first
@@ -165,11 +163,7 @@ def _apart(values: Sequence[float], place: int) -> float:
     """
     sides = values[:place], values[place:]
     beyond = beyond_levels(values, [0, place, len(values)])
-    sigma = (
-        _TO_DEVIATION
-        * median(map(abs, beyond))
-        * math.sqrt(math.pi / 2 * sum(1 / len(side) for side in sides))
-    )
+    sigma = scatter(beyond, 0.0) * math.sqrt(math.pi / 2 * sum(1 / len(side) for side in sides))
     return abs(median(sides[1]) - median(sides[0])) / sigma / 1.5 if sigma else 0.0
 
 
@@ -182,8 +176,8 @@ def _memory(values: Sequence[float], place: int) -> float:
     memory *= 1 + 4 * memory / count  # a few steps show less of it than there is
     if count >= FOR_A_LINE:
         memory = min(memory, memory_of(beyond_line(values)))
-    of_parts = memory_of(beyond_levels(values, [count * part // _PARTS for part in range(_PARTS + 1)]))
-    if count >= _PARTS * _PART_STEPS * of_parts:
+    of_parts = memory_of(beyond_levels(values, [count * part // _LEVELS for part in range(_LEVELS + 1)]))
+    if count >= _LEVELS * _LEVEL_STEPS * of_parts:
         memory = min(memory, of_parts)
     return 1 + _OF_RANKS * (memory - 1)
 
@@ -191,9 +185,8 @@ def _memory(values: Sequence[float], place: int) -> float:
 def beyond_line(values: Sequence[float]) -> list[float]:
     """What the values, sixteen at least, are beyond a line through the medians of sixteen parts."""
     count = len(values)
-    cuts = [count * part // LINE_PARTS for part in range(LINE_PARTS + 1)]
-    first, last = ends_of_line([median(values[one:end]) for one, end in pairwise(cuts)])
-    slope, middle = (last - first) / (count - count / LINE_PARTS), (count / LINE_PARTS - 1) / 2
+    first, last = ends_of_line(medians_of_parts(values))
+    slope, middle = (last - first) / (count - count / PARTS), (count / PARTS - 1) / 2
     return [value - first - slope * (at - middle) for at, value in enumerate(values)]
 
 

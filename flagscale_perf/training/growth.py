@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
-from statistics import fmean
 from typing import NamedTuple
 
-from flagscale_perf.spine.averages import median
-from flagscale_perf.spine.chance import ends_of_line, rise_of
+from flagscale_perf.spine.averages import mean, median
+from flagscale_perf.spine.chance import (
+    MIN_FOR_RISE,
+    PARTS,
+    RISE,
+    edges_of_parts,
+    ends_of_line,
+    medians_of_parts,
+    rise_of,
+)
 from flagscale_perf.spine.limits import Limit
 
-PARTS = 16
 FEWEST = 3  # parts on either side of a place from which on a phase takes longer
 LEVELS = Limit(
     0.5,
@@ -40,12 +45,12 @@ class Growth(NamedTuple):
 
 def growth_of(phase: str, column: Sequence[int], rest: Sequence[int]) -> Growth | None:
     """How a phase grew, from its time and the rest of each step; None for chance, or if the rest grew."""
-    mine, others = _blocks(column), _blocks(rest)
-    if not mine:
+    if len(column) < MIN_FOR_RISE:
         return None
+    mine, others = medians_of_parts(column), medians_of_parts(rest)
     levels, line = _two_levels(mine), _line(mine)
     at_once = levels is not None and levels.distance < LEVELS.value * line.distance
-    if not at_once and rise_of(mine) < 4:
+    if not at_once and rise_of(mine) < RISE.value:
         return None
     shape = levels if at_once and levels is not None else line
     before, after = _ends(others, shape.split)
@@ -57,7 +62,7 @@ def growth_of(phase: str, column: Sequence[int], rest: Sequence[int]) -> Growth 
         since = _since(column, shape.split)
         return Growth(phase, shape.first, shape.last, grown * (len(column) - since) / len(column), since)
     at_first_step = shape.first - grown / (PARTS - 1) / 2
-    return Growth(phase, shape.first, shape.last, fmean(mine) - max(0.0, at_first_step))
+    return Growth(phase, shape.first, shape.last, mean(mine) - max(0.0, at_first_step))
 
 
 class _Shape(NamedTuple):
@@ -97,7 +102,7 @@ def _since(column: Sequence[int], split: int) -> int:
     """The step at which the second level begins, looked for in the parts around the split: the one that
     leaves the fewest steps on the wrong side of the middle between both levels.
     """
-    edges = _edges(len(column))
+    edges = edges_of_parts(len(column))
     low, high = median(column[: edges[split]]), median(column[edges[split] :])
     middle = (low + high) / 2
     first, end = edges[split - 1], edges[split + 1]
@@ -108,14 +113,3 @@ def _since(column: Sequence[int], split: int) -> int:
         if wrong < fewest:
             fewest, since = wrong, place + 1
     return since
-
-
-def _edges(count: int) -> list[int]:
-    return [part * count // PARTS for part in range(PARTS + 1)]
-
-
-def _blocks(column: Sequence[int]) -> list[float]:
-    """Medians of parts that are equal to a step; none where the parts would be too short for one."""
-    if len(column) < 4 * PARTS:
-        return []
-    return [median(column[first:end]) for first, end in pairwise(_edges(len(column)))]

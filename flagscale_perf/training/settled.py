@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
 
-from flagscale_perf.spine.averages import median
+from flagscale_perf.spine.averages import median, scatter
 from flagscale_perf.training.records import Outcome, StepRecord
 
 HORIZON = 1024
@@ -33,7 +33,6 @@ TOLERANCE = 0.05
 MAX_CHANCE = 0.01
 MIN_TIMES_LATER = 2
 MAX_BEHIND = 3
-_TO_DEVIATION = 1.4826  # of a median absolute deviation, for normal noise
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ def _start_of(steps: Sequence[tuple[int, int]]) -> Start:
 def slow_steps_before(times: Sequence[int], usual_ns: int) -> int:
     """How many steps the slow start has; 0 where there is none, or none that stands out."""
     later = times[len(times) // 2 :]
-    spread_ns = _TO_DEVIATION * median(abs(time - usual_ns) for time in later)
+    spread_ns = scatter(later, usual_ns)
     limit_ns = usual_ns + max(TOLERANCE * usual_ns, spread_ns)
     leads = accumulate((1 if time > limit_ns else -1 for time in times), initial=0)
     lead = list(takewhile(lambda ahead: ahead > -MAX_BEHIND, leads))

@@ -145,7 +145,7 @@ class Drain:
         self._has_pruned = True
         keep = self._task.options.perf_max_log_files
         try:
-            removed = prune(self._task.directory, keep, self._instrument.presentation.leader)
+            removed = prune(self._task.directory, keep)
         except OSError as error:
             self._journal.report(
                 "failure",

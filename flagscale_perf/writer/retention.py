@@ -27,10 +27,11 @@ from flagscale_perf.spine.session import (
     session_of,
 )
 
+LEADER = RunHeader.instrument  # the first one, which others record beside
 _COLUMNS = re.compile(rf'"({COLUMNS_PREFIX}[\w.-]+{re.escape(COLUMNS_SUFFIX)})"'.encode())
 
 
-def prune(directory: Path, keep: int, leader: str = RunHeader.instrument) -> list[str]:
+def prune(directory: Path, keep: int) -> list[str]:
     """Removes the files of all but the newest `keep` sessions of the leader, and of as many of each other
     instrument that ran beside none of these, except those in use. Returns the removed sessions.
 
@@ -40,11 +41,11 @@ def prune(directory: Path, keep: int, leader: str = RunHeader.instrument) -> lis
     """
     sessions = by_age(directory, filter(None, map(session_of, os.listdir(directory))))
     ours = [one for session_id in sessions if (one := _ours(directory, session_id)) is not None]
-    leading = [one for one in ours if one.instrument == leader]
+    leading = [one for one in ours if one.instrument == LEADER]
     beside: dict[str, list[str]] = {}
     first: dict[str, list[str]] = {}
     for one in reversed(ours):
-        led_by = None if one.instrument == leader else _leader_of(one, leading)
+        led_by = None if one.instrument == LEADER else _leader_of(one, leading)
         if led_by is None:
             first.setdefault(one.instrument, []).append(one.session_id)
         else:

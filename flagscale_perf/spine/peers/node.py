@@ -98,6 +98,7 @@ class _Leader:
     def watch(self, process: int | None) -> None:
         """Takes in the end of a process, given its descriptor, which stays the caller's."""
         if process is not None:
+            self._earlier.discard(process)  # the number of one that was closed
             self._ends.register(process, select.EPOLLIN | select.EPOLLONESHOT)
 
     def outlived(self, process: int | None) -> bool:

@@ -11,10 +11,9 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import stdev
 from typing import NamedTuple
 
-from flagscale_perf.spine.averages import median
+from flagscale_perf.spine.averages import deviation, median
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.training.ledger.book import (
     Book,
@@ -363,7 +362,7 @@ def _gain_of(one: Late, lateness: Lateness, late: Sequence[Late]) -> _Gain:
                 part_ns = min(gain.get(place, 0), max(0, one.usual_ns))
         own.append(part_ns)
     blocks = [sum(own[start : start + BLOCK]) for start in range(0, len(own), BLOCK)]
-    spread = stdev(blocks) * math.sqrt(len(blocks)) if len(blocks) > 1 else 0.0
+    spread = deviation(blocks) * math.sqrt(len(blocks))
     longer_ns = max(0, one.usual_ns) * len(one.at)
     is_shared = len(late) > 1 and sum(own) < SHARED_BELOW * longer_ns
     return _Gain(sum(own), spread, sum(part_ns > 0 for part_ns in own), longer_ns, is_shared)

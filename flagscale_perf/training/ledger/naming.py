@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from flagscale_perf.spine.averages import median
+from flagscale_perf.spine.averages import median, scatter
 from flagscale_perf.spine.chance import CHANCE, binomial_tail, both, period_of
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.training.growth import growth_of
@@ -28,7 +28,6 @@ STOP = Limit(5.0, "steps", "ours: what one step takes longer, from where it is t
 FEWEST_EVENTS, MOST_EVENTS = 4, 0.4  # of all steps
 OFTEN = 1 / 16  # of all steps; a unit recorded in fewer is late in single steps only
 PARTS = 4  # of the run; a steady lateness is there in each of them
-_TO_DEVIATION = 1.4826  # of a median absolute deviation, for normal noise
 
 
 class Late(NamedTuple):
@@ -94,19 +93,13 @@ def steady_units(book: Book, lateness: Lateness, step_ns: float, least: float = 
 
 def _events(found: Mapping[int, int], series: Sequence[int] | None, step_ns: float) -> list[int]:
     """Places of the steps that stand out. `series`: a value for each step; None where most of them are 0."""
-    usual = scatter = 0.0
+    usual = spread = 0.0
     if series is not None:
         usual = median(series)
-        scatter = scatter_of(series)
+        spread = scatter(series)
         found = dict(enumerate(series))
-    limit = max(EVENT.value * step_ns, EVENT_SCATTER.value * scatter)
+    limit = max(EVENT.value * step_ns, EVENT_SCATTER.value * spread)
     return [place for place, value in found.items() if value - usual > limit]
-
-
-def scatter_of(values: Sequence[float]) -> float:
-    """A standard deviation that a few values do not move."""
-    usual = median(values)
-    return _TO_DEVIATION * median(abs(value - usual) for value in values)
 
 
 def _single(

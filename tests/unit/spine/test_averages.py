@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.spine.averages import deviation, mean, mean_of_all, median, percentile
+from flagscale_perf.spine.averages import deviation, mean, mean_of_all, median, percentile, scatter
 
 
 def test_the_median_of_an_odd_and_an_even_number() -> None:
@@ -25,3 +25,8 @@ def test_the_mean_of_all_is_not_known_where_one_is_not(
 @pytest.mark.parametrize(("share", "value"), [(0.01, 1), (0.5, 10), (0.95, 19), (0.951, 20), (1.0, 20)])
 def test_a_percentile_is_the_nearest_value_from_above(share: float, value: int) -> None:
     assert percentile([*range(20, 0, -1)], share) == value
+
+
+def test_the_scatter_is_not_moved_by_a_few_values() -> None:
+    assert scatter([1, 2, 3, 4, 100]) == 1.4826
+    assert scatter([1, 2, 3], around=0) == 2 * 1.4826

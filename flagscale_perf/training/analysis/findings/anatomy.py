@@ -9,12 +9,12 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
-from flagscale_perf.spine.averages import median
+from flagscale_perf.spine.averages import median, scatter
 from flagscale_perf.spine.chance import CHANCE, Period, binomial_tail, period_of
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.training.growth import Growth, growth_of
 from flagscale_perf.training.ledger.ledger import Ledger
-from flagscale_perf.training.ledger.naming import EVENT_SCATTER, FEWEST, scatter_of
+from flagscale_perf.training.ledger.naming import EVENT_SCATTER, FEWEST
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.sample import Step
 
@@ -166,7 +166,7 @@ class Anatomy:
         of_step = self.usual_ns(name) / max(1, self.iteration_ns)
         share, in_proportion = min(0.9, max(FLOOR, of_step)), APART * of_step / max(0.01, 1 - of_step)
         # An exchange varies by itself, though nothing is wrong with it.
-        usual_ns = EVENT_SCATTER.value * scatter_of(column)
+        usual_ns = EVENT_SCATTER.value * scatter(column)
         for slow in self._sizes(column):
             least = min(column[place] for place in slow)
             held = [

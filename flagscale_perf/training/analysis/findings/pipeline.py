@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import NamedTuple
 
 from flagscale_perf.analysis.rules import Advice, Change, Finding, rule
-from flagscale_perf.spine.averages import median
+from flagscale_perf.spine.averages import mean, median
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.spine.units import percent
 from flagscale_perf.training.analysis.findings.advice import double, halve, name_of, switch_on, written
@@ -97,7 +96,7 @@ def _slowest(case: TrainingCase) -> _Slowest | None:
         excess = _own_wait(case)
         return None if excess is None else _Slowest(None, excess, None, excess)
     stage = max(work, key=lambda number: work[number])
-    excess = work[stage] - fmean(work.values())
+    excess = work[stage] - mean([*work.values()])
     return _Slowest(stage, excess, _even(work, stage, case.facts), excess * len(work) / (len(work) - 1))
 
 
@@ -110,7 +109,7 @@ def _even(work: Mapping[int, float], slowest: int, facts: RunFacts) -> float | N
     batches = (facts.global_batch_size or 0) // rows if rows else 0
     if not batches or facts.pipeline_schedule != ONE_F_ONE_B:
         return None
-    excess = work[slowest] - fmean(work.values())
+    excess = work[slowest] - mean([*work.values()])
     behind = [work[slowest] - own for stage, own in work.items() if stage > slowest]
     hidden = min(sum(behind), len(behind) * work[slowest] * FORWARD)
     return max(0.0, excess - (excess + hidden) / batches)

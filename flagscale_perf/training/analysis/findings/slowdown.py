@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from flagscale_perf.analysis.rules import Finding, rule
 from flagscale_perf.spine.averages import median
-from flagscale_perf.spine.chance import CHANCE
+from flagscale_perf.spine.chance import CHANCE, RISE
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.shift import FOR_A_LINE, Shift, shifts_of
 from flagscale_perf.spine.units import duration, number, percent
@@ -17,7 +17,6 @@ from flagscale_perf.training.analysis.findings.causes import causes_in, changes_
 from flagscale_perf.training.analysis.findings.course import Stretch
 from flagscale_perf.training.analysis.findings.slower import (
     BURST,
-    RISE,
     WORTH_A_LOOK,
     Slowdown,
     at_equal_work,
@@ -103,7 +102,8 @@ def _change_of(
     edges, times = [0, *(one.place for one in changes), len(course.steps)], at_equal_work(course)
     for change in sorted(changes, key=lambda one: abs(one.after - one.before), reverse=True):
         is_rise = change.after > change.before
-        begin, end = edges[changes.index(change) + is_rise :][:2]
+        at = changes.index(change) + is_rise
+        begin, end = edges[at], edges[at + 1]  # its slower side
         lost = abs(change.after - change.before) * (end - begin) / sum(times)
         if not lasts(course, begin, end) or not _is_unexplained(case, lost, findings):
             continue

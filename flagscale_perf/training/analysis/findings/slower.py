@@ -9,15 +9,12 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from flagscale_perf.spine.averages import median
-from flagscale_perf.spine.chance import ends_of_line, rise_of
+from flagscale_perf.spine.chance import MIN_FOR_RISE, PARTS, RISE, ends_of_line, medians_of_parts, rise_of
 from flagscale_perf.spine.limits import Limit
-from flagscale_perf.spine.shift import FOR_A_LINE, LINE_PARTS, Shift, beyond_levels, beyond_line, shifts_of
+from flagscale_perf.spine.shift import FOR_A_LINE, Shift, beyond_levels, beyond_line, shifts_of
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 
 WORTH_A_LOOK = Limit(0.01, "share", "ours: of a step; steps that take so little longer are not worth a look")
-RISE = Limit(
-    4.0, "times", "Mann-Kendall, of sixteen medians: standard deviations; 1 of 15,000 runs by chance"
-)
 _PLANTED = [0.0125 * 1.25**each for each in range(17)]  # shares of a step, to nearly a half
 BURST = Limit(32, "steps", "ours, or a quarter of the run: what is slow at its end for less may be over soon")
 
@@ -28,7 +25,8 @@ class Slowdown:
 
     Attributes:
         course: the steps, or means of some that follow one another.
-        clearest: the change that is the greatest for certain.
+        changes: all of the run, in order, also those back to faster steps.
+        clearest: the one of them that is the greatest for certain.
         slow: places in `course` of those that take longer than the fastest stretch.
         usual_ns, slow_ns: time of a step of the fastest stretch, and of the slowest.
         excess: what all of them take longer, as a share of the whole time.
@@ -60,9 +58,8 @@ class Slowdown:
 
     def longer(self, column: Sequence[int]) -> float:
         """What a column of the steps is longer by in the slow ones, median against median."""
-        slow = set(self.slow)
-        sides = [[value for at, value in enumerate(column) if (at in slow) == is_slow] for is_slow in (1, 0)]
-        return median(sides[0]) - median(sides[1])
+        usual, slow = self._sides(column)
+        return median(slow) - median(usual)
 
     @property
     def is_known(self) -> bool:
@@ -75,12 +72,16 @@ class Slowdown:
         """Whether the fastest tenth of the slow steps is nearly as fast as that of the others: in bursts."""
         if self.is_gradual:
             return False
+        usual, slow = (sorted(side)[len(side) // 10] for side in self._sides(at_equal_work(self.course)))
+        return slow - usual < (self.slow_ns - self.usual_ns) / 4
+
+    def _sides(self, column: Sequence[float]) -> tuple[list[float], list[float]]:
+        """What a column has in the other steps, and in the slow ones."""
         slow = set(self.slow)
         sides: tuple[list[float], list[float]] = ([], [])
-        for at, time in enumerate(at_equal_work(self.course)):
-            sides[at in slow].append(time)
-        usual, late = (sorted(side)[len(side) // 10] for side in sides)
-        return late - usual < (self.slow_ns - self.usual_ns) / 4
+        for at, value in enumerate(column):
+            sides[at in slow].append(value)
+        return sides
 
 
 def slowdown_of(course: Anatomy) -> Slowdown | None:
@@ -132,7 +133,7 @@ def _gradual(course: Anatomy, times: Sequence[float]) -> Slowdown | None:
     if line is None:
         return None
     first, last, off = line
-    count, slope = len(times), (last - first) / (LINE_PARTS - 1)
+    count, slope = len(times), (last - first) / (PARTS - 1)
     begun, ended = course.steps[0].iteration, course.steps[-1].iteration
     change = Shift(begun, first, last, 1, begun, ended, last - first - off, last - first + off)
     begin = max(0.0, first - slope / 2)  # of its first step
@@ -144,15 +145,13 @@ def _rising(times: Sequence[float]) -> tuple[float, float, float] | None:
     """First and last value of a line through the medians of sixteen parts, and how far off it they are, where
     they rise by more than chance; None where they do not.
     """
-    count = len(times)
-    if count < 4 * LINE_PARTS:
+    if len(times) < MIN_FOR_RISE:
         return None
-    cuts = [part * count // LINE_PARTS for part in range(LINE_PARTS + 1)]
-    parts = [median(times[one:end]) for one, end in pairwise(cuts)]
+    parts = medians_of_parts(times)
     first, last = ends_of_line(parts)
     if rise_of(parts) < RISE.value or last - first <= WORTH_A_LOOK.value * first:
         return None
-    slope = (last - first) / (LINE_PARTS - 1)
+    slope = (last - first) / (PARTS - 1)
     return first, last, 2 * median(abs(part - first - slope * at) for at, part in enumerate(parts))
 
 

@@ -165,6 +165,28 @@ def test_who_ends_before_the_leader_has_died_however_late_it_is_looked_at(
         beside.release()
 
 
+def test_the_descriptor_of_one_that_ended_may_be_that_of_another() -> None:
+    with process() as leader, process() as ended, process() as died, process() as later:
+        led = node_module._Leader(leader.pid)
+        of_ended, of_died = (os.pidfd_open(each.pid) for each in (ended, died))
+        for fd in (of_ended, of_died):
+            led.watch(fd)
+        for each in (ended, died):
+            each.kill()
+            each.wait()
+        assert led.outlived(of_died)
+        of_later = os.pidfd_open(later.pid)
+        os.dup2(of_later, of_ended)  # closed, as its end was announced, and its number given away
+        led.watch(of_ended)
+        for each in (leader, later):
+            each.kill()
+            each.wait()
+        assert not led.outlived(of_ended)
+        led.close()
+        for fd in (of_ended, of_died, of_later):
+            os.close(fd)
+
+
 def test_at_the_end_one_that_is_being_taken_down_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_module, "GRACE_NS", 60 * 10**9)
     with process() as member:
