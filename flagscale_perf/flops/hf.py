@@ -188,8 +188,8 @@ def _is_dense(args: Mapping[str, Any]) -> bool:
 
 
 def refuse_untrained(config: Mapping[str, Any]) -> None:
-    """Raises PerfError for what is built or trained otherwise than its sizes say: another head than that of
-    tokens; and, also of a part, quantised weights, adapters and attention to another model.
+    """Raises PerfError for what is not built or trained as its sizes say: a head that predicts no tokens and,
+    in a part of the model, too, quantised weights, adapters and attention to another model.
     """
     heads = config.get("architectures") or ()
     for name in heads if isinstance(heads, list) else ():

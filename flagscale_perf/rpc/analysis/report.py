@@ -11,15 +11,13 @@ from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.rpc.analysis.columns import Columns, calls_in
-from flagscale_perf.rpc.analysis.layers import Layer, find_layer
+from flagscale_perf.rpc.analysis.layers import FIRST, Layer, find_layer
 from flagscale_perf.rpc.analysis.served import Served
 from flagscale_perf.rpc.analysis.source import Source, open_source
 from flagscale_perf.rpc.analysis.sums import Bin, Bins, Sample, Tops, add_batch
 from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.rpc.totals import CallTotals, Totals, tenths
-
-FIRST = 1024  # calls searched for a repeated pattern
 
 
 @dataclass(frozen=True)
@@ -138,8 +136,7 @@ class Fold:
         self.bins.add(columns)
         self.sample.add(columns)
         numbers = columns["number"]
-        room = min(len(numbers), FIRST - len(self.first))
-        self.first += calls_in(columns, 0, room)
+        self.first += calls_in(columns, 0, FIRST - len(self.first))
         self.lowest = min(self.lowest or numbers[0], *numbers[:1], min(numbers))
         self.highest = max(self.highest, max(numbers))
         starts = columns["start_ns"]

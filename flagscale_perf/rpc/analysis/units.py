@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from flagscale_perf.analysis.compare.driver import MAX_UNITS, warm
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.rpc.analysis.columns import call_at, calls_in
-from flagscale_perf.rpc.analysis.layers import methods_of_a_layer
+from flagscale_perf.rpc.analysis.layers import FIRST, methods_of_a_layer
 from flagscale_perf.rpc.analysis.source import Source, open_source
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.rpc.stages import stage_times
 
 LAYER, CALL = "layer", "call"
-FIRST = 1024  # calls searched for the pattern
 OUTSIDE = "calls outside of layers"
 NOT_EVERYWHERE = "not on every machine"
 WARM = "at the start"

@@ -105,5 +105,7 @@ def test_what_was_measured_outlasts_a_first_arm_that_fails_only_when_it_is_measu
             measure(part, wanted, Slowing(fails_behind=0), {"": job})
     assert [arm.name for arm in done] == ["single", "TP 2"]
     found = read_bench(open_session(book.path)).parts["latency"]
-    assert [one.why for one in found.values("duration", arm="single")] == ["too small"]
+    assert [one.why for one in found.values("duration", arm="single")] == [
+        "at the end, for the drift: too small"
+    ]
     assert drift_of(found) == []
