@@ -44,7 +44,7 @@ _WINDOWS: dict[str, Callable[[int, int], bool]] = {
     "qwen3_moe": lambda layer, below: True,
 }
 _BY_TYPE = ("qwen2", "qwen2_moe", "qwen3")
-# Keys that only these families read: of others they change nothing.
+# The families that read a key, and those that do not: in a config of any other it changes nothing.
 _LATENT_FAMILIES = "deepseek_v2 deepseek_v3 deepseek_v32 kimi_linear"
 _SPARSE_BY_STEP = "qwen2_moe qwen3_moe qwen3_next"
 _READ_BY = {
@@ -63,19 +63,16 @@ _READ_BY = {
     "mlp_only_layers": _SPARSE_BY_STEP,
     **dict.fromkeys(("n_layer", "n_embd", "n_head", "n_inner", "n_positions"), "gpt2"),
 }
-# Families that were held against what transformers builds; of any other one every key counts.
-_TRIED = {name for readers in _READ_BY.values() for name in readers.split()} | {
-    "mamba2",
-    "mistral",
-    "qwen2",
-    "rwkv",
+_NOT_READ_BY = {
+    **dict.fromkeys(("head_dim", "intermediate_size", "num_key_value_heads"), "gpt2"),
+    "tie_word_embeddings": "kimi_linear nemotron_h",
 }
-_NOT_READ_BY = {"gpt2": ("head_dim", "intermediate_size", "num_key_value_heads")}
+# Families that were held against what transformers builds; of any other one every key counts.
+_TRIED = {*" ".join(_READ_BY.values()).split(), "mamba2", "mistral", "qwen2", "rwkv"}
 _WITHOUT_WIDTH = ("gpt2", "mamba2", "rwkv")  # no dense block, or one of four times the model's width
 # Zero experts are none only in the other families: these build mixtures of nothing.
 _ALWAYS_MIXED = f"{_LATENT_FAMILIES} mixtral qwen3_5_moe_text"
 _HEADS = ("ForCausalLM", "ForConditionalGeneration", "ForMaskedLM", "ForPreTraining", "LMHeadModel")
-_NEVER_TIED = ("kimi_linear", "nemotron_h")
 # What transformers builds where a config.json leaves a key out and the model is another one then: the
 # defaults of its classes. (n_routed_experts stands for every name of the number of experts.)
 _LATENT = {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64}
@@ -145,12 +142,7 @@ def args_from_hf(config: Mapping[str, Any], family: str, gated: bool) -> dict[st
         gated: whether its feed-forward blocks have three matrices.
     """
     model = config["model_type"]
-    read = {
-        name: value
-        for name, value in config.items()
-        if (model not in _TRIED or name not in _READ_BY or model in _READ_BY[name].split())
-        and name not in _NOT_READ_BY.get(model, ())
-    }
+    read = {name: value for name, value in config.items() if _is_read(model, name)}
     _refuse_contradictions(read)
     config = _DEFAULTS.get(model, {}) | read
     args: dict[str, Any] = {
@@ -175,6 +167,12 @@ def args_from_hf(config: Mapping[str, Any], family: str, gated: bool) -> dict[st
     return args
 
 
+def _is_read(model: str, name: str) -> bool:
+    if model in _TRIED and name in _READ_BY:
+        return model in _READ_BY[name].split()
+    return model not in _NOT_READ_BY.get(name, "").split()
+
+
 def _require(*names: str, of: Mapping[str, Any]) -> None:
     for name in names:
         if of.get(name) is None:
@@ -190,8 +188,8 @@ def _is_dense(args: Mapping[str, Any]) -> bool:
 
 
 def refuse_untrained(config: Mapping[str, Any]) -> None:
-    """Raises PerfError for what is built or trained otherwise than its sizes say: another head than that of
-    tokens; and, also of a part, quantised weights, adapters and attention to another model.
+    """Raises PerfError for what is not built or trained as its sizes say: a head that predicts no tokens and,
+    in a part of the model, too, quantised weights, adapters and attention to another model.
     """
     heads = config.get("architectures") or ()
     for name in heads if isinstance(heads, list) else ():
@@ -239,10 +237,9 @@ def _refuse_contradictions(read: Mapping[str, Any]) -> None:
 
 def _is_tied(config: Mapping[str, Any]) -> bool:
     # transformers' own default where the key is left out: tied only in GPT-2
-    model = config["model_type"]
     if "tie_word_embeddings" not in config:
-        return bool(model == "gpt2")
-    return model not in _NEVER_TIED and Arguments(config).flag("tie_word_embeddings")
+        return bool(config["model_type"] == "gpt2")
+    return Arguments(config).flag("tie_word_embeddings")
 
 
 def _attention(config: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,6 @@ def _nemotron_h(config: Config) -> dict[str, Any]:
         "hybrid_layer_pattern": pattern,
         "num_layers": len(str(pattern)),
         "squared_relu": True,
-        "add_bias_linear": Arguments(config).flag("mlp_bias"),
     }
     if Arguments(config).integer("mtp_num_layers", 0, least=0):
         further = config.get("mtp_hybrid_override_pattern") or _letters(config, "mtp_layers_block_type")

@@ -1,4 +1,4 @@
-"""The work of one training step, in which units are counted."""
+"""One training step, and what the units of a model are counted by."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Measure:
-    """What the units of a model are counted in.
+    """What the units of a model are counted by.
 
     Attributes:
         shape: the model.

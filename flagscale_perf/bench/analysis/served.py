@@ -15,8 +15,6 @@ from flagscale_perf.spine.averages import median, percentile
 
 MS = 1e3
 MAX_DRIFT = 0.05  # of an arm while the others ran: more is a warning
-
-
 _NAMES = "arm", "tensor_parallel", "pipeline_parallel", "batch_size", "sequence_length", "output_length"
 
 
@@ -133,8 +131,8 @@ def remarks_of(part: Part) -> list[Remark]:
         said.append(
             Remark(
                 f"Measured again at the end, the single device takes {median(changes):+.1%} longer (median"
-                f" over sizes, from {min(changes):+.1%} to {max(changes):+.1%}): so far the machine drifted"
-                " while the arms ran one after another. +- has it, too",
+                f" over sizes, from {min(changes):+.1%} to {max(changes):+.1%}): by so much the machine"
+                " drifted while the arms ran one after another. The +- includes it",
                 "warn" if max(map(abs, changes)) > MAX_DRIFT else "",
             )
         )

@@ -88,18 +88,19 @@ def points_of(chosen: Chosen, loads: int) -> int:
 def measure(part: Part, chosen: Chosen, engine: Engine, loads: Loads) -> list[Arm]:
     """Measures one arm after another, every case under each of the loads, whose name is in the points unless
     it is "". Behind several arms the first is started and measured once more: how far the machine has
-    drifted. Returns the arms that were measured to their end. Raises PerfError if the single device fails.
+    drifted. Returns the arms that were measured to their end. Raises PerfError if the first arm fails.
     """
-    measured = []
+    measured = list[Arm]()
     again = [(chosen.arms[0], range(chosen.repeats, chosen.repeats + 1))] if len(chosen.arms) > 1 else []
     for arm, repetitions in [*((arm, range(chosen.repeats)) for arm in chosen.arms), *again]:
         try:
             with engine.serve(arm):
                 _measure_arm(part, chosen, engine, _Turns(arm, repetitions, loads))
         except PerfError as error:
-            if arm.devices == 1:
+            if not measured:
                 raise
-            not_measured(part, arm, engine.name, str(error))
+            when = "at the end, for the drift: " if arm in measured else ""
+            not_measured(part, arm, engine.name, f"{when}{error}")
         else:
             measured.append(arm)
     return list(dict.fromkeys(measured))

@@ -42,8 +42,8 @@ class Start:
 
 
 def started(start: Start, words: Sequence[str], talks: bool = False) -> subprocess.Popen[bytes]:
-    """That Python with these words, leading a session: with pipes if it `talks`, else it prints to the log,
-    as every stderr. Raises PerfError.
+    """Starts the Python with these arguments, as the leader of a session. Its stderr is the log, and so is
+    its stdout unless it `talks`: then stdin and stdout are pipes. Raises PerfError if it cannot be run.
     """
     try:
         with open(start.log, "wb") as file:

@@ -122,15 +122,14 @@ def transport(this: CallsRule, case: CallsCase) -> Finding | None:
     """Sending, waiting for transport, or receiving takes more than 30 % of the calls' time. Where receiving
     has the server's time, too, only what the bytes of large calls may take of it counts.
     """
-    broken = _long_on_the_way(this, case)
-    if not broken:
+    broken, totals = _long_on_the_way(this, case), case.report.overall
+    whole = sum(share for share, _ in broken)
+    saved_ns = whole * totals.total_ns
+    if not this.exceeds(saved_ns / totals.calls / NS_PER_MS, "a_call"):
         return None
     evidence = [this.broke(_share_of(case, stage), share, "transport") for share, stage in broken]
     names = " and ".join(stage for _, stage in broken)
-    saved_ns = sum(share for share, _ in broken) * case.report.overall.total_ns
-    if not this.exceeds(saved_ns / case.report.overall.calls / NS_PER_MS, "a_call"):
-        return None
-    title = f"{names.capitalize()} takes {percent(sum(share for share, _ in broken))} of the time"
+    title = f"{names.capitalize()} takes {percent(whole)} of the time"
     saved = _exactly(saved_ns)
     if case.beyond is not None and any(stage == "receive" for _, stage in broken):
         title += ", in calls of large arrays"

@@ -10,6 +10,7 @@ from flagscale_perf.rpc.records import CallRecord
 
 MAX_PERIOD = 32  # calls of a layer
 MIN_REPEATS = 3
+FIRST = 1024  # calls searched for the pattern
 
 
 class Step(NamedTuple):

@@ -11,15 +11,13 @@ from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.rpc.analysis.columns import Columns, calls_in
-from flagscale_perf.rpc.analysis.layers import Layer, find_layer
+from flagscale_perf.rpc.analysis.layers import FIRST, Layer, find_layer
 from flagscale_perf.rpc.analysis.served import Served
 from flagscale_perf.rpc.analysis.source import Source, open_source
 from flagscale_perf.rpc.analysis.sums import Bin, Bins, Sample, Tops, add_batch
 from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.rpc.totals import CallTotals, Totals, tenths
-
-FIRST = 1024  # calls searched for a repeated pattern
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,8 @@ class CallsReport:
         bins: the calls in order.
         sample: of them, all if there are few.
         layer: the pattern of calls that is repeated; None where there is none.
-        missing: calls that are not there, by the gaps in their numbers; None where only some are recorded.
+        missing: calls that are not there, by the gaps in their numbers; None where only some are recorded,
+            and for a job of several machines, each of which has numbers of its own.
         wall_ns: from the first call's start to the last one's end; None where starts are not known.
         findings: what holds the calls back.
     """
@@ -137,8 +136,7 @@ class Fold:
         self.bins.add(columns)
         self.sample.add(columns)
         numbers = columns["number"]
-        room = min(len(numbers), FIRST - len(self.first))
-        self.first += calls_in(columns, 0, room)
+        self.first += calls_in(columns, 0, FIRST - len(self.first))
         self.lowest = min(self.lowest or numbers[0], *numbers[:1], min(numbers))
         self.highest = max(self.highest, max(numbers))
         starts = columns["start_ns"]
@@ -154,6 +152,7 @@ def read_calls(session: Session) -> CallsReport:
         fold.add(columns)
     overall = fold.totals.overall
     gap = fold.highest - fold.lowest + 1 - overall.calls if overall.calls else 0
+    has_gaps = not source.selected() and len(session.files) < 2
     return CallsReport(
         source=source,
         facts=source.facts(),
@@ -163,7 +162,7 @@ def read_calls(session: Session) -> CallsReport:
         bins=fold.bins.bins,
         sample=fold.sample.calls,
         layer=find_layer(fold.first, source.starts_known),
-        missing=None if source.selected() else max(0, gap),
+        missing=max(0, gap) if has_gaps else None,
         wall_ns=fold.end_ns - (fold.start_ns or 0) if source.starts_known and overall.calls else None,
         findings=[],
         unjudged=[],

@@ -17,9 +17,7 @@ from flagscale_perf.spine.clock import NS_PER_MS
 AWAKE_NS = 10 * NS_PER_MS  # waking up takes less, also of a process beside one that is always busy
 APART_NS = NS_PER_MS  # three in four calls are slower than others of their bytes by more: not by chance
 _QUARTER = 0.25
-_STALLS = (
-    2  # long waits among a method's fast calls, and one of a method that has no others: a busy machine's
-)
+_STALLS = 2  # so many long waits among a method's fast calls, or a method's only call, are no habit of it
 
 
 class Peer(NamedTuple):

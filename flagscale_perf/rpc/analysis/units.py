@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice, takewhile
-from operator import itemgetter
 
 from flagscale_perf.analysis.compare.driver import MAX_UNITS, warm
 from flagscale_perf.analysis.session import Session
-from flagscale_perf.rpc.analysis.columns import call_at
-from flagscale_perf.rpc.analysis.layers import methods_of_a_layer
+from flagscale_perf.rpc.analysis.columns import call_at, calls_in
+from flagscale_perf.rpc.analysis.layers import FIRST, methods_of_a_layer
 from flagscale_perf.rpc.analysis.source import Source, open_source
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.rpc.stages import stage_times
 
 LAYER, CALL = "layer", "call"
-FIRST = 1024  # calls searched for the pattern
 OUTSIDE = "calls outside of layers"
 NOT_EVERYWHERE = "not on every machine"
 WARM = "at the start"
@@ -65,33 +62,30 @@ class SessionUnits:
 def read_units(session: Session, warmup: int) -> SessionUnits:
     """Raises PerfError if it cannot be read or has too little to compare."""
     source = open_source(session)
-    of_first = takewhile(lambda found: found[0] == 0, islice(_by_machine(source), FIRST))
-    pattern = methods_of_a_layer([call for _, call in of_first])
+    machines = [source]
+    if len(session.files) > 1:
+        machines = [open_source(Session([file])) for file in session.again().files]
+    pattern = methods_of_a_layer(_first_calls(machines[0]))
     left_out: Counter[str] = Counter()
-    machines = [
-        list(_units((call for _, call in calls), pattern, left_out))
-        for _, calls in groupby(_by_machine(source), key=itemgetter(0))
-    ]
-    units, kind = _averaged(machines, left_out), LAYER if pattern else CALL
+    units = _averaged([_units(one, pattern, left_out) for one in machines], left_out)
+    kind = LAYER if pattern else CALL
     first = warm(session, len(units), warmup, f"{kind}s to compare")
     if first:
         left_out[f"{kind}s {WARM}"] = first
     return SessionUnits(source, kind, units[first:], dict(left_out))
 
 
-def _calls(source: Source) -> Iterator[CallRecord]:
-    for columns in source.read(lambda: None):
+def _first_calls(source: Source) -> list[CallRecord]:
+    found: list[CallRecord] = []
+    for columns in source.read(found.clear):
+        found += calls_in(columns, 0, FIRST - len(found))
+    return found
+
+
+def _calls(source: Source, begin: Callable[[], None]) -> Iterator[CallRecord]:
+    for columns in source.read(begin):
         for place in range(len(columns["number"])):
             yield call_at(columns, place)
-
-
-def _by_machine(source: Source) -> Iterator[tuple[int, CallRecord]]:
-    """The calls, those of each machine of the job behind one another, and whose they are."""
-    machine, last = 0, 0
-    for call in _calls(source):
-        machine += call.number <= last
-        last = call.number
-        yield machine, call
 
 
 def _averaged(machines: Sequence[Sequence[Unit]], left_out: Counter[str]) -> list[Unit]:
@@ -118,24 +112,31 @@ def _mean_of(units: Sequence[Unit]) -> Unit:
     )
 
 
-def _units(calls: Iterator[CallRecord], pattern: Sequence[str], left_out: Counter[str]) -> Iterator[Unit]:
-    """The units, in bounded memory; counts what it leaves out."""
-    made, held = 0, []
-    for call in calls:
+def _units(source: Source, pattern: Sequence[str], left_out: Counter[str]) -> list[Unit]:
+    """The units, in bounded memory, of the last session if a log has several; counts what it leaves out."""
+    made, held, out = list[Unit](), list[CallRecord](), Counter[str]()
+
+    def begin() -> None:
+        made.clear()
+        held.clear()
+        out.clear()
+
+    for call in _calls(source, begin):
         held.append(call)
         if pattern and not _begins(pattern, held):
             while held and not _begins(pattern, held):
                 held.pop(0)
-                left_out[OUTSIDE] += 1
+                out[OUTSIDE] += 1
         if len(held) == (len(pattern) or 1):
-            made += 1
-            if made <= MAX_UNITS:
-                yield _unit(held)
+            if len(made) < MAX_UNITS:
+                made.append(_unit(held))
             else:
-                left_out[BEYOND] += 1
-            held = []
+                out[BEYOND] += 1
+            held.clear()
     if held:
-        left_out[OUTSIDE] += len(held)
+        out[OUTSIDE] += len(held)
+    left_out.update(out)
+    return made
 
 
 def _begins(pattern: Sequence[str], calls: Sequence[CallRecord]) -> bool:

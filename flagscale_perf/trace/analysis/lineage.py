@@ -222,8 +222,8 @@ class _Join:
         return names[last[0][0] - 1] if last else ""
 
     def run(self) -> Lineage:
-        # In the order in which they were done, by the clocks (`lives.in_turn`). Sums by step come behind all:
-        # a put that the clocks have after its get still adds to the step of that get (`_join_late`).
+        # In the order in which they were done, by the clocks (`lives.in_turn`). The steps are summed up last,
+        # as a put that the clocks place after its get still counts in the step of that get (`_join_late`).
         for one in self._turns:
             if isinstance(one, Clear):
                 self._clear(one)
@@ -240,8 +240,8 @@ class _Join:
         return self.found
 
     def _clear(self, clear: Clear) -> None:
-        # What the places hold is read before they are emptied. Gets that still wait for a put there are let
-        # go with it: the next put at the same place begins another sample, which they cannot have got.
+        # Gets that still wait for a put at these places are forgotten: the next put there begins another
+        # sample, which they cannot have got.
         counts: Counter[int] = Counter()
         for piece in self._indexes.pieces(clear):
             counts.update(piece.read())

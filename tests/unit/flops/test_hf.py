@@ -212,6 +212,12 @@ SMALL_MIXTURE = SMALL | {
             SMALL | {"model_type": "mixtral", "num_local_experts": 4, "num_experts": 8},
             "num_local_experts is 4 and num_experts is 8, which are one size",
         ),
+        (
+            SMALL
+            | {"model_type": "nemotron_h", "hybrid_override_pattern": "M-", "mlp_bias": True}
+            | {"mamba_num_heads": 4, "ssm_state_size": 8},
+            "mlp_bias is true; it is counted in a llama that has attention_bias",
+        ),
         (SMALL | {"model_type": "bert", "tie_word_embeddings": False}, "only a tied bert is counted"),
         (
             {"model_type": "t5", "d_model": 64, "hidden_size": 32},

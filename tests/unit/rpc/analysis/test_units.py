@@ -44,6 +44,24 @@ def test_a_log_has_the_same_units(tmp_path) -> None:
     assert [unit.number for unit in run.units] == [unit.number for unit in log.units]
 
 
+def test_of_several_sessions_in_a_log_the_last_one_counts(tmp_path) -> None:
+    earlier = [make_call(n, method="Other", total_ns=20 * MS) for n in range(1, 41)]
+    log = write_log(tmp_path / "l", earlier)
+    first = log.read_text(encoding="utf-8")
+    last = write_log(log, llama_calls()).read_text(encoding="utf-8")
+    alone = read_units(open_session(log), 0)
+    log.write_text(first + last, encoding="utf-8")
+    read = read_units(open_session(log), 0)
+    assert (read.kind, read.units, read.left_out) == (LAYER, alone.units, alone.left_out)
+
+
+def test_a_machine_whose_calls_are_not_in_order_is_one(tmp_path) -> None:
+    """As of several threads that call at once."""
+    calls = [make_call(n) for n in (2, 1, 4, 3, 6, 5, 8, 7, 9)]
+    read = read_units(open_session(write_run(tmp_path, calls)), warmup=0)
+    assert (len(read.units), read.left_out) == (9, {})
+
+
 def test_calls_without_a_pattern_are_units_themselves(tmp_path) -> None:
     methods = [f"m{n * n % 17}" for n in range(12)]
     calls = [make_call(n, method=method) for n, method in enumerate(methods, 1)]
