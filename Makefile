@@ -66,7 +66,7 @@ demo-profile: $(RUN) ## run: profile a small Qwen3 on the CPU
 # The tests of one file stay in one process; the longest file starts first (tests/durations.py). Three, as trainings wait half of the time.
 tests = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-test: $(TEST) ## test: unit tests and short trainings (4 to 12 minutes)
+test: $(TEST) ## test: unit tests and short trainings (10 minutes)
 	$(tests) $(ARGS)
 
 test-all: ## test: everything (an hour); PARTS="lint oracle" for some of it

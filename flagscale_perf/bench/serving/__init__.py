@@ -1,1 +1,1 @@
-"""Latency and parallel efficiency of a serving model, by vLLM's own bench, with all arms interleaved."""
+"""Latency and parallel efficiency of a serving model, by vLLM's own bench, one arm after another."""

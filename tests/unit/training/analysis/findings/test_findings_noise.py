@@ -11,7 +11,7 @@ from flagscale_perf.training.analysis.fold import RunFold
 from tests.noisy import KINDS, plan
 from tests.synthetic import Plan, records_of
 
-RUNS = 40  # of each kind: 200 in all
+RUNS = 40  # of each kind: 280 in all
 NAMELESS = {rule.name for rule in RULES if not rule.names_cause}
 START = "slow_start"  # a neighbour that leaves after the first steps is one, and nothing tells the two apart
 
