@@ -50,8 +50,8 @@ def make_torchrun_warm(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def torchrun_environment(directory: Path, path: str, address: str = "") -> dict[str, str]:
-    """What does the same to what is started with it. `path` is its PYTHONPATH, and `address` that of another
-    server than this process's.
+    """Variables that make torchrun, where it is started with them, a warm interpreter, and its workers, too.
+    `path` is its PYTHONPATH; `address` is of another server than this process's.
     """
     text = TORCHRUN.format(socket=warm.SOCKET, agent=str(AGENT))
     (directory / "sitecustomize.py").write_text(text)

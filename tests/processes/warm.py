@@ -79,7 +79,7 @@ def address() -> str:
 
 
 def start_server(owner: int, home: Path | None = None, within: Sequence[str] = ()) -> str:
-    """Starts one by the command `within`, which ends with the process `owner` and removes its `home`.
+    """Starts a server, under the command `within`. It ends with the process `owner`, and removes `home` then.
     Returns where it listens.
     """
     path = str(Path(home or tempfile.mkdtemp(prefix="warm-"), "socket"))
