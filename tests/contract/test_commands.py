@@ -50,7 +50,7 @@ TYPED = {
     "test_a_restarted_job_leaves_two_sessions_that_fit_together",
     "flagscale-perf capture RUN --steps 20": "tests/processes/test_flagscale_capture.py::"
     "test_a_live_run_is_asked_for_three_steps_more",
-    "make demo-trace": "tests/trace/test_example.py::test_each_call_and_operation_is_there_once",
+    "make demo-trace": "tests/trace/test_example.py::test_the_demo_shows_and_exports_it",
 }
 # Typed nowhere, and why.
 ELSEWHERE = {

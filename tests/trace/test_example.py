@@ -5,6 +5,9 @@ call and operation that its code makes is recorded once, and every format has al
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -31,10 +34,6 @@ MADE = STEPS * (sum(CALLS.values()) + sum(PUTS.values()) + sum(GETS.values()))
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Session:
     """The run file of the example."""
-    import os
-    import subprocess
-    import sys
-
     directory = tmp_path_factory.mktemp("example")
     path = os.pathsep.join(filter(None, [str(REPO), os.environ.get("PYTHONPATH")]))
     environment = os.environ | {
@@ -83,6 +82,20 @@ def test_a_get_is_linked_to_those_who_made_its_batch(spans: list[TraceSpan]) -> 
     assert linked["RewardWorker"] == {"RolloutWorker"}
     assert linked["ActorWorker"] == {"train.py", "RolloutWorker", "ReferenceWorker"}
     assert all(span.links for span in spans if span.kind == "consumer")
+
+
+def test_the_demo_shows_and_exports_it(made: Session) -> None:
+    """scripts/demo_trace, from behind its training on."""
+    script = (REPO / "scripts/demo_trace").read_text()
+    shown = script[script.index('"$python" scripts/analyze_tq_logs.py') :]
+    directory = made.path.parents[1]
+    variables = {"python": sys.executable, "TQ_TRACE_DIR": str(directory / "trace"), "PYTHONPATH": str(REPO)}
+    words = ["bash", "-euc", shown, "demo_trace", "", str(directory)]
+    done = subprocess.run(
+        words, cwd=REPO, env=os.environ | variables, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert {"perfetto.json", "spans_otlp.json", "trace.html"} <= {path.name for path in directory.iterdir()}
 
 
 def test_perfetto_has_all_of_them(made: Session, spans: list[TraceSpan], run_python: RunPython) -> None:
