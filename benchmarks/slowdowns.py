@@ -19,8 +19,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.provenance import head
-from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.spine.records import RUNNING, RunHeader
+from flagscale_perf.store.run_file import Reading
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 from flagscale_perf.training.analysis.findings.slower import slowdown_of
 from flagscale_perf.training.analysis.fold import RunFold

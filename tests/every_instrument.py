@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from flagscale_perf.analysis.blocks import Report
-from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.analysis.instrument import load
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import Record, RunEnd, RunHeader
+from flagscale_perf.store.decoder import decode
 from tests import bench_runs, profile_runs, rpc_sessions, synthetic, trace_runs
 from tests.run_files import left_behind
 

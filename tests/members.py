@@ -15,10 +15,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from flagscale_perf.analysis.job import open_session
-from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import ProcessRecord
 from flagscale_perf.spine.records import Record, RunEnd
+from flagscale_perf.store.run_file import RunFile
 
 REPO = Path(__file__).parents[1]
 LIMIT_S = 60.0

@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 
 from flagscale_perf.analysis.rules import Finding
-from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.spine.records import RUNNING, RunHeader
+from flagscale_perf.store.run_file import Reading
 from flagscale_perf.training.analysis.findings.findings import RULES
 from flagscale_perf.training.analysis.fold import RunFold
 from tests.fakes import make_facts, make_header, make_phases, make_step

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from flagscale_perf.analysis.rules import Change, Evidence, Finding
-from flagscale_perf.analysis.run_file import Reading, SkippedLine
+from flagscale_perf.store.run_file import Reading, SkippedLine
 from flagscale_perf.training.analysis.report import (
     Figures,
     Node,

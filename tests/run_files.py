@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flagscale_perf.analysis import evidence
 from flagscale_perf.spine.clock import boot_id
 from flagscale_perf.spine.jsonl import dump, encode
 from flagscale_perf.spine.processes import pid_namespace
+from flagscale_perf.store import evidence
 from flagscale_perf.training.records import Record
 from tests.fakes import MS, make_facts, make_header, make_phases, make_step
 

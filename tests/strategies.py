@@ -8,9 +8,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from flagscale_perf.analysis.decoder import MOMENTS
 from flagscale_perf.spine.jsonl import MAX_DEPTH
 from flagscale_perf.spine.records import KINDS, SCHEMA_VERSION, TYPES, RunHeader
+from flagscale_perf.store.decoder import MOMENTS
 from flagscale_perf.training.rank_records import (
     MAX_RANKS_PER_ENTRY,
     PHASE_BASE,

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from flagscale_perf.analysis.rules import Finding
-from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.spine.clock import NS_PER_MS
+from flagscale_perf.store.run_file import Reading
 
 REPORT_VERSION = 1
 

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from flagscale_perf.analysis.decoder import decode, is_header
 from flagscale_perf.analysis.job import Fits, Job, open_job
-from flagscale_perf.analysis.run_file import RunFile, open_regular
 from flagscale_perf.analysis.session import Clocks, moved
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import MAX_LINE_BYTES
 from flagscale_perf.spine.records import Record, RunEnd, RunHeader
 from flagscale_perf.spine.session import age_of
+from flagscale_perf.store.decoder import decode, is_header
+from flagscale_perf.store.run_file import RunFile, open_regular
 
 TAIL_BYTES = 4 << 20  # of a longer file only so much of its end is read: some 10 000 records
 CHUNK_BYTES = 1 << 20

@@ -15,13 +15,13 @@ from typing import NamedTuple
 from flagscale_perf.analysis.instrument import installed, load
 from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.log_files import has_mark, has_title, log_files
-from flagscale_perf.analysis.run_file import RunFile
-from flagscale_perf.analysis.runs import files_near, find_runs, runs_below
 from flagscale_perf.analysis.session import Session
-from flagscale_perf.analysis.strangers import FOREIGN, GIVE, NO_RUN_FILE, no_run_in
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.session import REALTIME_FILE, age_of, file_names, session_of, session_shown_by
+from flagscale_perf.store.run_file import RunFile
+from flagscale_perf.store.runs import files_near, find_runs, runs_below
+from flagscale_perf.store.strangers import FOREIGN, GIVE, NO_RUN_FILE, no_run_in
 
 WAIT_S = 10.0
 PERIOD_S = 0.2

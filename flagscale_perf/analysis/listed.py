@@ -9,9 +9,9 @@ from typing import Any
 from flagscale_perf.analysis.blocks import Cell, Content, Note, Part, Quantity, Report, Section, Table
 from flagscale_perf.analysis.instrument import load
 from flagscale_perf.analysis.listing import Listing
-from flagscale_perf.analysis.runs import LONG_BYTES
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.store.runs import LONG_BYTES
 
 HEAD = ("session", "instrument", "end", "findings")
 CSV_HEAD = ("directory", "session_id", "instrument", "end", "findings", "first_finding")

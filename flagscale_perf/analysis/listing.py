@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from flagscale_perf.analysis.runs import Unread
 from flagscale_perf.analysis.session import Session
-from flagscale_perf.analysis.strangers import NO_RUN_FILE
+from flagscale_perf.store.runs import Unread
+from flagscale_perf.store.strangers import NO_RUN_FILE
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from flagscale_perf.analysis.blocks import Block, Line, Note, Panel, Report, Section, Series
-from flagscale_perf.analysis.evidence import not_known
 from flagscale_perf.analysis.session import Course, tone_of
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.records import NOT_KNOWN, RUNNING, Record, RunHeader
 from flagscale_perf.spine.session import labels_of
 from flagscale_perf.spine.units import duration
+from flagscale_perf.store.evidence import not_known
 
 SECONDS = 240  # that are shown
 QUIET_S = 2

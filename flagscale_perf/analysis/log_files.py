@@ -12,9 +12,9 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from io import BufferedReader, BytesIO
 from pathlib import Path
 
-from flagscale_perf.analysis.run_file import open_regular
 from flagscale_perf.spine import files
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.store.run_file import open_regular
 
 CHUNK_BYTES = 1 << 20
 HEAD_LINES = 16

@@ -13,10 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from flagscale_perf.analysis.decoder import Block, Chunk
-from flagscale_perf.analysis.evidence import not_known
-from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine
-from flagscale_perf.analysis.strangers import no_run_in
 from flagscale_perf.analysis.timeline import Item, Name, Timeline
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
@@ -33,6 +29,10 @@ from flagscale_perf.spine.records import (
     kind_of,
 )
 from flagscale_perf.spine.session import labels_of
+from flagscale_perf.store.decoder import Block, Chunk
+from flagscale_perf.store.evidence import not_known
+from flagscale_perf.store.run_file import Reading, RunFile, SkippedLine
+from flagscale_perf.store.strangers import no_run_in
 
 Kind = TypeVar("Kind")
 MAX_EVENTS = 20

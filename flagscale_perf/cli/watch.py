@@ -17,13 +17,13 @@ from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.follow import TAIL_BYTES, Follower
 from flagscale_perf.analysis.instrument import Live, load
 from flagscale_perf.analysis.job import open_job
-from flagscale_perf.analysis.run_file import JOINED
 from flagscale_perf.cli.base import Command, add_run
 from flagscale_perf.cli.instruments import has_screen
 from flagscale_perf.cli.stopping import leave
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
 from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.store.run_file import JOINED
 
 try:
     import termios

@@ -1,7 +1,7 @@
 """The one codec of run files: a record a line, `kind` first, strict JSON (no NaN), compact.
 
 It needs the standard library alone, so that a writer can go on with a file of its own (`recall` does not
-check types). Any other file is read and checked by `analysis.decoder`.
+check types). Any other file is read and checked by `store.decoder`.
 """
 
 from __future__ import annotations

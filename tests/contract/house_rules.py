@@ -33,7 +33,8 @@ MAY_OPEN_RUN_FILES = {
     f"{PACKAGE}/{name}.py"
     for name in (
         "spine/session",
-        *(f"analysis/{name}" for name in ("run_file", "session", "follow", "job", "runs", "strangers")),
+        *(f"store/{name}" for name in ("run_file", "runs", "strangers")),
+        *(f"analysis/{name}" for name in ("session", "follow", "job")),
     )
 }
 RUN_FILE = "perf_records_"

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.analysis.instrument import installed, load
 from flagscale_perf.rpc.summary import RpcSummary
 from flagscale_perf.spine.figures import Table
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import KILLED, NOT_KNOWN, RUNNING, STOPPED, Record, kind_of
+from flagscale_perf.store.decoder import decode
 from flagscale_perf.trace.records import OperationRecord
 from flagscale_perf.trace.summary import TraceSummary
 from tests import rpc_sessions, trace_runs

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.cli import main
 from flagscale_perf.profile.records import Sort
 from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.store.decoder import decode
 from tests import rpc_sessions
 from tests.profile_runs import FORWARD, MATMUL, Profiled
 from tests.trace_runs import MS, Job

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf import open_run
-from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.cli import main
+from flagscale_perf.store.run_file import RunFile
 from flagscale_perf.training.records import StepRecord
 
 FILES = sorted((Path(__file__).parents[1] / "earlier_files").glob("perf_records_*.jsonl"))

@@ -28,7 +28,7 @@ SHOW = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.store.run_file import RunFile
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.registry import SINKS
 from flagscale_perf.training.summary.presentation import PRESENTATION
@@ -51,7 +51,7 @@ from flagscale_perf.device.probe import NoDevice
 from flagscale_perf.perf_metrics import StepMeter
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.figures import Rows
-from flagscale_perf.analysis.decoder import decode
+from flagscale_perf.store.decoder import decode
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.training.figures import TABLE

@@ -23,7 +23,7 @@ import sys
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.perf_logger import PerfLogger
 from flagscale_perf.spine.clock import Anchor, monotonic_ns
-from flagscale_perf.analysis.decoder import decode
+from flagscale_perf.store.decoder import decode
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.training.records import GarbageRecord

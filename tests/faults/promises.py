@@ -12,13 +12,13 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.analysis.job import open_session
-from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.cli import main
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.records import EventRecord, RunEnd
 from flagscale_perf.spine.session import REALTIME_FILE
+from flagscale_perf.store.decoder import decode
+from flagscale_perf.store.run_file import RunFile
 from flagscale_perf.training.analysis.fold import read_summary
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin

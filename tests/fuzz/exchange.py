@@ -5,9 +5,9 @@ from __future__ import annotations
 import traceback
 from pathlib import Path
 
-from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.spine.jsonl import dump, encode
 from flagscale_perf.spine.peers.node import Gone, News
+from flagscale_perf.store.decoder import decode
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rank_records import NodeRecord
 from flagscale_perf.training.ranks.blocks import Block, RankIdentity, encode_block

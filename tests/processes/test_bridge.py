@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.analysis.job import open_job
-from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.store.run_file import RunFile
 from flagscale_perf.training.analysis.history import stitch
 from flagscale_perf.training.records import Outcome, PhaseRecord, StepRecord
 from tests.processes import flagscale as fs

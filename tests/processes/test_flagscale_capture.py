@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.spine.clock import NS_PER_MS
+from flagscale_perf.store.decoder import decode
 from flagscale_perf.training.analysis.fold import MS_PER_S, read_report
 from flagscale_perf.training.capture import unpacked
 from flagscale_perf.training.marks import own_times

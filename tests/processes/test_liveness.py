@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from flagscale_perf.analysis.job import open_session
-from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.store.run_file import RunFile
 from tests.processes.trainer import REPO, Trainer, trainer, wait_for
 
 NOFLOCK = "#include <errno.h>\nint flock(int fd, int op) { (void)fd; (void)op; errno = ENOSYS; return -1; }\n"

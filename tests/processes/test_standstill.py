@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flagscale_perf.analysis.decoder import decode
+from flagscale_perf.store.decoder import decode
 from flagscale_perf.training.records import IntervalRecord, StandstillRecord, StepRecord
 from tests.processes.trainer import REPO, wait_for
 

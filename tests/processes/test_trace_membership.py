@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from flagscale_perf.analysis.job import open_session
-from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine import companion
 from flagscale_perf.spine.peers.handover import UNSAID
 from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.records import EventRecord, Record, RunEnd
+from flagscale_perf.store.run_file import RunFile
 from flagscale_perf.trace.analysis.source import read_traces
 from flagscale_perf.trace.options import TraceOptions
 from flagscale_perf.trace.records import CallRecord

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from flagscale_perf.analysis.job import open_session
-from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.store.run_file import RunFile
 from flagscale_perf.training.analysis.fold import read_summary
 from tests.processes.trainer import ended_summary, records_in, steps_in, text_of, trainer, wait_for
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from flagscale_perf.analysis.decoder import decode
+from flagscale_perf.store.decoder import decode
 from flagscale_perf.training.records import Record, StepRecord
 
 REPO = Path(__file__).parents[2]

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 from flagscale_perf.analysis.job import open_session
-from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.rpc.analysis.instrument import read_calls
 from flagscale_perf.rpc.analysis.report import CallsReport
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.store.run_file import RunFile
 from tests.machines import AHEAD_S, Machine, two_machines
 
 REPO = Path(__file__).parents[2]

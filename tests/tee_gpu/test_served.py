@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.analysis.job import open_session
-from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.rpc.analysis.instrument import read_calls
 from flagscale_perf.rpc.analysis.report import CallsReport
 from flagscale_perf.rpc.records import CallRecord, ServedRecord
 from flagscale_perf.rpc.stages import stage_times
+from flagscale_perf.store.run_file import RunFile
 from tests.tee_gpu.peer import wait_until
 
 REPO = Path(__file__).parents[2]

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.perf_logger import PerfLogger
 from flagscale_perf.spine import companion
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.spine.ring import Ring
+from flagscale_perf.store.decoder import decode
 from flagscale_perf.training.records import StepRecord
 from flagscale_perf.writer import losses, supervisor
 from tests.fakes import make_facts, make_identity, make_step

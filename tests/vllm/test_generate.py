@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.profile.records import RankRecord, RowRecord, Sort, StepRecord, WindowRecord
 from flagscale_perf.spine.peers.records import NameRecord
+from flagscale_perf.store.run_file import RunFile
 from tests.vllm.conftest import Generate, Generated
 from tests.vllm.generate import CONFIG, LAYERS, PROMPT_TOKENS, PROMPTS
 

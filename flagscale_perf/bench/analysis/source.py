@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.bench.records import BenchBegun, BenchEnded, BenchFigure, BenchPoint
 from flagscale_perf.spine.averages import median, percentile
 from flagscale_perf.spine.records import KILLED, RUNNING, RunHeader
+from flagscale_perf.store.run_file import Reading
 
 COMPLETE = "complete"
 

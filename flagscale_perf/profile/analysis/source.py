@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flagscale_perf.analysis.decoder import Block
-from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.analysis.session import Session, clock_of
 from flagscale_perf.profile.records import NAMES
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader, kind_of
+from flagscale_perf.store.decoder import Block
+from flagscale_perf.store.run_file import Reading
 
 UNKNOWN = int(np.iinfo(np.int64).min)  # in a column of integers, where the record has None
 Column = NDArray[Any]

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flagscale_perf.analysis.log_files import HEAD_LINES, LogChunks, lines_of
-from flagscale_perf.analysis.run_file import MAX_BAD_LINES, SkippedLine
 from flagscale_perf.rpc.analysis.columns import BATCH, Columns
 from flagscale_perf.rpc.dtypes import DType
 from flagscale_perf.rpc.facts import RpcFacts
@@ -23,6 +22,7 @@ from flagscale_perf.rpc.stages import FIELDS, STAGES
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.units import UNKNOWN
+from flagscale_perf.store.run_file import MAX_BAD_LINES, SkippedLine
 
 _END = " \0 "
 _STAMP = re.compile(

@@ -8,7 +8,6 @@ from typing import Any
 
 from flagscale_perf.analysis.blocks import REPORT_VERSION
 from flagscale_perf.analysis.rules import Finding
-from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.rpc.analysis.columns import Columns, calls_in
 from flagscale_perf.rpc.analysis.layers import FIRST, Layer, find_layer
@@ -18,6 +17,7 @@ from flagscale_perf.rpc.analysis.sums import Bin, Bins, Sample, Tops, add_batch
 from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.rpc.totals import CallTotals, Totals, tenths
+from flagscale_perf.store.run_file import Reading
 
 
 @dataclass(frozen=True)

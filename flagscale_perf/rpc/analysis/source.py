@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from flagscale_perf.analysis.decoder import Block
-from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.rpc.analysis.columns import Columns, gathered
 from flagscale_perf.rpc.analysis.log_file import LogFile
@@ -17,6 +15,8 @@ from flagscale_perf.rpc.log import METHODS
 from flagscale_perf.rpc.records import CallRecord, ServedRecord
 from flagscale_perf.spine.figures import Rows, Value
 from flagscale_perf.spine.session import labels_of
+from flagscale_perf.store.decoder import Block
+from flagscale_perf.store.run_file import Reading
 
 
 class RunSource:

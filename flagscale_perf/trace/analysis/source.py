@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from flagscale_perf.analysis.log_files import held, log_files, older_parts
-from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.analysis.session import Course, Session
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.facts import words_of
 from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.store.run_file import Reading
 from flagscale_perf.trace.analysis.log_reader import LogReader, Losses
 from flagscale_perf.trace.analysis.sums import Sums
 from flagscale_perf.trace.analysis.transfers import Ranges, Transfers, What, pairs_of

@@ -19,13 +19,13 @@ from flagscale_perf.analysis.blocks import (
     StackedBar,
     Stripe,
 )
-from flagscale_perf.analysis.evidence import not_known
 from flagscale_perf.analysis.session import Course, tone_of
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.records import KILLED, NOT_KNOWN, RUNNING, EventRecord, RunHeader
 from flagscale_perf.spine.session import labels_of
 from flagscale_perf.spine.units import as_ms, numbered, ranges
+from flagscale_perf.store.evidence import not_known
 from flagscale_perf.training.analysis.overview import sizes_of
 from flagscale_perf.training.analysis.series import GROUP_COLOURS
 from flagscale_perf.training.facts import RunFacts

@@ -13,9 +13,9 @@ from typing import Any
 
 from flagscale_perf.analysis.blocks import REPORT_VERSION
 from flagscale_perf.analysis.rules import Finding
-from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.spine.figures import Value
 from flagscale_perf.spine.jsonl import finite
+from flagscale_perf.store.run_file import Reading
 from flagscale_perf.training.analysis.tables import (
     CriticalPath,
     GoodputBar,

@@ -10,13 +10,13 @@ from typing import Any
 
 from flagscale_perf.analysis.blocks import Block, Cell, Note, Part, Quantity, Report, Section, Table
 from flagscale_perf.analysis.listing import Listing
-from flagscale_perf.analysis.run_file import open_regular
-from flagscale_perf.analysis.runs import LONG_BYTES, Unread
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import finite
 from flagscale_perf.spine.records import RUNNING
 from flagscale_perf.spine.session import file_names
+from flagscale_perf.store.run_file import open_regular
+from flagscale_perf.store.runs import LONG_BYTES, Unread
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.analysis.overview import sizes_of
 from flagscale_perf.training.analysis.report import Curves

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis import evidence
 from flagscale_perf.analysis import follow as follow_module
 from flagscale_perf.analysis.follow import Follower
 from flagscale_perf.analysis.session import Course
@@ -18,6 +17,7 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import open_locked
 from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, encode
 from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.store import evidence
 from flagscale_perf.trace.records import OperationRecord
 from flagscale_perf.training.records import StepRecord
 from tests.every_instrument import write_job

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis import job, run_file
+from flagscale_perf.analysis import job
 from flagscale_perf.analysis.job import PERIOD_S, WAIT_S, begun, open_job, open_session, sessions_below
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import RunEnd, RunHeader
 from flagscale_perf.spine.session import file_names
+from flagscale_perf.store import run_file
 from tests.fakes import make_event, make_header, make_step
 from tests.trace_runs import MS, SECOND, START_WALL_NS, Job, lines_of_call, make_trace_header
 

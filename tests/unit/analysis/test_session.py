@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from flagscale_perf.analysis.job import open_session
-from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.analysis.session import Clocks
 from flagscale_perf.analysis.timeline import Name, Span, Track
 from flagscale_perf.profile.analysis.timeline import timeline
 from flagscale_perf.profile.records import StepRecord
 from flagscale_perf.spine.peers.records import ProcessRecord
+from flagscale_perf.store.run_file import RunFile
 from tests.profile_runs import MS, make_profile, make_profile_header
 
 

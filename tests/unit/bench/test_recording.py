@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.bench.recording import Book, Clock
 from flagscale_perf.bench.records import BenchBegun, BenchEnded, BenchFigure, BenchPoint
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import ClockRecord, RunEnd
+from flagscale_perf.store.run_file import RunFile
 
 CASE = {"op": "copy", "size_bytes": 1024}
 

@@ -6,8 +6,8 @@ from dataclasses import fields
 
 import pytest
 
-from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.device.counters import HardwareRecord, plausible
+from flagscale_perf.store.decoder import decode
 
 
 @pytest.mark.parametrize(

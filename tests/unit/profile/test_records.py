@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.profile import records
 from flagscale_perf.profile.records import Sort
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import TYPES, Record
 from flagscale_perf.spine.ring import Ring
+from flagscale_perf.store.decoder import decode
 
 RECORDS = [
     records.RankRecord(0, 1, 1, 4, 1, 2, 0, 2, 0, 1, None, None, 1, 2, 3, 4, 57),

@@ -9,7 +9,6 @@ from typing import Annotated, Any, NamedTuple
 
 import pytest
 
-from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import (
     KINDS,
@@ -26,6 +25,7 @@ from flagscale_perf.spine.records import (
 )
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.spine.slots import Bytes, Wide
+from flagscale_perf.store.decoder import decode
 from flagscale_perf.training.records import MARKS_PER_SLOT, MarksRecord, StepRecord
 from tests.fakes import make_event, make_header, make_interval, make_phases, make_step
 

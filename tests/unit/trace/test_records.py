@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.records import TYPES, place_of
 from flagscale_perf.spine.slots import CRC_BYTES, PREFIX, SLOT_BYTES
+from flagscale_perf.store.decoder import decode
 from flagscale_perf.trace.records import ClearRecord, FieldsRecord, Kind, RowsRecord
 from tests.unit.trace.export.sample import TRACE, call, header, operation, process
 

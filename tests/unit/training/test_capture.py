@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.device.marks import END, start_of, stop_of
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.store.decoder import decode
 from flagscale_perf.training.capture import (
     LATE_NS,
     MAX_STEPS,

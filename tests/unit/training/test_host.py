@@ -7,8 +7,8 @@ import subprocess
 import sys
 import time
 
-from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.store.decoder import decode
 from flagscale_perf.training.host import (
     PERIOD_NS,
     HostReader,

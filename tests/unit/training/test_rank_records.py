@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.store.decoder import decode
 from flagscale_perf.training.rank_records import (
     MAX_ENTRIES,
     MAX_RANKS_PER_ENTRY,

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.spine import files
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.ring import Ring
+from flagscale_perf.store.decoder import decode
 from flagscale_perf.training.recording.pipeline import Sources, TrainingPipeline
 from flagscale_perf.training.records import IntervalRecord, StepRecord
 from flagscale_perf.writer import drain as drain_module

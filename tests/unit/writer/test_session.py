@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.spine.clock import Anchor, boot_id
 from flagscale_perf.spine.processes import pid_namespace
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.ring import Ring
+from flagscale_perf.store.decoder import decode
 from flagscale_perf.training.recording.pipeline import Sources, TrainingPipeline
 from flagscale_perf.writer.session import Session
 from flagscale_perf.writer.task import WriterTask

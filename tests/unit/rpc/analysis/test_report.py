@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 from flagscale_perf.analysis.job import open_session
-from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.rpc.analysis.instrument import read_calls
 from flagscale_perf.rpc.log import METHODS
+from flagscale_perf.store.run_file import RunFile
 from tests.rpc_sessions import MS, REQUIREMENT_LOG, llama_calls, make_call, write_log, write_run
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Note, Series, StackedBar
-from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.report.watch import Frame, as_text
 from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.store.run_file import RunFile
 from flagscale_perf.trace.analysis.live import LiveTraces
 from tests.golden import golden
 from tests.trace_runs import MIB, MS, SECOND, START_WALL_NS, Job, make_trace_header, pipeline

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from flagscale_perf.analysis.job import open_session
-from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.cli.report import FORMATS
 from flagscale_perf.spine.files import open_locked
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import RUNNING, RunEnd
+from flagscale_perf.store.run_file import Reading
 from flagscale_perf.training.analysis.blocks import report_of
 from flagscale_perf.training.analysis.fold import MAX_EVENTS, RunFold, read_report
 from flagscale_perf.training.analysis.report import Node, TrainingReport

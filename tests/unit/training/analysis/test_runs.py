@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from flagscale_perf.analysis.job import open_session, sessions_below
-from flagscale_perf.analysis.runs import Unread
 from flagscale_perf.report import csv, html, text
 from flagscale_perf.report import json as as_json
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import RunEnd
 from flagscale_perf.spine.session import file_names
+from flagscale_perf.store.runs import Unread
 from flagscale_perf.training.analysis import runs
 from flagscale_perf.training.analysis.fold import read_summary
 from flagscale_perf.training.analysis.runs import RunList, list_runs, report_of

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.store.decoder import decode
 from flagscale_perf.training.records import Record
 from flagscale_perf.training.summary.totals import RunTotals
 from tests.fakes import make_header

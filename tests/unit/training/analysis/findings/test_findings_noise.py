@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.spine.records import RUNNING, RunHeader
+from flagscale_perf.store.run_file import Reading
 from flagscale_perf.training.analysis.findings.findings import RULES
 from flagscale_perf.training.analysis.fold import RunFold
 from tests.noisy import KINDS, plan

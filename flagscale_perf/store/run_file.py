@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from flagscale_perf.analysis.decoder import Block, Chunk, Joined, blocks_of, read_chunks
-from flagscale_perf.analysis.evidence import is_written, last_record
-from flagscale_perf.analysis.strangers import NO_RUN_FILE, about_file
 from flagscale_perf.spine import files
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import BadLine
 from flagscale_perf.spine.records import TYPES, Record, RunHeader
+from flagscale_perf.store.decoder import Block, Chunk, Joined, blocks_of, read_chunks
+from flagscale_perf.store.evidence import is_written, last_record
+from flagscale_perf.store.strangers import NO_RUN_FILE, about_file
 
 MAX_BAD_LINES = 20
 JOINED = "files were joined, or one doubled; not read from there on"

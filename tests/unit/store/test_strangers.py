@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.analysis.job import open_session
-from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.store.run_file import RunFile
 from tests.fakes import make_header, make_step
 
 NAME = "perf_records_20240129_103000.jsonl"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.spine.jsonl import MAX_DEPTH, BadLine, encode, read_records
 from flagscale_perf.spine.records import KINDS
+from flagscale_perf.store.decoder import decode
 from flagscale_perf.training.records import Record
 from tests.fakes import make_header
 from tests.strategies import any_record, json_values

@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 from typing import BinaryIO
 
-from flagscale_perf.analysis.decoder import decode
 from flagscale_perf.spine import files
 from flagscale_perf.spine.clock import NS_PER_S, Anchor, boot_id, monotonic_ns, process_start_ns
 from flagscale_perf.spine.processes import pid_namespace, process_stat
 from flagscale_perf.spine.records import RunEnd, RunHeader, kind_of, place_of
 from flagscale_perf.spine.units import duration
+from flagscale_perf.store.decoder import decode
 
 GRACE_NS = 3 * NS_PER_S  # a writer that died is replaced within it, and one whose trainer died ends its file
 HEARTBEAT_NS = 150 * NS_PER_S  # every writer records the clocks once a minute, whatever its run does

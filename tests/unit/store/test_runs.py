@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis import runs
 from flagscale_perf.analysis.job import open_session
-from flagscale_perf.analysis.runs import Unread, find_runs, runs_below
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.store import runs
+from flagscale_perf.store.runs import Unread, find_runs, runs_below
 
 
 def touch(directory: Path, *names: str) -> None:

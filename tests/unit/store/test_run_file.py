@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.run_file import MAX_BAD_LINES, RunFile
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import open_locked
 from flagscale_perf.spine.jsonl import BadLine, encode
+from flagscale_perf.store.run_file import MAX_BAD_LINES, RunFile
 from tests.fakes import make_header, make_step, sample_run
 
 MALFORMED = "JSON is malformed: invalid character (byte 0)"

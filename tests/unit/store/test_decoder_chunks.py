@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flagscale_perf.analysis.decoder import Chunk, Joined, blocks_of, decode, is_header, read_chunks
 from flagscale_perf.spine import jsonl
 from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, MAX_TEXT, BadLine, encode
 from flagscale_perf.spine.records import Record
+from flagscale_perf.store.decoder import Chunk, Joined, blocks_of, decode, is_header, read_chunks
 from tests.fakes import make_event, make_header, make_step
 from tests.rpc_sessions import make_call, make_served
 

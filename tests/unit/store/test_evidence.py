@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis import evidence
-from flagscale_perf.analysis.evidence import not_known
-from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine import files
 from flagscale_perf.spine.clock import process_start_ns
 from flagscale_perf.spine.files import open_locked
 from flagscale_perf.spine.jsonl import dump, encode
 from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.store import evidence
+from flagscale_perf.store.evidence import not_known
+from flagscale_perf.store.run_file import RunFile
 from tests.fakes import SECOND, make_header, make_step
 from tests.run_files import left_behind, write
 

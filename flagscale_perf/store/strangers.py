@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 
-from flagscale_perf.analysis.runs import runs_below
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import open_regular
 from flagscale_perf.spine.session import REALTIME_FILE, session_shown_by
+from flagscale_perf.store.runs import runs_below
 
 GIVE = "give the directory of --perf-log-dir"
 NO_RUN_FILE = "this is not a run file of flagscale_perf"
