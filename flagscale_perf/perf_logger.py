@@ -20,8 +20,8 @@ WRITER = "flagscale_perf.perf_logger"
 
 
 def make_pipeline(task: WriterTask, parent: Parent | None) -> Instrument:
-    """As `recording.pipeline.make_pipeline`, imported where records are written: a trainer's process mostly only
-    starts the one that writes.
+    """As `recording.pipeline.make_pipeline`, imported where records are written: a trainer's process mostly
+    only starts the one that writes.
     """
     from flagscale_perf.training.recording import pipeline
 
