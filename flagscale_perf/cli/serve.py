@@ -15,7 +15,7 @@ from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import load
-from flagscale_perf.analysis.job import Job, open_job
+from flagscale_perf.analysis.job import Job
 from flagscale_perf.cli.base import Command, add_run, add_session, local_path
 from flagscale_perf.cli.stopping import leave
 from flagscale_perf.spine.errors import PerfError
@@ -94,7 +94,7 @@ class _Source:
 
     def _job(self) -> Job | None:
         """As of now; None as long as no run has been there."""
-        job = open_job(self._run, self._session_id)
+        job = Job(self._run, self._session_id)
         self._has_begun = self._has_begun or not job.is_without_run or job.logs is not None
         return job if self._has_begun else None
 

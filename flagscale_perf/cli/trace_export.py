@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from flagscale_perf.analysis.instrument import Export, load
-from flagscale_perf.analysis.job import open_job
+from flagscale_perf.analysis.job import Job
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.cli.base import Command, add_run, add_session, local_path
 from flagscale_perf.cli.instruments import exports_of, say_others
@@ -51,7 +51,7 @@ class TraceExportCommand(Command):
             )
         if args.output not in (None, STDOUT):
             check_place(args.output)
-        job = open_job(args.run, args.session)
+        job = Job(args.run, args.session)
         session = job.session()
         export = _export(session, args.format)
         if args.output == STDOUT:

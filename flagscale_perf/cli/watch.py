@@ -16,7 +16,7 @@ from pathlib import Path
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.follow import TAIL_BYTES, Follower
 from flagscale_perf.analysis.instrument import Live, load
-from flagscale_perf.analysis.job import open_job
+from flagscale_perf.analysis.job import Job
 from flagscale_perf.cli.base import Command, add_run
 from flagscale_perf.cli.instruments import has_screen
 from flagscale_perf.cli.stopping import leave
@@ -74,14 +74,14 @@ class _View:
         self._path, self._session_id = path, session_id
         self._follower: Follower | None = None
         self._before = ""
-        if not (may_wait and open_job(path).is_without_run):
+        if not (may_wait and Job(path).is_without_run):
             self._follower = Follower(path, session_id, has_screen)
 
     def look(self) -> tuple[Report | None, tuple[str, ...]]:
         """The screen, None before the session's header is there, and lines for its foot, after taking in what
         is new. Raises PerfError for a file that is no run file.
         """
-        if self._follower is None and not open_job(self._path).is_without_run:
+        if self._follower is None and not Job(self._path).is_without_run:
             self._follower = Follower(self._path, self._session_id, has_screen)
         follower = self._follower
         for record in follower.poll() if follower else ():

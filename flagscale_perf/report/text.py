@@ -155,7 +155,7 @@ def _no_findings(all_of_them: Findings) -> list[str]:
 
 def _found(all_of_them: Findings) -> str:
     if not all_of_them.found:
-        return all_of_them.none_found
+        return f"{'nothing: ' if all_of_them.nothing is None else ''}{all_of_them.why_none}"
     count, first = len(all_of_them.found), printable(all_of_them.found[0].title)
     return first if count == 1 else f"{count} findings, first of all: {first}"
 
