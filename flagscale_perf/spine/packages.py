@@ -82,7 +82,6 @@ PARTS = (
         TRACE,
     ),
     Part("pandas", "pandas", "the tables of flagscale_perf.open_run; examples/analysis", ALL),
-    Part("wandb", "wandb", "--perf-wandb", ALL),
 )
 
 
