@@ -222,29 +222,6 @@ class Waterfall:
 
 
 @dataclass(frozen=True)
-class BoxRow:
-    """How values are spread: quartiles, median, and the last values that are no outliers."""
-
-    label: str
-    low: float
-    quarter: float
-    median: float
-    three_quarters: float
-    high: float
-    colour: str
-
-
-@dataclass(frozen=True)
-class Boxes:
-    """A box plot, a row for each group of values."""
-
-    key: str
-    title: str
-    unit: str
-    rows: Sequence[BoxRow]
-
-
-@dataclass(frozen=True)
 class Note:
     """A sentence or two. `tone` is "good", "bad", "warn" or ""."""
 
@@ -252,7 +229,7 @@ class Note:
     tone: str = ""
 
 
-Block = Pairs | Table | Series | StackedBar | HeatMap | Waterfall | Boxes | Note
+Block = Pairs | Table | Series | StackedBar | HeatMap | Waterfall | Note
 
 
 @dataclass(frozen=True)

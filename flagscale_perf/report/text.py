@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from flagscale_perf.analysis.blocks import (
     Block,
-    Boxes,
     Findings,
     Note,
     Pairs,
@@ -89,7 +88,7 @@ def _blocks(blocks: Sequence[Block], width: int = _WIDTH) -> Iterator[str]:
             case Table():
                 yield from [""] * bool(place and block.title)
                 yield from _table(block)
-            case Waterfall() | Boxes():
+            case Waterfall():
                 yield from [""] * bool(place)
                 yield from _table(as_table(block))
             case StackedBar() if block.in_words:

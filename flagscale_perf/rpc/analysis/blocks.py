@@ -7,8 +7,6 @@ from typing import Any
 
 from flagscale_perf.analysis.blocks import (
     Block,
-    Boxes,
-    BoxRow,
     Cell,
     Findings,
     Lane,
@@ -35,6 +33,7 @@ from flagscale_perf.rpc.figures import MIB, method_name, status_name, throughput
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.rpc.stages import ALL_STAGES, Stage, stage_times
 from flagscale_perf.rpc.totals import Totals
+from flagscale_perf.spine.averages import percentile
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
 
@@ -144,7 +143,7 @@ def _sections(found: CallsReport) -> list[Section]:
         Section("methods", "Methods", "By method", [_methods(found), _stages_by_method(found)]),
         Section("layer", "Layer", "A layer of calls", _layer(found)),
         Section("calls", "Calls", "The calls in order", [_series(found)]),
-        Section("spread", "Spread", "How much the stages vary", [_boxes(found)]),
+        Section("spread", "Spread", "How much the stages vary", [_spread(found)]),
         Section("slowest", "Slowest", "Slowest and largest calls", [_slowest(found), _largest(found)]),
         Section("server", "Server", "At the server", _served(found.served)),
     ]
@@ -240,33 +239,15 @@ def _speed(totals: Totals) -> float | None:
     return moved / MIB * NS_PER_S / totals.total_ns if totals.total_ns else None
 
 
-def _boxes(found: CallsReport) -> Boxes:
+def _spread(found: CallsReport) -> Table:
     times = [stage_times(call) for call in found.sample]
-    rows = [
-        BoxRow(stage.name, *_five([took / NS_PER_MS for took in told]), stage.colour)
+    rows: list[Sequence[Cell]] = [
+        (stage.name, *(ms(percentile(told, share)) for share in (0.25, 0.5, 0.75, 0.95)), ms(max(told)))
         for place, stage in enumerate(ALL_STAGES)
         if any(told := [took for one in times if (took := one[place]) is not None])
     ]
     many = "" if len(found.sample) == found.overall.calls else f", of {len(found.sample)} calls chosen evenly"
-    return Boxes("spread-time", f"Time by stage{many}", "ms", rows)
-
-
-def _five(values: list[float]) -> tuple[float, float, float, float, float]:
-    """The five values of a box plot: whiskers, quartiles and median. The whiskers end at the last value
-    within 1.5 interquartile ranges.
-    """
-    ordered = sorted(values)
-    low, middle, high = (_quantile(ordered, share) for share in (0.25, 0.5, 0.75))
-    reach = 1.5 * (high - low)
-    inside = [value for value in ordered if low - reach <= value <= high + reach]
-    return min(inside[0], low), low, middle, high, max(inside[-1], high)
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+    return Table(("stage", "25 %", "median", "75 %", "95 %", "max"), rows, 5, f"Time by stage{many}, ms")
 
 
 def _slowest(found: CallsReport) -> Table:
