@@ -25,6 +25,7 @@ class RpcFacts:
         latency_ns: of an empty call, measured in the handshake.
         epoch: of the server: another one for each of its starts.
         client: number of this connection at the server.
+        server_pid: the server's process, where it is on this machine.
         receive_has_wait: `receive_ns` holds the wait for the reply, too, as the log does not tell them apart.
         copy_bytes_per_s: of one copy in this machine's memory, measured when the session began.
         model: what the server says about its model.
@@ -40,6 +41,7 @@ class RpcFacts:
     latency_ns: int | None = None
     epoch: int | None = None
     client: int | None = None
+    server_pid: int | None = None
     receive_has_wait: bool = False
     copy_bytes_per_s: int | None = None
     model: dict[str, Any] | None = None

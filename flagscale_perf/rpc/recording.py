@@ -7,6 +7,7 @@ recorder.close("completed")
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +17,15 @@ from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.log import APPEND, LOG_FILE, METHODS
 from flagscale_perf.rpc.names import methods_of
+from flagscale_perf.rpc.peers import Serving, server_of
 from flagscale_perf.rpc.records import CallRecord, ServedRecord
 from flagscale_perf.rpc.summary import PRESENTATION
+from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import given_path
+from flagscale_perf.spine.peers.node import News, Node
 from flagscale_perf.spine.records import EventRecord, Record
-from flagscale_perf.writer.instrument import Entry, Joined
+from flagscale_perf.writer.instrument import Entry, Joined, Remark
 from flagscale_perf.writer.process import serve
 from flagscale_perf.writer.recorder import Recorder, Writing
 from flagscale_perf.writer.task import Parent, WriterTask
@@ -29,6 +33,7 @@ from flagscale_perf.writer.task import Parent, WriterTask
 WRITER = "flagscale_perf.rpc.recording"
 DEFAULT_DIRECTORY = "logs/rpc"
 DEFAULT_LOG = "zmq_performance.log"
+LAST_RECORD_NS, LOOK_S = 500_000_000, 0.005  # how long a session's end waits for the server's last record
 Observe = Callable[[CallRecord | ServedRecord], None]
 
 
@@ -116,6 +121,46 @@ class RpcRecorder(Recorder):
         self.close("completed" if kind is None else f"exception {kind.__name__}")
 
 
+class ServerSource:
+    """The server's records; a failure here is reported once and ends them, but not the caller's records."""
+
+    def __init__(self, node: Node[Serving, ServedRecord]) -> None:
+        self._node: Node[Serving, ServedRecord] | None = node
+        self._last_call = 0  # of which there is a record
+
+    def take(self) -> list[Entry]:
+        """The records since the last call."""
+        return self._guarded(lambda node: node.cycle())
+
+    def close(self, last_call: int = 0) -> list[Entry]:
+        """The remaining records. A server that records stores each behind its reply, so that of the caller's
+        last call may come a moment later: it is waited for.
+        """
+        entries: list[Entry] = []
+        end_ns = monotonic_ns() + LAST_RECORD_NS
+        while 0 < self._last_call < last_call and self._node is not None and monotonic_ns() < end_ns:
+            time.sleep(LOOK_S)
+            entries += self.take()
+        entries += self._guarded(lambda node: node.close())
+        self._node = None
+        return entries
+
+    def _guarded(
+        self, action: Callable[[Node[Serving, ServedRecord]], News[Serving, ServedRecord]]
+    ) -> list[Entry]:
+        if self._node is None:
+            return []
+        try:
+            news = action(self._node)
+        except Exception as error:  # whatever went wrong: the caller's records go on without the server's
+            self._node = None
+            why = f"{type(error).__name__}: {error}"
+            return [Remark("note", f"nothing is recorded of the server any more: {why}")]
+        self._last_call = max([self._last_call, *(record.call for record in news.items)])
+        notes = [*(text for _, text in news.notes), *(f"the server: {gone.why}" for gone in news.gone)]
+        return [*news.items, *(Remark("note", note) for note in notes)]
+
+
 class RpcPipeline:
     """The `Instrument` of calls: records are written as they are in the ring.
 
@@ -129,11 +174,17 @@ class RpcPipeline:
     period_s = 0.1  # so that `tail -f` shows a call within 0.2 s
 
     def __init__(self, task: WriterTask, parent: Parent | None) -> None:
+        """Without `parent` it works for a thread of the caller's process and does not collect the server's
+        records."""
+        facts = RpcFacts.of(task.facts)
+        self._server: ServerSource | None = None
+        if parent is not None and facts.server_pid is not None and facts.client is not None:
+            self._server = ServerSource(server_of(facts, parent.watch))
         self.begin()
 
     def begin(self) -> None:
         """Forgets every record: the session begins, or is about to be read again."""
-        self.position = 0
+        self.position = self._last_call = 0
 
     def replay(self, record: Record, dropped: int) -> None:
         """Takes a record that an earlier writer of the session wrote."""
@@ -151,15 +202,17 @@ class RpcPipeline:
         """No further records follow; the last number is the position."""
         if isinstance(record, CallRecord | ServedRecord):
             self.position = max(self.position, record.number)
+        if isinstance(record, CallRecord) and record.server_ns is not None:
+            self._last_call = max(self._last_call, record.number)
         return []
 
     def collect(self) -> list[Entry]:
-        """No records come from anywhere else."""
-        return []
+        """The server's records of these calls, from the first call on."""
+        return [] if self._server is None or not self.position else self._server.take()
 
     def close(self, dropped: int) -> list[Entry]:
-        """Nothing is held back."""
-        return []
+        """The remaining records of the server."""
+        return [] if self._server is None or not self.position else self._server.close(self._last_call)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ def test_a_client_knows_its_server_after_they_met() -> None:
         latency_ns=25_000,
         epoch=77,
         client=3,
+        server_pid=4712,
         model={"layers": 16},
     )
     assert facts_of(hello._replace(server=msgspec.structs.replace(said, description="no JSON"))).model is None

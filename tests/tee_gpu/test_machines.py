@@ -85,7 +85,7 @@ def test_calls_over_machines_are_measured_by_the_clock_of_who_measures(tmp_path:
     called, served = report_of(tmp_path / "called"), report_of(tmp_path / "served")
     begun = [RunFile(path_in(tmp_path / name)).header.start_mono_ns for name in ("called", "served")]
     assert abs(begun[1] - begun[0]) > (AHEAD_S - 100_000) * NS_PER_S  # so much would be seen in any mixture
-    assert (called.overall.calls, called.served.methods) == (CALLS, {})
+    assert (called.overall.calls, called.served.methods, called.facts.server_pid) == (CALLS, {}, None)
     assert served.served.methods["Echo"].calls == CALLS
     records = [record for record in RunFile(path_in(tmp_path / "called")) if isinstance(record, CallRecord)]
     for call in records:

@@ -1,4 +1,4 @@
-"""A server records its side of the calls in a session of its own."""
+"""Client and server records meet in the client's run file; a server may have a session of its own."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.rpc.analysis.instrument import read_calls
+from flagscale_perf.rpc.analysis.report import CallsReport
 from flagscale_perf.rpc.records import CallRecord, ServedRecord
 from flagscale_perf.rpc.stages import stage_times
 from flagscale_perf.store.run_file import RunFile
@@ -23,11 +24,15 @@ SERVE = """
 import os, sys, time
 from flagscale_perf.rpc.facts import SERVER, RpcFacts, transport_of
 from tensor_rpc.options import ServerOptions
+from flagscale_perf.rpc.peers import ServedRings
 from flagscale_perf.rpc.recording import RecordingOptions, RpcRecorder
 from tensor_rpc.server import Server
-endpoint = sys.argv[1]
-facts = RpcFacts(role=SERVER, transport=transport_of(endpoint), endpoint=endpoint)
-observer = RpcRecorder.start(facts, RecordingOptions("served", log_file=None))
+endpoint, own = sys.argv[1], sys.argv[2] == "own"
+if own:
+    facts = RpcFacts(role=SERVER, transport=transport_of(endpoint), endpoint=endpoint)
+    observer = RpcRecorder.start(facts, RecordingOptions("served", log_file=None))
+else:
+    observer = ServedRings(os.getpid())
 def work(request):
     open("begun", "w").close()
     time.sleep(0.02)
@@ -37,7 +42,7 @@ methods = {"Echo": lambda request: request.arrays, "Work": work}
 server = Server(methods, ServerOptions(endpoint=endpoint), observer.observe)
 print("ready", flush=True)
 server.serve()
-observer.close("completed", 60)
+observer.close(*(["completed", 60] if own else []))
 """
 CALL = """
 import sys
@@ -91,8 +96,8 @@ def start(directory: Path, script: str, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def server_at(directory: Path, endpoint: str) -> subprocess.Popen[str]:
-    server = start(directory, SERVE, endpoint)
+def server_at(directory: Path, endpoint: str, own: bool = False) -> subprocess.Popen[str]:
+    server = start(directory, SERVE, endpoint, "own" if own else "for clients")
     assert server.stdout is not None and server.stdout.readline() == "ready\n"
     return server
 
@@ -116,8 +121,31 @@ def endpoint(tmp_path) -> str:
     return f"ipc://{tmp_path}/served.ipc"
 
 
-def test_a_server_has_a_session_of_its_own(tmp_path, endpoint) -> None:
+def test_each_client_has_the_servers_records_of_its_own_calls(tmp_path, endpoint) -> None:
     server = server_at(tmp_path, endpoint)
+    clients = [start(tmp_path, CALL, endpoint, name, str(CALLS)) for name in ("one", "two")]
+    for client in clients:
+        done(client)
+    stop(server)
+    seen = []
+    for name in ("one", "two"):
+        records = list(RunFile(run_in(tmp_path / name)))
+        calls = {record.number: record for record in records if isinstance(record, CallRecord)}
+        served = {record.call: record for record in records if isinstance(record, ServedRecord)}
+        assert set(calls) == set(range(1, CALLS + 1))
+        assert set(served) == set(calls)
+        assert {calls[number].client for number in calls} == {served[number].client for number in served}
+        seen.append(served[1].client)
+        for number, record in served.items():
+            assert (record.method, record.received_bytes) == ("Echo", calls[number].sent_bytes)
+            assert record.compute_ns < calls[number].total_ns
+    assert len(set(seen)) == 2
+    found: CallsReport = read_calls(open_session(run_in(tmp_path / "one")))
+    assert found.overall.calls == found.served.methods["Echo"].calls == CALLS
+
+
+def test_a_server_may_have_a_session_of_its_own(tmp_path, endpoint) -> None:
+    server = server_at(tmp_path, endpoint, own=True)
     done(start(tmp_path, CALL, endpoint, "client", str(CALLS)))
     stop(server)
     found = read_calls(open_session(run_in(tmp_path / "served")))
@@ -135,9 +163,9 @@ def test_a_client_stopped_inside_send_books_the_servers_time_as_the_servers(tmp_
     client.send_signal(signal.SIGCONT)
     done(client)
     stop(server)
-    calls, served_calls = (list(RunFile(run_in(tmp_path / name))) for name in ("client", "served"))
-    call = next(record for record in calls if isinstance(record, CallRecord))
-    served = next(record for record in served_calls if isinstance(record, ServedRecord))
+    records = list(RunFile(run_in(tmp_path / "client")))
+    call = next(record for record in records if isinstance(record, CallRecord))
+    served = next(record for record in records if isinstance(record, ServedRecord))
     print(f"send {call.send_ns}, server {call.server_ns}; the server itself {served.compute_ns}")
     assert served.compute_ns <= (call.server_ns or 0) <= served.total_ns
     assert call.start_ns + call.serialize_ns + call.send_ns <= served.start_ns + served.queue_ns

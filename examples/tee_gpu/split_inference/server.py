@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from tensor_rpc.wire import Array
 from torch import Tensor
 
 from flagscale_perf.rpc.facts import SERVER, RpcFacts, transport_of
+from flagscale_perf.rpc.peers import ServedRings
 from flagscale_perf.rpc.recording import RecordingOptions, RpcRecorder
 from flagscale_perf.rpc.records import ServedRecord
 from split_inference.traffic import ModelSizes, Pass, Stage, pass_traffic
@@ -59,10 +61,12 @@ def server_options(side: GpuSide, capacity: Capacity, endpoint: str) -> ServerOp
 
 
 @contextmanager
-def recording(directory: str | None, options: ServerOptions) -> Iterator[Observe | None]:
-    """What takes the records of this side's calls, for a session of its own; None without a directory."""
+def recording(directory: str | None, options: ServerOptions) -> Iterator[Observe]:
+    """What takes the records of this side's calls: for the clients' sessions, or for one of its own."""
     if directory is None:
-        yield None
+        rings = ServedRings(os.getpid())
+        yield rings.observe
+        rings.close()
         return
     facts = RpcFacts(
         role=SERVER, endpoint=options.endpoint, transport=transport_of(options.endpoint),

@@ -24,6 +24,7 @@ def facts_of(hello: Hello) -> RpcFacts:
         latency_ns=hello.latency_ns,
         epoch=hello.server.epoch,
         client=hello.server.client,
+        server_pid=hello.process,
         copy_bytes_per_s=_copy_speed(),
         model=_object(hello.server.description),
     )

@@ -6,9 +6,10 @@ import pytest
 
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.rpc.facts import RpcFacts
-from flagscale_perf.rpc.recording import RecordingOptions, RpcPipeline, RpcRecorder
+from flagscale_perf.rpc.recording import RecordingOptions, RpcPipeline, RpcRecorder, ServerSource
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.peers.node import News
 from flagscale_perf.writer.task import WriterTask
 from tests.rpc_sessions import FACTS, make_call, make_served
 
@@ -56,6 +57,33 @@ def test_options_are_in_the_header(tmp_path, monkeypatch) -> None:
         True,
     )
     assert config["perf_log_dir"] == "logs/rpc"
+
+
+class Late:
+    """A server whose last record comes only when it has been looked for three times."""
+
+    def __init__(self, items) -> None:
+        self.items = items
+
+    def cycle(self) -> News:
+        return News(items=self.items.pop(0) if self.items else [])
+
+    def close(self) -> News:
+        return self.cycle()
+
+
+def test_the_servers_record_of_the_last_call_is_waited_for() -> None:
+    source = ServerSource(Late([[make_served(1)], [], [], [make_served(2)]]))
+    assert source.take() == [make_served(1)]
+    assert source.close(2) == [make_served(2)]
+
+
+def test_a_server_that_records_nothing_is_not_waited_for() -> None:
+    late = Late([[], [make_served(1)], [make_served(2)]])
+    source = ServerSource(late)
+    assert source.take() == []
+    assert source.close(2) == [make_served(1)]
+    assert late.items == [[make_served(2)]]
 
 
 def test_paths_are_texts_or_paths_and_nothing_else(tmp_path) -> None:
