@@ -1,4 +1,5 @@
 """Starts a training job from a two-level Hydra configuration: `python run.py action=dryrun train=7b ...`.
+With `-m` and commas, as in `train.model.micro_batch_size=1,2`, several, one after another.
 
 See conf/train.yaml for the keys and docs/options.md for the monitor's options.
 """
@@ -8,59 +9,69 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
 from typing import Any
 
 from flagscale_perf.hosts.flagscale_runner import train_runner
-from flagscale_perf.launcher.actions import perform
+from flagscale_perf.launcher.sweep import OneJob, perform_all
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
 
 try:
     import hydra
-    from hydra.conf import HydraConf
+    from hydra.conf import HydraConf, SweepDir
     from hydra.core.config_store import ConfigStore
     from hydra.core.hydra_config import HydraConfig
     from hydra.experimental.callback import Callback
-    from omegaconf import DictConfig, OmegaConf
+    from omegaconf import DictConfig, OmegaConf, open_dict
     from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 except ImportError as error:
     print(missing("hydra", error, "run.py"), file=sys.stderr)
     sys.exit(2)
 
 
-class OneJob(Callback):  # type: ignore[misc]
-    """Refuses a sweep: Hydra's own loop would go on with whatever a job's end leaves behind."""
+class OneAfterAnother(Callback):  # type: ignore[misc]
+    """Refuses a sweep whose jobs another plugin would choose or start."""
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         """Called by Hydra, which goes on after any exception but SystemExit."""
-        print(
-            "run.py: -m: run.py starts one job; for several write a loop, for example for n in 1 2; do python"
-            " run.py train.model.micro_batch_size=$n experiment.exp_dir=outputs/$n; done",
-            file=sys.stderr,
-        )
-        sys.exit(2)
+        for kind in ("launcher", "sweeper"):
+            target = str(config.hydra[kind]._target_)
+            if not target.startswith("hydra._internal.core_plugins.basic_"):
+                print(
+                    f"run.py: hydra/{kind}: {target.rpartition('.')[2]} is not supported: run.py starts the"
+                    f" jobs itself, one after another, with the values that commas name; leave hydra/{kind}"
+                    " out",
+                    file=sys.stderr,
+                )
+                sys.exit(2)
 
 
 def main() -> int:
     """The job's exit status, or 2 for a mistake in the configuration.
 
-    Hydra only makes the configuration: what its own wrapper would make of a job's exceptions is not wanted.
+    Hydra makes the configurations of all jobs before the first is started: its own loop would go on with
+    whatever a job's end leaves behind, and could not refuse the third before it has run the first.
     """
-    configs: list[dict[str, Any]] = []
+    jobs: list[OneJob] = []
 
     @hydra.main(version_base=None, config_path="conf", config_name="train")  # type: ignore[untyped-decorator]
     def collect(config: DictConfig) -> None:
         try:
-            configs.append(_plain(config))
+            jobs.append(OneJob(_plain(config), list(HydraConfig.get().overrides.task)))
         except PerfError as error:
             print(f"run.py: {error}", file=sys.stderr)
             sys.exit(2)
 
-    node = HydraConf(callbacks={"flagscale_perf": {"_target_": f"{__name__}.{OneJob.__name__}"}})
-    ConfigStore.instance().store(group="hydra", name="config", node=node, provider="hydra")
-    collect()
+    with tempfile.TemporaryDirectory(prefix="flagscale_perf_") as scratch:  # Hydra makes one for each sweep
+        node = HydraConf(
+            sweep=SweepDir(dir=scratch, subdir="."),
+            callbacks={"flagscale_perf": {"_target_": f"{__name__}.{OneAfterAnother.__name__}"}},
+        )
+        ConfigStore.instance().store(group="hydra", name="config", node=node, provider="hydra")
+        collect()
     try:
-        return perform(configs[0], _open_runner) if configs else 0  # none for --cfg and --info
+        return perform_all(jobs, _open_runner)
     except PerfError as error:
         print(f"run.py: {error}", file=sys.stderr)
         return 2
@@ -76,12 +87,13 @@ def _plain(config: DictConfig) -> dict[str, Any]:
     # Hydra's own resolver makes None of what is missing, such as the number of a job outside of a sweep.
     OmegaConf.register_new_resolver("hydra", _of_hydra, replace=True)
     try:
+        with open_dict(config):  # so that ${hydra.job.num} is known, as it is in Hydra's own directories
+            config["hydra"] = {"job": OmegaConf.to_container(HydraConfig.get().job)}
         plain = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException as error:
         if found := re.search(r"hydra\.job\.(num|id)\b", str(error)):
             raise PerfError(
-                f"{error.full_key}: {found[0]} is of a sweep, and run.py starts one job; write a name of your"
-                " own"
+                f"{error.full_key}: {found[0]} is known only in a sweep (run.py -m); write a name of your own"
             ) from None
         raise PerfError(f"configuration: {error}") from None
     assert isinstance(plain, dict)

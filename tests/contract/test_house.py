@@ -29,6 +29,7 @@ TESTED_ELSEWHERE = {
     "report/connections.py": "tests/processes/test_serve.py",
     "cli/serve.py": "tests/processes/test_serve.py",
     "launcher/actions.py": "tests/processes/test_run_py.py",
+    "launcher/sweep.py": "tests/processes/test_run_py_sweep.py",
     "report/server.py": "tests/processes/test_serve.py",
     "profile/recording.py": "tests/processes/test_profile_membership.py",
     "profile/task.py": "tests/processes/test_profile_membership.py",

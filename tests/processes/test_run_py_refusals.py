@@ -32,17 +32,11 @@ def test_what_cannot_be_rehearsed_here_is_refused_with_figures_and_a_line_that_w
 MISTAKES = [
     (
         ["experiment.exp_dir=./${hydra:job.num}"],
-        "experiment.exp_dir: hydra.job.num is of a sweep, and run.py starts one job; write a name of your"
-        " own",
+        "experiment.exp_dir: hydra.job.num is known only in a sweep (run.py -m); write a name of your own",
     ),
     (
         ["experiment.exp_dir=./${hydra.job.id}"],
-        "experiment.exp_dir: hydra.job.id is of a sweep, and run.py starts one job; write a name of your own",
-    ),
-    (
-        ["-m", "train.model.micro_batch_size=1,2"],
-        "-m: run.py starts one job; for several write a loop, for example for n in 1 2; do python run.py"
-        " train.model.micro_batch_size=$n experiment.exp_dir=outputs/$n; done",
+        "experiment.exp_dir: hydra.job.id is known only in a sweep (run.py -m); write a name of your own",
     ),
     (
         ["action=fly"],
