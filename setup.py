@@ -59,7 +59,7 @@ setup(
         "serve": SERVE,  # flagscale-perf serve
         "rpc": RPC,  # flagscale_perf.rpc, examples/tee_gpu
         "trace": TRACE,  # flagscale-perf trace-export --format otlp
-        "all": [*MEGATRON, *SERVE, *RPC, *TRACE, "pandas"],
+        "all": [*MEGATRON, *SERVE, *RPC, *TRACE, "pandas", "wandb"],
         "dev": ["hypothesis", "mypy", "pandas", "pytest", "ruff"],
     },
     entry_points={

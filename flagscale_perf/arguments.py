@@ -137,6 +137,9 @@ class PerfConfig:
         metavar="PATH",
     )
     perf_csv: bool = option(False, parse_bool, "write a table of the intervals, too: perf_intervals_*.csv")
+    perf_wandb: bool = option(
+        False, parse_bool, "log to the host's own W&B run, where it has one in rank 0's process"
+    )
     perf_host_monitor: str = option(
         REPLACE,
         one_of(*HOST_MONITOR_MODES),

@@ -49,7 +49,7 @@ def _value(limit: Limit | None) -> str:
 
 def figures() -> str:
     """Figures of a training's interval; those of one formula share a line."""
-    head = ("figure", "unit", "formula", "text log", "TensorBoard", "Prometheus", "summary")
+    head = ("figure", "unit", "formula", "text log", "TensorBoard, W&B", "Prometheus", "summary")
     lines = ["# Figures", "", "## A training's interval", "", _row(*head), _rule(len(head))]
     for (meaning, _), alike in groupby(FIGURES, lambda figure: (figure.meaning, figure.unit)):
         lines.append(_figure(meaning, list(alike)))

@@ -92,6 +92,7 @@ class SinkContext:
         complain: says one line on stderr of the processes that there are.
         resumed: another process of this session wrote before; its files are there already.
         may_serve: this process is the writer's own, so a port may be opened in it.
+        emit_figures: hands numbers by tag to the host's W&B run; called only where an option asks for it.
     """
 
     header: RunHeader
@@ -101,6 +102,7 @@ class SinkContext:
     complain: Callable[[str], None] = lambda text: None
     resumed: bool = False
     may_serve: bool = False
+    emit_figures: Callable[[dict[str, float]], None] = lambda figures: None
 
     @cached_property
     def options(self) -> PerfConfig:

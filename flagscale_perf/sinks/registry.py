@@ -11,10 +11,11 @@ from flagscale_perf.sinks.run_file import RecordsSink
 from flagscale_perf.sinks.summary import SummarySink
 from flagscale_perf.sinks.tensorboard import TensorBoardSink
 from flagscale_perf.sinks.text import MetricsSink
+from flagscale_perf.sinks.wandb import WandbSink
 
 # Everything the run file can be shown as, in the order of showing.
 VIEWS: tuple[type[Sink], ...] = (
     *(MetricsSink, RealtimeSink, SummarySink, TensorBoardSink, ConsoleSink),
-    *(PrometheusPortSink, PrometheusTextfileSink, CsvSink),
+    *(PrometheusPortSink, PrometheusTextfileSink, CsvSink, WandbSink),
 )
 SINKS: tuple[type[Sink], ...] = (RecordsSink, *VIEWS)

@@ -1,6 +1,6 @@
 """The type of a table of figures: what an instrument shows of its records, and where.
 
-A figure is one row, in its instrument's table. Text columns, CSV, TensorBoard, Prometheus, summary,
+A figure is one row, in its instrument's table. Text columns, CSV, TensorBoard, W&B, Prometheus, summary,
 report, `watch` and the tables of the docs are derived from that row.
 """
 
@@ -91,7 +91,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Curve:
-    """A curve in TensorBoard.
+    """A curve in TensorBoard and W&B.
 
     Attributes:
         tag: its name there.
@@ -138,7 +138,7 @@ class Figure(Generic[R, C]):
         column: of the text log where nobody chooses its columns; None for a figure that is not among them.
         flag: what stands at the end of a line of the text log where the value is true.
         in_csv: it is a column of the CSV files and a figure of the report's points.
-        curve: in TensorBoard.
+        curve: in TensorBoard and W&B.
         gauge: in Prometheus.
         in_summary: it is in the rows of the summary's `iteration_logs`.
         summary_key: its name there, where the requirement fixes another one.

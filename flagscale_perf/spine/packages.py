@@ -82,6 +82,7 @@ PARTS = (
         TRACE,
     ),
     Part("pandas", "pandas", "the tables of flagscale_perf.open_run; examples/analysis", ALL),
+    Part("wandb", "wandb", "--perf-wandb", ALL),
 )
 
 

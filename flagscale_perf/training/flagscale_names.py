@@ -6,8 +6,7 @@ docs/hosts.md has the table, with what differs in the figures themselves.
 
 from __future__ import annotations
 
-# In each kind of file: FlagScale's name -> the key of the figure here. Curves are TensorBoard's, and W&B's
-# there.
+# In each kind of file: FlagScale's name -> the key of the figure here. Curves are TensorBoard's and W&B's.
 LOGS, STATISTICS, CURVES = "iteration_logs", "final_statistics", "TensorBoard"
 NAMES: dict[str, dict[str, str]] = {
     LOGS: {

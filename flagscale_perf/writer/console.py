@@ -1,4 +1,4 @@
-"""Prints a writer's messages in the measured process: on the host's console, and on stderr."""
+"""Prints a writer's messages in the measured process: on the host's console, in its W&B run, on stderr."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import contextlib
 import sys
 from collections.abc import Callable
 
+from flagscale_perf.sinks.wandb import HostRun
 from flagscale_perf.spine.errors import traceback_lines
-from flagscale_perf.writer.messages import Line, Message, Stray, Trouble
+from flagscale_perf.writer.messages import Figures, Line, Message, Stray, Trouble
 
 
 class Console:
@@ -16,12 +17,15 @@ class Console:
     def __init__(self, say: Callable[[str], None], debug: bool) -> None:
         """`say` prints one line on rank 0. With `debug`, lines that are no messages are printed, too."""
         self._say: Callable[[str], None] | None = say
+        self._run = HostRun(self._line)
         self._debug = debug
 
     def show(self, message: Message) -> None:
         """Puts a message where it belongs."""
         if isinstance(message, Line):
             self._line(message.text)
+        elif isinstance(message, Figures):
+            self._run.log(message.values)
         elif isinstance(message, Trouble) or (isinstance(message, Stray) and self._debug):
             complain(message.text)
 

@@ -31,6 +31,12 @@ class Line(NamedTuple):
     pid: int = 0
 
 
+class Figures(NamedTuple):
+    """Numbers by tag, for the host's W&B run."""
+
+    values: dict[str, float]
+
+
 class Trouble(NamedTuple):
     """A line for the trainer's stderr."""
 
@@ -47,18 +53,19 @@ class Stray(NamedTuple):
     text: str
 
 
-Message: TypeAlias = Line | Trouble | Finished | Stray
+Message: TypeAlias = Line | Figures | Trouble | Finished | Stray
 Send: TypeAlias = Callable[[Message], None]
 
-_TYPES: dict[str, type[Line | Trouble | Finished]] = {
+_TYPES: dict[str, type[Line | Figures | Trouble | Finished]] = {
     "line": Line,
+    "figures": Figures,
     "trouble": Trouble,
     "finished": Finished,
 }
 _NAMES = {message_type: name for name, message_type in _TYPES.items()}
 
 
-def encode(message: Line | Trouble | Finished) -> bytes:
+def encode(message: Line | Figures | Trouble | Finished) -> bytes:
     """The message's line, newline included."""
     return (dump([_NAMES[type(message)], *message]) + "\n").encode()
 
@@ -85,11 +92,13 @@ class Outlet:
         """Sends the message as soon as the pipe takes it; where too much waits already, how many there were
         is sent later.
         """
+        if isinstance(message, Line | Trouble):
+            message = message._replace(text=printable(message.text))
         if len(self._waiting) >= MAX_UNREAD_BYTES:
             self._unshown += 1
-        elif isinstance(message, Line | Trouble):
+        elif isinstance(message, Line | Figures | Trouble):
             self._say_unshown()
-            self._waiting += encode(message._replace(text=printable(message.text)))
+            self._waiting += encode(message)
         self.push()
 
     def finish(self) -> None:

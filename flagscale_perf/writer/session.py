@@ -21,7 +21,7 @@ from flagscale_perf.spine.records import SCHEMA_VERSION, EventRecord, Record, Ru
 from flagscale_perf.spine.session import file_names, new_session_id
 from flagscale_perf.writer.fanout import FanOut, Report
 from flagscale_perf.writer.instrument import Instrument
-from flagscale_perf.writer.messages import Line, Send, Trouble
+from flagscale_perf.writer.messages import Figures, Line, Send, Trouble
 from flagscale_perf.writer.task import WriterTask
 
 
@@ -46,6 +46,7 @@ class Session:
             task.directory,
             emit=lambda text, pid=0: send(Line(text, pid)),
             complain=lambda text: send(Trouble(text)),
+            emit_figures=lambda values: send(Figures(values)),
             presentation=instrument.presentation,
             resumed=earlier is not None,
             may_serve=task.may_serve,

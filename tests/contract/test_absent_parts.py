@@ -61,6 +61,7 @@ NO_COMMAND = {
     "megatron",
     "opentelemetry",
     "pandas",
+    "wandb",
 }
 # The same for command lines, one after another: exit codes.
 BLOCKED_COMMANDS = """

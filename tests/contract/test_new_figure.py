@@ -34,9 +34,9 @@ from flagscale_perf.sinks.registry import SINKS
 from flagscale_perf.training.summary.presentation import PRESENTATION
 run, logs = RunFile(Path(sys.argv[1])), Path(sys.argv[2])
 options = {"perf_columns": "tokens_per_s,tokens_per_s_per_gpu"}
-options |= {"perf_csv": True, "perf_prometheus_textfile": str(logs / "x.prom")}
+options |= {"perf_csv": True, "perf_wandb": True, "perf_prometheus_textfile": str(logs / "x.prom")}
 header = replace(run.header, config=run.header.config | options)
-context = SinkContext(header, logs, print, PRESENTATION)
+context = SinkContext(header, logs, print, PRESENTATION, emit_figures=print)
 sinks = [kind.open(context) for kind in SINKS]
 for sink in filter(None, sinks):
     for record in run:
@@ -88,7 +88,7 @@ def changed(package_copy: PackageCopy) -> PackageCopy:
 
 def test_the_new_figure_is_in_every_output_of_a_run(changed: PackageCopy, tmp_path: Path) -> None:
     logs = tmp_path / "logs"
-    changed.python("-c", SHOW, RUN, logs)
+    sent = changed.python("-c", SHOW, RUN, logs)
 
     log = (logs / "perf_metrics_20240129_103000.log").read_text().splitlines()
     titles = next(line for line in log if line.startswith("Timestamp"))
@@ -103,6 +103,7 @@ def test_the_new_figure_is_in_every_output_of_a_run(changed: PackageCopy, tmp_pa
     points = events.Scalars(tag)
     assert (points[0].value, len(points)) == (VALUE, len(rows)), "none of them purged"
     assert tag.encode() in events.Tensors(CONFIG_SUMMARY_TAG)[0].tensor_proto.SerializeToString()
+    assert f"'flagscale_perf/{tag}': {VALUE}" in sent  # W&B
 
     series = re.findall(
         r"^flagscale_perf_device_tokens_per_second\{.*\} (.*)$", (logs / "x.prom").read_text(), re.M

@@ -16,6 +16,7 @@ REPO = Path(__file__).parents[2]
 # Of environments of their own, which may have other versions of what the others have, too.
 APART = {"trace", "verl", "vllm"}
 NOT_PINNED = {
+    "wandb",  # only ever used through the host's own run; a test stands in for it
     "opentelemetry-exporter-otlp-proto-http",  # in requirements/trace.txt
 }
 PIN = re.compile(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*")

@@ -14,12 +14,13 @@ import pytest
 from flagscale_perf.sinks.base import Sink, SinkContext
 from flagscale_perf.sinks.prometheus import PrometheusTextfileSink
 from flagscale_perf.sinks.registry import SINKS
+from flagscale_perf.spine.jsonl import dump
 from tests.conftest import RunPython
 from tests.fakes import free_port, make_context, make_facts, make_header, make_interval, sample_run
 
 Factory = type[Sink]
-ASKED_FOR = {"perf_console_output": True, "perf_csv": True}
-WITHOUT_FILES = {"ConsoleSink", "PrometheusPortSink"}
+ASKED_FOR = {"perf_console_output": True, "perf_csv": True, "perf_wandb": True}
+WITHOUT_FILES = {"ConsoleSink", "PrometheusPortSink", "WandbSink"}
 
 
 @pytest.fixture(params=SINKS, ids=lambda kind: kind.__name__)
@@ -39,7 +40,13 @@ def context(tmp_path: Path, lines: list[str]) -> SinkContext:
         **ASKED_FOR,
         perf_prometheus_textfile=str(tmp_path / "logs/x.prom"),
     )
-    return make_context(header, tmp_path / "logs", lines.append, may_serve=True)
+    return make_context(
+        header,
+        tmp_path / "logs",
+        lines.append,
+        may_serve=True,
+        emit_figures=lambda figures: lines.append(dump(figures)),
+    )
 
 
 def opened(kind: Factory, context: SinkContext) -> Sink:

@@ -45,6 +45,7 @@ def test_defaults_are_those_the_users_were_promised():
         perf_prometheus_port=None,
         perf_prometheus_textfile=None,
         perf_csv=False,
+        perf_wandb=False,
         perf_host_monitor="replace",
         rehearse_on_cpu="auto",
         perf_debug=False,
@@ -75,6 +76,7 @@ def test_every_flag_reaches_its_field():
             "--perf-prometheus-textfile",
             "/x/y.prom",
             "--perf-csv",
+            "--perf-wandb",
         ),
     )
     assert config == PerfConfig(
@@ -97,6 +99,7 @@ def test_every_flag_reaches_its_field():
         0.5,
         "9400",
         "/x/y.prom",
+        True,
         True,
         "keep",
         "never",

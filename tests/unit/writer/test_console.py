@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from flagscale_perf.writer.console import Console, complain
-from flagscale_perf.writer.messages import Line, Stray, Trouble
+from flagscale_perf.writer.messages import Figures, Line, Stray, Trouble
 
 
 @pytest.mark.parametrize(("debug", "err"), [(False, "trouble\n"), (True, "trouble\na traceback\n")])
@@ -19,6 +20,19 @@ def test_lines_are_printed_and_troubles_go_to_stderr(
     for message in (Line("one"), Trouble("trouble"), Stray("a traceback"), Line("two")):
         console.show(message)
     assert (said, *capsys.readouterr()) == (["one", "two"], "", err)
+
+
+def test_figures_go_to_the_hosts_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[dict[str, float]] = []
+    run = SimpleNamespace(
+        define_metric=lambda *args, **options: None,
+        log=lambda figures, commit: logged.append(figures),
+        finish=pytest.fail,
+        step=7,
+    )
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(run=run))
+    Console(pytest.fail, debug=False).show(Figures({"mfu": 0.5}))
+    assert logged == [{"mfu": 0.5}]
 
 
 def test_a_host_that_cannot_print_is_asked_once(capsys: pytest.CaptureFixture[str]) -> None:

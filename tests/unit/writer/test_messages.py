@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.writer.messages import Finished, Line, Message, Stray, Trouble, decode, encode
+from flagscale_perf.writer.messages import Figures, Finished, Line, Message, Stray, Trouble, decode, encode
 
 
 @pytest.mark.parametrize(
     ("message", "line"),
     [
-        (Line("a word of the log"), b'["line","a word of the log",0]'),
+        (Line("wandb is a word of the log"), b'["line","wandb is a word of the log",0]'),
+        (Figures({"mfu": 0.5}), b'["figures",{"mfu":0.5}]'),
         (Trouble("disk full"), b'["trouble","disk full"]'),
         (Finished(), b'["finished"]'),
     ],

@@ -12,6 +12,7 @@ import pytest
 from flagscale_perf.writer import messages as messages_module
 from flagscale_perf.writer.messages import (
     MAX_UNREAD_BYTES,
+    Figures,
     Line,
     Message,
     Outlet,
@@ -32,11 +33,13 @@ def sent_by(program: str) -> list[Message]:
 
 def test_what_is_sent_is_received_message_by_message() -> None:
     messages = sent_by(
-        SENDS + "o.send(Line('one')); o.send(Trouble('two\\nlines \\x1b[31m')); "
+        SENDS
+        + "o.send(Line('one')); o.send(Figures({'mfu': 0.5})); o.send(Trouble('two\\nlines \\x1b[31m')); "
         "print('a traceback', flush=True); o.finish(); print('late')"
     )
     assert messages == [
         Line("one"),
+        Figures({"mfu": 0.5}),
         Trouble("two\\x0alines \\x1b[31m"),
         Stray("a traceback"),
     ]
