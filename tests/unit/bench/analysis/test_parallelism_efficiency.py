@@ -1,4 +1,4 @@
-"""Efficiency by hand."""
+"""Parallel efficiency of a serving model, from sessions whose ratios are computed by hand."""
 
 from __future__ import annotations
 
