@@ -12,7 +12,7 @@ from flagscale_perf.analysis.job import Job
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.cli.base import Command, add_run, add_session, local_path
 from flagscale_perf.cli.instruments import exports_of, say_others
-from flagscale_perf.cli.output import STDOUT, check_place, write_lines
+from flagscale_perf.cli.output import STDOUT, check_place, write
 from flagscale_perf.report.trace import trace_lines
 from flagscale_perf.spine.errors import PerfError
 
@@ -60,7 +60,7 @@ class TraceExportCommand(Command):
             suffix = export.suffix if args.format == PERFETTO else f"{args.format}.{export.suffix}"
             output = args.output or Path(f"perf_trace_{session.header.session_id}.{suffix}")
             try:
-                write_lines(export.lines(session), output)
+                write(export.lines(session), output)
             except OSError as error:
                 why = f"cannot write {str(output)!r}: {error.strerror}; give another one with -o"
                 raise PerfError(why) from None

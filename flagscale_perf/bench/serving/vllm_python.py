@@ -84,7 +84,9 @@ def version_of(python: str) -> str | None:
 
 @cache
 def devices() -> Devices:
-    """GPUs if there is an NVIDIA driver, otherwise the cores that this process may use."""
+    """GPUs if there is an NVIDIA driver, otherwise the cores that this process may use. The torch of this
+    Python is not asked: vLLM may be in another one, and this one made for CPUs.
+    """
     if found := _gpus():
         return Devices(GPU, found)
     return Devices(CORE, tuple(str(core) for core in sorted(os.sched_getaffinity(0))))
