@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flagscale_perf.analysis.blocks import Section, StackedBar, Stripe
+from flagscale_perf.analysis.blocks import Section, bars_to_scale
 from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison, Terms
 from flagscale_perf.analysis.compare.driver import MAX_UNITS, Compared, Units, Values, used_parts
 from flagscale_perf.analysis.compare.judge import Row
@@ -85,19 +85,14 @@ def _ms(values: Sequence[float | None]) -> Values:
     return [None if ns is None else ns / NS_PER_MS for ns in values]
 
 
-def _stages(parts: Sequence[Row]) -> Section:
-    bars = [_bar(side, parts) for side in ("base", "new")]
-    room = max(sum(part.value or 0.0 for part in bar.parts) for bar in bars)
-    drawn = [StackedBar(bar.title, bar.unit, bar.parts, room, in_words=False) for bar in bars]
-    return Section("stages", "Stages", "Stages side by side", drawn)
-
-
-def _bar(side: str, parts: Sequence[Row]) -> StackedBar:
-    times = {row.name: getattr(row, side) or 0.0 for row in parts if row.name.startswith(_STAGE)}
-    whole = sum(times.values()) or 1.0
-    stripes = [
-        Stripe(stage.name, time, time / whole, stage.colour)
-        for stage in ALL_STAGES
-        if (time := times.get(_STAGE + stage.name)) is not None
-    ]
-    return StackedBar(side.upper(), "ms", stripes)
+def _stages(rows: Sequence[Row]) -> Section:
+    by_name = {row.name: row for row in rows}
+    parts = {
+        side.upper(): [
+            (stage.name, getattr(by_name[_STAGE + stage.name], side) or 0.0, stage.colour)
+            for stage in ALL_STAGES
+            if _STAGE + stage.name in by_name
+        ]
+        for side in ("base", "new")
+    }
+    return Section("stages", "Stages", "Stages side by side", bars_to_scale("ms", parts))
