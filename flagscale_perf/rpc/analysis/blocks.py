@@ -212,31 +212,26 @@ def _layer(found: CallsReport) -> list[Block]:
 
 
 def _series(found: CallsReport) -> Series:
-    bins = found.bins
-    x = [one.first for one in bins]
+    calls, x = found.course, [one.number for one in found.course]
+    times = [*zip(*map(stage_times, calls), strict=True)]
     lines = [
         Line(
             stage.name,
             x,
-            [one.totals.mean_ms(place) for one in bins],
+            [None if took is None else took / NS_PER_MS for took in times[place]],
             stage.colour,
             "area",
         )
         for place, stage in enumerate(ALL_STAGES)
         if found.overall.stages_ns[place]
     ]
-    speeds = [_speed(one.totals) for one in bins]
-    many = f", means of {bins[0].totals.calls} calls" if bins[0].totals.calls > 1 else ""
+    speeds = [None if (speed := throughput(one)) is None else speed / MIB for one in calls]
+    some = "" if len(calls) == found.overall.calls else ", the shortest and the longest call of each stretch"
     panels = [
-        Panel(f"Stages{many}", "ms", lines, begins_at_zero=True),
+        Panel(f"Stages{some}", "ms", lines, begins_at_zero=True),
         Panel("Throughput", "MiB/s", [Line("Throughput", x, speeds, "blue")], begins_at_zero=True),
     ]
-    return Series("calls", "Stages and throughput over the calls", panels, "call", (x[0], bins[-1].last))
-
-
-def _speed(totals: Totals) -> float | None:
-    moved = totals.sent_bytes + totals.received_bytes
-    return moved / MIB * NS_PER_S / totals.total_ns if totals.total_ns else None
+    return Series("calls", "Stages and throughput over the calls", panels, "call", (x[0], x[-1]))
 
 
 def _spread(found: CallsReport) -> Table:
