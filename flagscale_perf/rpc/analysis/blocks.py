@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from flagscale_perf.analysis.blocks import (
     Block,
@@ -28,25 +27,13 @@ from flagscale_perf.analysis.blocks import (
 from flagscale_perf.analysis.session import tone_of
 from flagscale_perf.rpc.analysis.report import CallsReport
 from flagscale_perf.rpc.analysis.served import PARTS, Served
-from flagscale_perf.rpc.analysis.source import RunSource, Source
+from flagscale_perf.rpc.analysis.source import RunSource
 from flagscale_perf.rpc.figures import MIB, method_name, status_name, throughput
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.rpc.stages import ALL_STAGES, Stage, stage_times
 from flagscale_perf.rpc.totals import Totals
 from flagscale_perf.spine.averages import percentile
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
-
-
-class Rows:
-    """Iterates over every call, reading the file again each time: millions of calls are not kept in
-    memory.
-    """
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-
-    def __iter__(self) -> Iterator[Sequence[Any]]:
-        return iter(self._source.rows())
 
 
 def report_of(found: CallsReport) -> Report:
@@ -76,7 +63,7 @@ def report_of(found: CallsReport) -> Report:
         ),
         sections=[section for section in _sections(found) if section.blocks],
         content=found,
-        rows=Rows(found.source),
+        rows=found.source,
         reading=found.reading,
         complaint=complaint_of(found),
     )
