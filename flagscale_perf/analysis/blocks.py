@@ -166,6 +166,24 @@ class StackedBar:
     in_words: bool = True
 
 
+def bars_to_scale(unit: str, parts: Mapping[str, Sequence[tuple[str, float, str]]]) -> list[StackedBar]:
+    """A bar for each title, all to one scale, so that they can be compared; tables have their figures. A part
+    is its label, its value and its colour.
+    """
+    wholes = {title: sum(value for _, value, _ in own) for title, own in parts.items()}
+    room = max(wholes.values(), default=0.0)
+    return [
+        StackedBar(
+            title,
+            unit,
+            [Stripe(label, value, value / (wholes[title] or 1.0), colour) for label, value, colour in own],
+            room,
+            in_words=False,
+        )
+        for title, own in parts.items()
+    ]
+
+
 @dataclass(frozen=True)
 class Layer:
     """A layer of a heat map: a list for each row, in it a value for each column."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from flagscale_perf.analysis.blocks import (
     Block,
@@ -28,25 +27,13 @@ from flagscale_perf.analysis.blocks import (
 from flagscale_perf.analysis.session import tone_of
 from flagscale_perf.rpc.analysis.report import CallsReport
 from flagscale_perf.rpc.analysis.served import PARTS, Served
-from flagscale_perf.rpc.analysis.source import RunSource, Source
+from flagscale_perf.rpc.analysis.source import RunSource
 from flagscale_perf.rpc.figures import MIB, method_name, status_name, throughput
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.rpc.stages import ALL_STAGES, Stage, stage_times
 from flagscale_perf.rpc.totals import Totals
 from flagscale_perf.spine.averages import percentile
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
-
-
-class Rows:
-    """Iterates over every call, reading the file again each time: millions of calls are not kept in
-    memory.
-    """
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-
-    def __iter__(self) -> Iterator[Sequence[Any]]:
-        return iter(self._source.rows())
 
 
 def report_of(found: CallsReport) -> Report:
@@ -76,7 +63,7 @@ def report_of(found: CallsReport) -> Report:
         ),
         sections=[section for section in _sections(found) if section.blocks],
         content=found,
-        rows=Rows(found.source),
+        rows=found.source,
         reading=found.reading,
         complaint=complaint_of(found),
     )
@@ -212,31 +199,26 @@ def _layer(found: CallsReport) -> list[Block]:
 
 
 def _series(found: CallsReport) -> Series:
-    bins = found.bins
-    x = [one.first for one in bins]
+    calls, x = found.course, [one.number for one in found.course]
+    times = [*zip(*map(stage_times, calls), strict=True)]
     lines = [
         Line(
             stage.name,
             x,
-            [one.totals.mean_ms(place) for one in bins],
+            [None if took is None else took / NS_PER_MS for took in times[place]],
             stage.colour,
             "area",
         )
         for place, stage in enumerate(ALL_STAGES)
         if found.overall.stages_ns[place]
     ]
-    speeds = [_speed(one.totals) for one in bins]
-    many = f", means of {bins[0].totals.calls} calls" if bins[0].totals.calls > 1 else ""
+    speeds = [None if (speed := throughput(one)) is None else speed / MIB for one in calls]
+    some = "" if len(calls) == found.overall.calls else ", the shortest and the longest call of each stretch"
     panels = [
-        Panel(f"Stages{many}", "ms", lines, begins_at_zero=True),
+        Panel(f"Stages{some}", "ms", lines, begins_at_zero=True),
         Panel("Throughput", "MiB/s", [Line("Throughput", x, speeds, "blue")], begins_at_zero=True),
     ]
-    return Series("calls", "Stages and throughput over the calls", panels, "call", (x[0], bins[-1].last))
-
-
-def _speed(totals: Totals) -> float | None:
-    moved = totals.sent_bytes + totals.received_bytes
-    return moved / MIB * NS_PER_S / totals.total_ns if totals.total_ns else None
+    return Series("calls", "Stages and throughput over the calls", panels, "call", (x[0], x[-1]))
 
 
 def _spread(found: CallsReport) -> Table:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.blocks import Report, Table, Waterfall
+from flagscale_perf.analysis.blocks import Report, Series, Table, Waterfall
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.report import html, png, text
 from flagscale_perf.report import json as report_json
@@ -95,3 +95,13 @@ def test_where_no_call_was_recorded_there_is_nothing_to_judge(tmp_path: Path) ->
     assert "nothing to judge: no call was recorded" in text.render(
         INSTRUMENT.report(open_session(write_run(tmp_path, [])))
     )
+
+
+def test_of_many_calls_the_shortest_and_the_longest_are_drawn(tmp_path) -> None:
+    slow = {700: 9_000_000, 2900: 7_000_000}
+    calls = [make_call(n, total_ns=slow.get(n, 1_000_000 + n)) for n in range(1, 3001)]
+    report = INSTRUMENT.report(open_session(write_run(tmp_path, calls)))
+    (series,) = blocks_of(report, Series)
+    numbers = series.panels[0].lines[0].x
+    assert series.panels[0].title == "Stages, the shortest and the longest call of each stretch"
+    assert 1000 <= len(numbers) <= 2001 and {*slow} < {*numbers}
