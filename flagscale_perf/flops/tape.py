@@ -110,7 +110,7 @@ class Tape:
 
     @contextmanager
     def stream(self, prefix: str, row: Unit, pairs: Unit) -> Iterator[None]:
-        """A part of the model with its own sequence, such as an encoder.
+        """A part of the model with its own sequence, such as a vision tower.
 
         Args:
             prefix: goes before the names of its components.

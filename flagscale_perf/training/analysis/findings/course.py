@@ -17,7 +17,7 @@ PAUSES, WAITS = (
     ("run_delay_ns", "cpu_stall_ns", "memory_stall_ns", "io_stall_ns"),
 )
 _SUMMED = tuple(map(attrgetter, ("steps", "iteration_ns", "samples", "tokens", *PAUSES)))
-_READ = tuple(map(attrgetter, ("host_ns", *WAITS)))  # not everywhere
+_READ = tuple(map(attrgetter, ("host_ns", *WAITS, "cpu_periods", "cpu_throttled_periods")))  # not everywhere
 
 
 class Stretch(NamedTuple):
@@ -27,7 +27,9 @@ class Stretch(NamedTuple):
     Attributes:
         iteration, end_wall_ns: of the last one.
         steps, iteration_ns, samples, tokens, eval_ns, checkpoint_ns: sums.
-        host_ns, run_delay_ns, cpu_stall_ns, memory_stall_ns, io_stall_ns: sums over those that know them.
+        host_ns, run_delay_ns, cpu_stall_ns, memory_stall_ns, io_stall_ns, cpu_periods,
+            cpu_throttled_periods: sums over those that know them.
+        cores, cpu_limit_milli: the last that were read.
         model_flops, phases_ns: sums; None where an interval does not know them.
         sm_clock_mhz: the lowest; None where it was not read.
     """
@@ -45,25 +47,37 @@ class Stretch(NamedTuple):
     cpu_stall_ns: int
     memory_stall_ns: int
     io_stall_ns: int
+    cpu_periods: int
+    cpu_throttled_periods: int
+    cores: int | None
+    cpu_limit_milli: int | None
     model_flops: int | None
     phases_ns: Mapping[str, int | None] | None
     sm_clock_mhz: int | None
 
     @classmethod
     def of(cls, parts: Sequence[Part]) -> Stretch:
-        """One or more that have steps, under the number and the end of the last one."""
+        """Those that have steps, under the number and the end of the last one; nothing, of none."""
         flops = [one.model_flops for one in parts]
         phases_ns = [one.phases_ns for one in parts]
+        cores = [one.cores for one in parts if one.cores]
+        limits = [one.cpu_limit_milli for one in parts if one.cpu_limit_milli]
         clocks = [one.sm_clock_mhz for one in parts if one.sm_clock_mhz is not None]
         return cls(
-            parts[-1].iteration,
-            parts[-1].end_wall_ns,
+            parts[-1].iteration if parts else 0,
+            parts[-1].end_wall_ns if parts else 0,
             *(sum(map(get, parts)) for get in _SUMMED),
             *(sum(filter(None, map(get, parts))) for get in _READ),
-            model_flops=None if None in flops else sum(filter(None, flops)),
-            phases_ns=None if None in phases_ns else _added(list(filter(None, phases_ns))),
-            sm_clock_mhz=min(clocks, default=None),
+            cores[-1] if cores else None,
+            limits[-1] if limits else None,
+            None if None in flops else sum(filter(None, flops)),
+            None if None in phases_ns else _added(list(filter(None, phases_ns))),
+            min(clocks, default=None),
         )
+
+    def waiting(self, wait_ns: int) -> float:
+        """What the host waited, as a share of the time between its readings; 0 where it was not read."""
+        return min(1.0, wait_ns / self.host_ns) if self.host_ns else 0.0
 
     def mean(self) -> Step:
         """A mean step of it, under the number of its last one."""

@@ -241,5 +241,5 @@ def _slower_clock(slow: Sequence[Stretch], others: Sequence[Stretch]) -> list[st
 
 def _waiting(stretches: Sequence[Stretch], wait_ns: str) -> float:
     """The share of the time between readings that the host waits."""
-    read_ns = sum(one.host_ns for one in stretches)
-    return sum(getattr(one, wait_ns) for one in stretches) / read_ns if read_ns else 0.0
+    whole = Stretch.of(stretches)
+    return whole.waiting(getattr(whole, wait_ns))
