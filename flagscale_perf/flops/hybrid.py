@@ -1,5 +1,5 @@
 """The blocks of a model's layers, if the arguments tell: by the blocks' names, by the letters of Megatron's
-hybrid models, or by the layers that an experimental attention takes.
+hybrid models, by ratios, or by the layers that an experimental attention takes.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ SPECS = {
     "gated_delta_product_stack_spec": "gdp",
 }
 _LINEAR = ("gdn", "kda")
+_RATIOS = ("hybrid_attention_ratio", "hybrid_mlp_ratio")
 
 
 class Pattern(NamedTuple):
@@ -58,13 +59,21 @@ def pattern_of(args: Arguments) -> Pattern | None:
     """The layers of a hybrid model; None for others. Raises PerfError if arguments contradict each other."""
     name, text = _given_pattern(args)
     mixer = _mixer(args)
+    ratios = [ratio for ratio in _RATIOS if _share(args, ratio)]
+    if text is not None and ratios:
+        raise PerfError(
+            f"model: {name} and {ratios[0]} are both given; the pattern says it all, drop the ratio"
+        )
     if text is not None:
         return _mixed(_from_letters(args, name, text), mixer)
-    if mixer:  # Megatron's pretrain_mamba.py without a pattern trains layers of the spec's mixer only
-        return _mixed(Pattern((("mamba",),) * args.layers(), _mtp_blocks(args, name, [])), mixer)
+    if ratios or mixer:
+        # Megatron's pretrain_mamba.py without ratios and pattern trains layers of the spec's mixer only
+        layers = _from_ratios(args.layers(), *(_share(args, ratio) for ratio in _RATIOS))
+        return _mixed(Pattern(layers, _mtp_blocks(args, name, [])), mixer)
     if args.flag("is_hybrid_model"):
         raise PerfError(
-            "model: is_hybrid_model is set, but no hybrid_layer_pattern or hybrid_override_pattern; give one"
+            "model: is_hybrid_model is set, but no hybrid_layer_pattern, hybrid_override_pattern or "
+            "hybrid_attention_ratio; give one"
         )
     return None
 
@@ -96,6 +105,15 @@ def _mixed(pattern: Pattern, mixer: str) -> Pattern:
         return pattern
     layers = tuple(tuple(mixer if block == "mamba" else block for block in each) for each in pattern.layers)
     return Pattern(layers, tuple(mixer if block == "mamba" else block for block in pattern.mtp))
+
+
+def _share(args: Arguments, name: str) -> float:
+    if args.get(name) in (None, 0, "0", 0.0, "0.0"):
+        return 0.0
+    share = args.factor(name)
+    if share > 1:
+        raise PerfError(f"model: {name} is {args.get(name)!r}; give a share from 0 to 1")
+    return share
 
 
 def _from_letters(args: Arguments, name: str, text: str) -> Pattern:
@@ -142,6 +160,34 @@ def mtp_depths(args: Arguments) -> int:
     if args.get("mtp_num_layers") in (None, 0, "0"):
         return 0 if text is None else text.count("/")
     return args.layers("mtp_num_layers")
+
+
+def _from_ratios(layers: int, attention: float, mlp: float) -> Layers:
+    """Attention evenly spaced between Mamba layers, then feed-forward layers in place of Mamba layers, as
+    Megatron's `allocate_layers` places them.
+    """
+    if attention + mlp > 1:
+        raise PerfError(
+            f"model: hybrid_attention_ratio {attention} and hybrid_mlp_ratio {mlp} are more than 1 together"
+        )
+    blocks = ["mamba"] * layers
+    softmax, dense = round(layers * attention), round(layers * mlp)
+    _replace(blocks, (layers - softmax) / (softmax + 1), "attention")
+    if dense:
+        _replace(blocks, (layers - softmax - dense) / dense, "mlp")
+    return tuple((block,) for block in blocks)
+
+
+def _replace(blocks: list[str], spacing: float, block: str) -> None:
+    left = spacing
+    for layer, present in enumerate(blocks):
+        if present != "mamba":
+            continue
+        if left < 0.5:
+            blocks[layer] = block
+            left += spacing
+        else:
+            left -= 1
 
 
 def named_blocks(args: Arguments, layers: int) -> Layers:

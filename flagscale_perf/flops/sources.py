@@ -35,8 +35,6 @@ UNCOUNTED = {
     "freeze_base_for_mtp": "a prediction that is trained alone",
     "heterogeneous_layers_config_encoded_json": "layers of different shapes",
     "heterogeneous_layers_config_path": "layers of different shapes",
-    "hybrid_attention_ratio": "layers placed by a ratio (write hybrid_layer_pattern)",
-    "hybrid_mlp_ratio": "layers placed by a ratio (write hybrid_layer_pattern)",
     "ict_head_size": "two encoders side by side",
     "indexer_type_rule": "an index shared by layers of a list (releases of Megatron-LM-FL build others)",
     "indexer_types": "an index shared by layers of a list (releases of Megatron-LM-FL build others)",

@@ -52,8 +52,12 @@ def test_patterns_in_megatrons_letters() -> None:
     assert (pattern_of(older) or ())[1] == ("attention", "mixture")
 
 
-def test_a_spec_alone_is_its_mixer_in_every_layer() -> None:
-    # pretrain_mamba.py without a pattern
+def test_ratios_as_megatron_places_them() -> None:
+    # what Megatron's own allocate_layers says of these
+    assert letters(num_layers=9, hybrid_attention_ratio=1 / 3, hybrid_mlp_ratio=1 / 3) == "M-*M*-M*-"
+    assert letters(num_layers=8, hybrid_attention_ratio=0.25) == "MM*MM*MM"
+    assert letters(num_layers=8, hybrid_attention_ratio="0.125", hybrid_mlp_ratio=0.5) == "M-M-*-M-"
+    # pretrain_mamba.py without any of them
     assert (
         letters(num_layers=3, spec=["megatron.core.models.mamba.mamba_layer_specs", "mamba_stack_spec"])
         == "MMM"
@@ -86,6 +90,12 @@ def test_a_spec_says_what_m_stands_for() -> None:
         ),
         ({"hybrid_layer_pattern": "M/*/-"}, r"depths of different layers \(\*, -\)"),
         ({"hybrid_layer_pattern": "M/*", "mtp_hybrid_override_pattern": "*"}, "drop one"),
+        (
+            {"hybrid_layer_pattern": "M*", "hybrid_attention_ratio": 0.5},
+            "hybrid_attention_ratio are both given",
+        ),
+        ({"num_layers": 4, "hybrid_attention_ratio": 0.5, "hybrid_mlp_ratio": 0.75}, "more than 1 together"),
+        ({"num_layers": 4, "hybrid_attention_ratio": 1.5}, "give a share from 0 to 1"),
         ({"num_layers": 4, "is_hybrid_model": True}, "is_hybrid_model is set, but no hybrid_layer_pattern"),
         ({"hybrid_layer_pattern": "|"}, "has no layers; write a letter for each"),
     ],

@@ -60,19 +60,19 @@ class Stretch(NamedTuple):
         """Those that have steps, under the number and the end of the last one; nothing, of none."""
         flops = [one.model_flops for one in parts]
         phases_ns = [one.phases_ns for one in parts]
-        cores = [one.cores for one in parts if one.cores]
-        limits = [one.cpu_limit_milli for one in parts if one.cpu_limit_milli]
         clocks = [one.sm_clock_mhz for one in parts if one.sm_clock_mhz is not None]
         return cls(
             parts[-1].iteration if parts else 0,
             parts[-1].end_wall_ns if parts else 0,
             *(sum(map(get, parts)) for get in _SUMMED),
             *(sum(filter(None, map(get, parts))) for get in _READ),
-            cores[-1] if cores else None,
-            limits[-1] if limits else None,
-            None if None in flops else sum(filter(None, flops)),
-            None if None in phases_ns else _added(list(filter(None, phases_ns))),
-            min(clocks, default=None),
+            cores=next((one.cores for one in reversed(parts) if one.cores), None),
+            cpu_limit_milli=next(
+                (one.cpu_limit_milli for one in reversed(parts) if one.cpu_limit_milli), None
+            ),
+            model_flops=None if None in flops else sum(filter(None, flops)),
+            phases_ns=None if None in phases_ns else _added(list(filter(None, phases_ns))),
+            sm_clock_mhz=min(clocks, default=None),
         )
 
     def waiting(self, wait_ns: int) -> float:
