@@ -19,12 +19,15 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from flagscale_perf.flops.families.decoder import decoder
+from flagscale_perf.flops.families.encoder import bert, encoder_decoder
 from flagscale_perf.flops.families.vision import vision_language
 from flagscale_perf.flops.hf import OF_TRAINING, args_from_hf, refuse_untrained
 from flagscale_perf.flops.hf_towers import (
+    args_from_bert,
     args_from_llava,
     args_from_qwen3_vl,
     args_from_qwen_vl,
+    args_from_t5,
 )
 from flagscale_perf.flops.shape import Shape
 from flagscale_perf.flops.sources import fields_from_args
@@ -85,12 +88,15 @@ FAMILIES = (
     Family(
         "llava", lambda s: s.vision is not None, ("llava",), forward=vision_language, from_hf=args_from_llava
     ),
+    Family("t5", lambda s: s.encoder is not None, ("t5",), forward=encoder_decoder, from_hf=args_from_t5),
+    Family("bert", lambda s: s.bert is not None, ("bert",), False, bert, args_from_bert),
     Family("mamba", lambda s: set(s.blocks) == {("mamba",)}, ("mamba2",), gated=False),
     Family("hybrid", lambda s: s.mamba is not None, ("bamba", "granitemoehybrid")),
     Family("hybrid", lambda s: s.mamba is not None, ("nemotron_h",), gated=False),
     Family("qwen_next", lambda s: s.delta is not None, ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")),
     Family("kimi_linear", lambda s: s.kda is not None, ("kimi_linear",)),
     Family("deepseek_v32", lambda s: s.indexer is not None, ("deepseek_v32",)),
+    Family("rwkv", lambda s: s.rwkv is not None, ("rwkv",), gated=False),
     Family("deepseek", lambda s: s.latent is not None, ("deepseek_v2", "deepseek_v3")),
     Family("qwen", lambda s: s.declared_family == "qwen", ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe")),
     Family("mixtral", lambda s: s.experts is not None and not _looks_like_qwen(s), ("mixtral",)),

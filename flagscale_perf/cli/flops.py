@@ -65,6 +65,11 @@ class FlopsCommand(Command):
             "products of a recurrent layer's core: by its recurrence (model FLOPs), chunk by chunk as kernels"
             " do (hardware FLOPs), or what Megatron-LM reports (default: recurrent)",
         )
+        add_count(
+            parser,
+            "--decoder-seq-length",
+            "tokens of the decoder's sequence of a model that has an encoder, too (default: the file's)",
+        )
         add(
             "--image-grids",
             type=_grids,
@@ -77,6 +82,7 @@ class FlopsCommand(Command):
     def run(self, args: Namespace) -> int:
         """Prints it. Raises PerfError for a file that describes no model."""
         beside = {
+            "decoder_seq_length": args.decoder_seq_length,
             "image_grids": args.image_grids,
             "vocab_size": args.vocab_size,
         }

@@ -40,6 +40,7 @@ _INSTEAD = {key: name for name, keys in KEYS.items() for key in keys if key != n
 }
 # A flag of the command line -> what it sets to False.
 _SWITCHED_OFF = {
+    "bert_no_binary_head": "bert_binary_head",
     "disable_bias_linear": "add_bias_linear",
     "no_position_embedding": "add_position_embedding",
 }

@@ -11,7 +11,7 @@ from flagscale_perf.spine.errors import PerfError
 
 # Training arguments that a config.json may hold in addition to what transformers reads.
 OF_TRAINING = (
-    *("image_grids", "frozen", "freeze_ViT", "freeze_LM", "recompute_granularity"),
+    *("decoder_seq_length", "image_grids", "frozen", "freeze_ViT", "freeze_LM", "recompute_granularity"),
     *("recompute_method", "recompute_num_layers", "recompute_modules", "micro_batch_size", "mtp_num_layers"),
 )
 
@@ -68,8 +68,8 @@ _NOT_READ_BY = {
     "tie_word_embeddings": "kimi_linear nemotron_h",
 }
 # Families that were held against what transformers builds; of any other one every key counts.
-_TRIED = {*" ".join(_READ_BY.values()).split(), "mamba2", "mistral", "qwen2"}
-_WITHOUT_WIDTH = ("gpt2", "mamba2")  # no dense block, or one of four times the model's width
+_TRIED = {*" ".join(_READ_BY.values()).split(), "mamba2", "mistral", "qwen2", "rwkv"}
+_WITHOUT_WIDTH = ("gpt2", "mamba2", "rwkv")  # no dense block, or one of four times the model's width
 # Zero experts are none only in the other families: these build mixtures of nothing.
 _ALWAYS_MIXED = f"{_LATENT_FAMILIES} mixtral qwen3_5_moe_text"
 _HEADS = ("ForCausalLM", "ForConditionalGeneration", "ForMaskedLM", "ForPreTraining", "LMHeadModel")

@@ -177,6 +177,16 @@ def _deepseek_v32(config: Config) -> dict[str, Any]:
     }
 
 
+def _rwkv(config: Config) -> dict[str, Any]:
+    return {
+        "layer_blocks": [["rwkv_time_mix", "rwkv_channel_mix"]]
+        * Arguments(config).integer("num_hidden_layers"),
+        "attention_hidden_size": config.get("attention_hidden_size"),
+        "num_attention_heads": 1,
+        "normalization": "LayerNorm",
+    }
+
+
 # model_type -> reader of what its config contains beyond a decoder's
 HYBRIDS: dict[str, Callable[[Config], dict[str, Any]]] = {
     "nemotron_h": _nemotron_h,
@@ -188,4 +198,5 @@ HYBRIDS: dict[str, Callable[[Config], dict[str, Any]]] = {
     "qwen3_5_moe_text": _qwen_next,
     "kimi_linear": _kimi,
     "deepseek_v32": _deepseek_v32,
+    "rwkv": _rwkv,
 }

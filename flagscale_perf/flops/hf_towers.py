@@ -1,4 +1,4 @@
-"""Hugging Face configs of vision-language models in Megatron's argument names."""
+"""Hugging Face configs of vision-language models, T5 and BERT in Megatron's argument names."""
 
 from __future__ import annotations
 
@@ -50,6 +50,24 @@ _CLIP = {
     "num_channels": 3,
 }
 _SIGLIP = _CLIP | {"patch_size": 16}
+_T5 = {
+    "d_model": 512,
+    "d_kv": 64,
+    "d_ff": 2048,
+    "num_layers": 6,
+    "num_heads": 8,
+    "vocab_size": 32128,
+    "relative_attention_num_buckets": 32,
+}
+_BERT = {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "vocab_size": 30522,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+}
 _QWEN3_VL_MOE = {
     "num_key_value_heads": 16,
     "num_experts_per_tok": 4,
@@ -228,3 +246,53 @@ def _text(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, A
     text = {**defaults, **beside, **(inner if isinstance(inner, Mapping) else {})}
     tied = any(Arguments(one).flag("tie_word_embeddings") for one in (config, text))
     return text | {"tie_word_embeddings": tied}
+
+
+def args_from_t5(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:
+    """T5; num_layers are the encoder's. Raises PerfError."""
+    _same(config, hidden_size="d_model", num_attention_heads="num_heads", head_dim="d_kv")
+    given = _T5 | dict(config)
+    decoder = given.get("num_decoder_layers")
+    return {
+        "model_family": family,
+        "num_layers": given["num_layers"] if decoder is None else decoder,
+        "encoder_num_layers": given["num_layers"],
+        "hidden_size": given["d_model"],
+        "num_attention_heads": given["num_heads"],
+        "kv_channels": given["d_kv"],
+        "ffn_hidden_size": given["d_ff"],
+        "swiglu": given.get("is_gated_act", str(given.get("feed_forward_proj", "relu")).startswith("gated")),
+        "padded_vocab_size": given["vocab_size"],
+        "normalization": "RMSNorm",
+        "add_bias_linear": False,
+        "position_embedding_type": "relative",
+        "position_buckets": given["relative_attention_num_buckets"],
+    }
+
+
+def _same(config: Mapping[str, Any], **names: str) -> None:
+    """Raises PerfError for a size that stands under another name, too, and differs."""
+    for theirs, ours in names.items():
+        if config.get(theirs) is not None and config[theirs] != config.get(ours, _T5.get(ours)):
+            raise PerfError(
+                f"config.json: {theirs} is {config[theirs]!r} and {ours} {config.get(ours)!r}, which are one "
+                f"size; write {ours} only"
+            )
+
+
+def args_from_bert(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:
+    """BERT as it is pretrained, with both heads. Raises PerfError."""
+    given = _BERT | dict(config)
+    if "tie_word_embeddings" in given and not Arguments(given).flag("tie_word_embeddings"):
+        raise PerfError("config.json: tie_word_embeddings is false; only a tied bert is counted; take it out")
+    return {
+        "model_family": family,
+        "num_layers": given["num_hidden_layers"],
+        "hidden_size": given["hidden_size"],
+        "num_attention_heads": given["num_attention_heads"],
+        "ffn_hidden_size": given["intermediate_size"],
+        "padded_vocab_size": given["vocab_size"],
+        "max_position_embeddings": given["max_position_embeddings"],
+        "token_types": given["type_vocab_size"],
+        "post_norm": True,
+    }

@@ -1,4 +1,4 @@
-"""Sizes of Mamba, delta-rule, index and n-gram blocks from the arguments."""
+"""Sizes of Mamba, delta-rule, index, RWKV and n-gram blocks from the arguments."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from flagscale_perf.flops.sizes import (
     Indexer,
     KimiDelta,
     Mamba,
+    Rwkv,
 )
 from flagscale_perf.spine.errors import PerfError
 
@@ -39,6 +40,10 @@ def sizes_of(args: Arguments, blocks: Set[str]) -> dict[str, Any]:
         fields["indexer"] = _indexer(args)
     if "compressed_attention" in blocks:
         fields["compressed"] = _compressed(args)
+    if blocks & {"rwkv_time_mix", "rwkv_channel_mix"}:
+        hidden = args.integer("hidden_size")
+        width = args.integer("attention_hidden_size", hidden)
+        fields["rwkv"] = Rwkv(width, args.integer("ffn_hidden_size", 4 * hidden))
     return fields
 
 

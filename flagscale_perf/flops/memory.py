@@ -152,8 +152,9 @@ def memory_need(shape: Shape, parameters: int, layout: Layout) -> MemoryNeed:
 
 
 def _check_known(shape: Shape) -> None:
-    if shape.vision is not None:
-        raise PerfError("what a vision tower keeps for the backward pass is not known")
+    for field, what in (("vision", "a vision tower"), ("encoder", "an encoder"), ("bert", "BERT")):
+        if getattr(shape, field) is not None:
+            raise PerfError(f"what {what} keeps for the backward pass is not known")
     if shape.streams:
         raise PerfError("what several residual streams keep for the backward pass is not known")
     for layer in shape.blocks:

@@ -1,4 +1,4 @@
-"""Vision towers in Megatron's and FlagScale's arguments."""
+"""Vision towers and encoders in Megatron's and FlagScale's arguments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from flagscale_perf.flops.arguments import Arguments
 from flagscale_perf.flops.hf_towers import qwen3_vision, qwen_vision
-from flagscale_perf.flops.towers import Vision
+from flagscale_perf.flops.towers import BertHeads, Encoder, Vision
 from flagscale_perf.spine.errors import PerfError
 
 Images = tuple[tuple[int, int, int], ...]
@@ -22,13 +22,16 @@ _SECTIONS = {"16 24 24": "Qwen2.5-VL", "24 20 20": "Qwen3-VL", "11 11 10": "Qwen
 
 
 def tower_fields(args: Arguments, layers: int) -> dict[str, Any]:
-    """The fields of `Shape` for what accompanies the decoder of `layers`. Raises PerfError."""
+    """The fields of `Shape` for what accompanies the decoder, or BERT, of `layers`. Raises PerfError."""
     vision = _vision(args, layers)
     if vision is not None:
         images, repeated = images_of(args.get("image_grids")), _repeated(args, vision.layers)
         vision = replace(vision, images=images, repeated=repeated)
+    encoder = _encoder(args)
     return {
         "vision": vision,
+        "encoder": encoder,
+        "bert": _bert(args) if encoder is None else None,  # Megatron's T5 has BERT's tokenizer, too
         "frozen": (
             *args.names("frozen"),
             *(_frozen_tower(args) if args.flag("freeze_ViT") else ()),
@@ -40,6 +43,18 @@ def tower_fields(args: Arguments, layers: int) -> dict[str, Any]:
 def _frozen_tower(args: Arguments) -> tuple[str, ...]:
     """FlagScale's newer towers have their mergers within."""
     return ("vision", "projector") if _qwen(args) in ("Qwen3-VL", "Qwen3.5") else ("vision",)
+
+
+def decoder_layers(args: Arguments) -> int:
+    """Layers of the decoder, or of the only stack: Megatron may give those of T5's stacks separately.
+
+    A training that Megatron has parsed has `num_layers` and `encoder_num_layers`, and its `pretrain_t5.py`
+    makes as many layers in the decoder, whatever `decoder_num_layers` says.
+    """
+    names = ("decoder_num_layers", "num_layers", "encoder_num_layers")
+    if args.get("encoder_num_layers") is not None:
+        names = ("num_layers", "decoder_num_layers", "encoder_num_layers")
+    return args.layers(next((name for name in names if args.get(name) is not None), "num_layers"))
 
 
 def images_of(grids: Any) -> Images | None:
@@ -72,7 +87,7 @@ def _bad_grids(grids: Any) -> PerfError:
 
 
 def _repeated(args: Arguments, layers: int) -> tuple[bool, ...]:
-    """Recomputed layers of a tower, which is not divided over pipeline stages."""
+    """Recomputed layers of a tower or an encoder, which is not divided over pipeline stages."""
     steps = args.get("vision_recompute_layer_steps")
     if steps not in (None, 0, "0") or args.flag("vision_recompute_activations"):
         return (True,) * layers
@@ -133,3 +148,26 @@ def _qwen3_5(args: Arguments, layers: int) -> Vision:
 
 
 _TOWERS = {"Qwen2.5-VL": _qwen2_5_vl, "Qwen3-VL": _qwen3_vl, "Qwen3.5": _qwen3_5}
+
+
+def _encoder(args: Arguments) -> Encoder | None:
+    length = args.optional("decoder_seq_length")
+    is_t5 = args.get("model_family") == "t5"
+    if args.get("vision_tower") is not None or not (
+        is_t5 or length is not None or args.get("decoder_num_layers") is not None
+    ):
+        return None
+    layers = args.layers("num_layers" if args.get("encoder_num_layers") is None else "encoder_num_layers")
+    # Megatron's output layer has a bias where it shares the embedding's weights, transformers' never
+    of_megatron = args.get("position_buckets") is None and not args.flag(
+        "untie_embeddings_and_output_weights"
+    )
+    buckets = args.integer("position_buckets", 0, least=0)
+    return Encoder(layers, length, _repeated(args, layers), buckets, of_megatron)
+
+
+def _bert(args: Arguments) -> BertHeads | None:
+    if args.get("model_family") != "bert" and "bertwordpiece" not in str(args.get("tokenizer_type")).lower():
+        return None
+    next_sentence = args.get("bert_binary_head") is None or args.flag("bert_binary_head")
+    return BertHeads(next_sentence, args.flag("post_norm"), args.integer("token_types", 2 * next_sentence, 0))

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from flagscale_perf.flops.sizes import CompressedAttention, DeltaNet, Engram, Indexer, KimiDelta, Mamba
-from flagscale_perf.flops.towers import Vision
+from flagscale_perf.flops.sizes import CompressedAttention, DeltaNet, Engram, Indexer, KimiDelta, Mamba, Rwkv
+from flagscale_perf.flops.towers import BertHeads, Encoder, Vision
 from flagscale_perf.spine.errors import PerfError
 
 RECOMPUTE_MODULES = (
@@ -22,7 +22,7 @@ LORA_TARGETS = (
 )
 
 # Names in `Shape.frozen` of what "language_model" is not.
-OUTSIDE_LANGUAGE_MODEL = ("vision", "projector")
+OUTSIDE_LANGUAGE_MODEL = ("vision", "projector", "encoder")
 
 # Field -> the argument it comes from.
 _SIZES = {
@@ -166,17 +166,17 @@ class Shape:
         recompute: what is computed twice.
         lora: adapters; None where the weights themselves are trained.
         frozen: weights without a gradient: "embedding", "output_layer", "layers.N", "mtp", "vision",
-            "projector", and "language_model" for all that is none of the last two.
+            "projector", "encoder", and "language_model" for all that is none of the last three.
         norm_bias, linear_bias, qkv_bias, out_bias, qk_norm, tied_embeddings: matter for the number of
             parameters only.
         learned_positions: rows of a learned position embedding; 0 for none.
         blocks: of every decoder layer, the names of its blocks in `families.BLOCKS`; empty where each layer
             is an attention and a feed-forward block.
         mtp_blocks: of a depth of multi-token prediction; empty where it is like the decoder's last layer.
-        mamba, delta, kda, indexer, compressed, engram: sizes of blocks of these kinds; None where there
+        mamba, delta, kda, indexer, compressed, rwkv, engram: sizes of blocks of these kinds; None where there
             is none.
         streams: residual streams that every block mixes by products of its own (mHC); 0 for the usual one.
-        vision: what stands beside the decoder; None for nothing.
+        vision, encoder, bert: what stands beside the decoder, or in its place; None for nothing.
         micro_batch: sequences of one forward pass of one rank; None if unknown. Needed for a capacity factor.
         sequence_shards: ranks that share a sequence when it is routed to experts (by context parallelism, and
             by tensor parallelism with sequence parallelism).
@@ -217,9 +217,12 @@ class Shape:
     kda: KimiDelta | None = None
     indexer: Indexer | None = None
     compressed: CompressedAttention | None = None
+    rwkv: Rwkv | None = None
     engram: Engram | None = None
     streams: int = 0
     vision: Vision | None = None
+    encoder: Encoder | None = None
+    bert: BertHeads | None = None
     micro_batch: int | None = None
     sequence_shards: int = 1
 
@@ -235,12 +238,29 @@ class Shape:
             )
         if self.experts:
             self._check_experts(self.experts)
-        if self.lora and self.vision:
+        if self.lora and (self.vision or self.encoder or self.bert):
             raise PerfError(
-                "model: peft_type lora in a model with a vision tower is not counted; describe the model "
-                "without adapters"
+                "model: peft_type lora in a model with a vision tower or an encoder is not counted; describe "
+                "the model without adapters"
             )
+        if self.encoder or self.bert:
+            self._check_plain()
         self._check_frozen()
+
+    def _check_plain(self) -> None:
+        fields = {
+            "num_experts": self.experts,
+            "multi_latent_attention": self.latent,
+            "window_size": self.window,
+            "mtp_num_layers": self.mtp_layers,
+            "layers of other blocks": self.blocks,
+            "enable_hyper_connections": self.streams,
+        }
+        for name, value in fields.items():
+            if value:
+                raise PerfError(
+                    f"model: {name} in a model with an encoder is not counted; describe the model without"
+                )
 
     def _check_experts(self, experts: Experts) -> None:
         if len(experts.layers) != self.layers:
@@ -258,6 +278,7 @@ class Shape:
         numbered = {f"layers.{layer}" for layer in range(self.layers)}
         known = {"embedding", "output_layer", "mtp"} | numbered
         known |= {"vision", "projector", "language_model"} if self.vision else set()
+        known |= {"encoder"} if self.encoder else set()
         for name in self.frozen:
             if name not in known:
                 last = f"layers.{self.layers - 1}"
@@ -276,6 +297,8 @@ class Shape:
                 f"model: image_grids are {placed} tokens, and the step has {tokens}; "
                 "give fewer images, or a longer sequence"
             )
+        if self.encoder:
+            self.encoder.decoder_length()
 
     def is_moe(self, layer: int) -> bool:
         """Whether this layer's feed-forward block is a mixture; MTP layers are like the decoder's last."""

@@ -125,6 +125,19 @@ class CompressedAttention:
 
 
 @dataclass(frozen=True)
+class Rwkv:
+    """RWKV-4 (arXiv:2305.13048).
+
+    Attributes:
+        attention: width of the time mixing.
+        ffn: inner width of the channel mixing.
+    """
+
+    attention: int
+    ffn: int
+
+
+@dataclass(frozen=True)
 class Engram:
     """FlagScale's n-gram memories.
 

@@ -110,7 +110,7 @@ class Tape:
 
     @contextmanager
     def stream(self, prefix: str, row: Unit, pairs: Unit) -> Iterator[None]:
-        """A part of the model with its own sequence, such as a vision tower.
+        """A part of the model with its own sequence, such as an encoder.
 
         Args:
             prefix: goes before the names of its components.

@@ -1,4 +1,4 @@
-"""Sizes of what accompanies a decoder: a vision tower and its projector."""
+"""Sizes of what accompanies a decoder: vision tower and projector, an encoder, BERT's heads."""
 
 from __future__ import annotations
 
@@ -102,3 +102,46 @@ class Vision:
     def sees_whole_frames(self, layer: int) -> bool:
         """Whether attention in this layer has no windows."""
         return not self.window or not self.whole_frames or self.whole_frames[layer]
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """The encoder of an encoder-decoder model, as wide as its decoder.
+
+    Attributes:
+        layers: of the encoder; those of the decoder are the shape's.
+        decoder_seq_length: tokens of the decoder's sequence, where the source says it.
+        repeated: for every encoder layer, whether it is recomputed; empty for no.
+        position_buckets: of the position bias that each of the two stacks has.
+        output_bias: the output layer has a bias; this and the one before are for the number of parameters.
+    """
+
+    layers: int
+    decoder_seq_length: int | None = None
+    repeated: tuple[bool, ...] = ()
+    position_buckets: int = 0
+    output_bias: bool = False
+
+    def decoder_length(self) -> int:
+        """Tokens of the decoder's sequence. Raises PerfError if unknown."""
+        if self.decoder_seq_length is None:
+            raise PerfError(
+                "model: it has an encoder and a decoder, and decoder_seq_length is missing; "
+                "add it (--decoder-seq-length)"
+            )
+        return self.decoder_seq_length
+
+
+@dataclass(frozen=True)
+class BertHeads:
+    """The parts that make an encoder a BERT.
+
+    Attributes:
+        next_sentence: pooler and the head that tells whether the second sentence follows the first.
+        post_norm: norms stand behind attention and feed-forward blocks, not before them.
+        token_types: rows of the embedding of sentences; for the number of parameters only.
+    """
+
+    next_sentence: bool = True
+    post_norm: bool = True
+    token_types: int = 2

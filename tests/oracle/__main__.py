@@ -10,6 +10,7 @@ import time
 
 from tests.oracle.comparison import NEWER_CORE, bundled_core, differences
 from tests.oracle.configurations import (
+    ENCODERS,
     FULL_SIZE,
     NAMED,
     NEWER,
@@ -36,7 +37,7 @@ def main() -> int:
     )
     args = parser.parse_args()
     runs = [
-        (NAMED, bundled_core()),
+        (NAMED | ENCODERS, bundled_core()),
         (FULL_SIZE, bundled_core()),
         (random_configurations(args.random, args.seed), bundled_core()),
         (random_frozen_and_recomputed(args.random // 4, args.seed), bundled_core()),

@@ -51,6 +51,11 @@ def lora(*targets: str) -> Args:
     return {"peft_type": "lora", "lora_dim": 4, "lora_target_modules": list(targets)}
 
 
+T5 = GPT | {
+    "model_family": "t5", "encoder_num_layers": 3, "num_layers": 2, "decoder_seq_length": 10,
+}  # fmt: skip
+BERT = GPT | {"model_family": "bert"}
+
 NAMED: dict[str, Args] = {
     "gpt": GPT,
     "gpt_kv_channels": GPT | {"kv_channels": 12},
@@ -133,6 +138,16 @@ NAMED: dict[str, Args] = {
     "lora_frozen_middle_moe": SHARED | MTP | {"num_layers": 3, "frozen": ["layers.1"]} | lora(*ALL_LINEAR),
     "lora_frozen_top": DEEPSEEK | {"frozen": ["layers.2"]} | lora("linear_q_down_proj", "linear_fc1"),
     "frozen_output": GQA | {"frozen": ["output_layer"]},
+}  # fmt: skip
+
+ENCODERS: dict[str, Args] = {
+    "t5": T5,
+    "t5_gated": T5 | {"swiglu": True, "add_bias_linear": False, "kv_channels": 12},
+    "t5_recompute": T5 | UNIFORM,
+    "t5_recompute_core": T5 | selective("core_attn"),
+    "bert": BERT,
+    "bert_no_binary_head": BERT | {"bert_binary_head": False},
+    "bert_recompute": BERT | UNIFORM,
 }  # fmt: skip
 
 # What FlagScale's bundled Megatron-Core (0.15) does not have yet.

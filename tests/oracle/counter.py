@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from flagscale_perf.hosts import rehearsal
 from flagscale_perf.hosts.patching import Patches
-from tests.oracle import compressed_attention
+from tests.oracle import compressed_attention, megatron_encoders
 from tests.oracle.products import Counter
 
 COMPONENTS = (
@@ -49,7 +49,9 @@ def component_of(path: str) -> str | None:
     for pattern, component in COMPONENTS:
         match = re.search(pattern, name)
         if match:
-            return ("mtp_" if name.startswith("mtp.") else "") + match.expand(component)
+            prefixes = (("mtp_", r"^mtp\."), ("encoder_", r"^encoder\."), ("cross_", r"\.cross_attention\."))
+            prefix = next((prefix for prefix, pattern in prefixes if re.search(pattern, name)), "")
+            return prefix + match.expand(component)
     return None
 
 
@@ -228,6 +230,8 @@ def build_model(args: dict):
     )
 
     config = transformer_config(args)
+    if args.get("model_family") in ("t5", "bert"):
+        return prepared(megatron_encoders.build(args, config), args)
     if args.get("num_experts"):
         spec = get_gpt_decoder_block_spec(
             config, use_transformer_engine=False, normalization=args.get("normalization")
@@ -322,7 +326,10 @@ def count(args: dict) -> dict:
         with FlopCounterMode(display=False) as independent, counter:
             for _ in range(args["batch"] // size[0]):
                 counter.start_forward()
-                loss = model(tokens, positions, mask, labels=tokens).sum()
+                if args.get("model_family") in ("t5", "bert"):
+                    loss = megatron_encoders.loss(model, args, tokens)
+                else:
+                    loss = model(tokens, positions, mask, labels=tokens).sum()
                 counter.in_backward = True
                 loss.backward()
     return {

@@ -71,6 +71,11 @@ _ROWS: dict[str, list[tuple[str, str]]] = {
         *_MIXTURE,
         *_CORE,
     ],
+    "rwkv": [
+        (r"attention$", "rwkv_time_mix"),
+        (r"feed_forward$", "rwkv_channel_mix"),
+        (r"^head$", "logits"),
+    ],
 }
 
 

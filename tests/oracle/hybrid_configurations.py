@@ -139,6 +139,13 @@ DEEPSEEK = (
         "index_topk": 6,
     }
 )
+RWKV = BASE | {
+    "model_type": "rwkv",
+    "num_hidden_layers": 2,
+    "attention_hidden_size": 40,
+    "intermediate_size": 72,
+    "context_length": 64,
+}
 FULL: Args = {"recompute_granularity": "full", "recompute_method": "uniform"}
 
 
@@ -170,6 +177,7 @@ HYBRIDS: dict[str, Args] = {
     "kimi_linear_chunked": step(KIMI, core="chunked", seq_length=70),
     "deepseek_v32": step(DEEPSEEK),
     "deepseek_v32_short": step(DEEPSEEK | {"index_topk": 64}),
+    "rwkv": step(RWKV),
     "nemotron_h_recompute": step(NEMOTRON | EXPERTS, **FULL),
     "nemotron_h_recompute_chunked": step(NEMOTRON, core="chunked", **FULL),
     "qwen3_next_recompute": step(QWEN_NEXT, **FULL),
@@ -183,7 +191,7 @@ HYBRIDS: dict[str, Args] = {
 def random_hybrids(count: int, seed: int) -> dict[str, Args]:
     """`count` models of all families by turns, with other sizes, layers, lengths and forms of their cores."""
     source = random.Random(seed)
-    kinds = [_random_mamba, _random_nemotron, _random_qwen, _random_kimi, _random_deepseek]
+    kinds = [_random_mamba, _random_nemotron, _random_qwen, _random_kimi, _random_deepseek, _random_rwkv]
     made = {}
     for number in range(count):
         config = kinds[number % len(kinds)](source)
@@ -261,4 +269,12 @@ def _random_deepseek(source: random.Random) -> Args:
         "index_head_dim": 2 * source.randint(2, 6),
         "index_topk": source.randint(2, 50),
         "q_lora_rank": source.randint(8, 32),
+    }
+
+
+def _random_rwkv(source: random.Random) -> Args:
+    return RWKV | {
+        "num_hidden_layers": source.randint(2, 3),
+        "attention_hidden_size": source.randint(16, 48),
+        "intermediate_size": source.randint(16, 80),
     }

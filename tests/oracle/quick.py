@@ -4,7 +4,7 @@ once. `make oracle` counts all others, and random ones.
 
 from __future__ import annotations
 
-from tests.oracle.configurations import FULL_SIZE, NAMED, NEWER, Args
+from tests.oracle.configurations import ENCODERS, FULL_SIZE, NAMED, NEWER, Args
 from tests.oracle.hybrid_configurations import HYBRIDS
 from tests.oracle.tower_configurations import DECODERS, TOWERS
 
@@ -13,13 +13,17 @@ def _chosen(configurations: dict[str, Args], names: str) -> dict[str, Args]:
     return {name: configurations[name] for name in names.split()}
 
 
-MEGATRON: dict[str, Args] = _chosen(
-    NAMED,
-    "gpt gpt_quick_geglu llama_gqa llama_odd_length aquila qwen3 moe_list moe_capacity_micro_batches "
-    "mla_no_norm deepseek mtp_tied recompute_uniform_chunks recompute_uniform_deepseek recompute_core "
-    "recompute_mlp recompute_moe_and_shared recompute_up_proj_q_lora lora_moe lora_mla_selective "
-    "frozen_bottom_recompute frozen_middle_recompute frozen_output",
-) | _chosen(FULL_SIZE, "qwen3_0_6b")
+MEGATRON: dict[str, Args] = (
+    _chosen(
+        NAMED,
+        "gpt gpt_quick_geglu llama_gqa llama_odd_length aquila qwen3 moe_list moe_capacity_micro_batches "
+        "mla_no_norm deepseek mtp_tied recompute_uniform_chunks recompute_uniform_deepseek recompute_core "
+        "recompute_mlp recompute_moe_and_shared recompute_up_proj_q_lora lora_moe lora_mla_selective "
+        "frozen_bottom_recompute frozen_middle_recompute frozen_output",
+    )
+    | _chosen(ENCODERS, "t5_gated t5_recompute bert")
+    | _chosen(FULL_SIZE, "qwen3_0_6b")
+)
 NEWER_MEGATRON: dict[str, Args] = NEWER | _chosen(NAMED, "deepseek recompute_block lora_moe_recompute")
 TRANSFORMERS: dict[str, Args] = (
     DECODERS
@@ -27,12 +31,13 @@ TRANSFORMERS: dict[str, Args] = (
         TOWERS,
         "qwen2_5_vl qwen2_5_vl_ragged_windows qwen2_5_vl_frozen_vision_projector_recompute "
         "qwen3_vl_recompute qwen3_vl_frozen_embedding_layers.0 qwen3_vl_moe llava "
-        "llava_frozen_language_model_recompute llava_siglip llava_two_layers",
+        "llava_frozen_language_model_recompute llava_siglip llava_two_layers t5_frozen_encoder_recompute "
+        "bert_frozen",
     )
     | _chosen(
         HYBRIDS,
         "mamba2 mamba2_chunked nemotron_h_recompute nemotron_h_recompute_chunked nemotron_h_latent bamba "
         "granite qwen3_next_recompute qwen3_next_chunked qwen3_5_moe qwen3_5_frozen "
-        "kimi_linear_recompute kimi_linear_chunked deepseek_v32",
+        "kimi_linear_recompute kimi_linear_chunked deepseek_v32 rwkv",
     )
 )

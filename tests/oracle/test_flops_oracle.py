@@ -11,7 +11,7 @@ import pytest
 
 from tests.oracle import quick
 from tests.oracle.comparison import NEWER_CORE, bundled_core, computed, counted
-from tests.oracle.configurations import NAMED, NEWER, Args
+from tests.oracle.configurations import ENCODERS, NAMED, NEWER, Args
 from tests.oracle.hybrid_configurations import HYBRIDS
 from tests.oracle.tower_configurations import DECODERS, TOWERS
 
@@ -59,7 +59,7 @@ def test_transformers(name: str, of_transformers: Counts) -> None:
 
 
 def test_every_component_of_every_model_is_among_them() -> None:
-    everything = NAMED | NEWER | DECODERS | TOWERS | HYBRIDS
+    everything = NAMED | ENCODERS | NEWER | DECODERS | TOWERS | HYBRIDS
     chosen = quick.MEGATRON | quick.NEWER_MEGATRON | quick.TRANSFORMERS
     assert _multiplied(chosen.values()) == _multiplied(everything.values())
 

@@ -130,6 +130,27 @@ SIGLIP: Args = LLAVA | {
     "vision_feature_select_strategy": "full",
     "vision_config": LLAVA["vision_config"] | {"model_type": "siglip_vision_model", "vision_use_head": False},
 }
+T5: Args = {
+    "model_type": "t5",
+    "d_model": 32,
+    "d_kv": 6,
+    "d_ff": 40,
+    "num_layers": 2,
+    "num_decoder_layers": 3,
+    "num_heads": 4,
+    "vocab_size": 96,
+    "feed_forward_proj": "gated-gelu",
+    "decoder_start_token_id": 0,
+}
+BERT: Args = {
+    "model_type": "bert",
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "vocab_size": 96,
+    "max_position_embeddings": 32,
+}
 GRIDS = [[1, 4, 6], [2, 4, 4]]
 FIXED_GRIDS = [[1, 4, 4]] * 2
 UNIFORM = {"recompute_granularity": "full", "recompute_method": "uniform"}
@@ -171,13 +192,23 @@ TOWERS: dict[str, Args] = {
     "llava_last_layer": step(LLAVA | {"vision_feature_layer": -1}, image_grids=FIXED_GRIDS),
     "llava_two_layers": step(LLAVA | {"vision_feature_layer": [-2, 1]}, image_grids=FIXED_GRIDS),
     "llava_class_token": step(LLAVA | {"vision_feature_select_strategy": "full"}, image_grids=FIXED_GRIDS),
+    "t5": step(T5, decoder_seq_length=9),
+    "t5_relu": step(T5 | {"feed_forward_proj": "relu"}, decoder_seq_length=30),
+    "t5_recompute": step(T5, decoder_seq_length=9, **UNIFORM),
+    "t5_frozen_encoder": step(T5, decoder_seq_length=9, frozen=["encoder", "embedding"]),
+    "t5_frozen_encoder_recompute": step(T5, decoder_seq_length=9, frozen=["encoder", "embedding"], **UNIFORM),
+    "t5_frozen_layer": step(T5, decoder_seq_length=9, frozen=["embedding", "layers.0"]),
+    "bert": step(BERT),
+    "bert_recompute": step(BERT, **UNIFORM),
+    "bert_frozen": step(BERT, frozen=["embedding", "layers.0"]),
+    "bert_frozen_recompute": step(BERT, frozen=["embedding", "layers.0"], **UNIFORM),
 }
 
 
 def random_towers(number: int, seed: int) -> dict[str, Args]:
-    """That many models with a tower, of random sizes, parts of them frozen or recomputed."""
+    """That many models with a tower or an encoder, of random sizes, parts of them frozen or recomputed."""
     source = random.Random(seed)
-    kinds = (_random_qwen, _random_qwen3, _random_llava, _random_siglip)
+    kinds = (_random_qwen, _random_qwen3, _random_llava, _random_siglip, _random_t5, _random_bert)
     return {f"tower_seed_{seed}_number_{index}": source.choice(kinds)(source) for index in range(number)}
 
 
@@ -302,3 +333,27 @@ def _random_llava(source: random.Random) -> Args:
     }
     parts = ["vision", "projector", "language_model"]
     return _random_step(source, config, parts, image_grids=[[1, side, side]])
+
+
+def _random_t5(source: random.Random) -> Args:
+    text = _random_text(source)
+    config = T5 | {
+        "d_model": text["hidden_size"],
+        "num_heads": text["num_attention_heads"],
+        "d_kv": source.randint(2, 9),
+        "d_ff": text["intermediate_size"],
+        "vocab_size": text["vocab_size"],
+        "num_layers": source.randint(1, 3),
+        "num_decoder_layers": source.randint(1, 3),
+        "feed_forward_proj": source.choice(["relu", "gated-gelu"]),
+    }
+    parts = ["encoder", "embedding", "layers.0"]
+    return _random_step(source, config, parts, decoder_seq_length=source.randint(1, 40))
+
+
+def _random_bert(source: random.Random) -> Args:
+    text = _random_text(source)
+    config = BERT | {key: text[key] for key in text if key != "num_key_value_heads"}
+    return _random_step(
+        source, config | {"max_position_embeddings": 40}, ["embedding", "layers.0", "layers.0"]
+    )

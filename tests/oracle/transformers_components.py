@@ -50,6 +50,32 @@ COMPONENTS["llava"] = [
     (r"multi_modal_projector$", "vision_projector"),
     *DECODER,
 ]
+COMPONENTS["t5"] = [
+    (r"encoder\..*SelfAttention\.[qkv]$", "encoder_qkv_proj"),
+    (r"encoder\..*SelfAttention\.o$", "encoder_out_proj"),
+    (r"encoder\..*SelfAttention$", "encoder_core_attention"),
+    (r"encoder\..*DenseReluDense$", "encoder_mlp"),
+    (r"decoder\..*SelfAttention\.[qkv]$", "qkv_proj"),
+    (r"decoder\..*SelfAttention\.o$", "out_proj"),
+    (r"decoder\..*SelfAttention$", "core_attention"),
+    (r"EncDecAttention\.q$", "cross_q_proj"),
+    (r"EncDecAttention\.[kv]$", "cross_kv_proj"),
+    (r"EncDecAttention\.o$", "cross_out_proj"),
+    (r"EncDecAttention$", "cross_core_attention"),
+    (r"decoder\..*DenseReluDense$", "mlp"),
+    (r"^lm_head$", "logits"),
+]
+COMPONENTS["bert"] = [
+    (r"attention\.self\.(query|key|value)$", "encoder_qkv_proj"),
+    (r"attention\.output\.dense$", "encoder_out_proj"),
+    (r"attention\.self$", "encoder_core_attention"),
+    (r"layer\.\d+\.(intermediate|output)\.dense$", "encoder_mlp"),
+    (r"pooler\.dense$", "pooler"),
+    (r"predictions\.transform\.dense$", "mlm_transform"),
+    (r"predictions\.decoder$", "logits"),
+    (r"seq_relationship$", "nsp_head"),
+]
+
 FROZEN["qwen2_5_vl"] = [
     (r"vision", r"model\.visual\.(?!merger\.)"),
     (r"projector", r"model\.visual\.merger\."),
@@ -68,4 +94,14 @@ FROZEN["llava"] = [
     (r"vision", r"model\.vision_tower\."),
     (r"projector", r"model\.multi_modal_projector\."),
     *FROZEN["qwen2_5_vl"][2:],
+]
+FROZEN["t5"] = [
+    (r"embedding", r"shared\."),
+    (r"output_layer", r"lm_head\."),
+    (r"encoder", r"encoder\.(block|final_layer_norm)"),
+    (r"layers\.\d+", r"decoder\.block\.{}\."),
+]
+FROZEN["bert"] = [
+    (r"embedding", r"bert\.embeddings\."),
+    (r"layers\.\d+", r"bert\.encoder\.layer\.{}\."),
 ]

@@ -2,7 +2,7 @@
 counts out.
 
 Its own process: `python -m tests.oracle.transformers_counter`. A configuration is a model's config.json
-(`config`), the step (`batch`, `seq_length`, where it applies `image_grids`), and
+(`config`), the step (`batch`, `seq_length`, where it applies `decoder_seq_length` and `image_grids`), and
 what of it is frozen or recomputed, in the argument names that the formulas read.
 """
 
@@ -95,7 +95,13 @@ def inputs_of(model: torch.nn.Module, args: dict[str, Any]) -> dict[str, torch.T
     given = {"input_ids": torch.randint(5, text.vocab_size, size)}
     if args.get("image_grids"):
         given |= images_of(model.config, given["input_ids"], args["image_grids"])
-    return given | {"labels": given["input_ids"]}
+    if args.get("decoder_seq_length"):
+        given["labels"] = torch.randint(5, text.vocab_size, (size[0], args["decoder_seq_length"]))
+    else:
+        given["labels"] = given["input_ids"]
+    if args["config"]["model_type"] == "bert":
+        given["next_sentence_label"] = torch.zeros(size[0], dtype=torch.long)
+    return given
 
 
 def images_of(config: Any, tokens: torch.Tensor, grids: list[list[int]]) -> dict[str, torch.Tensor]:

@@ -16,6 +16,7 @@ from flagscale_perf.flops.families.engram import engram
 from flagscale_perf.flops.families.feed_forward import dense_mlp, mixture
 from flagscale_perf.flops.families.indexer import sparse_attention
 from flagscale_perf.flops.families.mamba import mamba
+from flagscale_perf.flops.families.rwkv import channel_mix, time_mix
 from flagscale_perf.flops.tape import Tape
 
 Block = Callable[[Tape, int, bool], bool]
@@ -29,6 +30,8 @@ BLOCKS: dict[str, Block] = {
     "gdn": gated_delta_net,
     "gdp": gated_delta_product,
     "kda": kimi_delta,
+    "rwkv_time_mix": time_mix,
+    "rwkv_channel_mix": channel_mix,
     "engram": engram,
     "mlp": dense_mlp,
     "mixture": mixture,

@@ -124,11 +124,7 @@ def _is_one_model(facts: Sequence[RunFacts]) -> bool:
     """The padded vocabulary follows from the tensor-parallel size."""
     is_one_split = len({one.tensor_parallel for one in facts}) == 1
     ignored = _HOW_TRAINED if is_one_split else _HOW_TRAINED | {"vocab"}
-    # What one version writes as None another may not write at all.
-    models = [
-        {name: value for name, value in _without(one.model or {}, ignored).items() if value is not None}
-        for one in facts
-    ]
+    models = [_without(one.model or {}, ignored) for one in facts]
     return all(model == models[0] for model in models)
 
 

@@ -11,7 +11,7 @@ from flagscale_perf.cli import main
 from flagscale_perf.cli.flops import _parse
 from flagscale_perf.flops_calculator import ModelShape, count
 from tests.golden import golden
-from tests.oracle.tower_configurations import QWEN_VL
+from tests.oracle.tower_configurations import QWEN_VL, T5
 
 REPO = Path(__file__).parents[3]
 ARGS = {
@@ -257,6 +257,17 @@ def test_what_a_step_has_beside_tokens_comes_from_the_command_line(tmp_path, cap
     assert json.loads(capsys.readouterr().out)["components"]["vision_mlp"]["fwd"] == 0
     assert main(step) == 2
     assert "image_grids is missing" in capsys.readouterr().err
+
+
+def test_a_decoders_length_comes_from_the_command_line(tmp_path, capsys):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(T5), encoding="utf-8")
+    step = ["flops", "--args", str(path), "--batch-size", "2", "--seq-length", "20", "--json"]
+    assert main([*step, "--decoder-seq-length", "9"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["components"]["cross_core_attention"]["fwd"] == 3 * 2 * 20 * 9 * 4 * 24 * 2 // 2
+    assert main(step) == 2
+    assert "decoder_seq_length is missing" in capsys.readouterr().err
 
 
 def test_the_defaults_of_a_yaml_are_followed_as_hydra_does(capsys):

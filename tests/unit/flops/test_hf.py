@@ -218,7 +218,11 @@ SMALL_MIXTURE = SMALL | {
             | {"mamba_num_heads": 4, "ssm_state_size": 8},
             "mlp_bias is true; it is counted in a llama that has attention_bias",
         ),
-        (SMALL | {"model_type": "bert"}, "model_type is 'bert', known are"),
+        (SMALL | {"model_type": "bert", "tie_word_embeddings": False}, "only a tied bert is counted"),
+        (
+            {"model_type": "t5", "d_model": 64, "hidden_size": 32},
+            "hidden_size is 32 and d_model 64, which are one size",
+        ),
         (
             SMALL | {"model_type": "qwen2", "use_sliding_window": True, "layer_types": ["chunked"] * 2},
             "write full_attention or sliding_attention",

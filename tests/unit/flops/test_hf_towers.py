@@ -1,4 +1,4 @@
-"""config.json of vision-language models."""
+"""config.json of vision-language models, T5 and BERT."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from flagscale_perf.flops_calculator import ModelShape
+from flagscale_perf.flops_calculator import ModelShape, count
 from flagscale_perf.spine.errors import PerfError
-from tests.oracle.tower_configurations import LLAVA, QWEN3_VL, QWEN_VL, SIGLIP
+from tests.oracle.tower_configurations import BERT, LLAVA, QWEN3_VL, QWEN_VL, SIGLIP, T5
 
 
 def test_qwen_vl_with_its_text_model_in_a_section_and_beside_it():
@@ -39,10 +39,19 @@ def test_defaults_of_transformers_may_be_left_out():
     text = {"model_type": "llama", "vocab_size": 32064}
     shape = ModelShape.from_hf({"model_type": "llava", "text_config": text, "vision_config": {}})
     assert (shape.hidden, shape.layers, shape.vocab) == (4096, 32, 32064)
+    assert count(ModelShape.from_hf({"model_type": "bert"}), 1, 8).family == "bert"
+
+
+def test_t5_with_as_many_decoder_as_encoder_layers_unless_it_says():
+    shape = ModelShape.from_hf(T5)
+    assert (shape.layers, shape.encoder and shape.encoder.layers, shape.head_dim) == (3, 2, 6)
+    alike = ModelShape.from_hf({key: value for key, value in T5.items() if key != "num_decoder_layers"})
+    assert (alike.layers, alike.gated) == (2, True)
+    assert not ModelShape.from_hf(T5 | {"feed_forward_proj": "relu"}).gated
 
 
 def test_what_of_the_model_is_trained_may_stand_beside_it():
-    shape = ModelShape.from_hf(LLAVA | {"frozen": ["layers.0"], "micro_batch_size": 2})
+    shape = ModelShape.from_hf(BERT | {"frozen": ["layers.0"], "micro_batch_size": 2})
     assert (shape.frozen, shape.micro_batch) == (("layers.0",), 2)
 
 

@@ -6,8 +6,10 @@ import pytest
 
 from flagscale_perf.flops.arguments import Arguments
 from flagscale_perf.flops.hybrid_sizes import sizes_of, streams_of
-from flagscale_perf.flops.sizes import DeltaNet, Indexer, KimiDelta, Mamba
+from flagscale_perf.flops.sizes import DeltaNet, Indexer, KimiDelta, Mamba, Rwkv
+from flagscale_perf.flops_calculator import ModelShape
 from flagscale_perf.spine.errors import PerfError
+from tests.unit.flops.families.walks import SIZES
 
 GDN = {
     "linear_num_key_heads": 2,
@@ -24,6 +26,7 @@ def test_megatrons_defaults() -> None:
     assert sizes_of(Arguments(GDN), {"gdn"}) == {"delta": DeltaNet(2, 4, 3, 5, conv=4)}
     kda = Arguments({"linear_num_heads": 2, "linear_head_dim": 3})
     assert sizes_of(kda, {"kda"}) == {"kda": KimiDelta(2, 3, conv=4)}
+    assert sizes_of(Arguments({"hidden_size": 8}), {"rwkv_time_mix"}) == {"rwkv": Rwkv(8, 32)}
 
 
 def test_an_indexer_is_trained_by_a_loss_of_its_own() -> None:
@@ -53,6 +56,8 @@ def test_residual_streams() -> None:
             PerfError, match=f"enable_hyper_connections is set and {next(iter(other))} is .* both"
         ):
             streams_of(Arguments(on | other))
+    with pytest.raises(PerfError, match="enable_hyper_connections in a model with an encoder is not counted"):
+        ModelShape.from_args(SIZES | on | {"decoder_seq_length": 4})
 
 
 @pytest.mark.parametrize(

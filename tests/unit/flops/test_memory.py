@@ -8,7 +8,7 @@ import pytest
 
 from flagscale_perf.flops.memory import PROCESS_BYTES, Layout, MemoryNeed, memory_need
 from flagscale_perf.flops.shape import Experts, Recompute, Shape
-from flagscale_perf.flops.towers import Vision
+from flagscale_perf.flops.towers import Encoder
 from flagscale_perf.spine.errors import PerfError
 
 SHAPE = Shape(layers=2, hidden=4, heads=2, kv_groups=2, head_dim=2, ffn=10, gated=False, vocab=100)
@@ -136,9 +136,9 @@ def test_the_order_of_the_samples_is_in_memory_once() -> None:
         assert need.total_bytes == 4 * need.rank_bytes + 12 * samples
 
 
-def test_vision_towers_are_not_estimated() -> None:
-    with pytest.raises(PerfError, match="what a vision tower keeps for the backward pass is not known"):
-        memory_need(replace(SHAPE, vision=Vision(1, 8, 2, 16, False, 12, 32)), 1000, layout())
+def test_encoders_are_not_estimated() -> None:
+    with pytest.raises(PerfError, match="what an encoder keeps for the backward pass is not known"):
+        memory_need(replace(SHAPE, encoder=Encoder(2)), 1000, layout())
 
 
 def test_layers_of_unknown_blocks_are_not_estimated() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.flops.multimodal import images_of
+from flagscale_perf.flops.arguments import Arguments
+from flagscale_perf.flops.multimodal import decoder_layers, images_of
+from flagscale_perf.flops.towers import BertHeads, Encoder
 from flagscale_perf.flops_calculator import ModelShape
 from flagscale_perf.spine.errors import PerfError
 from tests.unit.flops.families.walks import SIZES
@@ -122,10 +124,35 @@ def test_the_tower_is_recomputed_as_the_decoder_or_as_it_says_itself(more, numbe
     assert sum(vision.repeated) == number
 
 
-def test_the_layers_may_be_called_the_encoders_and_a_decoders_beside_them_are_refused():
-    older = SIZES | {"num_layers": None, "encoder_num_layers": 3}
-    assert ModelShape.from_args(older).layers == 3
+def test_an_encoder_decoder_by_its_arguments():
+    shape = ModelShape.from_args(
+        SIZES
+        | {"num_layers": None, "encoder_num_layers": 3, "decoder_num_layers": 2, "decoder_seq_length": 7}
+    )
+    assert (shape.family, shape.layers, shape.encoder) == ("t5", 2, Encoder(3, 7, output_bias=True))
+    recomputed = ModelShape.from_args(SIZES | UNIFORM | {"decoder_seq_length": 7})
+    assert recomputed.encoder == Encoder(1, 7, (True,), output_bias=True)
     # Megatron sets the encoder's sizes of every model, decoders among them
-    assert ModelShape.from_args(SIZES | {"encoder_num_layers": 1, "encoder_seq_length": 4}).layers == 1
-    with pytest.raises(PerfError, match="decoder_seq_length is 7; a decoder beside an encoder cannot"):
-        ModelShape.from_args(older | {"decoder_seq_length": 7})
+    assert ModelShape.from_args(SIZES | {"encoder_num_layers": 1, "encoder_seq_length": 4}).encoder is None
+
+
+def test_layers_of_the_decoder():
+    assert decoder_layers(Arguments({"encoder_num_layers": 3})) == 3
+    assert decoder_layers(Arguments({"num_layers": 3, "decoder_num_layers": 2})) == 2
+    # as Megatron has them once it has parsed its arguments, and as its script builds the decoder
+    parsed = {"num_layers": 3, "encoder_num_layers": 3, "decoder_num_layers": 2}
+    assert decoder_layers(Arguments(parsed)) == 3
+    with pytest.raises(PerfError, match="num_layers is missing"):
+        decoder_layers(Arguments({}))
+
+
+def test_an_encoder_decoder_with_berts_tokenizer_has_no_heads_of_bert():
+    shape = ModelShape.from_args(SIZES | {"tokenizer_type": "BertWordPieceCase", "decoder_seq_length": 7})
+    assert (shape.family, shape.bert) == ("t5", None)
+
+
+def test_bert_by_its_tokenizer_or_its_name():
+    by_tokenizer = ModelShape.from_args(SIZES | {"tokenizer_type": "BertWordPieceLowerCase"})
+    assert by_tokenizer.bert == BertHeads(next_sentence=True, post_norm=False, token_types=2)
+    without = ModelShape.from_args(SIZES | {"model_family": "bert", "bert_binary_head": False})
+    assert without.bert == BertHeads(next_sentence=False, post_norm=False, token_types=0)

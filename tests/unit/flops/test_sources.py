@@ -49,6 +49,8 @@ def test_megatron_defaults_fill_what_is_not_given():
         "tied_embeddings": True,
         "learned_positions": 0,
         "vision": None,
+        "encoder": None,
+        "bert": None,
         "streams": 0,
         "mtp_shared": False,
         "mtp_detached": False,

@@ -24,14 +24,6 @@ def test_what_is_off_is_not_refused(value: object) -> None:
     refuse_uncounted(Arguments(dict.fromkeys(UNCOUNTED, value)))
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "what"),
-    [
-        ("tokenizer_type", "RWKVTokenizer", "RWKV's time mixing"),
-        ("tokenizer_type", "BertWordPieceLowerCase", r"an encoder \(BERT, T5\)"),
-        ("model_family", "t5", "an encoder"),
-    ],
-)
-def test_other_kinds_of_models_are_known_by_what_these_say(name: str, value: str, what: str) -> None:
-    with pytest.raises(PerfError, match=f"{name} is '{value}'; {what} cannot be counted"):
-        ModelShape.from_args(SIZES | {name: value})
+def test_rwkv_is_known_by_its_tokenizer() -> None:
+    with pytest.raises(PerfError, match="tokenizer_type is 'RWKVTokenizer'; RWKV's time mixing cannot"):
+        refuse_uncounted(Arguments({"tokenizer_type": "RWKVTokenizer"}))

@@ -1,4 +1,4 @@
-"""How many patches and pairs a step has, counted one by one."""
+"""How many patches, pairs and decoder tokens a step has, counted one by one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ import pytest
 
 from flagscale_perf.flops.shape import Shape
 from flagscale_perf.flops.step import Measure, Step
-from flagscale_perf.flops.tower_units import Patch, PatchPair
-from flagscale_perf.flops.towers import Vision
+from flagscale_perf.flops.tower_units import (
+    CROSS_PAIR,
+    DECODER_PAIR,
+    DECODER_TOKEN,
+    FULL_PAIR,
+    SEQUENCE,
+    Patch,
+    PatchPair,
+)
+from flagscale_perf.flops.towers import Encoder, Vision
 from flagscale_perf.spine.errors import PerfError
 
 SHAPE = Shape(layers=1, hidden=4, heads=2, kv_groups=2, head_dim=2, ffn=8, gated=False, vocab=16)
@@ -52,10 +60,35 @@ def test_windows_are_smaller_at_the_edges(side):
     assert number(PatchPair(window=side, merge=2), WITH_IMAGES) == expected
 
 
-def test_tokens_and_documents_do_not_say_it():
-    assert {unit.slope(SHAPE) for unit in (Patch(), PatchPair())} == {None}
+def test_the_conventions_touch_the_decoder_only():
+    shape = replace(SHAPE, encoder=Encoder(2, decoder_seq_length=7))
+    conventions = ("full", "causal_half", "visible")
+    pairs = {unit: [2 * 7 * 7, 7 * 7, 7 * 8] for unit in (DECODER_PAIR,)}
+    pairs |= {CROSS_PAIR: [2 * 10 * 7] * 3, FULL_PAIR: [2 * 100] * 3, DECODER_TOKEN: [2 * 7] * 3}
+    pairs |= {SEQUENCE: [2] * 3}
+    for unit, expected in pairs.items():
+        assert [number(unit, shape, convention) for convention in conventions] == expected
 
 
-def test_what_a_step_lacks_is_named():
-    with pytest.raises(PerfError, match="image_grids is missing"):
-        number(Patch(), replace(SHAPE, vision=replace(TOWER, images=None)))
+def test_packed_documents_see_themselves_only():
+    assert number(FULL_PAIR, SHAPE, "causal_half", packed=(3, 4, 5)) == 9 + 16 + 25
+    assert number(FULL_PAIR, SHAPE, "full", packed=(3, 4, 5)) == 200
+
+
+def test_what_tokens_and_documents_say():
+    assert FULL_PAIR.slope(SHAPE) == (0, 2)
+    assert {unit.slope(SHAPE) for unit in (SEQUENCE, DECODER_TOKEN, CROSS_PAIR, Patch(), PatchPair())} == {
+        None
+    }
+
+
+@pytest.mark.parametrize(
+    ("unit", "shape", "says"),
+    [
+        (DECODER_TOKEN, replace(SHAPE, encoder=Encoder(2)), "decoder_seq_length is missing"),
+        (Patch(), replace(SHAPE, vision=replace(TOWER, images=None)), "image_grids is missing"),
+    ],
+)
+def test_what_a_step_lacks_is_named(unit, shape, says):
+    with pytest.raises(PerfError, match=says):
+        number(unit, shape)

@@ -48,6 +48,17 @@ def test_a_model_of_unknown_shape_has_none():
     assert flops(4, None) == session.unknown_flops(4, None) == (None, None)
 
 
+def test_a_model_whose_steps_the_arguments_do_not_say_has_none():
+    arguments = FakeLoop().model_args() | {"decoder_num_layers": 2}
+    completed, flops = session.facts_and_flops(FakeLoop(model_args=arguments), CONFIG, NoDevice())
+    assert "decoder_seq_length is missing" in completed.missing[1]
+    assert flops(4, None) == (None, None)
+    _, known = session.facts_and_flops(
+        FakeLoop(model_args=arguments | {"decoder_seq_length": 5}), CONFIG, NoDevice()
+    )
+    assert known(4, None)[0] is not None
+
+
 def test_who_a_rank_is():
     identity = session.identity_of(FakeLoop(rank_0=False), NoDevice())
     assert (identity.rank, identity.device, identity.lockstep) == (1, "CPU", 1)
