@@ -86,14 +86,14 @@ def _add_prediction(parser: ArgumentParser) -> None:
     add(
         "--device",
         metavar="NAME",
-        help='a card, such as "H200": whether it fits there',
+        help='a card, such as "H200": whether it fits there, and the least time of each layer',
     )
     add("--json", action="store_true", help="print one JSON object, with each operator")
 
 
 def predict_step(args: Namespace) -> int:
     """Prints what a step needs before it runs. Raises PerfError."""
-    card = None if args.device is None else card_of(args.device)
+    card = None if args.device is None else card_of(args.device, args.dtype)
     if args.model is not None and not args.model.exists():
         raise PerfError(
             f"--model {args.model}: does not exist; give a config.json or its directory (nothing is"

@@ -1,34 +1,62 @@
-"""Predicts what a step of a model will need: peak memory, FLOPs and bytes."""
+"""Predicts what a step of a model will need: peak memory, FLOPs, bytes, and the least time."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
-from flagscale_perf.device.peaks import is_known, known_names, near_names
+from flagscale_perf.device.peaks import find_peak, is_known, known_names, near_names
+from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
 
 _GB = 10**9
 _SIZE = re.compile(r"(\d+)\s?gb")
 
 
-# Decimal GB of chips whose driver's name does not say it. One with several sizes has no row.
-_GB_OF = {
-    "nvidia h100 pcie": 80,
-    "nvidia h100 nvl": 94,
-    "nvidia h200": 141,
-    "nvidia l40s": 48,
-    "nvidia geforce rtx 4090": 24,
-}
+@dataclass(frozen=True)
+class MemoryRow:
+    """One chip, or several with the same memory.
+
+    Attributes:
+        pattern: regular expression of the driver's whole name for it, in any case.
+        gb_per_s: decimal, both directions together.
+        gb: size of its memory; None where that is left to the chip's name, which may not tell it.
+        source: where the figures are from.
+    """
+
+    pattern: str
+    gb_per_s: float
+    gb: int | None
+    source: str
 
 
-def memory_gb(device_name: str) -> int | None:
-    """The memory of the device with this driver name, by that name or the table; None if unknown."""
+_VOLTA, _AMPERE, _HOPPER, _BLACKWELL = (
+    f"NVIDIA's {name} datasheet" for name in ("Volta", "A100", "Hopper", "Blackwell")
+)
+# Names are matched whole, as in `device.peaks`. A chip whose figures its maker has not published has no row.
+ROWS = (
+    MemoryRow(r"(tesla|nvidia) v100-(sxm2|pcie)-\d+gb", 900, None, _VOLTA),
+    MemoryRow(r"(tesla|nvidia) v100s-pcie-\d+gb", 1134, None, _VOLTA),
+    MemoryRow(r"nvidia a100-(sxm4|sxm|pcie|pg509)-40gb", 1555, None, _AMPERE),
+    MemoryRow(r"nvidia a[18]00-(sxm4|sxm)-80gb", 2039, None, _AMPERE),
+    MemoryRow(r"nvidia a[18]00 80gb pcie", 1935, None, _AMPERE),
+    MemoryRow(r"nvidia h100 80gb hbm3", 3350, None, _HOPPER),
+    MemoryRow(r"nvidia h100 pcie", 2000, 80, _HOPPER),
+    MemoryRow(r"nvidia h100 nvl", 3900, 94, _HOPPER),
+    MemoryRow(r"nvidia h200", 4800, 141, _HOPPER),
+    MemoryRow(r"nvidia g?b200", 8000, None, _BLACKWELL + "; which size depends on the system"),
+    MemoryRow(r"nvidia l40s", 864, 48, "NVIDIA's L40S datasheet"),
+    MemoryRow(r"nvidia geforce rtx 4090", 1008, 24, "NVIDIA's page of the card"),
+)
+
+
+def memory_of(device_name: str) -> MemoryRow | None:
+    """The row of the device with this driver name, with the size that the name says; None if unknown."""
     name = " ".join(device_name.lower().split())
-    said = _SIZE.search(name)
-    return int(said[1]) if said else _GB_OF.get(name)
+    row, said = next((row for row in ROWS if re.fullmatch(row.pattern, name)), None), _SIZE.search(name)
+    return replace(row, gb=row.gb or int(said[1])) if row and said else row
 
 
 def whole_name(device: str) -> str:
@@ -67,23 +95,43 @@ class Work(NamedTuple):
     moved_bytes: int
 
 
-class Card(NamedTuple):
-    """A device that a step may fit on.
+@dataclass(frozen=True)
+class Card:
+    """A device as its vendor specifies it. None if unknown.
 
     Attributes:
         name: the chip's name.
-        memory_bytes: size of its memory; None if unknown.
+        flop_per_s: dense peak in the step's data type.
+        bytes_per_s: bandwidth of its memory.
+        memory_bytes: size of its memory.
+        source: of these figures, or why one is not known.
     """
 
     name: str
+    flop_per_s: float | None
+    bytes_per_s: float | None
     memory_bytes: int | None
+    source: str
+
+    def floor_ns(self, flops: float, moved_bytes: float) -> float | None:
+        """The least time for this work; None if a roof is unknown."""
+        if self.flop_per_s is None or self.bytes_per_s is None:
+            return None
+        return max(flops / self.flop_per_s, moved_bytes / self.bytes_per_s) * NS_PER_S
 
 
-def card_of(device: str) -> Card:
-    """The device that this name means. Raises PerfError if none or several do."""
+def card_of(device: str, dtype: str) -> Card:
+    """The device that this name means, for a type of `DTYPES`. Raises PerfError if none or several do."""
     name = whole_name(device)
-    gb = memory_gb(name)
-    return Card(name, None if gb is None else gb * _GB)
+    peak, memory = find_peak(name, dtype), memory_of(name)
+    about = "its memory is not known" if memory is None else f"memory: {memory.source}"
+    return Card(
+        name=name,
+        flop_per_s=peak.flop_per_s,
+        bytes_per_s=None if memory is None else memory.gb_per_s * _GB,
+        memory_bytes=None if memory is None or memory.gb is None else memory.gb * _GB,
+        source=f"{peak.source}; {about}",
+    )
 
 
 @dataclass(frozen=True)
@@ -162,6 +210,9 @@ class Prediction:
             },
         }
         if card is not None:
-            made["card"] = card._asdict()
-        made["work"] = [one._asdict() for one in self.work]
+            made["card"] = asdict(card)
+        made["work"] = [
+            one._asdict() | ({} if card is None else {"floor_ns": card.floor_ns(one.flops, one.moved_bytes)})
+            for one in self.work
+        ]
         return made

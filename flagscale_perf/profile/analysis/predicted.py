@@ -11,9 +11,14 @@ from typing import Any
 from flagscale_perf.analysis.blocks import Cell, Note, Quantity, Report, Section, Table
 from flagscale_perf.profile.analysis.layers import OUTSIDE, number_of, short
 from flagscale_perf.profile.prediction import BACKWARD, FORWARD, Card, Prediction
+from flagscale_perf.spine.clock import NS_PER_MS
 
 _GB = 1e9
 _LAYER = "layer "
+_FLOORS = (
+    "floor: each operator takes at least the longer of its FLOPs by the peak and its bytes by the memory's"
+    " speed, one after another as without a compiler; fused operators move less"
+)
 _WITHOUT = "The operators' own working memory, the allocator's blocks and the device's context come on top"
 
 
@@ -21,10 +26,13 @@ _WITHOUT = "The operators' own working memory, the allocator's blocks and the de
 class _Place:
     flops: Counter[str] = field(default_factory=Counter)
     moved_bytes: int = 0
+    floor_ns: float | None = 0.0
 
-    def add(self, flops: Mapping[str, int], moved_bytes: int) -> None:
+    def add(self, flops: Mapping[str, int], moved_bytes: int, floor_ns: float | None) -> None:
         self.flops.update(flops)
         self.moved_bytes += moved_bytes
+        is_known = self.floor_ns is not None and floor_ns is not None
+        self.floor_ns = (self.floor_ns or 0.0) + (floor_ns or 0.0) if is_known else None
 
 
 @dataclass(frozen=True)
@@ -47,7 +55,7 @@ def report_of(found: Prediction, card: Card | None) -> Report:
         sections=[
             Section("memory", "Memory", "Memory at the peak", _memory(found, card)),
             Section("flops", "FLOPs", "FLOPs", _flops(found)),
-            Section("layers", "Layers", "Layers", _layers(found)),
+            Section("layers", "Layers", "Layers", _layers(found, card)),
         ],
         content=_Content(found, card),
     )
@@ -102,29 +110,34 @@ def _flops(found: Prediction) -> list[Table | Note]:
     return blocks
 
 
-def _layers(found: Prediction) -> list[Table]:
-    places, whole = _places(found), _Place()
+def _layers(found: Prediction, card: Card | None) -> list[Table | Note]:
+    places, whole = _places(found, card), _Place()
     for place in places.values():
-        whole.add(place.flops, place.moved_bytes)
-    parts = (FORWARD, BACKWARD) if any(one.part == BACKWARD for one in found.work) else (FORWARD,)
-    rows: list[Sequence[Cell]] = [
-        (
-            name,
-            *(Quantity(place.flops[part], "FLOP") for part in parts),
-            Quantity(place.moved_bytes / _GB, "", 3),
-        )
-        for name, place in [*_alike(places), ("step", whole)]
-    ]
-    return [Table(("place", *parts, "GB moved"), rows, len(parts) + 1)]
+        whole.add(place.flops, place.moved_bytes, place.floor_ns)
+    is_trained = any(one.part == BACKWARD for one in found.work)
+    head = ["place", "forward", *(["backward"] if is_trained else []), "GB moved"]
+    rows: list[Sequence[Cell]] = []
+    for name, place in [*_alike(places), ("step", whole)]:
+        parts = (FORWARD, BACKWARD) if is_trained else (FORWARD,)
+        cells: list[Cell] = [name, *(Quantity(place.flops[part], "FLOP") for part in parts)]
+        cells.append(Quantity(place.moved_bytes / _GB, "", 3))
+        if card is not None:
+            cells.append(None if place.floor_ns is None else Quantity(place.floor_ns / NS_PER_MS, "ms", 3))
+        rows.append(cells)
+    if card is None:
+        return [Table(head, rows, len(head) - 1)]
+    head.append("floor")
+    return [Table(head, rows, len(head) - 1), Note(_FLOORS), Note(f"{card.name}: {card.source}")]
 
 
-def _places(found: Prediction) -> dict[str, _Place]:
+def _places(found: Prediction, card: Card | None) -> dict[str, _Place]:
     """The places in the order in which the forward pass reaches them; last, what is outside of modules."""
     made: dict[str, _Place] = {}
     for one in found.work:
         number = number_of(one.module)
         name = (short(one.module) or OUTSIDE) if number is None else f"{_LAYER}{number}"
-        made.setdefault(name, _Place()).add({one.part: one.flops}, one.moved_bytes)
+        floor_ns = None if card is None else card.floor_ns(one.flops, one.moved_bytes)
+        made.setdefault(name, _Place()).add({one.part: one.flops}, one.moved_bytes, floor_ns)
     return dict(sorted(made.items(), key=lambda item: item[0] == OUTSIDE))
 
 

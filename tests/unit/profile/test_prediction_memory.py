@@ -1,4 +1,4 @@
-"""How much memory a card has, by the names drivers report."""
+"""How much memory a card has and how fast it is, by the names drivers report."""
 
 from __future__ import annotations
 
@@ -6,28 +6,42 @@ import re
 
 import pytest
 
-from flagscale_perf.profile.prediction import memory_gb, whole_name
+from flagscale_perf.device.peaks import is_known
+from flagscale_perf.profile.prediction import ROWS, memory_of, whole_name
 from flagscale_perf.spine.errors import PerfError
 
+KNOWN = [
+    ("Tesla V100-SXM2-32GB", 900, 32),
+    ("NVIDIA A100-SXM4-40GB", 1555, 40),
+    ("NVIDIA A100-SXM4-80GB", 2039, 80),
+    ("NVIDIA A100 80GB PCIe", 1935, 80),
+    ("NVIDIA H100 80GB HBM3", 3350, 80),
+    ("NVIDIA H100 PCIe", 2000, 80),
+    ("NVIDIA H100 NVL", 3900, 94),
+    ("nvidia  h200", 4800, 141),
+    ("NVIDIA B200", 8000, None),
+    ("NVIDIA L40S", 864, 48),
+]
 
-@pytest.mark.parametrize(
-    ("name", "gb"),
-    [
-        ("Tesla V100-SXM2-32GB", 32),
-        ("NVIDIA A100-SXM4-40GB", 40),
-        ("NVIDIA A100 80GB PCIe", 80),
-        ("NVIDIA H100 PCIe", 80),
-        ("NVIDIA H100 NVL", 94),
-        ("nvidia  h200", 141),
-        ("NVIDIA L40S", 48),
-        ("NVIDIA B200", None),
-        ("NVIDIA H200 NVL", None),
-        ("BI-V150", None),
-        ("", None),
-    ],
-)
-def test_as_the_name_or_the_table_says(name: str, gb: int | None) -> None:
-    assert memory_gb(name) == gb
+
+@pytest.mark.parametrize(("name", "gb_per_s", "gb"), KNOWN)
+def test_known(name: str, gb_per_s: int, gb: int | None) -> None:
+    found = memory_of(name)
+    assert found is not None
+    assert (found.gb_per_s, found.gb) == (gb_per_s, gb)
+    assert is_known(name)  # a roofline needs the peak, too
+
+
+@pytest.mark.parametrize("name", ["NVIDIA H200 NVL", "BI-V150", "cpu", ""])
+def test_no_figure_of_a_similar_chip(name: str) -> None:
+    assert memory_of(name) is None
+
+
+def test_one_row_a_chip() -> None:
+    for name, *_ in KNOWN:
+        assert (
+            sum(re.fullmatch(row.pattern, name.lower().replace("  ", " ")) is not None for row in ROWS) == 1
+        )
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ FOUND = Prediction(
     work=WORK,
     flops_calculator=12 * 10**12,
 )
-CARD = Card("A card", 80 * GB)
+CARD = Card("A card", 1e15, 4e12, 80 * GB, "its datasheet")
 
 
 def test_a_training_step_on_a_card() -> None:
@@ -36,16 +36,16 @@ def test_a_training_step_on_a_card() -> None:
 
 
 def test_a_step_that_does_not_fit() -> None:
-    text = render(report_of(FOUND, CARD._replace(memory_bytes=24 * GB)))
+    text = render(report_of(FOUND, replace(CARD, memory_bytes=24 * GB)))
     assert "does not fit: 40.0 GB are more than the 24 GB of A card" in text
 
 
-def test_a_prefill_has_no_backward() -> None:
+def test_a_prefill_has_no_backward_and_without_a_card_there_is_no_floor() -> None:
     work = [one for one in WORK if one.part == "forward"]
     setup = replace(FOUND.setup, is_inference=True, is_foreach=False)
     text = render(report_of(replace(FOUND, setup=setup, work=work, flops_calculator=None), None))
     assert "a prefill of 2 x 4096 tokens" in text
-    assert "backward" not in text and "flops_calculator" not in text
+    assert "backward" not in text and "floor" not in text and "flops_calculator" not in text
 
 
 def test_layers_that_need_the_same_stand_in_one_row() -> None:
@@ -59,6 +59,7 @@ def test_layers_that_need_the_same_stand_in_one_row() -> None:
     ]
 
 
-def test_a_card_of_unknown_memory() -> None:
-    text = render(report_of(FOUND, CARD._replace(memory_bytes=None)))
+def test_a_roof_that_is_not_known_leaves_the_floor_out() -> None:
+    text = render(report_of(FOUND, replace(CARD, bytes_per_s=None, memory_bytes=None)))
     assert "A card: how much memory it has is not known" in text
+    assert text.count(" -\n") == 5  # four places and the step
