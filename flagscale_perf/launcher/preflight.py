@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +20,7 @@ from flagscale_perf.flops_calculator import ModelShape
 from flagscale_perf.launcher.machine import Free, Machine
 from flagscale_perf.launcher.plan import Plan
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.files import unwritable
 
 # The estimate is right within this factor (tests/processes/test_memory_need.py): less is not refused.
 TOLERANCE = 1.4
@@ -115,22 +115,6 @@ def _check_outputs(plan: Plan) -> list[str]:
             " a directory that can be written"
         )
     return []
-
-
-def unwritable(directory: str) -> str | None:
-    """Why nothing could be written into the directory, which need not be there; None if it can. Tries it in
-    the nearest directory that is there, and leaves nothing behind.
-    """
-    place = directory
-    while not os.path.lexists(place):
-        place = os.path.dirname(place)
-    if not os.path.isdir(place):
-        return f"{place} is a file"
-    try:
-        os.rmdir(tempfile.mkdtemp(prefix=".flagscale_perf_", dir=place))
-    except OSError as error:
-        return f"{place}: {error.strerror}"
-    return None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import errno
 import os
 import re
 import stat
+import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -56,6 +57,22 @@ def make_directory(path: Path) -> None:
     if path.exists():
         raise NotADirectoryError(f"{path} is not a directory")
     path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+
+
+def unwritable(directory: str) -> str | None:
+    """Why nothing could be written into the directory, which need not be there; None if it can. Tries it in
+    the nearest directory that is there, and leaves nothing behind.
+    """
+    place = directory
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)
+    if not os.path.isdir(place):
+        return f"{place} is a file"
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=".flagscale_perf_", dir=place))
+    except OSError as error:
+        return f"{place}: {error.strerror}"
+    return None
 
 
 def open_new(path: Path) -> int:

@@ -6,7 +6,7 @@ import pytest
 
 from flagscale_perf.launcher.config import read_job
 from flagscale_perf.launcher.plan import make_plan
-from flagscale_perf.launcher.preflight import check, unwritable
+from flagscale_perf.launcher.preflight import check
 from flagscale_perf.spine.errors import PerfError
 
 NOT_ESTIMATED = "memory: not estimated: model: hidden_size is missing; add it to the arguments"
@@ -110,8 +110,3 @@ def test_a_textfile_for_prometheus_that_cannot_be_written_is_refused(plan_of) ->
         "train.system.perf_prometheus_textfile: '/proc/nope/x.prom' cannot be written: /proc: No such file or"
         " directory; give a file in a directory that can be written"
     )
-
-
-def test_looking_leaves_nothing_behind(tmp_path) -> None:
-    assert unwritable(str(tmp_path / "a/b/c")) is None
-    assert list(tmp_path.iterdir()) == []
