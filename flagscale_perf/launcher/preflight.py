@@ -27,6 +27,7 @@ TOLERANCE = 1.4
 _SMALL_BYTES = 4_000_000_000  # of a rank: fits into every device, so that none is asked
 _ROOMY = 0.6  # share of the free memory that a smaller job proposed may take
 _ASK_S = 120
+_TEXTFILE = "/var/lib/node_exporter/flagscale_perf.prom"
 _ASK = """
 import json, torch
 on = torch.cuda.is_available() or torch.accelerator.is_available()
@@ -92,28 +93,19 @@ def _check_prefix(path: str, prefix: str, cwd: str) -> None:
 
 
 def _check_outputs(plan: Plan) -> list[str]:
-    wrong = unwritable(plan.job.paths.log_dir)
-    if wrong:
-        raise PerfError(
-            f"experiment.exp_dir: nothing can be written into {plan.job.paths.log_dir!r}: {wrong}; give a"
-            " directory that can be written"
-        )
-    perf = plan.perf
-    if not perf.enable_perf_monitor:
-        return []
-    wrong = unwritable(perf.perf_log_dir)
-    if wrong:
-        raise PerfError(
-            f"{plan.settings['perf_log_dir'].path}: nothing can be written into {perf.perf_log_dir!r}:"
-            f" {wrong}; give a directory that can be written, for example"
-            " train.system.perf_log_dir=./outputs/logs/perf_monitor"
-        )
-    textfile = perf.perf_prometheus_textfile
-    if textfile is not None and (wrong := unwritable(os.path.dirname(textfile))):
-        raise PerfError(
-            f"train.system.perf_prometheus_textfile: {textfile!r} cannot be written: {wrong}; give a file in"
-            " a directory that can be written"
-        )
+    perf, log_dir = plan.perf, plan.job.paths.log_dir
+    places = [("experiment.exp_dir", log_dir, log_dir, "experiment.exp_dir=./outputs")]
+    if perf.enable_perf_monitor:
+        example = "train.system.perf_log_dir=./outputs/logs/perf_monitor"
+        places.append((plan.settings["perf_log_dir"].path, perf.perf_log_dir, perf.perf_log_dir, example))
+        if textfile := perf.perf_prometheus_textfile:
+            key = "train.system.perf_prometheus_textfile"
+            places.append((key, textfile, os.path.dirname(textfile), f"{key}={_TEXTFILE}"))
+    for key, shown, directory, example in places:
+        if wrong := unwritable(directory):
+            raise PerfError(
+                f"{key}: {shown!r} cannot be written: {wrong}; give a place that can, for example {example}"
+            )
     return []
 
 
