@@ -58,19 +58,17 @@ class Stretch(NamedTuple):
         """Those that have steps, under the number and the end of the last one; nothing, of none."""
         flops = [one.model_flops for one in parts]
         phases_ns = [one.phases_ns for one in parts]
-        cores = [one.cores for one in parts if one.cores]
-        limits = [one.cpu_limit_milli for one in parts if one.cpu_limit_milli]
-        clocks = [one.sm_clock_mhz for one in parts if one.sm_clock_mhz is not None]
+        last = parts[-1] if parts else None
         known = (
-            parts[-1].iteration if parts else 0,
-            parts[-1].end_wall_ns if parts else 0,
+            last.iteration if last else 0,
+            last.end_wall_ns if last else 0,
             *(sum(map(get, parts)) for get in _SUMMED),
             *(sum(filter(None, map(get, parts))) for get in _READ),
-            cores[-1] if cores else None,
-            limits[-1] if limits else None,
+            *(_read(parts, "cores")[-1:] or [None]),
+            *(_read(parts, "cpu_limit_milli")[-1:] or [None]),
             None if None in flops else sum(filter(None, flops)),
             None if None in phases_ns else _added(list(filter(None, phases_ns))),
-            min(clocks, default=None),
+            min(_read(parts, "sm_clock_mhz"), default=None),
         )
         return cls._make(known)
 
@@ -93,6 +91,10 @@ class Stretch(NamedTuple):
 
 
 Part: TypeAlias = IntervalRecord | Stretch
+
+
+def _read(parts: Sequence[Part], name: str) -> list[int]:
+    return [value for one in parts if (value := getattr(one, name)) is not None]
 
 
 def _added(phases_ns: Sequence[Mapping[str, int | None]]) -> dict[str, int | None]:
