@@ -186,6 +186,18 @@ def _remove(path: Path, directory: int | None) -> None:
         os.unlink(path, dir_fd=directory)
 
 
+def rotate(path: Path, part_of: Callable[[int], Path]) -> None:
+    """Moves a log and its older parts up by one, the newest of which is part 1; who appends to it finds the
+    path free and begins anew. Raises OSError.
+    """
+    parts = [path]
+    while (older := part_of(len(parts))).is_file():
+        parts.append(older)
+    for number in range(len(parts), 0, -1):
+        if parts[number - 1].is_file():
+            parts[number - 1].rename(part_of(number))
+
+
 class AppendFile:
     """Lines wait in memory until `flush` has brought each whole to the file.
 
