@@ -1,0 +1,99 @@
+"""Where that lies which was made of a run file and can be made again: beside it in `cache/`, or, where that
+cannot be written, in the user's own cache. Nothing here is needed: it can be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, NamedTuple
+
+from flagscale_perf.spine import files
+
+DIRECTORY = "cache"
+MAX_BYTES = 256 << 20  # what is longer is none of ours
+_READ, _WRITE = os.O_RDONLY | files.NOFOLLOW, os.O_WRONLY | os.O_CREAT | os.O_EXCL | files.NOFOLLOW
+_OPEN = os.O_RDONLY | files.NOFOLLOW | getattr(os, "O_DIRECTORY", 0)
+_OWNER_ONLY = 0o700
+
+
+class _Place(NamedTuple):
+    base: Path
+    below: tuple[str, ...]  # no link is followed here
+    mode: int
+
+
+def keep(run: Path, name: str, write: Callable[[BinaryIO], object]) -> Path | None:
+    """Puts a file of this name, such as `kind=steps/part=1.parquet`, beside a run file: whole or not at all.
+    Several may do so at once; the last one's stays. Returns its path; None where it cannot be kept.
+    """
+    for place in _places(run):
+        with contextlib.suppress(OSError):
+            _write(place, PurePosixPath(name), write)
+            return Path(place.base, *place.below, name)
+    return None
+
+
+def kept(run: Path, name: str) -> Iterator[bytes]:
+    """What is there of that name, beside the run file first; of other users only what is of the run file's
+    owner.
+    """
+    for place in _places(run):
+        with contextlib.suppress(OSError):
+            found = _read(place, PurePosixPath(name), {os.geteuid(), os.stat(run).st_uid})
+            if found is not None:
+                yield found
+
+
+def _places(run: Path) -> Iterator[_Place]:
+    yield _Place(run.parent, (DIRECTORY,), files.DIRECTORY_MODE)
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if os.path.isabs(home):
+        where = os.fsencode(os.path.realpath(run.parent))
+        below = ("flagscale_perf", hashlib.sha256(where).hexdigest()[:32])
+        yield _Place(Path(home), below, _OWNER_ONLY)
+
+
+def _read(place: _Place, name: PurePosixPath, owners: set[int]) -> bytes | None:
+    with _directory(place, name, is_made=False) as directory:
+        fd = files.open_regular(name.name, _READ, directory)
+    with os.fdopen(fd, "rb") as file:
+        found = os.fstat(fd)
+        return file.read() if found.st_uid in owners and found.st_size <= MAX_BYTES else None
+
+
+def _write(place: _Place, name: PurePosixPath, write: Callable[[BinaryIO], object]) -> None:
+    temporary = f".{name.name}.{secrets.token_hex(4)}.tmp"  # several may write, on several machines
+    with _directory(place, name, is_made=True) as directory:
+        fd = os.open(temporary, _WRITE, files.FILE_MODE, dir_fd=directory)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                write(file)
+            os.rename(temporary, name.name, src_dir_fd=directory, dst_dir_fd=directory)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=directory)
+            raise
+
+
+@contextlib.contextmanager
+def _directory(place: _Place, name: PurePosixPath, is_made: bool) -> Iterator[int]:
+    """The directory in which a file of that name is. Raises OSError, also for a link."""
+    if is_made and not place.base.exists():
+        place.base.mkdir(_OWNER_ONLY, parents=True)
+    directory = os.open(place.base, _OPEN & ~files.NOFOLLOW)
+    try:
+        for part in (*place.below, *name.parts[:-1]):
+            if is_made:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, place.mode, dir_fd=directory)
+            below = os.open(part, _OPEN, dir_fd=directory)
+            os.close(directory)
+            directory = below
+        yield directory
+    finally:
+        os.close(directory)
