@@ -21,20 +21,34 @@ _OPEN = os.O_RDONLY | files.NOFOLLOW | getattr(os, "O_DIRECTORY", 0)
 _OWNER_ONLY = 0o700
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
+    """Where files of a run file may be kept.
+
+    Attributes:
+        base: a directory that is there, or the user's.
+        below: the way from there, on which no link is followed.
+        mode: of directories that are made.
+    """
+
     base: Path
-    below: tuple[str, ...]  # no link is followed here
+    below: tuple[str, ...]
     mode: int
+
+    @property
+    def path(self) -> Path:
+        """The directory itself."""
+        return self.base.joinpath(*self.below)
 
 
 def keep(run: Path, name: str, write: Callable[[BinaryIO], object]) -> Path | None:
     """Puts a file of this name, such as `kind=steps/part=1.parquet`, beside a run file: whole or not at all.
     Several may do so at once; the last one's stays. Returns its path; None where it cannot be kept.
     """
-    for place in _places(run):
+    for place in places(run):
         with contextlib.suppress(OSError):
-            _write(place, PurePosixPath(name), write)
-            return Path(place.base, *place.below, name)
+            with new_file(place, name) as file:
+                write(file)
+            return place.path / name
     return None
 
 
@@ -42,23 +56,24 @@ def kept(run: Path, name: str) -> Iterator[bytes]:
     """What is there of that name, beside the run file first; of other users only what is of the run file's
     owner.
     """
-    for place in _places(run):
+    for place in places(run):
         with contextlib.suppress(OSError):
             found = _read(place, PurePosixPath(name), {os.geteuid(), os.stat(run).st_uid})
             if found is not None:
                 yield found
 
 
-def _places(run: Path) -> Iterator[_Place]:
-    yield _Place(run.parent, (DIRECTORY,), files.DIRECTORY_MODE)
+def places(run: Path) -> Iterator[Place]:
+    """Those of a run file, the best first; a try tells which can be written."""
+    yield Place(run.parent, (DIRECTORY,), files.DIRECTORY_MODE)
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if os.path.isabs(home):
         where = os.fsencode(os.path.realpath(run.parent))
         below = ("flagscale_perf", hashlib.sha256(where).hexdigest()[:32])
-        yield _Place(Path(home), below, _OWNER_ONLY)
+        yield Place(Path(home), below, _OWNER_ONLY)
 
 
-def _read(place: _Place, name: PurePosixPath, owners: set[int]) -> bytes | None:
+def _read(place: Place, name: PurePosixPath, owners: set[int]) -> bytes | None:
     with _directory(place, name, is_made=False) as directory:
         fd = files.open_regular(name.name, _READ, directory)
     with os.fdopen(fd, "rb") as file:
@@ -66,14 +81,17 @@ def _read(place: _Place, name: PurePosixPath, owners: set[int]) -> bytes | None:
         return file.read() if found.st_uid in owners and found.st_size <= MAX_BYTES else None
 
 
-def _write(place: _Place, name: PurePosixPath, write: Callable[[BinaryIO], object]) -> None:
-    temporary = f".{name.name}.{secrets.token_hex(4)}.tmp"  # several may write, on several machines
-    with _directory(place, name, is_made=True) as directory:
+@contextlib.contextmanager
+def new_file(place: Place, name: str) -> Iterator[BinaryIO]:
+    """A file that has this name once it is written: whole or not at all. Raises OSError."""
+    last = PurePosixPath(name).name
+    temporary = f".{secrets.token_hex(8)}.tmp"  # several may write, on several machines
+    with _directory(place, PurePosixPath(name), is_made=True) as directory:
         fd = os.open(temporary, _WRITE, files.FILE_MODE, dir_fd=directory)
         try:
             with os.fdopen(fd, "wb") as file:
-                write(file)
-            os.rename(temporary, name.name, src_dir_fd=directory, dst_dir_fd=directory)
+                yield file
+            os.rename(temporary, last, src_dir_fd=directory, dst_dir_fd=directory)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(temporary, dir_fd=directory)
@@ -81,7 +99,7 @@ def _write(place: _Place, name: PurePosixPath, write: Callable[[BinaryIO], objec
 
 
 @contextlib.contextmanager
-def _directory(place: _Place, name: PurePosixPath, is_made: bool) -> Iterator[int]:
+def _directory(place: Place, name: PurePosixPath, is_made: bool) -> Iterator[int]:
     """The directory in which a file of that name is. Raises OSError, also for a link."""
     if is_made and not place.base.exists():
         place.base.mkdir(_OWNER_ONLY, parents=True)

@@ -61,12 +61,22 @@ class Column(NamedTuple):
             return pyarrow.array(_printable(shown), self.type)
 
 
-def columns_of(fields: Any, taken: Sequence[str] = (), prefix: str = "") -> list[Column]:
-    """The columns of a type's fields; one whose name is taken has the prefix."""
-    return [
-        _column(f"{prefix}_{name}" if name in taken else name, hint)
-        for name, hint in get_type_hints(fields, include_extras=True).items()
+def columns_of(record_type: Any) -> list[Column]:
+    """The columns of a type of records: whose they are, its fields, and when they were."""
+    kind = kind_of(record_type)
+    fields = [
+        _column(f"{kind}_{name}" if name in RUN else name, hint)
+        for name, hint in get_type_hints(record_type, include_extras=True).items()
     ]
+    times = [] if TYPES[record_type].start is None else [_column(TIME, int)]
+    return [*(_column(name, str) for name in RUN), *fields, *times]
+
+
+def schema_of(record_type: Any) -> pyarrow.Schema:
+    """The schema of a table of such records."""
+    import pyarrow
+
+    return pyarrow.schema([(column.name, column.type) for column in columns_of(record_type)])
 
 
 def _column(name: str, hint: Any) -> Column:
@@ -108,13 +118,9 @@ class Maker:
     def __init__(self, record_type: Any, header: RunHeader, run_id: str) -> None:
         self.kind, self._type, start = kind_of(record_type), record_type, TYPES[record_type].start
         self._of_run = [run_id, header.session_id, header.host or ""]
-        self.columns = [
-            *(_column(name, str) for name in RUN),
-            *columns_of(record_type, RUN, self.kind),
-        ]
+        self.columns = columns_of(record_type)
         self._start = None
         if start is not None:
-            self.columns.append(_column(TIME, int))
             anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
             place = list(get_type_hints(record_type)).index(start)
             self._start = place, (None if start.endswith("_wall_ns") else anchor.wall_of)
