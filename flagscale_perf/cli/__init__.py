@@ -23,7 +23,7 @@ COMMANDS = {
     "serve": "show a run's report in a browser on this machine, and what comes while the run goes on",
     "runs": "list the runs below a directory: model, speed, goodput, findings; overlay trainings on a page",
     "query": "ask a run's records, or those of all runs below a directory, in SQL",
-    "seal": "keep the records of all runs below a directory as Parquet, too: fast to query, open to other programs",
+    "seal": "keep the records of the runs below a directory as Parquet, too: for `query` and other programs",
     "capture": "have a live training record the raw timings of all ranks for the next steps",
     "trace-export": (
         "write a run as a trace for Perfetto: iterations, phases, ranks and counters on one timeline"

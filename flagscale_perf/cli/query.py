@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections import defaultdict
-from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report, Section, Table
+from flagscale_perf.analysis.lake import ask
 from flagscale_perf.cli.base import Command, local_path
+from flagscale_perf.cli.instruments import say
 from flagscale_perf.cli.output import add_output, format_of, put_report
-from flagscale_perf.store.query import Answer, Lake
-from flagscale_perf.store.run_file import RunFile
-from flagscale_perf.store.runs import find_runs
-from flagscale_perf.store.seal import seal
+from flagscale_perf.store.query import EXAMPLE, Answer
 
 FORMATS = ("text", "csv", "json")
-VIEWS = {
-    "steps": "step",
-    "intervals": "interval",
-    "calls": "rpc_call",
-    "operations": "tq_operation",
-    "modules": "profile_row",
-}
 
 
 class QueryCommand(Command):
@@ -39,32 +29,19 @@ class QueryCommand(Command):
         add(
             "sql",
             metavar="SQL",
-            help="a SELECT, such as 'select run_id, max(iteration_ns) from steps group by 1'",
+            help=f"one SELECT, such as {EXAMPLE!r}",
         )
+        add("--no-cache", action="store_true", help="make the tables for this query alone, and keep none")
         add_output(parser, FORMATS, "text (default), csv or json")
 
     def run(self, args: Namespace) -> int:
         """Prints the answer. Raises PerfError for what cannot be answered."""
         chosen = format_of(args, FORMATS, "answer")
-        paths = [args.runs] if args.runs.is_file() else find_runs(args.runs)[0]
-        parts: defaultdict[str, list[Path]] = defaultdict(list)
-        for path in paths:
-            for kind, table in seal(RunFile(path)).files.items():
-                parts[kind].append(table)
-        lake = Lake(parts, VIEWS)
-        try:
-            put_report(_report(lake.ask(args.sql)), chosen, args.output)
-        finally:
-            lake.close()
+        put_report(_report(ask(args.runs, args.sql, say)), chosen, args.output)
         return 0
 
 
 def _report(answer: Answer) -> Report:
     rows = [[None if value is None else str(value) for value in row] for row in answer.rows]
-    return Report(
-        "",
-        [],
-        [Section("answer", "", "", [Table(answer.names, rows)])],
-        answer,
-        rows=[answer.names, *answer.rows],
-    )
+    table = Table(answer.columns, rows)
+    return Report("", [], [Section("answer", "", "", [table])], answer, rows=[answer.columns, *answer.rows])

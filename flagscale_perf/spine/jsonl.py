@@ -21,8 +21,7 @@ MAX_DEPTH = 20  # of what is free in a header: a model's shape has 3; what walks
 # of a record's list or mapping: the ranks' record has 256 entries, a node's one for each of its ranks
 MAX_ITEMS = 1024
 MAX_TEXT = 2048  # characters of a record's text; an event's is cut there when it is written
-# of a `Wide` field and what is free: the 38 digits that tables have; keeps every sum and quotient within a float
-MAX_INT = 10**38
+MAX_INT = 10**38  # of a `Wide` field and what is free: the digits of a table's decimal, well within a float
 MAX_NS = 1 << 63  # of every other integer; keeps every time within the years a datetime has
 
 Read = TypeVar("Read")

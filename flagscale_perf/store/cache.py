@@ -14,6 +14,7 @@ from typing import BinaryIO, NamedTuple
 
 from flagscale_perf.spine import files
 
+IS_ON = True  # --no-cache switches it off for a whole process
 DIRECTORY = "cache"
 MAX_BYTES = 256 << 20  # what is longer is none of ours
 _READ, _WRITE = os.O_RDONLY | files.NOFOLLOW, os.O_WRONLY | os.O_CREAT | os.O_EXCL | files.NOFOLLOW
@@ -58,8 +59,7 @@ def kept(run: Path, name: str) -> Iterator[bytes]:
     """
     for place in places(run):
         with contextlib.suppress(OSError):
-            found = _read(place, PurePosixPath(name), {os.geteuid(), os.stat(run).st_uid})
-            if found is not None:
+            if (found := read(run, place, name)) is not None:
                 yield found
 
 
@@ -73,12 +73,15 @@ def places(run: Path) -> Iterator[Place]:
         yield Place(Path(home), below, _OWNER_ONLY)
 
 
-def _read(place: Place, name: PurePosixPath, owners: set[int]) -> bytes | None:
-    with _directory(place, name, is_made=False) as directory:
-        fd = files.open_regular(name.name, _READ, directory)
+def read(run: Path, place: Place, name: str) -> bytes | None:
+    """The content of a file of that name there; None of one of a third user. Raises OSError."""
+    path = PurePosixPath(name)
+    with _directory(place, path, is_made=False) as directory:
+        fd = files.open_regular(path.name, _READ, directory)
     with os.fdopen(fd, "rb") as file:
         found = os.fstat(fd)
-        return file.read() if found.st_uid in owners and found.st_size <= MAX_BYTES else None
+        is_ours = found.st_uid in {os.geteuid(), os.stat(run).st_uid}
+        return file.read() if is_ours and found.st_size <= MAX_BYTES else None
 
 
 @contextlib.contextmanager

@@ -1,121 +1,147 @@
-"""SQL over the tables of many runs, by DuckDB: views that only read these files, with limits, and nothing else."""
+"""SQL over the tables of many runs, by DuckDB: reads these files alone, within limits, and writes nothing."""
 
 from __future__ import annotations
 
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flagscale_perf.spine.errors import PerfError, did_you_mean
 from flagscale_perf.spine.jsonl import finite
 from flagscale_perf.spine.packages import missing
-from flagscale_perf.spine.records import KINDS
-from flagscale_perf.store.tables import schema_of
+from flagscale_perf.store.tables import TIME
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow
 
-MEMORY, MAX_SPILLED = "2GB", "20GB"
-_UNKNOWN = re.compile(r'(?:Referenced column|Table with name) "?(?P<name>\w+)"?')
+MEMORY, SPILLED = "2GB", "20GB"
+EXAMPLE = "select run_id, max(iteration_ns) / 1e6 as longest_ms from steps group by run_id"
+_COLUMN = re.compile(r'(?:column|Table) "(?P<name>[^"]+)"(?: not found| does not have)|named "(?P<of>[^"]+)"')
+_VIEW = re.compile(r"Table with name (?P<name>\S+) does not exist")
 
 
 class Answer(NamedTuple):
     """What a query found.
 
     Attributes:
-        names: of the columns.
-        rows: of values of Python.
+        columns: their names.
+        rows: values as Python has them.
     """
 
-    names: list[str]
-    rows: list[tuple[Any, ...]]
+    columns: list[str]
+    rows: list[list[Any]]
 
     def as_dict(self) -> dict[str, Any]:
         """Its content as JSON-ready data."""
-        return dict(finite({"columns": self.names, "rows": self.rows}))
+        return dict(finite(self._asdict()))
 
 
 class Lake:
-    """The tables of many runs, to be asked. Nothing but them can be read, and nothing be written."""
+    """The tables of many runs, to be asked. A kind's table has the kind's name in the schema `records`."""
 
     def __init__(
-        self, parts: Mapping[str, Sequence[Path]], views: Mapping[str, str], threads: int | None = None
+        self,
+        schemas: Mapping[str, pyarrow.Schema],
+        files: Mapping[str, Sequence[Path]],
+        views: Mapping[str, str],
+        tables: Mapping[str, pyarrow.Table],
     ) -> None:
-        """Args: files by kind; the kind that each view shows."""
-        self._temporary = tempfile.TemporaryDirectory(prefix="flagscale_perf_")
-        self._connection = _connection({"memory_limit": MEMORY, **({"threads": threads} if threads else {})})
-        self.views: dict[str, list[str]] = {}
-        paths = [str(path) for files in parts.values() for path in files]
-        self._do(f"set temp_directory = {_quoted(self._temporary.name)}")
-        self._do(f"set max_temp_directory_size = '{MAX_SPILLED}'")
+        """Raises PerfError without DuckDB.
+
+        Args:
+            schemas: the columns of each kind.
+            files: of the kinds that have rows.
+            views: SELECTs by the names of the views.
+            tables: of further kinds, in memory.
+        """
+        self._spilled = tempfile.TemporaryDirectory(prefix="flagscale_perf_")
+        self._connection = _connected()
+        self._columns: dict[str, list[str]] = {}
+        paths = [str(path) for each in files.values() for path in each]
+        self._do(f"set temp_directory = {_quoted(self._spilled.name)}")
+        self._do(f"set max_temp_directory_size = {_quoted(SPILLED)}")
+        self._do(f"set memory_limit = {_quoted(MEMORY)}")
+        self._do(f"set allowed_directories = [{_quoted(self._spilled.name)}]")
         self._do(f"set allowed_paths = [{', '.join(map(_quoted, paths))}]")
-        self._do(f"set allowed_directories = [{_quoted(self._temporary.name)}]")
         self._do("set enable_external_access = false")
-        for kind in KINDS:
-            self._attach(kind, parts.get(kind, ()))
-        for view, kind in views.items():
-            if view != kind:
-                self._do(f"create view {view} as select * from {kind}")
-                self.views[view] = self.views[kind]
+        self._do("create schema records")
+        for kind, schema in schemas.items():
+            self._attach(kind, schema, files.get(kind, ()))
+        for kind, table in tables.items():
+            self._attach(kind, table.schema, (), table)
+        for name, sql in views.items():
+            self._do(f"create view main.{name} as {sql}")
+            found = self._connection.execute(f"select * from main.{name} limit 0")
+            self._columns[name] = [each[0] for each in found.description or ()]
+        self._do("set search_path = 'main,records'")
         self._do("set lock_configuration = true")
+
+    def __enter__(self) -> Lake:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+        self._spilled.cleanup()
 
     def _do(self, sql: str) -> None:
         self._connection.execute(sql)
 
-    def _attach(self, kind: str, files: Sequence[Path]) -> None:
-        schema = schema_of(KINDS[kind])
+    def _attach(self, kind: str, schema: pyarrow.Schema, files: Sequence[Path], table: Any = None) -> None:
         source = (
             f"read_parquet([{', '.join(_quoted(str(path)) for path in files)}], hive_partitioning = false)"
         )
         if not files:
-            self._connection.register(f"_empty_{kind}", schema.empty_table())
-            source = f"_empty_{kind}"
-        time = ", make_timestamp_ns(at_wall_ns) as time" if "at_wall_ns" in schema.names else ""
-        self._do(f'create view "{kind}" as select *{time} from {source}')
-        self.views[kind] = [*schema.names, *(["time"] if time else [])]
+            source = f"held_{kind}"
+            self._connection.register(source, schema.empty_table() if table is None else table)
+        time = f", make_timestamp_ns({TIME}) as time" if TIME in schema.names else ""
+        self._do(f'create view records."{kind}" as select *{time} from {source}')
+        self._columns[kind] = [*schema.names, *["time"] * bool(time)]
 
     def ask(self, sql: str) -> Answer:
-        """The answer to one SELECT. Raises PerfError for anything else, and where it cannot be answered."""
+        """The answer to one SELECT. Raises PerfError for anything else, and for what cannot be answered."""
         import duckdb
 
         try:
             statements = self._connection.extract_statements(sql)
-            if len(statements) != 1 or statements[0].type not in (
-                duckdb.StatementType.SELECT,
-                duckdb.StatementType.EXPLAIN,
-            ):
-                raise PerfError(
-                    f"{sql!r} is not one SELECT; write, for example, 'select * from steps limit 10'"
-                )
+            if [each.type for each in statements] != [duckdb.StatementType.SELECT]:
+                raise PerfError(f"{sql!r} is not one SELECT; write one such as {EXAMPLE!r}")
             found = self._connection.execute(statements[0])
-            return Answer([each[0] for each in found.description or ()], found.fetchall())
+            rows = [list(map(_plain, row)) for row in found.fetchall()]
+            return Answer([each[0] for each in found.description or ()], rows)
         except duckdb.Error as error:
-            raise PerfError(self._explained(str(error))) from None
+            raise PerfError(self._explained(str(error), sql)) from None
 
-    def _explained(self, message: str) -> str:
-        found = _UNKNOWN.search(message)
-        if found is None:
-            return message
-        columns = {column for names in self.views.values() for column in names}
-        known = columns if "column" in found[0] else set(self.views)
-        what = "a column" if "column" in found[0] else "a view"
-        return f"{found['name']!r} is not {what}{did_you_mean(found['name'], known)}"
-
-    def close(self) -> None:
-        """Gives memory and files back."""
-        self._connection.close()
-        self._temporary.cleanup()
+    def _explained(self, message: str, sql: str) -> str:
+        if found := _VIEW.search(message):
+            name, known = found["name"], [*self._columns]
+            return f"{name!r} is no view{did_you_mean(name, known)}; there are {', '.join(known)}"
+        if found := _COLUMN.search(message):
+            name = found["name"] or found["of"]
+            words = set(re.findall(r"\w+", sql.lower()))
+            asked = [view for view in self._columns if view in words] or [*self._columns]
+            known = [column for view in asked for column in self._columns[view]]
+            return f"{name!r} is no column of {' or '.join(asked)}{did_you_mean(name, known)}"
+        return message
 
 
-def _connection(config: dict[str, Any]) -> duckdb.DuckDBPyConnection:
+def _connected() -> duckdb.DuckDBPyConnection:
     try:
         import duckdb
     except ImportError as error:
         raise missing("duckdb", error, "flagscale-perf query") from None
-    return duckdb.connect(config=config)
+    return duckdb.connect()
 
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
+
+
+def _plain(value: Any) -> Any:
+    """A number that Python and JSON know; a decimal is a whole number of a record, or was made of some."""
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return value

@@ -1,198 +1,237 @@
-"""Parts of run files as Parquet, beside them in `cache/kind=KIND/host=HOST/part=NAME.parquet`: made once, believed
-only as long as the run file has the very bytes they were made of.
+"""Run files' tables as Parquet, beside them in `cache/kind=KIND/host=HOST/part=NAME.parquet`: made once,
+believed only as long as the run file has the very bytes that they were made of.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from urllib.parse import quote
-from zlib import crc32
 
+from flagscale_perf import __version__
 from flagscale_perf.spine import files
 from flagscale_perf.spine.jsonl import BadLine, dump
-from flagscale_perf.spine.records import KINDS, RunHeader
-from flagscale_perf.store.cache import Place, kept, new_file, places
+from flagscale_perf.spine.peers.records import NameRecord
+from flagscale_perf.spine.records import KINDS
+from flagscale_perf.store.cache import Place, new_file, places, read
 from flagscale_perf.store.decoder import Joined, read_chunks
 from flagscale_perf.store.part import Part, Reader
 from flagscale_perf.store.run_file import RunFile
-from flagscale_perf.store.tables import Maker, arrow
+from flagscale_perf.store.tables import Maker, Names, Tables, arrow, run_id_of
 
 if TYPE_CHECKING:
     import pyarrow
 
-FORMAT = 1
-ROW_GROUP_BYTES = 16 << 20  # in memory, of each kind
-_NO_HOST = "__HIVE_DEFAULT_PARTITION__"  # as other programs read "not known"
+FORMAT = 1  # another one for other rows of the same columns
+ROW_GROUP_BYTES = 16 << 20  # of each kind, in memory
+_NO_HOST = "__HIVE_DEFAULT_PARTITION__"  # which other programs read as "not known"
 _MAX_NAME = 200
 
 
 class Sealed(NamedTuple):
-    """A run file's tables.
+    """The tables of a run file.
 
     Attributes:
-        files: of each kind that it has.
-        rows: of each kind.
+        place: where they are.
+        run_id: whose rows they have.
+        files: of each kind that it has rows of.
+        rows: how many, of each kind.
         is_new: they have just been made.
     """
 
+    place: Place
+    run_id: str
     files: dict[str, Path]
     rows: dict[str, int]
     is_new: bool
 
 
-def seal(run: RunFile) -> Sealed:
-    """The tables of a run file, made where they are not there or not those of the file as it is. Raises OSError
-    where they cannot be kept, PerfError where the file cannot be read or without pyarrow.
+def seal(path: Path, tables: Tables, place: Place | None = None) -> Sealed:
+    """The tables of a run file, made where they are not there, or not those of the file as it is now; always
+    at a `place` that is given. Raises PerfError where the file cannot be read and without pyarrow, OSError
+    where they can be written nowhere.
     """
-    found = _found(run)
-    return found if found is not None else _made(run)
-
-
-def run_id_of(header: RunHeader) -> str:
-    """Tells a run file's session from every other, also from one of another machine that began in its second."""
-    identity = header.host, header.boot_id, header.pid, header.start_wall_ns, header.start_mono_ns
-    return f"{header.session_id}-{crc32(repr(identity).encode(errors='backslashreplace')):08x}"
-
-
-def _schemas(run: RunFile) -> str:
-    """Changes with the columns of any kind, so that no table of another version is taken."""
-    texts = [f"{kind} {maker.schema}" for kind, maker in _makers(run).items()]
-    return f"{FORMAT}-{hashlib.sha256('|'.join(texts).encode()).hexdigest()[:32]}"
-
-
-def _makers(run: RunFile) -> dict[str, Maker]:
-    run_id = run_id_of(run.header)
-    return {kind: Maker(record_type, run.header, run_id) for kind, record_type in KINDS.items()}
-
-
-def _name(run: RunFile) -> str:
-    return quote(run.path.name.removesuffix(".jsonl").removeprefix("perf_records_"), safe="")[:_MAX_NAME]
-
-
-def _table(run: RunFile, kind: str) -> str:
-    host = quote(run.header.host or _NO_HOST, safe="")[:_MAX_NAME]
-    return f"kind={kind}/host={host}/part={_name(run)}.parquet"
-
-
-def _list(run: RunFile) -> str:
-    return f"parts/{_name(run)}.json"
-
-
-def _state(path: Path) -> list[int]:
-    """By which a table that we wrote is known again. Raises OSError."""
-    found = path.lstat()
-    return [found.st_ino, found.st_size, found.st_mtime_ns]
-
-
-def _found(run: RunFile) -> Sealed | None:
-    for content in kept(run.path, _list(run)):
-        with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError, OSError):
-            listed = json.loads(content)
-            part = Part(*listed["part"][:3], tuple(listed["part"][3]))
-            tables = {kind: Path(listed["place"], _table(run, kind)) for kind in listed["tables"]}
-            if (
-                listed["schemas"] == _schemas(run)
-                and (listed["is_whole"] or run.path.stat().st_size == part.size_bytes)
-                and part.still(run.path)
-                and all(_state(tables[kind]) == own[0] for kind, own in listed["tables"].items())
-            ):
-                return Sealed(tables, {kind: own[1] for kind, own in listed["tables"].items()}, False)
-    return None
-
-
-def _made(run: RunFile) -> Sealed:
     arrow("a table of a run file")
-    trouble = OSError("there is no place for it")
-    for place in places(run.path):
+    if place is not None:
+        return _made(place, RunFile(path), tables)
+    found = _found(path, tables)
+    if found is not None:
+        return found
+    run, trouble = RunFile(path), OSError("there is no place for its tables")
+    for each in places(path):
         try:
-            return _made_in(place, run)
+            return _made(each, run, tables)
         except OSError as error:
             trouble = error
     raise trouble
 
 
-def _made_in(place: Place, run: RunFile) -> Sealed:
+def add_table(sealed: Sealed, run: RunFile, kind: str, table: pyarrow.Table) -> None:
+    """Puts a table of another kind beside those of the run file, which goes with them. Raises OSError."""
+    with new_file(sealed.place, _table(run, kind)) as file, _writer(file, table.schema) as writer:
+        writer.write_table(table)
+
+
+def has_table(sealed: Sealed, run: RunFile, kind: str) -> bool:
+    """Whether there is one of this kind."""
+    return (sealed.place.path / _table(run, kind)).is_file()
+
+
+def read_table(paths: Sequence[Path], schema: pyarrow.Schema) -> pyarrow.Table:
+    """What is in tables of one kind."""
+    import pyarrow.parquet
+
+    found = [pyarrow.parquet.ParquetFile(path).read() for path in paths]
+    return pyarrow.concat_tables([schema.empty_table(), *found])
+
+
+def _name(path: Path) -> str:
+    return quote(path.name.removesuffix(".jsonl").removeprefix("perf_records_"), safe="")[:_MAX_NAME]
+
+
+def _table(run: RunFile, kind: str) -> str:
+    """Its name tells runs apart where tables of many are in one directory."""
+    host = quote(run.header.host, safe="")[:_MAX_NAME] if run.header.host else _NO_HOST
+    which = run_id_of(run.header).rpartition("-")[2]
+    return f"kind={kind}/host={host}/part={_name(run.path)}-{which}.parquet"
+
+
+def _list(path: Path) -> str:
+    return f"parts/{_name(path)}.json"
+
+
+def _state(path: Path, owners: Iterable[int]) -> list[int]:
+    """By which a table is known again. Raises OSError."""
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode) or found.st_uid not in owners:
+        raise OSError(f"{path} is not ours")
+    return [found.st_size, found.st_mtime_ns]
+
+
+def _found(path: Path, tables: Tables) -> Sealed | None:
+    for place in places(path):
+        with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError, OSError):
+            return _believed(place, path, tables)
+    return None
+
+
+def _believed(place: Place, path: Path, tables: Tables) -> Sealed:
+    """Raises many errors where the tables are not there or not those of the file."""
+    listed = json.loads(read(path, place, _list(path)) or "")
+    part = Part(*listed["part"][:3], tuple(listed["part"][3]))
+    found = path.stat()
+    if listed["made_of"] != _made_of(tables) or not (listed["is_cut"] or found.st_size == part.size_bytes):
+        raise ValueError("made of another part, or by another version")
+    if (still := part.still(path)) is None:
+        raise ValueError("the file has other bytes now")
+    made, owners = Sealed(place, listed["run_id"], {}, {}, is_new=False), (found.st_uid, os.geteuid())
+    for kind, name, rows, state in listed["tables"]:
+        made.files[kind], made.rows[kind] = place.path / name, rows
+        if _state(made.files[kind], owners) != state:
+            raise ValueError(f"{name} is another file")
+    if still != part:  # so that its bytes need not be read again
+        with contextlib.suppress(OSError), new_file(place, _list(path)) as file:
+            file.write(dump(listed | {"part": still}).encode())
+    return made
+
+
+def _made_of(tables: Tables) -> list[Any]:
+    return [__version__, FORMAT, tables.digest]
+
+
+def _made(place: Place, run: RunFile, tables: Tables) -> Sealed:
     with ExitStack() as opened:
-        writers = _Writers(place, run, opened)
+        writers = _Writers(place, run, tables, opened)
         with os.fdopen(files.open_regular(run.path), "rb") as file:
-            reader = _Rewound(file)
-            is_whole = writers.take(reader)
+            reader = _FromFront(file)
+            is_cut = writers.take(reader)
             part = reader.part()
-    tables = {kind: place.path / _table(run, kind) for kind in writers.rows}
+    owners = (os.geteuid(),)
+    names = {kind: _table(run, kind) for kind in writers.rows}
+    _remove_others(place, run.path, names.values())
     listed = {
+        "run_id": run_id_of(run.header),
         "part": part,
-        "is_whole": is_whole,
-        "schemas": _schemas(run),
-        "place": str(place.path),
-        "tables": {kind: [_state(path), writers.rows[kind]] for kind, path in tables.items()},
+        "is_cut": is_cut,
+        "made_of": _made_of(tables),
+        "tables": [
+            [kind, name, writers.rows[kind], _state(place.path / name, owners)]
+            for kind, name in names.items()
+        ],
     }
-    _remove_others(place, run, tables)
-    with new_file(place, _list(run)) as file:
+    with new_file(place, _list(run.path)) as file:
         file.write(dump(listed).encode())
-    return Sealed(tables, writers.rows, True)
+    made = {kind: place.path / name for kind, name in names.items()}
+    return Sealed(place, listed["run_id"], made, writers.rows, is_new=True)
 
 
-def _remove_others(place: Place, run: RunFile, tables: Mapping[str, Path]) -> None:
-    for path in place.path.glob(f"kind=*/host=*/part={_name(run)}.parquet"):
-        if path not in tables.values():
-            path.unlink(missing_ok=True)
+def _remove_others(place: Place, path: Path, names: Iterable[str]) -> None:
+    """Removes what other programs would take for tables of the file as it is now."""
+    kept = {place.path / name for name in names}
+    for each in place.path.glob(f"kind=*/host=*/part={_name(path)}-*.parquet"):
+        if each not in kept:
+            each.unlink(missing_ok=True)
 
 
-class _Rewound(Reader):
-    def seek(self, _place: int) -> None:
+class _FromFront(Reader):
+    def seek(self, _begin: int) -> None:
+        """Begins anew."""
         self._file.seek(0)
         self.size_bytes = self.crc32 = 0
 
 
 class _Writers:
-    """Writes the tables of a run file, each as soon as there is a row for it.
+    """Writes the tables of a run file, each from its first row on.
 
     Attributes:
         rows: of each kind.
     """
 
-    def __init__(self, place: Place, run: RunFile, opened: ExitStack) -> None:
+    def __init__(self, place: Place, run: RunFile, tables: Tables, opened: ExitStack) -> None:
         self._place, self._run, self._opened = place, run, opened
-        self._makers = {maker._type: maker for maker in _makers(run).values()}
+        self._names = Names()
+        self._makers = {each: Maker(each, tables, run.header, self._names) for each in KINDS.values()}
         self._writers: dict[str, Any] = {}
         self._held: dict[str, list[pyarrow.RecordBatch]] = {}
         self.rows: dict[str, int] = {}
 
     def take(self, file: BinaryIO) -> bool:
-        """All records of the file; whether its reading ended before it did."""
+        """All records of the file. Returns whether its reading ended before it did."""
+        is_cut = False
         for chunk in read_chunks(file):
-            if isinstance(chunk, Joined):
-                break
-            if not isinstance(chunk, BadLine):
-                for record_type, columns in chunk.columns.items():
-                    maker = self._makers[record_type]
-                    self._hold(maker, maker.add(columns))
-        else:
-            chunk = None
-        for maker in self._makers.values():
-            self._hold(maker, maker.rest())
-            self._write(maker, least=0)
+            is_cut |= isinstance(chunk, Joined)
+            if isinstance(chunk, Joined | BadLine):
+                continue
+            if NameRecord in chunk.columns:
+                self._names.learn(chunk.columns[NameRecord])
+            for record_type, columns in chunk.columns.items():
+                self._hold(record_type, self._makers[record_type].add(columns))
+        for record_type, maker in self._makers.items():
+            self._hold(record_type, maker.rest())
+            self._write(maker)
         for writer in self._writers.values():
             writer.close()
-        return chunk is not None
+        return is_cut
 
-    def _hold(self, maker: Maker, batches: Iterator[pyarrow.RecordBatch]) -> None:
+    def _hold(self, record_type: Any, batches: Iterator[pyarrow.RecordBatch]) -> None:
+        maker = self._makers[record_type]
+        held = self._held.setdefault(maker.kind, [])
         for batch in batches:
-            self._held.setdefault(maker.kind, []).append(batch)
-            self._write(maker, least=ROW_GROUP_BYTES)
+            held.append(batch)
+            if sum(each.nbytes for each in held) >= ROW_GROUP_BYTES:
+                self._write(maker)
 
-    def _write(self, maker: Maker, least: int) -> None:
+    def _write(self, maker: Maker) -> None:
         import pyarrow
 
-        held = self._held.get(maker.kind, [])
-        if not held or sum(batch.nbytes for batch in held) < least:
+        held = self._held.pop(maker.kind, [])
+        if not held:
             return
         if maker.kind not in self._writers:
             file = self._opened.enter_context(new_file(self._place, _table(self._run, maker.kind)))
@@ -200,25 +239,22 @@ class _Writers:
         table = pyarrow.Table.from_batches(held)
         self._writers[maker.kind].write_table(table, row_group_size=len(table))
         self.rows[maker.kind] = self.rows.get(maker.kind, 0) + len(table)
-        held.clear()
 
 
 def _writer(file: BinaryIO, schema: pyarrow.Schema) -> Any:
+    """Integers are written as their differences, which are small; all else by dictionaries."""
     import pyarrow.parquet
-    import pyarrow.types as types
+    from pyarrow import types
 
-    paths = {
-        field.name: f"{field.name}.list.element" * types.is_list(field.type) or field.name for field in schema
-    }
-    integers = [
-        paths[field.name]
-        for field in schema
-        if types.is_int64(field.type.value_type if types.is_list(field.type) else field.type)
-    ]
+    integers, others = list[str](), list[str]()
+    for field in schema:
+        is_list = types.is_list(field.type)
+        of = field.type.value_type if is_list else field.type
+        (integers if types.is_int64(of) else others).append(field.name + ".list.element" * is_list)
     return pyarrow.parquet.ParquetWriter(
         file,
         schema,
         compression="zstd",
-        use_dictionary=[path for path in paths.values() if path not in integers],
+        use_dictionary=others,
         column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
     )

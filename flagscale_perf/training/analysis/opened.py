@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from flagscale_perf.analysis.lake import to_arrow
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.arguments import PerfConfig
@@ -16,6 +17,7 @@ from flagscale_perf.training.facts import RunFacts
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from pyarrow import Table
 
 
 class RecordedRun(Session):
@@ -51,6 +53,10 @@ class RecordedRun(Session):
     def summary(self) -> dict[str, Any]:
         """The content of `perf_summary_<session>.json`, made of the run file anew."""
         return read_summary(self.again()).as_dict()
+
+    def to_arrow(self, kind: str | type) -> Table:
+        """A table of Arrow with the records of a kind, as they were recorded: see docs/query.md."""
+        return to_arrow(self, kind)
 
     def steps(self, first: int | None = None, last: int | None = None) -> DataFrame:
         """A row for each iteration."""

@@ -1,0 +1,253 @@
+"""Runs as tables: of their records, which `store` keeps, and of what their reports say."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, reduce
+from operator import or_
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flagscale_perf.analysis.instrument import installed, load
+from flagscale_perf.analysis.job import grouped, open_session
+from flagscale_perf.analysis.session import Session
+from flagscale_perf.spine.errors import PerfError, did_you_mean
+from flagscale_perf.spine.files import DIRECTORY_MODE
+from flagscale_perf.spine.records import RunHeader, kind_of
+from flagscale_perf.store import cache as kept
+from flagscale_perf.store.cache import Place
+from flagscale_perf.store.query import Answer, Lake
+from flagscale_perf.store.run_file import RunFile
+from flagscale_perf.store.runs import find_runs
+from flagscale_perf.store.seal import Sealed, add_table, has_table, read_table, seal
+from flagscale_perf.store.tables import Rows, Tables, table_of
+
+if TYPE_CHECKING:
+    import pyarrow
+
+MAX_RUNS = 1_000_000
+ABOUT = {"runs": "run", "findings": "finding"}  # views of what reports say, and the kinds of their tables
+_VIEWS = {
+    "runs": "select * from records.header left join records.run using (run_id, session_id, host)",
+    "findings": "select * from records.finding",
+}
+_OWNER_ONLY = 0o700
+Say = Callable[[str], None]
+
+
+class RunRow(NamedTuple):
+    """What the report of a session says; of several machines it stands beside the first one's header.
+
+    Attributes:
+        end_reason: how it ended: as in `RunEnd`, or "running", "killed" or "not known".
+        findings: how many; None where none are looked for.
+        first_finding: title of the costliest.
+        skipped_lines: lines that are no records.
+    """
+
+    end_reason: str
+    findings: int | None
+    first_finding: str | None
+    skipped_lines: int | None
+
+
+class FindingRow(NamedTuple):
+    """A finding; the fields are as in `rules.Finding`.
+
+    Attributes:
+        place: among the findings of its session, from 1, the costliest first.
+        causes, changes: texts, the likeliest and the best first.
+        evidence: as JSON.
+    """
+
+    place: int
+    name: str
+    title: str
+    cost_s: float | None
+    cost_share: float | None
+    gain: float | None
+    gain_of: str
+    least_s: float | None
+    least_gain: float | None
+    first_iteration: int | None
+    iteration: int | None
+    ranks: list[int]
+    phase: str | None
+    pattern: str | None
+    causes: list[str]
+    changes: list[str]
+    evidence: list[dict[str, Any]]
+
+
+@cache
+def all_tables() -> Tables:
+    """What all instruments know of their records as tables."""
+    return reduce(or_, (load(name).tables for name in installed()))
+
+
+def about(session: Session) -> dict[str, Rows]:
+    """The rows of each kind of `ABOUT` that a session has. Raises PerfError where it cannot be read."""
+    report, header = load(session.instrument).report(session.again()), session.header
+    found = None if report.findings is None else report.findings.found
+    reading, make = report.reading, all_tables().runs.get(session.instrument)
+    run = RunRow(
+        report.state,
+        None if found is None else len(found),
+        found[0].title if found else None,
+        None if reading is None else reading.skipped,
+    )
+    figures = make(report.content)._asdict() if make else {}
+    findings = [
+        {**vars(each), **each.as_dict(), "place": place} for place, each in enumerate(found or (), start=1)
+    ]
+    return {"run": [(header, run._asdict() | figures)], "finding": [(header, each) for each in findings]}
+
+
+def tables_about(sessions: Iterable[Session], say: Say) -> dict[str, pyarrow.Table]:
+    """The tables of the kinds of `ABOUT` of these sessions; `say` is told which cannot be read."""
+    rows: dict[str, list[tuple[RunHeader, Mapping[str, Any]]]] = {kind: [] for kind in ABOUT.values()}
+    for session in sessions:
+        try:
+            for kind, own in about(session).items():
+                rows[kind] += own
+        except PerfError as error:
+            say(f"{session.path}: left out of {' and '.join(ABOUT)}: {error}")
+    types = {"run": [RunRow, *all_tables().figure_types], "finding": [FindingRow]}
+    return {kind: table_of(types[kind], own) for kind, own in rows.items()}
+
+
+class Source:
+    """The tables of run files, made where they are not there.
+
+    Attributes:
+        sealed: by the paths of the files; of a run that is there twice, the first one.
+    """
+
+    def __init__(self, paths: Sequence[Path], say: Say, temporary: Path | None = None) -> None:
+        """Args: `say` is told what is left out, `temporary` where tables are made that cannot be kept. Raises
+        PerfError where no file can be read.
+        """
+        self.sealed: dict[Path, Sealed] = {}
+        self._say, self._temporary = say, temporary
+        self._known: dict[str, Path] = {}
+        for path in paths:
+            try:
+                self._add(path, self._seal(path))
+            except PerfError as error:
+                if len(paths) == 1:
+                    raise
+                say(f"{path}: left out: {error}")
+
+    def _add(self, path: Path, made: Sealed) -> None:
+        other = self._known.setdefault(made.run_id, path)
+        if other == path:
+            self.sealed[path] = made
+        else:
+            self._say(f"{path}: left out: it is the same run as {other}")
+
+    def _seal(self, path: Path) -> Sealed:
+        try:
+            return seal(path, all_tables())
+        except OSError as error:
+            why = f"{path}: its tables cannot be kept: {error.strerror or error}"
+            if self._temporary is None:
+                raise PerfError(why) from None
+            if kept.IS_ON:
+                self._say(f"{why}; they are made for this once")
+            return seal(path, all_tables(), Place(self._temporary, (f"{len(self._known)}",), _OWNER_ONLY))
+
+    @property
+    def files(self) -> dict[str, list[Path]]:
+        """Tables by their kind."""
+        found = defaultdict[str, list[Path]](list)
+        for made in self.sealed.values():
+            for kind, path in made.files.items():
+                found[kind].append(path)
+        return found
+
+    def sessions(self) -> list[Session]:
+        """Those of the files."""
+        return grouped([RunFile(path) for path in self.sealed])
+
+
+def files_of(path: Path, say: Say) -> list[Path]:
+    """The run files that a path means: of the session of a file, or all of a directory and below. Raises
+    PerfError where there is none.
+    """
+    if not path.is_dir():
+        return [each.path for each in open_session(path).files]
+    paths, unread = find_runs(path, MAX_RUNS)
+    for each in unread:
+        say(f"{path / each.path}: left out: {each.reason}")
+    return paths
+
+
+def ask(path: Path, sql: str, say: Say) -> Answer:
+    """The answer to a SELECT over a session, or over all below a directory; `say` is told what is left out.
+    Raises PerfError.
+    """
+    tables = all_tables()
+    words = set(re.findall(r"\w+", sql.lower()))
+    with tempfile.TemporaryDirectory(prefix="flagscale_perf_") as temporary:
+        source = Source(files_of(path, say), say, Path(temporary))
+        is_about = not words.isdisjoint({*ABOUT, *ABOUT.values()})
+        held = tables_about(source.sessions() if is_about else (), say)
+        with Lake(tables.schemas, source.files, tables.views | _VIEWS, held) as lake:
+            return lake.ask(sql)
+
+
+def to_arrow(session: Session, kind: str | type) -> pyarrow.Table:
+    """The records of a kind, or of a type, of all files of a session; or what its report says: "run" and
+    "finding". Raises PerfError.
+    """
+    tables, name = all_tables(), kind if isinstance(kind, str) else kind_of(kind)
+    if name in ABOUT.values():
+        return tables_about([session], _raise)[name]
+    if name not in tables.schemas:
+        known = [*tables.schemas, *ABOUT.values()]
+        raise PerfError(
+            f"{name!r} is no kind of records{did_you_mean(name, known)}; there are {', '.join(known)}"
+        )
+    with tempfile.TemporaryDirectory(prefix="flagscale_perf_") as temporary:
+        source = Source([each.path for each in session.files], _raise, Path(temporary))
+        return read_table(source.files.get(name, ()), tables.schemas[name])
+
+
+def _raise(line: str) -> None:
+    raise PerfError(line)
+
+
+def write_tables(session: Session, directory: Path) -> list[Sealed]:
+    """Writes the tables of a session into a directory, laid out as beside its files. Raises PerfError."""
+    place = Place(directory, (), DIRECTORY_MODE)
+    try:
+        made = [seal(each.path, all_tables(), place) for each in session.files]
+        _keep_about(session, made[0])
+    except OSError as error:
+        raise PerfError(f"{directory}: cannot be written: {error.strerror or error}") from None
+    return made
+
+
+def _keep_about(session: Session, made: Sealed) -> None:
+    for kind, table in tables_about([session], _raise).items():
+        add_table(made, session.files[0], kind, table)
+
+
+def seal_all(directory: Path, say: Say) -> list[Sealed]:
+    """The tables of all sessions in and below a directory, made where they are not there. Raises PerfError
+    without any.
+    """
+    source = Source(find_runs(directory, MAX_RUNS)[0], say)
+    for session in source.sessions():
+        made, first = [source.sealed[each.path] for each in session.files], session.files[0]
+        if any(each.is_new for each in made) or not all(
+            has_table(made[0], first, kind) for kind in ABOUT.values()
+        ):
+            try:
+                _keep_about(session, made[0])
+            except (PerfError, OSError) as error:
+                say(f"{session.path}: what its report says is left out: {error}")
+    return [*source.sealed.values()]
