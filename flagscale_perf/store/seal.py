@@ -7,8 +7,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
@@ -32,6 +33,7 @@ FORMAT = 1  # another one for other rows of the same columns
 ROW_GROUP_BYTES = 16 << 20  # of each kind, in memory
 _NO_HOST = "__HIVE_DEFAULT_PARTITION__"  # which other programs read as "not known"
 _MAX_NAME = 200
+_BELOW = re.compile(r"host=[\w.~%-]+/part=[\w.~%-]+\.parquet", re.ASCII)
 
 
 class Sealed(NamedTuple):
@@ -96,17 +98,21 @@ def _name(path: Path) -> str:
 
 
 def _table(run: RunFile, kind: str) -> str:
-    """Its name tells runs apart where tables of many are in one directory."""
+    return f"kind={kind}/{_below(run)}"
+
+
+def _below(run: RunFile) -> str:
+    """Its name tells runs apart where the tables of many are in one directory."""
     host = quote(run.header.host, safe="")[:_MAX_NAME] if run.header.host else _NO_HOST
     which = run_id_of(run.header).rpartition("-")[2]
-    return f"kind={kind}/host={host}/part={_name(run.path)}-{which}.parquet"
+    return f"host={host}/part={_name(run.path)}-{which}.parquet"
 
 
 def _list(path: Path) -> str:
     return f"parts/{_name(path)}.json"
 
 
-def _state(path: Path, owners: Iterable[int]) -> list[int]:
+def _state(path: Path, owners: Collection[int]) -> list[int]:
     """By which a table is known again. Raises OSError."""
     found = path.lstat()
     if not stat.S_ISREG(found.st_mode) or found.st_uid not in owners:
@@ -116,7 +122,7 @@ def _state(path: Path, owners: Iterable[int]) -> list[int]:
 
 def _found(path: Path, tables: Tables) -> Sealed | None:
     for place in places(path):
-        with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError, OSError):
+        with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError, OSError, RecursionError):
             return _believed(place, path, tables)
     return None
 
@@ -130,11 +136,13 @@ def _believed(place: Place, path: Path, tables: Tables) -> Sealed:
         raise ValueError("made of another part, or by another version")
     if (still := part.still(path)) is None:
         raise ValueError("the file has other bytes now")
+    if _BELOW.fullmatch(listed["below"]) is None:
+        raise ValueError("no name of ours")
     made, owners = Sealed(place, listed["run_id"], {}, {}, is_new=False), (found.st_uid, os.geteuid())
-    for kind, name, rows, state in listed["tables"]:
-        made.files[kind], made.rows[kind] = place.path / name, rows
-        if _state(made.files[kind], owners) != state:
-            raise ValueError(f"{name} is another file")
+    for kind, rows, state in listed["tables"]:
+        made.files[kind], made.rows[kind] = place.path / f"kind={kind}" / listed["below"], rows
+        if kind not in KINDS or _state(made.files[kind], owners) != state:
+            raise ValueError(f"the table {kind} is another file")
     if still != part:  # so that its bytes need not be read again
         with contextlib.suppress(OSError), new_file(place, _list(path)) as file:
             file.write(dump(listed | {"part": still}).encode())
@@ -153,27 +161,23 @@ def _made(place: Place, run: RunFile, tables: Tables) -> Sealed:
             is_cut = writers.take(reader)
             part = reader.part()
     owners = (os.geteuid(),)
-    names = {kind: _table(run, kind) for kind in writers.rows}
-    _remove_others(place, run.path, names.values())
+    tables_made = {kind: place.path / _table(run, kind) for kind in writers.rows}
+    _remove_others(place, run.path, tables_made.values())
     listed = {
         "run_id": run_id_of(run.header),
         "part": part,
         "is_cut": is_cut,
         "made_of": _made_of(tables),
-        "tables": [
-            [kind, name, writers.rows[kind], _state(place.path / name, owners)]
-            for kind, name in names.items()
-        ],
+        "below": _below(run),
+        "tables": [[kind, writers.rows[kind], _state(path, owners)] for kind, path in tables_made.items()],
     }
     with new_file(place, _list(run.path)) as file:
         file.write(dump(listed).encode())
-    made = {kind: place.path / name for kind, name in names.items()}
-    return Sealed(place, listed["run_id"], made, writers.rows, is_new=True)
+    return Sealed(place, run_id_of(run.header), tables_made, writers.rows, is_new=True)
 
 
-def _remove_others(place: Place, path: Path, names: Iterable[str]) -> None:
+def _remove_others(place: Place, path: Path, kept: Collection[Path]) -> None:
     """Removes what other programs would take for tables of the file as it is now."""
-    kept = {place.path / name for name in names}
     for each in place.path.glob(f"kind=*/host=*/part={_name(path)}-*.parquet"):
         if each not in kept:
             each.unlink(missing_ok=True)

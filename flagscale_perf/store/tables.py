@@ -5,6 +5,7 @@ ring and the codec, too: integers in nanoseconds and bytes, as recorded; what is
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
@@ -68,7 +69,7 @@ class Tables:
     @cached_property
     def digest(self) -> str:
         """Another one wherever a table of any kind has other columns."""
-        texts = [f"{kind} {schema}" for kind, schema in self.schemas.items()]
+        texts = [f"{kind} {schema}" for kind, schema in sorted(self.schemas.items())]
         return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:32]
 
     def columns(self, record_type: Any) -> list[Column]:
@@ -142,6 +143,11 @@ class Column(NamedTuple):
             return pyarrow.array(shown, self.type)
         except UnicodeEncodeError:  # half of a pair, as a file's name may have it: no text elsewhere
             return pyarrow.array(_printable(shown), self.type)
+
+
+def has_arrow() -> bool:
+    """Whether pyarrow is there."""
+    return importlib.util.find_spec("pyarrow") is not None
 
 
 def words_of(numbers: type[IntEnum]) -> dict[int, str]:
