@@ -15,10 +15,12 @@ from typing import BinaryIO, NamedTuple
 from flagscale_perf.spine import files
 
 DIRECTORY = "cache"
+IS_ON = True  # --no-cache switches it off for a whole process
 MAX_BYTES = 256 << 20  # what is longer is none of ours
 _READ, _WRITE = os.O_RDONLY | files.NOFOLLOW, os.O_WRONLY | os.O_CREAT | os.O_EXCL | files.NOFOLLOW
 _OPEN = os.O_RDONLY | files.NOFOLLOW | getattr(os, "O_DIRECTORY", 0)
 _OWNER_ONLY = 0o700
+_SECRET, _SECRET_BYTES = PurePosixPath("key"), 32
 
 
 class _Place(NamedTuple):
@@ -49,13 +51,39 @@ def kept(run: Path, name: str) -> Iterator[bytes]:
                 yield found
 
 
-def _places(run: Path) -> Iterator[_Place]:
-    yield _Place(run.parent, (DIRECTORY,), files.DIRECTORY_MODE)
+def secret() -> bytes | None:
+    """Of this user, made when it is first asked for: it seals what is kept, so that nobody else's is
+    believed. None where it cannot be kept itself, or nothing is to be.
+    """
+    own, made = _own(), secrets.token_bytes(_SECRET_BYTES)
+    if own is None or not IS_ON:
+        return None
+    found = _secret(own)
+    with contextlib.suppress(OSError):
+        if found is None:
+            _write(own, _SECRET, lambda file: file.write(made))
+            found = _secret(own)
+    return found
+
+
+def _secret(own: _Place) -> bytes | None:
+    with contextlib.suppress(OSError):
+        found = _read(own, _SECRET, {os.geteuid()})
+        return found if found and len(found) == _SECRET_BYTES else None
+    return None
+
+
+def _own(*below: str) -> _Place | None:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    if os.path.isabs(home):
-        where = os.fsencode(os.path.realpath(run.parent))
-        below = ("flagscale_perf", hashlib.sha256(where).hexdigest()[:32])
-        yield _Place(Path(home), below, _OWNER_ONLY)
+    return _Place(Path(home), ("flagscale_perf", *below), _OWNER_ONLY) if os.path.isabs(home) else None
+
+
+def _places(run: Path) -> Iterator[_Place]:
+    if IS_ON:
+        yield _Place(run.parent, (DIRECTORY,), files.DIRECTORY_MODE)
+        where = hashlib.sha256(os.fsencode(os.path.realpath(run.parent))).hexdigest()
+        if own := _own(where[:32]):
+            yield own
 
 
 def _read(place: _Place, name: PurePosixPath, owners: set[int]) -> bytes | None:
