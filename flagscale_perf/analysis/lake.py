@@ -6,10 +6,11 @@ import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, reduce
 from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from flagscale_perf.analysis.instrument import installed, load
 from flagscale_perf.analysis.job import grouped, open_session
@@ -35,7 +36,9 @@ _VIEWS = {
     "findings": "select * from records.finding",
 }
 _OWNER_ONLY = 0o700
+_TRIES = 3
 Say = Callable[[str], None]
+_Read = TypeVar("_Read")
 
 
 class RunRow(NamedTuple):
@@ -127,8 +130,8 @@ class Source:
     """
 
     def __init__(self, paths: Sequence[Path], say: Say, temporary: Path | None = None) -> None:
-        """Args: `say` is told what is left out, `temporary` where tables are made that cannot be kept. Raises
-        PerfError where no file can be read.
+        """`say` is told what is left out; `temporary`: for tables that cannot be kept. Raises PerfError where
+        the only file cannot be read.
         """
         self.sealed: dict[Path, Sealed] = {}
         self._say, self._temporary = say, temporary
@@ -164,8 +167,8 @@ class Source:
         """Tables by their kind."""
         found = defaultdict[str, list[Path]](list)
         for made in self.sealed.values():
-            for kind, path in made.files.items():
-                found[kind].append(path)
+            for kind, paths in made.files.items():
+                found[kind] += paths
         return found
 
     def sessions(self) -> list[Session]:
@@ -189,14 +192,25 @@ def ask(path: Path, sql: str, say: Say) -> Answer:
     """The answer to a SELECT over a session, or over all below a directory; `say` is told what is left out.
     Raises PerfError.
     """
-    tables = all_tables()
-    words = set(re.findall(r"\w+", sql.lower()))
-    with tempfile.TemporaryDirectory(prefix="flagscale_perf_") as temporary:
-        source = Source(files_of(path, say), say, Path(temporary))
-        is_about = not words.isdisjoint({*ABOUT, *ABOUT.values()})
+    tables, words = all_tables(), set(re.findall(r"\w+", sql.lower()))
+    is_about = not words.isdisjoint({*ABOUT, *ABOUT.values()})
+
+    def answer(source: Source) -> Answer:
         held = tables_about(source.sessions() if is_about else (), say)
         with Lake(tables.schemas, source.files, tables.views | _VIEWS, held) as lake:
             return lake.ask(sql)
+
+    return _read(files_of(path, say), say, answer)
+
+
+def _read(paths: Sequence[Path], say: Say, read: Callable[[Source], _Read]) -> _Read:
+    """Again where others have replaced tables meanwhile, at last by tables of its own."""
+    with tempfile.TemporaryDirectory(prefix="flagscale_perf_") as temporary:
+        for _ in range(_TRIES):
+            with suppress(FileNotFoundError):
+                return read(Source(paths, say, Path(temporary)))
+        with kept.switched_off():
+            return read(Source(paths, say, Path(temporary)))
 
 
 def to_arrow(session: Session, kind: str | type) -> pyarrow.Table:
@@ -211,9 +225,8 @@ def to_arrow(session: Session, kind: str | type) -> pyarrow.Table:
         raise PerfError(
             f"{name!r} is no kind of records{did_you_mean(name, known)}; there are {', '.join(known)}"
         )
-    with tempfile.TemporaryDirectory(prefix="flagscale_perf_") as temporary:
-        source = Source([each.path for each in session.files], _raise, Path(temporary))
-        return read_table(source.files.get(name, ()), tables.schemas[name])
+    paths, schema = [each.path for each in session.files], tables.schemas[name]
+    return _read(paths, _raise, lambda source: read_table(source.files.get(name, ()), schema))
 
 
 def _raise(line: str) -> None:

@@ -50,7 +50,7 @@ class Lake:
         views: Mapping[str, str],
         tables: Mapping[str, pyarrow.Table],
     ) -> None:
-        """Raises PerfError without DuckDB.
+        """Raises PerfError without DuckDB, FileNotFoundError as `ask`.
 
         Args:
             schemas: the columns of each kind.
@@ -88,7 +88,12 @@ class Lake:
         self._spilled.cleanup()
 
     def _do(self, sql: str) -> None:
-        self._connection.execute(sql)
+        import duckdb
+
+        try:
+            self._connection.execute(sql)
+        except duckdb.IOException as error:
+            raise FileNotFoundError(str(error)) from None
 
     def _attach(self, kind: str, schema: pyarrow.Schema, files: Sequence[Path], table: Any = None) -> None:
         source = (
@@ -102,7 +107,9 @@ class Lake:
         self._columns[kind] = [*schema.names, *["time"] * bool(time)]
 
     def ask(self, sql: str) -> Answer:
-        """The answer to one SELECT. Raises PerfError for anything else, and for what cannot be answered."""
+        """The answer to one SELECT. Raises PerfError for anything else, and for what cannot be answered;
+        FileNotFoundError where a table has just been replaced.
+        """
         import duckdb
 
         try:
@@ -112,6 +119,8 @@ class Lake:
             found = self._connection.execute(statements[0])
             rows = [list(map(_plain, row)) for row in found.fetchall()]
             return Answer([each[0] for each in found.description or ()], rows)
+        except duckdb.IOException as error:
+            raise FileNotFoundError(str(error)) from None
         except duckdb.Error as error:
             raise PerfError(self._explained(str(error), sql)) from None
 

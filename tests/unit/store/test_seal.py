@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import shutil
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from flagscale_perf.store.cache import Place
 from flagscale_perf.store.run_file import RunFile
 from flagscale_perf.store.seal import Sealed
 from flagscale_perf.store.tables import RUN, TIME
+from flagscale_perf.trace.records import CallRecord
 from tests import every_instrument
 from tests.fakes import make_header, make_step
 from tests.strategies import any_record
@@ -38,7 +40,7 @@ def sealed(path: Path, place: Place | None = None) -> Sealed:
 
 
 def rows_in(made: Sealed, kind: str) -> list[dict[str, Any]]:
-    return pq.ParquetFile(made.files[kind]).read().to_pylist()
+    return seal.read_table(made.files[kind], TABLES.schemas[kind]).to_pylist()
 
 
 def steps_in(made: Sealed) -> list[int]:
@@ -165,8 +167,8 @@ def test_another_run_of_the_same_name_leaves_nothing_behind(run: Path) -> None:
     before = sealed(run)
     write(run, RunEnd("completed", 2, 0, 0), header=replace(make_header(), host="node9"))
     after = sealed(run)
-    assert not any(path.exists() for path in before.files.values())
-    assert sorted(run.parent.glob("cache/kind=*/*/*")) == sorted(after.files.values())
+    assert not any(path.exists() for paths in before.files.values() for path in paths)
+    assert sorted(run.parent.glob("cache/kind=*/*/*")) == sorted(chain(*after.files.values()))
 
 
 @pytest.mark.parametrize("kind", ["step", "header"])
@@ -174,13 +176,13 @@ def test_another_run_of_the_same_name_leaves_nothing_behind(run: Path) -> None:
 def test_a_table_that_is_not_the_one_that_was_written_is_made_again(
     run: Path, tmp_path: Path, kind: str, change: str
 ) -> None:
-    path = sealed(run).files[kind]
+    (path,) = sealed(run).files[kind]
     own = path.read_bytes()
     path.unlink()
     match change:
         case "other rows":
             other = write(tmp_path / "other.jsonl", make_step(99))
-            shutil.copy(sealed(other, Place(tmp_path / "other", (), 0o700)).files[kind], path)
+            shutil.copy(sealed(other, Place(tmp_path / "other", (), 0o700)).files[kind][0], path)
         case "no table":
             path.write_bytes(b"x" * len(own))
         case "a link":
@@ -191,6 +193,26 @@ def test_a_table_that_is_not_the_one_that_was_written_is_made_again(
     made = sealed(run)
     assert (made.is_new, steps_in(made)) == (True, [1, 2, 3, 4, 5])
     assert not path.is_symlink()
+
+
+def test_small_tables_of_a_run_that_goes_on_become_large_ones(run: Path) -> None:
+    """However often it is looked at, and with texts that are named in earlier ones."""
+    most = 0
+    for number in range(1, 60):
+        calls = [of_zeros(CallRecord, process=1, number=each, function=each) for each in (1, number)]
+        with run.open("ab") as file:
+            file.write(b"".join(map(encode, [NameRecord(1, number, f"text {number}"), *calls])))
+        made = sealed(run)
+        check(run, made)
+        most = max(most, *map(len, made.files.values()))
+        assert sorted(run.parent.glob("cache/kind=*/*/*")) == sorted(chain(*made.files.values()))
+    assert 1 < most <= 6
+
+
+def of_zeros(record_type: Any, **fields: Any) -> Record:
+    """A record of zeros but for these fields."""
+    zeros = ("" if "str" in str(hint) else 0 for hint in record_type.__annotations__.values())
+    return record_type(*zeros)._replace(**fields)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"\xff", b'{"part":[1,2,3,[]]}', b"[" * 9999])
@@ -210,10 +232,10 @@ def test_a_list_that_names_a_file_elsewhere_is_not_believed(run: Path, tmp_path:
     sealed(run)
     path = run.parent / "cache/parts/20240129_103000.json"
     listed = json.loads(path.read_bytes())
-    outside = tmp_path / "secret.parquet"
-    outside.write_bytes(b"secret")
-    found = outside.stat()
-    listed["tables"] = [["step", str(outside), 5, [found.st_size, found.st_mtime_ns]]]
+    (tmp_path / "secret.parquet").write_bytes(b"secret")
+    found = (tmp_path / "secret.parquet").stat()
+    below = "host=node0/../../../../secret"
+    listed[2], listed[-1] = below, [["", 5, [["step", 5, [found.st_size, found.st_mtime_ns]]]]]
     path.write_text(json.dumps(listed))
     assert steps_in(sealed(run)) == [1, 2, 3, 4, 5]
 
@@ -287,5 +309,5 @@ def test_a_link_in_the_place_of_the_cache_is_not_followed(run: Path, tmp_path: P
 
 def test_a_strange_host_is_one_directory(run: Path) -> None:
     write(run, make_step(1), header=replace(make_header(), host="../a b/ü=%"))
-    path = sealed(run).files["step"]
+    (path,) = sealed(run).files["step"]
     assert path.parent.name == "host=..%2Fa%20b%2F%C3%BC%3D%25"
