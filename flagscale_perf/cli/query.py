@@ -44,4 +44,14 @@ class QueryCommand(Command):
 def _report(answer: Answer) -> Report:
     rows = [[None if value is None else str(value) for value in row] for row in answer.rows]
     table = Table(answer.columns, rows)
-    return Report("", [], [Section("answer", "", "", [table])], answer, rows=[answer.columns, *answer.rows])
+    return Report(
+        _count(len(rows)),
+        [],
+        [Section("answer", "", "", [table])],
+        answer,
+        rows=[answer.columns, *answer.rows],
+    )
+
+
+def _count(rows: int) -> str:
+    return f"{rows:,} row{'s' * (rows != 1)}"

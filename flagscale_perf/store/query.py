@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MEMORY, SPILLED = "2GB", "20GB"
 EXAMPLE = "select run_id, max(iteration_ns) / 1e6 as longest_ms from steps group by run_id"
 _COLUMN = re.compile(r'(?:column|Table) "(?P<name>[^"]+)"(?: not found| does not have)|named "(?P<of>[^"]+)"')
+_READ = re.compile(r'"table_name":"([^"]*)"')
 _VIEW = re.compile(r"Table with name (?P<name>\S+) does not exist")
 
 
@@ -48,7 +49,6 @@ class Lake:
         schemas: Mapping[str, pyarrow.Schema],
         files: Mapping[str, Sequence[Path]],
         views: Mapping[str, str],
-        tables: Mapping[str, pyarrow.Table],
     ) -> None:
         """Raises PerfError without DuckDB, FileNotFoundError as `ask`.
 
@@ -56,11 +56,11 @@ class Lake:
             schemas: the columns of each kind.
             files: of the kinds that have rows.
             views: SELECTs by the names of the views.
-            tables: of further kinds, in memory.
         """
         self._spilled = tempfile.TemporaryDirectory(prefix="flagscale_perf_")
         self._connection = _connected()
         self._columns: dict[str, list[str]] = {}
+        self._views = [*views]
         paths = [str(path) for each in files.values() for path in each]
         self._do(f"set temp_directory = {_quoted(self._spilled.name)}")
         self._do(f"set max_temp_directory_size = {_quoted(SPILLED)}")
@@ -71,8 +71,6 @@ class Lake:
         self._do("create schema records")
         for kind, schema in schemas.items():
             self._attach(kind, schema, files.get(kind, ()))
-        for kind, table in tables.items():
-            self._attach(kind, table.schema, (), table)
         for name, sql in views.items():
             self._do(f"create view main.{name} as {sql}")
             found = self._connection.execute(f"select * from main.{name} limit 0")
@@ -95,13 +93,13 @@ class Lake:
         except duckdb.IOException as error:
             raise FileNotFoundError(str(error)) from None
 
-    def _attach(self, kind: str, schema: pyarrow.Schema, files: Sequence[Path], table: Any = None) -> None:
+    def _attach(self, kind: str, schema: pyarrow.Schema, files: Sequence[Path]) -> None:
         source = (
             f"read_parquet([{', '.join(_quoted(str(path)) for path in files)}], hive_partitioning = false)"
         )
         if not files:
-            source = f"held_{kind}"
-            self._connection.register(source, schema.empty_table() if table is None else table)
+            source = f"no_{kind}"
+            self._connection.register(source, schema.empty_table())
         time = f", make_timestamp_ns({TIME}) as time" if TIME in schema.names else ""
         self._do(f'create view records."{kind}" as select *{time} from {source}')
         self._columns[kind] = [*schema.names, *["time"] * bool(time)]
@@ -126,8 +124,8 @@ class Lake:
 
     def _explained(self, message: str, sql: str) -> str:
         if found := _VIEW.search(message):
-            name, known = found["name"], [*self._columns]
-            return f"{name!r} is no view{did_you_mean(name, known)}; there are {', '.join(known)}"
+            name, near = found["name"], did_you_mean(found["name"], self._columns)
+            return f"{name!r} is no view{near}; there are {', '.join(self._views)}, and every kind of records"
         if found := _COLUMN.search(message):
             name = found["name"] or found["of"]
             words = set(re.findall(r"\w+", sql.lower()))
@@ -135,6 +133,16 @@ class Lake:
             known = [column for view in asked for column in self._columns[view]]
             return f"{name!r} is no column of {' or '.join(asked)}{did_you_mean(name, known)}"
         return message
+
+
+def asked(sql: str) -> set[str]:
+    """The names of the tables and views that a query reads; maybe more. Raises PerfError without DuckDB."""
+    connection = _connected()
+    (tree,) = connection.execute("select json_serialize_sql(?)", [sql]).fetchone() or ("",)
+    connection.close()
+    if found := _READ.findall(tree):
+        return set(found)
+    return set(re.findall(r"\w+", sql))  # of what is no plain SELECT
 
 
 def _connected() -> duckdb.DuckDBPyConnection:

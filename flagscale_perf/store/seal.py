@@ -59,6 +59,11 @@ class Sealed(NamedTuple):
     rows: dict[str, int]
     is_new: bool
 
+    @property
+    def key(self) -> str:
+        """Another one for other tables."""
+        return " ".join(path.name for paths in self.files.values() for path in paths)
+
 
 class _Piece(NamedTuple):
     """The tables of a stretch of a run file."""
@@ -125,15 +130,21 @@ def seal(path: Path, tables: Tables, place: Place | None = None) -> Sealed:
     raise trouble
 
 
-def add_table(sealed: Sealed, run: RunFile, kind: str, table: pyarrow.Table) -> None:
-    """Puts a table of another kind beside those of the run file, which goes with them. Raises OSError."""
-    with new_file(sealed.place, _about(run, kind)) as file, _writer(file, table.schema) as writer:
+def beside(sealed: Sealed, kind: str, key: str) -> Path:
+    """Where a table of another kind has its place, made of the same tables; `key`: of what else."""
+    name = sealed.files["header"][0].name.removesuffix(".parquet")
+    host = sealed.files["header"][0].parent.name
+    return sealed.place.path / f"kind={kind}" / host / f"{name}-{key}.parquet"
+
+
+def add_table(place: Place, path: Path, table: pyarrow.Table) -> None:
+    """Writes a table below a place, instead of those that were made of the same tables and others. Raises
+    OSError.
+    """
+    for each in path.parent.glob(f"{path.stem.rpartition('-')[0]}-*.parquet"):
+        each.unlink()
+    with new_file(place, str(path.relative_to(place.path))) as file, _writer(file, table.schema) as writer:
         writer.write_table(table)
-
-
-def has_table(sealed: Sealed, run: RunFile, kind: str) -> bool:
-    """Whether there is one of this kind."""
-    return (sealed.place.path / _about(run, kind)).is_file()
 
 
 def read_table(paths: Sequence[Path], schema: pyarrow.Schema) -> pyarrow.Table:
@@ -146,10 +157,6 @@ def read_table(paths: Sequence[Path], schema: pyarrow.Schema) -> pyarrow.Table:
 
 def _name(path: Path) -> str:
     return quote(path.name.removesuffix(".jsonl").removeprefix("perf_records_"), safe="")[:_MAX_NAME]
-
-
-def _about(run: RunFile, kind: str) -> str:
-    return f"kind={kind}/{_below(run)}-report.parquet"
 
 
 def _below(run: RunFile) -> str:

@@ -18,7 +18,7 @@ from zlib import crc32
 
 from flagscale_perf.spine import figures
 from flagscale_perf.spine.clock import Anchor
-from flagscale_perf.spine.jsonl import MAX_NS, dump
+from flagscale_perf.spine.jsonl import MAX_NS, dump, encode
 from flagscale_perf.spine.packages import missing
 from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.records import KINDS, TYPES, RunHeader, kind_of
@@ -202,9 +202,8 @@ def _printable(values: Any) -> Any:
 
 
 def run_id_of(header: RunHeader) -> str:
-    """Tells a run file's session from any other, also from another machine's that began in its second."""
-    identity = header.host, header.boot_id, header.pid, header.start_wall_ns, header.start_mono_ns
-    return f"{header.session_id}-{crc32(repr(identity).encode(errors='backslashreplace')):08x}"
+    """Tells a run file from any other but its copies, also from another machine's of the same second."""
+    return f"{header.session_id}-{crc32(encode(header)):08x}"
 
 
 def of_run(header: RunHeader) -> list[str | None]:
@@ -254,7 +253,7 @@ class Maker:
     def __init__(self, record_type: Any, tables: Tables, header: RunHeader, names: Names) -> None:
         self.kind, self._type, self._tables = kind_of(record_type), record_type, tables
         self._columns, self.schema = tables.columns(record_type), tables.schemas[self.kind]
-        self._header, self._names = header, names
+        self._header, self._of_run, self._names = header, of_run(header), names
         self._fields = list(get_type_hints(record_type))
         self._pending: list[Columns] = []
 
@@ -280,7 +279,7 @@ class Maker:
         columns = [list(chain.from_iterable(parts)) for parts in zip(*self._pending, strict=True)]
         self._pending.clear()
         if own := self._own(columns):
-            values = [*([value] * len(own[0]) for value in of_run(self._header)), *own]
+            values = [*([value] * len(own[0]) for value in self._of_run), *own]
             arrays = [column.array(each) for column, each in zip(self._columns, values, strict=True)]
             yield pyarrow.record_batch(arrays, schema=self.schema)
 
