@@ -24,16 +24,18 @@ STEPS, LATE_MS = 200, 120
 _WHOLE_S = sum(1 + number % 3 * 0.002 for number in range(2, STEPS + 1))
 MFU = (STEPS - 1) * 3.2 / (8 * _WHOLE_S)  # 40 % but for what is not even
 PLANS = {
-    "even": Plan(steps=STEPS, also=[node_record(), ranks_record(40)]),
-    "late": Plan(
+    "even": Plan(
         steps=STEPS,
-        facts={"global_batch_size": 16},
-        extra=lambda number: {"data_loading_ns": LATE_MS * MS},
         also=[
             node_record(hostname="node7", ranks=[4, 5, 6, 7]),
             node_record(ranks=[0, 1, 2, 3]),
             ranks_record(40, work_ns=[950 * MS] * 5 + [1050 * MS] + [950 * MS] * 2),
         ],
+    ),
+    "late": Plan(
+        steps=STEPS,
+        facts={"global_batch_size": 16},
+        extra=lambda number: {"data_loading_ns": LATE_MS * MS},
     ),
 }
 
@@ -82,18 +84,18 @@ def test_mfu_by_batch(fleet: Path) -> None:
 def test_findings(fleet: Path) -> None:
     rows = {row[0]: row[1:] for row in answers(fleet, "Which finding")}
     runs, hours, change = rows["data_stall"]
-    assert (runs, hours) == (1, pytest.approx(STEPS * (LATE_MS + 5) / 1000 / 3600, rel=0.1))
+    assert (runs, hours) == (1, pytest.approx((STEPS - 1) * (LATE_MS + 5) / 1000 / 3600, rel=0.1))
     assert change
 
 
 def test_the_slowest_hosts(fleet: Path) -> None:
-    assert answers(fleet, "The slowest hosts") == [["node7", 4, 25.0], ["node0", 12, 0.0]]
+    assert answers(fleet, "The slowest hosts") == [["node7", 4, 25.0], ["node0", 4, 0.0]]
 
 
 def test_one_rank_on_one_day(fleet: Path) -> None:
     rows = answers(fleet, "One rank")
-    assert sorted(row[1:] for row in rows) == [["node0", 950, 50, 110], ["node7", 1050, 50, 110]]
-    assert {row[0].date() for row in rows} == {datetime(2024, 1, 29).date()}
+    assert [row[1:] for row in rows] == [["node7", 1050, 50, 110]]
+    assert datetime(2024, 1, 29, 10, 30, 38) < rows[0][0] < datetime(2024, 1, 29, 10, 30, 42)
 
 
 def test_phases(fleet: Path) -> None:
