@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import installed, load
-from flagscale_perf.analysis.job import begun, open_job
+from flagscale_perf.analysis.job import Job, begun
 from flagscale_perf.analysis.lake import write_tables
 from flagscale_perf.cli.base import Command, add_run, add_session, local_path
 from flagscale_perf.cli.instruments import say, say_others
@@ -109,11 +110,11 @@ def _history(args: Namespace, chosen: str) -> int:
     for option, value in (("--page", args.page), ("--sample", args.sample)):
         if value is not None:
             raise PerfError(f"{option} {value}: of one session; leave it out, or --all-sessions")
-    sessions, unreadable = open_job(args.run).sessions()
+    listing = Job(args.run).sessions()
     for name in installed():
-        alike = [one for one in sessions if one.instrument == name]
+        alike = [one for one in listing.sessions if one.instrument == name]
         if alike and (instrument := load(name)).offers("sessions"):
-            put(text.render(instrument.sessions(alike, unreadable)), args.output)
+            put(text.render(instrument.sessions(replace(listing, sessions=alike))), args.output)
             return 0
     raise PerfError(
         f"--all-sessions adds up where the time of trainings went, and {str(args.run)!r} has no training;"

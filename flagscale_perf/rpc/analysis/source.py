@@ -54,8 +54,10 @@ class RunSource:
             elif isinstance(part, ServedRecord):
                 self.served.add(part)
 
-    def rows(self) -> Iterator[list[Value]]:
-        """A header, then a row for each call: exact values, in the units of the figures."""
+    def __iter__(self) -> Iterator[list[Value]]:
+        """A header, then a row for each call: exact values, in the units of the figures. The file is read
+        again, as millions of calls are not kept in memory.
+        """
         figures = Rows(TABLE, self.session.header)
         yield [*TABLE.csv_keys()]
         for record in self.session.records(CallRecord):
@@ -121,7 +123,7 @@ class LogSource:
             self._calls += len(part.cells[0])
             yield part.columns
 
-    def rows(self) -> Iterator[list[Value]]:
+    def __iter__(self) -> Iterator[list[Value]]:
         """A header with the names of our figures, then the values as written, of every session."""
         keys = {figure.as_column().title: figure.key for figure in TABLE.figures}
         has_head = False
