@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import installed, load
 from flagscale_perf.analysis.job import begun, open_job
-from flagscale_perf.cli.base import Command, add_run, add_session, local_path
+from flagscale_perf.cli.base import Command, add_cache, add_run, add_session, local_path
 from flagscale_perf.cli.instruments import say, say_others
 from flagscale_perf.cli.output import add_output, check_place, format_of, put, put_next, put_report
 from flagscale_perf.report import html, text
@@ -50,6 +50,7 @@ class ReportCommand(Command):
             metavar="PARTITION:INDEX|KEY",
             help="queue traces only: who created this sample, who wrote its fields, and who got them",
         )
+        add_cache(parser)
         add_output(
             parser, FORMATS, "text (default), markdown, html, json, csv (a row an interval, or a call) or png"
         )

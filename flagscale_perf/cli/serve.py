@@ -16,7 +16,7 @@ from pathlib import Path
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import load
 from flagscale_perf.analysis.job import Job, open_job
-from flagscale_perf.cli.base import Command, add_run, add_session, local_path
+from flagscale_perf.cli.base import Command, add_cache, add_run, add_session, local_path
 from flagscale_perf.cli.stopping import leave
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
@@ -36,6 +36,7 @@ class ServeCommand(Command):
         """Arguments: the run, and where to listen."""
         add_run(parser)
         add_session(parser)
+        add_cache(parser)
         where = parser.add_mutually_exclusive_group()
         where.add_argument(
             "--port", type=int, default=0, metavar="N", help=f"port on {LOOPBACK} (default: any free one)"

@@ -15,12 +15,23 @@ from typing import BinaryIO, NamedTuple
 from flagscale_perf.spine import files
 
 DIRECTORY = "cache"
-IS_ON = True  # --no-cache switches it off for a whole process
+IS_ON = True
 MAX_BYTES = 256 << 20  # what is longer is none of ours
 _READ, _WRITE = os.O_RDONLY | files.NOFOLLOW, os.O_WRONLY | os.O_CREAT | os.O_EXCL | files.NOFOLLOW
 _OPEN = os.O_RDONLY | files.NOFOLLOW | getattr(os, "O_DIRECTORY", 0)
 _OWNER_ONLY = 0o700
 _SECRET, _SECRET_BYTES = PurePosixPath("key"), 32
+
+
+@contextlib.contextmanager
+def switched_off() -> Iterator[None]:
+    """Nothing is kept meanwhile, and nothing that was kept is read."""
+    global IS_ON
+    before, IS_ON = IS_ON, False
+    try:
+        yield
+    finally:
+        IS_ON = before
 
 
 class _Place(NamedTuple):

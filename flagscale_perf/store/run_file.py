@@ -99,8 +99,8 @@ class RunFile:
             yield from chunk.records()
 
     def chunks(self, begin: Place | None = None, at_end: AtEnd | None = None) -> Iterator[Chunk]:
-        """The same, many at a time; those behind a place where a reading stood before, as long as what was noted
-        of the file is again. `at_end` is called once, before the last few lines.
+        """The same, many at a time; those behind a place, if what was noted of bad lines up to there has been put
+        back. `at_end` is called once, before the last few lines.
         """
         if begin is None:
             self.bad_lines, self.skipped, self.joined = [], 0, ""
