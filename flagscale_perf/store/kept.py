@@ -42,8 +42,8 @@ class Kept:
 
     @classmethod
     def of(cls, paths: Sequence[Path], root: Sequence[Any], is_whole: bool = False) -> Kept | None:
-        """None of short files, and where nothing is to be kept. `is_whole`: they are read from now on, and what
-        came of them is of no use any more when one grows.
+        """None of short files, and where nothing is to be kept. `is_whole`: they are read from now on, and
+        what came of them is of no use any more when one grows.
         """
         with contextlib.suppress(OSError, TypeError):
             if cache.IS_ON and sum(path.stat().st_size for path in paths) >= MIN_BYTES:
