@@ -263,10 +263,10 @@ class Session:
             )
         labels_of(self.header)
 
-    def blocks(self, types: Collection[Any], into: Any = None) -> Iterator[Block | Record]:
-        """Every record, those of these types in columns. `into`: what each has gone into when the next one is
-        asked for; where its state, with this session's course, was kept, only what is behind follows. Raises
-        PerfError if a file cannot be read.
+    def blocks(self, types: Collection[Any], into: Sequence[Any] = ()) -> Iterator[Block | Record]:
+        """Every record, those of these types in columns. `into`: just made, what each has gone into when the
+        next one is asked for; where their state was kept, only what is behind follows. Raises PerfError if a
+        file cannot be read.
         """
         clocks = self._clocks  # of a log there are none
         for file, chunks in self._read_into(into):
@@ -284,7 +284,7 @@ class Session:
                     yield record
 
     def chunks(
-        self, types: AbstractSet[Any], beside: AbstractSet[Any] = frozenset(), into: Any = None
+        self, types: AbstractSet[Any], beside: AbstractSet[Any] = frozenset(), into: Sequence[Any] = ()
     ) -> Iterator[Chunk | Record]:
         """The same; in a session of one file those of these types together that follow one another, see
         `Chunk.parts`.
@@ -303,12 +303,12 @@ class Session:
                         self.course.add(part)
                     yield part
 
-    def _read_into(self, into: Any) -> Iterator[tuple[RunFile, Iterator[Chunk]]]:
+    def _read_into(self, into: Sequence[Any]) -> Iterator[tuple[RunFile, Iterator[Chunk]]]:
         """The files to be read; behind them it is known how each ended."""
         self.course.clear()
         self._states, self._remarks, self._progress = [], [], Progress()
         yield from self._progress.read(
-            self.files, [into, self.course] if into else [], lambda: self.course.end
+            self.files, [*into, self.course] if into else (), lambda: self.course.end
         )
         for file, end in zip(self.files, self._progress.ends, strict=True):
             state = end.reason if end else STATES[file.is_live()]

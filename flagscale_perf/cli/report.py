@@ -11,7 +11,7 @@ from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import installed, load
 from flagscale_perf.analysis.job import Job, begun
 from flagscale_perf.analysis.lake import write_tables
-from flagscale_perf.cli.base import Command, add_run, add_session, local_path
+from flagscale_perf.cli.base import Command, add_cache, add_run, add_session, local_path
 from flagscale_perf.cli.instruments import say, say_others
 from flagscale_perf.cli.output import STDOUT, add_output, check_place, format_of, put, put_next, put_report
 from flagscale_perf.report import html, text
@@ -54,6 +54,7 @@ class ReportCommand(Command):
             metavar="PARTITION:INDEX|KEY",
             help="queue traces only: who created this sample, who wrote its fields, and who got them",
         )
+        add_cache(parser)
         add_output(
             parser,
             (*FORMATS, PARQUET),

@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple
 from flagscale_perf.spine import files
 
 DIRECTORY = "cache"
-IS_ON = True  # --no-cache switches it off for a whole process
+IS_ON = True
 MAX_BYTES = 256 << 20  # what is longer is none of ours
 _READ, _WRITE = os.O_RDONLY | files.NOFOLLOW, os.O_WRONLY | os.O_CREAT | os.O_EXCL | files.NOFOLLOW
 _OPEN = os.O_RDONLY | files.NOFOLLOW | getattr(os, "O_DIRECTORY", 0)

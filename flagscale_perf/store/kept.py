@@ -21,7 +21,8 @@ from flagscale_perf.spine.records import KINDS
 from flagscale_perf.store import cache, state
 from flagscale_perf.store.part import Part
 
-MIN_BYTES = 16 << 20  # that must have been read, or it takes longer to keep what came of it
+MIN_BYTES = 64 << 20  # that must have been read: of less, to keep what came of it takes as long
+_BYTES_A_VALUE = 100  # read for each value that is kept, or more
 _SEAL, _SEAL_BYTES = "sha256", 32
 _ROOT = Path(__file__).parents[1]
 
@@ -29,30 +30,36 @@ _ROOT = Path(__file__).parents[1]
 class Kept:
     """Of some files, the state of the objects into which they are folded."""
 
-    def __init__(self, paths: Sequence[Path], root: Sequence[Any]) -> None:
+    def __init__(self, paths: Sequence[Path], root: Sequence[Any], whole: Sequence[Part] = ()) -> None:
         """`root`: the objects, just made, first the one that gives the name. Raises TypeError for what cannot
         be kept.
         """
-        self._paths, self._root, self._had = paths, root, 0
+        self._paths, self._root, self._whole, self._had = paths, root, whole, 0
+        self._fresh = state.text_of(root)
         self._file = f"{paths[0].name}.{type(root[0]).__name__}.state"
         where = [os.path.relpath(path, paths[0].parent) for path in paths]
-        self._key = [where, sorted(KINDS), _digest_of(state.text_of(root).encode()), _code()]
+        self._key = [where, sorted(KINDS), _digest_of(self._fresh.encode()), _code()]
 
     @classmethod
-    def of(cls, paths: Sequence[Path], root: Sequence[Any]) -> Kept | None:
-        """None of short files, and where nothing is to be kept."""
+    def of(cls, paths: Sequence[Path], root: Sequence[Any], is_whole: bool = False) -> Kept | None:
+        """None of short files, and where nothing is to be kept. `is_whole`: they are read from now on, and
+        what came of them is of no use any more when one grows.
+        """
         with contextlib.suppress(OSError, TypeError):
-            is_long = sum(path.stat().st_size for path in paths) >= MIN_BYTES
-            return cls(paths, root) if is_long and cache.IS_ON else None
+            if cache.IS_ON and sum(path.stat().st_size for path in paths) >= MIN_BYTES:
+                return cls(paths, root, [*map(Part.whole, paths)] if is_whole else ())
         return None
 
-    def keep(self, parts: Sequence[Part]) -> None:
-        """Keeps what came of these parts of the files, if they are much more than what was known, and that
-        can be kept.
+    def keep(self, parts: Sequence[Part] = ()) -> None:
+        """Keeps what came of these parts of the files, or of the whole ones, if that can be kept and they are
+        much more than what was known.
         """
-        if sum(part.size_bytes for part in parts) >= self._had + MIN_BYTES:
+        parts = parts or self._whole
+        size_bytes = sum(part.size_bytes for part in parts)
+        if size_bytes >= self._had + MIN_BYTES:
             with contextlib.suppress(TypeError, RecursionError):
-                self._write(parts, state.text_of(self._root))
+                most = min(state.MOST, size_bytes // _BYTES_A_VALUE)
+                self._write(parts, state.text_of(self._root, most))
 
     def restore(self) -> list[Part] | None:
         """Puts the state back, once; returns the parts of the files that went into it: the last file may have
@@ -63,8 +70,12 @@ class Kept:
             if len(known) == len(parts):
                 if known != parts and all(any(part.found) for part in known):
                     self._write(known, text)  # now the times prove it again
+                try:
+                    state.restore(text, self._root)
+                except (TypeError, ValueError, LookupError, AttributeError, RecursionError):
+                    state.restore(self._fresh, self._root)
+                    continue
                 self._had = sum(part.size_bytes for part in known)
-                state.restore(text, self._root)
                 return known
         return None
 

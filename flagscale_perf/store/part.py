@@ -97,10 +97,10 @@ class Part(NamedTuple):
         it locked.
         """
         try:
+            if _found(path) == self.found != _UNPROVEN:
+                return self
             with os.fdopen(files.open_regular(path), "rb") as file:
                 now = _found(file)
-                if now == self.found != _UNPROVEN:
-                    return self
                 if self.crc32 == _UNREAD or os.fstat(file.fileno()).st_size < self.size_bytes:
                     return None
                 is_same = _samples(file, self.size_bytes) == self.samples_crc32
@@ -111,8 +111,8 @@ class Part(NamedTuple):
             return None
 
 
-def _found(file: BinaryIO) -> tuple[int, ...]:
-    found = os.fstat(file.fileno())
+def _found(file: BinaryIO | Path) -> tuple[int, ...]:
+    found = os.stat(file) if isinstance(file, Path) else os.fstat(file.fileno())
     changed_ns = max(found.st_mtime_ns, found.st_ctime_ns)  # the latter cannot be set back
     if not changed_ns < time.time_ns() - _TICK_NS:
         return _UNPROVEN

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from flagscale_perf.spine import files
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, BadLine, WholeLines
+from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, BadLine, WholeLines, one_by_one
 from flagscale_perf.spine.records import TYPES, Record, RunHeader
-from flagscale_perf.store.decoder import Chunk, Joined, read_chunks
+from flagscale_perf.store.decoder import Chunk, Joined, decode, read_chunks
 from flagscale_perf.store.evidence import is_written, last_record
 from flagscale_perf.store.part import Part, Reader
 from flagscale_perf.store.strangers import NO_RUN_FILE, about_file
@@ -89,9 +89,7 @@ class RunFile:
         with _readable(path):
             found = os.stat(path)
         self.changed_ns = found.st_mtime_ns
-        self.header, self._has_begun = _begin_of(
-            path, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-        )
+        self.header = _header_of(path, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))
 
     def __iter__(self) -> Iterator[Record]:
         """Every record, the header first. Raises PerfError if the file cannot be read."""
@@ -99,8 +97,8 @@ class RunFile:
             yield from chunk.records()
 
     def chunks(self, begin: Place | None = None, at_end: AtEnd | None = None) -> Iterator[Chunk]:
-        """The same, many at a time; those behind a place where a reading stood before, as long as what was noted
-        of the file is again. `at_end` is called once, before the last few lines.
+        """The same, many at a time; those behind a place, if what was noted of bad lines up to there has been
+        put back. `at_end` is called once, before the last few lines.
         """
         if begin is None:
             self.bad_lines, self.skipped, self.joined = [], 0, ""
@@ -137,7 +135,12 @@ class RunFile:
 
     def has_begun(self) -> bool:
         """Whether something that took a while is recorded, such as an iteration. Raises PerfError."""
-        return self._has_begun or any(_took_a_while(type(record)) for record in self)
+        return any(
+            _took_a_while(each)
+            for one in _chunks(self.path)
+            if isinstance(one, Chunk)
+            for each in one.columns
+        )
 
 
 def _chunks(
@@ -162,19 +165,19 @@ def _place(reader: Reader, lines: WholeLines) -> Place | None:
 
 
 @lru_cache(maxsize=4096)
-def _begin_of(path: Path, _file: tuple[int, ...]) -> tuple[RunHeader, bool]:
-    """The header of a file as long as that is not changed, and whether something that took a while stands in
-    the chunk that it begins with. Raises PerfError for a file that is no run file.
-    """
-    found = next(_chunks(path), None)
-    if found is None:
+def _header_of(path: Path, _file: tuple[int, ...]) -> RunHeader:
+    """The header of a file as long as that is not changed. Raises PerfError for a file that is no run file."""
+    with _readable(path), os.fdopen(files.open_regular(path), "rb") as file:
+        _, first = next(iter(WholeLines(file)), (0, None))
+    if first is None:
         raise PerfError(f"{path}:1: the file is empty; {NO_RUN_FILE}, or its run has only just begun")
-    if not isinstance(found, Chunk):
-        raise PerfError(about_file(path, found.reason if isinstance(found, BadLine) else "no header"))
-    first = next(found.records())
+    if isinstance(first, bytes):
+        first = next(one_by_one(first[: first.index(b"\n") + 1], 0, decode))
+    if isinstance(first, BadLine):
+        raise PerfError(about_file(path, first.reason))
     if not isinstance(first, RunHeader):
         raise PerfError(f"{path}:1: a run file begins with its header, this one with another record")
-    return first, any(map(_took_a_while, found.columns))
+    return first
 
 
 def _took_a_while(record_type: type) -> bool:

@@ -1,8 +1,8 @@
 """The state of objects as text and back: what a fold holds behind the records that it has read.
 
-Plain data, containers and objects of this package's classes are kept, attribute by attribute; what is one object
-stays one. A function never is: an object that was just made has its own, and into such a one a state is put. Nothing
-is imported or called because a text says so.
+Plain data, containers and objects of this package's classes are kept, attribute by attribute; what is one
+object stays one. A function never is: an object that was just made has its own, and into such a one a state
+is put. Nothing is imported or called because a text says so.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 import sys
+from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import Enum
@@ -21,20 +22,21 @@ _PLAIN = {type(None), bool, int, float, str}
 _MAPPINGS: dict[str, Any] = {each.__name__: each for each in (dict, Counter, OrderedDict, defaultdict)}
 _FACTORIES: dict[str, Any] = {each.__name__: each for each in (int, float, list, dict, set)}
 # Of modules whose objects are made once and do not change.
-_CONSTANT = ("datetime", f"{_PACKAGE}.spine.figures")
+_CONSTANT = ("datetime", "pathlib", f"{_PACKAGE}.spine.figures")
 _NONE: Any = object()
+MOST = 3_000_000  # values: 40 MB
 
 
-def text_of(root: Any) -> str:
-    """The state of an object. Raises TypeError for what cannot be kept."""
-    writer = _Writer()
+def text_of(root: Any, most: int = MOST) -> str:
+    """The state of an object. Raises TypeError for what cannot be kept, and where there are more values."""
+    writer = _Writer(most)
     node = writer.node(root)
     return json.dumps([[*writer.classes], node], separators=(",", ":"))
 
 
 def restore(text: str, root: Any) -> None:
-    """Puts a state into an object that was just made as the one of which it is. Raises what Python raises for a
-    text that is no such state; then the object is of no use any more.
+    """Puts a state into an object that was just made as the one of which it is. Raises what Python raises for
+    a text that is no such state; then the object is of no use any more.
     """
     classes, node = json.loads(text)
     _Reader([_class(name) for name in classes]).value(node, root)
@@ -57,8 +59,9 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 
 class _Writer:
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         self.classes: dict[str, int] = {}
+        self._left = most
         self._places: dict[int, int] = {}
         self._held: list[Any] = []  # so that none is freed while another one could get its id
 
@@ -86,6 +89,8 @@ class _Writer:
             return ["mapping", kind.__name__, factory, self._all(value), self._all(value.values())]
         if kind is deque:
             return ["deque", self._all(value), value.maxlen]
+        if kind is array:
+            return ["array", self._all(value.tolist()), value.typecode]
         if kind is range:
             return ["range", [value.start, value.stop, value.step]]
         if kind is random.Random:
@@ -96,6 +101,9 @@ class _Writer:
         return ["object", self._number(kind), [*attributes], self._all(attributes.values())]
 
     def _all(self, values: Collection[Any]) -> list[Any]:
+        self._left -= len(values)
+        if self._left < 0:
+            raise TypeError("too much to be kept")
         return [*values] if {*map(type, values)} <= _PLAIN else [*map(self.node, values)]
 
     def _number(self, kind: Any) -> int:
@@ -175,6 +183,11 @@ class _Reader:
         made = self._begin(own, deque, lambda: deque(maxlen=most))
         made.clear()
         made.extend(self._all(nodes))
+        return made
+
+    def as_array(self, own: Any, values: list[Any], typecode: str) -> Any:
+        made = self._begin(own, array, lambda: array(typecode))
+        made[:] = array(typecode, values)
         return made
 
     def as_random(self, own: Any, nodes: list[Any]) -> Any:
