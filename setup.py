@@ -60,7 +60,7 @@ setup(
         "serve": SERVE,  # flagscale-perf serve
         "rpc": RPC,  # flagscale_perf.rpc, examples/tee_gpu
         "trace": TRACE,  # flagscale-perf trace-export --format otlp
-        "tables": [*TABLES, "pandas"],  # flagscale-perf seal, query and report --format parquet; open_run
+        "tables": TABLES,  # flagscale-perf seal, query and report --format parquet
         "all": [*MEGATRON, *SERVE, *RPC, *TRACE, *TABLES, "pandas", "wandb"],
         "dev": [*TABLES, "hypothesis", "mypy", "pandas", "pytest", "ruff"],
     },

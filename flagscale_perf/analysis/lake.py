@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from zlib import crc32
 
 from flagscale_perf.analysis.instrument import installed, load
-from flagscale_perf.analysis.job import grouped, open_session
+from flagscale_perf.analysis.job import open_session, sessions_of
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError, did_you_mean
 from flagscale_perf.spine.files import DIRECTORY_MODE
@@ -21,7 +21,6 @@ from flagscale_perf.spine.records import NOT_KNOWN, RUNNING, kind_of
 from flagscale_perf.store import cache as kept
 from flagscale_perf.store.cache import Place
 from flagscale_perf.store.query import Answer, Lake, asked
-from flagscale_perf.store.run_file import RunFile
 from flagscale_perf.store.runs import find_runs
 from flagscale_perf.store.seal import Sealed, add_table, beside, read_table, seal
 from flagscale_perf.store.tables import Rows, Tables, table_of
@@ -179,7 +178,7 @@ class Source:
         is not kept.
         """
         found: dict[str, list[Path]] = {kind: [] for kind in ABOUT.values()}
-        for session in grouped([RunFile(path) for path in self.sealed]):
+        for session in sessions_of(self.sealed):
             made = [self.sealed[file.path] for file in session.files]
             key = f"{crc32(repr([[each.key for each in made], schemas_about()]).encode()):08x}"
             try:
@@ -213,11 +212,17 @@ def files_of(path: Path, say: Say) -> list[Path]:
     PerfError where there is none.
     """
     if not path.is_dir():
-        return [each.path for each in open_session(path).files]
+        return _paths_of(open_session(path))
     paths, unread = find_runs(path, MAX_RUNS)
     for each in unread:
         say(f"{path / each.path}: left out: {each.reason}")
     return paths
+
+
+def _paths_of(session: Session) -> list[Path]:
+    if not session.files:
+        raise PerfError(f"{str(session.path)!r} is a log, which has no records; give a run file")
+    return [each.path for each in session.files]
 
 
 def ask(path: Path, sql: str, say: Say) -> Answer:
@@ -257,7 +262,7 @@ def to_arrow(session: Session, kind: str | type) -> pyarrow.Table:
         raise PerfError(
             f"{name!r} is no kind of records{did_you_mean(name, known)}; there are {', '.join(known)}"
         )
-    paths, schema = [each.path for each in session.files], tables.schemas[name]
+    paths, schema = _paths_of(session), tables.schemas[name]
     return _read(paths, _raise, lambda source: read_table(source.files.get(name, ()), schema))
 
 
@@ -269,7 +274,7 @@ def write_tables(session: Session, directory: Path) -> list[Sealed]:
     """Writes the tables of a session into a directory, laid out as beside its files. Raises PerfError."""
     place = Place(directory, (), DIRECTORY_MODE)
     try:
-        made = [seal(each.path, all_tables(), place) for each in session.files]
+        made = [seal(path, all_tables(), place) for path in _paths_of(session)]
         for kind, table in tables_about(session).items():
             add_table(place, beside(made[0], kind, "report"), table)
     except OSError as error:

@@ -98,8 +98,6 @@ def _tables(args: Namespace) -> int:
             flag = "--" + option.replace("_", "-")
             raise PerfError(f"{flag} goes with no tables; leave it out, or --format parquet")
     session = begun(args.run, args.session, say).session()
-    if not session.files:
-        raise PerfError(f"{str(session.path)!r} is a log, which has no records; leave --format parquet out")
     made = write_tables(session, directory)
     say(f"wrote {directory} ({sum(sum(each.rows.values()) for each in made):,} rows)")
     return 0

@@ -61,19 +61,19 @@ class Lake:
         self._connection = _connected()
         self._columns: dict[str, list[str]] = {}
         self._views = [*views]
-        paths = [str(path) for each in files.values() for path in each]
+        self._paths = [path for each in files.values() for path in each]
         self._do(f"set temp_directory = {_quoted(self._spilled.name)}")
         self._do(f"set max_temp_directory_size = {_quoted(SPILLED)}")
         self._do(f"set memory_limit = {_quoted(MEMORY)}")
         self._do(f"set allowed_directories = [{_quoted(self._spilled.name)}]")
-        self._do(f"set allowed_paths = [{', '.join(map(_quoted, paths))}]")
+        self._do(f"set allowed_paths = [{', '.join(_quoted(str(path)) for path in self._paths)}]")
         self._do("set enable_external_access = false")
         self._do("create schema records")
         for kind, schema in schemas.items():
             self._attach(kind, schema, files.get(kind, ()))
         for name, sql in views.items():
             self._do(f"create view main.{name} as {sql}")
-            found = self._connection.execute(f"select * from main.{name} limit 0")
+            found = self._do(f"select * from main.{name} limit 0")
             self._columns[name] = [each[0] for each in found.description or ()]
         self._do("set search_path = 'main,records'")
         self._do("set lock_configuration = true")
@@ -85,13 +85,18 @@ class Lake:
         self._connection.close()
         self._spilled.cleanup()
 
-    def _do(self, sql: str) -> None:
+    def _do(self, sql: str) -> duckdb.DuckDBPyConnection:
+        """Raises FileNotFoundError where a table is not there any more: DuckDB then looks for a directory of
+        that name, which it may not.
+        """
         import duckdb
 
         try:
-            self._connection.execute(sql)
-        except duckdb.IOException as error:
-            raise FileNotFoundError(str(error)) from None
+            return self._connection.execute(sql)
+        except (duckdb.IOException, duckdb.PermissionException):
+            for path in self._paths:
+                path.stat()
+            raise
 
     def _attach(self, kind: str, schema: pyarrow.Schema, files: Sequence[Path]) -> None:
         source = (
@@ -114,11 +119,9 @@ class Lake:
             statements = self._connection.extract_statements(sql)
             if [each.type for each in statements] != [duckdb.StatementType.SELECT]:
                 raise PerfError(f"{sql!r} is not one SELECT; write one such as {EXAMPLE!r}")
-            found = self._connection.execute(statements[0])
+            found = self._do(sql)
             rows = [list(map(_plain, row)) for row in found.fetchall()]
             return Answer([each[0] for each in found.description or ()], rows)
-        except duckdb.IOException as error:
-            raise FileNotFoundError(str(error)) from None
         except duckdb.Error as error:
             raise PerfError(self._explained(str(error), sql)) from None
 

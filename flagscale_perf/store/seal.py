@@ -14,12 +14,13 @@ import os
 import re
 import secrets
 import stat
+import string
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
-from urllib.parse import quote
 
 from flagscale_perf import __version__
 from flagscale_perf.spine import files
@@ -39,6 +40,7 @@ ROW_GROUP_BYTES = 16 << 20  # of each kind, in memory
 _SMALL = 4  # a piece of at most so many times the bytes behind it becomes one with them
 _NO_HOST = "__HIVE_DEFAULT_PARTITION__"  # which other programs read as "not known"
 _MAX_NAME = 200
+_PLAIN = frozenset(string.ascii_letters + string.digits + "._~-")
 _BELOW = re.compile(r"host=[\w.~%-]+/part=[\w.~%-]+", re.ASCII)
 
 
@@ -116,7 +118,8 @@ def seal(path: Path, tables: Tables, place: Place | None = None) -> Sealed:
     """
     arrow("a table of a run file")
     if place is not None:
-        return _made(place, RunFile(path), tables, None)
+        run = RunFile(path)
+        return _sealed(place, _made(place, run, tables, None), f"*/{_below(run).rpartition('/')[2]}")
     found = {each: _found(each, path, tables) for each in places(path)}
     for each, listed in found.items():
         if listed and (listed.is_cut or path.stat().st_size == listed.part.size_bytes):
@@ -124,7 +127,9 @@ def seal(path: Path, tables: Tables, place: Place | None = None) -> Sealed:
     trouble = OSError("there is no place for its tables")
     for each, listed in found.items():
         try:
-            return _made(each, RunFile(path), tables, listed)
+            made = _made(each, RunFile(path), tables, listed)
+            _keep(each, path, made)
+            return _sealed(each, made, f"*/part={_name(path)}")
         except OSError as error:
             trouble = error
     raise trouble
@@ -156,12 +161,18 @@ def read_table(paths: Sequence[Path], schema: pyarrow.Schema) -> pyarrow.Table:
 
 
 def _name(path: Path) -> str:
-    return quote(path.name.removesuffix(".jsonl").removeprefix("perf_records_"), safe="")[:_MAX_NAME]
+    return _quoted(path.name.removesuffix(".jsonl").removeprefix("perf_records_"))
+
+
+def _quoted(text: str) -> str:
+    """As part of a name, in the way of other programs that have partitions in directories."""
+    data = text.encode(errors="backslashreplace")
+    return "".join(chr(byte) if chr(byte) in _PLAIN else f"%{byte:02X}" for byte in data)[:_MAX_NAME]
 
 
 def _below(run: RunFile) -> str:
     """How tables are called, which tells runs apart where those of many are in one directory."""
-    host = quote(run.header.host, safe="")[:_MAX_NAME] if run.header.host else _NO_HOST
+    host = _quoted(run.header.host) if run.header.host else _NO_HOST
     return f"host={host}/part={_name(run.path)}-{run_id_of(run.header).rpartition('-')[2]}"
 
 
@@ -206,7 +217,7 @@ def _made_of(tables: Tables) -> list[Any]:
     return [__version__, FORMAT, tables.digest]
 
 
-def _made(place: Place, run: RunFile, tables: Tables, before: _List | None) -> Sealed:
+def _made(place: Place, run: RunFile, tables: Tables, before: _List | None) -> _List:
     """`before`: the tables of the file's beginning."""
     name, stay = secrets.token_hex(4), list(before.pieces) if before else []
     with ExitStack() as opened, os.fdopen(files.open_regular(run.path), "rb") as file:
@@ -228,17 +239,17 @@ def _made(place: Place, run: RunFile, tables: Tables, before: _List | None) -> S
     for kind, rows in writers.rows.items():
         piece.tables.append([kind, rows, _state(made.path(place, piece, kind), (os.geteuid(),))])
     stay.append(piece)
-    _keep(place, run.path, made)
+    return made
+
+
+def _sealed(place: Place, made: _List, others: str) -> Sealed:
+    """The tables that have just been made; what other programs would take for such goes, too."""
     sealed = made.sealed(place, is_new=True)
-    _remove_others(place, run.path, {path for paths in sealed.files.values() for path in paths})
-    return sealed
-
-
-def _remove_others(place: Place, path: Path, kept: Collection[Path]) -> None:
-    """Removes what other programs would take for tables of the file as it is now."""
-    for each in place.path.glob(f"kind=*/host=*/part={_name(path)}-*.parquet"):
+    kept = set(chain(*sealed.files.values()))
+    for each in place.path.glob(f"kind=*/{others}-*.parquet"):
         if each not in kept:
             each.unlink(missing_ok=True)
+    return sealed
 
 
 class _Writers:

@@ -5,7 +5,6 @@ ring and the codec, too: integers in nanoseconds and bytes, as recorded; what is
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
@@ -18,6 +17,7 @@ from zlib import crc32
 
 from flagscale_perf.spine import figures
 from flagscale_perf.spine.clock import Anchor
+from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import MAX_NS, dump, encode
 from flagscale_perf.spine.packages import missing
 from flagscale_perf.spine.peers.records import NameRecord
@@ -148,7 +148,11 @@ class Column(NamedTuple):
 
 def has_arrow() -> bool:
     """Whether pyarrow is there."""
-    return importlib.util.find_spec("pyarrow") is not None
+    try:
+        arrow("")
+    except PerfError:
+        return False
+    return True
 
 
 def words_of(numbers: type[IntEnum]) -> dict[int, str]:
