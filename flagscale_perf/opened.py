@@ -11,6 +11,7 @@ from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.frames import Field, frame_of
 from flagscale_perf.analysis.instrument import load
 from flagscale_perf.analysis.job import open_session
+from flagscale_perf.analysis.lake import to_arrow
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.session import MARKS, Course, Session
 from flagscale_perf.spine.clock import NS_PER_S
@@ -20,6 +21,7 @@ from flagscale_perf.training.analysis.opened import RecordedRun
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from pyarrow import Table
 
 TRAINING = "training"
 
@@ -75,6 +77,10 @@ class RecordedSession(Session):
         findings = self.report().findings
         return [] if findings is None else findings.found
 
+    def to_arrow(self, kind: str | type) -> Table:
+        """A table of Arrow with the records of a kind, as they were recorded: see docs/query.md."""
+        return to_arrow(self, kind)
+
     def rows(self) -> DataFrame:
         """The rows of `flagscale-perf report --format csv`."""
         rows = iter(self.report().rows)
@@ -89,7 +95,7 @@ class RecordedSession(Session):
             raise PerfError(f"{kind.__name__} is no row of plain values; use rows() or records()")
         names, session, start_ns = kind._fields, self.again(), self.header.start_mono_ns
         columns = ["elapsed_s" if name in MARKS else Field.of(name).name for name in names]
-        texts = self._instrument.texts.get(kind, ())
+        texts = self._instrument.tables.texts.get(kind, ())
         rows = (
             [_shown(session.course, record, name, texts, start_ns) for name in names]
             for record in session

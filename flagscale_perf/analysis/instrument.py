@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Timeline
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.store.tables import Tables
 
 _PACKAGE, _FILE = Path(__file__).parents[1], "analysis/instrument.py"
 
@@ -50,7 +51,7 @@ class Instrument:
         sessions: of all sessions of a directory together; given oldest first, and why files cannot be read.
         compare: the sessions of BASE with those of NEW.
         runs: a list of sessions; long files are read whole only if its second argument says so.
-        texts: by record type, the fields that are numbers of texts.
+        tables: its records as tables.
         live: a session to be followed, from its header on.
         what: one of its sessions, in words; "" for its name.
         exports: module with `EXPORTS`, formats of other systems by their names; "" without any.
@@ -64,7 +65,7 @@ class Instrument:
     sessions: Callable[[Listing], Report] = _not_offered
     compare: Callable[[Sequence[Session], Sequence[Session], CompareOptions], Comparison] = _not_offered
     runs: Callable[[Listing, bool], Report] = _not_offered
-    texts: Mapping[type, Collection[str]] = field(default_factory=dict)
+    tables: Tables = field(default_factory=Tables)
     live: Callable[[RunHeader], Live] = _not_offered
     what: str = ""
     exports: str = ""

@@ -232,6 +232,11 @@ def _listed(listing: Listing, found: Iterable[Found]) -> Listing:
     return listing
 
 
+def sessions_of(paths: Iterable[Path]) -> list[Session]:
+    """The sessions of run files. Raises PerfError where one cannot be read."""
+    return grouped([RunFile(path) for path in paths])
+
+
 def grouped(files: Sequence[RunFile]) -> list[Session]:
     """The sessions of these files, by directory and age."""
     made = map(Session, _groups(files))

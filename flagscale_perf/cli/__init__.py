@@ -22,6 +22,8 @@ COMMANDS = {
     "watch": "show a running session live in the terminal; also a finished or killed one",
     "serve": "show a run's report in a browser on this machine, and what comes while the run goes on",
     "runs": "list the runs below a directory: model, speed, goodput, findings; overlay trainings on a page",
+    "query": "ask a run's records, or those of all runs below a directory, in SQL",
+    "seal": "keep the records of the runs below a directory as Parquet, too: for `query` and other programs",
     "capture": "have a live training record the raw timings of all ranks for the next steps",
     "trace-export": (
         "write a run as a trace for Perfetto: iterations, phases, ranks and counters on one timeline"
@@ -91,7 +93,13 @@ def _dispatch(words: list[str]) -> int:
     command = load_command(name)
     parser = Parser(prog=f"{PROG} {name}", description=COMMANDS[name])
     command.add_arguments(parser)
-    return command.run(parser.parse_args(words[1:]))
+    args = parser.parse_args(words[1:])
+    if not getattr(args, "no_cache", False):
+        return command.run(args)
+    from flagscale_perf.store import cache
+
+    with cache.switched_off():
+        return command.run(args)
 
 
 def _top_parser() -> Parser:

@@ -14,7 +14,7 @@ from flagscale_perf.analysis.compare.compare import (
 )
 from flagscale_perf.analysis.compare.judge import SLOWER
 from flagscale_perf.analysis.job import open_session
-from flagscale_perf.cli.base import Command, add_choice, local_path, percentage
+from flagscale_perf.cli.base import Command, add_cache, add_choice, local_path, percentage
 from flagscale_perf.cli.instruments import same_instrument, say
 from flagscale_perf.cli.output import add_output, format_of, put_report
 from flagscale_perf.spine.errors import PerfError
@@ -58,6 +58,7 @@ class CompareCommand(Command):
                 " runs is measured, not assumed",
             )
         _add_judging(parser)
+        add_cache(parser)
         add_output(parser, FORMATS, "text (default), markdown, html, json or png")
 
     def run(self, args: Namespace) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import load
 from flagscale_perf.analysis.job import Job
-from flagscale_perf.cli.base import Command, add_run, add_session
+from flagscale_perf.cli.base import Command, add_cache, add_run, add_session
 from flagscale_perf.cli.stopping import leave
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
@@ -33,6 +33,7 @@ class ServeCommand(Command):
         """Arguments: the run, and where to listen."""
         add_run(parser)
         add_session(parser)
+        add_cache(parser)
         parser.add_argument(
             "--port", type=int, default=0, metavar="N", help=f"port on {LOOPBACK} (default: any free one)"
         )

@@ -52,7 +52,7 @@ class Part:
         return install_line(self.wanted)
 
 
-MEGATRON, SERVE, RPC, TRACE, ALL = "megatron", "serve", "rpc", "trace", "all"
+MEGATRON, SERVE, RPC, TRACE, TABLES, ALL = "megatron", "serve", "rpc", "trace", "tables", "all"
 PARTS = (
     Part("hydra", "hydra-core>=1.3", "run.py"),
     Part("omegaconf", "omegaconf>=2.3", "run.py"),
@@ -81,6 +81,8 @@ PARTS = (
         "flagscale-perf trace-export --format otlp",
         TRACE,
     ),
+    Part("pyarrow", "pyarrow>=18", "flagscale-perf seal, query and report --format parquet", TABLES),
+    Part("duckdb", "duckdb>=1.3", "flagscale-perf query", TABLES),
     Part("pandas", "pandas", "the tables of flagscale_perf.open_run; examples/analysis", ALL),
     Part("wandb", "wandb", "--perf-wandb", ALL),
 )

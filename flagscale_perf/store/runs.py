@@ -29,7 +29,7 @@ class Unread:
     reason: str
 
 
-def find_runs(directory: Path) -> tuple[list[Path], list[Unread]]:
+def find_runs(directory: Path, most: int = MAX_RUNS) -> tuple[list[Path], list[Unread]]:
     """By directory and name, every file that is called as a run file is, `MAX_DEPTH` directories deep, and
     what was not looked into. Links and hidden directories are not followed, and neither are Python
     environments and directories of packages. Raises PerfError where there is none.
@@ -44,10 +44,10 @@ def find_runs(directory: Path) -> tuple[list[Path], list[Unread]]:
             f"no {_PREFIX}*{_SUFFIX} in or below {str(directory)!r}; give a directory that has"
             " --perf-log-dir directories below it"
         )
-    if len(paths) > MAX_RUNS:
+    if len(paths) > most:
         paths.sort(key=age_of, reverse=True)
-        unread.append(Unread(".", f"only the newest {MAX_RUNS:,} of {len(paths):,} are listed"))
-        del paths[MAX_RUNS:]
+        unread.append(Unread(".", f"only the newest {most:,} of {len(paths):,} are listed"))
+        del paths[most:]
     return sorted(paths, key=lambda path: (path.parent, path.name)), unread
 
 

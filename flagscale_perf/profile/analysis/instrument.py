@@ -13,7 +13,8 @@ from flagscale_perf.profile.analysis.findings import judge
 from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.profile.analysis.source import Profile, read_profile
 from flagscale_perf.profile.analysis.timeline import timeline
-from flagscale_perf.profile.records import NAMES
+from flagscale_perf.profile.records import NAMES, RowRecord, Sort
+from flagscale_perf.store.tables import Tables, words_of
 
 
 def report_of(profile: Profile) -> ProfileReport:
@@ -36,5 +37,9 @@ INSTRUMENT = Instrument(
     report=_report,
     timeline=timeline,
     compare=compare.compare,
-    texts=NAMES,
+    tables=Tables(
+        views={"modules": "select * from records.profile_row"},
+        words={RowRecord: {"sort": words_of(Sort)}},
+        texts=NAMES,
+    ),
 )

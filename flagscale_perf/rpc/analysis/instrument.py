@@ -10,7 +10,10 @@ from flagscale_perf.rpc.analysis.findings import judge
 from flagscale_perf.rpc.analysis.live import LiveCalls
 from flagscale_perf.rpc.analysis.report import CallsReport
 from flagscale_perf.rpc.analysis.timeline import timeline
+from flagscale_perf.rpc.dtypes import DType
 from flagscale_perf.rpc.log import TITLE
+from flagscale_perf.rpc.records import CallRecord, ServedRecord, Status
+from flagscale_perf.store.tables import Tables, words_of
 
 
 def read_calls(session: Session) -> CallsReport:
@@ -29,4 +32,11 @@ INSTRUMENT = Instrument(
     live=LiveCalls,
     what="a session of calls",
     log_title=TITLE,
+    tables=Tables(
+        views={"calls": "select * from records.rpc_call"},
+        words={
+            CallRecord: {"status": words_of(Status), "dtype": words_of(DType)},
+            ServedRecord: {"status": words_of(Status)},
+        },
+    ),
 )

@@ -150,7 +150,7 @@ def read_calls(session: Session) -> CallsReport:
     """The report of a session or a log, without findings. Raises PerfError if it cannot be read."""
     source = open_source(session)
     fold = Fold()
-    for columns in source.read(fold.begin):
+    for columns in source.read(fold.begin, [fold]):
         fold.add(columns)
     overall = fold.totals.overall
     gap = fold.highest - fold.lowest + 1 - overall.calls if overall.calls else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import Instrument
 from flagscale_perf.analysis.session import Session
+from flagscale_perf.store.tables import Tables, words_of
 from flagscale_perf.trace.analysis import blocks, compare
 from flagscale_perf.trace.analysis.findings import judge
 from flagscale_perf.trace.analysis.live import LiveTraces
@@ -12,7 +13,16 @@ from flagscale_perf.trace.analysis.report import TraceReport, report_of
 from flagscale_perf.trace.analysis.sample import report_of_sample
 from flagscale_perf.trace.analysis.source import read_traces
 from flagscale_perf.trace.analysis.timeline import timeline
-from flagscale_perf.trace.records import CallRecord, ClearRecord, OperationRecord, StartRecord, WaitRecord
+from flagscale_perf.trace.records import (
+    Begun,
+    CallRecord,
+    ClearRecord,
+    KeysRecord,
+    Kind,
+    OperationRecord,
+    StartRecord,
+    WaitRecord,
+)
 
 MARKS = ("[TQ-TRACE] ", "[TQ-DETAIL] ")
 TEXTS = {
@@ -21,6 +31,7 @@ TEXTS = {
     WaitRecord: ("partition", "error", "task"),
     ClearRecord: ("partition", "error"),
     StartRecord: ("partition", "function"),
+    KeysRecord: ("partition",),
 }
 
 
@@ -38,7 +49,11 @@ INSTRUMENT = Instrument(
     timeline=timeline,
     compare=compare.compare,
     live=LiveTraces,
-    texts=TEXTS,
+    tables=Tables(
+        views={"operations": "select * from records.tq_operation"},
+        words={OperationRecord: {"operation": words_of(Kind)}, StartRecord: {"begun": words_of(Begun)}},
+        texts=TEXTS,
+    ),
     sample=lambda session, asked: report_of_sample(read_traces(session), asked),
     exports="flagscale_perf.trace.export.formats",
     log_marks=MARKS,

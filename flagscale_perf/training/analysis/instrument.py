@@ -5,6 +5,7 @@ from __future__ import annotations
 from flagscale_perf.analysis.instrument import Instrument
 from flagscale_perf.training.analysis import blocks, compare, history, runs
 from flagscale_perf.training.analysis.fold import read_report
+from flagscale_perf.training.analysis.lake import TABLES
 from flagscale_perf.training.analysis.live import LiveRun
 from flagscale_perf.training.analysis.timeline import timeline
 
@@ -15,4 +16,5 @@ INSTRUMENT = Instrument(
     runs=lambda listing, is_all_read: runs.report_of(runs.list_runs(listing, is_all_read)),
     live=LiveRun,
     timeline=timeline,
+    tables=TABLES,
 )

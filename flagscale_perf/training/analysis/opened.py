@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from flagscale_perf.analysis.lake import to_arrow
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.spine.records import Record
+from flagscale_perf.store.runs import LONG_BYTES
+from flagscale_perf.store.tables import has_arrow
 from flagscale_perf.training.analysis import frames
 from flagscale_perf.training.analysis.fold import read_report, read_summary
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.records import StepRecord
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from pyarrow import Table
 
 
 class RecordedRun(Session):
@@ -52,9 +57,15 @@ class RecordedRun(Session):
         """The content of `perf_summary_<session>.json`, made of the run file anew."""
         return read_summary(self.again()).as_dict()
 
+    def to_arrow(self, kind: str | type) -> Table:
+        """A table of Arrow with the records of a kind, as they were recorded: see docs/query.md."""
+        return to_arrow(self, kind)
+
     def steps(self, first: int | None = None, last: int | None = None) -> DataFrame:
         """A row for each iteration."""
-        return frames.steps(self._between(first, last), self.header)
+        if self.size_bytes < LONG_BYTES or not has_arrow():
+            return frames.steps(self._between(first, last), self.header)
+        return frames.steps_of(self.to_arrow(StepRecord), self.header, first, last)
 
     def phases(self, first: int | None = None, last: int | None = None) -> DataFrame:
         """A row for each iteration whose phases were measured; the phases add up to `iteration_ms`."""

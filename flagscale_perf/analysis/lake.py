@@ -1,0 +1,291 @@
+"""Runs as tables: of their records, which `store` keeps, and of what their reports say."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache, reduce
+from operator import or_
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from zlib import crc32
+
+from flagscale_perf.analysis.instrument import installed, load
+from flagscale_perf.analysis.job import open_session, sessions_of
+from flagscale_perf.analysis.session import Session
+from flagscale_perf.spine.errors import PerfError, did_you_mean
+from flagscale_perf.spine.files import DIRECTORY_MODE
+from flagscale_perf.spine.records import NOT_KNOWN, RUNNING, kind_of
+from flagscale_perf.store import cache as kept
+from flagscale_perf.store.cache import Place
+from flagscale_perf.store.query import Answer, Lake, asked
+from flagscale_perf.store.runs import find_runs
+from flagscale_perf.store.seal import Sealed, add_table, beside, read_table, seal
+from flagscale_perf.store.tables import Rows, Tables, table_of
+
+if TYPE_CHECKING:
+    import pyarrow
+
+MAX_RUNS = 1_000_000
+ABOUT = {"runs": "run", "findings": "finding"}  # views of what reports say, and the kinds of their tables
+_VIEWS = {
+    "runs": "select * from records.header left join records.run using (run_id, session_id, host)",
+    "findings": "select * from records.finding",
+}
+_OWNER_ONLY = 0o700
+_PASSING = {RUNNING, NOT_KNOWN}  # ends of which nothing is recorded when they come
+_TRIES = 3
+Say = Callable[[str], None]
+_Read = TypeVar("_Read")
+
+
+class RunRow(NamedTuple):
+    """What the report of a session says; of several machines it stands beside the first one's header.
+
+    Attributes:
+        end_reason: how it ended: as in `RunEnd`, or "running", "killed" or "not known".
+        findings: how many; None where none are looked for.
+        first_finding: title of the costliest.
+        skipped_lines: lines that are no records.
+    """
+
+    end_reason: str
+    findings: int | None
+    first_finding: str | None
+    skipped_lines: int | None
+
+
+class FindingRow(NamedTuple):
+    """A finding; the fields are as in `rules.Finding`.
+
+    Attributes:
+        place: among the findings of its session, from 1, the costliest first.
+        causes, changes: texts, the likeliest and the best first.
+        evidence: as JSON.
+    """
+
+    place: int
+    name: str
+    title: str
+    cost_s: float | None
+    cost_share: float | None
+    gain: float | None
+    gain_of: str
+    least_s: float | None
+    least_gain: float | None
+    first_iteration: int | None
+    iteration: int | None
+    ranks: list[int]
+    phase: str | None
+    pattern: str | None
+    causes: list[str]
+    changes: list[str]
+    evidence: list[dict[str, Any]]
+
+
+@cache
+def all_tables() -> Tables:
+    """What all instruments know of their records as tables."""
+    return reduce(or_, (load(name).tables for name in installed()))
+
+
+def about(session: Session) -> dict[str, Rows]:
+    """The rows of each kind of `ABOUT` that a session has. Raises PerfError where it cannot be read."""
+    report, header = load(session.instrument).report(session.again()), session.header
+    found = None if report.findings is None else report.findings.found
+    reading, make = report.reading, all_tables().runs.get(session.instrument)
+    run = RunRow(
+        report.state,
+        None if found is None else len(found),
+        found[0].title if found else None,
+        None if reading is None else reading.skipped,
+    )
+    figures = make(report.content)._asdict() if make else {}
+    findings = [
+        {**vars(each), **each.as_dict(), "place": place} for place, each in enumerate(found or (), start=1)
+    ]
+    return {"run": [(header, run._asdict() | figures)], "finding": [(header, each) for each in findings]}
+
+
+def tables_about(session: Session) -> dict[str, pyarrow.Table]:
+    """The tables of the kinds of `ABOUT`. Raises PerfError where the session cannot be read."""
+    return {kind: table_of(_types_about(kind), rows) for kind, rows in about(session).items()}
+
+
+def _types_about(kind: str) -> list[Any]:
+    return [RunRow, *all_tables().figure_types] if kind == "run" else [FindingRow]
+
+
+@cache
+def schemas_about() -> dict[str, pyarrow.Schema]:
+    """Their schemas."""
+    return {kind: table_of(_types_about(kind), []).schema for kind in ABOUT.values()}
+
+
+class Source:
+    """The tables of run files, made where they are not there.
+
+    Attributes:
+        sealed: by the paths of the files; of a run that is there twice, the first one.
+    """
+
+    def __init__(self, paths: Sequence[Path], say: Say, temporary: Path | None = None) -> None:
+        """`say` is told what is left out; `temporary`: for tables that cannot be kept. Raises PerfError where
+        the only file cannot be read.
+        """
+        self.sealed: dict[Path, Sealed] = {}
+        self._say, self._temporary = say, temporary
+        self._known: dict[str, Path] = {}
+        for path in paths:
+            try:
+                self._add(path, self._seal(path))
+            except PerfError as error:
+                if len(paths) == 1:
+                    raise
+                say(f"{path}: left out: {error}")
+
+    def _add(self, path: Path, made: Sealed) -> None:
+        other = self._known.setdefault(made.run_id, path)
+        if other == path:
+            self.sealed[path] = made
+        else:
+            self._say(f"{path}: left out: it is the same run as {other}")
+
+    def _seal(self, path: Path) -> Sealed:
+        try:
+            return seal(path, all_tables())
+        except OSError as error:
+            why = f"{path}: its tables cannot be kept: {error.strerror or error}"
+            if self._temporary is None:
+                raise PerfError(why) from None
+            if kept.IS_ON:
+                self._say(f"{why}; they are made for this once")
+            return seal(path, all_tables(), Place(self._temporary, (f"{len(self._known)}",), _OWNER_ONLY))
+
+    @property
+    def files(self) -> dict[str, list[Path]]:
+        """Tables by their kind."""
+        found = defaultdict[str, list[Path]](list)
+        for made in self.sealed.values():
+            for kind, paths in made.files.items():
+                found[kind] += paths
+        return found
+
+    def about(self) -> dict[str, list[Path]]:
+        """Tables of the kinds of `ABOUT`, made where they are not there; what may change without a new record
+        is not kept.
+        """
+        found: dict[str, list[Path]] = {kind: [] for kind in ABOUT.values()}
+        for session in sessions_of(self.sealed):
+            made = [self.sealed[file.path] for file in session.files]
+            key = f"{crc32(repr([[each.key for each in made], schemas_about()]).encode()):08x}"
+            try:
+                for kind, path in self._about(session, made[0], key).items():
+                    found[kind].append(path)
+            except (PerfError, OSError) as error:
+                self._say(f"{session.path}: left out of {' and '.join(ABOUT)}: {error}")
+        return found
+
+    def _about(self, session: Session, first: Sealed, key: str) -> dict[str, Path]:
+        paths = {kind: beside(first, kind, key) for kind in ABOUT.values()}
+        if all(path.is_file() for path in paths.values()):
+            return paths
+        tables = tables_about(session)
+        if tables["run"]["end_reason"][0].as_py() not in _PASSING:
+            with suppress(OSError):
+                for kind, path in paths.items():
+                    add_table(first.place, path, tables[kind])
+                return paths
+        if self._temporary is None:
+            return {}
+        place = Place(self._temporary, (key,), _OWNER_ONLY)
+        paths = {kind: place.path / f"{kind}.parquet" for kind in paths}
+        for kind, path in paths.items():
+            add_table(place, path, tables[kind])
+        return paths
+
+
+def files_of(path: Path, say: Say) -> list[Path]:
+    """The run files that a path means: of the session of a file, or all of a directory and below. Raises
+    PerfError where there is none.
+    """
+    if not path.is_dir():
+        return _paths_of(open_session(path))
+    paths, unread = find_runs(path, MAX_RUNS)
+    for each in unread:
+        say(f"{path / each.path}: left out: {each.reason}")
+    return paths
+
+
+def _paths_of(session: Session) -> list[Path]:
+    if not session.files:
+        raise PerfError(f"{str(session.path)!r} is a log, which has no records; give a run file")
+    return [each.path for each in session.files]
+
+
+def ask(path: Path, sql: str, say: Say) -> Answer:
+    """The answer to a SELECT over a session, or over all below a directory; `say` is told what is left out.
+    Raises PerfError.
+    """
+    tables, is_about = all_tables(), not asked(sql).isdisjoint({*ABOUT, *ABOUT.values()})
+    schemas = tables.schemas | schemas_about()
+
+    def answer(source: Source) -> Answer:
+        files = source.files | (source.about() if is_about else {})
+        with Lake(schemas, files, tables.views | _VIEWS) as lake:
+            return lake.ask(sql)
+
+    return _read(files_of(path, say), say, answer)
+
+
+def _read(paths: Sequence[Path], say: Say, read: Callable[[Source], _Read]) -> _Read:
+    """Again where others have replaced tables meanwhile, at last by tables of its own."""
+    with tempfile.TemporaryDirectory(prefix="flagscale_perf_") as temporary:
+        for _ in range(_TRIES):
+            with suppress(FileNotFoundError):
+                return read(Source(paths, say, Path(temporary)))
+        with kept.switched_off():
+            return read(Source(paths, say, Path(temporary)))
+
+
+def to_arrow(session: Session, kind: str | type) -> pyarrow.Table:
+    """The records of a kind, or of a type, of all files of a session; or what its report says: "run" and
+    "finding". Raises PerfError.
+    """
+    tables, name = all_tables(), kind if isinstance(kind, str) else kind_of(kind)
+    if name in ABOUT.values():
+        return tables_about(session)[name]
+    if name not in tables.schemas:
+        known = [*tables.schemas, *ABOUT.values()]
+        raise PerfError(
+            f"{name!r} is no kind of records{did_you_mean(name, known)}; there are {', '.join(known)}"
+        )
+    paths, schema = _paths_of(session), tables.schemas[name]
+    return _read(paths, _raise, lambda source: read_table(source.files.get(name, ()), schema))
+
+
+def _raise(line: str) -> None:
+    raise PerfError(line)
+
+
+def write_tables(session: Session, directory: Path) -> list[Sealed]:
+    """Writes the tables of a session into a directory, laid out as beside its files. Raises PerfError."""
+    place = Place(directory, (), DIRECTORY_MODE)
+    try:
+        made = [seal(path, all_tables(), place) for path in _paths_of(session)]
+        for kind, table in tables_about(session).items():
+            add_table(place, beside(made[0], kind, "report"), table)
+    except OSError as error:
+        raise PerfError(f"{directory}: cannot be written: {error.strerror or error}") from None
+    return made
+
+
+def seal_all(directory: Path, say: Say) -> list[Sealed]:
+    """The tables of all sessions in and below a directory, made where they are not there. Raises PerfError
+    without any.
+    """
+    source = Source(files_of(directory, say), say)
+    source.about()
+    return [*source.sealed.values()]
