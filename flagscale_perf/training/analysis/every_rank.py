@@ -99,7 +99,8 @@ class EveryRank:
             if content is None:
                 yield None
                 continue
-            at_ns, node, blocks = (content.get(name) for name in ("kept_wall_ns", "node", "blocks"))
+            at_ns: Any = content.get("kept_wall_ns")
+            node, blocks = content.get("node"), content.get("blocks")
             has_time = type(at_ns) is int and 0 <= at_ns < MAX_NS
             if not has_time or type(node) is not str or type(blocks) is not list:
                 self._refused += 1

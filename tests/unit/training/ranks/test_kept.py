@@ -72,7 +72,7 @@ def test_the_oldest_go_for_new_ones_and_that_is_said_once(tmp_path: Path) -> Non
 def test_another_writer_goes_on_behind_a_torn_line(tmp_path: Path) -> None:
     first = KeptBlocks(tmp_path, START_NS, MANY)
     first.add("node1", [line(make_block(8, 3))])
-    first.flush()
+    first.close()
     path = tmp_path / ranks_name(START_NS, 0)
     whole = path.read_bytes()
     path.write_bytes(whole + whole[:50])
