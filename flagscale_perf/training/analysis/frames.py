@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from flagscale_perf.analysis.frames import TIME, Field, Row, frame_of
@@ -91,21 +91,14 @@ def ranks(records: Iterable[Record], facts: RunFacts) -> DataFrame:
     return frame_of([*_RANK, *_RANK_TIMES, "memory_peak_gb", *_RANK_HOST, *_RANK_HOST_MORE], rows())
 
 
-def every_rank(
-    found: EveryRank,
-    header: RunHeader,
-    between: tuple[int | None, int | None],
-    ranks: Collection[int] | None,
-) -> DataFrame:
+def every_rank(found: EveryRank, header: RunHeader, first: int | None, last: int | None) -> DataFrame:
     """A row for each block that a rank has sent, with the time at which rank 0's machine had it."""
-    first, last = between
     fields, labels = [*map(Field.of, COLUMNS)][1:], Labels(header)
-    rank, begin, end = (list(COLUMNS).index(name) for name in ("rank", "first_iteration", "iteration"))
+    begin, end = (list(COLUMNS).index(name) for name in ("first_iteration", "iteration"))
 
     def rows() -> Iterator[Row]:
         for row in found.rows():
-            is_in = (first is None or row[end] >= first) and (last is None or row[begin] <= last)
-            if is_in and (ranks is None or row[rank] in ranks):
+            if (first is None or row[end] >= first) and (last is None or row[begin] <= last):
                 values = (each.value(value) for each, value in zip(fields, row[1:], strict=True))
                 yield [labels.at(row[0]).isoformat(sep=" "), *values]
 

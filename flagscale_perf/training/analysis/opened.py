@@ -80,7 +80,7 @@ class RecordedRun(Session):
 
         Raises PerfError for a session whose ranks are not kept, see `--perf-ranks-gb`.
         """
-        return frames.every_rank(EveryRank(self), self.header, (first, last), ranks)
+        return frames.every_rank(EveryRank(self, ranks), self.header, first, last)
 
     def events(self, first: int | None = None, last: int | None = None) -> DataFrame:
         """A row for each remark of the monitor, and for what happened to it."""

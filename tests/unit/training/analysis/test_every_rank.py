@@ -190,11 +190,12 @@ def test_an_iteration_that_is_done_again_counts_again(tmp_path: Path) -> None:
 def test_blocks_of_another_version_are_counted(tmp_path: Path) -> None:
     write_run(tmp_path)
     kept = KeptBlocks(tmp_path, START_NS, 10**9)
-    kept.add("node1", [b"[4,1]", line(make_block(8, 1)), b'"x"'])
+    kept.add("node1", [b"[4,1]", line(make_block(8, 1)), b'"x"', b"[5,[8]]", b"[]"])
     kept.close()
     found = EveryRank(open_session(tmp_path))
     assert len([*found.rows()]) == 1
-    assert found.remarks() == ["2 blocks of ranks are damaged or of another version, and left out"]
+    assert found.remarks() == ["4 blocks of ranks are damaged or of another version, and left out"]
+    assert [row[2] for row in EveryRank(open_session(tmp_path), [8, 9]).rows()] == [8]
 
 
 def test_a_session_without_them_says_what_keeps_them(tmp_path: Path) -> None:
