@@ -138,7 +138,8 @@ class Gathering:
     def _add_own(self, block: Block | None) -> None:
         if block is not None:
             whole = self._machine.block(block)
-            self._job.kept.add_items(self._job.identity.hostname, [whole])
+            self._job.kept.add_items([whole])
+            self._notes += self._job.kept.flush()  # a writer that goes on does not see these steps again
             self._records += self._view.add(whole)
 
     def _look(self) -> None:

@@ -5,7 +5,6 @@ of other nodes through their files.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,7 +141,7 @@ class Gatherer:
     def _add(self, news: News[RankIdentity, RankItem]) -> None:
         self._meet(news.owners)
         self._new.items += news.items
-        self._job.kept.add_items(os.uname().nodename, news.items)
+        self._job.kept.add_items(news.items)
         self._lose(news.gone)
         self._note(news.notes)
 

@@ -63,11 +63,11 @@ class KeptBlocks:
         body = b"%b%b]" % (begin.encode(), b",".join(lines))
         self._file.write(b'%b,"crc32":"%08x"}\n' % (body, crc32(body)))
 
-    def add_items(self, hostname: str, items: Iterable[RankItem]) -> None:
+    def add_items(self, items: Iterable[RankItem]) -> None:
         """What came from this machine's own processes."""
         if self._max_bytes:
             blocks = [item for item in items if isinstance(item, Block)]
-            self.add(hostname, [dump(encode_item(block)).encode() for block in blocks])
+            self.add(os.uname().nodename, [dump(encode_item(block)).encode() for block in blocks])
 
     def flush(self) -> list[str]:
         """Brings them to the file; what there is to say about it."""

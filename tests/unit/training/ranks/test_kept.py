@@ -40,18 +40,18 @@ def test_what_is_kept_without_the_option_costs_a_small_job_nothing() -> None:
 def test_blocks_of_other_nodes_and_of_this_one(tmp_path: Path) -> None:
     kept = KeptBlocks(tmp_path, START_NS, MANY)
     kept.add("node1", [line(make_block(8, 3)), line(make_block(9, 3))])
-    kept.add_items("node0", [make_block(1, 3)])
+    kept.add_items([make_block(1, 3)])
     kept.add("node2", [])
     assert kept.close() == []
     other, own = map(json.loads, lines_in(tmp_path))
     assert (other["node"], [block[1] for block in other["blocks"]]) == ("node1", [8, 9])
-    assert (own["node"], [block[1] for block in own["blocks"]]) == ("node0", [1])
+    assert (own["node"], [block[1] for block in own["blocks"]]) == (os.uname().nodename, [1])
 
 
 def test_nothing_is_made_where_nothing_is_to_be_kept(tmp_path: Path) -> None:
     kept = KeptBlocks(tmp_path, START_NS, 0)
     kept.add("node1", [line(make_block(8, 3))])
-    kept.add_items("node0", [make_block(1, 3)])
+    kept.add_items([make_block(1, 3)])
     assert [*kept.flush(), *kept.close(), *tmp_path.iterdir()] == []
 
 
