@@ -26,6 +26,7 @@ from flagscale_perf.training.ranks.kind import RankItem, encode_item
 USUAL_GB = 4
 BYTES_PER_GB = 10**9
 PARTS = 8  # of which the oldest goes for a new one
+AT_ONCE_BYTES = 1 << 20
 MAX_WAITING_BYTES = 16 << 20  # while the disk takes nothing
 
 
@@ -46,7 +47,7 @@ class KeptBlocks:
         self._file: AppendFile | None = None
         self._part = 0
         self._waiting = self._lost = 0  # blocks
-        self._is_full = self._has_removed = False
+        self._is_full = self._is_failing = self._has_removed = False
         self._trouble = ""
         self._notes: list[str] = []
 
@@ -62,6 +63,8 @@ class KeptBlocks:
         begin = f'{{"kept_wall_ns":{time.time_ns()},"node":{dump(hostname)},"blocks":['
         body = b"%b%b]" % (begin.encode(), b",".join(lines))
         self._file.write(b'%b,"crc32":"%08x"}\n' % (body, crc32(body)))
+        if self._file.waiting_bytes > AT_ONCE_BYTES and not self._is_failing:
+            self._bring(self._file)
 
     def add_items(self, items: Iterable[RankItem]) -> None:
         """What came from this machine's own processes."""
@@ -72,15 +75,7 @@ class KeptBlocks:
     def flush(self) -> list[str]:
         """Brings them to the file; what there is to say about it."""
         if self._file is not None:
-            try:
-                if self._waiting:
-                    self._file.flush()
-                    self._waiting = 0
-                    self._is_full = self._file.size() >= self._max_bytes // PARTS
-                if self._is_full:
-                    self._next_part(self._file)
-            except OSError as error:
-                self._fails(error)
+            self._bring(self._file)
         notes, self._notes = self._notes, []
         return notes
 
@@ -93,6 +88,18 @@ class KeptBlocks:
             self._file.close()
         lost, self._waiting, self._lost = self._lost + self._waiting, 0, 0
         return [*notes, *([f"{lost:,} blocks of ranks were not kept: {self._trouble}"] if lost else [])]
+
+    def _bring(self, file: AppendFile) -> None:
+        try:
+            if self._waiting:
+                file.flush()
+                self._waiting = 0
+                self._is_full = file.size() >= self._max_bytes // PARTS
+            if self._is_full:
+                self._next_part(file)
+            self._is_failing = False
+        except OSError as error:
+            self._fails(error)
 
     def _opened(self) -> AppendFile:
         """The newest part: of an earlier writer of the session, which may have died within a line, or new."""
@@ -119,6 +126,7 @@ class KeptBlocks:
         self._file, self._is_full = self._file_of(self._part), False
 
     def _fails(self, error: OSError) -> None:
+        self._is_failing = True
         text = f"{type(error).__name__}: {error.strerror or error}"
         if text != self._trouble:
             self._trouble = text

@@ -138,3 +138,11 @@ def test_nothing_more_is_kept_while_the_oldest_cannot_be_removed(
     (lost,) = kept.close()
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= PARTS * 400 + PARTS * 200
     assert lost.startswith(f"{100 - len(ranks_in(tmp_path))} blocks of ranks were not kept: PermissionError")
+
+
+def test_more_than_may_wait_is_kept_where_the_disk_takes_it(tmp_path: Path) -> None:
+    kept, some = KeptBlocks(tmp_path, START_NS, MANY), [line(make_block(8, 3))] * 10_000
+    for _ in range(2 * MAX_WAITING_BYTES // sum(map(len, some)) + 1):
+        kept.add("node1", some)
+    assert kept.close() == []
+    assert (tmp_path / ranks_name(START_NS, 0)).stat().st_size > 2 * MAX_WAITING_BYTES
