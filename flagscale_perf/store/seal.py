@@ -15,7 +15,7 @@ import re
 import secrets
 import stat
 import string
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
 from itertools import chain
@@ -262,6 +262,7 @@ class _Writers:
     def __init__(self, place: Place, below: str, makers: Makers, opened: ExitStack) -> None:
         self._place, self._below, self._makers, self._opened = place, below, makers, opened
         self._writers: dict[str, Any] = {}
+        self._held_bytes = Counter[str]()
         self._held = defaultdict[str, list["pyarrow.RecordBatch"]](list)
         self.rows: dict[str, int] = {}
 
@@ -295,12 +296,14 @@ class _Writers:
     def _hold(self, kind: str, batches: Iterable[pyarrow.RecordBatch]) -> None:
         for batch in batches:
             self._held[kind].append(batch)
-            if sum(each.nbytes for each in self._held[kind]) >= ROW_GROUP_BYTES:
+            self._held_bytes[kind] += batch.nbytes
+            if self._held_bytes[kind] >= ROW_GROUP_BYTES:
                 self._write(kind)
 
     def _write(self, kind: str) -> None:
         import pyarrow
 
+        self._held_bytes[kind] = 0
         if held := self._held.pop(kind, []):
             table = pyarrow.Table.from_batches(held)
             if kind not in self._writers:

@@ -212,7 +212,7 @@ def run_id_of(header: RunHeader) -> str:
 
 def of_run(header: RunHeader) -> list[str | None]:
     """The values of the columns of `RUN`."""
-    return [run_id_of(header), header.session_id, header.host]
+    return _printable([run_id_of(header), header.session_id, header.host])
 
 
 def table_of(row_types: Sequence[Any], rows: Rows) -> pyarrow.Table:
@@ -283,9 +283,9 @@ class Maker:
         columns = [list(chain.from_iterable(parts)) for parts in zip(*self._pending, strict=True)]
         self._pending.clear()
         if own := self._own(columns):
-            values = [*([value] * len(own[0]) for value in self._of_run), *own]
-            arrays = [column.array(each) for column, each in zip(self._columns, values, strict=True)]
-            yield pyarrow.record_batch(arrays, schema=self.schema)
+            whose = [pyarrow.repeat(pyarrow.scalar(text, "string"), len(own[0])) for text in self._of_run]
+            arrays = [column.array(each) for column, each in zip(self._columns[len(RUN) :], own, strict=True)]
+            yield pyarrow.record_batch([*whose, *arrays], schema=self.schema)
 
     def _own(self, columns: Columns) -> list[Sequence[Any]]:
         """The columns behind those of `RUN`; none without a row."""
