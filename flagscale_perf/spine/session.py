@@ -63,6 +63,17 @@ def rotated_name(session_id: str, part: int) -> str:
     return f"perf_metrics_{session_id}.{part}.log"
 
 
+def ranks_name(start_wall_ns: int, part: int) -> str:
+    """A part of what every rank of the session that began then has sent; 0 is the oldest."""
+    return f"perf_ranks_{start_wall_ns}.{part}.jsonl"
+
+
+def ranks_parts(directory: Path, start_wall_ns: int) -> list[int]:
+    """Numbers of the parts that are there, ascending. Raises OSError."""
+    ours = re.compile(rf"perf_ranks_{start_wall_ns}\.(0|[1-9]\d{{0,8}})\.jsonl", re.ASCII)
+    return sorted(int(found[1]) for found in map(ours.fullmatch, os.listdir(directory)) if found)
+
+
 def session_of(name: str) -> str | None:
     """The session whose run file has exactly this name; None if it is not a run file's name."""
     match = _RECORDS.fullmatch(name)

@@ -199,16 +199,14 @@ def trends_of_runs(curves: Sequence[Curve], most: int = MAX_POINTS) -> Series:
     return _drawn(Series("trend", "The runs over each other", panels, _AXIS, span))
 
 
-def phases_of_side(label: str, times: Mapping[str, float], unit: str, room: float) -> StackedBar:
-    """The phases of one side's iteration, drawn to the same scale as the others'."""
-    whole = sum(times.values())
+def phase_parts(times: Mapping[str, float]) -> list[tuple[str, float, str]]:
+    """The groups of phases of one side's iteration, as `bars_to_scale` draws them."""
     by_group = {group: sum(times.get(name, 0.0) for name in names) for group, names in GROUPS.items()}
-    parts = [
-        Stripe(GROUP_WORDS[group], by_group[group], by_group[group] / whole, colour)
+    return [
+        (GROUP_WORDS[group], by_group[group], colour)
         for group, colour in GROUP_COLOURS.items()
         if by_group[group]
     ]
-    return StackedBar(label, unit, parts, room=room, in_words=False)
 
 
 def _outlines(ranks: Ranks, stragglers: Sequence[Straggler]) -> list[tuple[int, float, float]]:

@@ -13,7 +13,7 @@ from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.chance import excess_of
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
-from flagscale_perf.training.analysis.findings.course import Course, Stretch
+from flagscale_perf.training.analysis.findings.course import Course
 from flagscale_perf.training.clocks import caps_in
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin
@@ -21,6 +21,7 @@ from flagscale_perf.training.records import IntervalRecord, PhaseRecord, Standst
 from flagscale_perf.training.sample import Sample, Step
 from flagscale_perf.training.samples import Reservoir
 from flagscale_perf.training.settled import is_judged
+from flagscale_perf.training.stretch import Stretch
 from flagscale_perf.training.usual import UsualSteps
 from flagscale_perf.training.window import end_mono_ns
 
