@@ -235,7 +235,7 @@ def ask(path: Path, sql: str, say: Say) -> Answer:
 
     def answer(source: Source) -> Answer:
         files = source.files | (source.about() if is_about else {})
-        with Lake(schemas, files, tables.views | _VIEWS) as lake:
+        with Lake(schemas, files, {**tables.views, **_VIEWS}) as lake:
             return lake.ask(sql)
 
     return _read(files_of(path, say), say, answer)

@@ -90,9 +90,12 @@ class _List(NamedTuple):
     @classmethod
     def of(cls, content: bytes) -> _List:
         """Raises many errors for what is none."""
-        *own, part, line_begin, lines, is_cut, pieces = json.loads(content)
-        begin = Part(*part[:-1], tuple(part[-1])), line_begin, lines, is_cut
-        made = cls(*own, *begin, [_Piece(*each) for each in pieces])
+        made = cls(*json.loads(content))
+        size_bytes, crc32, samples_crc32, found = made.part
+        made = made._replace(
+            part=Part(size_bytes, crc32, samples_crc32, tuple(found)),
+            pieces=[_Piece(*each) for each in made.pieces],
+        )
         if not all(_BELOW.fullmatch(f"{made.below}-{each.name}") for each in made.pieces):
             raise ValueError("no names of ours")
         return made
