@@ -1,4 +1,4 @@
-"""Damaged run files as tables: their rows are what the reader yields, and no damage is an error of its own."""
+"""Damaged run files as tables: their rows are what the reader yields, and no damage is an error of ours."""
 
 from __future__ import annotations
 
