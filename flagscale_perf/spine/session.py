@@ -16,6 +16,7 @@ from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, recall
 from flagscale_perf.spine.records import RunHeader
 
 REALTIME_FILE = "perf_realtime.log"
+CACHE = "cache"  # a directory beside run files, of what was made of them and can be made again
 COLUMNS_PREFIX, COLUMNS_SUFFIX = "perf_calls_", ".npz"  # beside a run file, of which a record names it
 _TIME_FORMAT = "%Y%m%d_%H%M%S"
 _TIME_LENGTH = len("20240129_103000")

@@ -13,8 +13,8 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple
 
 from flagscale_perf.spine import files
+from flagscale_perf.spine.session import CACHE
 
-DIRECTORY = "cache"
 IS_ON = True
 MAX_BYTES = 256 << 20  # what is longer is none of ours
 _READ, _WRITE = os.O_RDONLY | files.NOFOLLOW, os.O_WRONLY | os.O_CREAT | os.O_EXCL | files.NOFOLLOW
@@ -106,7 +106,7 @@ def _own(*below: str) -> Place | None:
 def places(run: Path) -> Iterator[Place]:
     """Those of a run file, the best first; a try tells which can be written. None where nothing is kept."""
     if IS_ON:
-        yield Place(run.parent, (DIRECTORY,), files.DIRECTORY_MODE)
+        yield Place(run.parent, (CACHE,), files.DIRECTORY_MODE)
         where = hashlib.sha256(os.fsencode(os.path.realpath(run.parent))).hexdigest()
         if own := _own(where[:32]):
             yield own

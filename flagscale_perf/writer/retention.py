@@ -17,6 +17,7 @@ from flagscale_perf.spine.files import lock, open_regular
 from flagscale_perf.spine.jsonl import read_records, recall
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.session import (
+    CACHE,
     COLUMNS_PREFIX,
     COLUMNS_SUFFIX,
     by_age,
@@ -38,8 +39,9 @@ def prune(directory: Path, keep: int) -> list[str]:
     instrument that ran beside none of these, except those in use. Returns the removed sessions.
 
     A session is a regular file with a run file's name whose first line is the header of that very session.
-    Only its run file, text log with older parts, table of intervals, summary, its ranks' blocks and the files
-    of columns that the run file names are removed, and only where they are regular files. Raises OSError.
+    Only its run file, text log with older parts, table of intervals, summary, its ranks' blocks, the files of
+    columns that the run file names and what readers keep of it are removed, and only where they are regular
+    files. Raises OSError.
     """
     sessions = by_age(directory, filter(None, map(session_of, os.listdir(directory))))
     ours = [one for session_id in sessions if (one := _ours(directory, session_id)) is not None]
@@ -117,11 +119,20 @@ def _files_of(directory: Path, session_id: str, start_ns: int) -> Iterator[Path]
         yield directory / name
     for part in ranks_parts(directory, start_ns):
         yield directory / ranks_name(start_ns, part)
+    yield from _kept_of(directory / CACHE, session_id)
     yield directory / intervals_name(session_id)
     yield directory / page_name(session_id)
     yield directory / names["metrics"]
     yield directory / names["summary"]
     yield directory / names["records"]  # last: after an interruption the rest is still found
+
+
+def _kept_of(cache: Path, session_id: str) -> Iterator[Path]:
+    """What readers have made of the run file; no link is followed."""
+    records = re.escape(file_names(session_id)["records"])
+    ours = re.compile(rf"part={session_id}-[\w-]+\.parquet|{session_id}\.json|{records}\..+", re.ASCII)
+    for place, _, names in os.walk(cache) if not cache.is_symlink() else ():
+        yield from (Path(place, name) for name in names if ours.fullmatch(name))
 
 
 def _columns_named_in(path: Path) -> set[str]:

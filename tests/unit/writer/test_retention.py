@@ -184,3 +184,26 @@ def test_what_every_rank_has_sent_goes_with_its_session(tmp_path: Path) -> None:
         ranks_name(1000 * SECOND, 5),
         f"perf_ranks_{1000 * SECOND}.3.jsonl.bak",
     }
+
+
+def test_what_readers_keep_goes_with_its_session_and_no_link_is_followed(three: Path, tmp_path: Path) -> None:
+    kept = {
+        session_id: [
+            f"cache/kind=step/host=node0/part={session_id}-0123abcd-01234567.parquet",
+            f"cache/kind=run/host=node0/part={session_id}-0123abcd-01234567-89abcdef.parquet",
+            f"cache/parts/{session_id}.json",
+            f"cache/{file_names(session_id)['records']}.RunFold.state",
+        ]
+        for session_id in (OLD, MIDDLE, NEW)
+    }
+    for name in (each for names in kept.values() for each in names):
+        (three / name).parent.mkdir(parents=True, exist_ok=True)
+        (three / name).touch()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / f"{OLD}.json").touch()
+    (three / "cache/linked").symlink_to(elsewhere)
+    assert prune(three, keep=2) == [OLD]
+    assert {name: (three / name).exists() for name in kept[OLD]} == dict.fromkeys(kept[OLD], False)
+    assert all((three / name).exists() for name in kept[MIDDLE] + kept[NEW])
+    assert (elsewhere / f"{OLD}.json").exists()
