@@ -10,7 +10,7 @@ import errno
 import os
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -109,6 +109,14 @@ class Part(NamedTuple):
                 return self._replace(found=now) if is_same else None
         except OSError:
             return None
+
+
+def whole_parts(paths: Iterable[Path]) -> list[Part]:
+    """Files as they are now; none where not all can be read."""
+    try:
+        return [*map(Part.whole, paths)]
+    except OSError:
+        return []
 
 
 def _found(file: BinaryIO | Path) -> tuple[int, ...]:

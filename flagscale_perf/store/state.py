@@ -38,8 +38,17 @@ def restore(text: str, root: Any) -> None:
     """Puts a state into an object that was just made as the one of which it is. Raises what Python raises for
     a text that is no such state; then the object is of no use any more.
     """
+    _made(text, root)
+
+
+def made(text: str) -> Any:
+    """An object that has no functions, anew. Raises as `restore`."""
+    return _made(text, _NONE)
+
+
+def _made(text: str, own: Any) -> Any:
     classes, node = json.loads(text)
-    _Reader([_class(name) for name in classes]).value(node, root)
+    return _Reader([_class(name) for name in classes]).value(node, own)
 
 
 def _class(name: str) -> Any:
