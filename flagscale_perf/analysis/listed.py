@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from flagscale_perf.analysis.blocks import Cell, Content, Note, Part, Quantity, Report, Section, Table
 from flagscale_perf.analysis.instrument import load
@@ -91,8 +91,8 @@ def read_row(session: Session, found: Listing, is_all_read: bool) -> Row | None:
 
 def _text_of(session: Session) -> str:
     """What a row needs of the report."""
-    report = load(session.instrument).report(session)
-    return state.text_of(replace(report, facts=(), sections=(), content=None, rows=()))
+    report, nothing = load(session.instrument).report(session), cast(Content, None)
+    return state.text_of(replace(report, facts=(), sections=(), content=nothing, rows=()))
 
 
 def not_read(unread: Sequence[Unread]) -> Section:

@@ -85,10 +85,11 @@ def keep_sealed(run: Path, name: str, content: bytes) -> None:
 
 def kept_sealed(run: Path, name: str) -> Iterator[bytes]:
     """What this user has kept so, whole and unchanged."""
-    for found in kept(run, name) if (key := _key()) is not None else ():
-        seal, content = found[:_SECRET_BYTES], memoryview(found)[_SECRET_BYTES:]
-        if hmac.compare_digest(hmac.digest(key, content, _SEAL), seal):
-            yield bytes(content)
+    key = _key()
+    for found in kept(run, name):
+        seal, content = found[:_SECRET_BYTES], found[_SECRET_BYTES:]
+        if key is not None and hmac.compare_digest(hmac.digest(key, content, _SEAL), seal):
+            yield content
 
 
 def _key() -> bytes | None:

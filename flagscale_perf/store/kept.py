@@ -86,7 +86,7 @@ class Kept:
             head, _, text = found.decode().partition("\n")
             key, parts = json.loads(head)
             if key == self._key:
-                yield [Part(*part[:-1], tuple(part[-1])) for part in parts], text
+                yield [*map(Part.of, parts)], text
 
 
 def _digest_of(data: bytes) -> str:

@@ -40,7 +40,7 @@ class Rows:
             return None
         parts, row = json.loads(lines[0])
         for part, path in zip(parts, paths, strict=True):
-            if Part(*part[:-1], tuple(part[-1])).still(path) is None:
+            if Part.of(part).still(path) is None:
                 return None
         self._listed[self._name(paths)] = lines
         return row, partial(json.loads, lines[1])
