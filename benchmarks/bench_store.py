@@ -124,7 +124,8 @@ def measure(case: Case, directory: Path, before: Path) -> bool:
     """Prints a row of the table; whether a bar is missed."""
     for found in directory.glob("*/cache"):
         shutil.rmtree(found)
-    outputs = [directory / f"{number}.out" for number in range(3)]
+    suffix = {"html": "html"}.get(case.words[-1], "txt")
+    outputs = [directory / f"{number}.{suffix}" for number in range(3)]
     builds = (before, REPO, REPO)
     old, first, second = (run(case.words, *each) for each in zip(builds, outputs, strict=True))
     was, one, two = (output.read_bytes() for output in outputs)

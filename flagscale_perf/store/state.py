@@ -61,10 +61,11 @@ def _class(name: str) -> Any:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    slots = [name for each in type(value).__mro__ for name in getattr(each, "__slots__", ())]
-    return {name: getattr(value, name) for name in slots if hasattr(value, name)} | getattr(
-        value, "__dict__", {}
-    )
+    names = [name for each in type(value).__mro__ for name in getattr(each, "__slots__", ())]
+    names += getattr(value, "__dict__", ())
+    return {
+        name: getattr(value, name) for name in names if not name.startswith("__") and hasattr(value, name)
+    }
 
 
 class _Writer:
