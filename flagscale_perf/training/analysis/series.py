@@ -45,7 +45,7 @@ _MAX_OUTLINES = 50
 _MS_PER_S = 1000
 _AXIS = "iteration"
 MAX_POINTS = 400  # of a run; more than a chart has pixels for
-_FIGURES_OF_RUNS = {  # a figure of `training.figures` each: title, unit
+FIGURES_OF_RUNS = {  # a figure of `training.figures` each: title, unit
     "iteration_ms": ("Iteration time", "ms"),
     "tokens_per_s": ("Tokens per second", ""),
     "tflops_per_gpu": ("TFLOPS per GPU", ""),
@@ -191,7 +191,7 @@ def trends_of_runs(curves: Sequence[Curve], most: int = MAX_POINTS) -> Series:
     """The runs over each other, figure by figure, with so many points of each at most."""
     panels = [
         Panel(title, unit, [_line_of_run(curve, name, most) for curve in curves], name in _FROM_ZERO)
-        for name, (title, unit) in _FIGURES_OF_RUNS.items()
+        for name, (title, unit) in FIGURES_OF_RUNS.items()
     ]
     numbers = [at for panel in panels for line in panel.lines for at in (*line.x[:1], *line.x[-1:])]
     is_fixed = len(set(numbers)) > 1 and not any(curve.group for curve in curves)
@@ -257,7 +257,7 @@ def curves_of(points: Sequence[Mapping[str, Value]]) -> Curves:
     settled = [point for point in points if not point.get("warmup_only")]
     return {
         name: [(_number(point.get("iteration")) or 0, _value(point, name)) for point in settled]
-        for name in _FIGURES_OF_RUNS
+        for name in FIGURES_OF_RUNS
         if settled
     }
 
