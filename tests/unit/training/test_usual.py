@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.training.analysis.fold import RunFold, read_report
 from flagscale_perf.training.records import IntervalRecord, PhaseRecord, Record, StepRecord
-from flagscale_perf.training.usual import UsualSteps
+from flagscale_perf.training.usual import Intervals, UsualSteps
 from flagscale_perf.training.window import IntervalWindow
 from tests.fakes import MS, SCALE, make_event, make_header, make_phases, make_reading, make_step
 
@@ -55,7 +54,7 @@ def test_the_report_is_the_same_as_one_by_one(
     path.write_bytes(b"".join(map(encode, run(has_phases))))
     add_usual = RunFold._add_usual
 
-    def counted(self: RunFold, steps: UsualSteps, intervals: Sequence[IntervalRecord]) -> None:
+    def counted(self: RunFold, steps: UsualSteps, intervals: Intervals) -> None:
         together.append(len(steps))
         add_usual(self, steps, intervals)
 
@@ -76,7 +75,7 @@ def test_where_intervals_begin_and_end() -> None:
         PhaseRecord: list(zip(*[make_phases(n) for n in (1, 2)], strict=True)),
     }
     steps = UsualSteps(types, columns)
-    assert (steps.stretches, steps.ends_ns, len(steps)) == ([(0, 0), (0, 1)], [9, 10], 2)
+    assert (steps.ends, steps.ends_ns, len(steps)) == ([0, 1], [9, 10], 2)
     assert (steps.one(1).iteration, steps.phases_of(0)) == (2, make_phases(1))
 
 
