@@ -11,7 +11,7 @@ from dataclasses import fields
 from functools import cached_property
 from itertools import compress
 from operator import add, attrgetter
-from typing import Any
+from typing import Any, cast
 
 from flagscale_perf.training.records import IntervalRecord, Outcome, PhaseRecord, StepRecord
 
@@ -20,15 +20,15 @@ _TRAINED = int(Outcome.TRAINED)
 _FIELDS = [field.name for field in fields(IntervalRecord)]
 
 
-def total(column: Sequence[Any]) -> int | None:
+def total(column: Sequence[int | None]) -> int | None:
     """The sum of a column; None where one of its values is not known."""
     try:
-        return sum(column)
+        return sum(cast("Sequence[int]", column))
     except TypeError:  # to look for a None in all takes longer
         return None
 
 
-def known_total(column: Sequence[Any]) -> int | None:
+def known_total(column: Sequence[int | None]) -> int | None:
     """The sum of those that are known; None where none is."""
     whole = total(column)
     if whole is None and column.count(None) < len(column):
@@ -74,8 +74,9 @@ class Intervals:
             return column
         if name not in self._chosen:
             at = self._places
-            is_run = isinstance(at, range)
-            self._chosen[name] = column[at.start : at.stop] if is_run else [column[place] for place in at]
+            self._chosen[name] = (
+                column[at.start : at.stop] if isinstance(at, range) else [column[place] for place in at]
+            )
         return self._chosen[name]
 
     def one(self, number: int) -> IntervalRecord:
