@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -106,6 +106,45 @@ def _folded(session: Session) -> RunFold:
     return fold
 
 
+class _Waiting:
+    """What waits to be taken together with others.
+
+    Attributes:
+        types, columns: of steps, phases and intervals that follow one another, as in a `Chunk`.
+        intervals: that came one by one, each with whether one of its steps is slow.
+        has_slow: one of the steps behind the last interval is slow.
+        holds_phases: the step of the last phases is still to come.
+    """
+
+    def __init__(self) -> None:
+        self.types: list[Any] = []
+        self.columns: dict[Any, list[list[Any]]] = {}
+        self.intervals: list[tuple[IntervalRecord, bool]] = []
+        self.has_slow = self.holds_phases = False
+
+    def add(self, chunk: Chunk) -> None:
+        """Takes the next ones."""
+        self.types += chunk.types
+        for type_, columns in chunk.columns.items():
+            known = self.columns.setdefault(type_, [[] for _ in columns])
+            for column, more in zip(known, columns, strict=True):
+                column += more
+
+    def take(self) -> Chunk:
+        """Hands out all steps, phases and intervals."""
+        chunk = Chunk(self.types, dict(self.columns))
+        self.types, self.columns = [], {}
+        return chunk
+
+    def mark(self, ends: Sequence[int], slow: Iterable[int]) -> list[bool]:
+        """Which intervals have a slow step: each ends behind so many steps, of which those are slow."""
+        have_slow = [self.has_slow, *[False] * len(ends)]
+        for number in slow:
+            have_slow[bisect_right(ends, number)] = True
+        self.has_slow = have_slow.pop()
+        return have_slow
+
+
 class RunFold:
     """Folds the records of one run; a report can be had at any time."""
 
@@ -119,10 +158,7 @@ class RunFold:
         self._events: list[EventRecord] = []
         self._event_counts: Counter[str] = Counter()
         self._last_iteration: int | None = None
-        self._holds_phases = self._has_slow = False
-        self._types: list[Any] = []  # of the steps, phases and intervals that wait to be taken together
-        self._columns: dict[Any, list[list[Any]]] = {}
-        self._intervals: list[tuple[IntervalRecord, bool]] = []  # that came one by one
+        self._waiting = _Waiting()
         self._also: dict[type[Record], Callable[[Any], None]] = {
             StepRecord: self._add_step,
             PhaseRecord: self._signals.hold,
@@ -138,14 +174,15 @@ class RunFold:
 
     def add(self, record: Record) -> None:
         """Takes the next record, in the order of the file."""
-        if self._types and type(record) not in BESIDE:
-            self._take_all()
+        if self._waiting.types and type(record) not in BESIDE:
+            self._take(self._waiting.take())
         self._add(record)
 
     def _add(self, record: Record) -> None:
         self._totals.add(record)
-        self._holds_phases = isinstance(record, PhaseRecord) or (
-            self._holds_phases and not isinstance(record, StepRecord)
+        waiting = self._waiting
+        waiting.holds_phases = isinstance(record, PhaseRecord) or (
+            waiting.holds_phases and not isinstance(record, StepRecord)
         )
         add_also = self._also.get(type(record))
         if add_also is not None:
@@ -153,29 +190,20 @@ class RunFold:
 
     def add_many(self, chunk: Chunk) -> None:
         """Steps, phases and intervals that follow one another."""
-        self._types += chunk.types
-        for type_, columns in chunk.columns.items():
-            known = self._columns.setdefault(type_, [[] for _ in columns])
-            for column, more in zip(known, columns, strict=True):
-                column += more
-        if len(self._types) >= TOGETHER and self._types[-1] is not PhaseRecord:
-            self._take_all()
+        waiting = self._waiting
+        waiting.add(chunk)
+        if len(waiting.types) >= TOGETHER and waiting.types[-1] is not PhaseRecord:
+            self._take(waiting.take())
 
     def _take_all(self) -> None:
-        chunk = Chunk(self._types, dict(self._columns))
-        self._types, self._columns = [], {}
-        self._take(chunk)
-
-    def _settle(self) -> None:
-        """Takes what waits to be taken together with others."""
-        if self._types:
-            self._take_all()
+        if self._waiting.types:
+            self._take(self._waiting.take())
         self._take_intervals()
 
     def _take(self, chunk: Chunk) -> None:
         """The usual ones together."""
         types, end = chunk.types, len(chunk.types)
-        begin = int(types[0] is StepRecord and (self._holds_phases or PhaseRecord in chunk.columns))
+        begin = int(types[0] is StepRecord and (self._waiting.holds_phases or PhaseRecord in chunk.columns))
         behind = max(begin, end - (types[-1] is PhaseRecord))
         self._add_one_by_one(chunk.between(0, begin))
         whole = chunk.between(begin, behind)
@@ -199,18 +227,14 @@ class RunFold:
         slow = self._signals.add_usual(steps)
         self._totals.add_usual(steps, intervals)
         self._take_intervals()
-        have_slow = [False] * (len(intervals) + 1)
-        have_slow[0] = self._has_slow
-        for number in slow:
-            have_slow[bisect_right(steps.ends, number)] = True
-        self._has_slow = have_slow.pop()
+        have_slow = self._waiting.mark(steps.ends, slow)
         if have_slow:
             self._signals.add_intervals(intervals)
             self._trend.add(intervals, have_slow)
 
     def summary(self, state: str) -> Summary:
         """The run so far, which is in this state."""
-        self._settle()
+        self._take_all()
         summary = self._totals.result()
         return summary.ended(state) if state in (KILLED, NOT_KNOWN) else summary
 
@@ -253,18 +277,18 @@ class RunFold:
 
     def _add_step(self, step: StepRecord) -> None:
         self._last_iteration = step.iteration
-        self._has_slow |= self._signals.add_step(step)
+        self._waiting.has_slow |= self._signals.add_step(step)
 
     def _add_interval(self, interval: IntervalRecord) -> None:
-        self._intervals.append((interval, self._has_slow))
-        self._has_slow = False
-        if len(self._intervals) == TOGETHER:
+        self._waiting.intervals.append((interval, self._waiting.has_slow))
+        self._waiting.has_slow = False
+        if len(self._waiting.intervals) == TOGETHER:
             self._take_intervals()
 
     def _take_intervals(self) -> None:
-        if self._intervals:
-            records, have_slow = zip(*self._intervals, strict=True)
-            self._intervals, intervals = [], Intervals.of(records)
+        if self._waiting.intervals:
+            records, have_slow = zip(*self._waiting.intervals, strict=True)
+            self._waiting.intervals, intervals = [], Intervals.of(records)
             self._signals.add_intervals(intervals)
             self._trend.add(intervals, have_slow)
 
