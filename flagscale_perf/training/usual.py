@@ -88,7 +88,7 @@ class Intervals:
 
     def seen(self, number: int) -> Any:
         """The same to look at a few of its fields: made in no time, but it holds all these intervals."""
-        return _Seen(self, number)
+        return _Seen(self._columns, self._places[number])
 
     def part(self, begin: int, end: int) -> Intervals:
         """Those from one place up to another."""
@@ -101,13 +101,13 @@ class Intervals:
 
 
 class _Seen:
-    __slots__ = ("_intervals", "_number")
+    __slots__ = ("_columns", "_place")
 
-    def __init__(self, intervals: Intervals, number: int) -> None:
-        self._intervals, self._number = intervals, number
+    def __init__(self, columns: Columns, place: int) -> None:
+        self._columns, self._place = columns, place
 
     def __getattr__(self, name: str) -> Any:
-        return self._intervals[name][self._number]
+        return self._columns[name][self._place]
 
 
 class UsualSteps:

@@ -19,7 +19,9 @@ STEPS = 4000
 
 
 def run(has_phases: bool) -> list[Record]:
-    """Steps of which some are slow, skipped or without a reading; pauses, and other records."""
+    """Steps of which some are slow, skipped or without a reading; pauses, other records, and intervals of
+    which some are above the peak, capped or retried.
+    """
     header = make_header(perf_log_interval=7)
     window = IntervalWindow(7, Anchor(header.start_wall_ns, header.start_mono_ns), SCALE)
     records: list[Record] = [header]
@@ -33,15 +35,20 @@ def run(has_phases: bool) -> list[Record]:
             outcome=int(number % 1200 == 0),
             eval_ns=5 * MS if number % 500 == 0 else 0,
             memory_peak_bytes=None if number % 3 else 10**9 + number,
-            hardware_flops=None if number == 3999 else 10**30,
+            hardware_flops=None if number == 3999 else 10**30 if number % 900 < 90 else 5 * 10**12,
+            memory_retries=number // 1500,
         )
         start_ns += step.iteration_ns + step.eval_ns
         if has_phases and number != 2500:
             records.append(make_phases(number, data_loading_ns=number % 5 * MS))
         records.append(step)
+        if number % 10 == 0:
+            is_capped = number % 600 > 500
+            capped = {"throttle": "power", "sm_clock_mhz": 1410} if is_capped else {"throttle": "idle"}
+            records.append(make_reading(start_ns, **capped))
+            window.add_hardware(records[-1])
         interval = window.add(step)
         records += [] if interval is None else [interval]
-        records += [make_reading(start_ns)] if number % 10 == 0 else []
         records += [make_event("note", at_ns=start_ns)] if number == 3000 else []
     return records
 
