@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
-from typing import NamedTuple, TypeAlias
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias
 
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.records import IntervalRecord
 from flagscale_perf.training.sample import Step
+from flagscale_perf.training.usual import Intervals, known_total, total
 
 PAUSES, WAITS = (
     ("eval_ns", "checkpoint_ns"),
     ("run_delay_ns", "cpu_stall_ns", "memory_stall_ns", "io_stall_ns"),
 )
-_SUMMED = tuple(map(attrgetter, ("steps", "iteration_ns", "samples", "tokens", *PAUSES)))
-_READ = tuple(map(attrgetter, ("host_ns", *WAITS, "cpu_periods", "cpu_throttled_periods")))  # not everywhere
+_SUMMED = ("steps", "iteration_ns", "samples", "tokens", *PAUSES)
+_READ = ("host_ns", *WAITS, "cpu_periods", "cpu_throttled_periods")  # not everywhere
 
 
 class Stretch(NamedTuple):
@@ -54,21 +55,26 @@ class Stretch(NamedTuple):
     sm_clock_mhz: int | None
 
     @classmethod
-    def of(cls, parts: Sequence[Part]) -> Stretch:
+    def of(cls, parts: Sequence[Part] | Intervals) -> Stretch:
         """Those that have steps, under the number and the end of the last one; nothing, of none."""
-        flops = [one.model_flops for one in parts]
-        phases_ns = [one.phases_ns for one in parts]
-        last = parts[-1] if parts else None
+
+        def column(name: str) -> Sequence[Any]:
+            return parts[name] if isinstance(parts, Intervals) else [getattr(one, name) for one in parts]
+
+        def read(name: str) -> list[int]:
+            return [value for value in column(name) if value is not None]
+
+        phases_ns = column("phases_ns")
         known = (
-            last.iteration if last else 0,
-            last.end_wall_ns if last else 0,
-            *(sum(map(get, parts)) for get in _SUMMED),
-            *(sum(filter(None, map(get, parts))) for get in _READ),
-            next(reversed(_read(parts, "cores")), None),
-            next(reversed(_read(parts, "cpu_limit_milli")), None),
-            None if None in flops else sum(filter(None, flops)),
-            None if None in phases_ns else _added(list(filter(None, phases_ns))),
-            min(_read(parts, "sm_clock_mhz"), default=None),
+            column("iteration")[-1] if len(parts) else 0,
+            column("end_wall_ns")[-1] if len(parts) else 0,
+            *(sum(column(name)) for name in _SUMMED),
+            *(known_total(column(name)) or 0 for name in _READ),
+            next(reversed(read("cores")), None),
+            next(reversed(read("cpu_limit_milli")), None),
+            total(column("model_flops")),
+            None if None in phases_ns else _added(phases_ns),
+            min(read("sm_clock_mhz"), default=None),
         )
         return cls._make(known)
 
@@ -93,13 +99,10 @@ class Stretch(NamedTuple):
 Part: TypeAlias = IntervalRecord | Stretch
 
 
-def _read(parts: Sequence[Part], name: str) -> list[int]:
-    return [value for one in parts if (value := getattr(one, name)) is not None]
-
-
 def _added(phases_ns: Sequence[Mapping[str, int | None]]) -> dict[str, int | None]:
-    columns = {name: [each.get(name) for each in phases_ns] for name in PHASES}
-    return {
-        name: None if column.count(None) == len(column) else sum(filter(None, column))
-        for name, column in columns.items()
-    }
+    try:
+        rows = [*map(itemgetter(*PHASES), phases_ns)]
+    except KeyError:  # in files of other versions
+        rows = [tuple(map(each.get, PHASES)) for each in phases_ns]
+    columns = zip(*rows, strict=True) if rows else [(None,)] * len(PHASES)
+    return dict(zip(PHASES, map(known_total, columns), strict=True))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flagscale_perf.training.records import IntervalRecord
-from flagscale_perf.training.stretch import Part, Stretch
+from flagscale_perf.training.stretch import Stretch
+from flagscale_perf.training.usual import Intervals
 
 MAX_STRETCHES = 1024
-_BLOCK = 256  # intervals that are added up together
 
 
 class Course:
@@ -16,18 +15,23 @@ class Course:
 
     def __init__(self) -> None:
         self._stretches: list[Stretch] = []
-        self._open: list[Part] = []  # of the stretch that is not full yet
+        self._open: list[Stretch] = []  # at most one: that is not full yet
         self._in_open, self._each = 0, 1
 
-    def add(self, interval: IntervalRecord) -> None:
-        """Takes the next one that has steps and is not warm-up."""
-        self._open.append(interval)
-        self._in_open += 1
-        if self._in_open == self._each:
-            self._stretches.append(Stretch.of(self._open))
-            self._open, self._in_open = [], 0
-        elif len(self._open) == _BLOCK:
-            self._open = [Stretch.of(self._open)]
+    def add(self, intervals: Intervals) -> None:
+        """Takes the next ones, which have steps and are not warm-up."""
+        begin = 0
+        while begin < len(intervals):
+            end = min(len(intervals), begin + self._each - self._in_open)
+            self._open.append(Stretch.of(intervals.part(begin, end)))
+            self._open = [Stretch.of(self._open)] if len(self._open) > 1 else self._open
+            self._in_open, begin = self._in_open + end - begin, end
+            if self._in_open == self._each:
+                self._close()
+
+    def _close(self) -> None:
+        self._stretches += self._open
+        self._open, self._in_open = [], 0
         if len(self._stretches) == MAX_STRETCHES:
             pairs = zip(self._stretches[::2], self._stretches[1::2], strict=True)
             self._stretches = list(map(Stretch.of, pairs))
@@ -35,5 +39,4 @@ class Course:
 
     def since(self, iteration: int) -> Sequence[Stretch]:
         """The stretches from that iteration on."""
-        last = [Stretch.of(self._open)] if self._open else []
-        return [one for one in [*self._stretches, *last] if one.iteration >= iteration]
+        return [one for one in [*self._stretches, *self._open] if one.iteration >= iteration]

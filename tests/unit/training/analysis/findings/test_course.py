@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from flagscale_perf.training.analysis.findings.course import MAX_STRETCHES, Course
 from flagscale_perf.training.records import IntervalRecord
+from flagscale_perf.training.usual import Intervals
 from tests.fakes import make_interval
 
 MS = 10**6
@@ -20,7 +21,7 @@ def interval(number: int, **overrides) -> IntervalRecord:
 def course_of(numbers: Iterable[int]) -> Course:
     course = Course()
     for number in numbers:
-        course.add(interval(number))
+        course.add(Intervals.of([interval(number)]))
     return course
 
 
@@ -48,7 +49,7 @@ def test_what_comes_after_is_added_two_by_two_and_the_half_one_is_seen() -> None
 def test_however_long_a_run_is_its_stretches_are_few_in_order_and_lose_nothing() -> None:
     course, most = Course(), 0
     for number in range(1, 10_001):
-        course.add(interval(number))
+        course.add(Intervals.of([interval(number)]))
         most = max(most, len(course.since(0)))
     found = spans(course)
     assert most <= MAX_STRETCHES and {steps for _, steps, _ in found[:-1]} == {16}
