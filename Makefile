@@ -76,7 +76,7 @@ test-rpc: $(TEST) ## test: the split inference of examples/tee_gpu
 	$(tests) tests/tee_gpu -m rpc $(ARGS)
 
 test-trace: $(TRACE_READY) ## test: the tests on real Ray, TransferQueue and verl
-	PYTHONPATH="$$PWD" .venv_trace/bin/python -m pytest -p no:cacheprovider -n 2 --dist loadgroup tests/trace tests/unit/trace $(ARGS)
+	PYTHONPATH="$$PWD" .venv_trace/bin/python -m pytest -p no:cacheprovider -n 2 --dist loadgroup tests/trace tests/unit/trace/export $(ARGS)
 
 hosts: $(TEST) ## test: what is proven over two machines (needs root)
 	$(BIN)/python -m pytest tests/processes/test_flagscale_nodes.py $(ARGS)
@@ -119,7 +119,7 @@ fuzz: $(TEST) ## test: damaged run files through every command (5 minutes)
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
 oracle: $(TEST) ## test: the FLOPs formulas beside counted trainings (minutes)
-	$(BIN)/python -m pytest tests/oracle -m oracle
+	$(BIN)/python -m pytest tests/oracle -m oracle -n 2
 	$(BIN)/python -m tests.oracle --random 150 $(ARGS)
 
 # benchmarks/bench_NAME.py; those that need another environment than .venv run only where they are named.

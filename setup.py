@@ -11,6 +11,7 @@ VERSION = re.search(
     r'^__version__ = "(.+)"$', (HERE / "flagscale_perf/__init__.py").read_text(encoding="utf-8"), re.MULTILINE
 )
 MEGATRON = ["torch", "megatron-core>=0.15"]
+TABLES = ["duckdb>=1.3", "pyarrow>=18"]
 SERVE = ["starlette>=0.40", "uvicorn>=0.30"]
 RPC = ["pyzmq>=26", "msgpack>=1.0"]
 TRACE = ["opentelemetry-exporter-otlp-proto-http>=1.30"]
@@ -59,8 +60,9 @@ setup(
         "serve": SERVE,  # flagscale-perf serve
         "rpc": RPC,  # flagscale_perf.rpc, examples/tee_gpu
         "trace": TRACE,  # flagscale-perf trace-export --format otlp
-        "all": [*MEGATRON, *SERVE, *RPC, *TRACE, "pandas", "wandb"],
-        "dev": ["hypothesis", "mypy", "pandas", "pytest", "ruff"],
+        "tables": TABLES,  # flagscale-perf seal, query and report --format parquet
+        "all": [*MEGATRON, *SERVE, *RPC, *TRACE, *TABLES, "pandas", "wandb"],
+        "dev": [*TABLES, "hypothesis", "mypy", "pandas", "pytest", "ruff"],
     },
     entry_points={
         "console_scripts": ["flagscale-perf = flagscale_perf.cli:main"],

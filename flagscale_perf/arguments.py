@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, get_type_hints
 
@@ -197,6 +197,11 @@ class PerfConfig:
     def columns(self) -> list[str]:
         """The keys of the figures chosen as columns of the text logs; empty if none were chosen."""
         return self.perf_columns.split(",") if self.perf_columns else []
+
+    @property
+    def left_out(self) -> Collection[str]:
+        """Those of a session's files, see `spine.session.file_names`, that `perf_log_format` leaves out."""
+        return {TEXT: ("summary",), JSON: ("metrics", "realtime")}.get(self.perf_log_format, ())
 
     def as_dict(self) -> dict[str, Any]:
         """Field name to value, as JSON has them."""

@@ -12,12 +12,20 @@ from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ranks.blocks import RankIdentity
 from flagscale_perf.training.ranks.identity import content_of
-from flagscale_perf.training.recording.pipeline import make_pipeline
-from flagscale_perf.writer.process import serve
+from flagscale_perf.writer.instrument import Instrument
 from flagscale_perf.writer.recorder import Recorder, Writing
-from flagscale_perf.writer.task import WriterTask
+from flagscale_perf.writer.task import Parent, WriterTask
 
 WRITER = "flagscale_perf.perf_logger"
+
+
+def make_pipeline(task: WriterTask, parent: Parent | None) -> Instrument:
+    """As `recording.pipeline.make_pipeline`, imported where records are written: a trainer's process mostly
+    only starts the one that writes.
+    """
+    from flagscale_perf.training.recording import pipeline
+
+    return pipeline.make_pipeline(task, parent)
 
 
 class PerfLogger(Recorder):
@@ -52,4 +60,6 @@ class PerfLogger(Recorder):
 
 
 if __name__ == "__main__":
+    from flagscale_perf.writer.process import serve
+
     serve(make_pipeline)

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from flagscale_perf.analysis.job import open_job
+from flagscale_perf.analysis.job import Job
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.cli.instruments import load_records
 from flagscale_perf.spine.errors import PerfError
@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _opened(paths: Sequence[Path]) -> Session:
     """Logs, or run files of one job. Raises PerfError for a mixture of both kinds."""
-    jobs = list(map(open_job, paths))
+    jobs = list(map(Job, paths))
     runs = [job.session() for job in jobs if job.files and (job.files[-1].run or job.path.is_dir())]
     logs = [job.path for job in jobs if not job.files or not (job.files[-1].run or job.path.is_dir())]
     if runs and logs:

@@ -27,7 +27,7 @@ def book_in(directory: Path, facts: Mapping[str, Any] = FACTS) -> Iterator[Book]
 
 def collective(part: Part, op: str, size: int, samples: Sequence[float], **case: Any) -> None:
     """A point as the ranks send it."""
-    whole = {"op": op, "executed": op, "ranks": 4, "size_bytes": size, "place": "out of place"} | case
+    whole = {"op": op, "executed": op, "ranks": 4, "size_bytes": size} | case
     part.point("time", "s", whole, samples, Clock(1, 2))
 
 

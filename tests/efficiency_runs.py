@@ -1,8 +1,7 @@
 """An experiment in parallel efficiency that can be worked out by hand.
 
 A batch takes 1 s on one device and 0.8 s on two; a pipeline of two stages makes 1200 tokens/s where one
-device makes 1000. A token takes 16 ms on one device (a clean step 10, a profiled one 12) and 12 ms on two (8,
-and 9, of it 2 waiting for the other rank and 1 transfer).
+device makes 1000.
 """
 
 from __future__ import annotations
@@ -31,21 +30,7 @@ def parallel_part(directory: Path) -> Part:
             for repetition, change in enumerate((-0.1, 0.0, 0.1)):
                 case = {**ARMS[arm], **BATCH, "repetition": repetition}
                 part.point("duration", "s", case, [seconds + change], Clock(1, 2))
-        for arm, milliseconds in (("single", 16), ("TP 2", 12)):
-            part.point(
-                "tpot", "s", {**ARMS[arm], **BATCH, "repetition": 0}, [milliseconds / 1e3], Clock(1, 2)
-            )
         for arm, rate in (("single", 1000.0), ("PP 2", 1200.0)):
             part.point("tokens", "tokens/s", {**ARMS[arm], **FLOW, "repetition": 0}, [rate], Clock(1, 2))
-        for arm, total, clean, parts in (
-            ("single", 0.012, 0.010, {"waiting for other ranks": 0.0, "transfer": 0.0}),
-            ("TP 2", 0.009, 0.008, {"waiting for other ranks": 0.002, "transfer": 0.001}),
-        ):
-            at = {**ARMS[arm], "seq": 128, "batch": 1, "phase": "decode"}
-            for name, value in parts.items():
-                part.value("step_part", "s", {**at, "part": name}, value, "")
-            part.value("step", "s", at, total, "")
-            part.value("step_clean", "s", at, clean, "")
-        part.value("step", "s", {**ARMS["TP 2"], "phase": "prefill"}, None, "no such step")
         part.value("memory", "GB", ARMS["TP 2"], 4.0, "")
     return read_bench(open_session(book.path)).parts["parallelism"]

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from flagscale_perf.analysis.blocks import (
-    Boxes,
-    BoxRow,
     Findings,
     HeatMap,
     Interval,
@@ -137,7 +135,6 @@ FALL = Waterfall(
     ],
     4.0,
 )
-BOXES = Boxes("spread", "A spread", "ms", [BoxRow("rank 0", 1.0, 2.0, 3.0, 4.0, 9.0, "blue")])
 NOTES = [Note("plain", ""), Note(("a ", Quantity(3.0, "s"), " warning"), "warn"), Note("bad", "bad")]
 
 
@@ -157,7 +154,7 @@ def every_block() -> Report:
         [PAIRS, NOTES[0]],
         [
             Section("words", "Words", "In words", [PAIRS, TABLE, FOLDED, *NOTES]),
-            Section("pictures", "Pictures", "As pictures", [SERIES, BAR, MAP, FALL, BOXES]),
+            Section("pictures", "Pictures", "As pictures", [SERIES, BAR, MAP, FALL]),
         ],
         Data(),
         "what it is about",

@@ -66,7 +66,7 @@ def _figure(meaning: str, alike: list[Row]) -> str:
         alike[0].unit.name,
         meaning,
         ", ".join(figure.column.title if figure.column else figure.flag for figure in alike),
-        _codes(figure.curve.tag for figure in alike if figure.curve),
+        _codes(figure.curve for figure in alike if figure.curve),
         _codes(name + (f"{{{label[0]}}}" if label else "") for name, label in gauges.items()),
         _codes(figure.summary_key or figure.key for figure in alike if figure.in_summary),
     ]

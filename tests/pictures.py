@@ -130,7 +130,7 @@ def draw_terminal(tab: Browser, runs: Path) -> None:
     """What `flagscale-perf watch` shows of the training."""
     words = ["env", "-C", str(runs), sys.executable, "-m", "flagscale_perf", "watch", "training/perf"]
     with terminal(runs, words, columns=COLUMNS, rows=ROWS) as screen:
-        tab.wait_until(lambda: "q quits" in screen.text())  # the last line
+        tab.wait_until(lambda: "Ctrl-C quits" in screen.text())  # the last line
         shown = screen.text("-e")
     page = runs / "watch.html"
     page.write_text(page_of(shown, COLUMNS), encoding="utf-8")

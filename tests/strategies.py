@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from flagscale_perf.spine.jsonl import MAX_DEPTH
+from flagscale_perf.spine.jsonl import MAX_DEPTH, MAX_INT
 from flagscale_perf.spine.records import KINDS, SCHEMA_VERSION, TYPES, RunHeader
 from flagscale_perf.store.decoder import MOMENTS
 from flagscale_perf.training.rank_records import (
@@ -33,7 +33,7 @@ from tests.fakes import (
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)  # every control character, too
 NS = st.integers(1 - 2**63, 2**63 - 1)
-COUNT = st.integers(1 - 2**127, 2**127 - 1)
+COUNT = st.integers(1 - MAX_INT, MAX_INT - 1)
 FLOAT = st.floats(allow_nan=False, allow_infinity=False)
 SCALAR = st.none() | st.booleans() | COUNT | FLOAT | ANY_TEXT
 

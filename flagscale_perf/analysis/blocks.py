@@ -166,6 +166,24 @@ class StackedBar:
     in_words: bool = True
 
 
+def bars_to_scale(unit: str, parts: Mapping[str, Sequence[tuple[str, float, str]]]) -> list[StackedBar]:
+    """A bar for each title, all to one scale, so that they can be compared; tables have their figures. A part
+    is its label, its value and its colour.
+    """
+    wholes = {title: sum(value for _, value, _ in own) for title, own in parts.items()}
+    room = max(wholes.values(), default=0.0)
+    return [
+        StackedBar(
+            title,
+            unit,
+            [Stripe(label, value, value / (wholes[title] or 1.0), colour) for label, value, colour in own],
+            room,
+            in_words=False,
+        )
+        for title, own in parts.items()
+    ]
+
+
 @dataclass(frozen=True)
 class Layer:
     """A layer of a heat map: a list for each row, in it a value for each column."""
@@ -222,29 +240,6 @@ class Waterfall:
 
 
 @dataclass(frozen=True)
-class BoxRow:
-    """How values are spread: quartiles, median, and the last values that are no outliers."""
-
-    label: str
-    low: float
-    quarter: float
-    median: float
-    three_quarters: float
-    high: float
-    colour: str
-
-
-@dataclass(frozen=True)
-class Boxes:
-    """A box plot, a row for each group of values."""
-
-    key: str
-    title: str
-    unit: str
-    rows: Sequence[BoxRow]
-
-
-@dataclass(frozen=True)
 class Note:
     """A sentence or two. `tone` is "good", "bad", "warn" or ""."""
 
@@ -252,7 +247,7 @@ class Note:
     tone: str = ""
 
 
-Block = Pairs | Table | Series | StackedBar | HeatMap | Waterfall | Boxes | Note
+Block = Pairs | Table | Series | StackedBar | HeatMap | Waterfall | Note
 
 
 @dataclass(frozen=True)

@@ -6,27 +6,24 @@ import math
 from collections.abc import Sequence
 from itertools import combinations
 
-_SINGULAR = 1e-9  # of a matrix whose diagonal is 1
+_SINGULAR = 1e-9  # of a column, what is left of it without the others
 
 Rows = Sequence[Sequence[float]]
 
 
-def products(rows: Rows, weights: Sequence[float]) -> list[list[float]]:
-    """The weighted sums of products of every two terms; a row has the terms of one measurement."""
-    terms = range(len(rows[0]))
-    return [
-        [sum(weight * row[i] * row[j] for row, weight in zip(rows, weights, strict=True)) for j in terms]
-        for i in terms
-    ]
-
-
 def least_squares(rows: Rows, values: Sequence[float], weights: Sequence[float]) -> list[float] | None:
-    """A cost for each term; None where the rows do not tell the terms apart."""
-    right = [
-        sum(weight * row[i] * value for row, value, weight in zip(rows, values, weights, strict=True))
-        for i in range(len(rows[0]))
-    ]
-    return _solved(products(rows, weights), right)
+    """A cost for each term; None where the rows do not tell the terms apart. A row has the terms of one
+    measurement.
+    """
+    import numpy as np  # only where something is fitted: its import takes longer than most reports
+
+    root = np.sqrt(weights)
+    design = np.asarray(rows, float) * root[:, None]
+    # bytes and rows differ by many powers of ten
+    scale = np.linalg.norm(design, axis=0)
+    scale[scale == 0] = 1.0
+    found, _, rank, _ = np.linalg.lstsq(design / scale, np.asarray(values) * root, _SINGULAR)
+    return None if rank < len(scale) else [float(cost) for cost in found / scale]
 
 
 def non_negative(rows: Rows, values: Sequence[float], weights: Sequence[float]) -> list[float]:
@@ -50,21 +47,10 @@ def non_negative(rows: Rows, values: Sequence[float], weights: Sequence[float]) 
     return best
 
 
-def _solved(matrix: list[list[float]], right: list[float]) -> list[float] | None:
-    """Gaussian elimination with pivots, columns scaled to 1: bytes and rows differ by many powers of ten."""
-    count = len(right)
-    scale = [math.sqrt(matrix[i][i]) or 1.0 for i in range(count)]
-    table = [
-        [*(matrix[i][j] / (scale[i] * scale[j]) for j in range(count)), right[i] / scale[i]]
-        for i in range(count)
-    ]
-    for column in range(count):
-        pivot = max(range(column, count), key=lambda row: abs(table[row][column]))
-        if abs(table[pivot][column]) < _SINGULAR:
-            return None
-        table[column], table[pivot] = table[pivot], table[column]
-        for row in range(count):
-            if row != column:
-                factor = table[row][column] / table[column][column]
-                table[row] = [a - factor * b for a, b in zip(table[row], table[column], strict=True)]
-    return [table[i][count] / table[i][i] / scale[i] for i in range(count)]
+def independence(rows: Rows, weights: Sequence[float]) -> float:
+    """Determinant of the terms' correlations: 1 if they are independent, 0 if one follows from the others."""
+    import numpy as np  # as above
+
+    design = np.asarray(rows, float) * np.sqrt(weights)[:, None]
+    scale = np.linalg.norm(design, axis=0)
+    return float(np.linalg.det((design / scale).T @ (design / scale))) if scale.all() else 0.0

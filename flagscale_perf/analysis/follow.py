@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from flagscale_perf.analysis.job import Fits, Job, open_job
+from flagscale_perf.analysis.job import Fits, Job
 from flagscale_perf.analysis.session import Clocks, moved
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import MAX_LINE_BYTES
@@ -33,7 +33,7 @@ class Follower:
         self._asked, self._fits = (path, session_id), fits
         self._stays = session_id is not None or not path.is_dir()
         self._files: list[_Tail] = []
-        job = open_job(path, session_id)
+        job = Job(path, session_id)
         self._begin(job, job.chosen(fits).path)
 
     @property
@@ -101,7 +101,7 @@ class Follower:
             return False  # files or the directory are being removed; what was read is still good
 
     def _has_others(self) -> bool:
-        job, own = open_job(*self._asked), self.header
+        job, own = Job(*self._asked), self.header
         # It stays with its instrument: several may record one run.
         newest = job.chosen(self._fits if own is None else lambda other: other.instrument == own.instrument)
         is_other = newest.run is not None and all(newest.path != file.path for file in self._files)

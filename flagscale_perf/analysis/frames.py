@@ -6,7 +6,7 @@ Milliseconds stand for nanoseconds, GB for bytes.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flagscale_perf.spine.clock import NS_PER_MS
@@ -14,6 +14,7 @@ from flagscale_perf.spine.packages import missing
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from pyarrow import ChunkedArray
 
 ROWS = 4096  # are held as Python objects before they go into the columns
 EXACT = 1 << 53  # the whole numbers up to it are exact in a column of floating point
@@ -78,23 +79,51 @@ class _Column:
 
 def frame_of(names: Sequence[str], rows: Iterable[Row]) -> DataFrame:
     """A table with these columns. Raises PerfError without pandas."""
-    try:
-        import numpy
-        import pandas
-    except ImportError as error:
-        raise missing("pandas", error, "a table of a run", "use records() or report()") from None
+    numpy = _numpy()
     columns, held = [_Column() for _ in names], []
     for row in rows:
         held.append(row)
         if len(held) == ROWS:
             _take(columns, held)
     _take(columns, held)
-    frame = pandas.DataFrame(
-        {name: column.content(numpy) for name, column in zip(names, columns, strict=True)}, copy=False
-    )
+    return made_frame({name: column.content(numpy) for name, column in zip(names, columns, strict=True)})
+
+
+def made_frame(columns: Mapping[str, Any]) -> DataFrame:
+    """A table of arrays."""
+    import pandas
+
+    frame = pandas.DataFrame(columns, copy=False)
     if TIME in frame:
         frame[TIME] = pandas.to_datetime(frame[TIME])
     return frame
+
+
+def column_of(recorded: ChunkedArray, field: Field) -> Any:
+    """A field's column as `frame_of` makes it of the values that are recorded."""
+    import pyarrow
+
+    numpy = _numpy()
+    if pyarrow.types.is_decimal(recorded.type):
+        try:
+            recorded = recorded.cast(pyarrow.int64())
+        except pyarrow.ArrowInvalid:  # each as Python rounds it
+            numbers = [NAN if value is None else float(int(value)) for value in recorded.to_pylist()]
+            return numpy.array(numbers)
+    values = recorded.to_numpy()
+    if field.factor is not None:
+        return values * field.factor
+    is_exact = values.dtype.kind != "i" or (abs(values) <= EXACT).all()
+    return values if is_exact else values.astype(float)
+
+
+def _numpy() -> Any:
+    try:
+        import numpy
+        import pandas  # noqa: F401
+    except ImportError as error:
+        raise missing("pandas", error, "a table of a run", "use records() or report()") from None
+    return numpy
 
 
 def _take(columns: Sequence[_Column], held: list[Row]) -> None:

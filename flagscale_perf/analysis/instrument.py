@@ -62,7 +62,7 @@ class Instrument:
     report: Callable[[Session], Report]
     timeline: Callable[[Session], Timeline]
     sample: Callable[[Session, str], Report] = _not_offered
-    sessions: Callable[[Sequence[Session], Sequence[str]], Report] = _not_offered
+    sessions: Callable[[Listing], Report] = _not_offered
     compare: Callable[[Sequence[Session], Sequence[Session], CompareOptions], Comparison] = _not_offered
     runs: Callable[[Listing, bool], Report] = _not_offered
     tables: Tables = field(default_factory=Tables)

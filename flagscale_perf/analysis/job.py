@@ -50,7 +50,8 @@ def _found(path: Path) -> Found:
 
 
 class Job:
-    """What lies at a path: run files of sessions, logs of another program, or nothing yet.
+    """What lies at a path (a directory, a run file, another file of a session, which means that, or a log):
+    run files of sessions, logs of another program, or nothing yet.
 
     Attributes:
         path: as it was given.
@@ -58,7 +59,11 @@ class Job:
     """
 
     def __init__(self, path: Path, session_id: str | None = None) -> None:
-        """Use `open_job` instead."""
+        """Looks at the path. Raises PerfError for what cannot be one of these.
+
+        Args:
+            session_id: a session of the directory; None for the newest.
+        """
         self.path, self._session_id = path, session_id
         self._opened: dict[Path, Found] = {}
         self.files: list[Found] = []
@@ -142,18 +147,15 @@ class Job:
         name = None if session_of(path.name) else _instrument_of_logs(path)
         return None if name is None else Session([], logs=[path], instrument=name)
 
-    def sessions(self) -> tuple[list[Session], list[str]]:
-        """All sessions of a directory, oldest first, and why files cannot be read. Raises PerfError where
-        there is none.
-        """
+    def sessions(self) -> Listing:
+        """All sessions of a directory, oldest first. Raises PerfError where there is none."""
         names = _names_in(self.path)  # refuses a file
         if not self.files:
             raise no_run_in(self.path, names)
-        made = grouped([each.run for each in self.files if each.run])
-        troubles = [str(each.trouble) for each in self.files if each.trouble]
-        if not made:
-            raise PerfError(troubles[0])
-        return made, troubles
+        listing = _listed(Listing(self.path, [], []), self.files)
+        if not listing.sessions and (trouble := self.files[0].trouble):
+            raise trouble
+        return listing
 
     def others(self, shown: Session) -> dict[str, str]:
         """The newest session of each other instrument in the directory, by the instrument's name."""
@@ -187,20 +189,9 @@ class Job:
             return None  # the next one to read it says why
 
 
-def open_job(path: Path, session_id: str | None = None) -> Job:
-    """What lies at a path: a directory, a run file, another file of a session, which means that, or a log.
-
-    Args:
-        session_id: a session of the directory; None for the newest.
-
-    Raises PerfError for what cannot be one of these.
-    """
-    return Job(path, session_id)
-
-
 def open_session(path: Path, session_id: str | None = None, instrument: str | None = None) -> Session:
     """The session that a path means, by preference one of this instrument. Raises PerfError without one."""
-    return open_job(path, session_id).session(
+    return Job(path, session_id).session(
         None if instrument is None else lambda header: header.instrument == instrument
     )
 
@@ -210,13 +201,13 @@ def begun(path: Path, session_id: str | None, say: Callable[[str], None]) -> Job
     so, and waits for its first iteration, for `WAIT_S` at most.
     """
     end_s = time.monotonic() + WAIT_S
-    job, is_first = open_job(path, session_id), True
+    job, is_first = Job(path, session_id), True
     while (what := job.awaited) and time.monotonic() < end_s:
         if is_first:
             say(f"{what}: waiting for its first iteration, {WAIT_S:g} s at most")
         is_first = False
         time.sleep(PERIOD_S)
-        job = open_job(path, session_id)
+        job = Job(path, session_id)
     return job
 
 
@@ -225,16 +216,25 @@ def sessions_below(directory: Path) -> Listing:
     any.
     """
     paths, unread = find_runs(directory)
-    listing = Listing(directory, [], unread)
+    return _listed(Listing(directory, [], unread), map(_found, paths))
+
+
+def _listed(listing: Listing, found: Iterable[Found]) -> Listing:
+    """With the sessions of these files, and those that none of the instruments here can read left out."""
     files = []
     known = {*installed()}
-    for path, run, trouble in map(_found, paths):
+    for path, run, trouble in found:
         if run is None or run.header.instrument not in known:
             listing.leave_out(path, trouble or PerfError("the run of another instrument"))
         else:
             files.append(run)
     listing.sessions.extend(grouped(files))
     return listing
+
+
+def sessions_of(paths: Iterable[Path]) -> list[Session]:
+    """The sessions of run files. Raises PerfError where one cannot be read."""
+    return grouped([RunFile(path) for path in paths])
 
 
 def grouped(files: Sequence[RunFile]) -> list[Session]:
@@ -305,7 +305,7 @@ def _aside(files: Sequence[RunFile], around: Iterable[Found]) -> list[str]:
 
 def run_files_in(directory: Path) -> dict[Path, bool | None]:
     """Whether each run file of the directory is still written, see `RunFile.is_live`; an empty one is."""
-    return {path: run.is_live() if run else True for path, run, _ in open_job(directory).files}
+    return {path: run.is_live() if run else True for path, run, _ in Job(directory).files}
 
 
 def _mates_of(own: RunFile, around: Iterable[RunFile]) -> list[RunFile]:

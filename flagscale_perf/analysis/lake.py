@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache, reduce
 from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from zlib import crc32
 
 from flagscale_perf.analysis.instrument import installed, load
-from flagscale_perf.analysis.job import grouped, open_session
+from flagscale_perf.analysis.job import open_session, sessions_of
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError, did_you_mean
 from flagscale_perf.spine.files import DIRECTORY_MODE
-from flagscale_perf.spine.records import RunHeader, kind_of
+from flagscale_perf.spine.records import NOT_KNOWN, RUNNING, kind_of
 from flagscale_perf.store import cache as kept
 from flagscale_perf.store.cache import Place
-from flagscale_perf.store.query import Answer, Lake
-from flagscale_perf.store.run_file import RunFile
+from flagscale_perf.store.query import Answer, Lake, asked
 from flagscale_perf.store.runs import find_runs
-from flagscale_perf.store.seal import Sealed, add_table, has_table, read_table, seal
+from flagscale_perf.store.seal import Sealed, add_table, beside, read_table, seal
 from flagscale_perf.store.tables import Rows, Tables, table_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ _VIEWS = {
     "findings": "select * from records.finding",
 }
 _OWNER_ONLY = 0o700
+_PASSING = {RUNNING, NOT_KNOWN}  # ends of which nothing is recorded when they come
+_TRIES = 3
 Say = Callable[[str], None]
+_Read = TypeVar("_Read")
 
 
 class RunRow(NamedTuple):
@@ -106,17 +109,19 @@ def about(session: Session) -> dict[str, Rows]:
     return {"run": [(header, run._asdict() | figures)], "finding": [(header, each) for each in findings]}
 
 
-def tables_about(sessions: Iterable[Session], say: Say) -> dict[str, pyarrow.Table]:
-    """The tables of the kinds of `ABOUT` of these sessions; `say` is told which cannot be read."""
-    rows: dict[str, list[tuple[RunHeader, Mapping[str, Any]]]] = {kind: [] for kind in ABOUT.values()}
-    for session in sessions:
-        try:
-            for kind, own in about(session).items():
-                rows[kind] += own
-        except PerfError as error:
-            say(f"{session.path}: left out of {' and '.join(ABOUT)}: {error}")
-    types = {"run": [RunRow, *all_tables().figure_types], "finding": [FindingRow]}
-    return {kind: table_of(types[kind], own) for kind, own in rows.items()}
+def tables_about(session: Session) -> dict[str, pyarrow.Table]:
+    """The tables of the kinds of `ABOUT`. Raises PerfError where the session cannot be read."""
+    return {kind: table_of(_types_about(kind), rows) for kind, rows in about(session).items()}
+
+
+def _types_about(kind: str) -> list[Any]:
+    return [RunRow, *all_tables().figure_types] if kind == "run" else [FindingRow]
+
+
+@cache
+def schemas_about() -> dict[str, pyarrow.Schema]:
+    """Their schemas."""
+    return {kind: table_of(_types_about(kind), []).schema for kind in ABOUT.values()}
 
 
 class Source:
@@ -127,8 +132,8 @@ class Source:
     """
 
     def __init__(self, paths: Sequence[Path], say: Say, temporary: Path | None = None) -> None:
-        """Args: `say` is told what is left out, `temporary` where tables are made that cannot be kept. Raises
-        PerfError where no file can be read.
+        """`say` is told what is left out; `temporary`: for tables that cannot be kept. Raises PerfError where
+        the only file cannot be read.
         """
         self.sealed: dict[Path, Sealed] = {}
         self._say, self._temporary = say, temporary
@@ -164,13 +169,42 @@ class Source:
         """Tables by their kind."""
         found = defaultdict[str, list[Path]](list)
         for made in self.sealed.values():
-            for kind, path in made.files.items():
-                found[kind].append(path)
+            for kind, paths in made.files.items():
+                found[kind] += paths
         return found
 
-    def sessions(self) -> list[Session]:
-        """Those of the files."""
-        return grouped([RunFile(path) for path in self.sealed])
+    def about(self) -> dict[str, list[Path]]:
+        """Tables of the kinds of `ABOUT`, made where they are not there; what may change without a new record
+        is not kept.
+        """
+        found: dict[str, list[Path]] = {kind: [] for kind in ABOUT.values()}
+        for session in sessions_of(self.sealed):
+            made = [self.sealed[file.path] for file in session.files]
+            key = f"{crc32(repr([[each.key for each in made], schemas_about()]).encode()):08x}"
+            try:
+                for kind, path in self._about(session, made[0], key).items():
+                    found[kind].append(path)
+            except (PerfError, OSError) as error:
+                self._say(f"{session.path}: left out of {' and '.join(ABOUT)}: {error}")
+        return found
+
+    def _about(self, session: Session, first: Sealed, key: str) -> dict[str, Path]:
+        paths = {kind: beside(first, kind, key) for kind in ABOUT.values()}
+        if all(path.is_file() for path in paths.values()):
+            return paths
+        tables = tables_about(session)
+        if tables["run"]["end_reason"][0].as_py() not in _PASSING:
+            with suppress(OSError):
+                for kind, path in paths.items():
+                    add_table(first.place, path, tables[kind])
+                return paths
+        if self._temporary is None:
+            return {}
+        place = Place(self._temporary, (key,), _OWNER_ONLY)
+        paths = {kind: place.path / f"{kind}.parquet" for kind in paths}
+        for kind, path in paths.items():
+            add_table(place, path, tables[kind])
+        return paths
 
 
 def files_of(path: Path, say: Say) -> list[Path]:
@@ -178,25 +212,42 @@ def files_of(path: Path, say: Say) -> list[Path]:
     PerfError where there is none.
     """
     if not path.is_dir():
-        return [each.path for each in open_session(path).files]
+        return _paths_of(open_session(path))
     paths, unread = find_runs(path, MAX_RUNS)
     for each in unread:
         say(f"{path / each.path}: left out: {each.reason}")
     return paths
 
 
+def _paths_of(session: Session) -> list[Path]:
+    if not session.files:
+        raise PerfError(f"{str(session.path)!r} is a log, which has no records; give a run file")
+    return [each.path for each in session.files]
+
+
 def ask(path: Path, sql: str, say: Say) -> Answer:
     """The answer to a SELECT over a session, or over all below a directory; `say` is told what is left out.
     Raises PerfError.
     """
-    tables = all_tables()
-    words = set(re.findall(r"\w+", sql.lower()))
-    with tempfile.TemporaryDirectory(prefix="flagscale_perf_") as temporary:
-        source = Source(files_of(path, say), say, Path(temporary))
-        is_about = not words.isdisjoint({*ABOUT, *ABOUT.values()})
-        held = tables_about(source.sessions() if is_about else (), say)
-        with Lake(tables.schemas, source.files, tables.views | _VIEWS, held) as lake:
+    tables, is_about = all_tables(), not asked(sql).isdisjoint({*ABOUT, *ABOUT.values()})
+    schemas = tables.schemas | schemas_about()
+
+    def answer(source: Source) -> Answer:
+        files = source.files | (source.about() if is_about else {})
+        with Lake(schemas, files, tables.views | _VIEWS) as lake:
             return lake.ask(sql)
+
+    return _read(files_of(path, say), say, answer)
+
+
+def _read(paths: Sequence[Path], say: Say, read: Callable[[Source], _Read]) -> _Read:
+    """Again where others have replaced tables meanwhile, at last by tables of its own."""
+    with tempfile.TemporaryDirectory(prefix="flagscale_perf_") as temporary:
+        for _ in range(_TRIES):
+            with suppress(FileNotFoundError):
+                return read(Source(paths, say, Path(temporary)))
+        with kept.switched_off():
+            return read(Source(paths, say, Path(temporary)))
 
 
 def to_arrow(session: Session, kind: str | type) -> pyarrow.Table:
@@ -205,15 +256,14 @@ def to_arrow(session: Session, kind: str | type) -> pyarrow.Table:
     """
     tables, name = all_tables(), kind if isinstance(kind, str) else kind_of(kind)
     if name in ABOUT.values():
-        return tables_about([session], _raise)[name]
+        return tables_about(session)[name]
     if name not in tables.schemas:
         known = [*tables.schemas, *ABOUT.values()]
         raise PerfError(
             f"{name!r} is no kind of records{did_you_mean(name, known)}; there are {', '.join(known)}"
         )
-    with tempfile.TemporaryDirectory(prefix="flagscale_perf_") as temporary:
-        source = Source([each.path for each in session.files], _raise, Path(temporary))
-        return read_table(source.files.get(name, ()), tables.schemas[name])
+    paths, schema = _paths_of(session), tables.schemas[name]
+    return _read(paths, _raise, lambda source: read_table(source.files.get(name, ()), schema))
 
 
 def _raise(line: str) -> None:
@@ -224,30 +274,18 @@ def write_tables(session: Session, directory: Path) -> list[Sealed]:
     """Writes the tables of a session into a directory, laid out as beside its files. Raises PerfError."""
     place = Place(directory, (), DIRECTORY_MODE)
     try:
-        made = [seal(each.path, all_tables(), place) for each in session.files]
-        _keep_about(session, made[0])
+        made = [seal(path, all_tables(), place) for path in _paths_of(session)]
+        for kind, table in tables_about(session).items():
+            add_table(place, beside(made[0], kind, "report"), table)
     except OSError as error:
         raise PerfError(f"{directory}: cannot be written: {error.strerror or error}") from None
     return made
-
-
-def _keep_about(session: Session, made: Sealed) -> None:
-    for kind, table in tables_about([session], _raise).items():
-        add_table(made, session.files[0], kind, table)
 
 
 def seal_all(directory: Path, say: Say) -> list[Sealed]:
     """The tables of all sessions in and below a directory, made where they are not there. Raises PerfError
     without any.
     """
-    source = Source(find_runs(directory, MAX_RUNS)[0], say)
-    for session in source.sessions():
-        made, first = [source.sealed[each.path] for each in session.files], session.files[0]
-        if any(each.is_new for each in made) or not all(
-            has_table(made[0], first, kind) for kind in ABOUT.values()
-        ):
-            try:
-                _keep_about(session, made[0])
-            except (PerfError, OSError) as error:
-                say(f"{session.path}: what its report says is left out: {error}")
+    source = Source(files_of(directory, say), say)
+    source.about()
     return [*source.sealed.values()]

@@ -11,7 +11,7 @@ from flagscale_perf.analysis.instrument import load
 from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.store.runs import LONG_BYTES
+from flagscale_perf.store.runs import LONG_BYTES, Unread
 
 HEAD = ("session", "instrument", "end", "findings")
 CSV_HEAD = ("directory", "session_id", "instrument", "end", "findings", "first_finding")
@@ -87,11 +87,14 @@ def read_row(session: Session, found: Listing, is_all_read: bool) -> Row | None:
     return Row(found.place(session), session.header.session_id, session.instrument, made)
 
 
+def not_read(unread: Sequence[Unread]) -> Section:
+    """What a list leaves out, and why; without blocks where that is nothing."""
+    table = Table(("not read",), [(one.path,) for one in unread], notes=[one.reason for one in unread])
+    return Section("unread", "Not read", "", [table] if unread else [])
+
+
 def with_rows(listed: Report | None, rows: Sequence[Row], found: Listing) -> Report:
     """The list of an instrument that has one, None where there is no such run, and these sessions below."""
-    unread = Table(
-        ("not read",), [(one.path,) for one in found.unread], notes=[one.reason for one in found.unread]
-    )
     sections = [Section("sessions", "Sessions", "Sessions of other instruments", [_table(rows)])]
     content = _Content(None if listed is None else listed.content, rows, found)
     if listed is None:
@@ -99,7 +102,7 @@ def with_rows(listed: Report | None, rows: Sequence[Row], found: Listing) -> Rep
         return Report(
             title=f"{count:,} session{'s' * (count != 1)} in {found.directory}",
             facts=[],
-            sections=[*sections, *([Section("unread", "Not read", "", [unread])] if found.unread else [])],
+            sections=[*sections, *([not_read(found.unread)] if found.unread else [])],
             content=content,
             rows=[CSV_HEAD, *(one.values for one in rows)],
         )

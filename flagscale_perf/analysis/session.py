@@ -10,9 +10,11 @@ from collections.abc import Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
+from flagscale_perf.analysis.progress import Progress
 from flagscale_perf.analysis.timeline import Item, Name, Timeline
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
@@ -29,7 +31,7 @@ from flagscale_perf.spine.records import (
     kind_of,
 )
 from flagscale_perf.spine.session import labels_of
-from flagscale_perf.store.decoder import Block, Chunk
+from flagscale_perf.store.decoder import Block, Chunk, blocks_of
 from flagscale_perf.store.evidence import not_known
 from flagscale_perf.store.run_file import Reading, RunFile, SkippedLine
 from flagscale_perf.store.strangers import no_run_in
@@ -194,7 +196,7 @@ class Session:
         self.path = self.paths[0]
         self.instrument = files[0].header.instrument if files else instrument
         self.course = Course(has_hosts=len(files) > 1)
-        self._begun: list[tuple[int, RunFile]] = [(0, file) for file in files[:1]]
+        self._progress = Progress()
         self._states: list[str] = []
         self._remarks: list[str] = []
 
@@ -261,15 +263,15 @@ class Session:
             )
         labels_of(self.header)
 
-    def blocks(self, types: Collection[Any]) -> Iterator[Block | Record]:
-        """Every record, those of these types in columns. Raises PerfError if a file cannot be read."""
-        self.course.clear()
-        taken, self._begun, self._states, self._remarks = 0, [], [], []
+    def blocks(self, types: Collection[Any], into: Sequence[Any] = ()) -> Iterator[Block | Record]:
+        """Every record, those of these types in columns. `into`: just made, what each has gone into when the
+        next one is asked for; where their state was kept, only what is behind follows. Raises PerfError if a
+        file cannot be read.
+        """
         clocks = self._clocks  # of a log there are none
-        for file in self.files:
-            self._begun.append((taken, file))
-            offset_ns, before = clocks.offset_ns(file.header), taken
-            for part in file.blocks():
+        for file, chunks in self._read_into(into):
+            offset_ns, before = clocks.offset_ns(file.header), self._progress.begun[-1]
+            for part in chain.from_iterable(map(blocks_of, chunks)):
                 if part.type in types:
                     self.course.kinds[kind_of(part.type)] += len(part.columns[0])
                     yield _columns_moved(part, before, offset_ns) if before or offset_ns else part
@@ -277,49 +279,51 @@ class Session:
                 for each in part.records():
                     record = moved(each, before, offset_ns) if before or offset_ns else each
                     if isinstance(record, ProcessRecord):
-                        taken = max(taken, record.number)
+                        self._progress.taken = max(self._progress.taken, record.number)
                     self.course.add(record)
                     yield record
-            self._end(file)
 
     def chunks(
-        self, types: AbstractSet[Any], beside: AbstractSet[Any] = frozenset()
+        self, types: AbstractSet[Any], beside: AbstractSet[Any] = frozenset(), into: Sequence[Any] = ()
     ) -> Iterator[Chunk | Record]:
-        """Every record; in a session of one file those of these types together that follow one another, see
+        """The same; in a session of one file those of these types together that follow one another, see
         `Chunk.parts`.
         """
         if len(self.files) > 1:
-            yield from self
+            yield from self.blocks((), into)
             return
-        self.course.clear()
-        for chunk in self.files[0].chunks():
-            self.course.kinds.update(dict.fromkeys(map(kind_of, dict.fromkeys(chunk.types)), 0))
-            for part in chunk.parts(types, beside):
-                if isinstance(part, Chunk):
-                    counts = {kind_of(each): len(found[0]) for each, found in part.columns.items()}
-                    self.course.kinds.update(counts)
-                else:
-                    self.course.add(part)
-                yield part
-        self._states, self._remarks = [], []
-        self._end(self.files[0])
+        for _, chunks in self._read_into(into):
+            for chunk in chunks:
+                self.course.kinds.update(dict.fromkeys(map(kind_of, dict.fromkeys(chunk.types)), 0))
+                for part in chunk.parts(types, beside):
+                    if isinstance(part, Chunk):
+                        counts = {kind_of(each): len(found[0]) for each, found in part.columns.items()}
+                        self.course.kinds.update(counts)
+                    else:
+                        self.course.add(part)
+                    yield part
 
-    def _end(self, file: RunFile) -> None:
-        """Notes how a file ended that has been read."""
-        end = self.course.end
-        state = end.reason if end else STATES[file.is_live()]
-        self._states.append(state)
-        which = f"{file.path.name}: " if len(self.files) > 1 else ""
-        if file.joined:
-            self._remarks.append(which + file.joined)
-        if state == NOT_KNOWN:
-            self._remarks.append(which + not_known(file.last_record_ns(), time.time_ns()))
+    def _read_into(self, into: Sequence[Any]) -> Iterator[tuple[RunFile, Iterator[Chunk]]]:
+        """The files to be read; behind them it is known how each ended."""
+        self.course.clear()
+        self._states, self._remarks, self._progress = [], [], Progress()
+        yield from self._progress.read(
+            self.files, [*into, self.course] if into else (), lambda: self.course.end
+        )
+        for file, end in zip(self.files, self._progress.ends, strict=True):
+            state = end.reason if end else STATES[file.is_live()]
+            self._states.append(state)
+            which = f"{file.path.name}: " if len(self.files) > 1 else ""
+            if file.joined:
+                self._remarks.append(which + file.joined)
+            if state == NOT_KNOWN:
+                self._remarks.append(which + not_known(file.last_record_ns(), time.time_ns()))
 
     def origin(self, process: int) -> tuple[RunFile, int]:
         """The file in which the process is, and its number there; known once that file is being read."""
-        place = bisect_left(self._begun, process, key=lambda one: one[0]) - 1
-        before, file = self._begun[max(place, 0)]
-        return file, process - before
+        begun = self._progress.begun or [0]
+        place = max(bisect_left(begun, process) - 1, 0)
+        return self.files[place], process - begun[place]
 
     def offset_ns(self, file: RunFile) -> int:
         """The offset that was added to the marks of this file."""
@@ -358,7 +362,9 @@ class Session:
         """All files drawn on one timeline; where there are several, processes are named with their hosts."""
         for item in timeline.items(self):
             if len(self.files) > 1 and isinstance(item, Name) and item.is_process:
-                yield replace(item, text=f"{item.text}@{self._begun[-1][1].header.host}")
+                yield replace(
+                    item, text=f"{item.text}@{self.files[len(self._progress.begun) - 1].header.host}"
+                )
             else:
                 yield item
 

@@ -20,7 +20,7 @@ EXPERIMENTS = {
 HELP = {
     "bandwidth": "bandwidth of memory, links and collectives",
     "latency": "time to first token and per output token",
-    "parallelism": "scaling efficiency, and where the rest of the time goes",
+    "parallelism": "scaling efficiency, and what parallelism costs beyond its share",
 }
 
 

@@ -7,7 +7,3 @@ TTFT, TPOT, LATENCY, DURATION = "ttft", "tpot", "latency", "duration"
 THROUGHPUT, TOKENS = "throughput", "tokens"  # tokens a second: generated, and including the prompt's
 MEMORY, PREEMPTIONS, FEW_PIECES = "memory", "preemptions", "in_few_pieces"
 JOB, FLOW = "batch", "flow"  # one batch from begin to end, or more requests in flight all the time
-STEP, STEP_PART, STEP_CLEAN = "step", "step_part", "step_clean"
-WAIT, TRANSFER, UNSPLIT = "waiting for other ranks", "transfer", "communication that is not split"
-PREFILL, DECODE = "prefill", "decode"
-IN_PLACE, OUT_OF_PLACE = "in place", "out of place"  # where a collective's result goes

@@ -93,7 +93,13 @@ def _dispatch(words: list[str]) -> int:
     command = load_command(name)
     parser = Parser(prog=f"{PROG} {name}", description=COMMANDS[name])
     command.add_arguments(parser)
-    return command.run(parser.parse_args(words[1:]))
+    args = parser.parse_args(words[1:])
+    if not getattr(args, "no_cache", False):
+        return command.run(args)
+    from flagscale_perf.store import cache
+
+    with cache.switched_off():
+        return command.run(args)
 
 
 def _top_parser() -> Parser:

@@ -112,6 +112,12 @@ def add_choice(parser: ArgumentParser, flag: str, words: Iterable[str], about: s
     parser.add_argument(flag, choices=choices, default=choices[0], help=about)
 
 
+def add_cache(parser: ArgumentParser) -> None:
+    """Adds the option to read everything anew."""
+    about = "read everything anew, and keep nothing beside the run files or in the user's cache"
+    parser.add_argument("--no-cache", action="store_true", help=about)
+
+
 def add_session(parser: _ActionsContainer) -> None:
     """Adds the option that chooses one of a directory's sessions, to a parser or to a group of options."""
     parser.add_argument(

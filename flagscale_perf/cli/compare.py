@@ -14,12 +14,11 @@ from flagscale_perf.analysis.compare.compare import (
 )
 from flagscale_perf.analysis.compare.judge import SLOWER
 from flagscale_perf.analysis.job import open_session
-from flagscale_perf.cli.base import Command, add_choice, local_path, percentage
+from flagscale_perf.cli.base import Command, add_cache, add_choice, local_path, percentage
 from flagscale_perf.cli.instruments import same_instrument, say
 from flagscale_perf.cli.output import add_output, format_of, put_report
 from flagscale_perf.spine.errors import PerfError
 
-PASS, FAIL = "pass", "fail"
 EXIT_SLOWER, EXIT_UNDECIDED = 1, 3
 FORMATS = ("text", "markdown", "html", "json", "png")
 _EXIT_CODES = """exit codes:
@@ -30,8 +29,7 @@ _EXIT_CODES = """exit codes:
   2  a mistake: no such run, too few iterations, runs that mean nothing to each other
   3  undecided: the interval reaches beyond PERCENT; or something from outside may be all there is:
      NEW is slower by no more than what disturbed it took (short of CPU or memory, clocks capped, or it
-     stood still), or would be slower than a BASE without it; or a run was compared with itself;
-     --undecided pass makes it 0, --undecided fail makes it 1
+     stood still), or would be slower than a BASE without it; or a run was compared with itself
 """
 
 
@@ -60,6 +58,7 @@ class CompareCommand(Command):
                 " runs is measured, not assumed",
             )
         _add_judging(parser)
+        add_cache(parser)
         add_output(parser, FORMATS, "text (default), markdown, html, json or png")
 
     def run(self, args: Namespace) -> int:
@@ -69,8 +68,6 @@ class CompareCommand(Command):
                 f"{2 + len(args.further)} runs given: BASE and NEW are one run each; name further ones with "
                 "--more-base and --more-new"
             )
-        if args.undecided and args.fail_if_slower is None:
-            raise PerfError(f"--undecided {args.undecided} answers --fail-if-slower; add one such as 3%")
         chosen = format_of(args, FORMATS, "comparison")
         base = [open_session(path) for path in (args.base, *args.more_base)]
         new = [open_session(path) for path in (args.new, *args.more_new)]
@@ -81,7 +78,7 @@ class CompareCommand(Command):
         options = CompareOptions(args.warmup, args.noise, args.fail_if_slower, args.judge)
         result = instrument.compare(base, new, options)
         put_report(report_of(result), chosen, args.output)
-        return _exit_code(result.gate, args.undecided)
+        return _exit_code(result.gate)
 
 
 def _add_judging(parser: ArgumentParser) -> None:
@@ -92,8 +89,6 @@ def _add_judging(parser: ArgumentParser) -> None:
         metavar="PERCENT",
         help="whether NEW is slower by more than this, such as 3%%: exit codes 0, 1 and 3, see below",
     )
-    about = "exit with 0 or 1 where --fail-if-slower cannot be answered (default: 3)"
-    add("--undecided", choices=(PASS, FAIL), help=about)
     add_choice(
         parser,
         "--judge",
@@ -112,12 +107,10 @@ def _add_judging(parser: ArgumentParser) -> None:
     add("--warmup", type=_count, default=DEFAULT_WARMUP, metavar="N", help=about)
 
 
-def _exit_code(gate: Gate | None, undecided: str | None) -> int:
+def _exit_code(gate: Gate | None) -> int:
     if gate is None or gate.outcome == NOT_SLOWER:
         return 0
-    if gate.outcome == SLOWER:
-        return EXIT_SLOWER
-    return {PASS: 0, FAIL: EXIT_SLOWER}.get(undecided or "", EXIT_UNDECIDED)
+    return EXIT_SLOWER if gate.outcome == SLOWER else EXIT_UNDECIDED
 
 
 def _count(text: str) -> int:

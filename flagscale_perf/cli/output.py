@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
 import shlex
 import shutil
 import sys
 from argparse import Namespace, _ActionsContainer
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.cli.base import local_path
@@ -31,6 +31,8 @@ NOT_FOR_TERMINALS = {"html": "a page of 2 MB and more", "png": "a picture"}
 BINARY = ("png",)  # formats that need -o whatever stdout is
 STDOUT = Path("-")
 _PROGRAM = "flagscale-perf"
+
+Content: TypeAlias = str | bytes | Iterable[str]  # lines: of what may be too long for memory
 
 
 def add_output(parser: _ActionsContainer, formats: Sequence[str], about: str) -> None:
@@ -107,64 +109,49 @@ def _from_here(path: str) -> str:
     return path if relative.startswith("..") else relative
 
 
-def put(content: str | bytes, path: Path | None) -> None:
+def put(content: Content, path: Path | None) -> None:
     """Writes it to stdout, or to the whole file, and says on stderr what was written. Raises PerfError."""
     if path is None or path == STDOUT:
-        if isinstance(content, str):
-            sys.stdout.write(content)
-        else:
+        if isinstance(content, bytes):
             sys.stdout.flush()
             sys.stdout.buffer.write(content)
-        return
-    data = content.encode() if isinstance(content, str) else content
-    try:
-        if _is_special(path):  # such as /dev/null, which must not be replaced by a file
-            path.write_bytes(data)
         else:
-            replace_file(path, data)
+            sys.stdout.writelines([content] if isinstance(content, str) else content)
+        return
+    try:
+        size_bytes = write(content, path)
     except OSError as error:
-        raise _unwritten(path, error) from None
-    print(f"wrote {path} ({_size(len(data))})", file=sys.stderr)
+        raise PerfError(
+            f"-o {path}: cannot be written ({error.strerror or error}); name another file"
+        ) from None
+    print(f"wrote {path} ({_size(size_bytes)})", file=sys.stderr)
+
+
+def write(content: Content, path: Path) -> int:
+    """Writes the whole file, or into what is none, such as /dev/null, and must not be replaced by one.
+    Returns how many bytes. Raises OSError.
+    """
+    written = 0
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal written
+        for piece in [content] if isinstance(content, str | bytes) else content:
+            data = piece.encode() if isinstance(piece, str) else piece
+            written += len(data)
+            yield data
+
+    if _is_special(path):
+        with path.open("wb") as file:
+            file.writelines(pieces())
+    else:
+        replace_file(path, pieces())
+    return written
 
 
 def put_report(report: Report, chosen: str, path: Path | None) -> None:
     """`put` of the report in a format, which is a module of `flagscale_perf.report`. Raises PerfError."""
     form = importlib.import_module(f"flagscale_perf.report.{chosen}")
-    if chosen == "csv":
-        _put_lines(form.lines(report), path)
-    else:
-        put(form.render(report), path)
-
-
-def _put_lines(lines: Iterable[str], path: Path | None) -> None:
-    if path is None or path == STDOUT:
-        sys.stdout.writelines(lines)
-        return
-    try:
-        size_bytes = write_lines(lines, path)
-    except OSError as error:
-        raise _unwritten(path, error) from None
-    print(f"wrote {path} ({_size(size_bytes)})", file=sys.stderr)
-
-
-def write_lines(lines: Iterable[str], path: Path) -> int:
-    """Writes a whole file, which may be too long for memory. Returns its size in bytes. Raises OSError."""
-    temporary = path if _is_special(path) else path.with_name(f".{path.name}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.writelines(lines)
-            size_bytes = file.tell() if file.seekable() else 0
-        if temporary != path:
-            temporary.replace(path)
-    finally:
-        if temporary != path:
-            with contextlib.suppress(OSError):  # it is in its place, or never came to be
-                temporary.unlink()
-    return size_bytes
-
-
-def _unwritten(path: Path, error: OSError) -> PerfError:
-    return PerfError(f"-o {path}: cannot be written ({error.strerror or error}); name another file")
+    put(form.lines(report) if chosen == "csv" else form.render(report), path)
 
 
 def page_of(whole: Report, name: str) -> dict[str, str]:
@@ -189,12 +176,12 @@ def pictures_of(pictures: Mapping[str, Report]) -> dict[str, bytes]:
         return {}
 
 
-def write_all(directory: Path, contents: Mapping[str, str | bytes]) -> None:
+def write_all(directory: Path, contents: Mapping[str, Content]) -> None:
     """Writes each file as a whole. Raises PerfError."""
     for name, content in contents.items():
         path = directory / name
         try:
-            replace_file(path, content.encode() if isinstance(content, str) else content)
+            write(content, path)
         except OSError as error:
             why = error.strerror or error
             raise PerfError(f"{path}: cannot be written ({why}); give another --out") from None

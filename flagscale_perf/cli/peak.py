@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from argparse import ArgumentParser, Namespace
 from typing import Any
@@ -13,6 +12,7 @@ from flagscale_perf.device.roofs import SIDES, kind_of_device, product
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
 
+SECONDS = 2.0  # that a measurement lasts
 _TERA = 1e12
 _NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
@@ -21,23 +21,13 @@ class PeakCommand(Command):
     """Prints a device's datasheet peak and what this machine reaches with large matrix products."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Adds the device, the data type and the effort of the measurement."""
-        add = parser.add_argument
-        add("--device", metavar="NAME", help='look this name up, such as "NVIDIA H200", and measure nothing')
+        """Adds the device and the data type."""
+        parser.add_argument(
+            "--device",
+            metavar="NAME",
+            help='look this name up, such as "NVIDIA H200", and measure nothing',
+        )
         add_choice(parser, "--dtype", ("bf16", "fp16", "fp32", "fp8"), "data type (default: bf16)")
-        add(
-            "--size",
-            type=int,
-            metavar="N",
-            help="measure with N x N matrices (default: 8192 on a GPU, 1024 on a CPU)",
-        )
-        add(
-            "--seconds",
-            type=float,
-            default=2.0,
-            metavar="S",
-            help="measure for at least S seconds (default: 2)",
-        )
 
     def run(self, args: Namespace) -> int:
         """Raises PerfError where there is nothing to measure with."""
@@ -61,18 +51,14 @@ def _measure(args: Namespace) -> None:
         )
     torch = _torch()
     kind = kind_of_device(torch)
-    size = SIDES[kind] if args.size is None else args.size
-    if size < 1 or not 0 < args.seconds < math.inf:
-        raise PerfError(
-            f"--size {size} --seconds {args.seconds}: both must be above 0; write for example --size"
-            " 4096 --seconds 2"
-        )
+    size = SIDES[kind]
     peak = _print_datasheet(torch.cuda.get_device_name() if kind == "cuda" else "CPU", args.dtype)
     try:
-        best = product(torch, getattr(torch, _NAMES[args.dtype]), size, args.seconds)
+        best = product(torch, getattr(torch, _NAMES[args.dtype]), size, SECONDS)
     except RuntimeError as error:  # torch's for no memory, or no product of this type on this device
         raise PerfError(
-            f"--size {size} --dtype {args.dtype}: {str(error).splitlines()[0]}; write for example --size 1024"
+            f"--dtype {args.dtype}: {str(error).splitlines()[0]}; free the device's memory, or take another"
+            " --dtype"
         ) from None
     reached = 2 * size**3 / best.seconds
     share = f", {100 * reached / peak:.1f} % of the datasheet" if peak else ""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from flagscale_perf.analysis.blocks import Boxes, HeatMap, Report, Series, Waterfall
+from flagscale_perf.analysis.blocks import HeatMap, Report, Series, Waterfall
 from flagscale_perf.analysis.job import run_files_in
 from flagscale_perf.cli.base import COMMAND, Command, add_choice, add_count, local_path
 from flagscale_perf.cli.instruments import session_of
@@ -166,7 +166,7 @@ def _added(whole: Report) -> dict[str, Report]:
         )
         for section in whole.sections
         for block in section.blocks
-        if section.key == "added" and isinstance(block, HeatMap | Waterfall | Boxes | Series)
+        if section.key == "added" and isinstance(block, HeatMap | Waterfall | Series)
     }
 
 

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from flagscale_perf.analysis.blocks import Report, Section, Table
 from flagscale_perf.analysis.lake import ask
-from flagscale_perf.cli.base import Command, local_path
+from flagscale_perf.cli.base import Command, add_cache, local_path
 from flagscale_perf.cli.instruments import say
 from flagscale_perf.cli.output import add_output, format_of, put_report
 from flagscale_perf.store.query import EXAMPLE, Answer
@@ -31,7 +31,7 @@ class QueryCommand(Command):
             metavar="SQL",
             help=f"one SELECT, such as {EXAMPLE!r}",
         )
-        add("--no-cache", action="store_true", help="make the tables for this query alone, and keep none")
+        add_cache(parser)
         add_output(parser, FORMATS, "text (default), csv or json")
 
     def run(self, args: Namespace) -> int:
@@ -44,4 +44,14 @@ class QueryCommand(Command):
 def _report(answer: Answer) -> Report:
     rows = [[None if value is None else str(value) for value in row] for row in answer.rows]
     table = Table(answer.columns, rows)
-    return Report("", [], [Section("answer", "", "", [table])], answer, rows=[answer.columns, *answer.rows])
+    return Report(
+        _count(len(rows)),
+        [],
+        [Section("answer", "", "", [table])],
+        answer,
+        rows=[answer.columns, *answer.rows],
+    )
+
+
+def _count(rows: int) -> str:
+    return f"{rows:,} row{'s' * (rows != 1)}"

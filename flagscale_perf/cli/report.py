@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
+from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import installed, load
-from flagscale_perf.analysis.job import begun, open_job
-from flagscale_perf.cli.base import Command, add_run, add_session, local_path
+from flagscale_perf.analysis.job import Job, begun
+from flagscale_perf.analysis.lake import write_tables
+from flagscale_perf.cli.base import Command, add_cache, add_run, add_session, local_path
 from flagscale_perf.cli.instruments import say, say_others
-from flagscale_perf.cli.output import add_output, check_place, format_of, put, put_next, put_report
+from flagscale_perf.cli.output import STDOUT, add_output, check_place, format_of, put, put_next, put_report
 from flagscale_perf.report import html, text
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.units import printable
 
 # Each a module of flagscale_perf.report with `render(report)`.
 FORMATS = ("text", "markdown", "html", "json", "csv", "png")
+PARQUET = "parquet"
 EXIT_NOTHING_READ = 1
 
 
@@ -50,12 +54,18 @@ class ReportCommand(Command):
             metavar="PARTITION:INDEX|KEY",
             help="queue traces only: who created this sample, who wrote its fields, and who got them",
         )
+        add_cache(parser)
         add_output(
-            parser, FORMATS, "text (default), markdown, html, json, csv (a row an interval, or a call) or png"
+            parser,
+            (*FORMATS, PARQUET),
+            "text (default), markdown, html, json, csv (a row an interval, or a call), png, or parquet: a"
+            " directory with a table of each kind of records",
         )
 
     def run(self, args: Namespace) -> int:
         """1 where nothing behind the header can be read. Raises PerfError where there is no run."""
+        if args.format == PARQUET:
+            return _tables(args)
         chosen = format_of(args, FORMATS)
         if args.page is not None:
             check_place(args.page)
@@ -79,17 +89,31 @@ class ReportCommand(Command):
         return _judged(report, chosen)
 
 
+def _tables(args: Namespace) -> int:
+    directory: Path | None = args.output
+    if directory is None or directory == STDOUT or (directory.exists() and not directory.is_dir()):
+        raise PerfError("--format parquet makes a directory of tables; name one, such as -o tables")
+    for option in ("page", "sample", "all_sessions"):
+        if getattr(args, option):
+            flag = "--" + option.replace("_", "-")
+            raise PerfError(f"{flag} goes with no tables; leave it out, or --format parquet")
+    session = begun(args.run, args.session, say).session()
+    made = write_tables(session, directory)
+    say(f"wrote {directory} ({sum(sum(each.rows.values()) for each in made):,} rows)")
+    return 0
+
+
 def _history(args: Namespace, chosen: str) -> int:
     if chosen != "text":
         raise PerfError(f"--all-sessions is text only, not {chosen!r}; leave --format out, or --all-sessions")
     for option, value in (("--page", args.page), ("--sample", args.sample)):
         if value is not None:
             raise PerfError(f"{option} {value}: of one session; leave it out, or --all-sessions")
-    sessions, unreadable = open_job(args.run).sessions()
+    listing = Job(args.run).sessions()
     for name in installed():
-        alike = [one for one in sessions if one.instrument == name]
+        alike = [one for one in listing.sessions if one.instrument == name]
         if alike and (instrument := load(name)).offers("sessions"):
-            put(text.render(instrument.sessions(alike, unreadable)), args.output)
+            put(text.render(instrument.sessions(replace(listing, sessions=alike))), args.output)
             return 0
     raise PerfError(
         f"--all-sessions adds up where the time of trainings went, and {str(args.run)!r} has no training;"

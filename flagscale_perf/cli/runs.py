@@ -11,7 +11,7 @@ from flagscale_perf.analysis.job import sessions_below
 from flagscale_perf.analysis.listed import Row, read_row, with_rows
 from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.session import Session
-from flagscale_perf.cli.base import Command, local_path
+from flagscale_perf.cli.base import Command, add_cache, local_path
 from flagscale_perf.cli.output import add_output, format_of, put_report
 
 FORMATS = ("text", "markdown", "html", "json", "csv")
@@ -29,6 +29,7 @@ class RunsCommand(Command):
             action="store_true",
             help="read long run files whole, too: without it their summary is shown, without findings",
         )
+        add_cache(parser)
         about = "text (default), markdown, html (one page that overlays the runs ticked), json or csv"
         add_output(parser, FORMATS, about)
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from flagscale_perf.analysis.instrument import Export, load
-from flagscale_perf.analysis.job import open_job
+from flagscale_perf.analysis.job import Job
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.cli.base import Command, add_run, add_session, local_path
 from flagscale_perf.cli.instruments import exports_of, say_others
-from flagscale_perf.cli.output import STDOUT, check_place, write_lines
+from flagscale_perf.cli.output import STDOUT, check_place, write
 from flagscale_perf.report.trace import trace_lines
 from flagscale_perf.spine.errors import PerfError
 
@@ -51,7 +51,7 @@ class TraceExportCommand(Command):
             )
         if args.output not in (None, STDOUT):
             check_place(args.output)
-        job = open_job(args.run, args.session)
+        job = Job(args.run, args.session)
         session = job.session()
         export = _export(session, args.format)
         if args.output == STDOUT:
@@ -60,7 +60,7 @@ class TraceExportCommand(Command):
             suffix = export.suffix if args.format == PERFETTO else f"{args.format}.{export.suffix}"
             output = args.output or Path(f"perf_trace_{session.header.session_id}.{suffix}")
             try:
-                write_lines(export.lines(session), output)
+                write(export.lines(session), output)
             except OSError as error:
                 why = f"cannot write {str(output)!r}: {error.strerror}; give another one with -o"
                 raise PerfError(why) from None

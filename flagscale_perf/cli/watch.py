@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import select
 import shutil
 import signal
 import sys
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.follow import TAIL_BYTES, Follower
 from flagscale_perf.analysis.instrument import Live, load
-from flagscale_perf.analysis.job import open_job
+from flagscale_perf.analysis.job import Job
 from flagscale_perf.cli.base import Command, add_run
 from flagscale_perf.cli.instruments import has_screen
 from flagscale_perf.cli.stopping import leave
@@ -25,14 +22,7 @@ from flagscale_perf.spine.packages import missing
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.store.run_file import JOINED
 
-try:
-    import termios
-    import tty
-except ImportError:  # Windows, where --once is shown
-    termios = tty = None  # type: ignore[assignment]
-
 PERIOD_S = 1.0
-QUIT_KEYS = b"qQ\x03\x04"  # q, and what Ctrl-C and Ctrl-D send
 
 
 class WatchCommand(Command):
@@ -50,18 +40,18 @@ class WatchCommand(Command):
         add("--once", action="store_true", help="print one frame and end, for scripts")
 
     def run(self, args: Namespace) -> int:
-        """Shows the run until q is pressed. Raises PerfError without a run, a terminal or package rich."""
+        """Shows the run until Ctrl-C. Raises PerfError without a run, a terminal or package rich."""
         try:
             from flagscale_perf.report.watch import Frame, as_text
         except ImportError as error:
             raise missing("rich", error, "watch", "use flagscale-perf report") from None
-        is_screen = not args.once and termios is not None and sys.stdin.isatty() and sys.stdout.isatty()
+        is_screen = not args.once and sys.stdout.isatty()
         with contextlib.closing(_View(args.run, args.session, may_wait=is_screen)) as view:
             if args.once:
                 print(as_text(Frame(*view.look()), shutil.get_terminal_size((100, 40)).columns), end="")
                 return 0
             if not is_screen:
-                raise PerfError("watch needs a terminal for its keys and its screen; use --once in scripts")
+                raise PerfError("watch needs a terminal for its screen; use --once in scripts")
             _show(view)
         return 0
 
@@ -74,14 +64,14 @@ class _View:
         self._path, self._session_id = path, session_id
         self._follower: Follower | None = None
         self._before = ""
-        if not (may_wait and open_job(path).is_without_run):
+        if not (may_wait and Job(path).is_without_run):
             self._follower = Follower(path, session_id, has_screen)
 
     def look(self) -> tuple[Report | None, tuple[str, ...]]:
         """The screen, None before the session's header is there, and lines for its foot, after taking in what
         is new. Raises PerfError for a file that is no run file.
         """
-        if self._follower is None and not open_job(self._path).is_without_run:
+        if self._follower is None and not Job(self._path).is_without_run:
             self._follower = Follower(self._path, self._session_id, has_screen)
         follower = self._follower
         for record in follower.poll() if follower else ():
@@ -115,44 +105,23 @@ class _View:
 
 
 def _show(view: _View) -> None:
-    """The screen, until a key ends it; the last frame stays on the terminal."""
+    """The screen, until Ctrl-C; the last frame stays on the terminal."""
     from rich.console import Console, Group
     from rich.live import Live
     from rich.text import Text
 
     from flagscale_perf.report.watch import Frame
 
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, leave)  # so that the terminal is as before whatever ends us
     console = Console(highlight=False)
     shown = Frame(*view.look())
-    with _unechoed_keys(), Live(console=console, screen=True, auto_refresh=False) as live:
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        Live(console=console, screen=True, auto_refresh=False) as live,
+    ):
         while True:
-            live.update(Group(shown, Text("q quits", style="bright_black")), refresh=True)
-            if _wants_to_quit():
-                break
+            live.update(Group(shown, Text("Ctrl-C quits", style="bright_black")), refresh=True)
+            time.sleep(PERIOD_S)
             shown = Frame(*view.look())
     console.print(shown)
-
-
-def _wants_to_quit() -> bool:
-    """Waits a period for a key; True for one that quits, and when the terminal is gone."""
-    ready, _, _ = select.select([sys.stdin], [], [], PERIOD_S)
-    if not ready:
-        return False
-    keys = os.read(sys.stdin.fileno(), 64)
-    return not keys or any(key in QUIT_KEYS for key in keys)
-
-
-@contextlib.contextmanager
-def _unechoed_keys() -> Iterator[None]:
-    """Sets the terminal up, and as it was before whatever ends us."""
-    fd = sys.stdin.fileno()
-    before = termios.tcgetattr(fd)
-    handlers = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        tty.setcbreak(fd)
-        yield
-    finally:
-        with contextlib.suppress(termios.error):  # the terminal is gone
-            termios.tcsetattr(fd, termios.TCSADRAIN, before)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)

@@ -49,15 +49,7 @@ _CLIP = {
     "image_size": 224,
     "num_channels": 3,
 }
-_SIGLIP = {
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "patch_size": 16,
-    "image_size": 224,
-    "num_channels": 3,
-}
+_SIGLIP = _CLIP | {"patch_size": 16}
 _T5 = {
     "d_model": 512,
     "d_kv": 64,

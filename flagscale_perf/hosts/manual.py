@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -79,13 +81,24 @@ class PerfMonitor:
         """Around one train step. An exception in it passes, and the step does not count as an iteration."""
         return TrainStep(self._hooks, self._loop)
 
-    def evaluation(self) -> Break:
+    def evaluation(self) -> AbstractContextManager[None]:
         """Around an evaluation between two steps."""
-        return Break(self._hooks, "eval")
+        return self._break("eval")
 
-    def checkpoint(self) -> Break:
+    def checkpoint(self) -> AbstractContextManager[None]:
         """Around the saving of a checkpoint between two steps."""
-        return Break(self._hooks, "checkpoint")
+        return self._break("checkpoint")
+
+    @contextmanager
+    def _break(self, kind: Pause) -> Iterator[None]:
+        """Time between two steps that is not training."""
+        if self._hooks.active:
+            self._hooks.pause(kind)
+        try:
+            yield
+        finally:
+            if self._hooks.active:
+                self._hooks.resume(kind)
 
 
 class TrainStep:
@@ -121,26 +134,6 @@ class TrainStep:
                 self._loop.finished(self.samples)
             except TypeError as wrong:  # `samples` is no number
                 self._hooks.phase_failed(wrong, "a step")
-
-
-class Break:
-    """Time between two steps that is not training."""
-
-    def __init__(self, hooks: TrainingHooks, kind: Pause) -> None:
-        self._hooks = hooks
-        self._kind: Pause = kind
-
-    def __enter__(self) -> None:
-        """Evaluation or checkpoint saving begins."""
-        if self._hooks.active:
-            self._hooks.pause(self._kind)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Evaluation or checkpoint saving ends."""
-        if self._hooks.active:
-            self._hooks.resume(self._kind)
 
 
 class ManualLoop(CoreLoop):

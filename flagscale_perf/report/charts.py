@@ -1,6 +1,4 @@
-"""Series, heat maps, waterfalls and box plots as data for plotly.js. page.js places them and sets the
-colours.
-"""
+"""Series, heat maps and waterfalls as data for plotly.js. page.js places them and sets the colours."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from flagscale_perf.analysis.blocks import Boxes, HeatMap, Layer, Line, Panel, Series, Waterfall
+from flagscale_perf.analysis.blocks import HeatMap, Layer, Line, Panel, Series, Waterfall
 from flagscale_perf.report.axes import MARKS, bars_of, lines_of, title_of, value_range
 from flagscale_perf.report.format import in_a_cell, shown
 from flagscale_perf.report.palette import HEAT_MAP
@@ -44,15 +42,13 @@ _COLOUR_BAR = {
 _LOG = {"type": "log", "hoverformat": ".3~s", "exponentformat": "SI"}
 _PLAIN = {"exponentformat": "none", "hoverformat": ",.4~g"}  # of values, whose unit has a prefix
 _ROW_PX, _MOST_NAMED = 19, 60  # of a heat map with named columns
-Drawn = Series | HeatMap | Waterfall | Boxes
+Drawn = Series | HeatMap | Waterfall
 
 
 def chart_of(block: Drawn) -> Chart:
     """Data and layout for plotly.js. Charts of the same "sync" zoom together."""
     if isinstance(block, Waterfall):
         return _waterfall(block) | {"sync": False}
-    if isinstance(block, Boxes):
-        return _boxes(block) | {"sync": False}
     made = _map(block) if isinstance(block, HeatMap) else _stacked(block)
     is_own = bool(block.columns) if isinstance(block, HeatMap) else block.is_log
     return made | {"sync": not is_own}
@@ -245,38 +241,17 @@ def _waterfall(fall: Waterfall) -> Chart:
         }
         for bars in bars_of(fall)
     ]
-    return {"data": traces, "layout": _lanes(fall, len(lanes)) | {"barmode": "overlay", "bargap": 0.25}}
+    return {"data": traces, "layout": _lanes(fall) | {"barmode": "overlay", "bargap": 0.25}}
 
 
-def _boxes(boxes: Boxes) -> Chart:
-    traces = [
-        {
-            "type": "box",
-            "orientation": "h",
-            "name": label(row.label),
-            "y": [label(row.label)],
-            "lowerfence": [row.low],
-            "q1": [row.quarter],
-            "median": [row.median],
-            "q3": [row.three_quarters],
-            "upperfence": [row.high],
-            "line": {"color": colour(row.colour), "width": 1.75},
-            "showlegend": False,
-        }
-        for row in boxes.rows
-    ]
-    return {"data": traces, "layout": _lanes(boxes, len(boxes.rows))}
-
-
-def _lanes(block: Waterfall | Boxes, rows: int) -> dict[str, Any]:
+def _lanes(fall: Waterfall) -> dict[str, Any]:
     return {
-        "height": 130 + 30 * max(rows, 3),
+        "height": 130 + 30 * max(len(fall.lanes), 3),
         "margin": {"t": 60, "b": _BOTTOM_PX, "l": 130},
         "hovermode": "closest",
-        "xaxis": {"title": {"text": label(block.unit)}, "rangemode": "tozero"},
+        "xaxis": {"title": {"text": label(fall.unit)}, "rangemode": "tozero"},
         "yaxis": {"type": "category", "autorange": "reversed", "showgrid": False, "ticks": ""},
-        "legend": {"y": 1, "title": _title(block.title), "traceorder": "normal"},
-        "annotations": [] if isinstance(block, Waterfall) else [_title(block.title) | _AT_LEFT | {"y": 1}],
+        "legend": {"y": 1, "title": _title(fall.title), "traceorder": "normal"},
     }
 
 

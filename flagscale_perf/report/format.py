@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flagscale_perf.analysis.blocks import (
-    Boxes,
     Cell,
     Interval,
     Part,
@@ -117,24 +116,8 @@ def cells(table: Table) -> list[list[str]]:
     return [[shown(cell) for cell in row] for row in (table.head, *table.rows[: table.most])]
 
 
-def as_table(block: Waterfall | Boxes) -> Table:
-    """A waterfall or box plot as a table, for formats without pictures."""
-    head, rows = _boxes(block) if isinstance(block, Boxes) else _lanes(block)
-    return Table(head, rows, len(head) - 1, f"{block.title}, {block.unit}")
-
-
-_Rows = tuple[Sequence[str], list[Sequence[Cell]]]
-
-
-def _boxes(block: Boxes) -> _Rows:
-    rows: list[Sequence[Cell]] = []
-    for row in block.rows:
-        values = (row.low, row.quarter, row.median, row.three_quarters, row.high)
-        rows.append((row.label, *(Quantity(value, "", 3) for value in values)))
-    return ("", "low", "25 %", "median", "75 %", "high"), rows
-
-
-def _lanes(fall: Waterfall) -> _Rows:
+def as_table(fall: Waterfall) -> Table:
+    """A waterfall as a table, for formats without pictures."""
     names = [bars.label for bars in bars_of(fall)]
     is_in_time = any(lane.start for lane in fall.lanes)
     rows: list[Sequence[Cell]] = []
@@ -143,7 +126,8 @@ def _lanes(fall: Waterfall) -> _Rows:
         times = [*([lane.start] if is_in_time else []), *(values.get(name) for name in names)]
         rows.append((lane.label, *(Quantity(time, "", 3) for time in times), *lane.cells))
     behind = max((len(lane.cells) for lane in fall.lanes), default=0)
-    return ("", *(["at"] if is_in_time else []), *names, *[""] * behind), rows
+    head = ("", *(["at"] if is_in_time else []), *names, *[""] * behind)
+    return Table(head, rows, len(head) - 1, f"{fall.title}, {fall.unit}")
 
 
 def left_out(table: Table) -> str:

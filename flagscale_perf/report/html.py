@@ -16,7 +16,7 @@ from importlib import resources
 from string import Template
 from typing import Any, TypeGuard
 
-from flagscale_perf.analysis.blocks import Block, Boxes, HeatMap, Report, Section, Series, Waterfall
+from flagscale_perf.analysis.blocks import Block, HeatMap, Report, Section, Series, Waterfall
 from flagscale_perf.report.charts import Drawn, chart_of
 from flagscale_perf.report.format import shown
 from flagscale_perf.report.markup import Html, join, lines, tag, text
@@ -122,7 +122,7 @@ def _charts(report: Report) -> dict[str, Any]:
 
 
 def _is_drawn(block: Block) -> TypeGuard[Drawn]:
-    return isinstance(block, HeatMap | Waterfall | Boxes) or isinstance(block, Series) and bool(block.panels)
+    return isinstance(block, HeatMap | Waterfall) or isinstance(block, Series) and bool(block.panels)
 
 
 def _menu(report: Report) -> Html:

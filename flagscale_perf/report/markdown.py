@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from flagscale_perf.analysis.blocks import (
     Block,
-    Boxes,
     Findings,
     Note,
     Pairs,
@@ -53,7 +52,7 @@ def _blocks(blocks: Sequence[Block]) -> Iterator[str]:
                 yield _piped([("", ""), *rows])
             case Table():
                 yield from _table(block)
-            case Waterfall() | Boxes():
+            case Waterfall():
                 yield from _table(as_table(block))
             case StackedBar() if block.in_words:
                 yield _piped([("", ""), *bar_rows(block)])

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from flagscale_perf.analysis.blocks import (
     Block,
-    Boxes,
     Cell,
     Findings,
     HeatMap,
@@ -49,7 +48,7 @@ def _block(block: Block) -> Html:
             return _bar(block)
         case HeatMap():
             return _map(block)
-        case Waterfall() | Boxes():
+        case Waterfall():
             return _drawn(block.key, block.title)
         case Note():
             return note(shown(block.text), block.tone)

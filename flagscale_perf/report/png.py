@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from flagscale_perf.analysis.blocks import (
     Block,
-    Boxes,
     HeatMap,
     Line,
     Note,
@@ -84,7 +83,7 @@ def _panels(blocks: Iterable[Block]) -> list[_Panel]:
             found += [
                 (partial(_lines, panel=panel, series=block), Room(_PANEL_INCH)) for panel in block.panels
             ]
-        elif isinstance(block, Waterfall | Boxes | HeatMap):
+        elif isinstance(block, Waterfall | HeatMap):
             room = room_of(block, _PANEL_WIDTH * _WIDTH_INCH, _WIDTH_INCH, _PANEL_INCH)
             found.append((partial(draw, block=block), room))
     return found

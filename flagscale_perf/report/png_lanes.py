@@ -1,4 +1,4 @@
-"""Panels of a figure whose rows have names: waterfalls, box plots and heat maps."""
+"""Panels of a figure whose rows have names: waterfalls and heat maps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from flagscale_perf.analysis.blocks import Boxes, HeatMap, Layer, Waterfall
+from flagscale_perf.analysis.blocks import HeatMap, Layer, Waterfall
 from flagscale_perf.report.axes import bars_of
 from flagscale_perf.report.format import in_a_cell
 from flagscale_perf.report.palette import HEAT_MAP, on_white
@@ -41,7 +41,7 @@ class Room(NamedTuple):
     below: float = 0.0
 
 
-Rows = Waterfall | Boxes | HeatMap
+Rows = Waterfall | HeatMap
 
 
 def room_of(block: Rows, width_inch: float, figure_inch: float, height_inch: float) -> Room:
@@ -50,8 +50,6 @@ def room_of(block: Rows, width_inch: float, figure_inch: float, height_inch: flo
         lanes, columns = min(len(block.rows), _MOST_NAMES) if block.columns else 0, block.columns
         slope = _SLOPE_INCH * max(map(len, columns)) if len(columns) > _LEVEL_NAMES else 0.0
         return Room(max(height_inch, _LANE_INCH * lanes), below=max(0.0, slope - _SLOPE_FREE_INCH))
-    if isinstance(block, Boxes):
-        return Room(max(height_inch, _LANE_INCH * len(block.rows)))
     names = _name_share(lane.label for lane in block.lanes)
     rows = _legend_rows(_keys(block), width_inch - names * figure_inch)
     return Room(max(height_inch, _LANE_INCH * len(block.lanes)), _LEGEND_INCH * (rows - 1))
@@ -62,8 +60,6 @@ def draw(axes: Axes, block: Rows) -> None:
     match block:
         case Waterfall():
             _waterfall(axes, block)
-        case Boxes():
-            _boxes(axes, block)
         case HeatMap():
             _heat_map(axes, block)
 
@@ -98,33 +94,7 @@ def _waterfall(axes: Axes, fall: Waterfall) -> None:
     legend(axes, _legend_columns(keys, width_inch))
 
 
-def _boxes(axes: Axes, block: Boxes) -> None:
-    for place, row in enumerate(block.rows):
-        stats = {
-            "med": row.median,
-            "q1": row.quarter,
-            "q3": row.three_quarters,
-            "whislo": row.low,
-            "whishi": row.high,
-            "fliers": [],
-        }
-        line = {"color": on_white(row.colour), "linewidth": 1.6}
-        axes.bxp(
-            [stats],
-            positions=[place],
-            widths=0.55,
-            orientation="horizontal",
-            showfliers=False,
-            boxprops=line,
-            medianprops=line,
-            whiskerprops=line,
-            capprops=line,
-        )
-    axes.set_xlim(0, 1.05 * max((row.high for row in block.rows), default=0) or 1)
-    _lanes(axes, block, [row.label for row in block.rows])
-
-
-def _lanes(axes: Axes, block: Waterfall | Boxes, names: Sequence[str], legend_rows: int = 1) -> None:
+def _lanes(axes: Axes, block: Waterfall, names: Sequence[str], legend_rows: int) -> None:
     pad = _PAD_POINTS + 72 * _LEGEND_INCH * (legend_rows - 1)
     title(axes, f"{block.title}, {block.unit}", "x", pad, _name_share(names))
     axes.set_yticks(range(len(names)), map(printable, names), size=9, parse_math=False)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from flagscale_perf.analysis.blocks import (
     Block,
-    Boxes,
     Findings,
     Note,
     Pairs,
@@ -89,7 +88,7 @@ def _blocks(blocks: Sequence[Block], width: int = _WIDTH) -> Iterator[str]:
             case Table():
                 yield from [""] * bool(place and block.title)
                 yield from _table(block)
-            case Waterfall() | Boxes():
+            case Waterfall():
                 yield from [""] * bool(place)
                 yield from _table(as_table(block))
             case StackedBar() if block.in_words:
@@ -155,7 +154,7 @@ def _no_findings(all_of_them: Findings) -> list[str]:
 
 def _found(all_of_them: Findings) -> str:
     if not all_of_them.found:
-        return all_of_them.none_found
+        return f"{'nothing: ' if all_of_them.nothing is None else ''}{all_of_them.why_none}"
     count, first = len(all_of_them.found), printable(all_of_them.found[0].title)
     return first if count == 1 else f"{count} findings, first of all: {first}"
 

@@ -16,20 +16,3 @@ class DType(IntEnum):
     INT32 = 6
     UINT8 = 7
     BOOL = 8
-
-    @property
-    def bytes(self) -> int:
-        """How many bytes one item takes."""
-        return _BYTES[self]
-
-
-_BYTES = {
-    DType.FLOAT32: 4,
-    DType.FLOAT16: 2,
-    DType.BFLOAT16: 2,
-    DType.FLOAT64: 8,
-    DType.INT64: 8,
-    DType.INT32: 4,
-    DType.UINT8: 1,
-    DType.BOOL: 1,
-}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from flagscale_perf.arguments import JSON
 from flagscale_perf.sinks.base import FileSink, SinkContext
 from flagscale_perf.sinks.text_format import TextFormat
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
@@ -32,7 +31,7 @@ class RealtimeSink(FileSink):
     @classmethod
     def open(cls, context: SinkContext) -> RealtimeSink | None:
         """Unless only JSON is asked for."""
-        return None if context.options.perf_log_format == JSON else cls(context)
+        return None if "realtime" in context.options.left_out else cls(context)
 
     def write(self, record: Record) -> None:
         """Keeps the record's line, if it has one."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from flagscale_perf.arguments import TEXT
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.files import replace_file
@@ -33,7 +32,7 @@ class SummarySink:
     @classmethod
     def open(cls, context: SinkContext) -> SummarySink | None:
         """Unless only text is asked for."""
-        return None if context.options.perf_log_format == TEXT else cls(context)
+        return None if "summary" in context.options.left_out else cls(context)
 
     def write(self, record: Record) -> None:
         """Adds the record to the summary."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -32,14 +30,10 @@ class TensorBoardSink(FileSink):
 
         self._event: Any = event_pb2.Event
         self._summary: Any = summary_pb2.Summary
-        table = context.presentation.table
-        self._rows = Rows(table, context.header)
+        self._rows = Rows(context.presentation.table, context.header)
         self._preamble = io.BytesIO()
         start_s = context.header.start_wall_ns / NS_PER_S
-        begin: list[dict[str, Any]] = [
-            {"file_version": "brain.Event:2"},
-            {"summary": _layout_summary(table.charts())},
-        ]
+        begin: list[dict[str, Any]] = [{"file_version": "brain.Event:2"}]
         if not context.resumed:  # TensorBoard drops what an earlier session has from this step on
             step = (context.header.facts.get("resume_iteration") or 0) + 1
             status = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
@@ -82,21 +76,3 @@ class TensorBoardSink(FileSink):
 
     def _numbered(self, number: int) -> Path:
         return self._stem.with_name(f"{self._stem.name}.{number}")
-
-
-def _layout_summary(pages: Mapping[str, Mapping[str, Sequence[str]]]) -> Any:
-    """How TensorBoard's page "Custom Scalars" groups the curves: page to chart to tags."""
-    from tensorboard.compat.proto import summary_pb2, tensor_pb2, types_pb2
-    from tensorboard.plugins.custom_scalar import layout_pb2, metadata
-
-    layout = layout_pb2.Layout()
-    for page, charts in pages.items():
-        category = layout.category.add(title=page)
-        for title, tags in charts.items():
-            category.chart.add(title=title).multiline.tag.extend(f"^{re.escape(tag)}$" for tag in tags)
-    content = tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[layout.SerializeToString()])
-    content.tensor_shape.SetInParent()  # one string, not a list of them
-    value = summary_pb2.Summary.Value(
-        tag=metadata.CONFIG_SUMMARY_TAG, metadata=metadata.create_summary_metadata(), tensor=content
-    )
-    return summary_pb2.Summary(value=[value])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from flagscale_perf.arguments import JSON
 from flagscale_perf.sinks.base import FileSink, SinkContext
 from flagscale_perf.sinks.text_format import TextFormat
 from flagscale_perf.spine.files import AppendFile, open_shared
@@ -34,7 +33,7 @@ class MetricsSink(FileSink):
     @classmethod
     def open(cls, context: SinkContext) -> MetricsSink | None:
         """Unless only JSON is asked for."""
-        return None if context.options.perf_log_format == JSON else cls(context)
+        return None if "metrics" in context.options.left_out else cls(context)
 
     def write(self, record: Record) -> None:
         """Keeps the record's line, if it has one."""

@@ -90,19 +90,6 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Curve:
-    """A curve in TensorBoard and W&B.
-
-    Attributes:
-        tag: its name there.
-        charts: where TensorBoard's "Custom Scalars" draws it: (page, title of the chart) for each.
-    """
-
-    tag: str
-    charts: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
 class Gauge:
     """A value of a Prometheus metric, in the base unit.
 
@@ -138,7 +125,7 @@ class Figure(Generic[R, C]):
         column: of the text log where nobody chooses its columns; None for a figure that is not among them.
         flag: what stands at the end of a line of the text log where the value is true.
         in_csv: it is a column of the CSV files and a figure of the report's points.
-        curve: in TensorBoard and W&B.
+        curve: the tag of its curve in TensorBoard and W&B; None for a figure that has none.
         gauge: in Prometheus.
         in_summary: it is in the rows of the summary's `iteration_logs`.
         summary_key: its name there, where the requirement fixes another one.
@@ -155,7 +142,7 @@ class Figure(Generic[R, C]):
     column: Column | None = None
     flag: str = ""
     in_csv: bool = True
-    curve: Curve | None = None
+    curve: str | None = None
     gauge: Gauge | None = None
     in_summary: bool = False
     summary_key: str = ""
@@ -215,14 +202,6 @@ class Table(Generic[R, C]):
         shown = [(figure.watch, figure) for figure in self.figures if figure.watch]
         return [(watch.title, figure) for watch, figure in sorted(shown, key=lambda pair: pair[0].place)]
 
-    def charts(self) -> dict[str, dict[str, list[str]]]:
-        """Page to title to tags, for TensorBoard's "Custom Scalars"."""
-        pages: dict[str, dict[str, list[str]]] = {}
-        for curve in filter(None, (figure.curve for figure in self.figures)):
-            for page, title in curve.charts:
-                pages.setdefault(page, {}).setdefault(title, []).append(curve.tag)
-        return pages
-
 
 class Rows(Generic[R, C]):
     """The table over the records of one run."""
@@ -235,7 +214,7 @@ class Rows(Generic[R, C]):
         self._in_summary = [*own, *zip(others, table.named(list(others.values())), strict=True)]
         self._tags = {
             figure.key: [
-                figure.curve.tag,
+                figure.curve,
                 *(tag for tag, key in table.also_curves.items() if key == figure.key),
             ]
             for figure in table.figures

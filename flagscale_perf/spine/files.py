@@ -9,7 +9,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from flagscale_perf.spine.errors import PerfError
@@ -135,12 +135,17 @@ def open_locked(path: Path) -> int:
 
 
 def replace_file(
-    path: Path, content: bytes, mode: int = FILE_MODE, directory: int | None = None, is_durable: bool = True
+    path: Path,
+    content: bytes | Iterable[bytes],
+    mode: int = FILE_MODE,
+    directory: int | None = None,
+    is_durable: bool = True,
 ) -> None:
     """Puts a whole file in the place of the old one, or leaves the old one as it is. Raises OSError.
 
-    `directory`: descriptor that a relative path starts from; without one the path's directory is made if need
-    be. `is_durable`: the file also survives a crash of the machine.
+    `content`: in pieces where it may be too long for memory. `directory`: descriptor that a relative path
+    starts from; without one the path's directory is made if need be. `is_durable`: the file also survives a
+    crash of the machine.
     """
     if directory is None:
         make_directory(path.parent)
@@ -149,12 +154,12 @@ def replace_file(
     fd = os.open(temporary, _NEW, mode, dir_fd=directory)
     try:
         with os.fdopen(fd, "wb") as file:
-            file.write(content)
+            file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             if is_durable:
                 os.fsync(fd)
         os.rename(temporary, path, src_dir_fd=directory, dst_dir_fd=directory)
-    except OSError:
+    except BaseException:  # also of what makes the pieces
         _remove(temporary, directory)
         raise
 

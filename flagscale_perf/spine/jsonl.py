@@ -11,7 +11,7 @@ import math
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from flagscale_perf.spine.records import KINDS, EventRecord, Record, kind_of
 
@@ -25,6 +25,13 @@ MAX_INT = 10**38  # of a `Wide` field and what is free: the digits of a table's 
 MAX_NS = 1 << 63  # of every other integer; keeps every time within the years a datetime has
 
 Read = TypeVar("Read")
+
+
+class Source(Protocol):
+    """What is read from front to back."""
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes; fewer at the end."""
 
 
 class BadLine(NamedTuple):
@@ -78,40 +85,54 @@ def recall(line: bytes) -> Record:
         raise ValueError("no record of this version") from None
 
 
-def read_records(file: BinaryIO, decode: Callable[[bytes], Record]) -> Iterator[Record | BadLine]:
+def read_records(file: Source, decode: Callable[[bytes], Record]) -> Iterator[Record | BadLine]:
     """Every line of the file as a record or a `BadLine`, in constant memory."""
-    for number, data in whole_lines(file):
+    for number, data in WholeLines(file):
         yield from [data] if isinstance(data, BadLine) else one_by_one(data, number, decode)
 
 
-def whole_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | BadLine]]:
-    """Blocks of whole lines, each with the number of lines before it, and what is not a whole line."""
-    number, rest = 0, b""
-    if file.read(len(BOM_UTF8)) != BOM_UTF8:  # which editors put before the text
-        file.seek(0)
-    while True:
-        chunk = file.read(CHUNK_BYTES)
-        data = rest + chunk
-        end = data.rfind(b"\n") + 1
-        if end:
-            yield number, data[:end]
-        number += data.count(b"\n")
-        rest = data[end:]
-        if len(rest) > MAX_LINE_BYTES:
-            number += 1
-            yield number, _too_long(number)  # first: who wants the header alone need not read on
-            rest = _behind_line(file)
-        elif not chunk:
-            break
-    if rest:
-        yield number, BadLine(number + 1, "cut off", torn=True)
+class WholeLines:
+    """The lines of a file from front to back: blocks of whole ones, each with the number of lines before it,
+    and what is not a whole line.
+
+    Attributes:
+        number: of lines that are behind, when the file is read on.
+        rest: the begin of the next one, as far as it has been read.
+    """
+
+    def __init__(self, file: Source, number: int = 0, rest: bytes = b"") -> None:
+        """Goes on where those two were so."""
+        self.number, self.rest = number, rest
+        self._file = file
+
+    def __iter__(self) -> Iterator[tuple[int, bytes | BadLine]]:
+        is_begin = not (self.number or self.rest)
+        while True:
+            chunk = self._file.read(CHUNK_BYTES)
+            data = self.rest + (chunk.removeprefix(BOM_UTF8) if is_begin else chunk)  # editors put that there
+            is_begin, end = False, data.rfind(b"\n") + 1
+            if end:
+                yield self.number, data[:end]
+            self.number += data.count(b"\n")
+            self.rest = data[end:]
+            if len(self.rest) > MAX_LINE_BYTES:
+                self.number += 1
+                yield (
+                    self.number,
+                    _too_long(self.number),
+                )  # first: who wants the header alone need not read on
+                self.rest = _behind_line(self._file)
+            elif not chunk:
+                break
+        if self.rest:
+            yield self.number, BadLine(self.number + 1, "cut off", torn=True)
 
 
 def _too_long(number: int) -> BadLine:
     return BadLine(number, f"longer than {MAX_LINE_BYTES} bytes")
 
 
-def _behind_line(file: BinaryIO) -> bytes:
+def _behind_line(file: Source) -> bytes:
     """Skips to the end of the current line; returns the bytes read past it."""
     while (chunk := file.read(CHUNK_BYTES)) and b"\n" not in chunk:
         pass

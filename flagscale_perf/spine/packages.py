@@ -82,7 +82,7 @@ PARTS = (
         TRACE,
     ),
     Part("pyarrow", "pyarrow>=18", "flagscale-perf seal, query and report --format parquet", TABLES),
-    Part("duckdb", "duckdb>=1.2", "flagscale-perf query", TABLES),
+    Part("duckdb", "duckdb>=1.3", "flagscale-perf query", TABLES),
     Part("pandas", "pandas", "the tables of flagscale_perf.open_run; examples/analysis", ALL),
     Part("wandb", "wandb", "--perf-wandb", ALL),
 )

@@ -8,18 +8,19 @@ import contextlib
 import hashlib
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple
 
 from flagscale_perf.spine import files
 
-IS_ON = True  # --no-cache switches it off for a whole process
 DIRECTORY = "cache"
+IS_ON = True
 MAX_BYTES = 256 << 20  # what is longer is none of ours
 _READ, _WRITE = os.O_RDONLY | files.NOFOLLOW, os.O_WRONLY | os.O_CREAT | os.O_EXCL | files.NOFOLLOW
 _OPEN = os.O_RDONLY | files.NOFOLLOW | getattr(os, "O_DIRECTORY", 0)
 _OWNER_ONLY = 0o700
+_SECRET, _SECRET_BYTES = "key", 32
 
 
 class Place(NamedTuple):
@@ -41,6 +42,17 @@ class Place(NamedTuple):
         return self.base.joinpath(*self.below)
 
 
+@contextlib.contextmanager
+def switched_off() -> Iterator[None]:
+    """Nothing is kept in it, and nothing that was kept is read."""
+    global IS_ON
+    before, IS_ON = IS_ON, False
+    try:
+        yield
+    finally:
+        IS_ON = before
+
+
 def keep(run: Path, name: str, write: Callable[[BinaryIO], object]) -> Path | None:
     """Puts a file of this name, such as `kind=steps/part=1.parquet`, beside a run file: whole or not at all.
     Several may do so at once; the last one's stays. Returns its path; None where it cannot be kept.
@@ -59,29 +71,55 @@ def kept(run: Path, name: str) -> Iterator[bytes]:
     """
     for place in places(run):
         with contextlib.suppress(OSError):
-            if (found := read(run, place, name)) is not None:
+            if (found := read(place, name, {os.geteuid(), os.stat(run).st_uid})) is not None:
                 yield found
 
 
-def places(run: Path) -> Iterator[Place]:
-    """Those of a run file, the best first; a try tells which can be written."""
-    yield Place(run.parent, (DIRECTORY,), files.DIRECTORY_MODE)
+def secret() -> bytes | None:
+    """Of this user, made when it is first asked for: it seals what is kept, so that nobody else's is
+    believed. None where it cannot be kept itself, or nothing is to be.
+    """
+    own, made = _own(), secrets.token_bytes(_SECRET_BYTES)
+    if own is None or not IS_ON:
+        return None
+    found = _secret(own)
+    with contextlib.suppress(OSError):
+        if found is None:
+            with new_file(own, _SECRET) as file:
+                file.write(made)
+            found = _secret(own)
+    return found
+
+
+def _secret(own: Place) -> bytes | None:
+    with contextlib.suppress(OSError):
+        found = read(own, _SECRET, {os.geteuid()})
+        return found if found and len(found) == _SECRET_BYTES else None
+    return None
+
+
+def _own(*below: str) -> Place | None:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    if os.path.isabs(home):
-        where = os.fsencode(os.path.realpath(run.parent))
-        below = ("flagscale_perf", hashlib.sha256(where).hexdigest()[:32])
-        yield Place(Path(home), below, _OWNER_ONLY)
+    return Place(Path(home), ("flagscale_perf", *below), _OWNER_ONLY) if os.path.isabs(home) else None
 
 
-def read(run: Path, place: Place, name: str) -> bytes | None:
-    """The content of a file of that name there; None of one of a third user. Raises OSError."""
+def places(run: Path) -> Iterator[Place]:
+    """Those of a run file, the best first; a try tells which can be written. None where nothing is kept."""
+    if IS_ON:
+        yield Place(run.parent, (DIRECTORY,), files.DIRECTORY_MODE)
+        where = hashlib.sha256(os.fsencode(os.path.realpath(run.parent))).hexdigest()
+        if own := _own(where[:32]):
+            yield own
+
+
+def read(place: Place, name: str, owners: Collection[int]) -> bytes | None:
+    """The content of a file of that name there; None of one of another user. Raises OSError."""
     path = PurePosixPath(name)
     with _directory(place, path, is_made=False) as directory:
         fd = files.open_regular(path.name, _READ, directory)
     with os.fdopen(fd, "rb") as file:
         found = os.fstat(fd)
-        is_ours = found.st_uid in {os.geteuid(), os.stat(run).st_uid}
-        return file.read() if is_ours and found.st_size <= MAX_BYTES else None
+        return file.read() if found.st_uid in owners and found.st_size <= MAX_BYTES else None
 
 
 @contextlib.contextmanager

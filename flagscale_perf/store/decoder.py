@@ -12,7 +12,7 @@ from functools import partial, reduce
 from itertools import groupby
 from operator import or_
 from types import UnionType
-from typing import Annotated, Any, BinaryIO, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from flagscale_perf.spine.jsonl import (
     MAX_DEPTH,
@@ -22,8 +22,8 @@ from flagscale_perf.spine.jsonl import (
     MAX_NS,
     MAX_TEXT,
     BadLine,
+    WholeLines,
     one_by_one,
-    whole_lines,
 )
 from flagscale_perf.spine.packages import missing
 from flagscale_perf.spine.records import KINDS, TYPES, Record, tuple_of
@@ -117,12 +117,12 @@ class Joined(NamedTuple):
     number: int
 
 
-def read_chunks(file: BinaryIO) -> Iterator[Chunk | BadLine | Joined]:
+def read_chunks(lines: WholeLines) -> Iterator[Chunk | BadLine | Joined]:
     """A file in chunks, in its order and in constant memory; one with a damaged line is read line by line.
     Nothing follows a `Joined`.
     """
     known = decoder()
-    for number, data in whole_lines(file):
+    for number, data in lines:
         if isinstance(data, BadLine):
             yield data
             continue

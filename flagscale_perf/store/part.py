@@ -6,9 +6,11 @@ by another run's. Where the file's own times do not prove that it is the same, i
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -21,6 +23,7 @@ _TICK_NS = (
     2 * NS_PER_S
 )  # file systems keep times to 2 s at worst: a younger file may change and keep its time
 _UNPROVEN = (0, 0, 0, 0, 0)
+_UNREAD = -1
 
 
 class Reader:
@@ -30,23 +33,30 @@ class Reader:
     Attributes:
         size_bytes: so much has been read.
         crc32: of these bytes.
+        at_end: is called once, when the file has no more than the last few bytes, before they count as read.
     """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._found = file, _found(file)
         self.size_bytes = self.crc32 = 0
+        self.at_end: Callable[[], None] | None = None
 
     def read(self, size: int) -> bytes:
         """The next bytes, fewer only at the end of the file. Raises OSError."""
         data = self._file.read(size)
+        if len(data) < size and self.at_end is not None:
+            at_end, self.at_end = self.at_end, None
+            at_end()
         self.crc32 = zlib.crc32(data, self.crc32)
         self.size_bytes += len(data)
         return data
 
     def go_on(self, part: Part, begin: int) -> bytes:
         """Goes on behind a part that the file still has; returns the part's bytes from `begin` on, once more.
-        Raises OSError.
+        Raises OSError, also where another file has taken its place.
         """
+        if _samples(self._file, part.size_bytes) != part.samples_crc32:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
         self._file.seek(begin)
         self.size_bytes, self.crc32 = part.size_bytes, part.crc32
         return self._file.read(part.size_bytes - begin)
@@ -75,17 +85,23 @@ class Part(NamedTuple):
     samples_crc32: int
     found: tuple[int, ...] = _UNPROVEN
 
+    @classmethod
+    def whole(cls, path: Path) -> Part:
+        """A file as it is now, not read: it is known again if it is not touched. Raises OSError."""
+        with os.fdopen(files.open_regular(path), "rb") as file:
+            return cls(os.fstat(file.fileno()).st_size, _UNREAD, _UNREAD, _found(file))
+
     def still(self, path: Path) -> Part | None:
         """The same part as the file has it now; None where it has another one or is not there. The bytes are
         read again where the file is not as it was found; only samples while a writer, which only appends, has
         it locked.
         """
         try:
+            if _found(path) == self.found != _UNPROVEN:
+                return self
             with os.fdopen(files.open_regular(path), "rb") as file:
                 now = _found(file)
-                if now == self.found != _UNPROVEN:
-                    return self
-                if os.fstat(file.fileno()).st_size < self.size_bytes:
+                if self.crc32 == _UNREAD or os.fstat(file.fileno()).st_size < self.size_bytes:
                     return None
                 is_same = _samples(file, self.size_bytes) == self.samples_crc32
                 if is_same and files.is_locked(file.fileno()) is not True:
@@ -95,8 +111,8 @@ class Part(NamedTuple):
             return None
 
 
-def _found(file: BinaryIO) -> tuple[int, ...]:
-    found = os.fstat(file.fileno())
+def _found(file: BinaryIO | Path) -> tuple[int, ...]:
+    found = os.stat(file) if isinstance(file, Path) else os.fstat(file.fileno())
     changed_ns = max(found.st_mtime_ns, found.st_ctime_ns)  # the latter cannot be set back
     if not changed_ns < time.time_ns() - _TICK_NS:
         return _UNPROVEN
@@ -116,4 +132,4 @@ def _crc32(file: BinaryIO, size_bytes: int) -> int:
     file.seek(0)
     while left and (data := file.read(min(READ_BYTES, left))):
         crc32, left = zlib.crc32(data, crc32), left - len(data)
-    return crc32 if not left else -1
+    return crc32 if not left else _UNREAD

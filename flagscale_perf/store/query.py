@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MEMORY, SPILLED = "2GB", "20GB"
 EXAMPLE = "select run_id, max(iteration_ns) / 1e6 as longest_ms from steps group by run_id"
 _COLUMN = re.compile(r'(?:column|Table) "(?P<name>[^"]+)"(?: not found| does not have)|named "(?P<of>[^"]+)"')
+_READ = re.compile(r'"table_name":"([^"]*)"')
 _VIEW = re.compile(r"Table with name (?P<name>\S+) does not exist")
 
 
@@ -48,34 +49,31 @@ class Lake:
         schemas: Mapping[str, pyarrow.Schema],
         files: Mapping[str, Sequence[Path]],
         views: Mapping[str, str],
-        tables: Mapping[str, pyarrow.Table],
     ) -> None:
-        """Raises PerfError without DuckDB.
+        """Raises PerfError without DuckDB, FileNotFoundError as `ask`.
 
         Args:
             schemas: the columns of each kind.
             files: of the kinds that have rows.
             views: SELECTs by the names of the views.
-            tables: of further kinds, in memory.
         """
         self._spilled = tempfile.TemporaryDirectory(prefix="flagscale_perf_")
         self._connection = _connected()
         self._columns: dict[str, list[str]] = {}
-        paths = [str(path) for each in files.values() for path in each]
+        self._views = [*views]
+        self._paths = [path for each in files.values() for path in each]
         self._do(f"set temp_directory = {_quoted(self._spilled.name)}")
         self._do(f"set max_temp_directory_size = {_quoted(SPILLED)}")
         self._do(f"set memory_limit = {_quoted(MEMORY)}")
         self._do(f"set allowed_directories = [{_quoted(self._spilled.name)}]")
-        self._do(f"set allowed_paths = [{', '.join(map(_quoted, paths))}]")
+        self._do(f"set allowed_paths = [{', '.join(_quoted(str(path)) for path in self._paths)}]")
         self._do("set enable_external_access = false")
         self._do("create schema records")
         for kind, schema in schemas.items():
             self._attach(kind, schema, files.get(kind, ()))
-        for kind, table in tables.items():
-            self._attach(kind, table.schema, (), table)
         for name, sql in views.items():
             self._do(f"create view main.{name} as {sql}")
-            found = self._connection.execute(f"select * from main.{name} limit 0")
+            found = self._do(f"select * from main.{name} limit 0")
             self._columns[name] = [each[0] for each in found.description or ()]
         self._do("set search_path = 'main,records'")
         self._do("set lock_configuration = true")
@@ -87,29 +85,41 @@ class Lake:
         self._connection.close()
         self._spilled.cleanup()
 
-    def _do(self, sql: str) -> None:
-        self._connection.execute(sql)
+    def _do(self, sql: str) -> duckdb.DuckDBPyConnection:
+        """Raises FileNotFoundError where a table is not there any more: DuckDB then looks for a directory of
+        that name, which it may not.
+        """
+        import duckdb
 
-    def _attach(self, kind: str, schema: pyarrow.Schema, files: Sequence[Path], table: Any = None) -> None:
+        try:
+            return self._connection.execute(sql)
+        except (duckdb.IOException, duckdb.PermissionException):
+            for path in self._paths:
+                path.stat()
+            raise
+
+    def _attach(self, kind: str, schema: pyarrow.Schema, files: Sequence[Path]) -> None:
         source = (
             f"read_parquet([{', '.join(_quoted(str(path)) for path in files)}], hive_partitioning = false)"
         )
         if not files:
-            source = f"held_{kind}"
-            self._connection.register(source, schema.empty_table() if table is None else table)
+            source = f"no_{kind}"
+            self._connection.register(source, schema.empty_table())
         time = f", make_timestamp_ns({TIME}) as time" if TIME in schema.names else ""
         self._do(f'create view records."{kind}" as select *{time} from {source}')
         self._columns[kind] = [*schema.names, *["time"] * bool(time)]
 
     def ask(self, sql: str) -> Answer:
-        """The answer to one SELECT. Raises PerfError for anything else, and for what cannot be answered."""
+        """The answer to one SELECT. Raises PerfError for anything else, and for what cannot be answered;
+        FileNotFoundError where a table has just been replaced.
+        """
         import duckdb
 
         try:
             statements = self._connection.extract_statements(sql)
             if [each.type for each in statements] != [duckdb.StatementType.SELECT]:
                 raise PerfError(f"{sql!r} is not one SELECT; write one such as {EXAMPLE!r}")
-            found = self._connection.execute(statements[0])
+            found = self._do(sql)
             rows = [list(map(_plain, row)) for row in found.fetchall()]
             return Answer([each[0] for each in found.description or ()], rows)
         except duckdb.Error as error:
@@ -117,8 +127,8 @@ class Lake:
 
     def _explained(self, message: str, sql: str) -> str:
         if found := _VIEW.search(message):
-            name, known = found["name"], [*self._columns]
-            return f"{name!r} is no view{did_you_mean(name, known)}; there are {', '.join(known)}"
+            name, near = found["name"], did_you_mean(found["name"], self._columns)
+            return f"{name!r} is no view{near}; there are {', '.join(self._views)}, and every kind of records"
         if found := _COLUMN.search(message):
             name = found["name"] or found["of"]
             words = set(re.findall(r"\w+", sql.lower()))
@@ -126,6 +136,16 @@ class Lake:
             known = [column for view in asked for column in self._columns[view]]
             return f"{name!r} is no column of {' or '.join(asked)}{did_you_mean(name, known)}"
         return message
+
+
+def asked(sql: str) -> set[str]:
+    """The names of the tables and views that a query reads; maybe more. Raises PerfError without DuckDB."""
+    connection = _connected()
+    (tree,) = connection.execute("select json_serialize_sql(?)", [sql]).fetchone() or ("",)
+    connection.close()
+    if found := _READ.findall(tree):
+        return set(found)
+    return set(re.findall(r"\w+", sql))  # of what is no plain SELECT
 
 
 def _connected() -> duckdb.DuckDBPyConnection:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from flagscale_perf.spine import files
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.jsonl import BadLine
+from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, BadLine, WholeLines, one_by_one
 from flagscale_perf.spine.records import TYPES, Record, RunHeader
-from flagscale_perf.store.decoder import Block, Chunk, Joined, blocks_of, read_chunks
+from flagscale_perf.store.decoder import Chunk, Joined, decode, read_chunks
 from flagscale_perf.store.evidence import is_written, last_record
+from flagscale_perf.store.part import Part, Reader
 from flagscale_perf.store.strangers import NO_RUN_FILE, about_file
 
 MAX_BAD_LINES = 20
@@ -49,6 +51,23 @@ class Reading:
     remarks: list[str] = field(default_factory=list)
 
 
+class Place(NamedTuple):
+    """Where a reading of a file stands.
+
+    Attributes:
+        part: what has been read of it.
+        line_begin: byte at which the first line begins that was not read to its end.
+        lines: before that.
+    """
+
+    part: Part
+    line_begin: int
+    lines: int
+
+
+AtEnd = Callable[[Callable[[], Place | None]], None]
+
+
 class RunFile:
     """One run file, read from front to back in constant memory.
 
@@ -70,19 +89,20 @@ class RunFile:
         with _readable(path):
             found = os.stat(path)
         self.changed_ns = found.st_mtime_ns
-        self.header, self._has_begun = _begin_of(
-            path, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-        )
+        self.header = _header_of(path, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))
 
     def __iter__(self) -> Iterator[Record]:
         """Every record, the header first. Raises PerfError if the file cannot be read."""
         for chunk in self.chunks():
             yield from chunk.records()
 
-    def chunks(self) -> Iterator[Chunk]:
-        """The same, many at a time."""
-        self.bad_lines, self.skipped, self.joined = [], 0, ""
-        for chunk in _chunks(self.path):
+    def chunks(self, begin: Place | None = None, at_end: AtEnd | None = None) -> Iterator[Chunk]:
+        """The same, many at a time; those behind a place, if what was noted of bad lines up to there has been
+        put back. `at_end` is called once, before the last few lines.
+        """
+        if begin is None:
+            self.bad_lines, self.skipped, self.joined = [], 0, ""
+        for chunk in _chunks(self.path, begin, at_end):
             if isinstance(chunk, Joined):
                 self.joined = f"a second header at line {chunk.number:,}: {JOINED}"
             elif isinstance(chunk, BadLine):
@@ -91,11 +111,6 @@ class RunFile:
                     self.bad_lines.append(chunk)
             else:
                 yield chunk
-
-    def blocks(self) -> Iterator[Block]:
-        """The same, records of one type that follow each other together."""
-        for chunk in self.chunks():
-            yield from blocks_of(chunk)
 
     def is_live(self) -> bool | None:
         """Whether a writer still has the file; None where that cannot be known. Raises PerfError."""
@@ -120,28 +135,49 @@ class RunFile:
 
     def has_begun(self) -> bool:
         """Whether something that took a while is recorded, such as an iteration. Raises PerfError."""
-        return self._has_begun or any(_took_a_while(type(record)) for record in self)
+        return any(
+            _took_a_while(each)
+            for one in _chunks(self.path)
+            if isinstance(one, Chunk)
+            for each in one.columns
+        )
 
 
-def _chunks(path: Path) -> Iterator[Chunk | BadLine | Joined]:
+def _chunks(
+    path: Path, begin: Place | None = None, at_end: AtEnd | None = None
+) -> Iterator[Chunk | BadLine | Joined]:
     with _readable(path), os.fdopen(files.open_regular(path), "rb") as file:
-        yield from read_chunks(file)
+        if at_end is None:
+            yield from read_chunks(WholeLines(file))
+            return
+        reader = Reader(file)
+        rest = reader.go_on(begin.part, begin.line_begin) if begin else b""
+        lines = WholeLines(reader, begin.lines if begin else 0, rest)
+        reader.at_end = lambda: at_end(lambda: _place(reader, lines))
+        yield from read_chunks(lines)
+
+
+def _place(reader: Reader, lines: WholeLines) -> Place | None:
+    """Where the reading stands; None within a line that is too long for a record."""
+    if len(lines.rest) > MAX_LINE_BYTES:
+        return None
+    return Place(reader.part(), reader.size_bytes - len(lines.rest), lines.number)
 
 
 @lru_cache(maxsize=4096)
-def _begin_of(path: Path, _file: tuple[int, ...]) -> tuple[RunHeader, bool]:
-    """The header of a file as long as that is not changed, and whether something that took a while stands in
-    the chunk that it begins with. Raises PerfError for a file that is no run file.
-    """
-    found = next(_chunks(path), None)
-    if found is None:
+def _header_of(path: Path, _file: tuple[int, ...]) -> RunHeader:
+    """The header of a file as long as that is not changed. Raises PerfError for a file that is no run file."""
+    with _readable(path), os.fdopen(files.open_regular(path), "rb") as file:
+        _, first = next(iter(WholeLines(file)), (0, None))
+    if first is None:
         raise PerfError(f"{path}:1: the file is empty; {NO_RUN_FILE}, or its run has only just begun")
-    if not isinstance(found, Chunk):
-        raise PerfError(about_file(path, found.reason if isinstance(found, BadLine) else "no header"))
-    first = next(found.records())
+    if isinstance(first, bytes):
+        first = next(one_by_one(first[: first.index(b"\n") + 1], 0, decode))
+    if isinstance(first, BadLine):
+        raise PerfError(about_file(path, first.reason))
     if not isinstance(first, RunHeader):
         raise PerfError(f"{path}:1: a run file begins with its header, this one with another record")
-    return first, any(map(_took_a_while, found.columns))
+    return first
 
 
 def _took_a_while(record_type: type) -> bool:

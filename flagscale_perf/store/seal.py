@@ -1,5 +1,9 @@
 """Run files' tables as Parquet, beside them in `cache/kind=KIND/host=HOST/part=NAME.parquet`: made once,
 believed only as long as the run file has the very bytes that they were made of.
+
+Of a run that goes on, what is new gets tables of its own, and small ones become large ones. A file of ours
+never changes: one of another name replaces it, so that who reads while others make them finds the right rows
+or no file.
 """
 
 from __future__ import annotations
@@ -7,31 +11,37 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import secrets
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+import string
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
-from urllib.parse import quote
 
 from flagscale_perf import __version__
 from flagscale_perf.spine import files
-from flagscale_perf.spine.jsonl import BadLine, dump
-from flagscale_perf.spine.peers.records import NameRecord
+from flagscale_perf.spine.jsonl import WholeLines, dump
 from flagscale_perf.spine.records import KINDS
 from flagscale_perf.store.cache import Place, new_file, places, read
-from flagscale_perf.store.decoder import Joined, read_chunks
+from flagscale_perf.store.decoder import Chunk, Joined, read_chunks
 from flagscale_perf.store.part import Part, Reader
 from flagscale_perf.store.run_file import RunFile
-from flagscale_perf.store.tables import Maker, Names, Tables, arrow, run_id_of
+from flagscale_perf.store.tables import Makers, Tables, arrow, run_id_of
 
 if TYPE_CHECKING:
     import pyarrow
 
 FORMAT = 1  # another one for other rows of the same columns
 ROW_GROUP_BYTES = 16 << 20  # of each kind, in memory
+_SMALL = 4  # a piece of at most so many times the bytes behind it becomes one with them
 _NO_HOST = "__HIVE_DEFAULT_PARTITION__"  # which other programs read as "not known"
 _MAX_NAME = 200
+_PLAIN = frozenset(string.ascii_letters + string.digits + "._~-")
+_BELOW = re.compile(r"host=[\w.~%-]+/part=[\w.~%-]+", re.ASCII)
 
 
 class Sealed(NamedTuple):
@@ -40,16 +50,65 @@ class Sealed(NamedTuple):
     Attributes:
         place: where they are.
         run_id: whose rows they have.
-        files: of each kind that it has rows of.
+        files: of each kind that it has rows of, in the order of these.
         rows: how many, of each kind.
-        is_new: they have just been made.
+        is_new: some have just been made.
     """
 
     place: Place
     run_id: str
-    files: dict[str, Path]
+    files: dict[str, list[Path]]
     rows: dict[str, int]
     is_new: bool
+
+    @property
+    def key(self) -> str:
+        """Another one for other tables."""
+        return " ".join(path.name for paths in self.files.values() for path in paths)
+
+
+class _Piece(NamedTuple):
+    """The tables of a stretch of a run file."""
+
+    name: str
+    size_bytes: int
+    tables: list[list[Any]]  # kind, rows, and by what the file is known again
+
+
+class _List(NamedTuple):
+    """What is kept of the tables of a run file."""
+
+    made_of: list[Any]
+    run_id: str
+    below: str
+    part: Part
+    line_begin: int
+    lines: int
+    is_cut: bool  # its reading ended before the file did
+    pieces: list[_Piece]
+
+    @classmethod
+    def of(cls, content: bytes) -> _List:
+        """Raises many errors for what is none."""
+        *own, part, line_begin, lines, is_cut, pieces = json.loads(content)
+        begin = Part(*part[:-1], tuple(part[-1])), line_begin, lines, is_cut
+        made = cls(*own, *begin, [_Piece(*each) for each in pieces])
+        if not all(_BELOW.fullmatch(f"{made.below}-{each.name}") for each in made.pieces):
+            raise ValueError("no names of ours")
+        return made
+
+    def path(self, place: Place, piece: _Piece, kind: str) -> Path:
+        """Of a table."""
+        return place.path / f"kind={kind}/{self.below}-{piece.name}.parquet"
+
+    def sealed(self, place: Place, is_new: bool) -> Sealed:
+        """The tables."""
+        made = Sealed(place, self.run_id, {}, {}, is_new)
+        for piece in self.pieces:
+            for kind, rows, _ in piece.tables:
+                made.files.setdefault(kind, []).append(self.path(place, piece, kind))
+                made.rows[kind] = made.rows.get(kind, 0) + rows
+        return made
 
 
 def seal(path: Path, tables: Tables, place: Place | None = None) -> Sealed:
@@ -59,32 +118,42 @@ def seal(path: Path, tables: Tables, place: Place | None = None) -> Sealed:
     """
     arrow("a table of a run file")
     if place is not None:
-        return _made(place, RunFile(path), tables)
-    found = _found(path, tables)
-    if found is not None:
-        return found
-    run, trouble = RunFile(path), OSError("there is no place for its tables")
-    for each in places(path):
+        run = RunFile(path)
+        return _sealed(place, _made(place, run, tables, None), f"*/{_below(run).rpartition('/')[2]}")
+    found = {each: _found(each, path, tables) for each in places(path)}
+    for each, listed in found.items():
+        if listed and (listed.is_cut or path.stat().st_size == listed.part.size_bytes):
+            return listed.sealed(each, is_new=False)
+    trouble = OSError("there is no place for its tables")
+    for each, listed in found.items():
         try:
-            return _made(each, run, tables)
+            made = _made(each, RunFile(path), tables, listed)
+            _keep(each, path, made)
+            return _sealed(each, made, f"*/part={_name(path)}")
         except OSError as error:
             trouble = error
     raise trouble
 
 
-def add_table(sealed: Sealed, run: RunFile, kind: str, table: pyarrow.Table) -> None:
-    """Puts a table of another kind beside those of the run file, which goes with them. Raises OSError."""
-    with new_file(sealed.place, _table(run, kind)) as file, _writer(file, table.schema) as writer:
+def beside(sealed: Sealed, kind: str, key: str) -> Path:
+    """Where a table of another kind has its place, made of the same tables; `key`: of what else."""
+    name = sealed.files["header"][0].name.removesuffix(".parquet")
+    host = sealed.files["header"][0].parent.name
+    return sealed.place.path / f"kind={kind}" / host / f"{name}-{key}.parquet"
+
+
+def add_table(place: Place, path: Path, table: pyarrow.Table) -> None:
+    """Writes a table below a place, instead of those that were made of the same tables and others. Raises
+    OSError.
+    """
+    for each in path.parent.glob(f"{path.stem.rpartition('-')[0]}-*.parquet"):
+        each.unlink()
+    with new_file(place, str(path.relative_to(place.path))) as file, _writer(file, table.schema) as writer:
         writer.write_table(table)
 
 
-def has_table(sealed: Sealed, run: RunFile, kind: str) -> bool:
-    """Whether there is one of this kind."""
-    return (sealed.place.path / _table(run, kind)).is_file()
-
-
 def read_table(paths: Sequence[Path], schema: pyarrow.Schema) -> pyarrow.Table:
-    """What is in tables of one kind."""
+    """What is in tables of one kind. Raises FileNotFoundError where one has just been replaced."""
     import pyarrow.parquet
 
     found = [pyarrow.parquet.ParquetFile(path).read() for path in paths]
@@ -92,21 +161,26 @@ def read_table(paths: Sequence[Path], schema: pyarrow.Schema) -> pyarrow.Table:
 
 
 def _name(path: Path) -> str:
-    return quote(path.name.removesuffix(".jsonl").removeprefix("perf_records_"), safe="")[:_MAX_NAME]
+    return _quoted(path.name.removesuffix(".jsonl").removeprefix("perf_records_"))
 
 
-def _table(run: RunFile, kind: str) -> str:
-    """Its name tells runs apart where tables of many are in one directory."""
-    host = quote(run.header.host, safe="")[:_MAX_NAME] if run.header.host else _NO_HOST
-    which = run_id_of(run.header).rpartition("-")[2]
-    return f"kind={kind}/host={host}/part={_name(run.path)}-{which}.parquet"
+def _quoted(text: str) -> str:
+    """As part of a name, in the way of other programs that have partitions in directories."""
+    data = text.encode(errors="backslashreplace")
+    return "".join(chr(byte) if chr(byte) in _PLAIN else f"%{byte:02X}" for byte in data)[:_MAX_NAME]
+
+
+def _below(run: RunFile) -> str:
+    """How tables are called, which tells runs apart where those of many are in one directory."""
+    host = _quoted(run.header.host) if run.header.host else _NO_HOST
+    return f"host={host}/part={_name(run.path)}-{run_id_of(run.header).rpartition('-')[2]}"
 
 
 def _list(path: Path) -> str:
     return f"parts/{_name(path)}.json"
 
 
-def _state(path: Path, owners: Iterable[int]) -> list[int]:
+def _state(path: Path, owners: Collection[int]) -> list[int]:
     """By which a table is known again. Raises OSError."""
     found = path.lstat()
     if not stat.S_ISREG(found.st_mode) or found.st_uid not in owners:
@@ -114,131 +188,127 @@ def _state(path: Path, owners: Iterable[int]) -> list[int]:
     return [found.st_size, found.st_mtime_ns]
 
 
-def _found(path: Path, tables: Tables) -> Sealed | None:
-    for place in places(path):
-        with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError, OSError):
-            return _believed(place, path, tables)
+def _found(place: Place, path: Path, tables: Tables) -> _List | None:
+    with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError, OSError, RecursionError):
+        owners = path.stat().st_uid, os.geteuid()
+        listed = _List.of(read(place, _list(path), owners) or b"")
+        still = listed.part.still(path) if listed.made_of == _made_of(tables) else None
+        are_there = all(
+            kind in KINDS and _state(listed.path(place, piece, kind), owners) == state
+            for piece in listed.pieces
+            for kind, _, state in piece.tables
+        )
+        if still is None or not are_there:
+            return None
+        if still != listed.part:  # so that its bytes need not be read again
+            listed = listed._replace(part=still)
+            with contextlib.suppress(OSError):
+                _keep(place, path, listed)
+        return listed
     return None
 
 
-def _believed(place: Place, path: Path, tables: Tables) -> Sealed:
-    """Raises many errors where the tables are not there or not those of the file."""
-    listed = json.loads(read(path, place, _list(path)) or "")
-    part = Part(*listed["part"][:3], tuple(listed["part"][3]))
-    found = path.stat()
-    if listed["made_of"] != _made_of(tables) or not (listed["is_cut"] or found.st_size == part.size_bytes):
-        raise ValueError("made of another part, or by another version")
-    if (still := part.still(path)) is None:
-        raise ValueError("the file has other bytes now")
-    made, owners = Sealed(place, listed["run_id"], {}, {}, is_new=False), (found.st_uid, os.geteuid())
-    for kind, name, rows, state in listed["tables"]:
-        made.files[kind], made.rows[kind] = place.path / name, rows
-        if _state(made.files[kind], owners) != state:
-            raise ValueError(f"{name} is another file")
-    if still != part:  # so that its bytes need not be read again
-        with contextlib.suppress(OSError), new_file(place, _list(path)) as file:
-            file.write(dump(listed | {"part": still}).encode())
-    return made
+def _keep(place: Place, path: Path, listed: _List) -> None:
+    with new_file(place, _list(path)) as file:
+        file.write(dump(listed).encode())
 
 
 def _made_of(tables: Tables) -> list[Any]:
     return [__version__, FORMAT, tables.digest]
 
 
-def _made(place: Place, run: RunFile, tables: Tables) -> Sealed:
-    with ExitStack() as opened:
-        writers = _Writers(place, run, tables, opened)
-        with os.fdopen(files.open_regular(run.path), "rb") as file:
-            reader = _FromFront(file)
-            is_cut = writers.take(reader)
-            part = reader.part()
-    owners = (os.geteuid(),)
-    names = {kind: _table(run, kind) for kind in writers.rows}
-    _remove_others(place, run.path, names.values())
-    listed = {
-        "run_id": run_id_of(run.header),
-        "part": part,
-        "is_cut": is_cut,
-        "made_of": _made_of(tables),
-        "tables": [
-            [kind, name, writers.rows[kind], _state(place.path / name, owners)]
-            for kind, name in names.items()
-        ],
-    }
-    with new_file(place, _list(run.path)) as file:
-        file.write(dump(listed).encode())
-    made = {kind: place.path / name for kind, name in names.items()}
-    return Sealed(place, listed["run_id"], made, writers.rows, is_new=True)
+def _made(place: Place, run: RunFile, tables: Tables, before: _List | None) -> _List:
+    """`before`: the tables of the file's beginning."""
+    name, stay = secrets.token_hex(4), list(before.pieces) if before else []
+    with ExitStack() as opened, os.fdopen(files.open_regular(run.path), "rb") as file:
+        reader = Reader(file)
+        rest = reader.go_on(before.part, before.line_begin) if before else b""
+        lines = WholeLines(reader, before.lines if before else 0, rest)
+        size_bytes, joined = os.fstat(file.fileno()).st_size - reader.size_bytes, list[_Piece]()
+        while stay and stay[-1].size_bytes <= _SMALL * size_bytes:
+            joined.insert(0, stay.pop())
+            size_bytes += joined[0].size_bytes
+        writers = _Writers(place, f"{_below(run)}-{name}", Makers(run.header, tables), opened)
+        if before:
+            writers.go_on(before.sealed(place, False), before._replace(pieces=joined).sealed(place, False))
+        is_cut = writers.take(lines)
+        part, line_begin = reader.part(), reader.size_bytes - len(lines.rest)
+    whose = run_id_of(run.header), _below(run)
+    made = _List(_made_of(tables), *whose, part, line_begin, lines.number, is_cut, stay)
+    piece = _Piece(name, size_bytes, [])
+    for kind, rows in writers.rows.items():
+        piece.tables.append([kind, rows, _state(made.path(place, piece, kind), (os.geteuid(),))])
+    stay.append(piece)
+    return made
 
 
-def _remove_others(place: Place, path: Path, names: Iterable[str]) -> None:
-    """Removes what other programs would take for tables of the file as it is now."""
-    kept = {place.path / name for name in names}
-    for each in place.path.glob(f"kind=*/host=*/part={_name(path)}-*.parquet"):
+def _sealed(place: Place, made: _List, others: str) -> Sealed:
+    """The tables that have just been made; what other programs would take for such goes, too."""
+    sealed = made.sealed(place, is_new=True)
+    kept = set(chain(*sealed.files.values()))
+    for each in place.path.glob(f"kind=*/{others}-*.parquet"):
         if each not in kept:
             each.unlink(missing_ok=True)
-
-
-class _FromFront(Reader):
-    def seek(self, _begin: int) -> None:
-        """Begins anew."""
-        self._file.seek(0)
-        self.size_bytes = self.crc32 = 0
+    return sealed
 
 
 class _Writers:
-    """Writes the tables of a run file, each from its first row on.
+    """Writes tables, each from its first row on.
 
     Attributes:
         rows: of each kind.
     """
 
-    def __init__(self, place: Place, run: RunFile, tables: Tables, opened: ExitStack) -> None:
-        self._place, self._run, self._opened = place, run, opened
-        self._names = Names()
-        self._makers = {each: Maker(each, tables, run.header, self._names) for each in KINDS.values()}
+    def __init__(self, place: Place, below: str, makers: Makers, opened: ExitStack) -> None:
+        self._place, self._below, self._makers, self._opened = place, below, makers, opened
         self._writers: dict[str, Any] = {}
-        self._held: dict[str, list[pyarrow.RecordBatch]] = {}
+        self._held = defaultdict[str, list["pyarrow.RecordBatch"]](list)
         self.rows: dict[str, int] = {}
 
-    def take(self, file: BinaryIO) -> bool:
-        """All records of the file. Returns whether its reading ended before it did."""
+    def go_on(self, before: Sealed, joined: Sealed) -> None:
+        """Goes on behind tables, and begins with the rows of some of them. Raises OSError."""
+        import pyarrow.parquet
+
+        for path in before.files.get("name", ()):
+            names = pyarrow.parquet.ParquetFile(path).read(["process", "number", "text"])
+            self._makers.learn([column.to_pylist() for column in names.columns])
+        for kind, paths in joined.files.items():
+            for path in paths:
+                self._hold(kind, pyarrow.parquet.ParquetFile(path).iter_batches())
+
+    def take(self, lines: WholeLines) -> bool:
+        """All records of these lines. Returns whether their reading ended before they did."""
         is_cut = False
-        for chunk in read_chunks(file):
+        for chunk in read_chunks(lines):
             is_cut |= isinstance(chunk, Joined)
-            if isinstance(chunk, Joined | BadLine):
-                continue
-            if NameRecord in chunk.columns:
-                self._names.learn(chunk.columns[NameRecord])
-            for record_type, columns in chunk.columns.items():
-                self._hold(record_type, self._makers[record_type].add(columns))
-        for record_type, maker in self._makers.items():
-            self._hold(record_type, maker.rest())
-            self._write(maker)
+            if isinstance(chunk, Chunk):
+                for kind, batches in self._makers.add(chunk):
+                    self._hold(kind, batches)
+        for kind, batches in self._makers.rest():
+            self._hold(kind, batches)
+        for kind in list(self._held):
+            self._write(kind)
         for writer in self._writers.values():
             writer.close()
         return is_cut
 
-    def _hold(self, record_type: Any, batches: Iterator[pyarrow.RecordBatch]) -> None:
-        maker = self._makers[record_type]
-        held = self._held.setdefault(maker.kind, [])
+    def _hold(self, kind: str, batches: Iterable[pyarrow.RecordBatch]) -> None:
         for batch in batches:
-            held.append(batch)
-            if sum(each.nbytes for each in held) >= ROW_GROUP_BYTES:
-                self._write(maker)
+            self._held[kind].append(batch)
+            if sum(each.nbytes for each in self._held[kind]) >= ROW_GROUP_BYTES:
+                self._write(kind)
 
-    def _write(self, maker: Maker) -> None:
+    def _write(self, kind: str) -> None:
         import pyarrow
 
-        held = self._held.pop(maker.kind, [])
-        if not held:
-            return
-        if maker.kind not in self._writers:
-            file = self._opened.enter_context(new_file(self._place, _table(self._run, maker.kind)))
-            self._writers[maker.kind] = _writer(file, maker.schema)
-        table = pyarrow.Table.from_batches(held)
-        self._writers[maker.kind].write_table(table, row_group_size=len(table))
-        self.rows[maker.kind] = self.rows.get(maker.kind, 0) + len(table)
+        if held := self._held.pop(kind, []):
+            table = pyarrow.Table.from_batches(held)
+            if kind not in self._writers:
+                name = f"kind={kind}/{self._below}.parquet"
+                file = self._opened.enter_context(new_file(self._place, name))
+                self._writers[kind] = _writer(file, table.schema)
+            self._writers[kind].write_table(table, row_group_size=len(table))
+            self.rows[kind] = self.rows.get(kind, 0) + len(table)
 
 
 def _writer(file: BinaryIO, schema: pyarrow.Schema) -> Any:

@@ -17,11 +17,13 @@ from zlib import crc32
 
 from flagscale_perf.spine import figures
 from flagscale_perf.spine.clock import Anchor
-from flagscale_perf.spine.jsonl import MAX_NS, dump
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.jsonl import MAX_NS, dump, encode
 from flagscale_perf.spine.packages import missing
+from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.records import KINDS, TYPES, RunHeader, kind_of
 from flagscale_perf.spine.slots import Wide
-from flagscale_perf.store.decoder import records_of
+from flagscale_perf.store.decoder import Chunk, records_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -68,7 +70,7 @@ class Tables:
     @cached_property
     def digest(self) -> str:
         """Another one wherever a table of any kind has other columns."""
-        texts = [f"{kind} {schema}" for kind, schema in self.schemas.items()]
+        texts = [f"{kind} {schema}" for kind, schema in sorted(self.schemas.items())]
         return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:32]
 
     def columns(self, record_type: Any) -> list[Column]:
@@ -144,6 +146,15 @@ class Column(NamedTuple):
             return pyarrow.array(_printable(shown), self.type)
 
 
+def has_arrow() -> bool:
+    """Whether pyarrow is there."""
+    try:
+        arrow("")
+    except PerfError:
+        return False
+    return True
+
+
 def words_of(numbers: type[IntEnum]) -> dict[int, str]:
     """Words for the numbers of a field."""
     return {int(each): each.name.lower() for each in numbers}
@@ -195,9 +206,8 @@ def _printable(values: Any) -> Any:
 
 
 def run_id_of(header: RunHeader) -> str:
-    """Tells a run file's session from any other, also from another machine's that began in its second."""
-    identity = header.host, header.boot_id, header.pid, header.start_wall_ns, header.start_mono_ns
-    return f"{header.session_id}-{crc32(repr(identity).encode(errors='backslashreplace')):08x}"
+    """Tells a run file from any other but its copies, also from another machine's of the same second."""
+    return f"{header.session_id}-{crc32(encode(header)):08x}"
 
 
 def of_run(header: RunHeader) -> list[str | None]:
@@ -247,7 +257,7 @@ class Maker:
     def __init__(self, record_type: Any, tables: Tables, header: RunHeader, names: Names) -> None:
         self.kind, self._type, self._tables = kind_of(record_type), record_type, tables
         self._columns, self.schema = tables.columns(record_type), tables.schemas[self.kind]
-        self._header, self._names = header, names
+        self._header, self._of_run, self._names = header, of_run(header), names
         self._fields = list(get_type_hints(record_type))
         self._pending: list[Columns] = []
 
@@ -273,7 +283,7 @@ class Maker:
         columns = [list(chain.from_iterable(parts)) for parts in zip(*self._pending, strict=True)]
         self._pending.clear()
         if own := self._own(columns):
-            values = [*([value] * len(own[0]) for value in of_run(self._header)), *own]
+            values = [*([value] * len(own[0]) for value in self._of_run), *own]
             arrays = [column.array(each) for column, each in zip(self._columns, values, strict=True)]
             yield pyarrow.record_batch(arrays, schema=self.schema)
 
@@ -324,3 +334,27 @@ def _fact(column: Column, value: Any) -> Any:
     if float in column.holds:
         return float(value)
     return value if not isinstance(value, int) or -MAX_NS <= value < MAX_NS else None
+
+
+class Makers:
+    """The makers of all kinds of tables of a run file."""
+
+    def __init__(self, header: RunHeader, tables: Tables) -> None:
+        self._names = Names()
+        self._makers = {each: Maker(each, tables, header, self._names) for each in KINDS.values()}
+
+    def learn(self, columns: Columns) -> None:
+        """Takes name records that are in tables already."""
+        self._names.learn(columns)
+
+    def add(self, chunk: Chunk) -> Iterator[tuple[str, Iterator[pyarrow.RecordBatch]]]:
+        """Takes records; yields batches of a kind where there are enough rows."""
+        if NameRecord in chunk.columns:
+            self._names.learn(chunk.columns[NameRecord])
+        for record_type, columns in chunk.columns.items():
+            maker = self._makers[record_type]
+            yield maker.kind, maker.add(columns)
+
+    def rest(self) -> Iterator[tuple[str, Iterator[pyarrow.RecordBatch]]]:
+        """What is left."""
+        return ((maker.kind, maker.rest()) for maker in self._makers.values())

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from array import array
-from collections import Counter
 from collections.abc import Sequence
 
-EXACT = 1024  # values kept exactly; beyond them percentiles are accurate to 0.5 %
 _PER_E = 100.0  # buckets for each factor of e: 1 % wide
 _ZERO_AT = 1_000_000  # bucket of the value 1; that of 0 is 0
 _Z = 1.96  # standard deviations of a 95 % interval
 
 
 class Spread:
-    """Values of one figure, each weighted by how many it stands for.
+    """Values of one figure, each weighted by how many it stands for. Percentiles are within 1 %: values that
+    are nearer to each other share a bucket, and count as its mean. So spreads of any length can be merged.
 
     Attributes:
         count: values seen.
@@ -24,14 +22,12 @@ class Spread:
         high: the largest value seen.
     """
 
-    __slots__ = ("_buckets", "_drawn", "_values", "_weights", "count", "high", "squares", "total", "weight")
+    __slots__ = ("_buckets", "_drawn", "count", "high", "squares", "total", "weight")
 
     def __init__(self) -> None:
         self.count = 0
         self.weight = self.total = self.squares = self.high = 0.0
-        self._values = array("d")  # as long as there are `EXACT` at most; else they are in buckets
-        self._weights: array[float] | None = None  # None: all 1
-        self._buckets: dict[int, float] = {}
+        self._buckets: dict[int, tuple[float, float]] = {}  # weight, and sum of value x weight
         self._drawn = (0.0, 0.0, 0.0)  # of weight x (weight - 1): itself, with the value, with its square
 
     def add(self, value: float, weight: float = 1.0) -> None:
@@ -48,12 +44,11 @@ class Spread:
         self.total += total * weight
         self.squares += squares * weight
         self.high = max(self.high, max(values))
-        if weight == 1.0:
-            self._keep(values, None)
-            return
-        more, (one, two, three) = weight * (weight - 1), self._drawn
-        self._drawn = (one + count * more, two + total * more, three + squares * more)
-        self._keep(values, array("d", (weight,)) * count)
+        if weight != 1.0:
+            more, (one, two, three) = weight * (weight - 1), self._drawn
+            self._drawn = (one + count * more, two + total * more, three + squares * more)
+        for value in values:
+            self._fill(int(math.log(value) * _PER_E + _ZERO_AT) if value > 0 else 0, weight, value * weight)
 
     def merge(self, other: Spread) -> None:
         """Adds the values of another spread."""
@@ -64,36 +59,12 @@ class Spread:
         self.high = max(self.high, other.high)
         one, two = self._drawn, other._drawn
         self._drawn = (one[0] + two[0], one[1] + two[1], one[2] + two[2])
-        if other._buckets:
-            self._spill()
-            for key, weight in other._buckets.items():
-                self._buckets[key] = self._buckets.get(key, 0.0) + weight
-        else:
-            self._keep(other._values, other._weights)
+        for key, (weight, total) in other._buckets.items():
+            self._fill(key, weight, total)
 
-    def _keep(self, values: Sequence[float] | array[float], weights: array[float] | None) -> None:
-        """Keeps values exactly, or in buckets once there are many; `weights` are theirs, None for 1."""
-        if self._buckets or len(self._values) + len(values) > EXACT:
-            self._spill()
-            self._fill(values, weights)
-            return
-        if weights is not None and self._weights is None:
-            self._weights = array("d", [1.0] * len(self._values))
-        self._values.extend(values)
-        if self._weights is not None:
-            self._weights.extend(weights if weights is not None else [1.0] * len(values))
-
-    def _spill(self) -> None:
-        if self._values:
-            self._fill(self._values, self._weights)
-            self._values, self._weights = array("d"), None
-
-    def _fill(self, values: Sequence[float] | array[float], weights: array[float] | None) -> None:
-        buckets, log = self._buckets, math.log
-        keys = [int(log(value) * _PER_E + _ZERO_AT) if value > 0 else 0 for value in values]
-        counted = Counter(keys).items() if weights is None else zip(keys, weights, strict=True)
-        for key, weight in counted:
-            buckets[key] = buckets.get(key, 0.0) + weight
+    def _fill(self, key: int, weight: float, total: float) -> None:
+        before = self._buckets.get(key)
+        self._buckets[key] = (weight, total) if before is None else (before[0] + weight, before[1] + total)
 
     @property
     def mean(self) -> float | None:
@@ -120,13 +91,8 @@ class Spread:
         return self.high
 
     def steps(self) -> list[tuple[float, float]]:
-        """Values in ascending order, each with its weight; bucket centres once there are many."""
-        if self._buckets:
-            return [
-                (min(self.high, math.exp((key - _ZERO_AT + 0.5) / _PER_E)) if key else 0.0, weight)
-                for key, weight in sorted(self._buckets.items())
-            ]
-        return sorted(zip(self._values, self._weights or [1.0] * len(self._values), strict=True))
+        """The buckets in ascending order: the mean of each and its weight."""
+        return [(total / weight, weight) for _, (weight, total) in sorted(self._buckets.items())]
 
     def below(self, bounds: Sequence[float]) -> list[float]:
         """The weight of the values up to each bound."""

@@ -19,7 +19,6 @@ from flagscale_perf.spine.figures import (
     TERAFLOPS,
     WATTS,
     Column,
-    Curve,
     Figure,
     Gauge,
     Table,
@@ -41,18 +40,6 @@ WARMUP_MARK = "warm-up"
 BREAKDOWN = "perf_breakdown"
 SAMPLES_PER_S, TOKENS_PER_S = Unit("samples/s", decimals=1), Unit("tokens/s")
 TOKENS_PER_J = Unit("tokens/J", decimals=2)
-# The pages of TensorBoard's "Custom Scalars", and charts of several curves.
-SPEED, TIME, MEMORY, HARDWARE, PHASE_PAGE = "Speed", "Time", "Memory", "Hardware", "Phases"
-HOST = "Host"
-ITERATION, PAUSES = (TIME, "Iteration (ms)"), (TIME, "Evaluation and checkpoints (ms)")
-SIZES, UTILISATION = (MEMORY, "Memory (GB)"), (SPEED, "MFU and HFU")
-WAITING = (PHASE_PAGE, "Waiting for pipeline stages (ms)")
-PHASE_CHARTS = {
-    "Forward and backward (ms)": ("forward", "backward"),
-    "Communication (ms)": GROUPS["Comm"],
-    "Optimizer (ms)": GROUPS["Optim"],
-    WAITING[1]: ("pipeline_recv_wait",),
-}
 # Of the groups that are shown with phases: with the columns before them and a mark behind, a line has at most
 # 160 characters.
 GROUP_COLUMNS = {
@@ -102,23 +89,23 @@ _SPEED: tuple[Row, ...] = (
     Row("tflops_per_gpu", "TFLOPS per GPU", TERAFLOPS,
         lambda i, run: per_device(_flop_per_s(i), run.scale.world_size), "TFLOPS / world size",
         column=Column("TFLOPS/GPU", 13), watch=Watched(1, "TFLOPS/GPU"),
-        curve=Curve("performance/tflops_per_gpu", ((SPEED, "TFLOP/s of one device"),)),
+        curve="performance/tflops_per_gpu",
         gauge=Gauge("device_model_flops_per_second", "Model FLOP/s of one device, last interval."),
         in_summary=True, summary_key="TFLOPS_per_GPU"),
     Row("tflops", "TFLOPS", TERAFLOPS, lambda i, run: _flop_per_s(i),
         "Σ model_flops / Σ iteration_ns / 10¹²", column=Column("TFLOPS", 11),
-        curve=Curve("performance/tflops_total", ((SPEED, "TFLOP/s together"),)),
+        curve="performance/tflops_total",
         gauge=Gauge("model_flops_per_second", "Model FLOP/s of all devices together, last interval."),
         in_summary=True, summary_key="TFLOPS"),
     Row("samples_per_s", "samples a second", SAMPLES_PER_S,
         lambda i, run: per_second(i.samples, i.iteration_ns), "Σ samples / Σ iteration_ns",
         column=Column("Samples/s", 13), watch=Watched(4, "samples/s"),
-        curve=Curve("performance/samples_per_second", ((SPEED, "Samples a second"),)),
+        curve="performance/samples_per_second",
         gauge=Gauge("samples_per_second", "Sequences trained a second, last interval."), in_summary=True,
         summary_key="samples_per_sec"),
     Row("tokens_per_s", "tokens a second", TOKENS_PER_S, lambda i, run: per_second(i.tokens, i.iteration_ns),
         "Σ tokens / Σ iteration_ns", column=Column("Tokens/s", 13), watch=Watched(3, "tokens/s"),
-        curve=Curve("performance/tokens_per_second", ((SPEED, "Tokens a second"),)),
+        curve="performance/tokens_per_second",
         gauge=Gauge("tokens_per_second", "Tokens trained a second, last interval."), in_summary=True,
         summary_key="tokens_per_sec"),
     Row("samples", "samples", PLAIN, lambda i, run: i.samples, "Σ samples: sequences trained"),
@@ -130,7 +117,7 @@ _SPEED: tuple[Row, ...] = (
 _ITERATION: tuple[Row, ...] = (
     Row("iteration_ms", "mean iteration", MILLISECONDS, lambda i, run: per_step(i.iteration_ns, i.steps),
         "Σ iteration_ns / steps / 10⁶", column=Column("Time(ms)", 11), watch=Watched(5, "iteration"),
-        curve=Curve("time/iteration_ms", (ITERATION,)),
+        curve="time/iteration_ms",
         gauge=Gauge("iteration_mean_seconds", "Mean iteration of the last interval."), in_summary=True,
         summary_key="iteration_time_ms"),
     Row("iteration_p50_ms", "p50 of the iterations", MILLISECONDS, lambda i, run: i.iteration_p50_ns,
@@ -146,38 +133,38 @@ _ITERATION: tuple[Row, ...] = (
 _MEMORY: tuple[Row, ...] = (
     Row("memory_gb", "memory", GIGABYTES, lambda i, run: i.memory_bytes,
         "memory_bytes / 10⁹ (GB is 10⁹ bytes, GiB would be 2³⁰)", column=Column("Memory(GB)", 12),
-        watch=Watched(7, "memory"), curve=Curve("memory/current_gb", (SIZES,)),
+        watch=Watched(7, "memory"), curve="memory/current_gb",
         gauge=Gauge("memory_allocated_bytes", "Memory of rank 0's device in tensors."), in_summary=True),
     Row("memory_peak_gb", "peak memory", GIGABYTES, lambda i, run: i.memory_peak_bytes,
         "memory_peak_bytes / 10⁹", column=Column("Peak(GB)", 10, unless=BREAKDOWN),
-        watch=Watched(8, "peak memory"), curve=Curve("memory/peak_gb", (SIZES,)),
+        watch=Watched(8, "peak memory"), curve="memory/peak_gb",
         gauge=Gauge("memory_peak_bytes", "Highest memory_allocated_bytes of the process."), in_summary=True),
     Row("memory_reserved_gb", "reserved memory", GIGABYTES, lambda i, run: i.memory_reserved_bytes,
-        "memory_reserved_bytes / 10⁹", curve=Curve("memory/reserved_gb", (SIZES,)),
+        "memory_reserved_bytes / 10⁹", curve="memory/reserved_gb",
         gauge=Gauge("memory_reserved_bytes", "Memory of rank 0's device that the allocator holds."),
         in_summary=True),
     Row("fragmentation", "fragmentation", SHARE,
         lambda i, run: fragmentation(i.memory_bytes, i.memory_reserved_bytes),
         "(reserved - allocated) / reserved",
-        curve=Curve("memory/fragmentation", ((MEMORY, "Fragmentation"),)), in_summary=True),
+        curve="memory/fragmentation", in_summary=True),
     Row("alloc_retries", "allocator retries", PLAIN, lambda i, run: i.memory_retries,
         "memory_retries: since the process began",
-        curve=Curve("memory/alloc_retries", ((MEMORY, "Allocator retries"),)), in_summary=True),
+        curve="memory/alloc_retries", in_summary=True),
 )  # fmt: skip
 
 _HARDWARE: tuple[Row, ...] = (
     Row("power_w", "power", WATTS, lambda i, run: mean_power_mw(i),
         "energy_mj / energy_ns, or else power_mw / 1000", watch=Watched(9, "power"),
-        curve=Curve("hardware/power_w", ((HARDWARE, "Power (W)"),)),
+        curve="hardware/power_w",
         gauge=Gauge("power_watts", "Of rank 0's device, mean of the last interval."), in_summary=True),
     Row("tokens_per_joule", "tokens per joule", TOKENS_PER_J, lambda i, run: tokens_per_joule(i, run.scale),
         "Σ tokens / Σ iteration_ns / world size / power",
-        curve=Curve("hardware/tokens_per_joule", ((HARDWARE, "Tokens per joule"),)), in_summary=True),
+        curve="hardware/tokens_per_joule", in_summary=True),
     Row("sm_clock_mhz", "SM clock", MEGAHERTZ, lambda i, run: i.sm_clock_mhz, "lowest reading",
-        curve=Curve("hardware/sm_clock_mhz", ((HARDWARE, "SM clock (MHz)"),)),
+        curve="hardware/sm_clock_mhz",
         gauge=Gauge("sm_clock_hertz", "Lowest of rank 0's device in the last interval."), in_summary=True),
     Row("temperature_c", "temperature", CELSIUS, lambda i, run: i.temperature_c, "highest reading",
-        curve=Curve("hardware/temperature_c", ((HARDWARE, "Temperature (°C)"),)),
+        curve="hardware/temperature_c",
         gauge=Gauge("temperature_celsius", "Highest of rank 0's device in the last interval."),
         in_summary=True),
     Row("throttle", "why the clock is not higher", PLAIN, lambda i, run: i.throttle, "every reason read",
@@ -187,13 +174,13 @@ _HARDWARE: tuple[Row, ...] = (
 _UTILISATION: tuple[Row, ...] = (
     Row("mfu", "MFU", SHARE, lambda i, run: _utilisation(i, run).mfu,
         "Σ model_flops / Σ iteration_ns / world size / dense peak of one device", column=Column("MFU(%)", 8),
-        watch=Watched(2, "MFU"), curve=Curve("performance/mfu", (UTILISATION,)),
+        watch=Watched(2, "MFU"), curve="performance/mfu",
         gauge=Gauge("mfu_ratio", "Model FLOPs utilisation of the last interval; absent where no peak is "
                     "known and where it is above 1."),
         in_summary=True, limit=1),
     Row("hfu", "HFU", SHARE, lambda i, run: _utilisation(i, run).hfu,
         "Σ hardware_flops / Σ iteration_ns / world size / dense peak of one device",
-        column=Column("HFU(%)", 8, unless=BREAKDOWN), curve=Curve("performance/hfu", (UTILISATION,)),
+        column=Column("HFU(%)", 8, unless=BREAKDOWN), curve="performance/hfu",
         gauge=Gauge("hfu_ratio", "Hardware FLOPs utilisation of the last interval; absent like mfu_ratio."),
         in_summary=True, limit=1),
     Row("suspect", "suspect", PLAIN, lambda i, run: _utilisation(i, run).is_suspect, "MFU or HFU is above 1",
@@ -203,16 +190,16 @@ _UTILISATION: tuple[Row, ...] = (
 _PARTS: tuple[Row, ...] = (
     Row("skipped_iterations", "iterations without training", PLAIN, lambda i, run: i.skipped_iterations,
         "iterations that trained nothing", column=Column("Skipped", 9, unless=BREAKDOWN),
-        curve=Curve("training/skipped_iterations", ((TIME, "Iterations without training"),)),
+        curve="training/skipped_iterations",
         in_summary=True),
     Row("train_step_ms", "train step", MILLISECONDS, lambda i, run: per_step(i.train_step_ns, i.steps),
-        "Σ train_step_ns / steps / 10⁶", curve=Curve("time/train_step_ms", (ITERATION,))),
+        "Σ train_step_ns / steps / 10⁶", curve="time/train_step_ms"),
     Row("device_ms", "train step on the device", MILLISECONDS, lambda i, run: per_step(i.device_ns, i.steps),
-        "Σ device_ns / steps / 10⁶", curve=Curve("time/device_ms", (ITERATION,))),
+        "Σ device_ns / steps / 10⁶", curve="time/device_ms"),
     Row("eval_ms", "evaluation", MILLISECONDS, lambda i, run: i.eval_ns, "Σ eval_ns / 10⁶",
-        curve=Curve("time/eval_ms", (PAUSES,)), in_summary=True),
+        curve="time/eval_ms", in_summary=True),
     Row("checkpoint_ms", "checkpoints", MILLISECONDS, lambda i, run: i.checkpoint_ns,
-        "Σ checkpoint_ns / 10⁶", curve=Curve("time/checkpoint_ms", (PAUSES,)), in_summary=True),
+        "Σ checkpoint_ns / 10⁶", curve="time/checkpoint_ms", in_summary=True),
     Row("self_ms", "the monitor", MILLISECONDS, lambda i, run: per_step(i.self_ns, i.steps),
         "Σ self_ns / steps / 10⁶"),
     Row("warmup_only", "warm-up", PLAIN, lambda i, run: i.warmup_only, "the only step in it was a warm-up",
@@ -220,14 +207,14 @@ _PARTS: tuple[Row, ...] = (
 )  # fmt: skip
 
 
-def _host_share(key: str, label: str, field: str, words: str) -> Row:
+def _host_share(key: str, label: str, field: str) -> Row:
     return Row(
         f"{key}_share",
         label,
         SHARE,
         lambda i, run: share(getattr(i, field), i.host_ns or 0),
         f"{field} / host_ns",
-        curve=Curve(f"host/{key}_share", ((HOST, words),)),
+        curve=f"host/{key}_share",
         gauge=Gauge(
             "host_ratio",
             "Part of the last interval's time that rank 0's host was short of something.",
@@ -237,31 +224,30 @@ def _host_share(key: str, label: str, field: str, words: str) -> Row:
 
 
 _HOST: tuple[Row, ...] = (
-    _host_share("run_delay", "training thread without a CPU", "run_delay_ns", "Waiting for a CPU"),
-    _host_share("cpu_stall", "anything without a CPU", "cpu_stall_ns", "Pressure"),
-    _host_share("memory_stall", "anything waiting for memory", "memory_stall_ns", "Pressure"),
-    _host_share("io_stall", "anything waiting for a disk", "io_stall_ns", "Pressure"),
+    _host_share("run_delay", "training thread without a CPU", "run_delay_ns"),
+    _host_share("cpu_stall", "anything without a CPU", "cpu_stall_ns"),
+    _host_share("memory_stall", "anything waiting for memory", "memory_stall_ns"),
+    _host_share("io_stall", "anything waiting for a disk", "io_stall_ns"),
     Row("host_memory_available_gb", "memory available on the host", GIGABYTES,
         lambda i, run: i.memory_available_bytes, "lowest memory_available_bytes / 10⁹",
-        curve=Curve("host/memory_available_gb", ((HOST, "Memory available (GB)"),))),
+        curve="host/memory_available_gb"),
     Row("disk_mb_per_s", "disks of the host", PLAIN,
         lambda i, run: per_second(i.disk_bytes, 10**6 * (i.host_ns or 0)), "disk_bytes / host_ns × 10³",
-        curve=Curve("host/disk_mb_per_s", ((HOST, "Disks (MB/s)"),))),
+        curve="host/disk_mb_per_s"),
     Row("network_mb_per_s", "network of the host", PLAIN,
         lambda i, run: per_second(i.network_bytes, 10**6 * (i.host_ns or 0)), "network_bytes / host_ns × 10³",
-        curve=Curve("host/network_mb_per_s", ((HOST, "Network (MB/s)"),))),
+        curve="host/network_mb_per_s"),
 )  # fmt: skip
 
 
 def _phase(phase: str) -> Row:
-    charts = [title for title, phases in PHASE_CHARTS.items() if phase in phases]
     return Row(
         f"{phase}_ms",
         phase.replace("_", " "),
         MILLISECONDS,
         lambda i, run: per_step((i.phases_ns or {}).get(phase), i.steps),
         "Σ of the phase / steps / 10⁶; see below",
-        curve=Curve(f"phase/{phase}_ms", tuple((PHASE_PAGE, title) for title in ("All (ms)", *charts))),
+        curve=f"phase/{phase}_ms",
         gauge=Gauge(
             "phase_seconds",
             "Time of a phase in the last interval's mean iteration, on rank 0.",
@@ -290,9 +276,9 @@ _BUBBLE: tuple[Row, ...] = (
         in_csv=False, gauge=Gauge("bubble_ratio", "Part of the last interval that rank 0 waited for the "
                                   "pipeline's schedule.")),
     Row("bubble_ms", "bubble", MILLISECONDS, lambda i, run: per_step(i.bubble_ns, i.steps),
-        "Σ bubble_ns / steps / 10⁶", curve=Curve("phase/bubble_ms", (WAITING,))),
+        "Σ bubble_ns / steps / 10⁶", curve="phase/bubble_ms"),
     Row("imbalance_ms", "imbalance", MILLISECONDS, lambda i, run: per_step(i.imbalance_ns, i.steps),
-        "Σ imbalance_ns / steps / 10⁶", curve=Curve("phase/imbalance_ms", (WAITING,))),
+        "Σ imbalance_ns / steps / 10⁶", curve="phase/imbalance_ms"),
 )  # fmt: skip
 
 

@@ -51,6 +51,11 @@ USERS = {
         *(["report", "logs"], ["compare", "base.jsonl", "new.jsonl"]),
         *([f"{TEE_GPU}/tee_runner_optimized.py"], [f"{TEE_GPU}/test_simple.py"]),
     ],
+    "pyarrow": [
+        *(["seal", "logs"], ["query", "logs", "select 1"]),
+        ["report", "logs", "--format", "parquet", "-o", "tables"],
+    ],
+    "duckdb": [["query", "logs", "select 1"]],
     "msgpack": [[f"{TEE_GPU}/test_simple.py"]],
 }
 # What is there for a run without a command, and the examples: tested below.

@@ -184,7 +184,7 @@ def test_every_row_is_of_a_command_and_names_a_test_that_is_there() -> None:
         ("python benchmarks/bench_ring.py", ""),
         ("python run.py --peers DIR", "run.py has no --peers"),
         ("while d=x; do flagscale-perf report RUN --fulll || break; sleep 1h; done", "its parser refuses it"),
-        ("flagscale-perf serve RUN [--port N | --unix-socket PATH]", ""),
+        ("flagscale-perf serve RUN [--port N]", ""),
         ("A=1 perf report", "what is perf?"),
     ],
 )  # fmt: skip

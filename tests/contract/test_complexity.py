@@ -76,9 +76,12 @@ def _is_self(node: ast.expr) -> bool:
 
 
 def is_data(node: ast.ClassDef) -> bool:
-    """Records, and dataclasses that don't change: their fields are a table's columns."""
+    """Records, named tuples, and dataclasses that don't change: their fields are a table's columns."""
     marks = [ast.unparse(mark) for mark in node.decorator_list]
-    return any(mark.startswith(("record", "records.record")) or "frozen=True" in mark for mark in marks)
+    is_tuple = any(ast.unparse(base) == "NamedTuple" for base in node.bases)
+    return is_tuple or any(
+        mark.startswith(("record", "records.record")) or "frozen=True" in mark for mark in marks
+    )
 
 
 def check(sources: list[rules.Source]) -> list[str]:

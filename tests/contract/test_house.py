@@ -73,7 +73,7 @@ def test_imports_follow_the_table() -> None:
 def test_every_row_of_the_table_is_as_the_design_has_it() -> None:
     assert HOUSE["spine"] == rules.Rights(set(), set())
     assert HOUSE["store"].rooms == {"spine"}
-    assert HOUSE["analysis"] == rules.Rights({"spine", "store"}, {"numpy", "pandas"})
+    assert HOUSE["analysis"] == rules.Rights({"spine", "store"}, {"numpy", "pandas", "pyarrow"})
     assert HOUSE["report"] == rules.Rights(
         {"spine", "store", "analysis"}, {"matplotlib", "plotly", "rich", "starlette", "uvicorn"}
     )

@@ -40,7 +40,7 @@ def test_what_is_slow_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("SLOW", slow)
     make_python_warm(tmp_path, monkeypatch, POINTS_TO_STDOUT)
     with book_in(tmp_path) as book, book.part("bandwidth", JOB.planned, {}) as part:
-        for point in ranks.run(JOB, free_port(None, "--port"), module="tests.slow_ranks"):
+        for point in ranks.run(JOB, free_port(), module="tests.slow_ranks"):
             if point.case["op"] == "send_recv":  # a copy of 64 KB may well be disturbed on a busy machine
                 part.point("time", "s", point.case, point.samples, Clock(point.start_ns, point.dur_ns))
     found = slow_parts(read_bench(open_session(book.path)).parts["bandwidth"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.job import open_job
+from flagscale_perf.analysis.job import Job
 from flagscale_perf.spine.records import RunEnd
 from flagscale_perf.store.run_file import RunFile
 from flagscale_perf.training.analysis.history import stitch
@@ -120,7 +120,7 @@ def test_a_restart_inside_the_process_goes_on_in_a_second_session_with_phases(tm
         record.iteration for record in second if isinstance(record, PhaseRecord) and record.forward_ns
     ]
     assert measured == [5, 6, 7], "the timers that the restart made anew are not ours"
-    history = stitch(*open_job(tmp_path / "perf").sessions())
+    history = stitch(Job(tmp_path / "perf").sessions())
     assert [session.redone for session in history.sessions] == [1, 0]
     assert history.goodput.data_stall_ns is not None
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from flagscale_perf.analysis.job import open_job
+from flagscale_perf.analysis.job import Job
 from flagscale_perf.training.analysis.history import stitch
 from tests.processes import flagscale as fs
 
@@ -62,7 +62,7 @@ def rows_of(path, kind):
 
 def test_what_was_done_twice_is_found(experiment):
     directory, resumed = experiment
-    first, second = stitch(*open_job(directory).sessions()).sessions
+    first, second = stitch(Job(directory).sessions()).sessions
     first_file, second_file = sorted(directory.glob("perf_records_*.jsonl"))
     redone = [step for step in rows_of(first_file, "step") if step["iteration"] > resumed]
     assert len(redone) >= 1
@@ -75,7 +75,7 @@ def test_what_was_done_twice_is_found(experiment):
 
 def test_every_nanosecond_is_in_one_class(experiment):
     directory, _ = experiment
-    history = stitch(*open_job(directory).sessions())
+    history = stitch(Job(directory).sessions())
     total = history.goodput
     parts = (
         total.startup_ns,

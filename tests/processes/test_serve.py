@@ -7,7 +7,6 @@ import json
 import re
 import signal
 import socket
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -39,19 +38,18 @@ class Answer:
 class Server:
     """A running one: its address, as for `socket.connect`, its token, and its process."""
 
-    address: tuple[str, int] | str
+    address: tuple[str, int]
     token: str
     process: subprocess.Popen[str]
 
     @property
     def host(self) -> str:
         """What a browser sends as Host."""
-        return "localhost:8000" if isinstance(self.address, str) else f"{OWN}:{self.address[1]}"
+        return f"{OWN}:{self.address[1]}"
 
     def send(self, request: bytes) -> bytes:
         """What comes back until the server closes the connection."""
-        family = socket.AF_UNIX if isinstance(self.address, str) else socket.AF_INET
-        with socket.socket(family, socket.SOCK_STREAM) as connection:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
             connection.settimeout(DEADLINE_S)
             connection.connect(self.address)
             connection.sendall(request)
@@ -90,8 +88,8 @@ def serving(run: Path, *options: str) -> Iterator[Server]:
             printed += line
         token = re.findall(r"token=(\S+)", printed)[0]
         port = re.search(rf"http://{OWN}:(\d+)/", printed)
-        unix = options[1] if options[:1] == ("--unix-socket",) else ""
-        yield Server(unix or (OWN, int(port[1] if port else 0)), token, process)
+        assert port is not None
+        yield Server((OWN, int(port[1])), token, process)
     finally:
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=DEADLINE_S)
@@ -217,25 +215,14 @@ def test_what_is_no_request_is_refused_and_the_server_goes_on(server: Server, re
     assert server.ask(Cookie=server.cookie()).status == 200
 
 
-def test_a_unix_socket_is_the_users_own_and_goes_with_the_server(tmp_path: Path) -> None:
+def test_sigterm_ends_it(tmp_path: Path) -> None:
     write(TROUBLED, tmp_path)
-    path = tmp_path / "page.sock"
-    with serving(tmp_path, "--unix-socket", str(path)) as one:
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        assert one.ask(Cookie=one.cookie()).status == 200
-        assert one.ask(Cookie=one.cookie(), Host="evil.example").status == 421
-    assert not path.exists()
-
-
-def test_sigterm_ends_it_and_removes_the_socket(tmp_path: Path) -> None:
-    write(TROUBLED, tmp_path)
-    path = tmp_path / "page.sock"
-    command = [sys.executable, "-m", "flagscale_perf", "serve", str(tmp_path), "--unix-socket", str(path)]
+    command = [sys.executable, "-m", "flagscale_perf", "serve", str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline().startswith("serving ")
     process.terminate()
     process.communicate(timeout=DEADLINE_S)
-    assert (process.returncode, path.exists()) == (128 + signal.SIGTERM, False)
+    assert process.returncode == 128 + signal.SIGTERM
 
 
 def test_a_run_that_goes_away_is_said(tmp_path: Path) -> None:
@@ -257,7 +244,6 @@ def test_a_run_that_goes_away_is_said(tmp_path: Path) -> None:
             ["--port", "TAKEN"],
             "cannot listen on port TAKEN: Address already in use; --port 0 for any free one",
         ),
-        (["--unix-socket", "/proc/nope"], "cannot listen on '/proc/nope': "),
     ],
 )
 def test_a_place_that_cannot_be_listened_on(run_python, tmp_path: Path, options, message: str) -> None:
@@ -319,14 +305,10 @@ def test_idle_connections_of_anybody_lock_nobody_out(tmp_path: Path) -> None:
         assert server.ask(Cookie=cookie).status == 200
 
 
-def test_the_socket_of_a_server_that_is_gone_is_taken_over_and_a_run_that_has_not_begun_waited_for(
-    tmp_path: Path,
-) -> None:
-    directory, path = tmp_path / "runs", tmp_path / "socket"
+def test_a_run_that_has_not_begun_is_waited_for(tmp_path: Path) -> None:
+    directory = tmp_path / "runs"
     directory.mkdir()
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(path))
-    with serving(directory, "--unix-socket", str(path)) as server:
+    with serving(directory) as server:
         cookie = server.cookie()
         waiting = server.ask(Cookie=cookie)
         assert (waiting.status, waiting.headers["refresh"]) == (503, "2")

@@ -12,7 +12,7 @@ from tensor_rpc.errors import CallTimeout, PeerGone, Refused, RemoteFailure, Rpc
 from tensor_rpc.options import ClientOptions
 from tensor_rpc.server import MOST_TEXT, _failure
 from tensor_rpc.tensors import TORCH, array_of, tensor_of
-from tensor_rpc.wire import NOTHING_TOLD
+from tensor_rpc.wire import NOTHING_TOLD, byte_count
 
 from flagscale_perf.rpc.dtypes import DType
 from flagscale_perf.rpc.records import Status
@@ -44,9 +44,9 @@ def test_an_array_of_every_type_comes_back_as_it_was(options, size):
             assert torch.equal(tensor_of(back), sent)
     assert [record.number for record in records] == list(range(1, len(TORCH) + 1))
     for dtype, record in zip(TORCH, records, strict=True):
-        assert record.sent_bytes == record.received_bytes == size * dtype.bytes
+        assert record.sent_bytes == record.received_bytes == byte_count(dtype, (size,))
         assert record.dtype == dtype and record.status == Status.OK and record.method == "Echo"
-        assert record.socket_sent_bytes + record.shared_sent_bytes >= size * dtype.bytes
+        assert record.socket_sent_bytes + record.shared_sent_bytes >= byte_count(dtype, (size,))
         stages = record[3:5] + (record.wait_ns, record.queue_ns, record.server_ns) + record[8:10]
         assert all(stage >= 0 for stage in stages) and sum(stages) <= record.total_ns
 

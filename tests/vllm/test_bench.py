@@ -1,4 +1,4 @@
-"""Experiments on a real vLLM: its own bench's files are read, and a profiled step has its collectives."""
+"""Experiments on a real vLLM: its own bench's files are read, and a profile has its collectives."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.bench.analysis.parallelism import steps_of
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.cli import main
+from flagscale_perf.profile.analysis.instrument import read_report
 from tests.serving import only_bench
 
 SMALL = ["--repeats", "2", "--eager", "--max-model-len", "256", "--vllm-python", sys.executable]
@@ -24,16 +25,23 @@ def test_latency_has_a_first_token_and_further_ones(tmp_path: Path) -> None:
     assert [one.value for one in part.values("preemptions")] == [0.0]
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a rank is a core")
-def test_two_ranks_are_profiled_and_what_they_communicate_is_said(tmp_path: Path) -> None:
-    typed = ["bench", "parallelism", "-o", str(tmp_path), *SMALL, "--case", "64,1,16", "--try-pipeline"]
+TWO_CORES = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a rank is a core")
+
+
+@TWO_CORES
+def test_two_ranks_have_an_efficiency_and_a_pipeline_says_why_it_has_none(tmp_path: Path) -> None:
+    typed = ["bench", "parallelism", "-o", str(tmp_path), *SMALL, "--case", "64,1,16", "--pp", "2"]
     assert main(typed) == 0
     part = only_bench(tmp_path).parts["parallelism"]
-    found = {(step.arm, step.phase): step for step in steps_of(part)}
-    assert set(found) >= {(arm, phase) for arm in ("single", "TP 2") for phase in ("prefill", "decode")}
-    for phase in ("prefill", "decode"):
-        one, two = found["single", phase], found["TP 2", phase]
-        assert one.communication == 0 and two.transfer > 0
-        assert one.seen is not None and two.communication < two.total
+    assert len(part.of("duration", arm="TP 2", job="batch")) == 2
     (pipeline,) = part.values("duration", arm="PP 2")
     assert pipeline.value is None and "vLLM" in pipeline.why
+
+
+@TWO_CORES
+def test_a_profile_of_two_ranks_says_what_they_communicate(tmp_path: Path) -> None:
+    typed = ["profile", "run", "--engine", "vllm", "--tp", "2", "--max-seq-len", "64", "--dir", str(tmp_path)]
+    assert main(typed) == 0
+    found = read_report(open_session(tmp_path))
+    assert set(found.sums) == {"prefill", "decode"}
+    assert all(sums.mean.communication > 0 for sums in found.sums.values())

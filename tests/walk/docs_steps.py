@@ -177,10 +177,5 @@ EXPERIMENTS = (
         read("flagscale-perf bench report outputs/bench", "wrote outputs/bench: "),
     )[1:],
     compared("flagscale-perf compare outputs/before outputs/after --fail-if-slower 5%"),
-    as_it_stands(
-        Place.HOST,
-        "flagscale-perf bench latency --quick --engine torch -o outputs/bench",
-        "wrote outputs/bench: ",
-    ),
 )
 DOCS_STEPS = (*READING, *LAUNCHING, *FLOPS, *PROFILES, *CALLS, *TRACES, *EXPERIMENTS)

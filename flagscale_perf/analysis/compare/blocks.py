@@ -292,8 +292,10 @@ def _slow_steps(result: Comparison, gate: Gate) -> list[Note]:
 
 
 def _times(result: Comparison) -> list[Block]:
-    """The whole and its parts, what a dash says, and how it was found; intervals are drawn to one scale."""
-    rows = (result.whole, *result.phases)
+    """The whole, its parts by the size of their change; what a dash says, and how it was found. Intervals are
+    drawn to one scale.
+    """
+    rows = (result.whole, *sorted(result.phases, key=_size, reverse=True))
     ends = [abs(end) for row in rows for end in (row.share_low, row.share_high) if end is not None]
     scale = (max(ends, default=0.0), None if result.gate is None else result.gate.limit)
     head = (
@@ -314,6 +316,11 @@ def _times(result: Comparison) -> list[Block]:
     is_any_open = any(row.verdict == UNDECIDED for row in rows)
     open_ = [f"verdict {_VERDICTS[UNDECIDED]}: no difference shown"] if is_any_open else []
     return [table, *map(Note, [*open_, *_method(result)])]
+
+
+def _size(row: Row) -> float:
+    """Of the change; one that is not known comes last."""
+    return -1.0 if row.change is None else abs(row.change)
 
 
 def _time_row(row: Row, reach: float, limit: float | None, noun: str) -> Sequence[Cell]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from flagscale_perf.analysis.blocks import Line, Panel, Section, Series
 from flagscale_perf.analysis.compare.compare import (
@@ -29,6 +30,7 @@ from flagscale_perf.analysis.compare.gate import Judgement, doubted_sides, gate_
 from flagscale_perf.analysis.compare.judge import CONFIDENCE, UNDECIDED, Judge, Needed, Row, distance
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.averages import mean, mean_of_all, percentile
+from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.shift import Shift, shift_of
 
@@ -67,6 +69,28 @@ class Units:
     numbers: Sequence[int] = ()
     slowed: Sequence[Slowing] = ()
 
+    @classmethod
+    def of(
+        cls,
+        session: Session,
+        units: Sequence[Unit],
+        left_out: Mapping[str, int],
+        facts: Mapping[str, object],
+        **others: Any,
+    ) -> Units:
+        """A run of these units, in milliseconds; `others`: fields by name."""
+        parts = dict.fromkeys(name for unit in units for name in unit.parts)
+        return cls(
+            session,
+            times=[unit.time / NS_PER_MS for unit in units],
+            parts={name: [_ms(unit.parts.get(name)) for unit in units] for name in parts},
+            left_out=left_out,
+            facts=facts,
+            amounts={name: [unit.amounts[name] for unit in units] for name in units[0].amounts},
+            numbers=[unit.number for unit in units],
+            **others,
+        )
+
     @property
     def known(self) -> Mapping[str, object]:
         """Its facts, and of how many machines it is."""
@@ -99,6 +123,34 @@ class Units:
         return is_copied and (self.times, self.numbers) == (other.times, other.numbers)
 
 
+@dataclass(frozen=True)
+class Unit:
+    """One unit of a run, of one machine or process or of all. Times in nanoseconds.
+
+    Attributes:
+        number: what it is called by.
+        time: of all of it.
+        parts: of this time, by name; None for what is not known.
+        amounts: by figure, as of `Units`.
+    """
+
+    number: int
+    time: float
+    parts: Mapping[str, float | None]
+    amounts: Mapping[str, float | None]
+
+
+def mean_unit(units: Sequence[Unit]) -> Unit:
+    """The mean of the n-th units of several machines or processes; a part that one has not took 0 there."""
+
+    def means(values: Sequence[Mapping[str, float | None]]) -> dict[str, float | None]:
+        names = dict.fromkeys(name for one in values for name in one)
+        return {name: mean_of_all([one.get(name, 0.0) for one in values]) for name in names}
+
+    parts, amounts = (means([getattr(unit, name) for unit in units]) for name in ("parts", "amounts"))
+    return Unit(units[0].number, mean([unit.time for unit in units]), parts, amounts)
+
+
 def warm(session: Session, count: int, warmup: int, what: str) -> int:
     """How many of a session's first units are left out as warm-up. Raises PerfError where too few are left;
     `what` there are `count` of.
@@ -109,6 +161,10 @@ def warm(session: Session, count: int, warmup: int, what: str) -> int:
             f"{str(session.path)!r} has {count} {what}; {MIN_UNITS + first} are needed: record a longer run"
         )
     return first
+
+
+def _ms(time_ns: float | None) -> float | None:
+    return None if time_ns is None else time_ns / NS_PER_MS
 
 
 def used_parts(runs: Sequence[Units]) -> list[Units]:

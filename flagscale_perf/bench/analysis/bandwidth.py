@@ -8,8 +8,6 @@ from typing import Any
 
 from flagscale_perf.analysis.blocks import (
     Block,
-    Boxes,
-    BoxRow,
     Cell,
     HeatMap,
     Layer,
@@ -20,7 +18,6 @@ from flagscale_perf.analysis.blocks import (
 )
 from flagscale_perf.analysis.verdicts import Verdict, verdict_of
 from flagscale_perf.bench.analysis.collectives import (
-    GB,
     MESSAGE,
     MOST_ROWS,
     ONE_WAY,
@@ -103,7 +100,7 @@ def _memory(part: Part) -> list[Block]:
     said = (
         "A copy moves each byte twice (read and written), a triad a = b + s c three times; each rank in turn."
     )
-    return [*_bars(points), Table(head, rows, 5), Note(said)] if rows else []
+    return [Table(head, rows, 5), Note(said)] if rows else []
 
 
 def _largest(messages: Sequence[BenchPoint]) -> tuple[int, list[BenchPoint]]:
@@ -115,22 +112,6 @@ def _largest(messages: Sequence[BenchPoint]) -> tuple[int, list[BenchPoint]]:
 def _local(part: Part, **case: Any) -> list[BenchPoint]:
     """The points of what each rank moved by itself."""
     return [point for point in measured(part, **case) if "moved_bytes" in point.case]
-
-
-def _bars(points: Sequence[BenchPoint]) -> list[Block]:
-    rows = []
-    for point in points:
-        moved = float(point.case["moved_bytes"])
-        speeds = sorted(moved / sample / GB for sample in point.samples if sample)
-        if speeds:
-            low, quarter, middle, three_quarters, high = (
-                speeds[round(share * (len(speeds) - 1))] for share in (0, 0.25, 0.5, 0.75, 1)
-            )
-            name = str(point.case["op"])
-            colour = "blue" if name == "copy" else "orange" if name == "triad" else "green"
-            label = f"{name}, rank {point.case['rank']}"
-            rows.append(BoxRow(label, low, quarter, middle, three_quarters, high, colour))
-    return [Boxes("rank_memory", "Memory of each rank", "GB/s", rows)] if rows else []
 
 
 def _links(part: Part) -> list[Block]:
@@ -155,7 +136,7 @@ def _links(part: Part) -> list[Block]:
 
 def _drawn(part: Part) -> Sequence[Block]:
     points = measured(part, op=MESSAGE)
-    return [*curves(part), *(_matrix(points) if points else []), *_bars(_local(part))]
+    return [*curves(part), *(_matrix(points) if points else [])]
 
 
 def _content(part: Part) -> Mapping[str, Any]:

@@ -1,16 +1,14 @@
-"""Collectives of a bandwidth test in figures: by size, in place beside out of place."""
+"""Collectives of a bandwidth test in figures, by size."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flagscale_perf.analysis.blocks import Block, Cell, Line, Note, Panel, Quantity, Series, Table
+from flagscale_perf.analysis.blocks import Block, Cell, Line, Panel, Quantity, Series, Table
 from flagscale_perf.analysis.fit import least_squares
 from flagscale_perf.bench.analysis.source import Part, spread
-from flagscale_perf.bench.names import IN_PLACE
 from flagscale_perf.bench.records import BenchPoint
 from flagscale_perf.profile.operations import bus_factor
 
@@ -45,13 +43,6 @@ HEAD = (
     "p95, us",
     "algbw, GB/s",
     "busbw, GB/s",
-    "in place: median, us",
-    "p95, us",
-    "algbw, GB/s",
-    "busbw, GB/s",
-)
-ONE_PLACE = (
-    "Where there are no figures, torch.distributed has the operation only in place, or only out of place."
 )
 
 
@@ -74,18 +65,15 @@ def factor_of(point: BenchPoint) -> float | None:
 
 
 def points_by_name(part: Part) -> dict[str, list[BenchPoint]]:
-    """Collectives, in place and out of place apart, and messages by direction, as they were measured."""
+    """Collectives, and messages by direction, as they were measured."""
     found: dict[str, list[BenchPoint]] = {}
     for point in measured(part):
         case = point.case
         if "executed" in case:
-            found.setdefault(f"{case['op']}, {case.get('place')}", []).append(point)
+            found.setdefault(str(case["op"]), []).append(point)
         elif case.get("op") == MESSAGE:
             found.setdefault(f"{MESSAGE}, {case.get('way')}", []).append(point)
-    ops = {name: str(points[0].case["op"]) for name, points in found.items()}
-    places = Counter(ops.values())
-    is_plain = {name: op != MESSAGE and places[op] == 1 for name, op in ops.items()}
-    return {ops[name] if is_plain[name] else name: points for name, points in found.items()}
+    return found
 
 
 def fits_of(part: Part) -> dict[str, Fit]:
@@ -101,35 +89,21 @@ def fits_of(part: Part) -> dict[str, Fit]:
 
 def collectives(part: Part) -> list[Block]:
     """Curves, fits and the table."""
-    rows = list(_rows(part))
-    if not rows:
-        return []
-    table = Table(HEAD, rows, 9, most=MOST_ROWS)
-    return [*curves(part), *_fits(part), table, Note(ONE_PLACE)]
+    rows = [
+        _row(point)
+        for points in points_by_name(part).values()
+        for point in sorted(points, key=lambda point: point.case["size_bytes"])
+        if "executed" in point.case
+    ]
+    return [*curves(part), *_fits(part), Table(HEAD, rows, 5, most=MOST_ROWS)] if rows else []
 
 
-def _rows(part: Part) -> Iterable[Sequence[Cell]]:
-    """One row for each operation and size: out of place, then in place."""
-    found: dict[tuple[str, int], dict[bool, BenchPoint]] = {}
-    for points in points_by_name(part).values():
-        for point in points:
-            if "executed" in point.case:
-                op, executed = str(point.case["op"]), str(point.case["executed"])
-                name = op if executed == op else f"{op} (executed: {executed})"
-                ways = found.setdefault((name, point.case["size_bytes"]), {})
-                ways[point.case.get("place") == IN_PLACE] = point
-    order = list(dict.fromkeys(name for name, _ in found))
-    for name, size in sorted(found, key=lambda key: (order.index(key[0]), key[1])):
-        ways = found[name, size]
-        yield name, Quantity(size, "", 0), *_cells(ways.get(False)), *_cells(ways.get(True))
-
-
-def _cells(point: BenchPoint | None) -> tuple[Quantity, ...]:
-    if point is None:
-        return (Quantity(None, "", 1),) * 4
+def _row(point: BenchPoint) -> Sequence[Cell]:
+    op, executed = str(point.case["op"]), str(point.case["executed"])
+    name = op if executed == op else f"{op} (executed: {executed})"
     found = spread(point.samples)
     times = (Quantity(value * 1e6, "", 1) for value in (found.median, found.p95))
-    return *times, gb(algbw(point)), gb(busbw(point))
+    return name, Quantity(point.case["size_bytes"], "", 0), *times, gb(algbw(point)), gb(busbw(point))
 
 
 def gb(value: float | None) -> Quantity:
@@ -138,19 +112,18 @@ def gb(value: float | None) -> Quantity:
 
 
 def curves(part: Part) -> list[Block]:
-    """Time and bus bandwidth by size, for every operation; out of place, if it has both variants."""
+    """Time and bus bandwidth by size, for every operation."""
     times, loads, sizes = list[Line](), list[Line](), list[float]()
     for name, points in points_by_name(part).items():
-        if "executed" not in points[0].case or name.endswith(f", {IN_PLACE}"):
+        if "executed" not in points[0].case:
             continue
         x = [float(point.case["size_bytes"]) for point in points]
         sizes += x
         colour, style = COLOURS[len(times) % len(COLOURS)], "line" if len(times) < len(COLOURS) else "dashed"
-        label = str(points[0].case["op"])
         y = [spread(point.samples).median * 1e6 for point in points]
-        times.append(Line(label, x, y, colour, style))
+        times.append(Line(name, x, y, colour, style))
         if (known := [busbw(point) for point in points])[0] is not None:
-            loads.append(Line(label, x, known, colour, style))
+            loads.append(Line(name, x, known, colour, style))
     panels = [Panel("Time of a collective", "us", times)] if times else []
     panels += [Panel("Bus bandwidth of a collective", "GB/s", loads)] if loads else []
     if not panels:

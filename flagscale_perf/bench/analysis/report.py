@@ -116,11 +116,11 @@ def report_of(found: BenchReport) -> Report:
 
 
 def subject_of(what: Sequence[str], parts: Sequence[Part], machine: object) -> str:
-    """`latency (12 points), qwen3, vllm on node`: a model and an engine where one was served."""
+    """`latency (12 points), qwen3, vllm on node`: the model and vLLM where one was served."""
     served = []
     for part in parts:
-        engine = part.settings.get("engine") or ("vllm" if "vllm" in part.settings else None)
-        served += [str(one) for one in (part.settings.get("model"), engine) if one]
+        if "model" in part.settings:
+            served += [str(part.settings["model"]), "vllm"]
     return ", ".join([*what, *dict.fromkeys(served)]) + (f" on {machine}" if machine else "")
 
 

@@ -145,7 +145,7 @@ def remarks_of(part: Part) -> list[Remark]:
                 "warn",
             )
         )
-    if part.settings.get("device") == "core" and part.settings.get("engine") != "torch":  # has no server
+    if part.settings.get("device") == "core":
         said.append(
             Remark(
                 "A rank is a core here. Server, engine and client share these"

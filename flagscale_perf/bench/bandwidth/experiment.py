@@ -58,9 +58,6 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--joined", action="store_true", help="run as a rank under torchrun, on one node or several"
     )
-    parser.add_argument(
-        "--port", type=whole, metavar="PORT", help="where the ranks meet (default: any free one)"
-    )
 
 
 def prepare(args: Namespace) -> Plan:
@@ -69,7 +66,7 @@ def prepare(args: Namespace) -> Plan:
     topology = read_topology()
     if job.device == "cuda" and (busy := topology.busy(visible())) and not args.even_if_busy:
         raise PerfError(f"{busy}; the figures would be those of both: end it first, or give --even-if-busy")
-    port = free_port(args.port, "--port")
+    port = free_port()
 
     def measure(part: Part) -> None:
         def put(point: Measured) -> None:

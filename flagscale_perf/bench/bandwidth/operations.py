@@ -2,18 +2,16 @@
 rank moves by itself, within its own memory, and between host and device.
 
 A size is counted as nccl-tests does: a rank's buffer, or, where each rank has a share of it, all shares.
-Each run is on the same buffers; the data is checked before the loops that are timed. What is reduced is the
-largest, which stays what it is however often an operation runs on its own result.
+Each run is on the same buffers, out of place but for all-reduce, which torch.distributed has only in place;
+the data is checked before the loops that are timed. What is reduced is the largest, which stays what it is
+however often an operation runs on its own result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
-
-from flagscale_perf.bench.names import IN_PLACE, OUT_OF_PLACE
 
 DTYPE, ITEM_BYTES = "float32", 4
 
@@ -72,23 +70,17 @@ def _all_reduce(world: World, count: int) -> Operation:
     )
 
 
-def _shared(world: World, count: int, value: float, is_in_place: bool) -> tuple[Any, Any]:
-    """A buffer for all ranks' shares, and this rank's share: a view of it, or a buffer of its own."""
-    whole = world.full(count // world.ranks * world.ranks, value)
-    own = whole.chunk(world.ranks)[world.rank]
-    return whole, own if is_in_place else world.torch.zeros_like(own)
-
-
-def _all_gather(world: World, count: int, is_in_place: bool) -> Operation:
-    whole, share = _shared(world, count, 0.0, is_in_place)
-    share.fill_(world.rank + 1.0)
+def _all_gather(world: World, count: int) -> Operation:
+    share = world.full(count // world.ranks, world.rank + 1.0)
+    whole = world.full(count // world.ranks * world.ranks, 0.0)
     # its name from torch 2.13 on
     gather = getattr(world.dist, "all_gather_single", None) or world.dist.all_gather_into_tensor
     return Operation(lambda: gather(whole, share), lambda: _is_gathered(whole, world), *_bytes(share, whole))
 
 
-def _reduce_scatter(world: World, count: int, is_in_place: bool) -> Operation:
-    whole, share = _shared(world, count, world.rank + 1.0, is_in_place)
+def _reduce_scatter(world: World, count: int) -> Operation:
+    whole = world.full(count // world.ranks * world.ranks, world.rank + 1.0)
+    share = world.full(count // world.ranks, 0.0)
     scatter = getattr(world.dist, "reduce_scatter_single", None) or world.dist.reduce_scatter_tensor
     largest = world.dist.ReduceOp.MAX
     return Operation(
@@ -106,16 +98,11 @@ def _all_to_all(world: World, count: int) -> Operation:
     )
 
 
-def _both(make: Callable[..., Operation]) -> Mapping[str, Make]:
-    return {OUT_OF_PLACE: partial(make, is_in_place=False), IN_PLACE: partial(make, is_in_place=True)}
-
-
-# Name -> where the result goes -> how it is made: torch.distributed has some of them one way only.
-COLLECTIVES: Mapping[str, Mapping[str, Make]] = {
-    "all_reduce": {IN_PLACE: _all_reduce},
-    "all_gather": _both(_all_gather),
-    "reduce_scatter": _both(_reduce_scatter),
-    "all_to_all": {OUT_OF_PLACE: _all_to_all},
+COLLECTIVES: Mapping[str, Make] = {
+    "all_reduce": _all_reduce,
+    "all_gather": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "all_to_all": _all_to_all,
 }
 
 

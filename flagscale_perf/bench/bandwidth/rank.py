@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import product
 from typing import Any
 
 from flagscale_perf.bench.bandwidth.job import Job, Measured
@@ -141,15 +140,14 @@ class Rank:
     def _collectives(self) -> None:
         for name in self._job.operations:
             executed = EXECUTED.get((self._job.backend, name), name)
-            for size, (place, make) in product(self._job.sizes, COLLECTIVES[name].items()):
-                operation = make(self._world, size // ITEM_BYTES)
+            for size in self._job.sizes:
+                operation = COLLECTIVES[name](self._world, size // ITEM_BYTES)
                 whole = max(operation.given_bytes, operation.made_bytes)
                 case = {
                     "op": name,
                     "executed": executed,
                     "ranks": self._job.ranks,
                     "size_bytes": whole,
-                    "place": place,
                     "dtype": DTYPE,
                 }
                 self._timed(case, operation)

@@ -77,7 +77,7 @@ def start_of(chosen: Chosen, in_flight: int, arm: Arm) -> Start:
             "VLLM_CPU_KVCACHE_SPACE": str(max(1, -(-needed // GIB))),
         }
     log = chosen.directory / f"{arm.file}.log"
-    return Start(chosen.python or "", vllm_words(options), environment, log)
+    return Start(chosen.python, vllm_words(options), environment, log)
 
 
 class Client:

@@ -85,10 +85,10 @@ def points_of(chosen: Chosen, loads: int) -> int:
     return loads * rounds * sum(6 if case.output > 1 else 5 for case in chosen.cases)
 
 
-def measure(part: Part, chosen: Chosen, engine: Engine, loads: Loads) -> list[Arm]:
+def measure(part: Part, chosen: Chosen, engine: Engine, loads: Loads) -> None:
     """Measures one arm after another, every case under each of the loads, whose name is in the points unless
     it is "". Behind several arms the first is started and measured once more: how far the machine has
-    drifted. Returns the arms that were measured to their end. Raises PerfError if the first arm fails.
+    drifted. Raises PerfError if the first arm fails.
     """
     measured = list[Arm]()
     again = [(chosen.arms[0], range(chosen.repeats, chosen.repeats + 1))] if len(chosen.arms) > 1 else []
@@ -103,7 +103,6 @@ def measure(part: Part, chosen: Chosen, engine: Engine, loads: Loads) -> list[Ar
             not_measured(part, arm, engine.name, f"{when}{error}")
         else:
             measured.append(arm)
-    return list(dict.fromkeys(measured))
 
 
 class _Turns(NamedTuple):

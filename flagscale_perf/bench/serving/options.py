@@ -29,7 +29,7 @@ class Chosen:
     """The checked choice of what is measured.
 
     Attributes:
-        python: that has vLLM; None for none.
+        python: that has vLLM.
         model: what runs.
         devices: of this machine.
         arms, cases, repeats: what is measured.
@@ -39,7 +39,7 @@ class Chosen:
         start_s: that a server may take until it answers.
     """
 
-    python: str | None
+    python: str
     model: Model
     devices: Devices
     arms: list[Arm]
@@ -77,7 +77,7 @@ class Chosen:
             "repeats": self.repeats,
             "arms": [arm.name for arm in self.arms],
             "seed": SEED,
-            "vllm": None if self.python is None else version_of(self.python),
+            "vllm": version_of(self.python),
         }
 
 

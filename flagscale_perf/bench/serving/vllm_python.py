@@ -48,8 +48,8 @@ class Devices:
         return self.what == GPU
 
 
-def find_python(given: str | None) -> str | None:
-    """The given Python or this one, if it has vLLM, else None. Raises PerfError if the given has none."""
+def find_python(given: str | None) -> str:
+    """The given Python, or this one. Raises PerfError if it has no vLLM."""
     python = given or sys.executable
     if given is not None and shutil.which(given) is None:
         raise PerfError(
@@ -63,12 +63,10 @@ def find_python(given: str | None) -> str | None:
         raise PerfError(f"--vllm-python {python}: cannot be run ({error})") from None
     if ended.returncode == 0:
         return python
-    if given is not None:
-        raise PerfError(
-            f"--vllm-python {given}: has no package vllm; `make venv-vllm` makes .venv_vllm, whose Python is"
-            " .venv_vllm/bin/python"
-        )
-    return None
+    raise PerfError(
+        f"{python} has no package vllm; give --vllm-python PROGRAM, the Python of an environment that has it"
+        " (`make venv-vllm` makes .venv_vllm/bin/python)"
+    )
 
 
 def version_of(python: str) -> str | None:
@@ -86,7 +84,9 @@ def version_of(python: str) -> str | None:
 
 @cache
 def devices() -> Devices:
-    """GPUs if there is an NVIDIA driver, otherwise the cores that this process may use."""
+    """GPUs if there is an NVIDIA driver, otherwise the cores that this process may use. The torch of this
+    Python is not asked: vLLM may be in another one, and this one made for CPUs.
+    """
     if found := _gpus():
         return Devices(GPU, found)
     return Devices(CORE, tuple(str(core) for core in sorted(os.sched_getaffinity(0))))

@@ -7,11 +7,12 @@ import functools
 import gc
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.hosts.transfer_queue.stages import Point
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.trace import running
 from flagscale_perf.trace import tracer as tracing
@@ -38,30 +39,6 @@ def patch_tags(module: ModuleType, patches: Patches) -> None:
     """Wraps what every put stores its samples' tags by: they are the one thing that stays with a sample."""
     client = getattr(module, CLIENT)
     patches.set(client, TAGS, _stamped(getattr(client, TAGS)))
-
-
-class Part(NamedTuple):
-    """A method of the client beside put and get.
-
-    Attributes:
-        name: of it.
-        wrap: what makes the traced one of it.
-        cost: what is not known without it.
-    """
-
-    name: str
-    wrap: Callable[[_Method], _Method]
-    cost: str
-
-
-def patch_parts(module: ModuleType, patches: Patches, parts: Sequence[Part]) -> None:
-    """Wraps these methods. One that is gone is said, and costs what it would show."""
-    client = getattr(module, CLIENT)
-    for part in parts:
-        if hasattr(client, part.name):
-            patches.set(client, part.name, part.wrap(getattr(client, part.name)))
-        else:
-            tracing.note(f"{MODULE}.{CLIENT}.{part.name} is gone; not known without it: {part.cost}")
 
 
 def bind_again(client: type) -> None:
@@ -218,11 +195,12 @@ def _stamped(set_tags: _Method) -> _Method:
 
 
 _CLEARED = "which samples are cleared"
+# Methods of the client beside put and get.
 PARTS = (
-    Part("async_clear_samples", _traced_clear, _CLEARED),
-    Part("async_clear_partition", _traced_clear_partition, _CLEARED),
+    Point(MODULE, CLIENT, "async_clear_samples", _CLEARED, _traced_clear),
+    Point(MODULE, CLIENT, "async_clear_partition", _CLEARED, _traced_clear_partition),
     # Is given the samples of a partition that is cleared:
-    Part("_mark_clearing_in_controller", _marked, _CLEARED),
-    Part("async_get_meta", _traced_wait, "how long consumers wait"),
+    Point(MODULE, CLIENT, "_mark_clearing_in_controller", _CLEARED, _marked),
+    Point(MODULE, CLIENT, "async_get_meta", "how long consumers wait", _traced_wait),
 )
-KEYS = Part("async_kv_retrieve_meta", _keyed, "keys of samples")
+KEYS = Point(MODULE, CLIENT, "async_kv_retrieve_meta", "keys of samples", _keyed)

@@ -15,6 +15,7 @@ from flagscale_perf.hosts.transfer_queue import bridge, client
 from flagscale_perf.hosts.transfer_queue.stages import POINTS
 from flagscale_perf.hosts.transfer_queue.workers import DE_DUPLICATION, OUR_LINES, SUBMITTED
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.packages import versions
 from flagscale_perf.trace.options import LEVEL_VARIABLE, TraceOptions, hidden_by
 
 PACKAGES = ("TransferQueue", "verl", "ray")
@@ -44,17 +45,10 @@ class Queue:
 
 def find_queue(environment: Mapping[str, str], is_enabled: bool) -> Queue | None:
     """None where TransferQueue is not installed. `is_enabled`: whether `flagscale-perf enable` was run."""
-    versions = {name: version for name in PACKAGES if (version := _version(name)) is not None}
-    if PACKAGES[0] not in versions:
+    found = versions(PACKAGES)
+    if PACKAGES[0] not in found:
         return None
-    return Queue(versions, tuple(_hooks()), tuple(_remarks(environment, versions, is_enabled)))
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+    return Queue(found, tuple(_hooks()), tuple(_remarks(environment, found, is_enabled)))
 
 
 def _hooks() -> Iterator[HookPoint]:
@@ -62,18 +56,15 @@ def _hooks() -> Iterator[HookPoint]:
     for name in (client.PUT, client.GET):
         path = f"{client.CLIENT}.{name}"
         yield HookPoint(f"{client.MODULE}.{path}", path in members, OPERATIONS)
-    for part in (*client.PARTS, client.KEYS):
-        path = f"{client.CLIENT}.{part.name}"
-        yield HookPoint(f"{client.MODULE}.{path}", path in members, part.cost)
-    for point in POINTS:
+    for point in (*client.PARTS, client.KEYS, *POINTS):
         path = f"{point.owner}.{point.name}"
-        yield HookPoint(f"{point.module}.{path}", path in _members(point.module), f"time for {point.stages}")
+        yield HookPoint(f"{point.module}.{path}", path in _members(point.module), point.cost)
     for module in (bridge.MODULE, bridge.IMPORTED_BY):
         if _source(module) is not None:
             yield HookPoint(f"{module}.{bridge.NAME}", bridge.NAME in _members(module), "calls of functions")
 
 
-def _remarks(environment: Mapping[str, str], versions: dict[str, str], is_enabled: bool) -> Iterator[str]:
+def _remarks(environment: Mapping[str, str], found: dict[str, str], is_enabled: bool) -> Iterator[str]:
     try:
         options = TraceOptions.of(environment)
     except PerfError as error:
@@ -94,7 +85,7 @@ def _remarks(environment: Mapping[str, str], versions: dict[str, str], is_enable
     if SUBMITTED in environment:
         yield "the workers of a submitted job have the variables of its runtime environment: put TQ_* there"
     if not is_enabled:
-        yield _without_enable("verl" in versions and _is_registered())
+        yield _without_enable("verl" in found and _is_registered())
 
 
 def _without_enable(has_plugin: bool) -> str:

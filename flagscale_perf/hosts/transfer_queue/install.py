@@ -61,13 +61,13 @@ class Installation:
 
     def _patch_queue(self, module: ModuleType) -> None:
         if self.options.detail:
-            stages.patch_stages(module, self._patches)
+            stages.patch_points(module, self._patches, stages.POINTS)
         if module.__name__ == client.MODULE:
             if self.options.stamp:
                 client.patch_tags(module, self._patches)
             if self.options.detail:
                 parts = (*client.PARTS, client.KEYS) if self.options.keys else client.PARTS
-                client.patch_parts(module, self._patches, parts)
+                stages.patch_points(module, self._patches, parts)
             client.patch_client(module, self._patches)
 
     def undo(self) -> None:

@@ -1,13 +1,13 @@
 """Measures the stages of a put or get, by wrapping the parts of TransferQueue that do them.
 
-These are no public names. One that is gone costs its stage, which is then unknown, and a line that says so;
-nothing else.
+These are no public names. One that is gone costs what it shows, which is then unknown, and a line that says
+so; nothing else.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -19,9 +19,41 @@ from flagscale_perf.trace.tracer import note
 
 _Method = Callable[..., Any]
 _Coroutine = Callable[..., Awaitable[Any]]
-_ROOT = "transfer_queue"
-_CLIENT, _BASE = f"{_ROOT}.client", f"{_ROOT}.storage.managers.base"
-_SIMPLE, _MESSAGES = f"{_ROOT}.storage.managers.simple_storage_manager", f"{_ROOT}.utils.zmq_utils"
+_BASE = "transfer_queue.storage.managers.base"
+_STORAGE = "transfer_queue.storage.managers.simple_storage_manager", "AsyncSimpleStorageManager"
+_MESSAGE = "transfer_queue.utils.zmq_utils", "ZMQMessage"
+_CLIENT = "transfer_queue.client", "AsyncTransferQueueClient"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One part of the queue that is wrapped.
+
+    Attributes:
+        module, owner, name: where it is.
+        cost: what is not known without it.
+        wrap: makes the traced one of it.
+    """
+
+    module: str
+    owner: str
+    name: str
+    cost: str
+    wrap: Callable[[Any], Any]
+
+
+def patch_points(module: ModuleType, patches: Patches, points: Sequence[Point]) -> None:
+    """Wraps what the module has of them. One that is gone is said, and costs what it would show."""
+    for point in points:
+        if point.module != module.__name__:
+            continue
+        owner = getattr(module, point.owner, None)
+        before = None if owner is None else vars(owner).get(point.name)
+        if before is None:
+            path = f"{point.module}.{point.owner}.{point.name}"
+            note(f"{path} is gone; not known without it: {point.cost}")
+        else:
+            patches.set(owner, point.name, point.wrap(before))
 
 
 def _selecting(put_data: _Coroutine) -> _Coroutine:
@@ -139,47 +171,21 @@ def _timing(field: str) -> Callable[[_Coroutine], _Coroutine]:
     return wrap
 
 
-@dataclass(frozen=True)
-class Point:
-    """One part of a put or get.
-
-    Attributes:
-        module, owner, name: where it is.
-        stages: what is not known without it.
-        wrap: what is put in its place.
-    """
-
-    module: str
-    owner: str
-    name: str
-    stages: str
-    wrap: Callable[[Any], Any]
-
-
 POINTS = (
-    Point(_SIMPLE, "AsyncSimpleStorageManager", "put_data", "select", _selecting),
-    Point(_SIMPLE, "AsyncSimpleStorageManager", "get_data", "pack", _packing),
-    Point(_SIMPLE, "AsyncSimpleStorageManager", "_put_to_single_storage_unit", "unit of a put", _requesting),
+    Point(*_STORAGE, "put_data", "time for select", _selecting),
+    Point(*_STORAGE, "get_data", "time for pack", _packing),
+    Point(*_STORAGE, "_put_to_single_storage_unit", "time for unit of a put", _requesting),
+    Point(*_STORAGE, "_get_from_single_storage_unit", "time for unit of a get", _requesting),
+    Point(*_MESSAGE, "serialize", "time for serialize", _serializing),
+    Point(*_MESSAGE, "deserialize", "time for decode", _decoding),
+    Point(_BASE, "StorageManager", "notify_data_update", "time for notify", _timing("notify_ns")),
     Point(
-        _SIMPLE, "AsyncSimpleStorageManager", "_get_from_single_storage_unit", "unit of a get", _requesting
+        _BASE,
+        "KVStorageManager",
+        "_merge_tensors_to_tensordict",
+        "time for pack, of other storages",
+        _merging,
     ),
-    Point(_MESSAGES, "ZMQMessage", "serialize", "serialize", _serializing),
-    Point(_MESSAGES, "ZMQMessage", "deserialize", "decode", _decoding),
-    Point(_BASE, "StorageManager", "notify_data_update", "notify", _timing("notify_ns")),
-    Point(_BASE, "KVStorageManager", "_merge_tensors_to_tensordict", "pack, of other storages", _merging),
-    Point(_CLIENT, "AsyncTransferQueueClient", "async_set_custom_meta", "tags", _timing("tags_ns")),
+    Point(*_CLIENT, "async_set_custom_meta", "time for tags", _timing("tags_ns")),
 )
 MODULES = tuple(dict.fromkeys(point.module for point in POINTS))
-
-
-def patch_stages(module: ModuleType, patches: Patches) -> None:
-    """Wraps what the module has of them."""
-    for point in POINTS:
-        if point.module != module.__name__:
-            continue
-        owner = getattr(module, point.owner, None)
-        before = None if owner is None else vars(owner).get(point.name)
-        if before is None:
-            note(f"{point.module}.{point.owner}.{point.name} is gone: no time for {point.stages}")
-        else:
-            patches.set(owner, point.name, point.wrap(before))

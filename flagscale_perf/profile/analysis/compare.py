@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flagscale_perf.analysis.blocks import Section, StackedBar, Stripe
+from flagscale_perf.analysis.blocks import Section, bars_to_scale
 from flagscale_perf.analysis.compare.compare import STATISTICS, CompareOptions, Comparison, Terms
 from flagscale_perf.analysis.compare.driver import MAX_UNITS, WARMUP_SHARE, Compared, Units, Values
 from flagscale_perf.analysis.compare.judge import SLOWER, UNDECIDED, Row
@@ -219,21 +219,14 @@ def _configuration(run: Run, phase: str) -> dict[str, object]:
     )
 
 
-def _bars(parts: Sequence[Row]) -> list[Section]:
-    kinds = {row.name.removeprefix(KIND): row for row in parts if row.name.startswith(KIND)}
-    times = {
-        side: {kind: time for kind, row in kinds.items() if (time := getattr(row, side))}
+def _bars(rows: Sequence[Row]) -> list[Section]:
+    kinds = {row.name.removeprefix(KIND): row for row in rows if row.name.startswith(KIND)}
+    parts = {
+        f"{side.upper()}, a profiled step": [
+            (kind, time, colour_of(kind)) for kind, row in kinds.items() if (time := getattr(row, side))
+        ]
         for side in ("base", "new")
     }
-    longest = max(sum(own.values()) for own in times.values())
-    bars = [
-        StackedBar(
-            f"{side.upper()}, a profiled step",
-            "ms",
-            [Stripe(kind, time, time / sum(own.values()), colour_of(kind)) for kind, time in own.items()],
-            longest,
-            in_words=False,
-        )
-        for side, own in times.items()
-    ]
-    return [Section("kinds", "Kinds of work", "Kinds of work side by side", bars)] if kinds else []
+    return [
+        Section("kinds", "Kinds of work", "Kinds of work side by side", bars_to_scale("ms", parts))
+    ] * bool(kinds)

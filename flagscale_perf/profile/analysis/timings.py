@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from flagscale_perf.profile.analysis.operators import HOST, kind_of
 from flagscale_perf.profile.analysis.source import UNKNOWN, Profile, Rank
-from flagscale_perf.profile.calls import Calls, Ints, read_calls
+from flagscale_perf.profile.calls import Calls, read_calls
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.figures import csv_line
 
@@ -18,9 +15,7 @@ HEAD = (
     *("rank", "iteration", "step", "step_phase", "phase", "module", "op", "kind"),
     *("ordinal", "start_ns", "duration_ns", "self_ns"),
 )
-_UNUSED, _MINUS, _ZERO, _COMMA, _NEWLINE = b"\0-0,\n"
 _AT_ONCE = 50_000  # lines that are made at a time: as much memory as they need
-Characters = NDArray[np.uint8]
 
 
 def lines(profile: Profile) -> Iterator[bytes]:
@@ -57,46 +52,22 @@ def files_of(rank: Rank) -> Iterator[Calls | str]:
 
 
 def lines_of(rank: Rank, calls: Calls) -> Iterator[bytes]:
-    """The lines of one window, many at a time, made column by column: there may be a million."""
+    """The lines of one window, many at a time: there may be a million."""
     steps = {
         number: (None if iteration == UNKNOWN else iteration, phase)
         for number, iteration, phase in zip(
             *(rank.steps[name].tolist() for name in ("number", "iteration", "phase")), strict=True
         )
     }
-    columns = calls.columns
     rows, place = calls.distinct("step", "part", "module", "op")
-    begins = _characters([_begin(rank, calls, steps, *row).encode() for row in rows])
+    begins = [_begin(rank, calls, steps, *row) for row in rows]
+    starts_ns = calls.columns["start_ns"] + rank.offset_ns
+    others = (calls.columns[name] for name in ("duration_ns", "self_ns"))
+    columns = (place, calls.columns["ordinal"], starts_ns, *others)
     for begin in range(0, len(calls), _AT_ONCE):
-        part = slice(begin, begin + _AT_ONCE)
-        start_ns = columns["start_ns"][part] + rank.offset_ns
-        numbers = (columns["ordinal"][part], start_ns, columns["duration_ns"][part], columns["self_ns"][part])
-        made = [begins[place[part]]]
-        for each in numbers:
-            made += [_digits(each.astype(np.int64)), np.full((len(each), 1), _COMMA, np.uint8)]
-        made[-1][:] = _NEWLINE
-        table = np.concatenate(made, axis=1)
-        yield table[table != _UNUSED].tobytes()
-
-
-def _characters(texts: Sequence[bytes]) -> Characters:
-    """A row for each text, as wide as the longest."""
-    made = np.array(texts, np.bytes_)
-    return made.view(np.uint8).reshape(len(texts), made.itemsize)
-
-
-def _digits(values: Ints) -> Characters:
-    """A row for each number, as wide as the longest; there is room for a sign."""
-    rest = np.abs(values)
-    width = len(str(int(rest.max(initial=0))))
-    made = np.full((len(values), width + 1), _UNUSED, np.uint8)
-    made[values < 0, 0] = _MINUS
-    for place in range(width, 0, -1):
-        tens = rest // 10
-        is_shown = (rest > 0) | (place == width)
-        made[:, place] = np.where(is_shown, rest - 10 * tens + _ZERO, _UNUSED)
-        rest = tens
-    return made
+        runs = zip(*(column[begin : begin + _AT_ONCE].tolist() for column in columns), strict=True)
+        made = (f"{begins[of]}{number},{start},{took},{own}\n" for of, number, start, took, own in runs)
+        yield "".join(made).encode()
 
 
 def _begin(rank: Rank, calls: Calls, steps: dict[int, tuple[Any, str]], *row: int) -> str:

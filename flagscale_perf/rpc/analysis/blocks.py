@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from flagscale_perf.analysis.blocks import (
     Block,
-    Boxes,
-    BoxRow,
     Cell,
     Findings,
     Lane,
@@ -30,24 +27,13 @@ from flagscale_perf.analysis.blocks import (
 from flagscale_perf.analysis.session import tone_of
 from flagscale_perf.rpc.analysis.report import CallsReport
 from flagscale_perf.rpc.analysis.served import PARTS, Served
-from flagscale_perf.rpc.analysis.source import RunSource, Source
+from flagscale_perf.rpc.analysis.source import RunSource
 from flagscale_perf.rpc.figures import MIB, method_name, status_name, throughput
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.rpc.stages import ALL_STAGES, Stage, stage_times
 from flagscale_perf.rpc.totals import Totals
+from flagscale_perf.spine.averages import percentile
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
-
-
-class Rows:
-    """Iterates over every call, reading the file again each time: millions of calls are not kept in
-    memory.
-    """
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-
-    def __iter__(self) -> Iterator[Sequence[Any]]:
-        return iter(self._source.rows())
 
 
 def report_of(found: CallsReport) -> Report:
@@ -77,7 +63,7 @@ def report_of(found: CallsReport) -> Report:
         ),
         sections=[section for section in _sections(found) if section.blocks],
         content=found,
-        rows=Rows(found.source),
+        rows=found.source,
         reading=found.reading,
         complaint=complaint_of(found),
     )
@@ -144,7 +130,7 @@ def _sections(found: CallsReport) -> list[Section]:
         Section("methods", "Methods", "By method", [_methods(found), _stages_by_method(found)]),
         Section("layer", "Layer", "A layer of calls", _layer(found)),
         Section("calls", "Calls", "The calls in order", [_series(found)]),
-        Section("spread", "Spread", "How much the stages vary", [_boxes(found)]),
+        Section("spread", "Spread", "How much the stages vary", [_spread(found)]),
         Section("slowest", "Slowest", "Slowest and largest calls", [_slowest(found), _largest(found)]),
         Section("server", "Server", "At the server", _served(found.served)),
     ]
@@ -213,60 +199,37 @@ def _layer(found: CallsReport) -> list[Block]:
 
 
 def _series(found: CallsReport) -> Series:
-    bins = found.bins
-    x = [one.first for one in bins]
+    calls, x = found.course, [one.number for one in found.course]
+    times = [*zip(*map(stage_times, calls), strict=True)]
     lines = [
         Line(
             stage.name,
             x,
-            [one.totals.mean_ms(place) for one in bins],
+            [None if took is None else took / NS_PER_MS for took in times[place]],
             stage.colour,
             "area",
         )
         for place, stage in enumerate(ALL_STAGES)
         if found.overall.stages_ns[place]
     ]
-    speeds = [_speed(one.totals) for one in bins]
-    many = f", means of {bins[0].totals.calls} calls" if bins[0].totals.calls > 1 else ""
+    speeds = [None if (speed := throughput(one)) is None else speed / MIB for one in calls]
+    some = "" if len(calls) == found.overall.calls else ", the shortest and the longest call of each stretch"
     panels = [
-        Panel(f"Stages{many}", "ms", lines, begins_at_zero=True),
+        Panel(f"Stages{some}", "ms", lines, begins_at_zero=True),
         Panel("Throughput", "MiB/s", [Line("Throughput", x, speeds, "blue")], begins_at_zero=True),
     ]
-    return Series("calls", "Stages and throughput over the calls", panels, "call", (x[0], bins[-1].last))
+    return Series("calls", "Stages and throughput over the calls", panels, "call", (x[0], x[-1]))
 
 
-def _speed(totals: Totals) -> float | None:
-    moved = totals.sent_bytes + totals.received_bytes
-    return moved / MIB * NS_PER_S / totals.total_ns if totals.total_ns else None
-
-
-def _boxes(found: CallsReport) -> Boxes:
+def _spread(found: CallsReport) -> Table:
     times = [stage_times(call) for call in found.sample]
-    rows = [
-        BoxRow(stage.name, *_five([took / NS_PER_MS for took in told]), stage.colour)
+    rows: list[Sequence[Cell]] = [
+        (stage.name, *(ms(percentile(told, share)) for share in (0.25, 0.5, 0.75, 0.95)), ms(max(told)))
         for place, stage in enumerate(ALL_STAGES)
         if any(told := [took for one in times if (took := one[place]) is not None])
     ]
     many = "" if len(found.sample) == found.overall.calls else f", of {len(found.sample)} calls chosen evenly"
-    return Boxes("spread-time", f"Time by stage{many}", "ms", rows)
-
-
-def _five(values: list[float]) -> tuple[float, float, float, float, float]:
-    """The five values of a box plot: whiskers, quartiles and median. The whiskers end at the last value
-    within 1.5 interquartile ranges.
-    """
-    ordered = sorted(values)
-    low, middle, high = (_quantile(ordered, share) for share in (0.25, 0.5, 0.75))
-    reach = 1.5 * (high - low)
-    inside = [value for value in ordered if low - reach <= value <= high + reach]
-    return min(inside[0], low), low, middle, high, max(inside[-1], high)
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+    return Table(("stage", "25 %", "median", "75 %", "95 %", "max"), rows, 5, f"Time by stage{many}, ms")
 
 
 def _slowest(found: CallsReport) -> Table:

@@ -17,20 +17,29 @@ BATCH = 512  # so few that they stay in the processor's caches
 Columns: TypeAlias = dict[str, Sequence[Any]]
 
 
-def gathered(parts: Iterable[Sequence[Sequence[Any]]]) -> Iterator[Columns]:
+class Gathering:
     """Merges columns, in the order of the fields, into batches of at least `BATCH` calls."""
-    held: Sequence[list[Any]] = [[] for _ in CallRecord._fields]
-    for part in parts:
-        if not held[0] and len(part[0]) >= BATCH:
-            yield _named(part)
-            continue
-        for column, more in zip(held, part, strict=True):
-            column.extend(more)
-        if len(held[0]) >= BATCH:
-            yield _named(held)
-            held = [[] for _ in CallRecord._fields]
-    if held[0]:
-        yield _named(held)
+
+    def __init__(self) -> None:
+        self._held = _none()
+
+    def batches(self, parts: Iterable[Sequence[Sequence[Any]]]) -> Iterator[Columns]:
+        """The calls of all of these."""
+        for part in parts:
+            if not self._held[0] and len(part[0]) >= BATCH:
+                yield _named(part)
+                continue
+            for column, more in zip(self._held, part, strict=True):
+                column.extend(more)
+            if len(self._held[0]) >= BATCH:
+                held, self._held = self._held, _none()
+                yield _named(held)
+        if self._held[0]:
+            yield _named(self._held)
+
+
+def _none() -> list[list[Any]]:
+    return [[] for _ in CallRecord._fields]
 
 
 def _named(columns: Sequence[Sequence[Any]]) -> Columns:

@@ -6,15 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flagscale_perf.analysis.blocks import Section, StackedBar, Stripe
+from flagscale_perf.analysis.blocks import Section, bars_to_scale
 from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison, Terms
-from flagscale_perf.analysis.compare.driver import MAX_UNITS, Compared, Units, Values, used_parts
+from flagscale_perf.analysis.compare.driver import MAX_UNITS, Compared, Units, used_parts
 from flagscale_perf.analysis.compare.judge import Row
 from flagscale_perf.analysis.session import Session
-from flagscale_perf.rpc.analysis.units import CALL, SessionUnits, read_units
-from flagscale_perf.rpc.figures import MIB, method_name
+from flagscale_perf.rpc.analysis.units import CALL, STAGE, SessionUnits, read_units
 from flagscale_perf.rpc.stages import ALL_STAGES
-from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
 
 LABELS = {  # and decimals
@@ -23,7 +21,6 @@ LABELS = {  # and decimals
     "calls": ("calls", 1),
     "moved_mib": ("sent and received, MiB", 2),
 }
-_STAGE, _METHOD = "stage ", "method "
 _MEASURED = (
     "latency_ns",
     "copy_bytes_per_s",
@@ -55,49 +52,20 @@ def _terms(noun: str) -> Terms:
 
 
 def _units(session: Session, read: SessionUnits) -> Units:
-    units, source = read.units, read.source
-    methods = sorted({name for unit in units for name in unit.methods_ns})
-    stages = {
-        _STAGE + stage.name: _ms([unit.stages_ns[place] for unit in units])
-        for place, stage in enumerate(ALL_STAGES)
+    source = read.source
+    facts = {name: fact for name, fact in source.facts().as_dict().items() if name not in _MEASURED}
+    skipped, title = source.reading().skipped, source.title()
+    return Units.of(session, read.units, read.left_out, facts, skipped_lines=skipped, title=title)
+
+
+def _stages(rows: Sequence[Row]) -> Section:
+    by_name = {row.name: row for row in rows}
+    parts = {
+        side.upper(): [
+            (stage.name, getattr(by_name[STAGE + stage.name], side) or 0.0, stage.colour)
+            for stage in ALL_STAGES
+            if STAGE + stage.name in by_name
+        ]
+        for side in ("base", "new")
     }
-    return Units(
-        session,
-        times=[unit.total_ns / NS_PER_MS for unit in units],
-        parts=stages
-        | {
-            _METHOD + method_name(name): _ms([unit.methods_ns.get(name) for unit in units])
-            for name in methods
-        },
-        left_out=read.left_out,
-        facts={name: fact for name, fact in source.facts().as_dict().items() if name not in _MEASURED},
-        amounts={
-            "calls": [unit.calls for unit in units],
-            "moved_mib": [unit.moved_bytes / MIB for unit in units],
-        },
-        skipped_lines=source.reading().skipped,
-        title=source.title(),
-        numbers=[unit.number for unit in units],
-    )
-
-
-def _ms(values: Sequence[float | None]) -> Values:
-    return [None if ns is None else ns / NS_PER_MS for ns in values]
-
-
-def _stages(parts: Sequence[Row]) -> Section:
-    bars = [_bar(side, parts) for side in ("base", "new")]
-    room = max(sum(part.value or 0.0 for part in bar.parts) for bar in bars)
-    drawn = [StackedBar(bar.title, bar.unit, bar.parts, room, in_words=False) for bar in bars]
-    return Section("stages", "Stages", "Stages side by side", drawn)
-
-
-def _bar(side: str, parts: Sequence[Row]) -> StackedBar:
-    times = {row.name: getattr(row, side) or 0.0 for row in parts if row.name.startswith(_STAGE)}
-    whole = sum(times.values()) or 1.0
-    stripes = [
-        Stripe(stage.name, time, time / whole, stage.colour)
-        for stage in ALL_STAGES
-        if (time := times.get(_STAGE + stage.name)) is not None
-    ]
-    return StackedBar(side.upper(), "ms", stripes)
+    return Section("stages", "Stages", "Stages side by side", bars_to_scale("ms", parts))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from flagscale_perf.analysis.fit import least_squares
+from flagscale_perf.analysis.fit import non_negative
 from flagscale_perf.rpc.dtypes import DType
 from flagscale_perf.rpc.records import CallRecord, Status
 from flagscale_perf.spine.averages import median
@@ -22,8 +22,6 @@ SHARED_COPIES = (1, 2)  # of a byte: calls through shared memory take 0.9 to 1.6
 _WIDE = (0, DType.FLOAT32, DType.FLOAT64)  # 0: the log does not say
 MIN_SIZES = 3
 Size: TypeAlias = tuple[float, float]  # bytes sent and received
-# Terms of the fit: the call, a byte sent, a byte received; 2: a byte costs the same both ways.
-_KINDS = ((1, 1, 1), (1, 1, 0), (1, 0, 1), (0, 1, 1), (1, 2, 2), (0, 2, 2), (1, 0, 0))
 
 
 class CallCost(NamedTuple):
@@ -189,23 +187,6 @@ def fit(costs: Mapping[Size, Sequence[float]]) -> CallCost | None:
     medians = {size: each for size, each in medians.items() if each[0] > 0}
     if len(medians) < MIN_SIZES:
         return None
-    fitted = [cost for kind in _KINDS for cost in _solved(kind, medians)]
-    return min(fitted, key=lambda cost: _error(cost, medians), default=None)
-
-
-def _error(cost: CallCost, medians: Mapping[Size, tuple[float, int]]) -> float:
-    return sum(count * (cost.of(*size) / measured - 1) ** 2 for size, (measured, count) in medians.items())
-
-
-def _solved(kind: tuple[int, int, int], medians: Mapping[Size, tuple[float, int]]) -> Iterator[CallCost]:
-    """Weighted least squares; None if a cost is negative or the sizes do not tell the costs apart."""
-    places = sorted({place for place, each in enumerate(kind) if each} - ({2} if kind[1] == 2 else set()))
-    given = [(1.0, sent + received if kind[1] == 2 else sent, received) for sent, received in medians]
-    rows = [[each[place] for place in places] for each in given]
-    values = [measured for measured, _ in medians.values()]
-    solution = least_squares(rows, values, [count / each**2 for each, count in medians.values()])
-    if solution is None or min(solution) < 0:
-        return
-    found = dict(zip(places, solution, strict=True))
-    sent_ns = found.get(1, 0.0)
-    yield CallCost(found.get(0, 0.0), sent_ns, sent_ns if kind[1] == 2 else found.get(2, 0.0))
+    rows = [(1.0, *size) for size in medians]
+    weights = [count / measured**2 for measured, count in medians.values()]
+    return CallCost(*non_negative(rows, [measured for measured, _ in medians.values()], weights))

@@ -102,6 +102,7 @@ class LogFile:
         session: its id; empty for a log that does not say.
         columns: titles of its columns.
         ended: why the session ended; empty where the log does not say.
+        calls: rows of the session so far.
         selected: the methods that were logged; empty for all, or where the log does not say.
         skipped, first_skipped: lines between the rows that are no rows, and the first of them.
     """
@@ -124,7 +125,7 @@ class LogFile:
         self.format, self.session, self.ended = 1, "", ""
         self.columns: list[str] = []
         self.selected: list[str] = []
-        self.skipped = 0
+        self.calls = self.skipped = 0
         self.first_skipped: list[SkippedLine] = []
         self._doubtful: list[SkippedLine] = []  # no rows: bad if a row follows, else the log's foot
         self._doubtful_count = 0
@@ -145,6 +146,7 @@ class LogFile:
             else:
                 yield from self._closely(lines, number, begin)
             number += len(lines)
+        self._readers = []  # functions, which are of no more use and cannot be kept
         if not self.columns:
             raise PerfError(f"{self.path}:3: the line with the names of the columns is missing")
 
@@ -271,6 +273,7 @@ class LogFile:
         for name in CallRecord._fields:
             if name not in columns:
                 columns[name] = list(repeat(_ABSENT.get(name, 0), len(cells[0])))
+        self.calls += len(cells[0])
         return Part(cells, columns)
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from operator import add
 from typing import Any
 
 from flagscale_perf.analysis.blocks import REPORT_VERSION
+from flagscale_perf.analysis.extremes import Extremes
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.session import Session
-from flagscale_perf.rpc.analysis.columns import Columns, calls_in
+from flagscale_perf.rpc.analysis.columns import Columns, call_at, calls_in
 from flagscale_perf.rpc.analysis.layers import FIRST, Layer, find_layer
 from flagscale_perf.rpc.analysis.served import Served
 from flagscale_perf.rpc.analysis.source import Source, open_source
-from flagscale_perf.rpc.analysis.sums import Bin, Bins, Sample, Tops, add_batch
+from flagscale_perf.rpc.analysis.sums import Sample, Tops, add_batch
 from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.rpc.totals import CallTotals, Totals, tenths
@@ -29,7 +31,7 @@ class CallsReport:
         facts: of the session.
         totals: of all calls and each method's.
         slowest, largest: by total time and by bytes sent and received.
-        bins: the calls in order.
+        course: calls in their order: all of them, or of each stretch the shortest and the longest.
         sample: of them, all if there are few.
         layer: the pattern of calls that is repeated; None where there is none.
         missing: calls that are not there, by the gaps in their numbers; None where only some are recorded,
@@ -43,7 +45,7 @@ class CallsReport:
     totals: CallTotals
     slowest: list[CallRecord]
     largest: list[CallRecord]
-    bins: list[Bin]
+    course: list[CallRecord]
     sample: list[CallRecord]
     layer: Layer | None
     missing: int | None
@@ -122,7 +124,7 @@ class Fold:
         """Forgets what came before: another session of the same log begins."""
         self.totals = CallTotals()
         self.slowest, self.largest = Tops(), Tops()
-        self.bins, self.sample = Bins(), Sample()
+        self.course, self.sample = Extremes[CallRecord](), Sample()
         self.first: list[CallRecord] = []
         self.lowest = self.highest = 0
         self.start_ns: int | None = None
@@ -133,7 +135,7 @@ class Fold:
         add_batch(self.totals, columns)
         self.slowest.add(columns, columns["total_ns"])
         self.largest.add(columns, list(map(add, columns["sent_bytes"], columns["received_bytes"])))
-        self.bins.add(columns)
+        self.course.add(columns["total_ns"], partial(call_at, columns))
         self.sample.add(columns)
         numbers = columns["number"]
         self.first += calls_in(columns, 0, FIRST - len(self.first))
@@ -148,7 +150,7 @@ def read_calls(session: Session) -> CallsReport:
     """The report of a session or a log, without findings. Raises PerfError if it cannot be read."""
     source = open_source(session)
     fold = Fold()
-    for columns in source.read(fold.begin):
+    for columns in source.read(fold.begin, [fold]):
         fold.add(columns)
     overall = fold.totals.overall
     gap = fold.highest - fold.lowest + 1 - overall.calls if overall.calls else 0
@@ -159,7 +161,7 @@ def read_calls(session: Session) -> CallsReport:
         totals=fold.totals,
         slowest=fold.slowest.calls(),
         largest=fold.largest.calls(),
-        bins=fold.bins.bins,
+        course=fold.course.rows(),
         sample=fold.sample.calls,
         layer=find_layer(fold.first, source.starts_known),
         missing=max(0, gap) if has_gaps else None,

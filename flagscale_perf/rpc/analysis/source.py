@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from flagscale_perf.analysis.session import Session
-from flagscale_perf.rpc.analysis.columns import Columns, gathered
+from flagscale_perf.rpc.analysis.columns import Columns, Gathering
 from flagscale_perf.rpc.analysis.log_file import LogFile
 from flagscale_perf.rpc.analysis.served import Served
 from flagscale_perf.rpc.facts import RpcFacts
@@ -16,6 +16,7 @@ from flagscale_perf.rpc.records import CallRecord, ServedRecord
 from flagscale_perf.spine.figures import Rows, Value
 from flagscale_perf.spine.session import labels_of
 from flagscale_perf.store.decoder import Block
+from flagscale_perf.store.kept import Kept
 from flagscale_perf.store.run_file import Reading
 
 
@@ -41,21 +42,26 @@ class RunSource:
         """The first lines about trouble."""
         return self.session.course.events
 
-    def read(self, begin: Callable[[], None]) -> Iterator[Columns]:
-        """The calls of the session, a batch at a time; `begin` is called before them. Raises PerfError."""
+    def read(self, begin: Callable[[], None], into: Sequence[Any] = ()) -> Iterator[Columns]:
+        """The calls of the session, a batch at a time; `begin` is called before them. `into`: see
+        `Session.blocks`. Raises PerfError.
+        """
         begin()
-        self.served = Served()
-        yield from gathered(self._calls())
+        self.served, gathering = Served(), Gathering()
+        state = [*into, self.served, gathering] if into else ()
+        yield from gathering.batches(self._calls(state))
 
-    def _calls(self) -> Iterator[Sequence[Sequence[Any]]]:
-        for part in self.session.blocks((CallRecord,)):
+    def _calls(self, into: Sequence[Any]) -> Iterator[Sequence[Sequence[Any]]]:
+        for part in self.session.blocks((CallRecord,), into):
             if isinstance(part, Block):
                 yield part.columns
             elif isinstance(part, ServedRecord):
                 self.served.add(part)
 
-    def rows(self) -> Iterator[list[Value]]:
-        """A header, then a row for each call: exact values, in the units of the figures."""
+    def __iter__(self) -> Iterator[list[Value]]:
+        """A header, then a row for each call: exact values, in the units of the figures. The file is read
+        again, as millions of calls are not kept in memory.
+        """
         figures = Rows(TABLE, self.session.header)
         yield [*TABLE.csv_keys()]
         for record in self.session.records(CallRecord):
@@ -105,23 +111,19 @@ class LogSource:
         self.served = Served()
         self.events: list[str] = []
         self._log = LogFile(session.path)
-        self._calls = 0
 
-    def read(self, begin: Callable[[], None]) -> Iterator[Columns]:
+    def read(self, begin: Callable[[], None], into: Sequence[Any] = ()) -> Iterator[Columns]:
         """The calls, a batch at a time; `begin` is called at the start of each session in the log, of which
-        the last one counts. Raises PerfError.
+        the last one counts. None where the same log has gone into `into` before. Raises PerfError.
         """
+        kept = Kept.of([self.session.path], [*into, self._log], is_whole=True) if into else None
+        if kept is not None and kept.restore():
+            return
+        yield from (part.columns for part in self._log.parts(begin))
+        if kept is not None:
+            kept.keep()
 
-        def begin_anew() -> None:
-            """Forgets an earlier session."""
-            self._calls = 0
-            begin()
-
-        for part in self._log.parts(begin_anew):
-            self._calls += len(part.cells[0])
-            yield part.columns
-
-    def rows(self) -> Iterator[list[Value]]:
+    def __iter__(self) -> Iterator[list[Value]]:
         """A header with the names of our figures, then the values as written, of every session."""
         keys = {figure.as_column().title: figure.key for figure in TABLE.figures}
         has_head = False
@@ -156,7 +158,7 @@ class LogSource:
     def reading(self) -> Reading:
         """Includes the lines that are not rows."""
         log = self._log
-        return Reading(str(self.session.path), {"rpc_call": self._calls}, log.skipped, log.first_skipped)
+        return Reading(str(self.session.path), {"rpc_call": log.calls}, log.skipped, log.first_skipped)
 
 
 Source: TypeAlias = RunSource | LogSource

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import math
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,6 @@ from flagscale_perf.rpc.stages import FIELDS
 from flagscale_perf.rpc.totals import CallTotals, Totals
 
 TOP = 5
-MAX_BINS = 1024  # of the stages over the calls
 SAMPLE = 1024
 _SUMMED = [
     "status",
@@ -82,85 +80,24 @@ def _picked(values: Sequence[Any], places: list[int]) -> Sequence[Any]:
     return itemgetter(*places)(values) if len(places) > 1 else [values[places[0]]]
 
 
-@dataclass
-class Bin:
-    """Consecutive calls.
-
-    Attributes:
-        first, last: numbers of the calls.
-        totals: of them.
-    """
-
-    first: int
-    last: int
-    totals: Totals
-
-
-class Bins:
-    """The calls in order, in at most `MAX_BINS` bins of equal size: first one call each, then two, four
-    ...
-    """
-
-    def __init__(self) -> None:
-        self.width = 1
-        self.bins: list[Bin] = []
-
-    def add(self, columns: Columns) -> None:
-        """Adds a batch that follows the earlier ones."""
-        numbers = columns["number"]
-        place = 0
-        while place < len(numbers):
-            last = self._open_bin(numbers[place])
-            end = min(len(numbers), place + self.width - last.totals.calls)
-            add_columns(last.totals, {name: columns[name][place:end] for name in _SUMMED})
-            last.last = numbers[end - 1]
-            place = end
-
-    def _open_bin(self, number: int) -> Bin:
-        if self.bins and self.bins[-1].totals.calls < self.width:
-            return self.bins[-1]
-        if len(self.bins) == MAX_BINS:
-            self.width *= 2
-            pairs = zip(self.bins[::2], self.bins[1::2], strict=True)
-            self.bins = [_joined(one, other) for one, other in pairs]
-        self.bins.append(Bin(number, number, Totals()))
-        return self.bins[-1]
-
-
-def _joined(one: Bin, other: Bin) -> Bin:
-    one.totals.merge(other.totals)
-    return Bin(one.first, other.last, one.totals)
-
-
 class Sample:
     """A uniform sample of `SAMPLE` calls, or all if there are fewer; deterministic for the same calls."""
 
     def __init__(self) -> None:
         self.calls: list[CallRecord] = []
-        self._random = random.Random(0)
+        self._random = random.Random(0).random
         self._seen = 0
-        self._weight = 1.0
-        self._next: int | None = (
-            None  # position in the stream of the next call to keep, once the sample is full
-        )
 
     def add(self, columns: Columns) -> None:
-        """Adds the next calls; those not sampled are skipped at once (Li 1994, algorithm L)."""
+        """Adds the next calls."""
         count = len(columns["number"])
-        room = min(count, SAMPLE - len(self.calls))
-        self.calls += calls_in(columns, 0, room)
-        if self._next is None and len(self.calls) == SAMPLE:
-            self._next = self._seen + room - 1
-            self._skip()
-        while self._next is not None and self._next < self._seen + count:
-            self.calls[self._random.randrange(SAMPLE)] = call_at(columns, self._next - self._seen)
-            self._skip()
+        free = min(count, SAMPLE - len(self.calls))
+        self.calls += calls_in(columns, 0, free)
+        for place in range(free, count):  # each takes the place of another with the chance that it should
+            taken = int(self._random() * (self._seen + place + 1))
+            if taken < SAMPLE:
+                self.calls[taken] = call_at(columns, place)
         self._seen += count
-
-    def _skip(self) -> None:
-        self._weight *= math.exp(math.log(self._random.random()) / SAMPLE)
-        passed = math.floor(math.log(self._random.random()) / math.log(1 - self._weight))
-        self._next = (self._next or 0) + passed + 1
 
 
 @dataclass

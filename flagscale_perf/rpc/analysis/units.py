@@ -6,40 +6,21 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from flagscale_perf.analysis.compare.driver import MAX_UNITS, warm
+from flagscale_perf.analysis.compare.driver import MAX_UNITS, Unit, mean_unit, warm
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.rpc.analysis.columns import call_at, calls_in
 from flagscale_perf.rpc.analysis.layers import FIRST, methods_of_a_layer
 from flagscale_perf.rpc.analysis.source import Source, open_source
+from flagscale_perf.rpc.figures import MIB, method_name
 from flagscale_perf.rpc.records import CallRecord
-from flagscale_perf.rpc.stages import stage_times
+from flagscale_perf.rpc.stages import ALL_STAGES, stage_times
 
 LAYER, CALL = "layer", "call"
+STAGE, METHOD = "stage ", "method "  # begin the names of parts
 OUTSIDE = "calls outside of layers"
 NOT_EVERYWHERE = "not on every machine"
 WARM = "at the start"
 BEYOND = f"beyond the first {MAX_UNITS}"
-
-
-@dataclass(frozen=True)
-class Unit:
-    """A layer's calls, or one call; of a job of several machines their mean. Times in nanoseconds.
-
-    Attributes:
-        number: of its first call.
-        calls: how many.
-        total_ns: of all of them.
-        stages_ns: the same by `ALL_STAGES`; None for what not every call tells.
-        methods_ns: the same by method.
-        moved_bytes: sent and received.
-    """
-
-    number: int
-    calls: float
-    total_ns: float
-    stages_ns: tuple[float | None, ...]
-    methods_ns: dict[str, float]
-    moved_bytes: float
 
 
 @dataclass(frozen=True)
@@ -95,21 +76,7 @@ def _averaged(machines: Sequence[Sequence[Unit]], left_out: Counter[str]) -> lis
     count = min(map(len, machines))
     if unpaired := sum(map(len, machines)) - count * len(machines):
         left_out[NOT_EVERYWHERE] += unpaired
-    return [*map(_mean_of, zip(*machines, strict=False))]
-
-
-def _mean_of(units: Sequence[Unit]) -> Unit:
-    count = len(units)
-    stages = zip(*(unit.stages_ns for unit in units), strict=True)
-    methods = dict.fromkeys(name for unit in units for name in unit.methods_ns)
-    return Unit(
-        units[0].number,
-        sum(unit.calls for unit in units) / count,
-        sum(unit.total_ns for unit in units) / count,
-        tuple(None if None in each else sum(filter(None, each)) / count for each in stages),
-        {name: sum(unit.methods_ns.get(name, 0) for unit in units) / count for name in methods},
-        sum(unit.moved_bytes for unit in units) / count,
-    )
+    return [*map(mean_unit, zip(*machines, strict=False))]
 
 
 def _units(source: Source, pattern: Sequence[str], left_out: Counter[str]) -> list[Unit]:
@@ -144,10 +111,11 @@ def _begins(pattern: Sequence[str], calls: Sequence[CallRecord]) -> bool:
 
 
 def _unit(calls: Sequence[CallRecord]) -> Unit:
-    stages = [None if None in each else sum(each) for each in zip(*map(stage_times, calls), strict=True)]
+    times = zip(ALL_STAGES, zip(*map(stage_times, calls), strict=True), strict=True)
+    parts = {STAGE + stage.name: None if None in each else sum(filter(None, each)) for stage, each in times}
     methods: Counter[str] = Counter()
     for call in calls:
-        methods[call.method] += call.total_ns
+        methods[METHOD + method_name(call.method)] += call.total_ns
     moved = sum(call.sent_bytes + call.received_bytes for call in calls)
-    total = sum(call.total_ns for call in calls)
-    return Unit(calls[0].number, len(calls), total, tuple(stages), dict(methods), moved)
+    amounts = {"calls": len(calls), "moved_mib": moved / MIB}
+    return Unit(calls[0].number, methods.total(), {**parts, **methods}, amounts)

@@ -13,10 +13,9 @@ from flagscale_perf.analysis.blocks import (
     Quantity,
     Report,
     Section,
-    StackedBar,
-    Stripe,
     Table,
     Tile,
+    bars_to_scale,
     ms,
 )
 from flagscale_perf.analysis.session import tone_of
@@ -251,13 +250,15 @@ def _operations(found: TraceReport) -> list[Block]:
 
 
 def _waterfall(found: TraceReport) -> list[Block]:
-    blocks: list[Block] = []
     falls = {kind: rows for kind, one in found.sums.operations.items() if (rows := one.waterfall())}
     means = {kind: (found.sums.operations[kind].total.mean or 0.0) / NS_PER_MS for kind in falls}
-    for kind, rows in falls.items():
-        parts = [Stripe(name, means[kind] * share, share, COLOURS[name]) for name, _, share in rows]
-        title = f"a {kind.name.lower()}, on average"
-        blocks.append(StackedBar(title, "ms", parts, max(means.values()), in_words=False))
+    parts = {
+        f"a {kind.name.lower()}, on average": [
+            (name, means[kind] * share, COLOURS[name]) for name, _, share in rows
+        ]
+        for kind, rows in falls.items()
+    }
+    blocks: list[Block] = [*bars_to_scale("ms", parts)]
     table: list[Sequence[Cell]] = [
         (
             kind.name.lower(),

@@ -7,10 +7,10 @@ model for too few operations, or for shapes that cannot tell the three parts apa
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from flagscale_perf.analysis.fit import non_negative, products
+from flagscale_perf.analysis.fit import independence, non_negative
 from flagscale_perf.trace.spread import Spread
 
 MIN_CALLS, MIN_SHAPES = 30, 3
@@ -131,7 +131,7 @@ def fit(shapes: Shapes) -> Model:
     rows = [shape.terms for shape in found]
     middles = [shape.times.percentile(0.5) or 1.0 for shape in found]
     weights = [shape.times.count / (middle * middle) for shape, middle in zip(found, middles, strict=True)]
-    if _independence(rows, weights) < MIN_INDEPENDENT:
+    if independence(rows, weights) < MIN_INDEPENDENT:
         return replace(empty, reason="rows x fields and bytes grow together: vary one of them alone")
     costs = non_negative(rows, middles, weights)
     model = replace(empty, fixed_ns=costs[0], cell_ns=costs[1], byte_ns=costs[2])
@@ -143,13 +143,3 @@ def fit(shapes: Shapes) -> Model:
     if error > MAX_ERROR:
         return replace(empty, reason=f"times do not follow the shape: median error {100 * error:.0f} %")
     return replace(model, error=error)
-
-
-def _independence(rows: Sequence[Sequence[float]], weights: Sequence[float]) -> float:
-    """Determinant of the terms' correlations: 1 if they are independent, 0 if one follows from the others."""
-    made = products(rows, weights)
-    scale = [math.sqrt(made[i][i]) for i in range(3)]
-    if not all(scale):
-        return 0.0
-    one, two, three = (made[i][j] / (scale[i] * scale[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
-    return 1 + 2 * one * two * three - one * one - two * two - three * three

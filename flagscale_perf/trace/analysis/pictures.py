@@ -1,6 +1,4 @@
-"""Traces as pictures: the processes' activity over time, how full the queue was, how long samples stayed in
-it.
-"""
+"""Traces as pictures: the processes' activity over time, how full the queue was, how old samples were."""
 
 from __future__ import annotations
 
@@ -12,12 +10,11 @@ from itertools import accumulate
 
 from flagscale_perf.analysis.blocks import Block, HeatMap, Layer, Line, Note, Panel, Section, Series
 from flagscale_perf.analysis.extremes import thinned
-from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.trace.analysis.lineage import Lineage
 from flagscale_perf.trace.analysis.report import TraceReport
 from flagscale_perf.trace.analysis.transfers import Transfers
 from flagscale_perf.trace.records import Kind
-from flagscale_perf.trace.spread import Spread
 
 BINS = 120
 MOST_LINES, MOST_ROWS = 6, 64
@@ -39,12 +36,7 @@ def pictures(found: TraceReport) -> list[Section]:
             _flow(axis, transfers, lineage, colours),
         ),
         Section("processes-time", "Over time", "Processes over time", _processes(axis, transfers)),
-        Section(
-            "residence",
-            "Residence",
-            "How long samples stay, and how old they are",
-            _residence(lineage, colours),
-        ),
+        Section("age", "Age", "How old samples are when they are used", _ages(lineage)),
     ]
 
 
@@ -148,40 +140,16 @@ def _processes(axis: _Axis, transfers: Transfers) -> list[Block]:
     ]
 
 
-def _residence(lineage: Lineage, colours: Mapping[str, str]) -> list[Block]:
-    """The last consumer's samples: a histogram of their residence by producer, and their age step by step."""
-    flows = {source: flow for (source, target), flow in lineage.flows.items() if target == lineage.last.name}
-    blocks: list[Block] = []
-    high = max((flow.residence.percentile(0.99) or 0.0 for flow in flows.values()), default=0.0)
-    if high:
-        lines = [
-            Line(source, *_histogram(flow.residence, high), colours[source], "line")
-            for source, flow in list(flows.items())[:MOST_LINES]
-        ]
-        panel = Panel("Share of the samples", "share", lines, begins_at_zero=True)
-        title = f"From a put until {lineage.last.name} gets its samples"
-        blocks.append(Series("residence-time", title, [panel], "ms", (0.0, 1.05 * high / NS_PER_MS)))
-    if len(lineage.last.by_step) > 1 and any(lineage.last.age):
-        steps = lineage.last.by_step
-        x = [float(steps[0][0]), float(steps[-1][0])]
-        ages = thinned([(float(step), age) for step, age, _ in steps], lambda row: row[1])
-        oldest_ages = thinned([(float(step), float(age)) for step, _, age in steps], lambda row: row[1])
-        mean = Line("mean", [at for at, _ in ages], [age for _, age in ages], "blue")
-        at = [at for at, _ in oldest_ages]
-        oldest = Line("oldest", at, [age for _, age in oldest_ages], "orange", "dashed")
-        panel = Panel("Age of the samples, steps", "", [mean, oldest], begins_at_zero=True, decimals=1)
-        title = f"How old the samples of {lineage.last.name} are"
-        blocks.append(Series("age", title, [panel], "step", (x[0], x[-1])))
-    return blocks
-
-
-def _histogram(spread: Spread, high: float, bins: int = 40) -> tuple[list[float], list[float | None]]:
-    """The outline of bars: x in milliseconds, and the share of the weight."""
-    counts, width = [0.0] * bins, 1.05 * high / bins
-    for value, weight in spread.steps():
-        counts[min(bins - 1, int(value / width))] += weight
-    x, y = [], []
-    for place, count in enumerate(counts):
-        x += [place * width / NS_PER_MS, (place + 1) * width / NS_PER_MS]
-        y += [count / spread.weight] * 2
-    return x, [*y]
+def _ages(lineage: Lineage) -> list[Block]:
+    """The age of the last consumer's samples, step by step."""
+    steps = lineage.last.by_step
+    if len(steps) < 2 or not any(lineage.last.age):
+        return []
+    ages = thinned([(float(step), age) for step, age, _ in steps], lambda row: row[1])
+    oldest_ages = thinned([(float(step), float(age)) for step, _, age in steps], lambda row: row[1])
+    mean = Line("mean", [at for at, _ in ages], [age for _, age in ages], "blue")
+    at = [at for at, _ in oldest_ages]
+    oldest = Line("oldest", at, [age for _, age in oldest_ages], "orange", "dashed")
+    panel = Panel("Age of the samples, steps", "", [mean, oldest], begins_at_zero=True, decimals=1)
+    title = f"How old the samples of {lineage.last.name} are"
+    return [Series("age", title, [panel], "step", (float(steps[0][0]), float(steps[-1][0])))]

@@ -13,6 +13,7 @@ from flagscale_perf.analysis.session import Course, Session
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.facts import words_of
 from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.store.kept import Kept
 from flagscale_perf.store.run_file import Reading
 from flagscale_perf.trace.analysis.log_reader import LogReader, Losses
 from flagscale_perf.trace.analysis.sums import Sums
@@ -98,7 +99,7 @@ def _of_session(session: Session) -> Traces:
         transfers=Transfers(),
     )
     reader = RunReader(traces, session.course)
-    for record in session:
+    for record in session.blocks((), [traces, reader]):
         reader.add(record)
     reader.settle()
     traces.unended = reader.unended()
@@ -226,9 +227,13 @@ def _of_logs(paths: Sequence[Path]) -> Traces:
     traces = Traces(title=f"Queue traces in {named}", subject=f"{len(files)} logs" if len(files) > 1 else "")
     reader = LogReader(traces.sums, traces.losses)
     listed = {file for file in files if file not in paths}
-    for chunks in held(files, listed):
-        reader.read(chunks)
-    reader.finish()
+    kept = Kept.of(files, [traces, reader], is_whole=True)
+    if kept is None or not kept.restore():
+        for chunks in held(files, listed):
+            reader.read(chunks)
+        reader.finish()
+        if kept is not None:
+            kept.keep()
     traces.reading = Reading(named, {"lines": reader.lines}, traces.losses.torn, [])
     given = {file.resolve() for file in files}
     parts = [part for file in files for part in older_parts(file) if part.resolve() not in given]

@@ -78,57 +78,40 @@ class TraceSpan:
 
 
 def spans_of(session: Session) -> Iterator[TraceSpan]:
-    """Each call and operation of the job once, a call after what was made in it. Reads the files twice;
-    memory grows with the number of operations.
+    """Each call and operation of the job once, in the order of their ends. Reads the files twice; memory
+    grows with the number of operations.
     """
-    return _Spans(session, links_of(session)).all()
+    return _Spans(session).all()
 
 
 class _Spans:
-    """Keeps what was made in a call until the call's own record arrives, which has the trace id."""
+    """First reads which call each was made in, as only the outermost call says whose trace it is, and calls
+    come after what was made in them; then makes the spans.
+    """
 
-    def __init__(self, session: Session, links: dict[Key, tuple[Key, ...]]) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
         self._anchor = Anchor(session.header.start_wall_ns, session.header.start_mono_ns)
-        self._links = links
-        self._traces: dict[Key, int] = {}  # of operations that others may link to
-        self._waiting: dict[Key, list[OperationRecord | CallRecord]] = {}  # by the call they were made in
-        self._linking: list[tuple[OperationRecord, SpanId | None, int]] = []
+        self._noted: dict[Key, tuple[Key, str, int]] = {}  # the call around it, its trace, number of its span
+        self._links = links_of(self._note())
 
     def all(self) -> Iterator[TraceSpan]:
-        """The spans as they become complete; those whose links are still unknown come at the end."""
+        for record in self._note():  # again, as a live file may have more by now
+            if isinstance(record, OperationRecord | CallRecord):
+                yield self._span(record)
+
+    def _note(self) -> Iterator[Record]:
         for record in self._session:
-            yield from self._take(record)
-        for process, call in list(self._waiting):  # the call's own record never came
-            for each in self._waiting.pop((process, call), ()):
-                yield from self._tree(each, None, self._root_trace(each))
-        for operation, parent, trace in self._linking:
-            yield self._span(operation, parent, trace)
+            if isinstance(record, OperationRecord | CallRecord):
+                outer = record.call if isinstance(record, OperationRecord) else record.parent
+                called = self._called(record)
+                noted = (record.process, outer), record.trace_id or called, _digest(called, 8)
+                self._noted[record.process, record.number] = noted
+            yield record
 
-    def _take(self, record: Record) -> Iterator[TraceSpan]:
-        if isinstance(record, OperationRecord | CallRecord):
-            outer = record.call if isinstance(record, OperationRecord) else record.parent
-            if outer:
-                self._waiting.setdefault((record.process, outer), []).append(record)
-            else:
-                yield from self._tree(record, None, self._root_trace(record))
-
-    def _tree(
-        self, record: OperationRecord | CallRecord, parent: SpanId | None, trace: int
-    ) -> Iterator[TraceSpan]:
+    def _span(self, record: OperationRecord | CallRecord) -> TraceSpan:
         key = (record.process, record.number)
-        self._traces[key] = trace
-        for inner in self._waiting.pop(key, ()) if isinstance(record, CallRecord) else ():
-            yield from self._tree(inner, self._id(key), trace)
-        if isinstance(record, OperationRecord) and any(
-            each not in self._traces for each in self._links.get(key, ())
-        ):
-            self._linking.append((record, parent, trace))
-        else:
-            yield self._span(record, parent, trace)
-
-    def _span(self, record: OperationRecord | CallRecord, parent: SpanId | None, trace: int) -> TraceSpan:
-        key = (record.process, record.number)
+        outer, *_ = self._noted[key]
         name, kind = (
             _OPERATIONS[Kind(record.operation)]
             if isinstance(record, OperationRecord)
@@ -138,9 +121,9 @@ class _Spans:
         return TraceSpan(
             name=name,
             kind=kind,
-            id=SpanId(trace, self._own(key)),
-            parent=parent,
-            links=tuple(self._id(each) for each in self._links.get(key, ()) if each in self._traces),
+            id=self._id(key),
+            parent=self._id(outer) if outer in self._noted else None,  # its record may never have come
+            links=tuple(map(self._id, self._links.get(key, ()))),
             start_ns=start_ns,
             end_ns=start_ns + record.total_ns,
             session=file.header.session_id,
@@ -162,19 +145,17 @@ class _Spans:
             known["trace_id"] = record.trace_id
         return known
 
-    def _root_trace(self, record: OperationRecord | CallRecord) -> int:
-        return trace_number(record.trace_id or self._called((record.process, record.number)))
-
     def _id(self, key: Key) -> SpanId:
-        return SpanId(self._traces[key], self._own(key))
+        root, seen = key, set[Key]()  # calls of a damaged file may be in each other
+        while (outer := self._noted[root][0]) in self._noted and outer not in seen:
+            seen.add(outer)
+            root = outer
+        return SpanId(trace_number(self._noted[root][1]), self._noted[key][2])
 
-    def _own(self, key: Key) -> int:
-        return _digest(self._called(key), 8)
-
-    def _called(self, key: Key) -> str:
-        """The same whichever files are read together."""
-        file, process = self._session.origin(key[0])
-        return f"{file.header.session_id} {process} {key[1]}"
+    def _called(self, record: OperationRecord | CallRecord) -> str:
+        """The same whichever files are read together; asked while its file is read."""
+        file, process = self._session.origin(record.process)
+        return f"{file.header.session_id} {process} {record.number}"
 
 
 def links_of(records: Iterable[Record]) -> dict[Key, tuple[Key, ...]]:

@@ -28,6 +28,7 @@ from flagscale_perf.training.analysis.basis import (
 )
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.analysis.ledgers import words
+from flagscale_perf.training.analysis.report import Curves
 from flagscale_perf.training.analysis.series import Curve, phases_of_side, trends_of_runs
 from flagscale_perf.training.analysis.steps import MAX_STEPS, RunSteps, Step, align, common_span, read_steps
 from flagscale_perf.training.phases import PHASES, TABLE, Kind
@@ -65,7 +66,8 @@ def compare(base: Sequence[Session], new: Sequence[Session], options: CompareOpt
     check_sides(*sides)
     aligned = align(runs)
     basis = choose_basis([run.facts for run in runs], aligned)
-    found = [read_report(session).findings for session in sessions]
+    reports = [read_report(session) for session in sessions]
+    found = [report.findings for report in reports]
     whole = zip(runs, aligned.rows, basis, aligned.left_out, found, strict=True)
     units = [_units(*one) for one in whole]
     if any(not one.parts for one in units):
@@ -74,7 +76,7 @@ def compare(base: Sequence[Session], new: Sequence[Session], options: CompareOpt
     compared = Compared(units[:cut], units[cut:], terms, options)
     result = compared.comparison(
         (_side(sides[0], aligned.rows[:cut], basis[0]), _side(sides[1], aligned.rows[cut:], basis[-1])),
-        _charts(sides, compared.parts, terms.unit),
+        _charts([report.trend.curves for report in reports], cut, compared.parts, terms.unit),
     )
     remarks = _waiting([name for side in compared.sides for name, _ in side.named()], found, result.culprits)
     return replace(result, is_by_iteration=aligned.is_by_iteration, remarks=remarks)
@@ -130,20 +132,21 @@ def _terms(basis: Basis, is_rehearsal: bool, judge: str, has_phases: bool) -> Te
 
 
 def _charts(
-    sides: tuple[Sequence[RunSteps], Sequence[RunSteps]],
+    drawn: Sequence[Curves],
+    cut: int,
     phases: Mapping[str, Sequence[Sequence[float | None]]],
     unit: str,
 ) -> list[Section]:
-    cut = len(sides[0])
+    """`drawn`: of each run; those before the `cut` are BASE's."""
     curves = [
         Curve(
             name if number == 0 else f"{name} {number + 1}",
-            run.points,
+            points,
             colour,
             "dashed" if number else "line",
         )
-        for name, colour, runs in zip(SIDES, ("blue", "orange"), sides, strict=True)
-        for number, run in enumerate(runs)
+        for name, colour, side in zip(SIDES, ("blue", "orange"), (drawn[:cut], drawn[cut:]), strict=True)
+        for number, points in enumerate(side)
     ]
     sections = [Section("trend", "Trend", "The runs over each other", [trends_of_runs(curves)])]
     means = [

@@ -95,7 +95,7 @@ def read_summary(session: Session) -> Summary:
 
 def _folded(session: Session) -> RunFold:
     fold = RunFold(session.header)
-    for part in session.chunks({StepRecord, PhaseRecord, IntervalRecord}, _BESIDE):
+    for part in session.chunks({StepRecord, PhaseRecord, IntervalRecord}, _BESIDE, [fold]):
         if isinstance(part, Chunk):
             fold.add_many(part)
         else:

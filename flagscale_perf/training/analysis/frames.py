@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from flagscale_perf.analysis.frames import TIME, Field, Row, frame_of
+from flagscale_perf.analysis.frames import TIME, Field, Row, column_of, frame_of, made_frame
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.records import EventRecord, Record, RunHeader
@@ -22,6 +22,7 @@ from flagscale_perf.training.records import OUTCOMES, IntervalRecord, PhaseRecor
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from pyarrow import Table
 
 _BYTES_PER_MB = 10**6
 _EVENT = ("event", TIME, "elapsed_s", "iteration", "text")
@@ -53,6 +54,21 @@ def steps(records: Iterable[Record], header: RunHeader) -> DataFrame:
 
     names = ["elapsed_s" if each.name == "start_ms" else each.name for each in _STEP]
     return frame_of(names, rows())
+
+
+def steps_of(table: Table, header: RunHeader, first: int | None, last: int | None) -> DataFrame:
+    """The same from a table of the steps' records, of those between two iterations."""
+    import pyarrow.compute as compute
+
+    for limit, keeps in ((first, compute.greater_equal), (last, compute.less_equal)):
+        if limit is not None:
+            table = table.filter(keeps(table["iteration"], limit))
+    columns = {
+        each.name: column_of(table[name], each) for name, each in zip(StepRecord._fields, _STEP, strict=True)
+    }
+    elapsed_s = columns["start_ms"] / 1e3 - header.start_mono_ns / NS_PER_S
+    columns |= {"start_ms": elapsed_s, "warmup": columns["warmup"].astype(bool)}
+    return made_frame({"elapsed_s" if name == "start_ms" else name: each for name, each in columns.items()})
 
 
 def phases(records: Iterable[Record], facts: RunFacts) -> DataFrame:

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from flagscale_perf.analysis.blocks import Cell, Pairs, Quantity, Report, Section
+from flagscale_perf.analysis.listed import not_read
+from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.store.runs import Unread
 from flagscale_perf.training.analysis.blocks import goodput
 from flagscale_perf.training.analysis.fold import goodput_bar
 from flagscale_perf.training.facts import RunFacts
@@ -47,13 +50,13 @@ class History:
         directory: theirs.
         sessions: oldest first.
         goodput: of all of them, gaps included.
-        unreadable: why files have been left out, one line each.
+        unread: files that have been left out, and why.
     """
 
     directory: Path
     sessions: list[Restart]
     goodput: Goodput
-    unreadable: list[str]
+    unread: list[Unread]
 
     def as_dict(self) -> dict[str, Any]:
         """Its content as JSON-ready data."""
@@ -63,13 +66,12 @@ class History:
 def report_of(history: History) -> Report:
     """The sessions, and where the time of all of them went."""
     count = len(history.sessions)
-    left_out = [Pairs([("", reason) for reason in history.unreadable])] if history.unreadable else []
     return Report(
         title=f"{count} session{'s' * (count != 1)} in {history.directory}, as restarts of one experiment",
         facts=[Pairs([(one.session_id, _session(one)) for one in history.sessions])],
         sections=[
             Section("goodput", "Goodput", "Goodput", goodput(goodput_bar(history.goodput))),
-            Section("unreadable", "", "Left out", left_out),
+            not_read(history.unread),
         ],
         content=history,
     )
@@ -83,13 +85,13 @@ def _session(session: Restart) -> Cell:
     return (Quantity(session.gap_ns / NS_PER_S, "s"), " later, ", text) if session.gap_ns else text
 
 
-def stitch(read: Sequence[Session], unreadable: Sequence[str] = ()) -> History:
+def stitch(listing: Listing) -> History:
     """Sessions of a directory as restarts of one experiment. Raises PerfError if one cannot be read.
 
     A session goes on after its resume point, so whatever an earlier one did behind that point was done in
     vain.
     """
-    runs = sorted(read, key=lambda run: run.header.start_wall_ns)
+    runs = sorted(listing.sessions, key=lambda run: run.header.start_wall_ns)
     sessions: list[Restart] = []
     total = Goodput()
     end_wall_ns: int | None = None
@@ -103,7 +105,7 @@ def stitch(read: Sequence[Session], unreadable: Sequence[str] = ()) -> History:
         )
         total = total + goodput.with_gap(gap_ns)
         end_wall_ns = max(folded.end_wall_ns, end_wall_ns or folded.end_wall_ns)
-    return History(runs[0].path.parent, sessions, total, list(unreadable))
+    return History(listing.directory, sessions, total, listing.unread)
 
 
 def _kept_until(later: Sequence[Session]) -> int | None:

@@ -11,7 +11,7 @@ from flagscale_perf.training.analysis.timeline import timeline
 
 INSTRUMENT = Instrument(
     report=lambda session: blocks.report_of(read_report(session)),
-    sessions=lambda sessions, unread: history.report_of(history.stitch(sessions, unread)),
+    sessions=lambda listing: history.report_of(history.stitch(listing)),
     compare=compare.compare,
     runs=lambda listing, is_all_read: runs.report_of(runs.list_runs(listing, is_all_read)),
     live=LiveRun,

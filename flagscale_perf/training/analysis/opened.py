@@ -10,10 +10,13 @@ from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.spine.records import Record
+from flagscale_perf.store.runs import LONG_BYTES
+from flagscale_perf.store.tables import has_arrow
 from flagscale_perf.training.analysis import frames
 from flagscale_perf.training.analysis.fold import read_report, read_summary
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.records import StepRecord
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -60,7 +63,9 @@ class RecordedRun(Session):
 
     def steps(self, first: int | None = None, last: int | None = None) -> DataFrame:
         """A row for each iteration."""
-        return frames.steps(self._between(first, last), self.header)
+        if self.size_bytes < LONG_BYTES or not has_arrow():
+            return frames.steps(self._between(first, last), self.header)
+        return frames.steps_of(self.to_arrow(StepRecord), self.header, first, last)
 
     def phases(self, first: int | None = None, last: int | None = None) -> DataFrame:
         """A row for each iteration whose phases were measured; the phases add up to `iteration_ms`."""

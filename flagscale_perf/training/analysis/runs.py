@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from flagscale_perf.analysis.blocks import Block, Cell, Note, Part, Quantity, Report, Section, Table
+from flagscale_perf.analysis.listed import not_read
 from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError
@@ -215,14 +216,11 @@ def _sections(listed: RunList) -> list[Section]:
     head = ("run", "end", "iterations", "MFU", "tokens/s", "goodput", "findings")
     rows, notes = list(map(_row, listed.runs)), list(map(_note, listed.runs))
     table = Table(head, rows, 5, notes=notes, groups=groups, chosen=[groups[at] for at in newest[:CHOSEN]])
-    unread = Table(
-        ("not read",), [(one.path,) for one in listed.unread], notes=[one.reason for one in listed.unread]
-    )
     trends = _trends(listed, {place: groups[place] for place in drawn})
     return [
         Section("runs", "Runs", "", [table] if rows else [Note("No run could be read.")]),
         Section("trend", "Trend", "The runs ticked above, over each other", trends),
-        Section("unread", "Not read", "", [unread] if listed.unread else []),
+        not_read(listed.unread),
     ]
 
 

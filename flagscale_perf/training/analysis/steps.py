@@ -13,11 +13,9 @@ from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import read_records
 from flagscale_perf.store.decoder import decode
-from flagscale_perf.training.analysis.report import Curves
-from flagscale_perf.training.analysis.trend import TrendTotals
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin
-from flagscale_perf.training.records import IntervalRecord, Outcome, PhaseRecord, StepRecord
+from flagscale_perf.training.records import Outcome, PhaseRecord, StepRecord
 from flagscale_perf.training.sample import Sample
 from flagscale_perf.training.sample import Step as Step
 from flagscale_perf.training.settled import Settling
@@ -45,7 +43,6 @@ class RunSteps:
     Attributes:
         session: the run.
         steps: those to compare, by iteration.
-        points: the whole run's intervals, see `report.Curves`.
         left_out: how many are not, by the reason.
         memory_peak_bytes: highest of the whole run; None without a device.
         skipped_lines: lines of the file that are no records.
@@ -53,7 +50,6 @@ class RunSteps:
 
     session: Session
     steps: dict[int, Step]
-    points: Curves
     left_out: dict[str, int]
     memory_peak_bytes: int | None
     skipped_lines: int
@@ -94,7 +90,7 @@ def read_steps(session: Session, warmup: int, span: range | None) -> RunSteps:
     """
     phases, choice = PhaseJoin(RunFacts.of(session.header.facts)), _Choice(warmup, span)
     sample: Sample[Step] = Sample(MAX_STEPS, STRETCH)
-    settling, trend = Settling(), TrendTotals(session.header)
+    settling = Settling()
     for record in session:
         if isinstance(record, PhaseRecord):
             phases.hold(record)
@@ -103,8 +99,6 @@ def read_steps(session: Session, warmup: int, span: range | None) -> RunSteps:
             joined = phases.take(record)
             if choice.takes(record):
                 sample.add(Step.of(record, None if joined is None else joined.record))
-        elif isinstance(record, IntervalRecord):
-            trend.add(record)
     left_out = choice.left_out
     if sample.thinned:
         left_out[THINNED] = sample.thinned
@@ -113,8 +107,8 @@ def read_steps(session: Session, warmup: int, span: range | None) -> RunSteps:
     if len(sample.steps) < MIN_STEPS:
         found = f"{str(session.path)!r} has {len(sample.steps)} iterations to compare{_listed(left_out)}"
         raise PerfError(f"{found}; {MIN_STEPS} are needed: train longer or lower --warmup")
-    points, peak = trend.curves(), choice.memory_peak_bytes
-    return RunSteps(session, sample.steps, points, dict(left_out), peak, session.reading.skipped)
+    peak, skipped = choice.memory_peak_bytes, session.reading.skipped
+    return RunSteps(session, sample.steps, dict(left_out), peak, skipped)
 
 
 class _Choice:

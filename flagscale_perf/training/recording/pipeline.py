@@ -75,21 +75,6 @@ class OneRank:
     close = take
 
 
-class UnreadRanks(OneRank):
-    """Stands for the other ranks where they are not read."""
-
-    def __init__(self, note: str) -> None:
-        """`note`: why, reported once."""
-        self._notes = [note]
-
-    def take(self) -> tuple[list[Record], list[str]]:
-        """No records; the note that says why, the first time."""
-        notes, self._notes = self._notes, []
-        return [], notes
-
-    close = take
-
-
 @dataclass(frozen=True)
 class Sources:
     """The sources of one writer.
@@ -269,50 +254,46 @@ def make_pipeline(task: WriterTask, parent: Parent | None) -> TrainingPipeline:
     """The pipeline of a writer process; without `parent`, of a thread of the trainer, which reads neither
     hardware counters nor the other ranks.
     """
-    if parent is not None:
-        host, watch, notes = HostReader(parent.pid).take, StandstillWatch(parent.pid), list[Remark]()
-        try:
-            watch.start()
-        except RuntimeError as error:
-            notes.append(Remark("standstill", f"no look-out for a job that stands still: {error}"))
-        return TrainingPipeline(task, Sources(_readings(task), _ranks(task, parent), host, watch.take, notes))
-    has_device = RunFacts.of(task.facts).device_uuid is not None
-    return TrainingPipeline(
-        task,
-        Sources(
-            _only("no hardware counters: they are read in a writer process only")
-            if has_device
-            else no_readings,
-            UnreadRanks("nothing is recorded of other ranks: they are read in a writer process only")
-            if task.owner
-            else OneRank(),
-        ),
-    )
+    notes: list[Remark] = []
+    if parent is None:
+        if RunFacts.of(task.facts).device_uuid is not None:
+            notes.append(_no_counters("they are read in a writer process only"))
+        if task.owner:
+            notes.append(
+                Remark("rank", "nothing is recorded of other ranks: they are read in a writer process only")
+            )
+        return TrainingPipeline(task, Sources(notes=notes))
+    host, watch = HostReader(parent.pid).take, StandstillWatch(parent.pid)
+    try:
+        watch.start()
+    except RuntimeError as error:
+        notes.append(Remark("standstill", f"no look-out for a job that stands still: {error}"))
+    readings = _readings(task, notes)
+    return TrainingPipeline(task, Sources(readings, _ranks(task, parent), host, watch.take, notes))
 
 
-def _readings(task: WriterTask) -> TakeReadings:
-    """The device's counters, read in this process. Not after a writer has died: its end may have been the
-    driver's doing.
+def _readings(task: WriterTask, notes: list[Remark]) -> TakeReadings:
+    """The device's counters, read in this process; of why not, a note. Not after a writer has died: its end
+    may have been the driver's doing.
     """
     device_uuid = RunFacts.of(task.facts).device_uuid
     if device_uuid is None:
         return no_readings
     if task.notes:
-        return _only(
-            "no hardware counters any more: the writer process before this one has died, perhaps by "
-            "the driver"
-        )
+        why = "the writer process before this one has died, perhaps by the driver"
+        notes.append(Remark("hardware", f"no hardware counters any more: {why}"))
+        return no_readings
     sampler = Sampler(device_uuid)
     try:
         sampler.start()
     except RuntimeError as error:
-        return _only(f"no hardware counters: {error}")
+        notes.append(_no_counters(str(error)))
+        return no_readings
     return sampler.take
 
 
-def _only(note: str) -> TakeReadings:
-    notes = [note]
-    return lambda: ([], [notes.pop()] if notes else [])
+def _no_counters(why: str) -> Remark:
+    return Remark("hardware", f"no hardware counters: {why}")
 
 
 def _ranks(task: WriterTask, parent: Parent) -> OneRank | Gathering:

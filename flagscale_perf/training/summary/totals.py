@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.jsonl import finite
@@ -291,9 +292,8 @@ def _finite(part: Part) -> Part:
 
 def _files_of(header: RunHeader) -> dict[str, str]:
     """Names of the session's files by what they are, but for the logs that `perf_log_format` leaves out."""
-    left_out = {"text": ("summary",), "json": ("metrics", "realtime")}
-    without = left_out.get(str(header.config.get("perf_log_format")), ())
-    return {what: name for what, name in file_names(header.session_id).items() if what not in without}
+    left_out = PerfConfig.of(header.config).left_out
+    return {what: name for what, name in file_names(header.session_id).items() if what not in left_out}
 
 
 def _phases_of(sums: PhaseSums) -> PhaseSummary:

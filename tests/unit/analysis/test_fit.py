@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.analysis.fit import least_squares, non_negative, products
+from flagscale_perf.analysis.fit import independence, least_squares, non_negative
 
 ROWS = [(1.0, 1.0, 1e3), (1.0, 4.0, 1e6), (1.0, 2.0, 1e9), (1.0, 8.0, 1e4)]
 EQUAL = [1.0] * len(ROWS)
@@ -22,11 +22,16 @@ def test_weights_count_as_repetitions() -> None:
     """Times 1, 1, 4 of a constant: their mean is 2, and 3 with the last one counted four times."""
     assert least_squares([(1.0,)] * 3, [1.0, 1.0, 4.0], [1.0] * 3) == pytest.approx([2.0])
     assert least_squares([(1.0,)] * 3, [1.0, 1.0, 4.0], [1.0, 1.0, 4.0]) == pytest.approx([3.0])
-    assert products([(1.0, 2.0), (1.0, 3.0)], [1.0, 2.0]) == [[3.0, 8.0], [8.0, 22.0]]
 
 
 def test_terms_that_grow_together_have_no_answer() -> None:
     assert least_squares([(1.0, 2.0), (2.0, 4.0), (3.0, 6.0)], [1.0, 2.0, 3.0], [1.0] * 3) is None
+
+
+def test_how_independent_terms_are() -> None:
+    assert independence([(1.0, 0.0), (0.0, 5.0)], [1.0, 2.0]) == pytest.approx(1.0)
+    assert independence([(1.0, 2.0), (2.0, 4.0)], [1.0, 2.0]) == pytest.approx(0.0)
+    assert independence([(1.0, 0.0), (2.0, 0.0)], [1.0, 2.0]) == 0.0
 
 
 def test_a_cost_below_zero_is_left_out_and_the_others_are_fitted_anew() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.analysis import job
-from flagscale_perf.analysis.job import PERIOD_S, WAIT_S, begun, open_job, open_session, sessions_below
+from flagscale_perf.analysis.job import PERIOD_S, WAIT_S, begun, open_session, sessions_below
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import RunEnd, RunHeader
@@ -179,7 +179,7 @@ def test_sessions_of_other_instruments_are_called_as_their_files_are(tmp_path: P
     header = replace(make_header(), start_wall_ns=START_WALL_NS + 60 * SECOND)
     newest = write_run(tmp_path / NAME, encode(header))
     traced(tmp_path, 20, "node0").rename(tmp_path / "perf_records_20240129_120000.jsonl")
-    found = open_job(tmp_path)
+    found = job.Job(tmp_path)
     assert (found.session().path, found.others(found.session())) == (newest, {"trace": "20240129_120000"})
 
 
@@ -274,14 +274,14 @@ def test_it_is_not_waited_for_longer_than_said(tmp_path: Path, clock: Clock, sai
 def test_where_a_first_run_may_begin(tmp_path: Path) -> None:
     run = tmp_path / "outputs/logs" / NAME
     run.parent.mkdir(parents=True)
-    assert [open_job(path).is_without_run for path in (tmp_path, tmp_path / "new", run.parent)] == [
+    assert [job.Job(path).is_without_run for path in (tmp_path, tmp_path / "new", run.parent)] == [
         True,
         True,
         True,
     ]
     run.touch()
-    assert not any(open_job(path).is_without_run for path in (tmp_path, run.parent, run))
-    assert [open_job(tmp_path / path).is_without_run for path in ("a/b", "typo.jsonl")] == [False, False]
+    assert not any(job.Job(path).is_without_run for path in (tmp_path, run.parent, run))
+    assert [job.Job(tmp_path / path).is_without_run for path in ("a/b", "typo.jsonl")] == [False, False]
 
 
 def test_a_file_without_a_name_is_of_a_training(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_a_run_file_comes_before_the_logs_beside_it(tmp_path: Path) -> None:
 def test_all_sessions_of_a_directory_and_what_cannot_be_read(tmp_path: Path) -> None:
     write_run(tmp_path / NAME, encode(make_header()))
     write_run(tmp_path / "perf_records_20240129_110000.jsonl")
-    sessions, unread = open_job(tmp_path).sessions()
-    assert ([one.path.name for one in sessions], len(unread)) == ([NAME], 1)
+    found = job.Job(tmp_path).sessions()
+    assert ([one.path.name for one in found.sessions], len(found.unread)) == ([NAME], 1)
     with pytest.raises(PerfError, match="cannot read"):
-        open_job(tmp_path.parent / "nothing").sessions()
+        job.Job(tmp_path.parent / "nothing").sessions()

@@ -98,7 +98,7 @@ flops --args yaml/7b.yaml --packed-seq-lens 4,x
 flops --args yaml/7b.yaml --packed-seq-lens 99999999
 flops --args yaml/7b.yaml --jsno
 peak --dtype int8
-peak --size two --seconds 1
+serve x --port two
 peak --dtype fp8
 peak H200
 enable now

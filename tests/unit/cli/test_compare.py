@@ -30,10 +30,6 @@ def runs(tmp_path: Path) -> list[str]:
         (["--fail-if-slower", "3%"], 1),
         (["--fail-if-slower", "10"], 0),
         (["--fail-if-slower", "7"], 3),
-        (["--fail-if-slower", "7", "--undecided", "pass"], 0),
-        (["--fail-if-slower", "7", "--undecided", "fail"], 1),
-        (["--fail-if-slower", "3%", "--undecided", "pass"], 1),
-        (["--fail-if-slower", "10%", "--undecided", "fail"], 0),
     ],
 )
 def test_the_exit_code_is_for_ci(runs, capsys, words, code) -> None:
@@ -58,11 +54,6 @@ def test_a_run_compared_with_itself_is_said_and_decides_nothing(runs, capsys) ->
     assert main(["compare", runs[0], runs[0], "--fail-if-slower", "50%"]) == 3
     out = capsys.readouterr().out
     assert out.startswith("A run is compared with itself: 20240129_103000 is BASE and NEW\n  UNDECIDED: ")
-
-
-def test_undecided_answers_a_question_that_must_be_asked(runs, capsys) -> None:
-    assert main(["compare", *runs, "--undecided", "pass"]) == 2
-    assert capsys.readouterr().err == "--undecided pass answers --fail-if-slower; add one such as 3%\n"
 
 
 def test_a_picture_is_nothing_for_a_terminal(runs, tmp_path, capsys, monkeypatch) -> None:

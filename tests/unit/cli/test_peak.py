@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
-from flagscale_perf.cli import main
+from flagscale_perf.cli import main, peak
 
 
 def test_a_name_is_looked_up_without_measuring(capsys):
@@ -40,7 +40,9 @@ def test_where_no_name_is_near_all_are_listed(capsys):
 
 def test_measured_on_the_cpu(capsys, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert main(["peak", "--dtype", "fp32", "--size", "64", "--seconds", "0.01"]) == 0
+    monkeypatch.setitem(peak.SIDES, "cpu", 64)
+    monkeypatch.setattr(peak, "SECONDS", 0.01)
+    assert main(["peak", "--dtype", "fp32"]) == 0
     device, dtype, datasheet, measured = capsys.readouterr().out.splitlines()
     assert (device, dtype) == ("device     CPU", "dtype      fp32")
     assert datasheet.startswith("datasheet  unknown (no peak is known for 'CPU'; ")
@@ -54,21 +56,16 @@ def test_measured_on_the_cpu(capsys, monkeypatch):
 
 def test_what_cannot_be_measured_is_said(capsys):
     assert main(["peak", "--dtype", "fp8"]) == 2
-    assert main(["peak", "--size", "0"]) == 2
-    fp8, size = capsys.readouterr().err.splitlines()
-    assert "look fp8 up with --device NAME" in fp8
-    assert "both must be above 0" in size
+    assert "look fp8 up with --device NAME" in capsys.readouterr().err
 
 
 def test_what_torch_cannot_do_is_a_mistake_of_the_user(capsys, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    for words in (["--size", "3000000"], ["--seconds", "nan"], ["--seconds", "inf"]):
-        assert main(["peak", *words]) == 2
-    size, nan, inf = capsys.readouterr().err.splitlines()
-    assert size.startswith("--size 3000000 --dtype bf16: ")
-    assert size.endswith("; write for example --size 1024")
-    assert "both must be above 0" in nan
-    assert "both must be above 0" in inf
+    monkeypatch.setitem(peak.SIDES, "cpu", 3_000_000)
+    assert main(["peak"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("--dtype bf16: ")
+    assert said.endswith("; free the device's memory, or take another --dtype\n")
 
 
 def test_a_torch_that_cannot_be_imported_is_said(run_python, tmp_path):

@@ -7,8 +7,6 @@ from dataclasses import replace
 import pytest
 
 from flagscale_perf.analysis.blocks import (
-    Boxes,
-    BoxRow,
     HeatMap,
     Lane,
     Layer,
@@ -125,13 +123,6 @@ def test_a_waterfall_has_a_trace_for_each_label_and_bars_behind_each_other() -> 
         ("server", [1.0, 4.0], [2.0, 3.0]),
     ]
     assert chart["data"][0]["y"] == ["1 one", "&lt;b&gt;"] and not chart["sync"]
-
-
-def test_a_box_has_its_five_figures() -> None:
-    chart = chart_of(Boxes("k", "Spread", "ms", [BoxRow("send", 1, 2, 3, 4, 5, "blue")]))
-    (trace,) = chart["data"]
-    keys = ("lowerfence", "q1", "median", "q3", "upperfence")
-    assert ([trace[key] for key in keys], chart["sync"]) == ([[1], [2], [3], [4], [5]], False)
 
 
 def test_a_logarithmic_axis_of_several_panels_is_below_the_last_one() -> None:

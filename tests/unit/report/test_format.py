@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from flagscale_perf.analysis.blocks import (
-    Boxes,
-    BoxRow,
     Cell,
     Lane,
     Quantity,
@@ -93,11 +91,6 @@ def test_pictures_in_figures() -> None:
         ["", "at", "send", "server", ""],
         ["one", "0.000", "2.000", "-", "1 MB"],
         ["two", "3.000", "-", "4.000", "2 MB"],
-    ]
-    spread = Boxes("k", "Spread", "ms", [BoxRow("send", 1.0, 2.0, 3.0, 4.0, 5.0, "blue")])
-    assert cells(as_table(spread)) == [
-        ["", "low", "25 %", "median", "75 %", "high"],
-        ["send", "1.000", "2.000", "3.000", "4.000", "5.000"],
     ]
 
 

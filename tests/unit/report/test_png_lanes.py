@@ -1,4 +1,4 @@
-"""Waterfalls and box plots as panels of a figure."""
+"""Waterfalls and heat maps as panels of a figure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from flagscale_perf.analysis.blocks import Boxes, BoxRow, HeatMap, Lane, Layer, Stripe, Waterfall
+from flagscale_perf.analysis.blocks import HeatMap, Lane, Layer, Stripe, Waterfall
 from flagscale_perf.report.png_lanes import Room, draw, room_of
 
 FALL = Waterfall(
@@ -31,13 +31,6 @@ def test_bars_begin_where_those_before_them_end() -> None:
     assert [label.get_text() for label in axes.get_yticklabels()] == ["1 one", "2 two"]
     assert [label.get_text() for label in axes.get_legend().get_texts()] == ["send", "server"]
     assert axes.get_xlim() == (0, 8)
-
-
-def test_a_box_for_each_row_the_first_on_top() -> None:
-    axes = Figure().add_axes((0.1, 0.1, 0.8, 0.8))
-    draw(axes, Boxes("k", "Spread", "ms", [BoxRow("deserialize", 1, 2, 3, 4, 5, "blue")] * 2))
-    assert axes.yaxis_inverted() and len(axes.get_yticklabels()) == 2
-    assert axes.get_position().x0 > 0.1  # room for the labels
 
 
 def test_cells_show_their_values_where_there_is_room_and_a_bar_explains_the_others() -> None:
@@ -90,5 +83,5 @@ def _says(text: object, words: str) -> bool:
 
 def test_a_panel_with_few_rows_and_a_short_legend_needs_no_more_than_usual() -> None:
     assert room_of(FALL, 7.0, 16.0, 2.15) == Room(2.15, 0.0, 0.0)
-    many = Boxes("k", "Spread", "ms", [BoxRow("send", 1, 2, 3, 4, 5, "blue")] * 30)
+    many = replace(FALL, lanes=FALL.lanes * 15)
     assert room_of(many, 7.0, 16.0, 2.15).height > 4

@@ -64,7 +64,7 @@ def test_the_screen_of_a_run_without_a_finding(tmp_path: Path) -> None:
     text = screen(report_of(tmp_path, [make_header(), *map(make_step, range(1, 6))]))
     said = "every judged figure is within its limit; 4 not judged"
     assert f"\nFindings\n  none            {said}\n" in text
-    assert text.endswith(f"\n\nfound  no problem found: {said}\n")
+    assert text.endswith(f"\n\nfound  nothing: {said}\n")
 
 
 def test_the_phases_of_a_run(tmp_path: Path) -> None:

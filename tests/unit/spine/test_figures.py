@@ -13,7 +13,6 @@ from flagscale_perf.spine.figures import (
     MILLISECONDS,
     PLAIN,
     SHARE,
-    Curve,
     Figure,
     Gauge,
     Rows,
@@ -42,7 +41,6 @@ def _start_ns(header: RunHeader) -> int:
     return header.start_wall_ns
 
 
-SPEED, LOAD = ("Calls", "Duration (ms)"), ("Calls", "Load")
 TABLE: Table[Call, int] = Table(
     Call,
     "number",
@@ -55,7 +53,7 @@ TABLE: Table[Call, int] = Table(
             "duration",
             MILLISECONDS,
             lambda call, start_ns: call.dur_ns,
-            curve=Curve("calls/dur_ms", (SPEED,)),
+            curve="calls/dur_ms",
             gauge=Gauge("call_seconds", "Duration."),
             in_summary=True,
             summary_key="Duration",
@@ -67,7 +65,7 @@ TABLE: Table[Call, int] = Table(
             "fill",
             SHARE,
             lambda call, start_ns: call.fill,
-            curve=Curve("calls/fill", (LOAD,)),
+            curve="calls/fill",
             gauge=Gauge("load_ratio", "Load.", ("of", "fill")),
             watch=Watched(1, "fill %"),
             limit=1,
@@ -77,7 +75,7 @@ TABLE: Table[Call, int] = Table(
             "cover",
             SHARE,
             lambda call, start_ns: call.cover,
-            curve=Curve("calls/cover", (LOAD, SPEED)),
+            curve="calls/cover",
             gauge=Gauge("load_ratio", "Load.", ("of", "cover")),
             limit=1,
         ),
@@ -102,12 +100,9 @@ def test_values_follow_from_the_record_and_from_what_is_fixed_for_the_run() -> N
     assert ROWS.numbers(TABLE.figures[5], [CALL]) == [None]
 
 
-def test_curves_and_the_charts_that_draw_them() -> None:
+def test_curves_of_what_is_known() -> None:
     assert ROWS.curves(CALL) == {"calls/dur_ms": 2.5, "calls/fill": 0.5, "calls/cover": 0.25}
     assert ROWS.curves(CALL._replace(dur_ns=None)) == {"calls/fill": 0.5, "calls/cover": 0.25}
-    assert TABLE.charts() == {
-        "Calls": {"Duration (ms)": ["calls/dur_ms", "calls/cover"], "Load": ["calls/fill", "calls/cover"]}
-    }
 
 
 def test_a_figure_is_shown_under_another_name_beside_its_own() -> None:

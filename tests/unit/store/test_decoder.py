@@ -116,7 +116,7 @@ def test_what_is_inside_a_mapping_of_numbers_is_checked_too(phases_ns, reason: s
         ({"ranks": [1, "2"]}, "Expected `int`, got `str` - at `$.ranks[1]`"),
         ({"ranks": [1, None]}, "Expected `int`, got `null` - at `$.ranks[1]`"),
         ({"devices": [None]}, "Expected `str`, got `null` - at `$.devices[0]`"),
-        ({"ranks": [1, 2**127]}, "Expected `int` <= 9223372036854775807 - at `$.ranks[1]`"),
+        ({"ranks": [1, 10**38]}, "Expected `int` <= 9223372036854775807 - at `$.ranks[1]`"),
         ({"ranks": {"1": 1}}, "Expected `array`, got `object` - at `$.ranks`"),
     ],
 )
@@ -133,8 +133,8 @@ def test_what_is_inside_a_list_is_checked_too(changed, reason: str) -> None:
     [
         ({"iteration_ns": -1}, "Expected `int` >= 0 - at `$.iteration_ns`"),
         ({"start_ns": -(2**63)}, "Expected `int` >= 0 - at `$.start_ns`"),
-        ({"model_flops": 2**127}, "field 'model_flops' is out of range"),
-        ({"model_flops": -(2**127)}, "field 'model_flops' is out of range"),
+        ({"model_flops": 10**38}, "field 'model_flops' is out of range"),
+        ({"model_flops": -(10**38)}, "field 'model_flops' is out of range"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(changes, reason: str) -> None:
@@ -155,7 +155,7 @@ def test_what_a_damaged_line_says_does_not_reach_the_terminal_as_it_is() -> None
     assert str(caught.value).isprintable()
 
 
-@pytest.mark.parametrize("flops", [1, 2**63, 2**127 - 1])
+@pytest.mark.parametrize("flops", [1, 2**63, 10**38 - 1])
 def test_large_counts_are_read(flops: int) -> None:
     assert decode(encode(make_step(1, model_flops=flops))) == make_step(1, model_flops=flops)
 

@@ -84,7 +84,7 @@ def nested(levels: int) -> Any:
             f"field 'facts' is nested more than {MAX_DEPTH} deep",
         ),
         ('{"x":1e999}', "Number out of range - at `$.facts[...]`"),
-        ('{"x":{"y":[' + str(2**127) + "]}}", "field 'facts' is out of range"),
+        ('{"x":{"y":[' + str(10**38) + "]}}", "field 'facts' is out of range"),
     ],
 )
 def test_what_is_free_in_a_header_has_its_bounds(fact: str, reason: str | None) -> None:

@@ -136,7 +136,7 @@ def test_why_the_clock_is_capped(throttle: str | None, value: bool | None) -> No
 
 def test_names_are_given_once() -> None:
     keys = [figure.key for figure in FIGURES]
-    tags = [figure.curve.tag for figure in FIGURES if figure.curve]
+    tags = [figure.curve for figure in FIGURES if figure.curve]
     gauges = [(figure.gauge.name, figure.gauge.label) for figure in FIGURES if figure.gauge]
     summary = [figure.summary_key or figure.key for figure in FIGURES if figure.in_summary]
     assert all(len(names) == len(set(names)) for names in (keys, tags, gauges, summary))
@@ -147,9 +147,3 @@ def test_names_are_given_once() -> None:
         for name in ("tflops_per_gpu", "tflops_total", "samples_per_second", "tokens_per_second")
     }
     assert performance | {"memory/current_gb", "memory/peak_gb"} <= set(tags)
-
-
-def test_every_curve_is_on_a_page() -> None:
-    drawn = {tag for charts in TABLE.charts().values() for tags in charts.values() for tag in tags}
-    assert drawn == {figure.curve.tag for figure in FIGURES if figure.curve}
-    assert list(TABLE.charts()) == ["Speed", "Time", "Memory", "Hardware", "Phases", "Host"]

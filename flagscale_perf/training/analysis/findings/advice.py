@@ -114,13 +114,6 @@ def halve(flag: str, text: str, least: float = 1) -> Advice:
     return move(flag, text, lambda case, now: None if now <= least else max(least, now // 2))
 
 
-def either(advised: Change, otherwise: Callable[[TrainingCase], Change | None]) -> Advice:
-    """The first change as long as there is something left of it to do, then the next thing to try."""
-    return Advice(
-        list(advised.flags), advised.text, make=lambda case: advised.for_case(case) or otherwise(case)
-    )
-
-
 def is_set(name: str) -> Callable[[TrainingCase], bool]:
     """Whether the case's run was started with that argument."""
     return lambda case: bool(case.argument(name))

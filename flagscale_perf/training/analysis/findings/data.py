@@ -10,8 +10,6 @@ from flagscale_perf.spine.limits import Limit
 from flagscale_perf.spine.units import percent
 from flagscale_perf.training.analysis.findings.advice import (
     double,
-    either,
-    give,
     is_set,
     switch_off,
     while_cores_are_free,
@@ -42,12 +40,7 @@ _OF_SOME = Change(
             double("--num-workers", "raise it: more processes prepare batches ahead", most=16, least=2)
         ),
         unless(
-            either(
-                give("--data-cache-path", "keep the dataset's index files on a local disk"),
-                lambda case: Change(
-                    [], f"see that --data-cache-path, {case.argument('data_cache_path')}, is on a local disk"
-                ),
-            ),
+            Change([], "have the dataset's index files on a local disk (--data-cache-path)"),
             is_set("mock_data"),
         ),
         switch_off(_MASKS, "do not make and copy masks that the attention kernel does not read"),

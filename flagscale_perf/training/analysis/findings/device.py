@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flagscale_perf.analysis.rules import Advice, Change, Finding, rule, unless
+from flagscale_perf.analysis.rules import Advice, Change, Finding, rule
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.spine.units import percent
-from flagscale_perf.training.analysis.findings.advice import either, halve, move, set_to, written
+from flagscale_perf.training.analysis.findings.advice import halve, move, set_to, written
 from flagscale_perf.training.analysis.findings.case import (
     SPARE_MEMORY,
     TrainingCase,
@@ -31,15 +31,8 @@ from flagscale_perf.training.clocks import LOWER_CLOCK
         "layers that the FLOPs count does not know",
     ],
     changes=[
-        either(
-            unless(
-                Change(["--perf-peak-tflops"], "set it to the dense peak of one device for this data type"),
-                lambda case: case.options.perf_peak_tflops is not None,
-            ),
-            lambda case: Change(
-                ["--perf-peak-tflops"],
-                f"is {case.options.perf_peak_tflops}: compare it with the datasheet (dense, this data type)",
-            ),
+        Change(
+            ["--perf-peak-tflops"], "set it to the datasheet's dense peak of one device for this data type"
         ),
         Change([], "compare the FLOPs with `flagscale-perf flops`"),
     ],

@@ -10,7 +10,7 @@ from flagscale_perf.analysis.rules import Change, Finding, rule
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.spine.units import percent
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
-from flagscale_perf.training.analysis.findings.signals import HostLoad
+from flagscale_perf.training.analysis.findings.course import Stretch
 from flagscale_perf.training.analysis.tables import RankEntry
 
 _EXPLAINED = {"data_stall", "straggler", "exposed_comm", "jitter", "long_phase"}
@@ -80,7 +80,7 @@ def host_short_of_cpu(this: TrainingRule, case: TrainingCase) -> Finding | None:
     return _finding(this, case, short, title, figure)
 
 
-def _throttled(host: HostLoad) -> float:
+def _throttled(host: Stretch) -> float:
     """Share of the limit's periods in which the container was throttled; 0 without a limit."""
     return host.cpu_throttled_periods / host.cpu_periods if host.cpu_limit_milli and host.cpu_periods else 0.0
 
@@ -111,8 +111,8 @@ def _shortage(
     """None below the limit. `own_ns`: rank 0's, which is known step by step."""
     host, entries = case.signals.host, case.entries or [_ALONE]
     shares = [share_of(entry) or 0.0 for entry in entries]
-    if host.read_ns and entries[0].first_rank == entries[0].last_rank:
-        shares[0] = host.share(own_ns)
+    if host.host_ns and entries[0].first_rank == entries[0].last_rank:
+        shares[0] = host.waiting(own_ns)
     worst = max(range(len(shares)), key=shares.__getitem__)
     if not this.exceeds(shares[worst], this.name):
         return None

@@ -83,14 +83,7 @@ def evaluation(this: TrainingRule, case: TrainingCase) -> Finding | None:
     return _pause(this, case, "Evaluation takes")
 
 
-def _caches(case: TrainingCase) -> list[str]:
-    """Variables of what is compiled: Triton compiles nothing for a CPU, TorchInductor nothing without Dynamo,
-    which is off in a rehearsal.
-    """
-    environment = case.facts.environment or {}
-    is_off = environment.get("TORCHDYNAMO_DISABLE", str(int(case.facts.rehearsal))) == "1"
-    inductor, triton = [] if is_off else ["TORCHINDUCTOR_CACHE_DIR"], ["TRITON_CACHE_DIR"]
-    return inductor + ([] if case.is_on_cpu else triton)
+_CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")  # directories of what is compiled for a device
 
 
 def _kept_kernels(case: TrainingCase) -> Change | None:
@@ -98,9 +91,9 @@ def _kept_kernels(case: TrainingCase) -> Change | None:
     one, `torchinductor_USER`.)
     """
     in_force = {name: str(value) for name, value in (case.facts.environment or {}).items()}
-    unset = [name for name in _caches(case) if not in_force.get(name) or "/torchinductor_" in in_force[name]]
+    unset = [name for name in _CACHES if not in_force.get(name) or "/torchinductor_" in in_force[name]]
     text = "in the environment: keep compiled kernels on a disk that outlives the job"
-    return Change(unset, text) if unset else None
+    return Change(unset, text) if unset and not case.is_on_cpu else None
 
 
 _COMPILING = "kernels are compiled, or tuned for each new shape"
@@ -168,7 +161,7 @@ def startup(this: TrainingRule, case: TrainingCase) -> Finding | None:
     ],
     changes=[
         Advice(
-            ["TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"],
+            list(_CACHES),
             "in the environment: keep compiled kernels on a disk that outlives the job",
             make=_kept_kernels,
         ),
@@ -208,7 +201,7 @@ def slow_start(this: TrainingRule, case: TrainingCase) -> Finding | None:
     found = interrupts(this, case, title, evidence, excess_s)
     return replace(
         found,
-        causes=[cause for cause in found.causes if cause != _COMPILING or _caches(case)],
+        causes=[cause for cause in found.causes if cause != _COMPILING or not case.is_on_cpu],
         first_iteration=settled.first_iteration - steps,
         iteration=settled.first_iteration - 1,
     )

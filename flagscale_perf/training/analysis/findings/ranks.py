@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flagscale_perf.analysis.rules import Change, Finding, rule, unless
+from flagscale_perf.analysis.rules import Advice, Change, Finding, rule
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.spine.units import percent
-from flagscale_perf.training.analysis.findings.advice import either, is_set, provided, switch_on
+from flagscale_perf.training.analysis.findings.advice import is_set, provided, switch_on
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
 from flagscale_perf.training.analysis.findings.causes import profile_of
 from flagscale_perf.training.analysis.findings.lateness import late_finding
@@ -29,16 +29,8 @@ _PROFILE = "--perf-profile-steps"
         "more work for its data",
     ],
     changes=[
-        either(
-            unless(
-                Change(
-                    [],
-                    "look at that device's clocks and errors (nvidia-smi -q -d PERFORMANCE,ECC), "
-                    "then leave its node out",
-                ),
-                lambda case: case.is_on_cpu or case.is_on_one_host(),
-            ),
-            lambda case: _look(case),
+        Advice(
+            [], "look at that device and its host, then leave its node out", make=lambda case: _look(case)
         ),
         switch_on(
             "--manual-gc",

@@ -13,7 +13,7 @@ from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.chance import excess_of
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
-from flagscale_perf.training.analysis.findings.course import Course
+from flagscale_perf.training.analysis.findings.course import Course, Stretch
 from flagscale_perf.training.clocks import caps_in
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin
@@ -144,39 +144,6 @@ class Trouble:
         return None if usual_ns is None else max(0, self._troubled_ns - self.steps * usual_ns)
 
 
-class HostLoad:
-    """The time that rank 0's host kept CPU or memory from the training thread, over intervals.
-
-    Attributes:
-        read_ns: time between readings; the others are parts of it.
-        run_delay_ns, memory_stall_ns: as in `HostRecord`; 0 where they were not read.
-        cores: how many the training process may run on; None if not read.
-        cpu_limit_milli: of the container, as in `HostRecord`.
-        cpu_periods, cpu_throttled_periods: of that limit.
-    """
-
-    def __init__(self) -> None:
-        self.read_ns = self.run_delay_ns = self.memory_stall_ns = 0
-        self.cpu_periods = self.cpu_throttled_periods = 0
-        self.cpu_limit_milli: int | None = None
-        self.cores: int | None = None
-
-    def add(self, interval: IntervalRecord) -> None:
-        """Takes in an interval that has steps and is not warm-up."""
-        self.cores = interval.cores or self.cores
-        if interval.host_ns is not None and interval.run_delay_ns is not None:
-            self.read_ns += interval.host_ns
-            self.run_delay_ns += interval.run_delay_ns
-            self.memory_stall_ns += interval.memory_stall_ns or 0
-        self.cpu_limit_milli = interval.cpu_limit_milli or self.cpu_limit_milli
-        self.cpu_periods += interval.cpu_periods or 0
-        self.cpu_throttled_periods += interval.cpu_throttled_periods or 0
-
-    def share(self, part_ns: int) -> float:
-        """`part_ns` as a share of the time between readings."""
-        return min(1.0, part_ns / self.read_ns) if self.read_ns else 0.0
-
-
 class Signals:
     """Folds steps and intervals.
 
@@ -196,7 +163,6 @@ class Signals:
         self._sample: Sample[Step] = Sample(SAMPLE_STEPS, SAMPLE_STRETCH)
         self._phases = PhaseJoin(RunFacts.of({}))  # what a wait is for is not asked here
         self.throttled, self.retried = Trouble(), Trouble()
-        self.host = HostLoad()
         self.course = Course()
         self._untroubled = Reservoir()
         self.caps: set[str] = set()
@@ -246,7 +212,6 @@ class Signals:
         self._last_retries = before if retries is None else retries
         if interval.warmup_only or not interval.steps:
             return
-        self.host.add(interval)
         self.course.add(interval)
         more = 0 if retries is None or before is None else max(0, retries - before)
         is_throttled = self._is_throttled(interval)
@@ -257,6 +222,11 @@ class Signals:
             self.throttled.add(interval)
         if not more and not is_throttled:
             self._untroubled.add(interval.iteration_ns // interval.steps)
+
+    @property
+    def host(self) -> Stretch:
+        """The whole run as a stretch: for how long the host kept the training thread waiting."""
+        return Stretch.of(self.course.since(0))
 
     def usual_ns(self) -> int | None:
         """A mean step of the median interval without these troubles; None where every interval has one."""

@@ -14,7 +14,7 @@ from flagscale_perf.spine.units import duration, number, percent
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
 from flagscale_perf.training.analysis.findings.causes import causes_in, changes_in, named, profile
-from flagscale_perf.training.analysis.findings.course import Stretch
+from flagscale_perf.training.analysis.findings.course import PAUSES, WAITS, Stretch
 from flagscale_perf.training.analysis.findings.slower import (
     BURST,
     WORTH_A_LOOK,
@@ -27,7 +27,7 @@ from flagscale_perf.training.analysis.findings.slower import (
 
 MOST_OF_IT = 0.8  # of a change; what is so much of it is named as its place or cause
 _ALL_PHASES = 0.5  # a phase belongs to "all" if it grew by so much of what the whole grew by, in proportion
-_WAITS = ("CPU", "CPU", "memory", "its disks")
+_FOR = ("CPU", "CPU", "memory", "its disks")  # of what `WAITS` are spent on
 
 
 @rule(
@@ -215,16 +215,16 @@ def _beside(case: TrainingCase, found: Slowdown, grown_ns: float) -> _Beside:
         return _Beside("", [])
     host = _short_of(slow, others, MOST_OF_IT * grown_ns / found.slow_ns)
     causes = [*host.causes, *_slower_clock(slow, others)]
-    for place, what in enumerate(("an evaluation", "a checkpoint")):
-        if any(one.pauses[place] for one in slow[:1]):
+    for pause_ns, what in zip(PAUSES, ("an evaluation", "a checkpoint"), strict=True):
+        if getattr(slow[0], pause_ns):
             causes.append(f"{what} comes just then")
     return _Beside(host.host, causes)
 
 
 def _short_of(slow: Sequence[Stretch], others: Sequence[Stretch], least_share: float) -> _Beside:
     """What the host waits for more of the time than before, by at least that share."""
-    for place, what in enumerate(_WAITS):
-        before, after = _waiting(others, place), _waiting(slow, place)
+    for wait_ns, what in zip(WAITS, _FOR, strict=True):
+        before, after = _waiting(others, wait_ns), _waiting(slow, wait_ns)
         if after - before >= least_share:
             cause = f"the host waits for {what} {percent(after)} of the time then, {percent(before)} before"
             return _Beside(f", while the host is short of {what}", [cause])
@@ -232,14 +232,14 @@ def _short_of(slow: Sequence[Stretch], others: Sequence[Stretch], least_share: f
 
 
 def _slower_clock(slow: Sequence[Stretch], others: Sequence[Stretch]) -> list[str]:
-    clocks = [[one.clock_mhz for one in side if one.clock_mhz is not None] for side in (others, slow)]
+    clocks = [[one.sm_clock_mhz for one in side if one.sm_clock_mhz is not None] for side in (others, slow)]
     if all(clocks) and median(clocks[1]) < (1 - WORTH_A_LOOK.value) * median(clocks[0]):
         fall = " to ".join(f"{median(one):g}" for one in clocks)
         return [f"the device's clock falls: from {fall} MHz"]
     return []
 
 
-def _waiting(stretches: Sequence[Stretch], place: int) -> float:
+def _waiting(stretches: Sequence[Stretch], wait_ns: str) -> float:
     """The share of the time between readings that the host waits."""
-    read_ns = sum(one.host_ns for one in stretches)
-    return sum(one.waits_ns[place] for one in stretches) / read_ns if read_ns else 0.0
+    whole = Stretch.of(stretches)
+    return whole.waiting(getattr(whole, wait_ns))

@@ -1,4 +1,4 @@
-"""Collectives in figures: fits, both places side by side."""
+"""Collectives in figures: fits, rows and curves."""
 
 from __future__ import annotations
 
@@ -23,26 +23,23 @@ def test_times_by_size_become_a_line(tmp_path: Path) -> None:
     assert (found.alpha_s, found.beta_bytes_per_s) == (pytest.approx(0.1), pytest.approx(1e10))
 
 
-def test_in_place_stands_beside_out_of_place(tmp_path: Path) -> None:
-    """4 ranks, 1 GB; an operation has one of them, or both."""
+def test_a_row_for_each_size_and_a_curve_for_each_operation(tmp_path: Path) -> None:
+    """4 ranks, 1 and 2 GB."""
     with book_in(tmp_path) as book, book.part("bandwidth", None, {}) as part:
-        collective(part, "all_reduce", GB, [0.5], place="in place")
+        collective(part, "reduce_scatter", GB, [0.5], executed="all_reduce")
+        collective(part, "all_gather", 2 * GB, [1.0])
         collective(part, "all_gather", GB, [0.5])
-        collective(part, "all_gather", GB, [0.25], place="in place")
-        collective(part, "all_to_all", GB, [1.0])
     found = read_bench(open_session(book.path)).parts["bandwidth"]
     (table,) = [block for block in collectives(found) if isinstance(block, Table)]
-    whole, none = "1,000,000,000", ["-"] * 4
-    half = ["500,000.0", "500,000.0", "2.000"]
+    half = ["1,000,000,000", "500,000.0", "500,000.0", "2.000"]
     assert cells(table)[1:] == [
-        ["all_reduce", whole, *none, *half, "3.000"],
-        ["all_gather", whole, *half, "1.500", "250,000.0", "250,000.0", "4.000", "3.000"],
-        ["all_to_all", whole, "1,000,000.0", "1,000,000.0", "1.000", "0.750", *none],
+        ["reduce_scatter (executed: all_reduce)", *half, "3.000"],
+        ["all_gather", *half, "1.500"],
+        ["all_gather", "2,000,000,000", "1,000,000.0", "1,000,000.0", "2.000", "1.500"],
     ]
     (drawn,) = curves(found)
     assert isinstance(drawn, Series)
     assert [(line.label, line.y) for line in drawn.panels[0].lines] == [
-        ("all_reduce", [5e5]),
-        ("all_gather", [5e5]),
-        ("all_to_all", [1e6]),
+        ("reduce_scatter", [5e5]),
+        ("all_gather", [1e6, 5e5]),
     ]

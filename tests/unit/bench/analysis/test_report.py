@@ -19,7 +19,7 @@ def test_what_was_measured_and_what_was_not(tmp_path: Path) -> None:
             collective(part, "all_reduce", GB, [0.5, 0.25, 0.5])
             local(part, "copy", 0, [0.5])
             part.value("time", "s", {"op": "host to device"}, None, "no GPU")
-        with book.part("latency", None, {"model": "qwen3", "engine": "vllm"}):
+        with book.part("latency", None, {"model": "qwen3"}):
             pass
         with book.part("sonar", None, {"model": "of another version"}) as part:
             local(part, "ping", 0, [2.0])

@@ -56,10 +56,3 @@ def test_what_limits_the_figures_is_said(tmp_path: Path) -> None:
     assert preempted.text.startswith("TP 2: vLLM preempted 2 requests") and preempted.tone == "bad"
     assert merged.text.startswith("1 requests came back in few pieces")
     assert "share these 2 cores" in cores.text
-
-
-def test_transformers_in_this_process_have_no_server_that_shares_the_cores(tmp_path: Path) -> None:
-    settings = {"device": "core", "devices": 2, "engine": "torch"}
-    with book_in(tmp_path) as book, book.part("latency", None, settings):
-        pass
-    assert remarks_of(read_bench(open_session(book.path)).parts["latency"]) == []

@@ -20,7 +20,7 @@ def test_each_pair_has_two_orders() -> None:
 
 @pytest.mark.parametrize(
     ("backend", "points"),
-    # 2 x 2 collectives, in one place only; 6 ordered pairs one way and 3 both ways; copy and triad of 3 ranks
+    # 2 x 2 collectives; 6 ordered pairs one way and 3 both ways; copy and triad of 3 ranks
     [("gloo", 4 + 9 + 6), ("nccl", 4 + 9 + 24)],  # and 6 host-device copies of each
 )
 def test_points_are_counted_before(backend: str, points: int) -> None:

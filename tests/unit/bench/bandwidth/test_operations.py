@@ -23,32 +23,20 @@ def world() -> Iterator[World]:
     dist.destroy_process_group()
 
 
-ALL = [(name, place) for name, makes in COLLECTIVES.items() for place in makes]
 SHARE, WHOLE = 4 << 10, 4 << 20
 
 
-@pytest.mark.parametrize(("name", "place"), ALL)
-def test_a_size_is_the_whole_buffer_on_1024_ranks(world: World, name: str, place: str) -> None:
-    operation = COLLECTIVES[name][place](world, 1 << 20)  # 4 MiB of float32
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_a_size_is_the_whole_buffer_on_1024_ranks(world: World, name: str) -> None:
+    operation = COLLECTIVES[name](world, 1 << 20)  # 4 MiB of float32
     operation.run()
     sizes = {"all_gather": (SHARE, WHOLE), "reduce_scatter": (WHOLE, SHARE)}.get(name, (WHOLE, WHOLE))
     assert (operation.given_bytes, operation.made_bytes) == sizes
     assert buffer_bytes(name, *sizes, RANKS) == WHOLE
 
 
-def test_where_a_result_may_go_as_torch_has_it() -> None:
-    within, beside = ["in place"], ["out of place"]
-    both = beside + within
-    assert {name: list(makes) for name, makes in COLLECTIVES.items()} == {
-        "all_reduce": within,
-        "all_gather": both,
-        "reduce_scatter": both,
-        "all_to_all": beside,
-    }
-
-
 def test_what_is_not_a_multiple_of_the_ranks_is_cut(world: World) -> None:
-    operation = COLLECTIVES["all_gather"]["in place"](world, RANKS + 5)
+    operation = COLLECTIVES["all_gather"](world, RANKS + 5)
     assert (operation.given_bytes, operation.made_bytes) == (4, 4 * RANKS)
 
 
@@ -66,8 +54,8 @@ def test_bus_factors_of_1024_ranks() -> None:
 
 def test_data_that_did_not_arrive_is_seen(world: World) -> None:
     """A fake group moves nothing, so no rank has what it should."""
-    for name, place in ALL:
-        operation = COLLECTIVES[name][place](world, RANKS)
+    for name, make in COLLECTIVES.items():
+        operation = make(world, RANKS)
         operation.run()
         assert not operation.is_right(), name
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,8 +54,7 @@ def test_a_request_that_fails_ends_it_and_keeps_the_rest(
             "9000 tokens and 16 of output are 9016, and a small Qwen3 (built in)",
         ),
         (["--tp", "512"], "--tp 512: needs 512 "),
-        (["--engine", "vllm"], "--engine vllm: this Python has no vllm; give --vllm-python"),
-        (["--engine", "torch", "--tp", "1,2"], "--tp, --pp: transformers' generate runs on one device"),
+        ([], f"{sys.executable} has no package vllm; give --vllm-python PROGRAM, the Python of an environ"),
     ],
 )
 def test_what_cannot_be_measured_is_said_in_one_line(

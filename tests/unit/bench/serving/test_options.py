@@ -24,7 +24,8 @@ def choose(*words: str, is_given: bool = False) -> Chosen:
     return options.chosen(args, options.cases_of(args, USUAL), is_given, "", [])
 
 
-def test_usual_sizes_and_those_that_are_given() -> None:
+def test_usual_sizes_and_those_that_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "find_python", lambda given: "python")
     made = choose()
     assert made.cases == [Case(1, 128, 16)] and [case.seq for case, _ in made.left_out] == [9000]
     assert (made.repeats, made.is_eager, made.directory) == (3, False, Path("out/vllm").absolute())

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.bench.serving import parallelism, profiled
 from flagscale_perf.bench.serving.vllm_python import Devices
 from flagscale_perf.cli import main
-from flagscale_perf.spine.errors import PerfError
 from tests.serving import fake_python, only_bench
 
 CASE = ["--case", "100,2,11", "--repeats", "2"]
@@ -25,10 +23,9 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def run(directory: Path, *options: str, profiles: bool = False) -> int:
+def run(directory: Path, *options: str) -> int:
     out, python = str(directory / "out"), fake_python(directory)
-    words = [*CASE, *options, *([] if profiles else ["--no-profile"])]
-    return main(["bench", "parallelism", "-o", out, "--vllm-python", python, *words])
+    return main(["bench", "parallelism", "-o", out, "--vllm-python", python, *CASE, *options])
 
 
 def test_two_ranks_against_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,7 +73,7 @@ def test_two_ranks_against_one(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_an_arm_that_does_not_come_up_is_not_measured_and_the_others_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(tmp_path, "--try-pipeline", "--tp", "1") == 0
+    assert run(tmp_path, "--tp", "1", "--pp", "2") == 0
     part = only_bench(tmp_path / "out").parts["parallelism"]
     (missing,) = part.values("duration", arm="PP 2")
     assert missing.value is None
@@ -86,40 +83,14 @@ def test_an_arm_that_does_not_come_up_is_not_measured_and_the_others_are(
 
 
 def test_a_server_that_ends_while_it_is_measured_says_its_own_reason(tmp_path: Path) -> None:
-    assert run(tmp_path, "--try-pipeline", "--tp", "1", "--pp", "3") == 0
+    assert run(tmp_path, "--tp", "1", "--pp", "3") == 0
     (missing,) = only_bench(tmp_path / "out").parts["parallelism"].values("duration", arm="PP 3")
     assert missing.why.startswith("vLLM's server has failed: ValueError: a request has killed it (")
 
 
-def test_a_window_of_each_arm_is_profiled_on_as_many_cores_a_rank(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loads: list[profiled.Load] = []
-
-    def profile(load: profiled.Load, directory: Path) -> None:
-        loads.append(load)
-        if load.tensor == 2:
-            raise PerfError("vLLM ended")
-
-    windows = {"decode": profiled.Window(0.009, 0.008, 0.002, 0.001, 0.003)}
-    monkeypatch.setattr(parallelism, "profile_vllm", profile)
-    monkeypatch.setattr(parallelism, "read_windows", lambda _: windows)
-    assert run(tmp_path, profiles=True) == 0
-    assert [(load.tensor, load.tokens, load.batch, load.widest) for load in loads] == [
-        (1, 100, 1, 2),
-        (2, 100, 1, 2),
-    ]
-    part = only_bench(tmp_path / "out").parts["parallelism"]
-    assert [(one.case["arm"], one.value, one.why) for one in part.values("step")] == [
-        ("single", 0.009, "mean profiled step of a mean rank"),
-        ("TP 2", None, "no profile: vLLM ended"),
-    ]
-    assert [one.value for one in part.values("step_part", arm="single", phase="decode")] == [0.002, 0.001]
-
-
 def test_without_vllm_nothing_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "parallelism", "--quick", "-o", str(tmp_path / "other")]) == 2
-    assert capsys.readouterr().err.startswith("bench parallelism needs vLLM, which this Python has not")
+    assert "has no package vllm; give --vllm-python PROGRAM" in capsys.readouterr().err
 
 
 def test_a_case_that_is_too_long_for_the_model_is_refused_by_its_own_option(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flagscale_perf.bench.serving import profiled
-from flagscale_perf.bench.serving.profiled import Load, check, profile_vllm, read_windows
+from flagscale_perf.bench.serving.profiled import Load, check, profile_vllm
 from flagscale_perf.bench.serving.vllm_python import Devices
 from flagscale_perf.profile.options import ProfileOptions
 from flagscale_perf.spine.errors import PerfError
@@ -80,18 +80,3 @@ def test_a_bench_that_leaves_no_profile_is_an_error(tmp_path: Path, monkeypatch:
 def test_what_cannot_be_run_is_refused(changed: dict[str, int], said: str) -> None:
     with pytest.raises(PerfError, match=said):
         check(SMALL._replace(**changed))
-
-
-def test_a_window_has_what_collectives_take(tmp_path: Path) -> None:
-    make_profile().write(tmp_path)
-    ((phase, window),) = read_windows(tmp_path).items()
-    # Both profiled steps take 202 ms on each rank; rank 0 waits 3 ms in half of its 4 collectives.
-    assert (phase, window.total, window.clean) == ("train", pytest.approx(0.101), pytest.approx(0.097))
-    assert window.communication == pytest.approx((26 + 20) / 4 / 1e3)
-    assert window.waiting == pytest.approx(2 * 3 / 4 / 1e3)
-    assert window.waiting + window.transfer == pytest.approx(window.communication)
-
-
-def test_a_directory_without_a_profile(tmp_path: Path) -> None:
-    with pytest.raises(PerfError):
-        read_windows(tmp_path)

@@ -23,7 +23,7 @@ from tests.serving import fake_python
 def test_a_python_with_vllm_is_taken_and_one_without_refused(tmp_path: Path) -> None:
     python = fake_python(tmp_path)
     assert find_python(python) == python
-    with pytest.raises(PerfError, match="has no package vllm; `make venv-vllm`"):
+    with pytest.raises(PerfError, match="has no package vllm; give --vllm-python PROGRAM.*`make venv-vllm`"):
         find_python(sys.executable)
     with pytest.raises(PerfError, match="^--vllm-python .*nothing: no such program"):
         find_python(str(tmp_path / "nothing"))

@@ -34,7 +34,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_without_the_queue_there_is_nothing_to_say(monkeypatch) -> None:
-    monkeypatch.setattr(doctor, "_version", lambda package: None)
+    monkeypatch.setattr(doctor, "versions", lambda packages: {})
     assert find_queue({}, True) is None
 
 

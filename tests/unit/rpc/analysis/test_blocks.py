@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.blocks import Boxes, Report, Table, Waterfall
+from flagscale_perf.analysis.blocks import Report, Series, Table, Waterfall
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.report import html, png, text
 from flagscale_perf.report import json as report_json
@@ -65,16 +65,17 @@ def test_shares_of_methods_and_stages_add_up(report) -> None:
     assert round(sum(row[-1].value * 1000 for row in methods.rows)) == 1000
 
 
-def test_boxes_are_those_of_a_box_plot(tmp_path) -> None:
+def test_how_much_the_stages_vary(tmp_path) -> None:
     calls = [make_call(n, serialize_ns=n * 1_000_000, total_ns=20_000_000) for n in (1, 2, 3, 4, 100)]
-    (boxes,) = blocks_of(INSTRUMENT.report(open_session(write_run(tmp_path, calls))), Boxes)
-    row = next(each for each in boxes.rows if each.label == "serialize")
-    assert (row.low, row.quarter, row.median, row.three_quarters, row.high) == (1, 2, 3, 4, 4)
+    tables = blocks_of(INSTRUMENT.report(open_session(write_run(tmp_path, calls))), Table)
+    (spread,) = (each for each in tables if each.head[0] == "stage")
+    row = next(each for each in spread.rows if each[0] == "serialize")
+    assert [cell.value for cell in row[1:]] == [2, 3, 4, 100, 100]
 
 
 def test_as_a_page_and_a_picture(report) -> None:
     page = html.render(report)
-    assert 'id="chart-layer-time"' in page and 'id="chart-spread-time"' in page
+    assert 'id="chart-layer-time"' in page
     assert png.render(report).startswith(b"\x89PNG")
 
 
@@ -94,3 +95,13 @@ def test_where_no_call_was_recorded_there_is_nothing_to_judge(tmp_path: Path) ->
     assert "nothing to judge: no call was recorded" in text.render(
         INSTRUMENT.report(open_session(write_run(tmp_path, [])))
     )
+
+
+def test_of_many_calls_the_shortest_and_the_longest_are_drawn(tmp_path) -> None:
+    slow = {700: 9_000_000, 2900: 7_000_000}
+    calls = [make_call(n, total_ns=slow.get(n, 1_000_000 + n)) for n in range(1, 3001)]
+    report = INSTRUMENT.report(open_session(write_run(tmp_path, calls)))
+    (series,) = blocks_of(report, Series)
+    numbers = series.panels[0].lines[0].x
+    assert series.panels[0].title == "Stages, the shortest and the longest call of each stretch"
+    assert 1000 <= len(numbers) <= 2001 and {*slow} < {*numbers}

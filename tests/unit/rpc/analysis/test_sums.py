@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operator import add
 
-from flagscale_perf.rpc.analysis.sums import MAX_BINS, SAMPLE, Bins, Sample, Tops, add_batch
+from flagscale_perf.rpc.analysis.sums import SAMPLE, Sample, Tops, add_batch
 from flagscale_perf.rpc.totals import CallTotals
 from tests.rpc_sessions import columns_of, make_call
 
@@ -23,22 +23,6 @@ def test_a_batch_adds_what_its_calls_add_one_by_one() -> None:
     assert {name: vars(one) for name, one in by_batch.methods.items()} == {
         name: vars(one) for name, one in one_by_one.methods.items()
     }
-
-
-def test_few_calls_have_a_bin_each() -> None:
-    bins = Bins()
-    bins.add(columns_of([make_call(number) for number in (1, 2, 3)]))
-    assert [(one.first, one.last, one.totals.calls) for one in bins.bins] == [(1, 1, 1), (2, 2, 1), (3, 3, 1)]
-
-
-def test_many_calls_share_bins_and_none_is_lost() -> None:
-    bins, count = Bins(), 3 * MAX_BINS + 5
-    for first in range(1, count + 1, 1000):
-        bins.add(columns_of([make_call(n) for n in range(first, min(first + 1000, count + 1))]))
-    assert bins.width == 4 and len(bins.bins) <= MAX_BINS
-    assert sum(one.totals.calls for one in bins.bins) == count
-    assert [(one.first, one.last) for one in bins.bins[:2]] == [(1, 4), (5, 8)]
-    assert bins.bins[-1].last == count
 
 
 def test_a_sample_of_few_is_all_and_of_many_an_even_choice() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from flagscale_perf.analysis.compare.driver import MAX_UNITS
 from flagscale_perf.analysis.job import open_session
-from flagscale_perf.rpc.analysis.units import CALL, LAYER, read_units
+from flagscale_perf.rpc.analysis.units import CALL, LAYER, METHOD, STAGE, read_units
 from flagscale_perf.spine.errors import PerfError
 from tests.rpc_sessions import MS, fused, llama_calls, make_call, split, write_log, write_run
 
@@ -24,15 +24,15 @@ def test_layers_of_every_pass_are_found_and_their_parts_add_up(tmp_path) -> None
     read = read_units(open_session(write_run(tmp_path, calls)), warmup=0)
     assert (read.kind, len(read.units), read.left_out) == (LAYER, 64, {"calls outside of layers": 8})
     unit = read.units[0]
-    assert (unit.number, unit.calls) == (2, 6)
-    assert sum(unit.stages_ns) == sum(unit.methods_ns.values()) == unit.total_ns
-    assert unit.total_ns == sum(call.total_ns for call in calls[1:7])
-    assert unit.moved_bytes == 436 << 20
+    assert (unit.number, unit.amounts) == (2, {"calls": 6, "moved_mib": 436})
+    for kind in (STAGE, METHOD):
+        assert sum(took or 0 for name, took in unit.parts.items() if name.startswith(kind)) == unit.time
+    assert unit.time == sum(call.total_ns for call in calls[1:7])
 
 
 def test_a_fused_layer_is_one_call(tmp_path) -> None:
     read = read_units(open_session(write_run(tmp_path, llama_calls(fused()))), warmup=0)
-    assert (read.kind, len(read.units), read.units[0].calls) == (LAYER, 16, 1)
+    assert (read.kind, len(read.units), read.units[0].amounts["calls"]) == (LAYER, 16, 1)
 
 
 def test_a_log_has_the_same_units(tmp_path) -> None:
@@ -67,7 +67,7 @@ def test_calls_without_a_pattern_are_units_themselves(tmp_path) -> None:
     calls = [make_call(n, method=method) for n, method in enumerate(methods, 1)]
     read = read_units(open_session(write_run(tmp_path, calls)), warmup=2)
     assert (read.kind, len(read.units), read.left_out) == (CALL, 10, {"calls at the start": 2})
-    assert read.units[0].total_ns == 10 * MS
+    assert read.units[0].time == 10 * MS
 
 
 def test_only_so_much_is_left_out_at_the_start(tmp_path) -> None:

@@ -1,4 +1,4 @@
-"""The pictures of a trace: time, residence and age as its records have them."""
+"""The pictures of a trace: time and age as its records have them."""
 
 from __future__ import annotations
 
@@ -45,14 +45,6 @@ def test_a_processes_time_is_what_its_calls_say(tmp_path: Path) -> None:
     assert times == {"compute": [240, 940], "get": [0, 60], "put": [40, 0]}
 
 
-def test_residence_is_a_histogram_for_each_producer(tmp_path: Path) -> None:
-    blocks = _drawn(tmp_path, pipeline(steps=10))["residence"].blocks
-    assert [block.key for block in blocks if isinstance(block, Series)] == ["residence-time"]
-    assert isinstance(blocks[0], Series)
-    line = blocks[0].panels[0].lines[0]
-    assert (line.label, max(value or 0 for value in line.y)) == ("rollout", 1.0)
-
-
 def test_ages_are_drawn_where_samples_are_old(tmp_path: Path) -> None:
     job = Job()
     rollout, train = job.process("Rollout", 1), job.process("Train", 2)
@@ -60,7 +52,7 @@ def test_ages_are_drawn_where_samples_are_old(tmp_path: Path) -> None:
         job.put(rollout, step * 100 * MS + MS, range(8 * step, 8 * step + 8))
     for step in range(3, 11):
         job.get(train, step * 100 * MS + 50 * MS, range(8 * (step - 3), 8 * (step - 3) + 8))
-    age = _drawn(tmp_path, job)["residence"].blocks[1]
+    age = _drawn(tmp_path, job)["age"].blocks[0]
     assert isinstance(age, Series)
     assert list(age.panels[0].lines[0].y) == [0, 1, 2, 3, 3, 3, 3, 3]
 

@@ -61,7 +61,7 @@ def test_a_get_links_to_the_put_that_made_its_rows(tmp_path: Path) -> None:
 
 
 def test_a_call_that_failed_has_its_error_and_no_put(tmp_path: Path) -> None:
-    *_, failed, orphan = spans_of(run(tmp_path))
+    *_, orphan, failed = spans_of(run(tmp_path))
     assert (failed.name, failed.error, "put_ns" in failed.values) == ("update", "rollout", False)
     # the call it was made in was never recorded
     assert (orphan.name, orphan.values["call"], orphan.parent, orphan.links) == ("get", 9, None, ())
@@ -85,7 +85,8 @@ def test_spans_of_several_machines_are_linked_and_have_the_ids_they_have_alone(t
         ("node0", "20240129_103000", 0),
         ("node1", "20240129_103001", 50 * MS),
     ]
-    assert [(span.id, span.links, span.start_ns) for span in spans_of(open_session(paths[1]))] == [
+    alone = sorted(spans_of(open_session(paths[1])), key=lambda span: span.start_ns)
+    assert [(span.id, span.links, span.start_ns) for span in alone] == [
         (span.id, span.links, span.start_ns) for span in (put, get)
     ]
 
@@ -116,3 +117,12 @@ def test_operations_without_ids_are_traces_of_their_own(tmp_path: Path) -> None:
     header, producer, *_ = records()
     made = [header, producer, *(operation(0, number, 2_000, 5) for number in (1, 2))]
     assert len({span.id.trace for span in spans_of(run(tmp_path, made))}) == 2
+
+
+def test_calls_that_a_damaged_file_has_in_each_other_have_spans(tmp_path: Path) -> None:
+    job = trace_runs.Job()
+    process = job.process("P", 1)
+    job.call(process, "rollout", 0)
+    job.records[-1] = job.records[-1]._replace(parent=job.records[-1].number)
+    (span,) = spans_of(open_session(job.write(tmp_path)))
+    assert span.parent == span.id

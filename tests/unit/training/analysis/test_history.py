@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.job import open_job
+from flagscale_perf.analysis.job import Job
 from flagscale_perf.report.text import render
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import encode
@@ -48,7 +48,7 @@ def write_session(
 
 
 def stitch(directory: Path) -> History:
-    return stitched(*open_job(directory).sessions())
+    return stitched(Job(directory).sessions())
 
 
 def test_what_a_restart_does_again_was_lost_the_first_time(tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_a_file_that_cannot_be_read_is_named_and_left_out(tmp_path: Path) -> Non
     write_session(tmp_path, 30, 1, 4, ("completed", 4))
     (tmp_path / "perf_records_20240129_110000.jsonl").write_bytes(b"")
     history = stitch(tmp_path)
-    assert (len(history.sessions), len(history.unreadable)) == (1, 1)
-    assert history.unreadable[0].endswith(
+    assert (len(history.sessions), len(history.unread)) == (1, 1)
+    assert history.unread[0].reason.endswith(
         "the file is empty; this is not a run file of flagscale_perf, or its run has only just begun"
     )
 

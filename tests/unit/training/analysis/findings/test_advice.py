@@ -187,17 +187,6 @@ def test_what_is_left_to_change(rule: str, arguments: dict[str, Any], advised: l
     assert flags(rule, case_of(**arguments)) == advised
 
 
-def test_what_is_set_and_needs_a_look_is_named_with_its_value() -> None:
-    assert ([], "see that --data-cache-path, c, is on a local disk") in changes(
-        "data_stall", case_of(data_cache_path="c")
-    )
-    with_peak = replace(NOTHING_KNOWN, options=PerfConfig(perf_peak_tflops="312"))
-    assert changes("mfu_suspect", with_peak)[0] == (
-        ["--perf-peak-tflops"],
-        "is 312: compare it with the datasheet (dense, this data type)",
-    )
-
-
 def test_phases_that_are_on_are_not_advised_in_any_file() -> None:
     assert ["--perf-breakdown"] in flags("jitter", NOTHING_KNOWN)
     assert ["--perf-breakdown"] not in flags(

@@ -29,7 +29,7 @@ def test_a_rank_that_is_late_with_its_data_is_a_data_stall_and_no_straggler(tmp_
     (evidence,) = found.evidence
     assert evidence.limit == data_stall.limits["data_stall"].value
     # What all ranks have in common and pay alike is no advice for one of them.
-    assert [change.flags for change in found.changes] == [[], ["--num-workers"], ["--data-cache-path"]]
+    assert [change.flags for change in found.changes] == [[], ["--num-workers"], []]
 
 
 def test_data_that_is_late_on_all_ranks_is_nobody_s(tmp_path: Path) -> None:

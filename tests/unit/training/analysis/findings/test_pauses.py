@@ -36,9 +36,12 @@ def test_a_start_a_fifth_slower_is_a_drift_and_no_start(tmp_path: Path) -> None:
     ("facts", "flags"),
     [
         ({}, ["TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"]),
-        ({"environment": {"TORCHDYNAMO_DISABLE": "1"}}, ["TRITON_CACHE_DIR"]),
+        ({"environment": {"TORCHINDUCTOR_CACHE_DIR": "/disk"}}, ["TRITON_CACHE_DIR"]),
+        (
+            {"environment": {"TORCHINDUCTOR_CACHE_DIR": "/tmp/torchinductor_me"}},
+            ["TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"],
+        ),
         ({"rehearsal": True}, []),
-        ({"rehearsal": True, "environment": {"TORCHDYNAMO_DISABLE": "0"}}, ["TORCHINDUCTOR_CACHE_DIR"]),
     ],
 )
 def test_a_cache_of_kernels_is_advised_where_kernels_are_compiled(tmp_path: Path, facts, flags) -> None:
