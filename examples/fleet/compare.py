@@ -1,7 +1,7 @@
-"""The same three questions to DuckDB, Ray Data and Spark over 2,000 runs: `python compare.py DIRECTORY [RUNS]`.
+"""The same questions to DuckDB, Ray Data and Spark over 2,000 runs: `python compare.py DIRECTORY [RUNS]`.
 
-Makes the runs and their tables where the directory is not there, prints how long each engine took, and fails where an
-answer of two engines is not the same to the last digit.
+Makes runs and tables where the directory is not there, prints how long each engine took, and fails where one
+answers otherwise than DuckDB, be it by the last digit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ HOSTS = f"""
 with compared as (
     select hostname, iteration - first_iteration + 1 as steps,
         work_ns - quantile_disc(work_ns, 0.5) over (partition by run_id, iteration) as more_ns
-    from ranks where work_ns is not null and at_wall_ns >= {PERIOD_WALL_NS[0]} and at_wall_ns < {PERIOD_WALL_NS[1]}
+    from ranks
+    where work_ns is not null and at_wall_ns >= {PERIOD_WALL_NS[0]} and at_wall_ns < {PERIOD_WALL_NS[1]}
 )
 select hostname, sum(steps)::bigint as steps, sum(greatest(more_ns, 0) * steps)::bigint as more_ns
 from compared where hostname is not null group by hostname order by more_ns desc, hostname

@@ -1,8 +1,8 @@
 """Writes the run files of a fleet that never was: `python make_runs.py DIRECTORY [RUNS]`, 2,000 by default.
 
-Each run is 100 to 200 steps of 16 devices on two of 64 hosts, and begins half an hour after the one before. The records
-are those of a training, made by the package's own code and written as its writer writes them; the times are made up.
-One host is slow, and small batches use the devices less.
+A run is 100 to 200 steps of 16 devices on two of 64 hosts, and begins half an hour after the one before.
+Records and lines are made by the package's own code; the times are made up. One host is slow, and small
+batches use the devices less.
 """
 
 from __future__ import annotations
@@ -20,24 +20,30 @@ from flagscale_perf.spine.records import SCHEMA_VERSION, RunEnd, RunHeader
 from flagscale_perf.spine.session import file_names
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rank_records import NodeRecord, RanksRecord
-from flagscale_perf.training.records import NO_STEP, Record, StepRecord
+from flagscale_perf.training.records import NO_STEP, StepRecord
 from flagscale_perf.training.utilisation import Scale
 from flagscale_perf.training.window import IntervalWindow, end_mono_ns
 
 RUNS, HOSTS, DEVICES_PER_HOST, STRETCH = 2000, 64, 8, 10
 SLOW_HOST = "node17"
 BEGIN_WALL_NS, APART_NS = 1_777_593_600 * NS_PER_S, 1800 * NS_PER_S  # 2026-05-01, Unix time
-PEAK_FLOP_PER_S, SEQ_LENGTH, US = 1e15, 4096, 1000
+PEAK_FLOP_PER_S, SEQ_LENGTH, MS = 1e15, 4096, 1_000_000
+SLOWER_NS = 40 * MS
 
 
 def main() -> None:
     """Writes all of them."""
-    directory, runs = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else RUNS
-    for number in range(runs):
-        header, *records = records_of(number)
-        path = directory / f"run_{number:05}" / file_names(header.session_id)["records"]
-        path.parent.mkdir(parents=True)
-        path.write_bytes(b"".join(map(encode, [header, *records])))
+    for number in range(int(sys.argv[2]) if len(sys.argv) > 2 else RUNS):
+        write(Path(sys.argv[1]), number)
+
+
+def write(directory: Path, number: int) -> Path:
+    """Writes the run of this number; returns its file."""
+    header, *records = records_of(number)
+    path = directory / f"run_{number:05}" / file_names(header.session_id)["records"]
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"".join(map(encode, [header, *records])))
+    return path
 
 
 def records_of(number: int) -> Iterator[Any]:
@@ -52,17 +58,17 @@ def records_of(number: int) -> Iterator[Any]:
     yield header
     for place, host in enumerate(hosts):
         yield _node(place, host)
-    slowest_ns = 40_000 * US if SLOW_HOST in hosts else 0
+    slower_ns = SLOWER_NS * (SLOW_HOST in hosts)
+    end_ns = header.start_mono_ns
     for iteration in range(1, steps + 1):
-        step = _step(dice, iteration, batch, slowest_ns, header.start_mono_ns if iteration == 1 else step_end_ns)
-        step_end_ns = end_mono_ns(step)
+        step = _step(dice, iteration, batch, slower_ns)._replace(start_ns=end_ns)
+        end_ns = end_mono_ns(step)
         yield step
         if interval := window.add(step):
             yield interval
         if iteration % STRETCH == 0:
             yield _ranks(dice, iteration, hosts, step.iteration_ns)
-    wall_ns = header.start_wall_ns + step_end_ns - header.start_mono_ns
-    yield RunEnd("completed", wall_ns, steps, 0)
+    yield RunEnd("completed", header.start_wall_ns + end_ns - header.start_mono_ns, steps, 0)
 
 
 def _header(number: int, hosts: list[str], batch: int, steps: int) -> RunHeader:
@@ -103,19 +109,18 @@ def _node(place: int, host: str) -> NodeRecord:
     )
 
 
-def _step(dice: random.Random, iteration: int, batch: int, slower_ns: int, start_ns: int) -> StepRecord:
-    # 7 ms a sample and a part that no batch makes longer; now and then a step stalls
-    iteration_ns = (200_000 + 7_000 * batch + dice.randint(-5_000, 5_000)) * US + dice.randrange(US) + slower_ns
-    iteration_ns += 300_000 * US * (dice.random() < 0.04)
+def _step(dice: random.Random, iteration: int, batch: int, slower_ns: int) -> StepRecord:
+    # 7 ms a sample, and 200 ms whatever the batch; now and then a step stalls
+    iteration_ns = (200 + 7 * batch) * MS + dice.randint(-5 * MS, 5 * MS) + slower_ns
+    iteration_ns += 300 * MS * (dice.random() < 0.04)
     tokens = batch * SEQ_LENGTH
     return NO_STEP._replace(
         iteration=iteration,
         iterations=1,
         warmup=int(iteration == 1),
-        start_ns=start_ns,
         iteration_ns=iteration_ns,
-        train_step_ns=iteration_ns - 3_000 * US,
-        device_ns=iteration_ns - 5_000 * US,
+        train_step_ns=iteration_ns - 3 * MS,
+        device_ns=iteration_ns - 5 * MS,
         samples=batch,
         tokens=tokens,
         microbatches=batch // 8,
@@ -126,7 +131,7 @@ def _step(dice: random.Random, iteration: int, batch: int, slower_ns: int, start
 
 def _ranks(dice: random.Random, iteration: int, hosts: list[str], iteration_ns: int) -> RanksRecord:
     work_ns = [
-        iteration_ns - (90_000 + dice.randint(0, 4_000)) * US + 40_000 * US * (host == SLOW_HOST)
+        iteration_ns - 90 * MS - dice.randint(0, 4 * MS) + SLOWER_NS * (host == SLOW_HOST)
         for host in hosts
         for _ in range(DEVICES_PER_HOST)
     ]
@@ -137,7 +142,7 @@ def _ranks(dice: random.Random, iteration: int, hosts: list[str], iteration_ns: 
         iteration_ns=[iteration_ns] * len(work_ns),
         work_ns=work_ns,
         wait_ns=[iteration_ns - own_ns for own_ns in work_ns],
-        data_ns=[2_000 * US] * len(work_ns),
+        data_ns=[2 * MS] * len(work_ns),
         memory_peak_bytes=[110_000_000_000] * len(work_ns),
         silent=[],
         silent_count=0,

@@ -1,63 +1,64 @@
-"""Three questions to a fleet's tables, answered by Ray Data on two nodes: `python on_ray.py DIRECTORY ANSWERS.json`.
+"""Three questions to a fleet's tables, answered by Ray Data: `python on_ray.py DIRECTORY ANSWERS.json`.
 
-What is of one run lies in parts of one name, so that no row has to cross from one machine to another: each task takes some
-runs, and what is left of a run is a row. Of flagscale_perf nothing is needed, nor imported. Elsewhere than here,
-`ray.init("auto")` joins the cluster that there is, and the directory is one that all its machines see.
+Each task takes some runs and makes a few rows of each, so that no other row crosses between machines. Of
+flagscale_perf nothing is imported. The cluster is one of two nodes on this machine; elsewhere,
+`ray.init("auto")` joins the one that is there, and the directory is one that all its machines see.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import ray
-from lake import PERIOD_WALL_NS, Rows, answer, parts
+from lake import PERIOD_WALL_NS, Rows, answer, runs
 from pyarrow.parquet import ParquetFile
 from ray.cluster_utils import Cluster
 from ray.data import DataContext
 
 NODE = {"num_cpus": 1, "object_store_memory": 200_000_000}
-TASKS = 16
+TASKS = 16  # each has some of the runs
 Row = dict[str, Any]
+Run = dict[str, list[str]]  # files by kind
 
 
-def read(part: str, kind: str, *columns: str) -> list[Row]:
-    """The rows of the part's run in the table of another kind, or its own."""
-    return ParquetFile(part.replace("/kind=step/", f"/kind={kind}/")).read(columns).to_pylist()
+def read(run: Run, kind: str, *columns: str) -> list[Row]:
+    """The rows of a run's table."""
+    return [row for path in run[kind] for row in ParquetFile(path).read(columns).to_pylist()]
 
 
-def trained(part: str, *columns: str) -> list[Row]:
-    """Steps as they count in rates."""
-    steps = read(part, "step", "run_id", "warmup", "outcome", *columns)
+def trained(run: Run, *columns: str) -> list[Row]:
+    """Steps that count in rates."""
+    steps = read(run, "step", "run_id", "warmup", "outcome", *columns)
     return [step for step in steps if step["warmup"] == 0 and step["outcome"] == "trained"]
 
 
-def p95_of(part: str) -> Iterable[Row]:
+def p95_of(run: Run) -> Iterable[Row]:
     """The shortest iteration time that 95 % of a run's steps do not exceed."""
-    if steps := trained(part, "iteration_ns"):
+    if steps := trained(run, "iteration_ns"):
         times, count = sorted(step["iteration_ns"] for step in steps), len(steps)
         yield {"run_id": steps[0]["run_id"], "steps": count, "p95_ns": times[-(-95 * count // 100) - 1]}
 
 
-def work_of(part: str) -> Iterable[Row]:
-    """FLOPs of a run, and those that its devices could have done a billion of; as text, as 64 bits hold neither."""
-    steps = trained(part, "iteration_ns", "model_flops")
-    for run in read(part, "header", "global_batch_size", "peak_flop_per_s", "world_size"):
-        own_ns, flops = (sum(int(step[name]) for step in steps) for name in ("iteration_ns", "model_flops"))
-        most = own_ns * int(run["peak_flop_per_s"]) * run["world_size"]
-        yield {"batch": run["global_batch_size"], "steps": len(steps), "flops": str(flops), "most": str(most)}
+def work_of(run: Run) -> Iterable[Row]:
+    """A run's FLOPs, and a billion times what its devices could have done; as text: 64 bits hold neither."""
+    steps = trained(run, "iteration_ns", "model_flops")
+    (header,) = read(run, "header", "global_batch_size", "peak_flop_per_s", "world_size")
+    own_ns, flops = (sum(int(step[name]) for step in steps) for name in ("iteration_ns", "model_flops"))
+    most = own_ns * int(header["peak_flop_per_s"]) * header["world_size"]
+    yield {"batch": header["global_batch_size"], "steps": len(steps), "flops": str(flops), "most": str(most)}
 
 
-def excess_of(part: str) -> Iterable[Row]:
+def excess_of(run: Run) -> Iterable[Row]:
     """How much longer each host's ranks worked in the period than the middle rank of the same run."""
-    times = {step["iteration"]: step["at_wall_ns"] for step in read(part, "step", "iteration", "at_wall_ns")}
-    hosts = {each["rank"]: each["hostname"] for each in read(part, "node", "rank", "hostname")}
+    times = {step["iteration"]: step["at_wall_ns"] for step in read(run, "step", "iteration", "at_wall_ns")}
+    hosts = {each["rank"]: each["hostname"] for each in read(run, "node", "rank", "hostname")}
     stretches = defaultdict[int, list[Row]](list)
-    for rank in read(part, "ranks", "rank", "first_iteration", "iteration", "work_ns"):
-        if rank["work_ns"] is not None and PERIOD_WALL_NS[0] <= times[rank["iteration"]] < PERIOD_WALL_NS[1]:
+    for rank in read(run, "ranks", "rank", "first_iteration", "iteration", "work_ns"):
+        if PERIOD_WALL_NS[0] <= times[rank["iteration"]] < PERIOD_WALL_NS[1] and rank["work_ns"] is not None:
             stretches[rank["iteration"]].append(rank)
     found = defaultdict[str, Counter[str]](Counter)
     for ranks in stretches.values():
@@ -69,10 +70,12 @@ def excess_of(part: str) -> Iterable[Row]:
     return ({"hostname": host, **sums} for host, sums in found.items())
 
 
-def by_run(function: Any) -> list[Row]:
-    """What a function finds in each run, on all nodes."""
-    runs = ray.data.from_items(parts(sys.argv[1], "step"), override_num_blocks=TASKS)
-    return runs.flat_map(lambda row: [*function(row["item"])]).take_all()
+def by_run(function: Callable[[Run], Iterable[Row]]) -> list[Row]:
+    """What a function makes of each run, on all nodes."""
+    items = runs(sys.argv[1], "header", "node", "ranks", "step")
+    dataset = ray.data.from_items([{"run": run} for run in items], override_num_blocks=TASKS)
+    rows: list[Row] = dataset.flat_map(lambda row: [*function(row["run"])]).take_all()
+    return rows
 
 
 def summed(rows: Iterable[Row], key: str) -> dict[Any, Counter[str]]:

@@ -1,7 +1,7 @@
 """Three questions to a fleet's tables, answered by Spark: `python on_spark.py DIRECTORY ANSWERS.json`.
 
-Of this package nothing is needed, nor imported; of the machine, Java 17 or newer. Elsewhere than here, `master` is the
-cluster's, and the directory one that all its machines see.
+Of flagscale_perf nothing is imported. The machine needs Java 17 or newer. Here Spark runs in one process;
+elsewhere, `master` is the cluster's, and the directory is one that all its machines see.
 """
 
 from __future__ import annotations
