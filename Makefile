@@ -6,11 +6,12 @@ RUN := .venv/.run-ready
 TEST := .venv/.test-ready
 TRACE_READY := .venv_trace/.ready
 VLLM_READY := .venv_vllm/.ready
+FLEET_READY := .venv_fleet/.ready
 # uv writes no bytecode: the first process that imports a module does, and where none may, each compiles torch anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-trace venv-vllm install demo demo-rpc demo-trace demo-profile test test-all test-rpc test-trace hosts test-hosts test-vllm tq-contract test-fast walk golden pages pictures cite faults fuzz oracle bench bench-stale soak lint format lock audit clean
+.PHONY: help venv venv-trace venv-vllm venv-fleet install demo demo-rpc demo-trace demo-profile fleet test test-all test-rpc test-trace hosts test-hosts test-vllm tq-contract test-fast walk golden pages pictures cite faults fuzz oracle bench bench-stale soak lint format lock audit clean
 
 # A target is listed below the word before its colon; one without such a word is for scripts, or a page says when to type it.
 help: ## list the targets
@@ -48,6 +49,11 @@ $(VLLM_READY): $(SOURCES) $(call locks,vllm)
 
 venv-vllm: $(VLLM_READY) ## make .venv_vllm: vLLM for CPUs at a pinned version, this package (editable)
 
+$(FLEET_READY): $(SOURCES) $(call locks,fleet)
+	$(call environment,.venv_fleet,fleet)
+
+venv-fleet: $(FLEET_READY) ## make .venv_fleet: Ray Data, Spark and DuckDB at pinned versions, this package (editable)
+
 install: ## run: into the environment of PYTHON, beside your FlagScale
 	$(PYTHON) -m pip install .
 
@@ -62,6 +68,10 @@ demo-trace: $(TRACE_READY) ## run: train over a real TransferQueue, and show wha
 
 demo-profile: $(RUN) ## run: profile a small Qwen3 on the CPU
 	scripts/demo_profile $(BIN)/python outputs/profile
+
+# Needs Java; outputs/fleet is kept, and asked again.
+fleet: $(FLEET_READY) ## ask 2,000 made-up runs by DuckDB, Ray Data and Spark (examples/fleet; minutes); ARGS=RUNS for fewer
+	.venv_fleet/bin/python examples/fleet/compare.py outputs/fleet $(ARGS)
 
 # The tests of one file stay in one process; the longest file starts first (tests/durations.py). Three, as trainings wait half of the time.
 tests = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.session import age_of, session_of
+from flagscale_perf.store.cache import DIRECTORY as CACHE
 
 MAX_DEPTH = 8
 MAX_DIRECTORIES = 20_000
@@ -32,13 +33,15 @@ class Unread:
 def find_runs(directory: Path, most: int = MAX_RUNS) -> tuple[list[Path], list[Unread]]:
     """By directory and name, every file that is called as a run file is, `MAX_DEPTH` directories deep, and
     what was not looked into. Links and hidden directories are not followed, and neither are Python
-    environments and directories of packages. Raises PerfError where there is none.
+    environments, directories of packages and what is kept beside run files. Raises PerfError where there is
+    none.
     """
     if not directory.is_dir():
         what = "is not a directory" if directory.exists() else "does not exist"
         raise PerfError(f"{str(directory)!r} {what}; give one that has --perf-log-dir directories below it")
     unread: list[Unread] = []
-    paths = list(_files(directory, unread, MAX_DEPTH, MAX_DIRECTORIES))
+    # who takes more runs has as many directories of them
+    paths = list(_files(directory, unread, MAX_DEPTH, max(MAX_DIRECTORIES, most)))
     if not paths:
         raise PerfError(
             f"no {_PREFIX}*{_SUFFIX} in or below {str(directory)!r}; give a directory that has"
@@ -81,8 +84,11 @@ def _files(directory: Path, unread: list[Unread], deepest: int, most: int) -> It
         except OSError as error:
             unread.append(Unread(str(place.relative_to(directory)), error.strerror or str(error)))
             continue
-        below = [Path(entry.path) for entry in entries if _may_have_runs(entry)]
-        yield from (Path(entry.path) for entry in entries if _is_called_as_run(entry))
+        found = [Path(entry.path) for entry in entries if _is_called_as_run(entry)]
+        # a dozen directories below it for each run would use up how many are looked into
+        kept = CACHE if found else None
+        below = [Path(entry.path) for entry in entries if entry.name != kept and _may_have_runs(entry)]
+        yield from found
         if depth < deepest:
             waiting += ((path, depth + 1) for path in reversed(below))
         else:

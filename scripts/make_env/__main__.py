@@ -39,11 +39,13 @@ class Kind:
         locks: files of requirements/lock, which name all that is needed, except torch.
         has_host: whether FlagScale comes, with its extension.
         apart: directory below share/ -> the lock of what is put there, out of every import path.
+        has_torch: whether torch comes.
     """
 
     locks: tuple[str, ...]
     has_host: bool = False
     apart: dict[str, str] = field(default_factory=dict)
+    has_torch: bool = True
 
 
 KINDS = {
@@ -55,6 +57,7 @@ KINDS = {
     ),
     "trace": Kind(("trace", "verl")),
     "vllm": Kind(("vllm",)),
+    "fleet": Kind(("fleet",), has_torch=False),
 }
 
 
@@ -140,7 +143,8 @@ class Environment:
 
     def _install_rest(self, kind: Kind) -> None:
         self._install("packages", *map(lock_of, kind.locks))
-        self._install_torch(may_be_base=kind.has_host)
+        if kind.has_torch:
+            self._install_torch(may_be_base=kind.has_host)
         for name, lock in kind.apart.items():
             self._install(name, lock_of(lock), target=self.directory / "share" / name)
 

@@ -29,6 +29,7 @@ WHOLE = {
     "run": ["host", "run", "torch"],  # at the versions of `test`
     "trace": ["trace", "torch"],
     "vllm": ["vllm", "torch"],
+    "fleet": ["fleet"],
 }
 ALONE = ("flagscale", "accelerate", "oracle", "bridge", "verl")  # installed without what they say they need
 # Which file of torch is the right one depends on the machine (requirements/torch.txt): its dependencies are

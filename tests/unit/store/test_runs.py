@@ -20,8 +20,8 @@ def touch(directory: Path, *names: str) -> None:
         path.touch()
 
 
-def found_in(directory: Path) -> tuple[list[str], list[Unread]]:
-    paths, unread = find_runs(directory)
+def found_in(directory: Path, most: int = runs.MAX_RUNS) -> tuple[list[str], list[Unread]]:
+    paths, unread = find_runs(directory, most)
     return [str(path.relative_to(directory)) for path in paths], unread
 
 
@@ -33,6 +33,21 @@ def test_files_in_it_and_below_by_directory_and_age(tmp_path: Path) -> None:
     touch(tmp_path, f".hidden/{a}")
     (tmp_path / "linked").symlink_to(tmp_path / "two")
     assert found_in(tmp_path) == ([b, f"one/deep/{b}", f"two/{a}", f"two/{b}"], [])
+
+
+def test_what_is_kept_beside_runs_is_not_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "perf_records_20240129_000000.jsonl"
+    kinds = [f"run{run}/cache/kind={kind}/host=node0/part=1.parquet" for run in (1, 2) for kind in range(9)]
+    touch(tmp_path, f"run1/{name}", f"run2/{name}", f"cache/run/{name}", *kinds)
+    monkeypatch.setattr(runs, "MAX_DIRECTORIES", 5)
+    assert found_in(tmp_path, 4) == ([f"{place}/{name}" for place in ("cache/run", "run1", "run2")], [])
+
+
+def test_more_runs_may_be_in_more_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    touch(tmp_path, *(f"{run}/perf_records_20240129_000000.jsonl" for run in range(5)))
+    monkeypatch.setattr(runs, "MAX_DIRECTORIES", 2)
+    assert find_runs(tmp_path, 4)[1] == [Unread(".", "only 4 directories were looked into")]
+    assert find_runs(tmp_path, 6)[1] == []
 
 
 def test_without_any_it_says_what_to_give(tmp_path: Path) -> None:
@@ -51,8 +66,7 @@ def test_its_bounds_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     name = "perf_records_2024012{}_000000.jsonl"
     touch(tmp_path, *(f"a/{name.format(day)}" for day in range(5)), f"a/b/c/{name.format(9)}")
     monkeypatch.setattr(runs, "MAX_DEPTH", 2)
-    monkeypatch.setattr(runs, "MAX_RUNS", 2)
-    assert found_in(tmp_path) == (
+    assert found_in(tmp_path, 2) == (
         [f"a/{name.format(3)}", f"a/{name.format(4)}"],
         [
             Unread("a/b/c", "deeper than 2 directories; give one further down"),
@@ -60,7 +74,7 @@ def test_its_bounds_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ],
     )
     monkeypatch.setattr(runs, "MAX_DIRECTORIES", 2)
-    assert Unread(".", "only 2 directories were looked into") in found_in(tmp_path)[1]
+    assert Unread(".", "only 2 directories were looked into") in found_in(tmp_path, 2)[1]
 
 
 def test_environments_and_packages_are_left_out_and_what_is_too_deep_is_one_line(
