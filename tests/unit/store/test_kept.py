@@ -5,17 +5,21 @@ too.
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from flagscale_perf.analysis.instrument import load
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.report import html, text
 from flagscale_perf.report import json as as_json
 from flagscale_perf.store import cache, kept, state
-from tests.every_instrument import WRITERS
+from tests.every_instrument import JOBS, WRITERS, write_job
 
 TESTS = Path(__file__).parents[2]
 RECORDED = [
