@@ -16,15 +16,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.provenance import head
-from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.spine.jsonl import dump, encode
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rank_records import StragglerRecord
 from flagscale_perf.training.ranks.blocks import BLOCK_STEPS, Block, block_steps, decode_block, encode_block
+from flagscale_perf.training.ranks.kept import KeptBlocks, kept_bytes
 from flagscale_perf.training.ranks.late import LateRanks
 from flagscale_perf.training.ranks.view import RanksView
 from tests.fakes import make_interval
@@ -58,6 +60,7 @@ class Cost:
     encode_s: float = 0.0
     decode_s: float = 0.0
     look_s: float = 0.0
+    keep_s: float = 0.0
     sent_bytes: int = 0
     written_bytes: int = 0
 
@@ -105,11 +108,15 @@ def large_job(ranks: int, rounds: int) -> None:
     before_kib = resident_kib()
     view, cost = RanksView(RunFacts.of({"world_size": ranks})), Cost()
     view.join(job.identities())
-    for blocks in simulation.rounds(rounds):
-        for record in one_round(view, blocks, cost):
-            cost.written_bytes += len(encode(record))
-            if isinstance(record, EventRecord):
-                print(f"told       {record.text} (at iteration {record.iteration}, slow from {ONSET} on)")
+    with TemporaryDirectory() as directory:
+        kept = KeptBlocks(Path(directory), 1, kept_bytes(None, ranks))
+        for blocks in simulation.rounds(rounds):
+            for record in one_round(view, kept, blocks, cost):
+                cost.written_bytes += len(encode(record))
+                if isinstance(record, EventRecord):
+                    print(f"told       {record.text} (at iteration {record.iteration}, slow from {ONSET} on)")
+        kept.close()
+        kept_size = sum(path.stat().st_size for path in Path(directory).iterdir())
     start = time.process_time()
     cost.written_bytes += sum(
         len(encode(record)) for record in (*view.summary_due(make_interval(1)), *view.close())
@@ -139,24 +146,33 @@ def large_job(ranks: int, rounds: int) -> None:
         f"all nodes  {cost.sent_bytes / rounds / 1e6:.2f} MB a round; the run file: "
         f"{cost.written_bytes / rounds:.0f} bytes a round"
     )
+    print(
+        f"kept       {kept_size / ranks / rounds / steps:.0f} bytes a rank and step;"
+        f" {1e3 * cost.keep_s / rounds:.1f} ms CPU a round, {100 * cost.keep_s / rounds / cpu_s:.1f} % more"
+    )
     print(f"memory     {(resident_kib() - before_kib) / 1024:.0f} MiB more, the simulation's own included")
 
 
-def one_round(view: RanksView, blocks: Sequence[Block], cost: Cost) -> list[object]:
-    """The round's way from the nodes to the view."""
+def one_round(view: RanksView, kept: KeptBlocks, blocks: Sequence[Block], cost: Cost) -> list[object]:
+    """The round's way from the nodes to the view, and beside it to the files that keep it."""
     start = time.process_time()
-    lines = [
-        json.dumps([encode_block(block) for block in blocks[at : at + PER_NODE]])
+    nodes = [
+        [dump(encode_block(block)).encode() for block in blocks[at : at + PER_NODE]]
         for at in range(0, len(blocks), PER_NODE)
     ]
     encoded = time.process_time()
-    arrived = [decode_block(content) for line in lines for content in json.loads(line)]
+    arrived = [decode_block(content) for lines in nodes for content in json.loads(b"[%b]" % b",".join(lines))]
     decoded = time.process_time()
     records: list[object] = [record for block in arrived for record in view.add(block)]
-    cost.look_s += time.process_time() - decoded
+    looked = time.process_time()
+    for number, lines in enumerate(nodes):
+        kept.add(f"host-{number}", lines)
+    kept.flush()
+    cost.keep_s += time.process_time() - looked
+    cost.look_s += looked - decoded
     cost.decode_s += decoded - encoded
     cost.encode_s += encoded - start
-    cost.sent_bytes += sum(map(len, lines))
+    cost.sent_bytes += sum(len(line) + 1 for lines in nodes for line in lines)
     return records
 
 

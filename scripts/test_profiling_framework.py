@@ -17,7 +17,8 @@ from flagscale_perf.cli.instruments import load_records
 from flagscale_perf.cli.profile import written
 from flagscale_perf.profile.analysis.instrument import read_report
 from flagscale_perf.profile.analysis.report import ProfileReport
-from flagscale_perf.profile.standalone.run import TRAIN, Run, profile
+from flagscale_perf.profile.standalone.model import TRAIN, Run
+from flagscale_perf.profile.standalone.run import profile
 
 WANTED = {"matmul", "attention", "activation", "embedding", "optimizer", "host"}
 CLOSED = 0.95

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -97,6 +98,7 @@ def installed() -> list[str]:
     return sorted(path.parts[-3] for path in _PACKAGE.glob(f"*/{_FILE}"))
 
 
+@cache
 def load(name: str) -> Instrument:
     """The instrument of that name, its modules imported now. Raises PerfError for one that is not here."""
     if name not in installed():

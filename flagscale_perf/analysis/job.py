@@ -19,6 +19,7 @@ from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.session import REALTIME_FILE, age_of, file_names, session_of, session_shown_by
+from flagscale_perf.store.rows import Rows
 from flagscale_perf.store.run_file import RunFile
 from flagscale_perf.store.runs import files_near, find_runs, runs_below
 from flagscale_perf.store.strangers import FOREIGN, GIVE, NO_RUN_FILE, no_run_in
@@ -216,7 +217,7 @@ def sessions_below(directory: Path) -> Listing:
     any.
     """
     paths, unread = find_runs(directory)
-    return _listed(Listing(directory, [], unread), map(_found, paths))
+    return _listed(Listing(directory, [], unread, Rows(directory)), map(_found, paths))
 
 
 def _listed(listing: Listing, found: Iterable[Found]) -> Listing:

@@ -23,7 +23,7 @@ from flagscale_perf.store.cache import Place
 from flagscale_perf.store.query import Answer, Lake, asked
 from flagscale_perf.store.runs import find_runs
 from flagscale_perf.store.seal import Sealed, add_table, beside, read_table, seal
-from flagscale_perf.store.tables import Rows, Tables, table_of
+from flagscale_perf.store.tables import Rows, Tables, arrow, table_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -229,12 +229,13 @@ def ask(path: Path, sql: str, say: Say) -> Answer:
     """The answer to a SELECT over a session, or over all below a directory; `say` is told what is left out.
     Raises PerfError.
     """
+    arrow("flagscale-perf query")
     tables, is_about = all_tables(), not asked(sql).isdisjoint({*ABOUT, *ABOUT.values()})
     schemas = tables.schemas | schemas_about()
 
     def answer(source: Source) -> Answer:
         files = source.files | (source.about() if is_about else {})
-        with Lake(schemas, files, tables.views | _VIEWS) as lake:
+        with Lake(schemas, files, {**tables.views, **_VIEWS}) as lake:
             return lake.ask(sql)
 
     return _read(files_of(path, say), say, answer)
@@ -254,6 +255,7 @@ def to_arrow(session: Session, kind: str | type) -> pyarrow.Table:
     """The records of a kind, or of a type, of all files of a session; or what its report says: "run" and
     "finding". Raises PerfError.
     """
+    arrow("a table of Arrow")
     tables, name = all_tables(), kind if isinstance(kind, str) else kind_of(kind)
     if name in ABOUT.values():
         return tables_about(session)[name]

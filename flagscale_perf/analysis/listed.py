@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from flagscale_perf.analysis.blocks import Cell, Content, Note, Part, Quantity, Report, Section, Table
 from flagscale_perf.analysis.instrument import load
 from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.store import state
 from flagscale_perf.store.runs import LONG_BYTES, Unread
 
 HEAD = ("session", "instrument", "end", "findings")
@@ -80,11 +81,18 @@ def read_row(session: Session, found: Listing, is_all_read: bool) -> Row | None:
     """The row of a session; None, and a line in `found.unread`, where it cannot be read."""
     try:
         is_read = is_all_read or session.size_bytes <= LONG_BYTES
-        made = load(session.instrument).report(session) if is_read else None
+        text, _ = found.row(session, lambda: (_text_of(session), None)) if is_read else (None, None)
+        made = None if text is None else state.made(text)
     except PerfError as error:
         found.leave_out(session.path, error)
         return None
     return Row(found.place(session), session.header.session_id, session.instrument, made)
+
+
+def _text_of(session: Session) -> str:
+    """What a row needs of the report."""
+    report, nothing = load(session.instrument).report(session), cast(Content, None)
+    return state.text_of(replace(report, facts=(), sections=(), content=nothing, rows=()))
 
 
 def not_read(unread: Sequence[Unread]) -> Section:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from flagscale_perf.analysis.session import Session
+from flagscale_perf.store.part import whole_parts
+from flagscale_perf.store.rows import Rows
 from flagscale_perf.store.runs import Unread
 from flagscale_perf.store.strangers import NO_RUN_FILE
 
@@ -18,11 +22,30 @@ class Listing:
         directory: where they were looked for.
         sessions: by directory and age.
         unread: files and directories that cannot be read, and what was too much.
+        kept: rows that were made when the directory was listed before.
+        is_drawn: whether what a page draws of each session is asked for, too.
     """
 
     directory: Path
     sessions: list[Session]
     unread: list[Unread]
+    kept: Rows | None = None
+    is_drawn: bool = True
+
+    def row(self, session: Session, make: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any]:
+        """What `make` makes of a whole session: its row, and what a page draws besides, both ready for JSON;
+        it is called only where they were not kept. Raises PerfError.
+        """
+        found = self.kept.get(session.paths) if self.kept else None
+        if found is not None:
+            (is_over, row), besides = found
+            if is_over or session.is_live() is False:
+                return row, besides() if self.is_drawn else None
+        parts = whole_parts(session.paths)
+        row, besides = make()
+        if self.kept and parts and (session.course.is_over or session.is_live() is False):
+            self.kept.put(session.paths, parts, [session.course.is_over, row], besides)
+        return row, besides
 
     def relative(self, path: Path) -> str:
         """The path as seen from the directory."""

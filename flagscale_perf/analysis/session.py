@@ -14,7 +14,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from flagscale_perf.analysis.progress import Progress
 from flagscale_perf.analysis.timeline import Item, Name, Timeline
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
@@ -33,6 +32,7 @@ from flagscale_perf.spine.records import (
 from flagscale_perf.spine.session import labels_of
 from flagscale_perf.store.decoder import Block, Chunk, blocks_of
 from flagscale_perf.store.evidence import not_known
+from flagscale_perf.store.progress import Progress
 from flagscale_perf.store.run_file import Reading, RunFile, SkippedLine
 from flagscale_perf.store.strangers import no_run_in
 

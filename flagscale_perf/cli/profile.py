@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
 import sys
-import tempfile
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,14 +18,18 @@ from flagscale_perf.cli.base import COMMAND, Command, add_choice, add_count, loc
 from flagscale_perf.cli.instruments import session_of
 from flagscale_perf.cli.output import page_of, pictures_of, put_next, write_all
 from flagscale_perf.profile.prediction import DTYPES, Setup, card_of
+from flagscale_perf.profile.standalone.model import GENERATE, TRAIN, Run
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.files import make_directory
+from flagscale_perf.spine.files import unwritable
 
 # Steps, tokens, warm-up.
 PRESETS = {"debug": (3, 20, 1), "detailed": (10, 100, 3), "production": (20, 200, 5)}
 EXIT_NOTHING = 1
 PAGE, AUTO, VLLM = "report.html", "auto", "vllm"
 WRITER_S = 60
+# Each has `check` and `profile` of a `Run`.
+BY_TRANSFORMERS = "flagscale_perf.profile.standalone.run"
+BY_VLLM = "flagscale_perf.bench.serving.profiled"
 
 
 class ProfileCommand(Command):
@@ -177,19 +180,24 @@ def profile_model(args: Namespace) -> Path:
             f"--model {args.model}: there is no {args.model / 'config.json'}; give a local directory"
             " that has one (nothing is downloaded), or leave it out for a small Qwen3"
         )
-    run, ranks = (_vllm_run if _is_vllm(args) else _transformers_run)(args)
+    is_vllm = _is_vllm(args)
+    mode = args.mode or (GENERATE if is_vllm or args.pp > 1 else TRAIN)
+    steps, tokens, warmup = chosen(args)
+    sizes = args.batch_size, args.max_seq_len
+    run = Run(args.model, steps, warmup, tokens, *sizes, mode, args.dir, args.tp, args.pp)
+    engine = importlib.import_module(BY_VLLM if is_vllm else BY_TRANSFORMERS)
+    engine.check(run)
     for option, place in (("--dir", args.dir), ("--out", args.out)):
-        if place is not None:
-            _check_place(option, place)
+        if place is not None and (why := unwritable(str(place.absolute()))):
+            raise PerfError(f"{option} {place}: takes no files ({why}); name another directory")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    where = f" on {ranks} ranks (TP {args.tp}, PP {args.pp})" if ranks > 1 else ""
-    steps, _, warmup = chosen(args)
+    where = f" on {run.ranks} ranks (TP {args.tp}, PP {args.pp})" if run.ranks > 1 else ""
     print(
         f"profiling {steps} steps of {args.model or 'a small Qwen3'}{where} behind {warmup} for warm-up ...",
         flush=True,
     )
     before = set(run_files_in(args.dir))
-    run()
+    engine.profile(run)
     return written(args.dir, before)
 
 
@@ -207,41 +215,6 @@ def _is_vllm(args: Namespace) -> bool:
             " transformers"
         )
     return is_asked
-
-
-def _transformers_run(args: Namespace) -> tuple[Callable[[], None], int]:
-    from flagscale_perf.profile.standalone.run import GENERATE, TRAIN, Run, check, profile
-
-    steps, tokens, warmup = chosen(args)
-    mode = args.mode or (GENERATE if args.pp > 1 else TRAIN)
-    model = args.model
-    sizes = args.batch_size, args.max_seq_len
-    run = Run(model, steps, warmup, tokens, *sizes, mode, args.dir, args.tp, args.pp)
-    check(run)
-    return lambda: profile(run), run.ranks
-
-
-def _vllm_run(args: Namespace) -> tuple[Callable[[], None], int]:
-    from flagscale_perf.bench.serving.profiled import Load, check, profile_vllm
-
-    if args.mode == "train":
-        raise PerfError("--mode train: vLLM does not train; leave it out, or give --engine transformers")
-    steps, tokens, warmup = chosen(args)
-    load = Load(args.model, steps, warmup, tokens, args.batch_size, args.max_seq_len, args.tp, args.pp)
-    check(load)
-    return lambda: profile_vllm(load, args.dir), args.tp * args.pp
-
-
-def _check_place(option: str, place: Path) -> None:
-    """Raises PerfError for a directory that takes no file, before anything is run for it."""
-    try:
-        make_directory(place)
-        with tempfile.TemporaryFile(dir=place):
-            pass
-    except OSError as error:
-        raise PerfError(
-            f"{option} {place}: takes no files ({error.strerror}); name another directory"
-        ) from None
 
 
 def written(directory: Path, before: set[Path]) -> Path:

@@ -36,7 +36,10 @@ class RunsCommand(Command):
     def run(self, args: Namespace) -> int:
         """Prints or writes it. Raises PerfError where there is no run file."""
         chosen = format_of(args, FORMATS, "runs")
-        put_report(_report(sessions_below(args.directory), args.read_all), chosen, args.output)
+        found = replace(sessions_below(args.directory), is_drawn=chosen == "html")
+        put_report(_report(found, args.read_all), chosen, args.output)
+        if found.kept is not None:
+            found.kept.keep()
         return 0
 
 

@@ -29,15 +29,11 @@ _QWEN_VISION = {
     "temporal_patch_size": 2,
     "window_size": 112,
 }
-_QWEN3_VISION = {
+_QWEN3_VISION = _QWEN_VISION | {
     "depth": 27,
     "hidden_size": 1152,
     "intermediate_size": 4304,
-    "num_heads": 16,
-    "in_channels": 3,
     "patch_size": 16,
-    "spatial_merge_size": 2,
-    "temporal_patch_size": 2,
     "num_position_embeddings": 2304,
 }
 _CLIP = {

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,12 +20,14 @@ from flagscale_perf.flops_calculator import ModelShape
 from flagscale_perf.launcher.machine import Free, Machine
 from flagscale_perf.launcher.plan import Plan
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.files import unwritable
 
 # The estimate is right within this factor (tests/processes/test_memory_need.py): less is not refused.
 TOLERANCE = 1.4
 _SMALL_BYTES = 4_000_000_000  # of a rank: fits into every device, so that none is asked
 _ROOMY = 0.6  # share of the free memory that a smaller job proposed may take
 _ASK_S = 120
+_TEXTFILE = "/var/lib/node_exporter/flagscale_perf.prom"
 _ASK = """
 import json, torch
 on = torch.cuda.is_available() or torch.accelerator.is_available()
@@ -92,45 +93,20 @@ def _check_prefix(path: str, prefix: str, cwd: str) -> None:
 
 
 def _check_outputs(plan: Plan) -> list[str]:
-    wrong = unwritable(plan.job.paths.log_dir)
-    if wrong:
-        raise PerfError(
-            f"experiment.exp_dir: nothing can be written into {plan.job.paths.log_dir!r}: {wrong}; give a"
-            " directory that can be written"
-        )
-    perf = plan.perf
-    if not perf.enable_perf_monitor:
-        return []
-    wrong = unwritable(perf.perf_log_dir)
-    if wrong:
-        raise PerfError(
-            f"{plan.settings['perf_log_dir'].path}: nothing can be written into {perf.perf_log_dir!r}:"
-            f" {wrong}; give a directory that can be written, for example"
-            " train.system.perf_log_dir=./outputs/logs/perf_monitor"
-        )
-    textfile = perf.perf_prometheus_textfile
-    if textfile is not None and (wrong := unwritable(os.path.dirname(textfile))):
-        raise PerfError(
-            f"train.system.perf_prometheus_textfile: {textfile!r} cannot be written: {wrong}; give a file in"
-            " a directory that can be written"
-        )
+    perf, log_dir = plan.perf, plan.job.paths.log_dir
+    places = [("experiment.exp_dir", log_dir, log_dir, "experiment.exp_dir=./outputs")]
+    if perf.enable_perf_monitor:
+        example = "train.system.perf_log_dir=./outputs/logs/perf_monitor"
+        places.append((plan.settings["perf_log_dir"].path, perf.perf_log_dir, perf.perf_log_dir, example))
+        if textfile := perf.perf_prometheus_textfile:
+            key = "train.system.perf_prometheus_textfile"
+            places.append((key, textfile, os.path.dirname(textfile), f"{key}={_TEXTFILE}"))
+    for key, shown, directory, example in places:
+        if wrong := unwritable(directory):
+            raise PerfError(
+                f"{key}: {shown!r} cannot be written: {wrong}; give a place that can, for example {example}"
+            )
     return []
-
-
-def unwritable(directory: str) -> str | None:
-    """Why nothing could be written into the directory, which need not be there; None if it can. Tries it in
-    the nearest directory that is there, and leaves nothing behind.
-    """
-    place = directory
-    while not os.path.lexists(place):
-        place = os.path.dirname(place)
-    if not os.path.isdir(place):
-        return f"{place} is a file"
-    try:
-        os.rmdir(tempfile.mkdtemp(prefix=".flagscale_perf_", dir=place))
-    except OSError as error:
-        return f"{place}: {error.strerror}"
-    return None
 
 
 @dataclass(frozen=True)

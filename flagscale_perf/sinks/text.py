@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from flagscale_perf.sinks.base import FileSink, SinkContext
 from flagscale_perf.sinks.text_format import TextFormat
-from flagscale_perf.spine.files import AppendFile, open_shared
+from flagscale_perf.spine.files import AppendFile, open_shared, rotate
 from flagscale_perf.spine.records import Record
 from flagscale_perf.spine.session import file_names, rotated_name
 
@@ -43,17 +43,8 @@ class MetricsSink(FileSink):
     def flush(self) -> None:
         """Brings the lines to the file and begins a new part before one gets too large. Raises OSError."""
         if self._file.size() and self._file.size() + self._file.waiting_bytes > self._max_bytes:
-            self._rotate()
+            rotate(self._file.path, self._part)
         super().flush()
-
-    def _rotate(self) -> None:
-        """Moves each part up by one; the file sees that its path is free and begins anew."""
-        parts = [self._file.path]
-        while (older := self._part(len(parts))).is_file():
-            parts.append(older)
-        for number in range(len(parts), 0, -1):
-            if parts[number - 1].is_file():
-                parts[number - 1].rename(self._part(number))
 
     def _part(self, number: int) -> Path:
         return self._file.path.with_name(rotated_name(self._session_id, number))

@@ -9,6 +9,7 @@ import errno
 import os
 import re
 import stat
+import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -56,6 +57,22 @@ def make_directory(path: Path) -> None:
     if path.exists():
         raise NotADirectoryError(f"{path} is not a directory")
     path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+
+
+def unwritable(directory: str) -> str | None:
+    """Why nothing could be written into the directory, which need not be there; None if it can. Tries it in
+    the nearest directory that is there, and leaves nothing behind.
+    """
+    place = directory
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)
+    if not os.path.isdir(place):
+        return f"{place} is a file"
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=".flagscale_perf_", dir=place))
+    except OSError as error:
+        return f"{place}: {error.strerror}"
+    return None
 
 
 def open_new(path: Path) -> int:
@@ -167,6 +184,18 @@ def replace_file(
 def _remove(path: Path, directory: int | None) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path, dir_fd=directory)
+
+
+def rotate(path: Path, part_of: Callable[[int], Path]) -> None:
+    """Moves a log and its older parts up by one, the newest of which is part 1; who appends to it finds the
+    path free and begins anew. Raises OSError.
+    """
+    parts = [path]
+    while (older := part_of(len(parts))).is_file():
+        parts.append(older)
+    for number in range(len(parts), 0, -1):
+        if parts[number - 1].is_file():
+            parts[number - 1].rename(part_of(number))
 
 
 class AppendFile:

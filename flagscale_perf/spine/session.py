@@ -16,6 +16,7 @@ from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, recall
 from flagscale_perf.spine.records import RunHeader
 
 REALTIME_FILE = "perf_realtime.log"
+CACHE = "cache"  # a directory beside run files, of what was made of them and can be made again
 COLUMNS_PREFIX, COLUMNS_SUFFIX = "perf_calls_", ".npz"  # beside a run file, of which a record names it
 _TIME_FORMAT = "%Y%m%d_%H%M%S"
 _TIME_LENGTH = len("20240129_103000")
@@ -61,6 +62,17 @@ def capture_request_name(start_wall_ns: int) -> str:
 def rotated_name(session_id: str, part: int) -> str:
     """An older part of the text log; part 1 is the newest of them."""
     return f"perf_metrics_{session_id}.{part}.log"
+
+
+def ranks_name(start_wall_ns: int, part: int) -> str:
+    """A part of what every rank of the session that began then has sent; 0 is the oldest."""
+    return f"perf_ranks_{start_wall_ns}.{part}.jsonl"
+
+
+def ranks_parts(directory: Path, start_wall_ns: int) -> list[int]:
+    """Numbers of the parts that are there, ascending. Raises OSError."""
+    ours = re.compile(rf"perf_ranks_{start_wall_ns}\.(0|[1-9]\d{{0,8}})\.jsonl", re.ASCII)
+    return sorted(int(found[1]) for found in map(ours.fullmatch, os.listdir(directory)) if found)
 
 
 def session_of(name: str) -> str | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import hmac
 import os
 import secrets
 from collections.abc import Callable, Collection, Iterator
@@ -13,14 +14,14 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple
 
 from flagscale_perf.spine import files
+from flagscale_perf.spine.session import CACHE
 
-DIRECTORY = "cache"
 IS_ON = True
 MAX_BYTES = 256 << 20  # what is longer is none of ours
 _READ, _WRITE = os.O_RDONLY | files.NOFOLLOW, os.O_WRONLY | os.O_CREAT | os.O_EXCL | files.NOFOLLOW
 _OPEN = os.O_RDONLY | files.NOFOLLOW | getattr(os, "O_DIRECTORY", 0)
 _OWNER_ONLY = 0o700
-_SECRET, _SECRET_BYTES = "key", 32
+_SECRET, _SECRET_BYTES, _SEAL = "key", 32, "sha256"
 
 
 class Place(NamedTuple):
@@ -66,19 +67,33 @@ def keep(run: Path, name: str, write: Callable[[BinaryIO], object]) -> Path | No
 
 
 def kept(run: Path, name: str) -> Iterator[bytes]:
-    """What is there of that name, beside the run file first; of other users only what is of the run file's
-    owner.
+    """What is there of that name, beside the run file first; of other users only what is of the owner of
+    the run file's directory.
     """
     for place in places(run):
         with contextlib.suppress(OSError):
-            if (found := read(place, name, {os.geteuid(), os.stat(run).st_uid})) is not None:
+            if (found := read(place, name, {os.geteuid(), os.stat(run.parent).st_uid})) is not None:
                 yield found
 
 
-def secret() -> bytes | None:
-    """Of this user, made when it is first asked for: it seals what is kept, so that nobody else's is
-    believed. None where it cannot be kept itself, or nothing is to be.
-    """
+def keep_sealed(run: Path, name: str, content: bytes) -> None:
+    """Keeps what nobody but this user will believe, where that is possible."""
+    if (key := _key()) is not None:
+        seal = hmac.digest(key, content, _SEAL)
+        keep(run, name, lambda file: file.writelines((seal, content)))
+
+
+def kept_sealed(run: Path, name: str) -> Iterator[bytes]:
+    """What this user has kept so, whole and unchanged."""
+    key = _key()
+    for found in kept(run, name):
+        seal, content = found[:_SECRET_BYTES], found[_SECRET_BYTES:]
+        if key is not None and hmac.compare_digest(hmac.digest(key, content, _SEAL), seal):
+            yield content
+
+
+def _key() -> bytes | None:
+    """The user's own, made when it is first needed; None where it cannot be kept itself."""
     own, made = _own(), secrets.token_bytes(_SECRET_BYTES)
     if own is None or not IS_ON:
         return None
@@ -106,7 +121,7 @@ def _own(*below: str) -> Place | None:
 def places(run: Path) -> Iterator[Place]:
     """Those of a run file, the best first; a try tells which can be written. None where nothing is kept."""
     if IS_ON:
-        yield Place(run.parent, (DIRECTORY,), files.DIRECTORY_MODE)
+        yield Place(run.parent, (CACHE,), files.DIRECTORY_MODE)
         where = hashlib.sha256(os.fsencode(os.path.realpath(run.parent))).hexdigest()
         if own := _own(where[:32]):
             yield own

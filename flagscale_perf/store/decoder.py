@@ -26,7 +26,7 @@ from flagscale_perf.spine.jsonl import (
     one_by_one,
 )
 from flagscale_perf.spine.packages import missing
-from flagscale_perf.spine.records import KINDS, TYPES, Record, tuple_of
+from flagscale_perf.spine.records import KINDS, TYPES, Record, RunHeader, tuple_of
 from flagscale_perf.spine.slots import Wide
 from flagscale_perf.spine.units import printable
 
@@ -126,20 +126,33 @@ def read_chunks(lines: WholeLines) -> Iterator[Chunk | BadLine | Joined]:
         if isinstance(data, BadLine):
             yield data
             continue
+        chunk = _whole(known, data)
+        if chunk is not None and _headers_fit(chunk, number, data):
+            yield chunk
+            continue
         begun = _second_header(data, is_first=number == 0)
         own = data[: data.rfind(b"\n", 0, begun) + 1]  # a torn line may stand right before the header
         if own:
-            yield from _chunks(known, own, number)
+            made = _whole(known, own)
+            yield from one_by_one(own, number, known.line) if made is None else [made]
         if begun < len(data):
             yield Joined(number + own.count(b"\n") + 1)
             return
 
 
-def _chunks(known: Decoder, data: bytes, number: int) -> Iterator[Chunk | BadLine]:
+def _whole(known: Decoder, data: bytes) -> Chunk | None:
     try:
-        yield known.chunk(data)
+        return known.chunk(data)
     except (ValueError, RecursionError):
-        yield from one_by_one(data, number, known.line)
+        return None
+
+
+def _headers_fit(chunk: Chunk, number: int, data: bytes) -> bool:
+    """Whether it has no header but the file's own: told from the records, to search all text takes longer."""
+    if RunHeader not in chunk.columns:
+        return True
+    is_own = number == 0 and data.startswith(b"{") and chunk.types[0] is RunHeader
+    return is_own and len(chunk.columns[RunHeader][0]) == 1
 
 
 def is_header(line: bytes) -> bool:
@@ -294,8 +307,8 @@ def _make_all(record_type: Any, columns: Sequence[Sequence[Any]]) -> None:
     deque(records_of(record_type, columns), maxlen=0)
 
 
-def _check_wide(place: int, name: str, columns: Sequence[Sequence[int | None]]) -> None:
-    known = list(filter(None, columns[place]))
+def _check_wide(place: int, name: str, columns: Sequence[Sequence[Any]]) -> None:
+    known = {*columns[place]} - {None}
     if known and not -MAX_INT < min(known) <= max(known) < MAX_INT:
         raise ValueError(f"field {name!r} is out of range")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import hmac
 import json
 import os
 import sys
@@ -23,7 +22,6 @@ from flagscale_perf.store.part import Part
 
 MIN_BYTES = 64 << 20  # that must have been read: of less, to keep what came of it takes as long
 _BYTES_A_VALUE = 100  # read for each value that is kept, or more
-_SEAL, _SEAL_BYTES = "sha256", 32
 _ROOT = Path(__file__).parents[1]
 
 
@@ -38,7 +36,7 @@ class Kept:
         self._fresh = state.text_of(root)
         self._file = f"{paths[0].name}.{type(root[0]).__name__}.state"
         where = [os.path.relpath(path, paths[0].parent) for path in paths]
-        self._key = [where, sorted(KINDS), _digest_of(self._fresh.encode()), _code()]
+        self._key = [where, sorted(KINDS), _digest_of(self._fresh.encode()), code()]
 
     @classmethod
     def of(cls, paths: Sequence[Path], root: Sequence[Any], is_whole: bool = False) -> Kept | None:
@@ -80,20 +78,15 @@ class Kept:
         return None
 
     def _write(self, parts: Sequence[Part], text: str) -> None:
-        if secret := cache.secret():
-            content = f"{json.dumps([self._key, parts])}\n{text}".encode()
-            seal = hmac.digest(secret, content, _SEAL)
-            cache.keep(self._paths[0], self._file, lambda file: file.writelines((seal, content)))
+        content = f"{json.dumps([self._key, parts])}\n{text}".encode()
+        cache.keep_sealed(self._paths[0], self._file, content)
 
     def _found(self) -> Iterator[tuple[list[Part], str]]:
-        secret = cache.secret()
-        for found in cache.kept(self._paths[0], self._file) if secret else ():
-            seal, content = found[:_SEAL_BYTES], found[_SEAL_BYTES:]
-            if secret and hmac.compare_digest(hmac.digest(secret, content, _SEAL), seal):
-                head, _, text = content.decode().partition("\n")
-                key, parts = json.loads(head)
-                if key == self._key:
-                    yield [Part(*part[:-1], tuple(part[-1])) for part in parts], text
+        for found in cache.kept_sealed(self._paths[0], self._file):
+            head, _, text = found.decode().partition("\n")
+            key, parts = json.loads(head)
+            if key == self._key:
+                yield [*map(Part.of, parts)], text
 
 
 def _digest_of(data: bytes) -> str:
@@ -101,7 +94,7 @@ def _digest_of(data: bytes) -> str:
 
 
 @once
-def _code() -> str:
+def code() -> str:
     """Of this package and the Python that runs it: another one may fold otherwise."""
     digest = hashlib.sha256(sys.version.encode())
     for path in sorted(_ROOT.rglob("*.py")):

@@ -10,9 +10,9 @@ import errno
 import os
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from flagscale_perf.spine import files
 from flagscale_perf.spine.clock import NS_PER_S
@@ -91,6 +91,12 @@ class Part(NamedTuple):
         with os.fdopen(files.open_regular(path), "rb") as file:
             return cls(os.fstat(file.fileno()).st_size, _UNREAD, _UNREAD, _found(file))
 
+    @classmethod
+    def of(cls, kept: Sequence[Any]) -> Part:
+        """A part that was kept as a list."""
+        size_bytes, crc32, samples_crc32, found = kept
+        return cls(size_bytes, crc32, samples_crc32, tuple(found))
+
     def still(self, path: Path) -> Part | None:
         """The same part as the file has it now; None where it has another one or is not there. The bytes are
         read again where the file is not as it was found; only samples while a writer, which only appends, has
@@ -109,6 +115,14 @@ class Part(NamedTuple):
                 return self._replace(found=now) if is_same else None
         except OSError:
             return None
+
+
+def whole_parts(paths: Iterable[Path]) -> list[Part]:
+    """Files as they are now; none where not all can be read."""
+    try:
+        return [*map(Part.whole, paths)]
+    except OSError:
+        return []
 
 
 def _found(file: BinaryIO | Path) -> tuple[int, ...]:

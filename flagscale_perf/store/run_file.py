@@ -166,7 +166,7 @@ def _place(reader: Reader, lines: WholeLines) -> Place | None:
 
 @lru_cache(maxsize=4096)
 def _header_of(path: Path, _file: tuple[int, ...]) -> RunHeader:
-    """The header of a file as long as that is not changed. Raises PerfError for a file that is no run file."""
+    """The header of a file as long as that is not changed. Raises PerfError for what is no run file."""
     with _readable(path), os.fdopen(files.open_regular(path), "rb") as file:
         _, first = next(iter(WholeLines(file)), (0, None))
     if first is None:

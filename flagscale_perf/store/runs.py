@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.session import age_of, session_of
-from flagscale_perf.store.cache import DIRECTORY as CACHE
+from flagscale_perf.spine.session import CACHE, age_of, session_of
 
 MAX_DEPTH = 8
 MAX_DIRECTORIES = 20_000

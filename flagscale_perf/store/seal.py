@@ -15,7 +15,7 @@ import re
 import secrets
 import stat
 import string
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
 from itertools import chain
@@ -90,9 +90,12 @@ class _List(NamedTuple):
     @classmethod
     def of(cls, content: bytes) -> _List:
         """Raises many errors for what is none."""
-        *own, part, line_begin, lines, is_cut, pieces = json.loads(content)
-        begin = Part(*part[:-1], tuple(part[-1])), line_begin, lines, is_cut
-        made = cls(*own, *begin, [_Piece(*each) for each in pieces])
+        made = cls(*json.loads(content))
+        size_bytes, crc32, samples_crc32, found = made.part
+        made = made._replace(
+            part=Part(size_bytes, crc32, samples_crc32, tuple(found)),
+            pieces=[_Piece(*each) for each in made.pieces],
+        )
         if not all(_BELOW.fullmatch(f"{made.below}-{each.name}") for each in made.pieces):
             raise ValueError("no names of ours")
         return made
@@ -262,6 +265,7 @@ class _Writers:
     def __init__(self, place: Place, below: str, makers: Makers, opened: ExitStack) -> None:
         self._place, self._below, self._makers, self._opened = place, below, makers, opened
         self._writers: dict[str, Any] = {}
+        self._held_bytes = Counter[str]()
         self._held = defaultdict[str, list["pyarrow.RecordBatch"]](list)
         self.rows: dict[str, int] = {}
 
@@ -295,12 +299,14 @@ class _Writers:
     def _hold(self, kind: str, batches: Iterable[pyarrow.RecordBatch]) -> None:
         for batch in batches:
             self._held[kind].append(batch)
-            if sum(each.nbytes for each in self._held[kind]) >= ROW_GROUP_BYTES:
+            self._held_bytes[kind] += batch.nbytes
+            if self._held_bytes[kind] >= ROW_GROUP_BYTES:
                 self._write(kind)
 
     def _write(self, kind: str) -> None:
         import pyarrow
 
+        self._held_bytes[kind] = 0
         if held := self._held.pop(kind, []):
             table = pyarrow.Table.from_batches(held)
             if kind not in self._writers:

@@ -38,8 +38,17 @@ def restore(text: str, root: Any) -> None:
     """Puts a state into an object that was just made as the one of which it is. Raises what Python raises for
     a text that is no such state; then the object is of no use any more.
     """
+    _made(text, root)
+
+
+def made(text: str) -> Any:
+    """An object that has no functions, anew. Raises as `restore`."""
+    return _made(text, _NONE)
+
+
+def _made(text: str, own: Any) -> Any:
     classes, node = json.loads(text)
-    _Reader([_class(name) for name in classes]).value(node, root)
+    return _Reader([_class(name) for name in classes]).value(node, own)
 
 
 def _class(name: str) -> Any:
@@ -52,10 +61,11 @@ def _class(name: str) -> Any:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    slots = [name for each in type(value).__mro__ for name in getattr(each, "__slots__", ())]
-    return {name: getattr(value, name) for name in slots if hasattr(value, name)} | getattr(
-        value, "__dict__", {}
-    )
+    names = [name for each in type(value).__mro__ for name in getattr(each, "__slots__", ())]
+    names += getattr(value, "__dict__", ())
+    return {
+        name: getattr(value, name) for name in names if not name.startswith("__") and hasattr(value, name)
+    }
 
 
 class _Writer:

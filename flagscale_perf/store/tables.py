@@ -15,7 +15,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 from zlib import crc32
 
-from flagscale_perf.spine import figures
+from flagscale_perf.spine import figures as shown_figures
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import MAX_NS, dump, encode
@@ -55,7 +55,7 @@ class Tables:
     rows: Mapping[type, Callable[[Any], Iterable[Any]]] = field(default_factory=dict)
     words: Mapping[type, Mapping[str, Mapping[int, str]]] = field(default_factory=dict)
     texts: Mapping[type, Collection[str]] = field(default_factory=dict)
-    figures: Mapping[type, figures.Table[Any, Any]] = field(default_factory=dict)
+    figures: Mapping[type, shown_figures.Table[Any, Any]] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     runs: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
 
@@ -109,14 +109,14 @@ class Tables:
         """The types whose fields are the figures of a run."""
         return [get_type_hints(make)["return"] for make in self.runs.values()]
 
-    def figures_of(self, record_type: Any) -> list[figures.Figure[Any, Any]]:
+    def figures_of(self, record_type: Any) -> list[shown_figures.Figure[Any, Any]]:
         """The figures that are columns of the type's table."""
         table = self.figures.get(record_type)
         known = get_type_hints(record_type)
         return [
             each
             for each in (table.figures if table else ())
-            if each.in_csv and each.unit != figures.PLAIN and each.key not in known
+            if each.in_csv and each.unit != shown_figures.PLAIN and each.key not in known
         ]
 
 
@@ -212,7 +212,8 @@ def run_id_of(header: RunHeader) -> str:
 
 def of_run(header: RunHeader) -> list[str | None]:
     """The values of the columns of `RUN`."""
-    return [run_id_of(header), header.session_id, header.host]
+    values = run_id_of(header), header.session_id, header.host
+    return [value and _printable(value) for value in values]
 
 
 def table_of(row_types: Sequence[Any], rows: Rows) -> pyarrow.Table:
@@ -241,8 +242,8 @@ class Names:
     def texts(self, processes: Sequence[int], numbers: Sequence[int | None]) -> list[str | None]:
         """Of each process's number; None for 0, which is none."""
         return [
-            self._texts.get(pair, f"name {pair[1]}") if pair[1] else None
-            for pair in zip(processes, numbers, strict=True)
+            self._texts.get((process, number), f"name {number}") if number else None
+            for process, number in zip(processes, numbers, strict=True)
         ]
 
 
@@ -283,9 +284,9 @@ class Maker:
         columns = [list(chain.from_iterable(parts)) for parts in zip(*self._pending, strict=True)]
         self._pending.clear()
         if own := self._own(columns):
-            values = [*([value] * len(own[0]) for value in self._of_run), *own]
-            arrays = [column.array(each) for column, each in zip(self._columns, values, strict=True)]
-            yield pyarrow.record_batch(arrays, schema=self.schema)
+            whose = [pyarrow.repeat(pyarrow.scalar(text, "string"), len(own[0])) for text in self._of_run]
+            arrays = [column.array(each) for column, each in zip(self._columns[len(RUN) :], own, strict=True)]
+            yield pyarrow.record_batch([*whose, *arrays], schema=self.schema)
 
     def _own(self, columns: Columns) -> list[Sequence[Any]]:
         """The columns behind those of `RUN`; none without a row."""
@@ -313,7 +314,7 @@ class Maker:
     def _more(self, columns: Columns) -> list[Sequence[Any]]:
         """The columns of figures, and of a header's facts."""
         if table := self._tables.figures.get(self._type):
-            rows, records = figures.Rows(table, self._header), list(records_of(self._type, columns))
+            rows, records = shown_figures.Rows(table, self._header), list(records_of(self._type, columns))
             return [
                 [None if number is None else float(number) for number in rows.numbers(each, records)]
                 for each in self._tables.figures_of(self._type)

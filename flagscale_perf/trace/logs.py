@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.spine.clock import Anchor
-from flagscale_perf.spine.files import AppendFile, open_locked, open_regular
+from flagscale_perf.spine.files import AppendFile, open_locked, open_regular, rotate
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import Record
 from flagscale_perf.spine.units import printable
@@ -145,7 +146,7 @@ class LinesSink:
             self._show_begun(log)
             if log.file.waiting_bytes:
                 if log.file.size() and log.file.size() + log.file.waiting_bytes > self._max_bytes:
-                    _rotate(log.file.path)
+                    rotate(log.file.path, partial(part_of, log.file.path))
                 log.file.flush()
         while self._over:
             self._logs.pop(self._over.pop()).file.close()
@@ -179,18 +180,6 @@ def log_name(pid: int) -> str:
 def part_of(path: Path, number: int) -> Path:
     """Path of an older part of a log; part 1 is the newest."""
     return path.with_name(f"{path.stem}.{number}{path.suffix}")
-
-
-def _rotate(path: Path) -> None:
-    """Renames each part to the next number; the log file then finds its path free and begins anew. Raises
-    OSError.
-    """
-    parts = [path]
-    while (older := part_of(path, len(parts))).is_file():
-        parts.append(older)
-    for number in range(len(parts), 0, -1):
-        if parts[number - 1].is_file():
-            parts[number - 1].rename(part_of(path, number))
 
 
 class _Left(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
+from operator import le
 from typing import Any, NamedTuple
 
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
@@ -165,9 +166,17 @@ class _Loading:
         if steps.phases is None:
             self.stall_ns = None
         elif self.stall_ns is not None:
-            self.is_named |= any(part_ns is not None for part_ns in steps.phases["data_loading_ns"])
-            loading = zip(steps.phases["data_loading_ns"], steps.columns["iteration_ns"], strict=True)
-            self.stall_ns += sum(min(max(part_ns or 0, 0), whole_ns) for part_ns, whole_ns in loading)
+            parts_ns, wholes_ns = steps.phases["data_loading_ns"], steps.columns["iteration_ns"]
+            self.is_named |= parts_ns.count(None) < len(parts_ns)
+            try:
+                are_parts = min(parts_ns) >= 0 and all(map(le, parts_ns, wholes_ns))
+            except TypeError:
+                are_parts = False
+            if are_parts:
+                self.stall_ns += sum(parts_ns)
+            elif self.is_named:
+                loading = zip(parts_ns, wholes_ns, strict=True)
+                self.stall_ns += sum(min(max(part_ns or 0, 0), whole_ns) for part_ns, whole_ns in loading)
 
 
 class SessionGoodput:
@@ -253,9 +262,9 @@ class SessionGoodput:
         iteration_ns = steps.columns["iteration_ns"]
         self._trained_until_ns = max(self._trained_until_ns, max(steps.ends_ns))
         self._end_ns = max(self._end_ns, self._trained_until_ns)
-        self._evaluation_ns += sum(steps.columns["eval_ns"])
-        self._checkpoint_ns += sum(steps.columns["checkpoint_ns"])
-        self._productive_ns += sum(iteration_ns)
+        self._evaluation_ns += steps.sum("eval_ns")
+        self._checkpoint_ns += steps.sum("checkpoint_ns")
+        self._productive_ns += steps.sum("iteration_ns")
         self._start.usual.add_many(iteration_ns)
         self._loading.add_usual(steps)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from flagscale_perf.device.counters import POWER_MW
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.training.rates import highest, per_second
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord
+from flagscale_perf.training.usual import Intervals, highest_of, known_total
 from flagscale_perf.training.utilisation import Scale
 
 # Why a device's clocks are not higher. Caps make a step slow; the others were asked for.
@@ -54,9 +56,23 @@ class Readings:
             self._power_count += 1
         self.clock_mhz = lowest(self.clock_mhz, read.sm_clock_mhz)
         self.temperature_c = highest(self.temperature_c, read.temperature_c)
-        if read.throttle is not None and read.throttle != self._throttle:
-            self._throttle = read.throttle
-            self.reasons = (self.reasons or set()) | (reasons_in(read.throttle) & set(REASONS))
+        self._name(read.throttle)
+
+    def add_many(self, read: Intervals) -> None:
+        """Takes the next ones."""
+        power = read["power_mw"]
+        self._power_sum += known_total(power) or 0
+        self._power_count += len(power) - power.count(None)
+        clocks = [clock_mhz for clock_mhz in read["sm_clock_mhz"] if clock_mhz is not None]
+        self.clock_mhz = lowest(self.clock_mhz, min(clocks, default=None))
+        self.temperature_c = highest(self.temperature_c, highest_of(read["temperature_c"]))
+        for throttle in dict.fromkeys(read["throttle"]):
+            self._name(throttle)
+
+    def _name(self, throttle: str | None) -> None:
+        if throttle is not None and throttle != self._throttle:
+            self._throttle = throttle
+            self.reasons = (self.reasons or set()) | (reasons_in(throttle) & set(REASONS))
 
     @property
     def throttle(self) -> str | None:
@@ -170,9 +186,28 @@ class HardwareTotals:
         self._read.add(interval)
         power_mw = mean_power_mw(interval)
         if power_mw is not None and not interval.warmup_only:
-            self._tokens += interval.tokens
-            self._dur_ns += interval.iteration_ns
-            self._spent += power_mw * interval.iteration_ns
+            self._spend(power_mw, interval.tokens, interval.iteration_ns)
+
+    def _spend(self, power_mw: float, tokens: int, dur_ns: int) -> None:
+        self._tokens += tokens
+        self._dur_ns += dur_ns
+        self._spent += power_mw * dur_ns
+
+    def add_intervals(self, intervals: Intervals) -> None:
+        """Takes several together."""
+        energy = zip(intervals["energy_mj"], intervals["energy_ns"], strict=True)
+        for energy_mj, energy_ns in energy:
+            if energy_mj is not None and energy_ns is not None:
+                self._energy_mj += energy_mj
+                self._energy_ns += energy_ns
+        self._read.add_many(intervals)
+        power = powers_mw(intervals)
+        if power.count(None) == len(power):
+            return
+        others = [intervals[name] for name in ("warmup_only", "tokens", "iteration_ns")]
+        for power_mw, is_warmup, tokens, dur_ns in zip(power, *others, strict=True):
+            if power_mw is not None and not is_warmup:
+                self._spend(power_mw, tokens, dur_ns)
 
     def add_reading(self, reading: HardwareRecord) -> None:
         """Takes the next reading: errors and links, of which the last counts."""
@@ -205,9 +240,18 @@ class HardwareTotals:
 
 def mean_power_mw(interval: IntervalRecord) -> float | None:
     """Mean power of rank 0's device: by its energy counter, or else the mean of its readings."""
-    if interval.energy_mj is not None and interval.energy_ns:
-        return interval.energy_mj * NS_PER_S / interval.energy_ns
-    return interval.power_mw
+    return _power_mw(interval.energy_mj, interval.energy_ns, interval.power_mw)
+
+
+def powers_mw(intervals: Intervals) -> Sequence[float | None]:
+    """The same of each interval."""
+    energy_mj, *others = (intervals[name] for name in ("energy_mj", "energy_ns", "power_mw"))
+    has_counter = energy_mj.count(None) < len(energy_mj)
+    return [*map(_power_mw, energy_mj, *others)] if has_counter else others[-1]
+
+
+def _power_mw(energy_mj: int | None, energy_ns: int | None, power_mw: int | None) -> float | None:
+    return energy_mj * NS_PER_S / energy_ns if energy_mj is not None and energy_ns else power_mw
 
 
 def tokens_per_joule(interval: IntervalRecord, scale: Scale) -> float | None:

@@ -12,7 +12,7 @@ from flagscale_perf.spine.chance import rise_of
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rates import as_gb, highest
 from flagscale_perf.training.records import StepRecord
-from flagscale_perf.training.usual import UsualSteps
+from flagscale_perf.training.usual import UsualSteps, highest_of
 
 TREND_READINGS = 32
 MIN_READINGS = 8
@@ -69,8 +69,10 @@ class MemoryTotals:
             return
         self._trend.extend((iterations[number], peaks[number]) for number in known[-TREND_READINGS:])
         self._last = steps.one(known[-1])
-        reserved = [steps.columns["memory_reserved_bytes"][number] for number in known]
-        self._reserved_peak = highest(self._reserved_peak, *reserved)
+        reserved = steps.columns["memory_reserved_bytes"]
+        if len(known) < len(steps):
+            reserved = [reserved[number] for number in known]
+        self._reserved_peak = highest(self._reserved_peak, highest_of(reserved))
 
     def steps_left(self) -> int | None:
         """Iterations until the peak reaches the device's memory; None while it does not grow.

@@ -230,11 +230,10 @@ class PhaseSums:
             return
         first = self.steps == 0
         self.steps += len(steps)
-        self.iteration_ns += sum(steps.columns["iteration_ns"])
-        for phase, column in enumerate([*steps.phases.values()][1:]):
-            known = [value for value in column if value is not None]
-            if known:
-                self._sums[phase] = (self._sums[phase] or 0) + sum(known)
+        self.iteration_ns += steps.sum("iteration_ns")
+        for phase, known_ns in enumerate(steps.phase_totals):
+            if known_ns is not None:
+                self._sums[phase] = (self._sums[phase] or 0) + known_ns
         self.bubble_ns = waits[0] if first else plus(self.bubble_ns, waits[0])
         self.imbalance_ns = waits[1] if first else plus(self.imbalance_ns, waits[1])
 

@@ -89,19 +89,31 @@ class ThinnedRows(Generic[Row]):
 
     def add(self, row: Row) -> None:
         """Adds a row of values."""
-        if self._seen % self._stride == 0 and len(self._rows) >= self._limit - 1:
-            pairs = (self._rows[at : at + 2] for at in range(0, len(self._rows), 2))
-            self._rows = [max(pair, key=self._size) for pair in pairs]
-            self._stride *= 2
-            self._largest = self._size(self._rows[-1])
-        size = self._size(row)
-        if self._seen % self._stride == 0:
-            self._rows.append(row)
-            self._largest = size
-        elif size > self._largest:
-            self._rows[-1], self._largest = row, size
-        self._seen += 1
-        self._last = row
+        self.add_many([self._size(row)], lambda _: row)
+
+    def add_many(self, sizes: Sequence[int], row: Callable[[int], Row]) -> None:
+        """The next rows, by their sizes. `row` makes the n-th of them; only called for what may be kept."""
+        begin, kept = 0, -1
+        while begin < len(sizes):
+            if self._seen % self._stride == 0 and len(self._rows) >= self._limit - 1:
+                self._halve()
+            behind = self._seen % self._stride
+            end = min(len(sizes), begin + self._stride - behind)
+            size = max(sizes[begin:end])
+            if not behind or size > self._largest:
+                kept = sizes.index(size, begin, end)
+                self._rows[len(self._rows) - bool(behind) :] = [row(kept)]
+                self._largest = size
+                self._last = self._rows[-1]
+            self._seen, begin = self._seen + end - begin, end
+        if kept < len(sizes) - 1:
+            self._last = row(len(sizes) - 1)
+
+    def _halve(self) -> None:
+        pairs = (self._rows[at : at + 2] for at in range(0, len(self._rows), 2))
+        self._rows = [max(pair, key=self._size) for pair in pairs]
+        self._stride *= 2
+        self._largest = self._size(self._rows[-1])
 
     def rows(self) -> list[Row]:
         """The rows that were kept, oldest first, and always the stream's last one."""

@@ -10,6 +10,7 @@ from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.shift import WORTH_A_LINE, Shift, shifts_of
 from flagscale_perf.spine.units import number
 from flagscale_perf.training.records import IntervalRecord
+from flagscale_perf.training.stretch import Stretch
 
 KEPT = 128  # means; when they are so many, neighbours become one
 COARSEST = 16  # intervals of a mean; then the older half goes instead, so that a late change is told soon
@@ -18,16 +19,6 @@ EVERY = 4  # new means between looks
 BURST = 64  # steps, which it has lasted for besides: what is slow for less may be over soon
 STEADY = 0.75  # of a change: what the fastest tenths differ by at least; bursts leave some as fast as before
 _LONGER, _BACK = "a step takes", "steps are back to"
-
-
-@dataclass(frozen=True)
-class _Mean:
-    """Intervals in a row: their last iteration and sums. `work`: FLOPs, tokens where these are not known."""
-
-    iteration: int
-    steps: int
-    dur_ns: int
-    work: int
 
 
 @dataclass(frozen=True)
@@ -51,8 +42,8 @@ class SlowdownWatch:
     """
 
     def __init__(self) -> None:
-        self._means: list[_Mean] = []
-        self._open: list[_Mean] = []
+        self._means: list[Stretch] = []
+        self._open: list[IntervalRecord] = []
         self._width, self._new = 1, 0
         self._since = 0  # iteration of the last change that was told; what was before is no matter any more
         self._told: _Told | None = None
@@ -61,13 +52,12 @@ class SlowdownWatch:
         """The next interval; what is to be said of the steps up to it. Warm-up and intervals that trained
         nothing do not count; pauses and standing still are in no step.
         """
-        work = interval.model_flops or interval.tokens or interval.steps
-        if interval.warmup_only or not interval.steps or not work:
+        if interval.warmup_only or not interval.steps:
             return None
-        self._open.append(_Mean(interval.iteration, interval.steps, interval.iteration_ns, work))
+        self._open.append(interval)
         if len(self._open) < self._width:
             return None
-        self._means.append(_merged(self._open))
+        self._means.append(Stretch.of(self._open))
         self._open, self._new = [], self._new + 1
         text = self._look() if self._new >= EVERY else None
         if len(self._means) >= KEPT:
@@ -78,14 +68,14 @@ class SlowdownWatch:
         if self._width >= COARSEST:
             del self._means[: KEPT // 2]
         else:
-            self._means = list(map(_merged, zip(self._means[::2], self._means[1::2], strict=True)))
+            self._means = list(map(Stretch.of, zip(self._means[::2], self._means[1::2], strict=True)))
             self._width *= 2
 
     def _look(self) -> str | None:
         self._new = 0
-        usual = median(mean.work / mean.steps for mean in self._means)
+        usual = median(_work(mean) / mean.steps for mean in self._means)
         means = [mean for mean in self._means if mean.iteration > self._since]
-        times = [mean.dur_ns / mean.work for mean in means]
+        times = [mean.iteration_ns / _work(mean) for mean in means]
         changes = shifts_of(times, [mean.iteration for mean in means])
         begin = changes[-2].place if len(changes) > 1 else 0
         if not changes or not _lasts(changes[-1], means, begin):
@@ -118,11 +108,11 @@ class SlowdownWatch:
         return f"{_LONGER} {longer} % longer {since} ({before} to {after} ms)"
 
 
-def _lasts(change: Shift, means: Sequence[_Mean], begin: int) -> bool:
+def _lasts(change: Shift, means: Sequence[Stretch], begin: int) -> bool:
     """Whether it has lasted for long and is in most steps: the fastest tenths of its sides differ, too.
     `begin`: where the change before it is.
     """
-    times = [mean.dur_ns / mean.work for mean in means]
+    times = [mean.iteration_ns / _work(mean) for mean in means]
     sides = times[begin : change.place], times[change.place :]
     if len(sides[1]) < LASTS or sum(mean.steps for mean in means[change.place :]) < BURST:
         return False
@@ -135,13 +125,9 @@ def state_told(text: str) -> str | None:
     return "begins" if text.startswith(_LONGER) else "ends" if text.startswith(_BACK) else None
 
 
-def _merged(means: Sequence[_Mean]) -> _Mean:
-    return _Mean(
-        means[-1].iteration,
-        sum(mean.steps for mean in means),
-        sum(mean.dur_ns for mean in means),
-        sum(mean.work for mean in means),
-    )
+def _work(mean: Stretch) -> int:
+    """FLOPs; tokens, or steps, where these are not known."""
+    return mean.model_flops or mean.tokens or mean.steps
 
 
 def _ms(dur_ns: float) -> str:

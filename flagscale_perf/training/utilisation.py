@@ -14,8 +14,10 @@ from flagscale_perf.spine.units import percent
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rates import plus
 from flagscale_perf.training.records import IntervalRecord, StepRecord
+from flagscale_perf.training.usual import Intervals, UsualSteps, highest_of, total
 
 FLOP_PER_TFLOP = 1e12
+_WORK = ("iteration_ns", "model_flops", "hardware_flops")
 
 
 class Scale(NamedTuple):
@@ -106,7 +108,7 @@ class TrustedWork:
 
     def add_steps(self, iteration_ns: Sequence[int], *flops: Sequence[int | None]) -> None:
         """Several of them; of model and hardware."""
-        model, hardware = (None if None in column else sum(filter(None, column)) for column in flops)
+        model, hardware = map(total, flops)
         self._elapsed_ns += sum(iteration_ns)
         self._model_flops = plus(self._model_flops, model)
         self._hardware_flops = plus(self._hardware_flops, hardware)
@@ -116,13 +118,35 @@ class TrustedWork:
 
     def close(self, interval: IntervalRecord) -> None:
         """The interval that the steps since the last one make up."""
-        self.intervals += 1
-        flops = max(interval.model_flops or 0, interval.hardware_flops or 0)
-        if self._most_per_ns is not None and 0 < interval.iteration_ns * self._most_per_ns < flops:
-            self.suspect_intervals += 1
+        work = interval.iteration_ns, interval.model_flops, interval.hardware_flops
+        self._close(self._is_suspect(*work))
+
+    def _is_suspect(self, dur_ns: int, *flops: int | None) -> bool:
+        most_per_ns = self._most_per_ns
+        return most_per_ns is not None and 0 < dur_ns * most_per_ns < max(each or 0 for each in flops)
+
+    def _close(self, is_suspect: bool, intervals: int = 1) -> None:
+        self.intervals += intervals
+        if is_suspect:
+            self.suspect_intervals += intervals
         else:
             self._closed = self._closed.plus(self._open())
         self._begin_anew()
+
+    def add_usual(self, steps: UsualSteps, intervals: Intervals) -> None:
+        """Takes steps, and the intervals that end among them."""
+        work, begun = [steps.columns[name] for name in _WORK], 0
+        theirs, ends = [intervals[name] for name in _WORK], steps.ends
+        least_ns, *most = min(theirs[0], default=0), *map(highest_of, theirs[1:])
+        if ends and least_ns > 0 and not self._is_suspect(least_ns, *most):
+            self.add_steps(*(column[: ends[-1]] for column in work))
+            self._close(False, len(ends))
+            begun, ends = ends[-1], []
+        for end, *known in zip(ends, *theirs, strict=bool(ends)):
+            self.add_steps(*(column[begun:end] for column in work))
+            self._close(self._is_suspect(*known))
+            begun = end
+        self.add_steps(*(column[begun:] for column in work))
 
     def utilisation(self) -> Utilisation:
         """So far; steps that no interval holds yet are judged as if they were one."""

@@ -77,15 +77,14 @@ class StepSums:
 
     def add_usual(self, steps: UsualSteps, waits: Waits) -> None:
         """Adds steps with their phases."""
-        sums, columns = vars(self), steps.columns
+        sums = vars(self)
         for name in _KNOWN:
-            sums[name] += sum(columns[name])
+            sums[name] += steps.sum(name)
         for name in _UNKNOWN:
-            total = None if None in columns[name] else sum(columns[name])
-            sums[name] = plus(sums[name], total) if self.steps else total
+            sums[name] = plus(sums[name], steps.total(name)) if self.steps else steps.total(name)
         self.steps += len(steps)
         self.phases.add_usual(steps, waits)
-        self.durations.add_many(columns["iteration_ns"])
+        self.durations.add_many(steps.columns["iteration_ns"])
 
     def with_steps_of(self, other: StepSums) -> StepSums:
         """The sums of both; phases and durations aside."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,12 +17,15 @@ from flagscale_perf.spine.files import lock, open_regular
 from flagscale_perf.spine.jsonl import read_records, recall
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.session import (
+    CACHE,
     COLUMNS_PREFIX,
     COLUMNS_SUFFIX,
     by_age,
     file_names,
     intervals_name,
     page_name,
+    ranks_name,
+    ranks_parts,
     rotated_name,
     session_of,
 )
@@ -36,8 +39,9 @@ def prune(directory: Path, keep: int) -> list[str]:
     instrument that ran beside none of these, except those in use. Returns the removed sessions.
 
     A session is a regular file with a run file's name whose first line is the header of that very session.
-    Only its run file, text log with older parts, table of intervals, summary and the files of columns that
-    the run file names are removed, and only where they are regular files. Raises OSError.
+    Only its run file, text log with older parts, table of intervals, summary, its ranks' blocks, the files of
+    columns that the run file names and what readers keep of it are removed, and only where they are regular
+    files. Raises OSError.
     """
     sessions = by_age(directory, filter(None, map(session_of, os.listdir(directory))))
     ours = [one for session_id in sessions if (one := _ours(directory, session_id)) is not None]
@@ -51,9 +55,10 @@ def prune(directory: Path, keep: int) -> list[str]:
         else:
             beside.setdefault(led_by, []).append(one.session_id)
     removed = []
+    starts = {one.session_id: one.start_ns for one in ours}
     for session_id in (each for alike in first.values() for each in alike[keep:]):
-        if _remove(directory, session_id):  # one in use keeps what is beside it
-            removed += [each for each in beside.get(session_id, ()) if _remove(directory, each)]
+        if _remove(directory, session_id, starts):  # one in use keeps what is beside it
+            removed += [each for each in beside.get(session_id, ()) if _remove(directory, each, starts)]
             removed.append(session_id)
     return removed
 
@@ -87,14 +92,14 @@ def _ours(directory: Path, session_id: str) -> _Session | None:
     return _Session(session_id, first.instrument, first.start_wall_ns, end_ns)
 
 
-def _remove(directory: Path, session_id: str) -> bool:
+def _remove(directory: Path, session_id: str, starts: Mapping[str, int]) -> bool:
     fd = _open_regular(directory / file_names(session_id)["records"])
     if fd is None:
         return False
     try:
         if not lock(fd):
             return False  # no locks here: it may be in use
-        for path in _files_of(directory, session_id):
+        for path in _files_of(directory, session_id, starts[session_id]):
             if _is_regular(path):
                 path.unlink()
     except BlockingIOError:
@@ -104,7 +109,7 @@ def _remove(directory: Path, session_id: str) -> bool:
     return True
 
 
-def _files_of(directory: Path, session_id: str) -> Iterator[Path]:
+def _files_of(directory: Path, session_id: str, start_ns: int) -> Iterator[Path]:
     names = file_names(session_id)
     part = 1
     while _is_regular(path := directory / rotated_name(session_id, part)):
@@ -112,11 +117,22 @@ def _files_of(directory: Path, session_id: str) -> Iterator[Path]:
         part += 1
     for name in _columns_named_in(directory / names["records"]):
         yield directory / name
+    for part in ranks_parts(directory, start_ns):
+        yield directory / ranks_name(start_ns, part)
+    yield from _kept_of(directory / CACHE, session_id)
     yield directory / intervals_name(session_id)
     yield directory / page_name(session_id)
     yield directory / names["metrics"]
     yield directory / names["summary"]
     yield directory / names["records"]  # last: after an interruption the rest is still found
+
+
+def _kept_of(cache: Path, session_id: str) -> Iterator[Path]:
+    """What readers have made of the run file; no link is followed."""
+    records = re.escape(file_names(session_id)["records"])
+    ours = re.compile(rf"part={session_id}-[\w-]+\.parquet|{session_id}\.json|{records}\..+", re.ASCII)
+    for place, _, names in os.walk(cache) if not cache.is_symlink() else ():
+        yield from (Path(place, name) for name in names if ours.fullmatch(name))
 
 
 def _columns_named_in(path: Path) -> set[str]:

@@ -33,7 +33,7 @@ MAY_OPEN_RUN_FILES = {
     f"{PACKAGE}/{name}.py"
     for name in (
         "spine/session",
-        *(f"store/{name}" for name in ("run_file", "runs", "strangers")),
+        *(f"store/{name}" for name in ("progress", "run_file", "runs", "strangers")),
         *(f"analysis/{name}" for name in ("session", "follow", "job")),
     )
 }

@@ -35,6 +35,7 @@ TESTED_ELSEWHERE = {
     "profile/task.py": "tests/processes/test_profile_membership.py",
     "rpc/analysis/case.py": "tests/unit/rpc/analysis/test_findings.py",
     "sinks/base.py": "tests/contract/test_sinks.py",
+    "store/progress.py": "tests/unit/store/test_kept.py",
     "trace/analysis/case.py": "tests/unit/trace/analysis/test_findings.py",
     "trace/figures.py": "tests/processes/test_trace_membership.py",
     "trace/recording.py": "tests/unit/writer/test_processes.py",

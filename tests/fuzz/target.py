@@ -52,7 +52,6 @@ def commands(path: Path) -> list[list[str]]:
         ["report", "--all-sessions", str(path.parent)],
         ["watch", "--once", str(path)],
         ["trace-export", "-o", trace, str(path)],
-        ["query", str(path), "select count(*) from steps"],
     ]
 
 

@@ -152,7 +152,7 @@ def _obey(directory: Path, rank: int, hostname: str) -> None:
     for line in sys.stdin:
         command, *words = line.split()
         if command == "begin" and rank == 0:
-            config = PerfConfig(enable_perf_monitor=True, perf_log_dir=str(directory))
+            config = PerfConfig(enable_perf_monitor=True, perf_log_dir=str(directory), perf_ranks_gb=1)
             facts = make_facts(world_size=place.world_size, data_parallel=place.world_size, tensor_parallel=1)
             logger = PerfLogger.start(config, facts, lambda line: None, identity)
         elif command == "begin":

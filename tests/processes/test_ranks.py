@@ -12,8 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.perf_logger import WRITER
 from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.training.analysis.every_rank import EveryRank
 from flagscale_perf.training.rank_records import NodeRecord, RanksRecord
 from flagscale_perf.training.ranks.collector import COLLECTOR
 from tests.fakes import MS
@@ -85,6 +87,10 @@ def test_two_nodes_meet_in_rank_0_s_run_file(tmp_path: Path) -> None:
     assert summed.data_ns == [2 * MS] * 4
     assert ended_summary(tmp_path)["session_info"]["end_reason"] == "completed"
     assert not list(tmp_path.glob(".ranks_*"))
+    rows = sorted(row[1:5] for row in EveryRank(open_session(tmp_path)).rows())
+    here, blocks = os.uname().nodename, ((1, 4), (5, 9), (10, 14), (15, 19), (20, 24))
+    hosts = {0: here, 1: here, 2: "node2", 3: "node2"}
+    assert rows == sorted((hosts[rank], rank, *block) for rank in hosts for block in blocks)
 
 
 def test_the_successor_of_a_killed_writer_finds_the_neighbours_again(tmp_path: Path) -> None:
@@ -101,6 +107,8 @@ def test_the_successor_of_a_killed_writer_finds_the_neighbours_again(tmp_path: P
             node.tell(rank, "close")
     assert [record.memory_peak_bytes for record in kept(tmp_path, RanksRecord)][-1] == [1 * GB, 2 * GB]
     assert [event.name for event in kept(tmp_path, EventRecord)] == ["failure"]
+    rows = [row[2:5] for row in EveryRank(open_session(tmp_path)).rows()]
+    assert {*rows} >= {(0, 5, 9), (1, 5, 9)} and len(rows) == len({*rows}), "each once"
 
 
 def test_trainings_of_one_process_that_end_before_their_writers_have_begun_lack_no_rank(

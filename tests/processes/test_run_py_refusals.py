@@ -52,9 +52,8 @@ MISTAKES = [
     ),
     (
         ["train.system.perf_log_dir=/proc/nope"],
-        "train.system.perf_log_dir: nothing can be written into '/proc/nope': /proc: No such "
-        "file or directory; give a directory that can be written, for example "
-        "train.system.perf_log_dir=./outputs/logs/perf_monitor",
+        "train.system.perf_log_dir: '/proc/nope' cannot be written: /proc: No such file or directory; give a"
+        " place that can, for example train.system.perf_log_dir=./outputs/logs/perf_monitor",
     ),
     (
         ["train.system.perf_log_dir="],

@@ -284,3 +284,8 @@ def test_the_module_and_all_it_imports_know_no_torch(repo: Path) -> None:
         ).stdout
         == "[]\n"
     )
+
+
+def test_the_trainer_does_not_import_what_only_writes() -> None:
+    code = "import sys, flagscale_perf.hooks; print([one for one in sys.modules if 'pipeline' in one])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"

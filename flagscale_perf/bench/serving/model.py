@@ -88,7 +88,7 @@ class Model:
         return int(tokens * 2 * layers * kept * width * CACHE_BYTES)
 
 
-def read_model(path: str | None, longest: int | None = None) -> Model:
+def read_model(path: str | Path | None, longest: int | None = None) -> Model:
     """The model of a local directory, or the built-in one. `longest`: the user's limit. Raises PerfError if
     there is no model in the directory, or for a limit above the model's own.
     """

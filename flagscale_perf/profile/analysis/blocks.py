@@ -9,7 +9,7 @@ from flagscale_perf.analysis.blocks import Block, Findings, Note, Pairs, Quantit
 from flagscale_perf.analysis.session import tone_of
 from flagscale_perf.analysis.verdicts import blocks_of
 from flagscale_perf.profile.analysis import drawn, tables
-from flagscale_perf.profile.analysis.extend import charts
+from flagscale_perf.profile.analysis.extend import CHARTS
 from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.profile.analysis.source import Rank
 from flagscale_perf.profile.analysis.tables import share
@@ -151,7 +151,7 @@ def _added(found: ProfileReport) -> list[Block]:
         (name, Quantity(value) if isinstance(value, (int, float)) else str(value))
         for name, value in found.metrics.items()
     ]
-    return [*([Pairs(pairs)] if pairs else []), *(make(found) for make in charts().values())]
+    return [*([Pairs(pairs)] if pairs else []), *(make(found) for make in CHARTS.values())]
 
 
 CURE = "`flagscale-perf doctor` says what can be profiled here"

@@ -7,7 +7,7 @@ before a report is made and makes these calls.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
@@ -19,38 +19,28 @@ from flagscale_perf.spine.errors import PerfError
 GROUP = "flagscale_perf.profile"
 Metric = Callable[[ProfileReport], Any]
 Chart = Callable[[ProfileReport], Block]
-_metrics: dict[str, Metric] = {}
-_charts: dict[str, Chart] = {}
+METRICS: dict[str, Metric] = {}  # by name
+CHARTS: dict[str, Chart] = {}
 
-__all__ = ["chart", "charts", "forget", "load", "metric", "metrics", "register_module", "register_operator"]
+__all__ = ["CHARTS", "METRICS", "chart", "forget", "load", "metric", "register_module", "register_operator"]
 
 
 def metric(make: Metric) -> Metric:
     """Shows what the function returns, a number or a text, under its name in every report and in the JSON."""
-    _metrics[make.__name__] = make
+    METRICS[make.__name__] = make
     return make
 
 
 def chart(make: Chart) -> Chart:
     """Shows the function's block at the end of every report, and as a PNG and a CSV under its name."""
-    _charts[make.__name__] = make
+    CHARTS[make.__name__] = make
     return make
-
-
-def metrics() -> Mapping[str, Metric]:
-    """The registered metrics by name."""
-    return dict(_metrics)
-
-
-def charts() -> Mapping[str, Chart]:
-    """The registered charts by name."""
-    return dict(_charts)
 
 
 def forget() -> None:
     """Undoes every registration of metrics, charts and operators."""
-    _metrics.clear()
-    _charts.clear()
+    METRICS.clear()
+    CHARTS.clear()
     forget_operators()
 
 

@@ -8,7 +8,7 @@ from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import Instrument
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.profile.analysis import blocks, compare, report
-from flagscale_perf.profile.analysis.extend import load, metrics
+from flagscale_perf.profile.analysis.extend import METRICS, load
 from flagscale_perf.profile.analysis.findings import judge
 from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.profile.analysis.source import Profile, read_profile
@@ -20,7 +20,7 @@ from flagscale_perf.store.tables import Tables, words_of
 def report_of(profile: Profile) -> ProfileReport:
     """The report of a profile, with findings and registered metrics."""
     found = report.report_of(profile)
-    return judge(replace(found, metrics={name: make(found) for name, make in metrics().items()}))
+    return judge(replace(found, metrics={name: make(found) for name, make in METRICS.items()}))
 
 
 def read_report(session: Session) -> ProfileReport:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,39 @@ SMALL_QWEN3: dict[str, Any] = {
     "tie_word_embeddings": False,
 }
 DIVIDED = ("num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size")  # by --tp
+TRAIN, GENERATE = "train", "generate"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is profiled, by transformers or by vLLM.
+
+    Attributes:
+        model: directory of a configuration, and of weights that vLLM takes; None for the built-in one.
+        steps, warmup: profiled steps (of each phase), and those before the first one.
+        tokens: of a sequence; with `GENERATE`, those of the prompt.
+        batch: sequences.
+        longest: sequence that the model is made for.
+        mode: `TRAIN` or `GENERATE`.
+        directory: where the run file goes.
+        tensor, pipeline: ranks that share each layer, and stages that share the layers.
+    """
+
+    model: Path | None
+    steps: int
+    warmup: int
+    tokens: int
+    batch: int
+    longest: int
+    mode: str
+    directory: Path
+    tensor: int = 1
+    pipeline: int = 1
+
+    @property
+    def ranks(self) -> int:
+        """How many processes there are."""
+        return self.tensor * self.pipeline
 
 
 def made_model(config: Path | None, longest: int, dtype: Any = None) -> Any:

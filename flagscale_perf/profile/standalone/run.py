@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,46 +15,13 @@ from flagscale_perf.device.roofs import kind_of_device, roofs
 from flagscale_perf.profile.options import ProfileOptions, Schedule, Steps
 from flagscale_perf.profile.profiler import Profiler
 from flagscale_perf.profile.rank import Rank
-from flagscale_perf.profile.standalone.model import cache_name, divided, made_model
+from flagscale_perf.profile.standalone.model import TRAIN, Run, cache_name, divided, made_model
 from flagscale_perf.spine.errors import PerfError
 
 SEED = 1234
-TRAIN, GENERATE = "train", "generate"
 ROOF_S = 0.5  # for each roof
 REFUSED = "refused"  # file in which a rank leaves the user's mistake that has ended it
 Step = Callable[[Any, int], None]
-
-
-@dataclass(frozen=True)
-class Run:
-    """Options of a run.
-
-    Attributes:
-        model: directory of a configuration; None for the built-in one.
-        steps, warmup: profiled steps, and those before the first one.
-        tokens: of a sequence; with `GENERATE`, those of the prompt.
-        batch: sequences.
-        longest: sequence that the model is made for.
-        mode: `TRAIN` or `GENERATE`.
-        directory: where the run file goes.
-        tensor, pipeline: ranks that share each layer, and stages that share the layers.
-    """
-
-    model: Path | None
-    steps: int
-    warmup: int
-    tokens: int
-    batch: int
-    longest: int
-    mode: str
-    directory: Path
-    tensor: int = 1
-    pipeline: int = 1
-
-    @property
-    def ranks(self) -> int:
-        """How many processes there are."""
-        return self.tensor * self.pipeline
 
 
 def check(run: Run) -> None:

@@ -126,7 +126,7 @@ def _sections(found: CallsReport) -> list[Section]:
     if not overall.calls:
         return [Section("server", "Server", "At the server", _served(found.served))]
     return [
-        Section("stages", "Stages", "Where the time of the calls goes", [_stages(overall)]),
+        Section("stages", "Stages", "Where the time of the calls goes", [stage_bar("all calls", overall)]),
         Section("methods", "Methods", "By method", [_methods(found), _stages_by_method(found)]),
         Section("layer", "Layer", "A layer of calls", _layer(found)),
         Section("calls", "Calls", "The calls in order", [_series(found)]),
@@ -136,13 +136,14 @@ def _sections(found: CallsReport) -> list[Section]:
     ]
 
 
-def _stages(totals: Totals) -> StackedBar:
+def stage_bar(title: str, totals: Totals) -> StackedBar:
+    """Where the time of these calls goes."""
     parts = [
         Stripe(one.stage.name, one.took_ns / NS_PER_MS, one.share, one.stage.colour)
         for one in totals.stages()
         if one.took_ns is not None
     ]
-    return StackedBar("all calls", "ms", parts)
+    return StackedBar(title, "ms", parts)
 
 
 def _methods(found: CallsReport) -> Table:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from flagscale_perf.analysis.blocks import Block, Note, Quantity, StackedBar, Stripe
+from flagscale_perf.analysis.blocks import Block, Note, Quantity
 from flagscale_perf.analysis.live import Curve, LiveSession
+from flagscale_perf.rpc.analysis.blocks import stage_bar
 from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.figures import MIB, method_name, status_name
 from flagscale_perf.rpc.records import CallRecord, Status
@@ -91,13 +92,8 @@ class LiveCalls(LiveSession[Totals]):
         totals = Totals()
         for second in self._seconds.values():
             totals.merge(second)
-        parts = [
-            Stripe(one.stage.name, one.took_ns / NS_PER_MS, one.share, one.stage.colour)
-            for one in totals.stages()
-            if one.took_ns is not None
-        ]
         told = totals.partly_told_words()
-        return [StackedBar("stages of these calls", "ms", parts), *([Note(told)] if told else [])]
+        return [stage_bar("stages of these calls", totals), *([Note(told)] if told else [])]
 
     def _methods(self) -> list[Note]:
         methods = sorted(self.totals.methods.items(), key=lambda item: -item[1].total_ns)

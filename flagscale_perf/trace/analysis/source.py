@@ -226,14 +226,7 @@ def _of_logs(paths: Sequence[Path]) -> Traces:
     named = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     traces = Traces(title=f"Queue traces in {named}", subject=f"{len(files)} logs" if len(files) > 1 else "")
     reader = LogReader(traces.sums, traces.losses)
-    listed = {file for file in files if file not in paths}
-    kept = Kept.of(files, [traces, reader], is_whole=True)
-    if kept is None or not kept.restore():
-        for chunks in held(files, listed):
-            reader.read(chunks)
-        reader.finish()
-        if kept is not None:
-            kept.keep()
+    _read_into(traces, reader, files, {file for file in files if file not in paths})
     traces.reading = Reading(named, {"lines": reader.lines}, traces.losses.torn, [])
     given = {file.resolve() for file in files}
     parts = [part for file in files for part in older_parts(file) if part.resolve() not in given]
@@ -243,6 +236,17 @@ def _of_logs(paths: Sequence[Path]) -> Traces:
     if traces.losses.repeated:
         traces.complete = _complete(files, traces.losses.lossy)
     return traces
+
+
+def _read_into(traces: Traces, reader: LogReader, files: Sequence[Path], listed: set[Path]) -> None:
+    kept = Kept.of(files, [traces, reader], is_whole=True)
+    if kept is not None and kept.restore():
+        return
+    for chunks in held(files, listed):
+        reader.read(chunks)
+    reader.finish()
+    if kept is not None:
+        kept.keep()
 
 
 def _chosen(files: list[Path]) -> list[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from flagscale_perf.analysis.blocks import Section
+from flagscale_perf.analysis.blocks import Section, bars_to_scale
 from flagscale_perf.analysis.compare.compare import (
     BASE,
     MEAN,
@@ -29,7 +29,7 @@ from flagscale_perf.training.analysis.basis import (
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.analysis.ledgers import words
 from flagscale_perf.training.analysis.report import Curves
-from flagscale_perf.training.analysis.series import Curve, phases_of_side, trends_of_runs
+from flagscale_perf.training.analysis.series import Curve, phase_parts, trends_of_runs
 from flagscale_perf.training.analysis.steps import MAX_STEPS, RunSteps, Step, align, common_span, read_steps
 from flagscale_perf.training.phases import PHASES, TABLE, Kind
 from flagscale_perf.training.rates import as_gb, per_second, tflops_per_gpu
@@ -152,9 +152,9 @@ def _charts(
     means = [
         {name: _mean(runs[part]) for name, runs in phases.items()} for part in (slice(cut), slice(cut, None))
     ]
-    room = max(sum(times.values()) for times in means)
-    if room:
-        bars = [phases_of_side(name, times, unit, room) for name, times in zip(SIDES, means, strict=True)]
+    parts = {name: phase_parts(times) for name, times in zip(SIDES, means, strict=True)}
+    if any(parts.values()):
+        bars = bars_to_scale(unit, parts)
         sections.append(Section("phases", "Phases", "Phases of the mean iteration on rank 0", bars))
     return sections
 

@@ -4,8 +4,9 @@ from there.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -15,7 +16,7 @@ from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.records import KILLED, NOT_KNOWN, EventRecord, RunHeader
 from flagscale_perf.spine.session import labels_of
 from flagscale_perf.spine.units import as_s
-from flagscale_perf.store.decoder import Chunk, records_of
+from flagscale_perf.store.decoder import Chunk
 from flagscale_perf.store.run_file import Reading
 from flagscale_perf.training.analysis.findings.anatomy import anatomy_of
 from flagscale_perf.training.analysis.findings.case import TrainingCase
@@ -57,14 +58,16 @@ from flagscale_perf.training.records import (
 )
 from flagscale_perf.training.summary.summary import Summary
 from flagscale_perf.training.summary.totals import RunTotals
-from flagscale_perf.training.usual import UsualSteps
+from flagscale_perf.training.usual import Intervals, UsualSteps
 from flagscale_perf.training.utilisation import Scale
 
 MAX_EVENTS = 50  # of a name, and names: the monitor itself has a dozen of them
 OTHER_EVENTS = "other"
+TOGETHER = 1024  # records that are taken together: as many as stay in a processor's cache
+FEW = 64  # of which one is unusual, so that they are taken one by one
 MS_PER_S = 1000
 # No step, and nothing that ends one: what they say is the same wherever they stand among steps.
-_BESIDE = frozenset(
+BESIDE = frozenset(
     {HardwareRecord, HostRecord, RanksRecord, CutsRecord, NodeRecord, CaptureRecord, CapturedRecord}
 )
 _CLASSES = {
@@ -95,12 +98,51 @@ def read_summary(session: Session) -> Summary:
 
 def _folded(session: Session) -> RunFold:
     fold = RunFold(session.header)
-    for part in session.chunks({StepRecord, PhaseRecord, IntervalRecord}, _BESIDE, [fold]):
+    for part in session.chunks({StepRecord, PhaseRecord, IntervalRecord}, BESIDE, [fold]):
         if isinstance(part, Chunk):
             fold.add_many(part)
         else:
             fold.add(part)
     return fold
+
+
+class _Waiting:
+    """What waits to be taken together with others.
+
+    Attributes:
+        types, columns: of steps, phases and intervals that follow one another, as in a `Chunk`.
+        intervals: that came one by one, each with whether one of its steps is slow.
+        has_slow: one of the steps behind the last interval is slow.
+        holds_phases: the step of the last phases is still to come.
+    """
+
+    def __init__(self) -> None:
+        self.types: list[Any] = []
+        self.columns: dict[Any, list[list[Any]]] = {}
+        self.intervals: list[tuple[IntervalRecord, bool]] = []
+        self.has_slow = self.holds_phases = False
+
+    def add(self, chunk: Chunk) -> None:
+        """Takes the next ones."""
+        self.types += chunk.types
+        for type_, columns in chunk.columns.items():
+            known = self.columns.setdefault(type_, [[] for _ in columns])
+            for column, more in zip(known, columns, strict=True):
+                column += more
+
+    def take(self) -> Chunk:
+        """Hands out all steps, phases and intervals."""
+        chunk = Chunk(self.types, dict(self.columns))
+        self.types, self.columns = [], {}
+        return chunk
+
+    def mark(self, ends: Sequence[int], slow: Iterable[int]) -> list[bool]:
+        """Which intervals have a slow step: each ends behind so many steps, of which those are slow."""
+        have_slow = [self.has_slow, *[False] * len(ends)]
+        for number in slow:
+            have_slow[bisect_right(ends, number)] = True
+        self.has_slow = have_slow.pop()
+        return have_slow
 
 
 class RunFold:
@@ -116,7 +158,7 @@ class RunFold:
         self._events: list[EventRecord] = []
         self._event_counts: Counter[str] = Counter()
         self._last_iteration: int | None = None
-        self._holds_phases = False
+        self._waiting = _Waiting()
         self._also: dict[type[Record], Callable[[Any], None]] = {
             StepRecord: self._add_step,
             PhaseRecord: self._signals.hold,
@@ -132,48 +174,67 @@ class RunFold:
 
     def add(self, record: Record) -> None:
         """Takes the next record, in the order of the file."""
+        if self._waiting.types and type(record) not in BESIDE:
+            self._take(self._waiting.take())
+        self._add(record)
+
+    def _add(self, record: Record) -> None:
         self._totals.add(record)
-        self._holds_phases = isinstance(record, PhaseRecord) or (
-            self._holds_phases and not isinstance(record, StepRecord)
+        waiting = self._waiting
+        waiting.holds_phases = isinstance(record, PhaseRecord) or (
+            waiting.holds_phases and not isinstance(record, StepRecord)
         )
         add_also = self._also.get(type(record))
         if add_also is not None:
             add_also(record)
 
     def add_many(self, chunk: Chunk) -> None:
-        """Steps, phases and intervals that follow one another: the usual ones together."""
+        """Steps, phases and intervals that follow one another."""
+        waiting = self._waiting
+        waiting.add(chunk)
+        if len(waiting.types) >= TOGETHER and waiting.types[-1] is not PhaseRecord:
+            self._take(waiting.take())
+
+    def _take_all(self) -> None:
+        if self._waiting.types:
+            self._take(self._waiting.take())
+        self._take_intervals()
+
+    def _take(self, chunk: Chunk) -> None:
+        """The usual ones together."""
         types, end = chunk.types, len(chunk.types)
-        begin = int(types[0] is StepRecord and (self._holds_phases or PhaseRecord in chunk.columns))
+        begin = int(types[0] is StepRecord and (self._waiting.holds_phases or PhaseRecord in chunk.columns))
         behind = max(begin, end - (types[-1] is PhaseRecord))
         self._add_one_by_one(chunk.between(0, begin))
         whole = chunk.between(begin, behind)
         takes_many = self._totals.takes_many and self._signals.slow_steps.takes_many
         steps = UsualSteps.of(whole.types, whole.columns) if takes_many else None
-        if steps is None:
-            self._add_one_by_one(whole)
+        if steps is not None:
+            self._add_usual(steps, Intervals.made(whole.columns.get(IntervalRecord, ())))
+        elif takes_many and len(whole.types) > FEW:  # most of them may be usual
+            self._take(whole.between(0, len(whole.types) // 2))
+            self._take(whole.between(len(whole.types) // 2, len(whole.types)))
         else:
-            self._add_usual(steps, [*records_of(IntervalRecord, whole.columns.get(IntervalRecord, ()))])
+            self._add_one_by_one(whole)
         self._add_one_by_one(chunk.between(behind, end))
 
     def _add_one_by_one(self, chunk: Chunk) -> None:
         for record in chunk.records():
-            self.add(record)
+            self._add(record)
 
-    def _add_usual(self, steps: UsualSteps, intervals: Sequence[IntervalRecord]) -> None:
+    def _add_usual(self, steps: UsualSteps, intervals: Intervals) -> None:
         self._last_iteration = steps.columns["iteration"][-1]
         slow = self._signals.add_usual(steps)
         self._totals.add_usual(steps, intervals)
-        begun = 0
-        for (_, end), interval in zip(steps.stretches, intervals, strict=True):
-            if slow and any(begun <= number < end for number in slow):
-                self._trend.mark_slow()
-            self._add_interval(interval)
-            begun = end
-        if any(number >= begun for number in slow):
-            self._trend.mark_slow()
+        self._take_intervals()
+        have_slow = self._waiting.mark(steps.ends, slow)
+        if have_slow:
+            self._signals.add_intervals(intervals)
+            self._trend.add(intervals, have_slow)
 
     def summary(self, state: str) -> Summary:
         """The run so far, which is in this state."""
+        self._take_all()
         summary = self._totals.result()
         return summary.ended(state) if state in (KILLED, NOT_KNOWN) else summary
 
@@ -216,12 +277,20 @@ class RunFold:
 
     def _add_step(self, step: StepRecord) -> None:
         self._last_iteration = step.iteration
-        if self._signals.add_step(step):
-            self._trend.mark_slow()
+        self._waiting.has_slow |= self._signals.add_step(step)
 
     def _add_interval(self, interval: IntervalRecord) -> None:
-        self._signals.add_interval(interval)
-        self._trend.add(interval)
+        self._waiting.intervals.append((interval, self._waiting.has_slow))
+        self._waiting.has_slow = False
+        if len(self._waiting.intervals) == TOGETHER:
+            self._take_intervals()
+
+    def _take_intervals(self) -> None:
+        if self._waiting.intervals:
+            records, have_slow = zip(*self._waiting.intervals, strict=True)
+            self._waiting.intervals, intervals = [], Intervals.of(records)
+            self._signals.add_intervals(intervals)
+            self._trend.add(intervals, have_slow)
 
     def _add_event(self, event: EventRecord) -> None:
         is_known = event.name in self._event_counts or len(self._event_counts) < MAX_EVENTS

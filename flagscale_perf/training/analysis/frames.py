@@ -11,6 +11,7 @@ from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.records import EventRecord, Record, RunHeader
 from flagscale_perf.spine.session import Labels
 from flagscale_perf.spine.units import as_ms
+from flagscale_perf.training.analysis.every_rank import COLUMNS, EveryRank
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.host import HostStretch
@@ -104,6 +105,22 @@ def ranks(records: Iterable[Record], facts: RunFacts) -> DataFrame:
                 yield from _stretch(record, totals.places, facts.world_size)
 
     return frame_of([*_RANK, *_RANK_TIMES, "memory_peak_gb", *_RANK_HOST, *_RANK_HOST_MORE], rows())
+
+
+def every_rank(found: EveryRank, header: RunHeader, first: int | None, last: int | None) -> DataFrame:
+    """A row for each block that a rank has sent, with the time at which rank 0's machine had it."""
+    fields, labels = [*map(Field.of, COLUMNS)][1:], Labels(header)
+    begin, end = (list(COLUMNS).index(name) for name in ("first_iteration", "iteration"))
+
+    def rows() -> Iterator[Row]:
+        for row in found.rows():
+            if (first is None or row[end] >= first) and (last is None or row[begin] <= last):
+                values = (each.value(value) for each, value in zip(fields, row[1:], strict=True))
+                yield [labels.at(row[0]).isoformat(sep=" "), *values]
+
+    frame = frame_of([TIME, *(each.name for each in fields)], rows())
+    frame.attrs["remarks"] = found.remarks()
+    return frame
 
 
 def _stretch(record: RanksRecord, places: dict[int, Place], world_size: int) -> Iterator[Row]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from flagscale_perf.analysis.lake import to_arrow
@@ -13,6 +13,7 @@ from flagscale_perf.spine.records import Record
 from flagscale_perf.store.runs import LONG_BYTES
 from flagscale_perf.store.tables import has_arrow
 from flagscale_perf.training.analysis import frames
+from flagscale_perf.training.analysis.every_rank import EveryRank
 from flagscale_perf.training.analysis.fold import read_report, read_summary
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.facts import RunFacts
@@ -78,6 +79,19 @@ class RecordedRun(Session):
     def ranks(self, first: int | None = None, last: int | None = None) -> DataFrame:
         """A row for each rank (of more than 256: for several) and stretch of iterations."""
         return frames.ranks(self._between(first, last), self.facts)
+
+    def every_rank(
+        self, first: int | None = None, last: int | None = None, ranks: Collection[int] | None = None
+    ) -> DataFrame:
+        """A row for each rank and block of some iterations (5; 50 of 10,000 ranks), as the ranks sent them:
+        medians over `steps` steps. Its `attrs["remarks"]` say what was removed or damaged.
+
+        Args:
+            ranks: these only; None for all.
+
+        Raises PerfError for a session whose ranks are not kept, see `--perf-ranks-gb`.
+        """
+        return frames.every_rank(EveryRank(self, ranks), self.header, first, last)
 
     def events(self, first: int | None = None, last: int | None = None) -> DataFrame:
         """A row for each remark of the monitor, and for what happened to it."""

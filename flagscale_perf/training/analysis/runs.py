@@ -21,7 +21,13 @@ from flagscale_perf.store.runs import LONG_BYTES, Unread
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.analysis.overview import sizes_of
 from flagscale_perf.training.analysis.report import Curves
-from flagscale_perf.training.analysis.series import MAX_POINTS, Curve, curves_of, trends_of_runs
+from flagscale_perf.training.analysis.series import (
+    FIGURES_OF_RUNS,
+    MAX_POINTS,
+    Curve,
+    curves_of,
+    trends_of_runs,
+)
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.rates import SUMMARY_NAMES
@@ -104,7 +110,7 @@ def list_runs(listing: Listing, is_all_read: bool) -> RunList:
     listed = RunList(str(listing.directory), [], listing.unread)
     for session in listing.sessions:
         try:
-            run, points = _read(session, listing.place(session), is_all_read)
+            run, points = _read(session, listing, is_all_read)
         except PerfError as error:
             listing.leave_out(session.path, error)
             continue
@@ -114,10 +120,10 @@ def list_runs(listing: Listing, is_all_read: bool) -> RunList:
     return listed
 
 
-def _read(session: Session, place: str, is_all_read: bool) -> tuple[Run, Curves]:
+def _read(session: Session, listing: Listing, is_all_read: bool) -> tuple[Run, Curves]:
     facts = RunFacts.of(session.header.facts)
     known: dict[str, Any] = {
-        "directory": place,
+        "directory": listing.place(session),
         "session_id": session.header.session_id,
         "model_family": facts.model_family,
         "device": facts.device or None,
@@ -125,12 +131,16 @@ def _read(session: Session, place: str, is_all_read: bool) -> tuple[Run, Curves]
         "layout": sizes_of(facts),
     }
     summary = None if is_all_read or session.size_bytes <= LONG_BYTES else _summary(session)
-    figures, points = _of_records(session) if summary is None else _of_summary(summary)
-    return Run(**known, **figures), points
+    if summary is None:
+        figures, points = listing.row(session, lambda: _of_records(session))
+    else:
+        figures, points = _of_summary(summary)
+    return Run(**known, **figures), points if listing.is_drawn else {}
 
 
 def _of_records(session: Session) -> tuple[dict[str, Any], Curves]:
     report = read_report(session)
+    curves = report.trend.curves
     return {
         "end_reason": report.overview.end_reason,
         "iterations": report.overview.iterations,
@@ -141,7 +151,7 @@ def _of_records(session: Session) -> tuple[dict[str, Any], Curves]:
         "first_finding": report.findings[0].title if report.findings else None,
         "skipped_lines": report.reading.skipped,
         "file_remarks": report.reading.remarks,
-    }, report.trend.curves
+    }, {name: curves[name] for name in FIGURES_OF_RUNS if name in curves}
 
 
 def _summary(session: Session) -> dict[str, Any] | None:

@@ -45,7 +45,7 @@ _MAX_OUTLINES = 50
 _MS_PER_S = 1000
 _AXIS = "iteration"
 MAX_POINTS = 400  # of a run; more than a chart has pixels for
-_FIGURES_OF_RUNS = {  # a figure of `training.figures` each: title, unit
+FIGURES_OF_RUNS = {  # a figure of `training.figures` each: title, unit
     "iteration_ms": ("Iteration time", "ms"),
     "tokens_per_s": ("Tokens per second", ""),
     "tflops_per_gpu": ("TFLOPS per GPU", ""),
@@ -191,7 +191,7 @@ def trends_of_runs(curves: Sequence[Curve], most: int = MAX_POINTS) -> Series:
     """The runs over each other, figure by figure, with so many points of each at most."""
     panels = [
         Panel(title, unit, [_line_of_run(curve, name, most) for curve in curves], name in _FROM_ZERO)
-        for name, (title, unit) in _FIGURES_OF_RUNS.items()
+        for name, (title, unit) in FIGURES_OF_RUNS.items()
     ]
     numbers = [at for panel in panels for line in panel.lines for at in (*line.x[:1], *line.x[-1:])]
     is_fixed = len(set(numbers)) > 1 and not any(curve.group for curve in curves)
@@ -199,16 +199,14 @@ def trends_of_runs(curves: Sequence[Curve], most: int = MAX_POINTS) -> Series:
     return _drawn(Series("trend", "The runs over each other", panels, _AXIS, span))
 
 
-def phases_of_side(label: str, times: Mapping[str, float], unit: str, room: float) -> StackedBar:
-    """The phases of one side's iteration, drawn to the same scale as the others'."""
-    whole = sum(times.values())
+def phase_parts(times: Mapping[str, float]) -> list[tuple[str, float, str]]:
+    """The groups of phases of one side's iteration, as `bars_to_scale` draws them."""
     by_group = {group: sum(times.get(name, 0.0) for name in names) for group, names in GROUPS.items()}
-    parts = [
-        Stripe(GROUP_WORDS[group], by_group[group], by_group[group] / whole, colour)
+    return [
+        (GROUP_WORDS[group], by_group[group], colour)
         for group, colour in GROUP_COLOURS.items()
         if by_group[group]
     ]
-    return StackedBar(label, unit, parts, room=room, in_words=False)
 
 
 def _outlines(ranks: Ranks, stragglers: Sequence[Straggler]) -> list[tuple[int, float, float]]:
@@ -259,7 +257,7 @@ def curves_of(points: Sequence[Mapping[str, Value]]) -> Curves:
     settled = [point for point in points if not point.get("warmup_only")]
     return {
         name: [(_number(point.get("iteration")) or 0, _value(point, name)) for point in settled]
-        for name in _FIGURES_OF_RUNS
+        for name in FIGURES_OF_RUNS
         if settled
     }
 

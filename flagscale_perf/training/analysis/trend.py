@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import compress
+from collections.abc import Callable, Sequence
 from operator import attrgetter, itemgetter, truediv
 from typing import Any
 
@@ -15,40 +14,23 @@ from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.training.analysis.findings.signals import Slow, SlowSteps
 from flagscale_perf.training.analysis.report import Curves, Point, SlowStep, Trend
 from flagscale_perf.training.figures import TABLE, Run
-from flagscale_perf.training.hardware import mean_power_mw
+from flagscale_perf.training.hardware import powers_mw
 from flagscale_perf.training.phases import GROUPS, total_of
 from flagscale_perf.training.rates import mean_ms
 from flagscale_perf.training.records import IntervalRecord
 from flagscale_perf.training.samples import ThinnedRows
+from flagscale_perf.training.usual import Intervals
 
 LIMITED = ("tflops_per_gpu", "mfu", "hfu")  # not shown where they cannot be true
-_BLOCK = 256  # intervals that are looked at together
 _PAUSE_NS = NS_PER_MS  # what is shorter only looked whether one is due
 
 
-class Columns(dict[str, list[Any]]):
-    """Some intervals, and by its name each field of theirs that is asked for."""
-
-    def __init__(self, intervals: Sequence[IntervalRecord]) -> None:
-        super().__init__()
-        self.intervals = intervals
-
-    def __missing__(self, name: str) -> list[Any]:
-        self[name] = values = [*map(attrgetter(name), self.intervals)]
-        return values
-
-    def those(self, chosen: Iterable[Any]) -> Columns:
-        """The intervals for which this is true."""
-        found = [*compress(self.intervals, chosen)]
-        return self if len(found) == len(self.intervals) else Columns(found)
-
-
-Order = Callable[[Columns], list[Any]]
+Order = Callable[[Intervals], Sequence[Any]]
 
 
 def _ratio(part: str, whole: str) -> Order:
-    def ratios(columns: Columns) -> list[Any]:
-        parts, wholes = columns[part], columns[whole]
+    def ratios(intervals: Intervals) -> list[Any]:
+        parts, wholes = intervals[part], intervals[whole]
         try:
             return [*map(truediv, parts, wholes)]
         except (TypeError, ZeroDivisionError):  # to look at each beforehand takes longer
@@ -58,13 +40,9 @@ def _ratio(part: str, whole: str) -> Order:
     return ratios
 
 
-def _power(columns: Columns) -> list[Any]:
-    return [*map(mean_power_mw, columns.intervals)]
-
-
-def _efficiency(columns: Columns) -> list[Any]:
-    power_mw = _power(columns)
-    speeds = _TOKENS(columns) if any(power_mw) else power_mw
+def _efficiency(intervals: Intervals) -> list[Any]:
+    power_mw = powers_mw(intervals)
+    speeds = _TOKENS(intervals) if any(power_mw) else power_mw
     pairs = zip(speeds, power_mw, strict=True)
     return [None if speed is None or not power else speed / power for speed, power in pairs]
 
@@ -85,7 +63,7 @@ ALWAYS: dict[str, Order] = {
     "memory_gb": itemgetter("memory_bytes"),
     "memory_reserved_gb": itemgetter("memory_reserved_bytes"),
     "memory_peak_gb": itemgetter("memory_peak_bytes"),
-    "power_w": _power,
+    "power_w": powers_mw,
     "sm_clock_mhz": itemgetter("sm_clock_mhz"),
     "temperature_c": itemgetter("temperature_c"),
     "tokens_per_joule": _efficiency,
@@ -105,22 +83,20 @@ class CurveTotals:
         self._figures = figures
         self._curves: dict[str, Extremes[tuple[Any, ...]]] = defaultdict(Extremes)
 
-    def add(self, block: Sequence[IntervalRecord]) -> None:
+    def add(self, every: Intervals) -> None:
         """The next intervals."""
-        every = Columns(block)
         settled = every.those(not one for one in every["warmup_only"])
         with_phases = settled.those(one is not None for one in settled["phases_ns"])
-        suspect = self._suspect(settled)
-        doubtful = frozenset(map(id, suspect.intervals))
+        doubtful = self._suspect(settled)
         for name in ALWAYS:
             self._put(name, every)
         for name in SETTLED:
-            self._put(name, settled, doubtful=doubtful if name in LIMITED else frozenset())
+            self._put(name, settled, doubtful=doubtful if name in LIMITED else ())
         for name in WAITS:
             self._put(name, with_phases)
         for name, pause in PAUSES.items():
             self._put(name, settled.those(one > _PAUSE_NS for one in pause(settled)))
-        self._put("tflops_per_gpu", suspect, "suspect")
+        self._put("tflops_per_gpu", settled.those(doubtful or [False] * len(settled)), "suspect")
         self._put("sm_clock_mhz", every.those(every["throttle"]), "capped", attrgetter("throttle"))
         self._put("iteration_ms", with_phases, "groups", _groups_of)
 
@@ -128,12 +104,12 @@ class CurveTotals:
         """The curves so far."""
         return {name: kept.rows() for name, kept in self._curves.items()}
 
-    def _suspect(self, settled: Columns) -> Columns:
-        """Those above the peak: none where the fastest ones are not."""
+    def _suspect(self, settled: Intervals) -> list[bool]:
+        """Which ones are above the peak; none where the fastest ones are not."""
         speeds = [[speed or 0.0 for speed in SETTLED[name](settled)] for name in ("mfu", "hfu")]
-        fastest = [settled.intervals[column.index(max(column))] for column in speeds if column]
+        fastest = [settled.seen(column.index(max(column))) for column in speeds if column]
         are_any = any(map(self._is_suspect, fastest))
-        return settled.those(are_any and self._is_suspect(one) for one in settled.intervals)
+        return [self._is_suspect(settled.seen(number)) for number in range(len(settled) * are_any)]
 
     def _is_suspect(self, interval: IntervalRecord) -> bool:
         return bool(self._figures.value(_SUSPECT, interval))
@@ -141,24 +117,24 @@ class CurveTotals:
     def _put(
         self,
         name: str,
-        columns: Columns,
+        intervals: Intervals,
         curve: str = "",
         also: Callable[[IntervalRecord], Any] | None = None,
-        doubtful: Collection[int] = (),
+        doubtful: Sequence[bool] = (),
     ) -> None:
-        intervals = columns.intervals
-        if not intervals:
+        if not len(intervals):
             return
-        values, figure, curve = ORDERS[name](columns), _FIGURES[name], curve or name
-        if curve not in self._curves and values.count(None) == len(values):
-            return  # most often never read
+        values, figure, curve = ORDERS[name](intervals), _FIGURES[name], curve or name
+        if curve not in self._curves:  # it begins with its first known value; most often there is none
+            begin = next((number for number, value in enumerate(values) if value is not None), len(values))
+            if begin:
+                self._put(name, intervals.part(begin, len(values)), curve, also, doubtful[begin:])
+                return
         if doubtful:
-            values = [
-                None if id(one) in doubtful else value for one, value in zip(intervals, values, strict=True)
-            ]
+            values = [None if is_out else value for is_out, value in zip(doubtful, values, strict=True)]
 
         def row(number: int) -> tuple[Any, ...]:
-            one = intervals[number]
+            one = intervals.seen(number)
             shown = None if values[number] is None else self._figures.value(figure, one)
             return (one.iteration, shown) if also is None else (one.iteration, shown, also(one))
 
@@ -175,22 +151,15 @@ class TrendTotals:
         self._rows: ThinnedRows[tuple[IntervalRecord, bool]] = ThinnedRows(
             size=lambda row: row[0].iteration_max_ns or 0
         )
-        self._curves, self._waiting = CurveTotals(self._figures), list[IntervalRecord]()
+        self._curves = CurveTotals(self._figures)
         self._count = 0
-        self._has_slow = False
 
-    def mark_slow(self) -> None:
-        """One of the steps since the last interval is slow."""
-        self._has_slow = True
-
-    def add(self, interval: IntervalRecord) -> None:
-        """Takes the next interval, with the steps marked as slow since the one before."""
-        self._rows.add((interval, self._has_slow))
-        self._waiting.append(interval)
-        if len(self._waiting) == _BLOCK:
-            self._draw()
-        self._has_slow = False
-        self._count += 1
+    def add(self, intervals: Intervals, have_slow: Sequence[bool]) -> None:
+        """Takes the next intervals; `have_slow`: in which of them some step is slow."""
+        longest_ns = [longest_ns or 0 for longest_ns in intervals["iteration_max_ns"]]
+        self._rows.add_many(longest_ns, lambda number: (intervals.one(number), have_slow[number]))
+        self._curves.add(intervals)
+        self._count += len(intervals)
 
     def result(self, slow: SlowSteps) -> Trend:
         """The trend so far; `slow`: the slow steps of the same run."""
@@ -209,12 +178,7 @@ class TrendTotals:
 
     def curves(self) -> Curves:
         """What a page draws of the intervals so far."""
-        self._draw()
         return self._curves.result()
-
-    def _draw(self) -> None:
-        block, self._waiting = self._waiting, []
-        self._curves.add(block)
 
     def _slow_step(self, step: Slow) -> SlowStep:
         elapsed_s = (step.end_ns - self._anchor.mono_ns) / NS_PER_S

@@ -85,7 +85,7 @@ class Book(NamedTuple):
 def book_of(records: Sequence[CutsRecord]) -> Book | None:
     """None where no two units were recorded side by side. Records with unknown phases are left out."""
     alike = _alike(records)
-    units = sorted({unit for record in alike for unit, *_ in _rows(record) if unit})
+    units = sorted({unit for record in alike for unit, *_ in rows_of(record) if unit})
     if len(units) < 2:
         return None
     columns = sorted({column for record in alike for column in record.columns})
@@ -112,7 +112,8 @@ def _has_known_phases(record: CutsRecord) -> bool:
     return all(0 <= phase < len(PHASES) for phase in phases)
 
 
-def _rows(record: CutsRecord) -> Iterator[tuple[Unit, list[int], list[int]]]:
+def rows_of(record: CutsRecord) -> Iterator[tuple[Unit, list[int], list[int]]]:
+    """The rows of a step: the ranks of each, its values and its waits."""
     columns, cuts, rank = len(record.columns), len(record.waits), 0
     for row, size in enumerate(record.sizes):
         unit = tuple(record.ranks[rank : rank + size])
@@ -148,7 +149,7 @@ def _in_ways(record: CutsRecord, ways: Sequence[Way]) -> dict[Unit, tuple[list[i
     at = [place.get(way.cut * PHASE_BASE + way.phase) for way in ways]
     return {
         unit: ([0 if column is None else values[column] for column in at], wait)
-        for unit, values, wait in _rows(record)
+        for unit, values, wait in rows_of(record)
     }
 
 

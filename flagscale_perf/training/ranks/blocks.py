@@ -224,7 +224,7 @@ def _check_numbers(block: Block) -> None:
     for name in _OPTIONAL:
         if (value := getattr(block, name)) is not None:
             _check(name, value, -MAX_NS if name in _TIMES else 0)
-    for name, value in block.host._asdict().items():
+    for name, value in zip(HostStretch._fields, block.host, strict=True):
         if value is not None:
             _check(name, value, 0)
 

@@ -15,6 +15,7 @@ from flagscale_perf.training.phases import StepPhases
 from flagscale_perf.training.ranks.blocks import Block, BlockBuilder, RankIdentity
 from flagscale_perf.training.ranks.gatherer import Gathered, Gatherer
 from flagscale_perf.training.ranks.gatherer import Job as PeerJob
+from flagscale_perf.training.ranks.kept import KeptBlocks
 from flagscale_perf.training.ranks.kind import RANKS, RANKS_WITHOUT_DEVICES, RankItem
 from flagscale_perf.training.ranks.machine import Machine
 from flagscale_perf.training.ranks.place import Place
@@ -40,6 +41,7 @@ class Job:
         identity: rank 0's.
         facts: of the run.
         directory: of the run's files.
+        kept: where blocks stay as they were sent.
         least_late: share of a step from which a rank is late.
     """
 
@@ -47,6 +49,7 @@ class Job:
     identity: RankIdentity
     facts: RunFacts
     directory: Path
+    kept: KeptBlocks
     least_late: float = LIVE.value
 
 
@@ -72,7 +75,8 @@ class Gathering:
     def __init__(self, job: Job, node: RankNode) -> None:
         """`node` of the ranks beside rank 0."""
         place = job.place
-        peers = PeerJob(place.key, str(place.rank), place.world_size, place.has_other_nodes, job.directory)
+        has_others = place.has_other_nodes
+        peers = PeerJob(place.key, str(place.rank), place.world_size, has_others, job.directory, job.kept)
         self._job = job
         self._gatherer = Gatherer(peers, node)
         self._view = RanksView(job.facts, least=job.least_late)
@@ -133,18 +137,23 @@ class Gathering:
 
     def _add_own(self, block: Block | None) -> None:
         if block is not None:
-            self._records += self._view.add(self._machine.block(block))
+            whole = self._machine.block(block)
+            self._job.kept.add_items([whole])
+            self._notes += self._job.kept.flush()  # a writer that goes on does not see these steps again
+            self._records += self._view.add(whole)
 
     def _look(self) -> None:
         if not self._has_begun:
             self._has_begun = True
             self._records += self._view.join([self._job.identity])
         self._add(self._gatherer.take())
+        self._notes += self._job.kept.flush()
 
     def _finish(self) -> None:
         self._add(self._gatherer.close())
         self._add_own(self._builder.close())
         self._records += self._view.close()
+        self._notes += self._job.kept.close()
 
     def _add(self, new: Gathered) -> None:
         size = self._job.place.world_size

@@ -14,6 +14,7 @@ from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S, monotonic_ns
 from flagscale_perf.spine.peers.node import Gone, News, Node
 from flagscale_perf.training.ranks.blocks import RankIdentity
 from flagscale_perf.training.ranks.exchange import Inbox, Received, directory_of
+from flagscale_perf.training.ranks.kept import KeptBlocks
 from flagscale_perf.training.ranks.kind import RankItem, name_of
 
 LOOK_NS = 15 * NS_PER_MS  # of every half second; with what is then made of it, about one twentieth of a core
@@ -32,6 +33,7 @@ class Job:
         size: how many members the job has.
         has_other_nodes: whether some are, or may be, on other nodes.
         directory: of the run's files.
+        kept: where blocks stay as they were sent.
     """
 
     key: str
@@ -39,6 +41,7 @@ class Job:
     size: int
     has_other_nodes: bool
     directory: Path
+    kept: KeptBlocks
 
 
 @dataclass
@@ -119,6 +122,8 @@ class Gatherer:
         for report in received.reports:
             self._meet(report.owners)
         self._new.items += received.items
+        for hostname, lines in received.blocks:
+            self._job.kept.add(hostname, lines)
         for report in received.reports:
             self._lose(report.gone)
             self._note(report.notes)
@@ -136,6 +141,7 @@ class Gatherer:
     def _add(self, news: News[RankIdentity, RankItem]) -> None:
         self._meet(news.owners)
         self._new.items += news.items
+        self._job.kept.add_items(news.items)
         self._lose(news.gone)
         self._note(news.notes)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from flagscale_perf.training.ranks.blocks import MAX_RANKS, RankIdentity
@@ -22,9 +23,17 @@ def identity_of(given: Any) -> RankIdentity:
     """The identity of which `content_of` made this. Raises ValueError."""
     if not isinstance(given, dict) or not given.keys() >= set(RankIdentity._fields):
         raise ValueError("no identity of a rank")
-    for name in RankIdentity._fields:
-        _check(name, given[name])
-    return RankIdentity(**{name: given[name] for name in RankIdentity._fields})
+    try:
+        return _checked(*(given[name] for name in RankIdentity._fields))
+    except TypeError:  # a list
+        raise ValueError("no identity of a rank") from None
+
+
+@lru_cache(1 << 14, typed=True)  # a node names its ranks in each report, and they hardly ever change
+def _checked(*values: Any) -> RankIdentity:
+    for name, value in zip(RankIdentity._fields, values, strict=True):
+        _check(name, value)
+    return RankIdentity(*values)
 
 
 def _check(name: str, value: Any) -> None:

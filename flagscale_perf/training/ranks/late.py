@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.units import numbered, stretch
 from flagscale_perf.training.clocks import capped_by, caps_in, is_lower
-from flagscale_perf.training.ledger.book import Unit, book_of, filled, lateness_of
+from flagscale_perf.training.ledger.book import Unit, book_of, filled, lateness_of, rows_of
 from flagscale_perf.training.ledger.naming import FEWEST, LIVE, Late, steady_units
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import CutsRecord, StragglerRecord
@@ -46,7 +46,7 @@ class _Stage:
         self.slow: dict[tuple[Unit, int], _Slow] = {}
 
     def suspects(self, seen: Seen) -> set[int]:
-        counts = Counter(rank for record in self.window for rank in _first_ranks(record))
+        counts = Counter(unit[0] for record in self.window for unit, *_ in rows_of(record) if unit)
         again = [rank for rank, steps in counts.items() if steps >= SUSPECT_STEPS and rank in seen]
         return {seen[rank][0].lockstep for rank in again}
 
@@ -120,15 +120,6 @@ def _units(seen: Seen) -> dict[int, tuple[int, ...]]:
     for rank in sorted(seen):
         units[seen[rank][0].lockstep].append(rank)
     return {lockstep: tuple(ranks) for lockstep, ranks in units.items()}
-
-
-def _first_ranks(record: CutsRecord) -> Collection[int]:
-    first, place = [], 0
-    for size in record.sizes:
-        if size:
-            first.append(record.ranks[place])
-        place += size
-    return first
 
 
 def _over(slow: _Slow) -> StragglerRecord:

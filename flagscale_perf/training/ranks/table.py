@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from flagscale_perf.spine.averages import median_known
@@ -61,7 +61,10 @@ class RanksTable:
         `on_the_way`: ranks that are not called silent though nothing came from them in this stretch.
         """
         rows = self._median_rows()
-        entries = [self._sharing(start) for start in range(0, self._size, self._per_entry)]
+        entries = [
+            range(start, min(start + self._per_entry, self._size))
+            for start in range(0, self._size, self._per_entry)
+        ]
         slowest = [max((rows.get(rank, _Row()) for rank in ranks), key=_order) for ranks in entries]
         iteration_ns, work_ns, wait_ns, data_ns, _ = map(list, zip(*slowest, strict=True))
         hosts = [
@@ -80,7 +83,7 @@ class RanksTable:
             work_ns=work_ns,
             wait_ns=wait_ns,
             data_ns=data_ns,
-            memory_peak_bytes=[self._peak(ranks) for ranks in entries],
+            memory_peak_bytes=[highest(*map(self._memory.get, ranks)) for ranks in entries],
             silent=silent[:MAX_SILENT],
             silent_count=len(silent),
             host=dict(zip(HostStretch._fields, map(list, zip(*hosts, strict=True)), strict=True))
@@ -97,15 +100,6 @@ class RanksTable:
             for rank, row in round_.rows.items():
                 rows[rank].append(row)
         return {rank: _median_row(found) for rank, found in rows.items()}
-
-    def _sharing(self, start: int) -> range:
-        return range(start, min(start + self._per_entry, self._size))
-
-    def _peak(self, ranks: Iterable[int]) -> int | None:
-        peak: int | None = None
-        for rank in ranks:
-            peak = highest(peak, self._memory.get(rank))
-        return peak
 
 
 def _row(block: Block) -> _Row:

@@ -21,6 +21,7 @@ from flagscale_perf.training.marks import MarksJoin
 from flagscale_perf.training.phases import PhaseJoin, StepPhases
 from flagscale_perf.training.ranks.gather import Gathering, Job, node_of
 from flagscale_perf.training.ranks.identity import identity_of
+from flagscale_perf.training.ranks.kept import KeptBlocks, kept_bytes
 from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.records import (
     CapturedRecord,
@@ -303,5 +304,7 @@ def _ranks(task: WriterTask, parent: Parent) -> OneRank | Gathering:
     node = node_of(place, task.anchor.mono_ns, parent.pid, parent.watch, reads_devices=not task.notes)
     percent = task.options.perf_straggler_threshold
     least_late = LIVE.value if percent is None else percent / 100
-    job = Job(place, identity_of(task.owner), RunFacts.of(task.facts), task.directory, least_late)
+    most = kept_bytes(task.options.perf_ranks_gb, place.world_size)
+    kept = KeptBlocks(task.directory, task.anchor.wall_ns, most)
+    job = Job(place, identity_of(task.owner), RunFacts.of(task.facts), task.directory, kept, least_late)
     return Gathering(job, node)

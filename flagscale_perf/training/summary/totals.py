@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import Any, TypeVar
 
 from flagscale_perf.arguments import PerfConfig
@@ -40,7 +41,7 @@ from flagscale_perf.training.summary.summary import (
     Summary,
     Totals,
 )
-from flagscale_perf.training.usual import UsualSteps
+from flagscale_perf.training.usual import Intervals, UsualSteps, highest_of
 from flagscale_perf.training.utilisation import Scale, TrustedWork
 from flagscale_perf.training.window import StepSums, end_mono_ns, skipped_iterations
 
@@ -141,7 +142,7 @@ class _Steps:
         """Adds usual steps, except to `trusted`, which is summed interval by interval."""
         self.rated.add_usual(steps, waits)
         self.settled.add_usual(steps, waits)
-        self.peak_bytes = highest(self.peak_bytes, *steps.columns["memory_peak_bytes"])
+        self.peak_bytes = highest(self.peak_bytes, highest_of(steps.columns["memory_peak_bytes"]))
 
 
 class RunTotals:
@@ -198,31 +199,36 @@ class RunTotals:
         """Whether usual steps can be added together: the start is final."""
         return self._goodput.takes_many and self._steps.settled.is_final
 
-    def add_usual(self, steps: UsualSteps, intervals: Sequence[IntervalRecord]) -> None:
+    def add_usual(self, steps: UsualSteps, intervals: Intervals) -> None:
         """The next steps, and the intervals that end among them."""
         self._course.usual(steps)
         self._goodput.add_usual(steps)
         self._memory.add_usual(steps)
         self._steps.add_usual(steps, self._phases.waits(steps))
-        trusted = self._steps.trusted
-        work = [steps.columns[name] for name in ("iteration_ns", "model_flops", "hardware_flops")]
-        for (begin, end), interval in zip(steps.stretches, intervals, strict=True):
-            trusted.add_steps(*(column[begin:end] for column in work))
-            self._add_interval(interval)
-        begun = steps.stretches[-1][1] if steps.stretches else 0
-        trusted.add_steps(*(column[begun:] for column in work))
+        self._steps.trusted.add_usual(steps, intervals)
+        if not len(intervals):
+            return
+        self._rows.add_many([dur_ns or 0 for dur_ns in intervals["iteration_max_ns"]], intervals.one)
+        self._hardware.add_intervals(intervals)
+        self._course.dropped = intervals["dropped"][-1]
+        settled = intervals.those(not one for one in intervals["warmup_only"])
+        self._rate(settled["model_flops"], settled["iteration_ns"])
 
     def _add_interval(self, interval: IntervalRecord) -> None:
         self._rows.add(interval)
         self._hardware.add_interval(interval)
         self._steps.trusted.close(interval)
         self._course.dropped = interval.dropped
-        rate = tflops_per_gpu(interval.model_flops, interval.iteration_ns, self._scale.world_size)
-        if rate is None:
-            self._has_unknown_rate |= not interval.warmup_only
-        elif not interval.warmup_only:
-            low, high = self._rates or (rate, rate)
-            self._rates = min(low, rate), max(high, rate)
+        if not interval.warmup_only:
+            self._rate([interval.model_flops], [interval.iteration_ns])
+
+    def _rate(self, model_flops: Sequence[int | None], iteration_ns: Sequence[int]) -> None:
+        rates = [*map(tflops_per_gpu, model_flops, iteration_ns, repeat(self._scale.world_size))]
+        known = [rate for rate in rates if rate is not None]
+        self._has_unknown_rate |= len(known) < len(rates)
+        if known:
+            low, high = self._rates or (known[0], known[0])
+            self._rates = min(low, *known), max(high, *known)
 
     def text(self) -> str:
         """The content of the summary's file."""

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.bench.serving import profiled
 from flagscale_perf.cli import main
 from flagscale_perf.cli import profile as profile_command
 from flagscale_perf.cli.profile import add_run_options, chosen
 from flagscale_perf.profile.analysis import extend
+from flagscale_perf.profile.standalone import run
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import encode
 from tests.fakes import make_header
@@ -121,7 +123,9 @@ def test_a_directory_that_takes_no_files_is_refused_before_anything_runs(
         given = ["--dir", str(tmp_path / "run"), option, str(tmp_path / "file" / "below")]
         assert main(["profile", "run", *given]) == 2
         said = capsys.readouterr()
-        assert said.err.startswith(f"{option} {tmp_path}/file/below: takes no files (Not a directory)")
+        assert said.err.startswith(
+            f"{option} {tmp_path}/file/below: takes no files ({tmp_path}/file is a file)"
+        )
         assert said.out == ""
 
 
@@ -133,11 +137,12 @@ def test_vllm_is_profiled_where_this_python_has_it_and_the_other_engine_is_named
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(profile_command.importlib.util, "find_spec", lambda name: name if has_vllm else None)
     monkeypatch.setattr(profile_command, "written", lambda directory, before: pytest.fail("nothing is run"))
-    for name in ("_vllm_run", "_transformers_run"):
-        monkeypatch.setattr(profile_command, name, lambda *_, name=name: (lambda: ran.append(name), 1))
+    for module in (run, profiled):
+        monkeypatch.setattr(module, "check", lambda _: None)
+        monkeypatch.setattr(module, "profile", lambda asked, module=module: ran.append((module, asked.mode)))
     with pytest.raises(pytest.fail.Exception):
         main(["profile", "run", "--dir", str(tmp_path), "--engine", "auto"])
-    assert ran == ["_vllm_run" if has_vllm else "_transformers_run"]
+    assert ran == [(profiled, "generate") if has_vllm else (run, "train")]
     said = "profiling vLLM" if has_vllm else "vLLM is not in this Python: profiling transformers instead"
     assert said in capsys.readouterr().err
 

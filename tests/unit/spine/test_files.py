@@ -21,6 +21,7 @@ from flagscale_perf.spine.files import (
     open_new,
     open_shared,
     replace_file,
+    unwritable,
 )
 
 
@@ -333,3 +334,8 @@ def test_an_address_is_no_path(text: str, refusal: str) -> None:
     with pytest.raises(PerfError) as refused:
         local_path(text)
     assert str(refused.value) == refusal
+
+
+def test_looking_leaves_nothing_behind(tmp_path) -> None:
+    assert unwritable(str(tmp_path / "a/b/c")) is None
+    assert list(tmp_path.iterdir()) == []

@@ -44,3 +44,17 @@ def test_many_together_are_kept_as_one_by_one(parts: list[list[int]], size: int)
         for value in values:
             one.add(value)
     assert (one.kept(), one.minimum, one.maximum) == (many.kept(), many.minimum, many.maximum)
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=20), max_size=20), st.integers(2, 9))
+def test_rows_that_come_together_are_thinned_as_one_by_one(parts: list[list[int]], limit: int) -> None:
+    """Rows are the very objects: where the last one is kept anyway, it is not there twice."""
+    one, many = (ThinnedRows[tuple[int, int]](limit, lambda row: row[1]) for _ in range(2))
+    count = 0
+    for sizes in parts:
+        rows = [*enumerate(sizes, count)]
+        count += len(sizes)
+        for row in rows:
+            one.add(row)
+        many.add_many(sizes, lambda number, rows=rows: (*rows[number],))
+    assert one.rows() == many.rows()

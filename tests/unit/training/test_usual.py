@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.training.analysis.fold import RunFold, read_report
 from flagscale_perf.training.records import IntervalRecord, PhaseRecord, Record, StepRecord
-from flagscale_perf.training.usual import UsualSteps
+from flagscale_perf.training.usual import Intervals, UsualSteps
 from flagscale_perf.training.window import IntervalWindow
 from tests.fakes import MS, SCALE, make_event, make_header, make_phases, make_reading, make_step
 
@@ -20,7 +19,9 @@ STEPS = 4000
 
 
 def run(has_phases: bool) -> list[Record]:
-    """Steps of which some are slow, skipped or without a reading; pauses, and other records."""
+    """Steps of which some are slow, skipped or without a reading; pauses, other records, and intervals of
+    which some are above the peak, capped or retried.
+    """
     header = make_header(perf_log_interval=7)
     window = IntervalWindow(7, Anchor(header.start_wall_ns, header.start_mono_ns), SCALE)
     records: list[Record] = [header]
@@ -34,15 +35,20 @@ def run(has_phases: bool) -> list[Record]:
             outcome=int(number % 1200 == 0),
             eval_ns=5 * MS if number % 500 == 0 else 0,
             memory_peak_bytes=None if number % 3 else 10**9 + number,
-            hardware_flops=None if number == 3999 else 10**30,
+            hardware_flops=None if number == 3999 else 10**30 if number % 900 < 90 else 5 * 10**12,
+            memory_retries=number // 1500,
         )
         start_ns += step.iteration_ns + step.eval_ns
         if has_phases and number != 2500:
             records.append(make_phases(number, data_loading_ns=number % 5 * MS))
         records.append(step)
+        if number % 10 == 0:
+            is_capped = number % 600 > 500
+            capped = {"throttle": "power", "sm_clock_mhz": 1410} if is_capped else {"throttle": "idle"}
+            records.append(make_reading(start_ns, **capped))
+            window.add_hardware(records[-1])
         interval = window.add(step)
         records += [] if interval is None else [interval]
-        records += [make_reading(start_ns)] if number % 10 == 0 else []
         records += [make_event("note", at_ns=start_ns)] if number == 3000 else []
     return records
 
@@ -55,7 +61,7 @@ def test_the_report_is_the_same_as_one_by_one(
     path.write_bytes(b"".join(map(encode, run(has_phases))))
     add_usual = RunFold._add_usual
 
-    def counted(self: RunFold, steps: UsualSteps, intervals: Sequence[IntervalRecord]) -> None:
+    def counted(self: RunFold, steps: UsualSteps, intervals: Intervals) -> None:
         together.append(len(steps))
         add_usual(self, steps, intervals)
 
@@ -76,7 +82,7 @@ def test_where_intervals_begin_and_end() -> None:
         PhaseRecord: list(zip(*[make_phases(n) for n in (1, 2)], strict=True)),
     }
     steps = UsualSteps(types, columns)
-    assert (steps.stretches, steps.ends_ns, len(steps)) == ([(0, 0), (0, 1)], [9, 10], 2)
+    assert (steps.ends, steps.ends_ns, len(steps)) == ([0, 1], [9, 10], 2)
     assert (steps.one(1).iteration, steps.phases_of(0)) == (2, make_phases(1))
 
 

@@ -11,7 +11,7 @@ import pytest
 from flagscale_perf.spine.files import open_locked
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.peers.records import NameRecord
-from flagscale_perf.spine.session import file_names
+from flagscale_perf.spine.session import file_names, ranks_name
 from flagscale_perf.writer.retention import prune
 from tests.fakes import SECOND, make_header, make_step
 
@@ -164,3 +164,46 @@ def test_fifos_with_our_names_do_not_stop_it(three: Path) -> None:
     os.mkfifo(three / "perf_records_20230101_000000.jsonl")
     assert prune(three, keep=1) == [MIDDLE, OLD]
     assert "perf_records_20230101_000000.jsonl" in names_in(three)
+
+
+def test_what_every_rank_has_sent_goes_with_its_session(tmp_path: Path) -> None:
+    for session_id, start_s in (("20261128_104548", 1000), ("20261128_104618", 1030)):
+        header = replace(make_header(session_id), start_wall_ns=start_s * SECOND)
+        (tmp_path / file_names(session_id)["records"]).write_bytes(encode(header))
+        for part in (3, 4, 10):
+            (tmp_path / ranks_name(header.start_wall_ns, part)).write_text("x")
+    (tmp_path / ranks_name(1000 * SECOND, 5)).symlink_to(tmp_path / "elsewhere")
+    (tmp_path / f"perf_ranks_{1000 * SECOND}.3.jsonl.bak").touch()
+    assert prune(tmp_path, keep=1) == ["20261128_104548"]
+    left = {
+        file_names("20261128_104618")["records"],
+        *(ranks_name(1030 * SECOND, part) for part in (3, 4, 10)),
+    }
+    assert names_in(tmp_path) == {
+        *left,
+        ranks_name(1000 * SECOND, 5),
+        f"perf_ranks_{1000 * SECOND}.3.jsonl.bak",
+    }
+
+
+def test_what_readers_keep_goes_with_its_session_and_no_link_is_followed(three: Path, tmp_path: Path) -> None:
+    kept = {
+        session_id: [
+            f"cache/kind=step/host=node0/part={session_id}-0123abcd-01234567.parquet",
+            f"cache/kind=run/host=node0/part={session_id}-0123abcd-01234567-89abcdef.parquet",
+            f"cache/parts/{session_id}.json",
+            f"cache/{file_names(session_id)['records']}.RunFold.state",
+        ]
+        for session_id in (OLD, MIDDLE, NEW)
+    }
+    for name in (each for names in kept.values() for each in names):
+        (three / name).parent.mkdir(parents=True, exist_ok=True)
+        (three / name).touch()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / f"{OLD}.json").touch()
+    (three / "cache/linked").symlink_to(elsewhere)
+    assert prune(three, keep=2) == [OLD]
+    assert {name: (three / name).exists() for name in kept[OLD]} == dict.fromkeys(kept[OLD], False)
+    assert all((three / name).exists() for name in kept[MIDDLE] + kept[NEW])
+    assert (elsewhere / f"{OLD}.json").exists()

@@ -10,8 +10,8 @@ from flagscale_perf.analysis.rules import Change, Finding, rule
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.spine.units import percent
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
-from flagscale_perf.training.analysis.findings.course import Stretch
 from flagscale_perf.training.analysis.tables import RankEntry
+from flagscale_perf.training.stretch import Stretch
 
 _EXPLAINED = {"data_stall", "straggler", "exposed_comm", "jitter", "long_phase"}
 _LIMITED = ["more threads, loader processes or ranks than the container's CPU limit has room for"]

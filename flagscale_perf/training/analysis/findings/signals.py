@@ -8,12 +8,14 @@ import heapq
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
+from operator import floordiv, not_, or_
 
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.chance import excess_of
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
-from flagscale_perf.training.analysis.findings.course import Course, Stretch
+from flagscale_perf.training.analysis.findings.course import Course
 from flagscale_perf.training.clocks import caps_in
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin
@@ -21,7 +23,8 @@ from flagscale_perf.training.records import IntervalRecord, PhaseRecord, Standst
 from flagscale_perf.training.sample import Sample, Step
 from flagscale_perf.training.samples import Reservoir
 from flagscale_perf.training.settled import is_judged
-from flagscale_perf.training.usual import UsualSteps
+from flagscale_perf.training.stretch import Stretch
+from flagscale_perf.training.usual import Intervals, UsualSteps
 from flagscale_perf.training.window import end_mono_ns
 
 RECENT = 64
@@ -206,22 +209,35 @@ class Signals:
             return self.anatomy(since)
         return Anatomy([one.mean() for one in self.course.since(since)])
 
-    def add_interval(self, interval: IntervalRecord) -> None:
-        """Takes in an interval; of a warm-up, or one without steps, only its counter of retries."""
-        retries, before = interval.memory_retries, self._last_retries
-        self._last_retries = before if retries is None else retries
-        if interval.warmup_only or not interval.steps:
-            return
-        self.course.add(interval)
-        more = 0 if retries is None or before is None else max(0, retries - before)
-        is_throttled = self._is_throttled(interval)
-        if more:
-            self.retries += more
-            self.retried.add(interval)
-        if is_throttled:
-            self.throttled.add(interval)
-        if not more and not is_throttled:
-            self._untroubled.add(interval.iteration_ns // interval.steps)
+    def add_intervals(self, intervals: Intervals) -> None:
+        """Takes in intervals; of a warm-up, or one without steps, only its counter of retries."""
+        retries = self._more_retries(intervals["memory_retries"])
+        are_judged = [
+            steps and not is_warmup
+            for steps, is_warmup in zip(intervals["steps"], intervals["warmup_only"], strict=True)
+        ]
+        judged, retries = intervals.those(are_judged), [*compress(retries, are_judged)]
+        self.course.add(judged)
+        capped = [*map(self._is_throttled, judged["sm_clock_mhz"], judged["throttle"])]
+        are_troubled = [*map(or_, map(bool, retries), capped)]
+        for number in compress(range(len(judged)), are_troubled):
+            interval = judged.one(number)
+            if retries[number]:
+                self.retries += retries[number]
+                self.retried.add(interval)
+            if capped[number]:
+                self.throttled.add(interval)
+        untroubled = judged.those(map(not_, are_troubled))
+        if len(untroubled):
+            self._untroubled.add_many([*map(floordiv, untroubled["iteration_ns"], untroubled["steps"])])
+
+    def _more_retries(self, counts: Sequence[int | None]) -> list[int]:
+        more = []
+        for count in counts:
+            before = self._last_retries
+            more.append(0 if count is None or before is None else max(0, count - before))
+            self._last_retries = before if count is None else count
+        return more
 
     @property
     def host(self) -> Stretch:
@@ -236,12 +252,13 @@ class Signals:
         """How many standard deviations slower the intervals with a trouble are than those without."""
         return excess_of(trouble.means_ns.kept(), self._untroubled.kept())
 
-    def _is_throttled(self, interval: IntervalRecord) -> bool:
+    def _is_throttled(self, clock_mhz: int | None, throttle: str | None) -> bool:
         """Whether a cap held the clock below the highest one so far; not where the clock was not read."""
-        clock_mhz = interval.sm_clock_mhz
-        self._top_mhz = max(self._top_mhz, clock_mhz or 0)
-        caps = caps_in(interval.throttle, clock_mhz, self._top_mhz) if clock_mhz else []
-        if not clock_mhz or not caps:
+        if not clock_mhz:
+            return False
+        self._top_mhz = max(self._top_mhz, clock_mhz)
+        caps = caps_in(throttle, clock_mhz, self._top_mhz)
+        if not caps:
             return False
         self.caps.update(caps)
         share = clock_mhz / self._top_mhz

@@ -14,7 +14,6 @@ from flagscale_perf.spine.units import duration, number, percent
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
 from flagscale_perf.training.analysis.findings.causes import causes_in, changes_in, named, profile
-from flagscale_perf.training.analysis.findings.course import PAUSES, WAITS, Stretch
 from flagscale_perf.training.analysis.findings.slower import (
     BURST,
     WORTH_A_LOOK,
@@ -24,6 +23,7 @@ from flagscale_perf.training.analysis.findings.slower import (
     least_found,
     slowdown_of,
 )
+from flagscale_perf.training.stretch import PAUSES, WAITS, Stretch
 
 MOST_OF_IT = 0.8  # of a change; what is so much of it is named as its place or cause
 _ALL_PHASES = 0.5  # a phase belongs to "all" if it grew by so much of what the whole grew by, in proportion

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.profile.records import CollectiveRecord, RankRecord, WindowRecord
-from flagscale_perf.profile.standalone.model import cache_name
-from flagscale_perf.profile.standalone.run import GENERATE, TRAIN, Run, check, profile
+from flagscale_perf.profile.standalone.model import GENERATE, TRAIN, Run, cache_name
+from flagscale_perf.profile.standalone.run import check, profile
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import NameRecord
 from tests.gloo_ranks import two_ranks

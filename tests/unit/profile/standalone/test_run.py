@@ -9,7 +9,8 @@ import pytest
 
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.profile.analysis.instrument import read_report
-from flagscale_perf.profile.standalone.run import Run, profile
+from flagscale_perf.profile.standalone.model import Run
+from flagscale_perf.profile.standalone.run import profile
 from flagscale_perf.spine.errors import PerfError
 from tests.conftest import RunPython
 from tests.members import finished

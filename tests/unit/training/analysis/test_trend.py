@@ -10,8 +10,9 @@ import pytest
 
 from flagscale_perf.spine.figures import Rows
 from flagscale_perf.training.analysis.series import trend
-from flagscale_perf.training.analysis.trend import ORDERS, Columns, CurveTotals
+from flagscale_perf.training.analysis.trend import ORDERS, CurveTotals
 from flagscale_perf.training.figures import TABLE
+from flagscale_perf.training.usual import Intervals
 from tests.fakes import MS, SECOND, make_facts, make_header, make_interval
 from tests.reports import point, small, trend_of
 
@@ -32,7 +33,7 @@ def test_a_single_slow_interval_of_a_hundred_thousand_is_drawn_wherever_it_is(pl
     slow = replace(usual, iteration=10 * (place + 1), iteration_p50_ns=5000 * MS, iteration_max_ns=9000 * MS)
     intervals = [usual] * place + [slow] + [usual] * (COUNT - 1 - place)
     for begin in range(0, COUNT, 256):
-        totals.add(intervals[begin : begin + 256])
+        totals.add(Intervals.of(intervals[begin : begin + 256]))
     curves = totals.result()
     assert (slow.iteration, 5000.0) in curves["iteration_p50_ms"]
     assert (slow.iteration, 9000.0) in curves["iteration_max_ms"]
@@ -44,7 +45,9 @@ def test_what_orders_a_figure_s_values_is_known_and_grows_where_the_figure_does(
     chance = random.Random(0)
     some = [make_interval(**{each: _any(each, chance) for each in READ}) for _ in range(400)]
     (figure,) = TABLE.named([name])
-    pairs = [*zip(ORDERS[name](Columns(some)), (FIGURES.value(figure, each) for each in some), strict=True)]
+    pairs = [
+        *zip(ORDERS[name](Intervals.of(some)), (FIGURES.value(figure, each) for each in some), strict=True)
+    ]
     assert all((key is None) == (value is None) for key, value in pairs)
     known = sorted((key, value) for key, value in pairs if key is not None and isinstance(value, float | int))
     values = [value for _, value in known]
@@ -55,7 +58,9 @@ def test_what_orders_a_figure_s_values_is_known_and_grows_where_the_figure_does(
 def test_what_is_above_the_peak_is_no_speed_but_marked() -> None:
     totals = CurveTotals(FIGURES)
     usual = make_interval(iteration=1, model_flops=10**15, iteration_ns=SECOND)
-    totals.add([usual, replace(usual, iteration=2, model_flops=10**18), replace(usual, iteration=3)])
+    totals.add(
+        Intervals.of([usual, replace(usual, iteration=2, model_flops=10**18), replace(usual, iteration=3)])
+    )
     curves = totals.result()
     assert [at for at, *_ in curves["suspect"]] == [2]
     assert [(at, value is None) for at, value in curves["mfu"]] == [(1, False), (2, True), (3, False)]

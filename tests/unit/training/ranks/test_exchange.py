@@ -310,7 +310,9 @@ def test_a_successor_s_items_are_all_new_however_many(tmp_path: Path, count: int
     inbox.look(LONG_NS)
     items = [make_block(8, 1), make_block(9, 1), make_block(8, 2)][:count]
     outbox.write(report(inbox._token, *items, collector="its successor"))
-    assert inbox.look(LONG_NS) == Received([make_report(inbox._token, collector="its successor")], items)
+    sent = [("node0", [*map(line, items)])]
+    about = [make_report(inbox._token, collector="its successor")]
+    assert inbox.look(LONG_NS) == Received(about, items, sent)
     assert inbox.look(LONG_NS) == Received()
 
 

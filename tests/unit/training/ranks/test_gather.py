@@ -12,6 +12,7 @@ from flagscale_perf.training.ranks import exchange, gather
 from flagscale_perf.training.ranks.blocks import Block, BlockBuilder, RankIdentity
 from flagscale_perf.training.ranks.exchange import NodeReport, Outbox
 from flagscale_perf.training.ranks.gather import Gathering, Job
+from flagscale_perf.training.ranks.kept import KeptBlocks
 from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.records import IntervalRecord, Record
 from tests.fakes import make_event, make_facts, make_identity, make_interval, make_reading, make_step
@@ -70,7 +71,9 @@ def noting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_gathering(tmp_path: Path, node: FakeNode, here: int = 2) -> Gathering:
     """Rank 0 of 10, `here` of them on its node."""
-    job = Job(Place(0, 10, 0, here, KEY), make_identity(0), make_facts(), tmp_path)
+    job = Job(
+        Place(0, 10, 0, here, KEY), make_identity(0), make_facts(), tmp_path, KeptBlocks(tmp_path, 0, 0)
+    )
     return Gathering(job, node)  # type: ignore[arg-type]
 
 

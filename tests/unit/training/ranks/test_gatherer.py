@@ -12,6 +12,7 @@ from flagscale_perf.training.ranks import gatherer as gatherer_module
 from flagscale_perf.training.ranks.blocks import RankIdentity
 from flagscale_perf.training.ranks.exchange import NodeReport, Outbox
 from flagscale_perf.training.ranks.gatherer import Gathered, Gatherer, Job
+from flagscale_perf.training.ranks.kept import KeptBlocks
 from flagscale_perf.training.ranks.kind import RankItem
 from tests.fakes import make_identity
 from tests.unit.training.ranks.test_exchange import KEY, line, make_block, place_of, token_of
@@ -45,7 +46,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_gatherer(tmp_path: Path, node: FakeNode, one_node: bool = False) -> Gatherer:
     """Of a job of ten whose process "0" gathers."""
-    job = Job(KEY, "0", 10, not one_node, tmp_path)
+    job = Job(KEY, "0", 10, not one_node, tmp_path, KeptBlocks(tmp_path, 0, 0))
     return Gatherer(job, node)  # type: ignore[arg-type]
 
 

@@ -9,6 +9,7 @@ from flagscale_perf.training.analysis.findings.signals import (
     Signals,
     SlowSteps,
 )
+from flagscale_perf.training.usual import Intervals
 from tests.fakes import MS, make_interval, make_step
 
 
@@ -58,11 +59,10 @@ def test_a_trouble_costs_what_its_intervals_take_beyond_the_median_of_the_others
         "sm_clock_mhz": 1980,
         "throttle": "",
     }
-    for number in range(1, 6):
-        signals.add_interval(make_interval(10 * number, **usual))
+    signals.add_intervals(Intervals.of(make_interval(10 * number, **usual) for number in range(1, 6)))
     capped = usual | {"iteration_ns": 1300 * MS, "sm_clock_mhz": 990, "throttle": "power"}
-    signals.add_interval(make_interval(60, **capped))
-    signals.add_interval(make_interval(70, **usual | {"iteration_ns": 1100 * MS, "memory_retries": 3}))
+    retried = usual | {"iteration_ns": 1100 * MS, "memory_retries": 3}
+    signals.add_intervals(Intervals.of([make_interval(60, **capped), make_interval(70, **retried)]))
     usual_ns = signals.usual_ns()
     assert usual_ns == 100 * MS
     assert (signals.throttled.excess_ns(usual_ns), signals.retried.excess_ns(usual_ns)) == (
