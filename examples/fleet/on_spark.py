@@ -55,6 +55,7 @@ from compared join place using (run_id, rank) group by hostname order by more_ns
 def main() -> None:
     """Asks all three."""
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
     spark = builder.config("spark.sql.shuffle.partitions", "8").getOrCreate()
     for kind in ("header", "node", "ranks", "step"):
         spark.read.parquet(*parts(sys.argv[1], kind)).createOrReplaceTempView(kind)

@@ -81,6 +81,7 @@ def test_every_target_is_a_command_and_no_file() -> None:
         (["bench", "NAME=ring"], ".venv/bin/python"),
         (["bench", "NAME=trace"], ".venv_trace/bin/python"),
         (["bench", "NAME=vllm"], ".venv_vllm/bin/python"),
+        (["fleet", "ARGS=500"], ".venv_fleet/bin/python examples/fleet/compare.py outputs/fleet 500"),
         (["faults"], ".venv/bin/python -m pytest -p no:cacheprovider tests/faults "),
         (
             ["faults", "OF=trace"],

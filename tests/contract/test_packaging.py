@@ -14,7 +14,7 @@ from tests.wheel import build_wheel
 
 REPO = Path(__file__).parents[2]
 # Of environments of their own, which may have other versions of what the others have, too.
-APART = {"trace", "verl", "vllm"}
+APART = {"trace", "verl", "vllm", "fleet"}
 NOT_PINNED = {
     "wandb",  # only ever used through the host's own run; a test stands in for it
     "opentelemetry-exporter-otlp-proto-http",  # in requirements/trace.txt
