@@ -112,6 +112,15 @@ SERVE = Step(
         Typed(f"flagscale-perf serve {RUN}", "http://127.0.0.1:", is_left=True),
     ),
 )
+QUERY = Step(
+    FINDINGS := 'flagscale-perf query outputs "select * from findings"',
+    Place.WHEEL,
+    (
+        Typed(FINDINGS, "query needs duckdb, which is not installed", (2,)),
+        Typed('pip install --disable-pip-version-check "$WHEEL[tables]"'),
+        Typed(FINDINGS, "cost_s"),
+    ),
+)
 WHEEL_STEPS = (
     Step(
         "pip install .",
@@ -163,6 +172,7 @@ WHEEL_STEPS = (
         ),
     ),
     SERVE,
+    QUERY,
     Step(
         "flagscale-perf compare BASE NEW --fail-if-slower 3%",
         Place.WHEEL,
