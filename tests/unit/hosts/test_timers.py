@@ -215,6 +215,16 @@ class OtherDefault(Dummy):
         return
 
 
+class Chained(Dummy):
+    def start(self, barrier=False):
+        return self
+
+
+class Answering(Dummy):
+    def start(self, barrier=False):
+        return 5
+
+
 class OneTimer:
     def __init__(self, timer):
         self.timer = timer
@@ -242,6 +252,13 @@ def test_a_timer_that_does_anything_is_called(hooks, kind):
     timer.start()
     timer.stop()
     assert (host_timer.count if kind is Counting else 1, hooks.told) == (1, [FORWARD, ~FORWARD])
+
+
+@pytest.mark.parametrize("kind", [Chained, Answering])
+def test_what_a_start_returns_comes_back(hooks, kind):
+    host_timer = kind()
+    timer = telling(hooks, OneTimer(host_timer))("forward-compute")
+    assert timer.start() == host_timer.start()
 
 
 def test_a_dummy_whose_start_was_replaced_is_called(hooks):
