@@ -70,7 +70,9 @@ def points_by_name(part: Part) -> dict[str, list[BenchPoint]]:
     for point in measured(part):
         case = point.case
         if "executed" in case:
-            found.setdefault(str(case["op"]), []).append(point)
+            # Earlier versions also measured in place: other points of the same sizes, never of one fit.
+            name = ", ".join(str(case[key]) for key in ("op", "place") if key in case)
+            found.setdefault(name, []).append(point)
         elif case.get("op") == MESSAGE:
             found.setdefault(f"{MESSAGE}, {case.get('way')}", []).append(point)
     return found
@@ -90,20 +92,20 @@ def fits_of(part: Part) -> dict[str, Fit]:
 def collectives(part: Part) -> list[Block]:
     """Curves, fits and the table."""
     rows = [
-        _row(point)
-        for points in points_by_name(part).values()
+        _row(name, point)
+        for name, points in points_by_name(part).items()
         for point in sorted(points, key=lambda point: point.case["size_bytes"])
         if "executed" in point.case
     ]
     return [*curves(part), *_fits(part), Table(HEAD, rows, 5, most=MOST_ROWS)] if rows else []
 
 
-def _row(point: BenchPoint) -> Sequence[Cell]:
-    op, executed = str(point.case["op"]), str(point.case["executed"])
-    name = op if executed == op else f"{op} (executed: {executed})"
+def _row(name: str, point: BenchPoint) -> Sequence[Cell]:
+    executed = point.case["executed"]
+    shown = name if executed == point.case["op"] else f"{name} (executed: {executed})"
     found = spread(point.samples)
     times = (Quantity(value * 1e6, "", 1) for value in (found.median, found.p95))
-    return name, Quantity(point.case["size_bytes"], "", 0), *times, gb(algbw(point)), gb(busbw(point))
+    return shown, Quantity(point.case["size_bytes"], "", 0), *times, gb(algbw(point)), gb(busbw(point))
 
 
 def gb(value: float | None) -> Quantity:
