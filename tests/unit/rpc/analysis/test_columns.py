@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flagscale_perf.rpc.analysis.columns import BATCH, call_at, gathered
+from flagscale_perf.rpc.analysis.columns import BATCH, Gathering, call_at
 from tests.rpc_sessions import columns_of, make_call
 
 
@@ -26,9 +26,11 @@ def test_short_stretches_are_gathered_and_a_long_one_stays_as_it_is() -> None:
 
     long = stretch(1, BATCH)
     found = list(
-        gathered([long, stretch(BATCH + 1, 3), stretch(BATCH + 4, BATCH), stretch(2 * BATCH + 4, 1)])
+        Gathering().batches(
+            [long, stretch(BATCH + 1, 3), stretch(BATCH + 4, BATCH), stretch(2 * BATCH + 4, 1)]
+        )
     )
     assert found[0]["number"] is long[0]
     assert [len(columns["number"]) for columns in found] == [BATCH, BATCH + 3, 1]
     assert [number for columns in found for number in columns["number"]] == [*range(1, 2 * BATCH + 5)]
-    assert list(gathered([])) == []
+    assert list(Gathering().batches([])) == []
