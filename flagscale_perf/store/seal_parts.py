@@ -9,20 +9,16 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from flagscale_perf import __version__
 from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.store.cache import Place, new_file
 from flagscale_perf.store.part import whole_parts
-from flagscale_perf.store.seal import ROW_GROUP_BYTES, below, parquet_writer, state_of
+from flagscale_perf.store.seal import below, parquet_writer, state_of
 from flagscale_perf.store.tables import RUN, PartReader, Tables, of_run
-
-if TYPE_CHECKING:
-    import pyarrow
 
 FORMAT = 1  # another one for other rows of the same columns
 _ABOUT = "flagscale_perf"  # in a table's own metadata
@@ -76,29 +72,16 @@ class PartSealer:
     def _write(self, name: str, key: str, part: PartReader) -> _About:
         import pyarrow
 
+        whose = [pyarrow.scalar(text, "string") for text in of_run(self._header)]
         with new_file(self._place, name) as file, parquet_writer(file, self._schema) as writer:
-            held, held_bytes = list["pyarrow.RecordBatch"](), 0
-            for batch in self._batches(part):
-                held.append(batch)
-                held_bytes += batch.nbytes
-                if held_bytes >= ROW_GROUP_BYTES:
-                    writer.write_table(pyarrow.Table.from_batches(held))
-                    held, held_bytes = [], 0
-            writer.write_table(pyarrow.Table.from_batches(held, self._schema))
+            for columns in part.columns():
+                arrays = [pyarrow.repeat(text, len(columns[0])) for text in whose]
+                own = zip(self._columns[len(RUN) :], columns, strict=True)
+                arrays += [column.array(values) for column, values in own]
+                writer.write_batch(pyarrow.record_batch(arrays, schema=self._schema))
             about = _About(key, part.state, part.remarks())
             writer.add_key_value_metadata({_ABOUT: dump(about)})
         return about
-
-    def _batches(self, part: PartReader) -> Iterator[pyarrow.RecordBatch]:
-        import pyarrow
-
-        whose = [pyarrow.scalar(text, "string") for text in of_run(self._header)]
-        for columns in part.columns():
-            arrays = [pyarrow.repeat(text, len(columns[0])) for text in whose]
-            arrays += [
-                column.array(own) for column, own in zip(self._columns[len(RUN) :], columns, strict=True)
-            ]
-            yield pyarrow.record_batch(arrays, schema=self._schema)
 
 
 def _about(table: Path, path: Path, key: str) -> _About | None:

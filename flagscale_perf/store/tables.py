@@ -61,7 +61,7 @@ class PartReader(Protocol):
         """One of the files; `before`: the `state` of the one before it, empty for the first."""
 
     def columns(self) -> Iterator[Columns]:
-        """Some rows at a time."""
+        """Some rows at a time: as many as are good for a group of rows in a file."""
 
     @property
     def state(self) -> str:

@@ -18,7 +18,7 @@ from flagscale_perf.store.tables import TIME, Columns
 from flagscale_perf.training.host import HostStretch
 from flagscale_perf.training.ranks.blocks import Block, decode_block, encode_block
 
-ROWS = 4096
+ROWS = 1 << 14
 # With their types: when rank 0's machine had it (Unix time), the host that sent it, the fields of the block
 # and those of its `host`. Its cuts are of the whole machine and in no row.
 COLUMNS: dict[str, Any] = {TIME: int, "node": str}
