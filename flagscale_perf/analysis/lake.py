@@ -17,12 +17,14 @@ from flagscale_perf.analysis.job import open_session, sessions_of
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError, did_you_mean
 from flagscale_perf.spine.files import DIRECTORY_MODE
+from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.records import NOT_KNOWN, RUNNING, kind_of
 from flagscale_perf.store import cache as kept
 from flagscale_perf.store.cache import Place
 from flagscale_perf.store.query import Answer, Lake, asked
 from flagscale_perf.store.runs import find_runs
 from flagscale_perf.store.seal import Sealed, add_table, beside, read_table, seal
+from flagscale_perf.store.seal_parts import PartSealer
 from flagscale_perf.store.tables import Rows, Tables, arrow, table_of
 
 if TYPE_CHECKING:
@@ -188,6 +190,20 @@ class Source:
                 self._say(f"{session.path}: left out of {' and '.join(ABOUT)}: {error}")
         return found
 
+    def parts(self, kind: str, note: Say) -> list[Path]:
+        """Tables of a kind of `Tables.parts`, made where they are not there; `note` hears what they lack."""
+        found = list[Path]()
+        for number, session in enumerate(sessions_of(self.sealed)):
+            try:
+                found += _parts(self.sealed[session.files[0].path].place, session, kind, note)
+            except OSError as error:
+                if self._temporary is None:
+                    self._say(f"{session.path}: left out of {kind}: {error}")
+                    continue
+                own = Place(self._temporary, (kind, f"{number}"), _OWNER_ONLY)
+                found += _parts(own, session, kind, note)
+        return found
+
     def _about(self, session: Session, first: Sealed, key: str) -> dict[str, Path]:
         paths = {kind: beside(first, kind, key) for kind in ABOUT.values()}
         if all(path.is_file() for path in paths.values()):
@@ -205,6 +221,16 @@ class Source:
         for kind, path in paths.items():
             add_table(place, path, tables[kind])
         return paths
+
+
+def _parts(place: Place, session: Session, kind: str, note: Say) -> list[Path]:
+    tables, reader = all_tables(), None
+    with suppress(PerfError):  # without such files
+        reader = tables.parts[kind].open(session)
+    found, remarks = PartSealer(place, session.header, kind, tables).seal(reader)
+    for each in remarks:
+        note(each)
+    return found
 
 
 def files_of(path: Path, say: Say) -> list[Path]:
@@ -230,11 +256,13 @@ def ask(path: Path, sql: str, say: Say) -> Answer:
     Raises PerfError.
     """
     arrow("flagscale-perf query")
-    tables, is_about = all_tables(), not asked(sql).isdisjoint({*ABOUT, *ABOUT.values()})
-    schemas = tables.schemas | schemas_about()
+    tables, names = all_tables(), asked(sql)
+    is_about = not names.isdisjoint({*ABOUT, *ABOUT.values()})
+    schemas = tables.schemas | schemas_about() | tables.part_schemas
 
     def answer(source: Source) -> Answer:
         files = source.files | (source.about() if is_about else {})
+        files |= {kind: source.parts(kind, say) for kind in names.intersection(tables.parts)}
         with Lake(schemas, files, {**tables.views, **_VIEWS}) as lake:
             return lake.ask(sql)
 
@@ -259,35 +287,51 @@ def to_arrow(session: Session, kind: str | type) -> pyarrow.Table:
     tables, name = all_tables(), kind if isinstance(kind, str) else kind_of(kind)
     if name in ABOUT.values():
         return tables_about(session)[name]
-    if name not in tables.schemas:
-        known = [*tables.schemas, *ABOUT.values()]
+    schemas = tables.schemas | tables.part_schemas
+    if name not in schemas:
+        known = [*schemas, *ABOUT.values()]
         raise PerfError(
             f"{name!r} is no kind of records{did_you_mean(name, known)}; there are {', '.join(known)}"
         )
-    paths, schema = _paths_of(session), tables.schemas[name]
-    return _read(paths, _raise, lambda source: read_table(source.files.get(name, ()), schema))
+    if name in tables.parts:
+        tables.parts[name].open(session)  # which says why there is nothing
+
+    def read(source: Source) -> pyarrow.Table:
+        if name not in tables.parts:
+            return read_table(source.files.get(name, ()), schemas[name])
+        remarks: list[str] = []
+        found = read_table(source.parts(name, remarks.append), schemas[name])
+        return found.replace_schema_metadata({"remarks": dump(remarks)})
+
+    return _read(_paths_of(session), _raise, read)
 
 
 def _raise(line: str) -> None:
     raise PerfError(line)
 
 
-def write_tables(session: Session, directory: Path) -> list[Sealed]:
-    """Writes the tables of a session into a directory, laid out as beside its files. Raises PerfError."""
+def write_tables(session: Session, directory: Path, note: Say) -> list[Sealed]:
+    """Writes the tables of a session into a directory, laid out as beside its files; `note` is told what
+    those of `Tables.parts` lack. Raises PerfError.
+    """
     place = Place(directory, (), DIRECTORY_MODE)
     try:
         made = [seal(path, all_tables(), place) for path in _paths_of(session)]
         for kind, table in tables_about(session).items():
             add_table(place, beside(made[0], kind, "report"), table)
+        for kind in all_tables().parts:
+            _parts(place, session, kind, note)
     except OSError as error:
         raise PerfError(f"{directory}: cannot be written: {error.strerror or error}") from None
     return made
 
 
-def seal_all(directory: Path, say: Say) -> list[Sealed]:
-    """The tables of all sessions in and below a directory, made where they are not there. Raises PerfError
-    without any.
+def seal_all(directory: Path, say: Say, note: Say) -> list[Sealed]:
+    """The tables of all sessions in and below a directory, made where they are not there; `say` is told what
+    is left out, `note` what those of `Tables.parts` lack. Raises PerfError without any.
     """
     source = Source(files_of(directory, say), say)
     source.about()
+    for kind in all_tables().parts:
+        source.parts(kind, note)
     return [*source.sealed.values()]

@@ -98,7 +98,7 @@ def _tables(args: Namespace) -> int:
             flag = "--" + option.replace("_", "-")
             raise PerfError(f"{flag} goes with no tables; leave it out, or --format parquet")
     session = begun(args.run, args.session, say).session()
-    made = write_tables(session, directory)
+    made = write_tables(session, directory, say)
     say(f"wrote {directory} ({sum(sum(each.rows.values()) for each in made):,} rows)")
     return 0
 

@@ -27,7 +27,7 @@ class SealCommand(Command):
             left_out.append(line)
             say(line)
 
-        made = seal_all(args.directory, leave_out)
+        made = seal_all(args.directory, leave_out, say)
         new = [each for each in made if each.is_new]
         rows = sum(sum(each.rows.values()) for each in new)
         print(f"{len(new):,} run files sealed, {rows:,} rows; {len(made) - len(new):,} were sealed already")

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from flagscale_perf import __version__
 from flagscale_perf.spine import files
 from flagscale_perf.spine.jsonl import WholeLines, dump
-from flagscale_perf.spine.records import KINDS
+from flagscale_perf.spine.records import KINDS, RunHeader
 from flagscale_perf.store.cache import Place, new_file, places, read
 from flagscale_perf.store.decoder import Chunk, Joined, read_chunks
 from flagscale_perf.store.part import Part, Reader
@@ -151,7 +151,10 @@ def add_table(place: Place, path: Path, table: pyarrow.Table) -> None:
     """
     for each in path.parent.glob(f"{path.stem.rpartition('-')[0]}-*.parquet"):
         each.unlink()
-    with new_file(place, str(path.relative_to(place.path))) as file, _writer(file, table.schema) as writer:
+    with (
+        new_file(place, str(path.relative_to(place.path))) as file,
+        parquet_writer(file, table.schema) as writer,
+    ):
         writer.write_table(table)
 
 
@@ -173,18 +176,24 @@ def _quoted(text: str) -> str:
     return "".join(chr(byte) if chr(byte) in _PLAIN else f"%{byte:02X}" for byte in data)[:_MAX_NAME]
 
 
+def below(header: RunHeader, name: str) -> str:
+    """How tables are called, which tells runs apart where those of many are in one directory; `name`: of the
+    file that they are made of.
+    """
+    host = _quoted(header.host) if header.host else _NO_HOST
+    return f"host={host}/part={name}-{run_id_of(header).rpartition('-')[2]}"
+
+
 def _below(run: RunFile) -> str:
-    """How tables are called, which tells runs apart where those of many are in one directory."""
-    host = _quoted(run.header.host) if run.header.host else _NO_HOST
-    return f"host={host}/part={_name(run.path)}-{run_id_of(run.header).rpartition('-')[2]}"
+    return below(run.header, _name(run.path))
 
 
 def _list(path: Path) -> str:
     return f"parts/{_name(path)}.json"
 
 
-def _state(path: Path, owners: Collection[int]) -> list[int]:
-    """By which a table is known again. Raises OSError."""
+def state_of(path: Path, owners: Collection[int]) -> list[int]:
+    """By which a table is known again. Raises OSError, also for what is no file of these users."""
     found = path.lstat()
     if not stat.S_ISREG(found.st_mode) or found.st_uid not in owners:
         raise OSError(f"{path} is not ours")
@@ -197,7 +206,7 @@ def _found(place: Place, path: Path, tables: Tables) -> _List | None:
         listed = _List.of(read(place, _list(path), owners) or b"")
         still = listed.part.still(path) if listed.made_of == _made_of(tables) else None
         are_there = all(
-            kind in KINDS and _state(listed.path(place, piece, kind), owners) == state
+            kind in KINDS and state_of(listed.path(place, piece, kind), owners) == state
             for piece in listed.pieces
             for kind, _, state in piece.tables
         )
@@ -240,7 +249,7 @@ def _made(place: Place, run: RunFile, tables: Tables, before: _List | None) -> _
     made = _List(_made_of(tables), *whose, part, line_begin, lines.number, is_cut, stay)
     piece = _Piece(name, size_bytes, [])
     for kind, rows in writers.rows.items():
-        piece.tables.append([kind, rows, _state(made.path(place, piece, kind), (os.geteuid(),))])
+        piece.tables.append([kind, rows, state_of(made.path(place, piece, kind), (os.geteuid(),))])
     stay.append(piece)
     return made
 
@@ -312,12 +321,12 @@ class _Writers:
             if kind not in self._writers:
                 name = f"kind={kind}/{self._below}.parquet"
                 file = self._opened.enter_context(new_file(self._place, name))
-                self._writers[kind] = _writer(file, table.schema)
+                self._writers[kind] = parquet_writer(file, table.schema)
             self._writers[kind].write_table(table, row_group_size=len(table))
             self.rows[kind] = self.rows.get(kind, 0) + len(table)
 
 
-def _writer(file: BinaryIO, schema: pyarrow.Schema) -> Any:
+def parquet_writer(file: BinaryIO, schema: pyarrow.Schema) -> Any:
     """Integers are written as their differences, which are small; all else by dictionaries."""
     import pyarrow.parquet
     from pyarrow import types

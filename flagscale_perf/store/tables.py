@@ -11,8 +11,19 @@ from enum import IntEnum
 from functools import cached_property, reduce
 from itertools import chain
 from operator import or_
+from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    NamedTuple,
+    Protocol,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 from zlib import crc32
 
 from flagscale_perf.spine import figures as shown_figures
@@ -37,6 +48,41 @@ Columns = Sequence[Sequence[Any]]
 Rows = Sequence[tuple[RunHeader, Mapping[str, Any]]]  # each with the header of its session
 
 
+class PartReader(Protocol):
+    """Rows from files that go on where the one before ended; each file can be read alone.
+
+    Attributes:
+        paths: from old to new.
+    """
+
+    paths: list[Path]
+
+    def part(self, path: Path, before: str) -> PartReader:
+        """One of the files; `before`: the `state` of the one before it, empty for the first."""
+
+    def columns(self) -> Iterator[Columns]:
+        """Some rows at a time: as many as are good for a group of rows in a file."""
+
+    @property
+    def state(self) -> str:
+        """What the next file's rows depend on, once all of this one were read."""
+
+    def remarks(self) -> list[str]:
+        """What has to be said of what was read."""
+
+
+class Parts(NamedTuple):
+    """A table of files beside a session's.
+
+    Attributes:
+        columns: the type hints of their rows.
+        open: reads those of a session. Raises PerfError where it has none.
+    """
+
+    columns: Mapping[str, Any]
+    open: Callable[[Any], PartReader]
+
+
 @dataclass(frozen=True)
 class Tables:
     """What an instrument knows of its records as tables, beyond their type hints.
@@ -49,6 +95,7 @@ class Tables:
         figures: of their records, the figures of these that are numbers with a unit and no field.
         facts: by instrument, a type with what its headers' facts may be; single values are columns.
         runs: by instrument, the figures of a report's content; its type says which there are.
+        parts: by table, what is no record and has files of its own beside a session's.
     """
 
     views: Mapping[str, str] = field(default_factory=dict)
@@ -58,6 +105,7 @@ class Tables:
     figures: Mapping[type, shown_figures.Table[Any, Any]] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     runs: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    parts: Mapping[str, Parts] = field(default_factory=dict)
 
     def __or__(self, other: Tables) -> Tables:
         return Tables(*(getattr(self, each.name) | getattr(other, each.name) for each in fields(Tables)))
@@ -66,6 +114,16 @@ class Tables:
     def schemas(self) -> dict[str, pyarrow.Schema]:
         """The schema of each kind's table."""
         return {kind: _schema(self.columns(type_)) for kind, type_ in KINDS.items()}
+
+    def part_columns(self, kind: str) -> list[Column]:
+        """The columns of a table of `parts`."""
+        hints = {name: str for name in RUN} | dict(self.parts[kind].columns)
+        return [_column(name, hint) for name, hint in hints.items()]
+
+    @cached_property
+    def part_schemas(self) -> dict[str, pyarrow.Schema]:
+        """The schema of each table of `parts`."""
+        return {kind: _schema(self.part_columns(kind)) for kind in self.parts}
 
     @cached_property
     def digest(self) -> str:

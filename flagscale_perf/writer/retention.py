@@ -119,7 +119,7 @@ def _files_of(directory: Path, session_id: str, start_ns: int) -> Iterator[Path]
         yield directory / name
     for part in ranks_parts(directory, start_ns):
         yield directory / ranks_name(start_ns, part)
-    yield from _kept_of(directory / CACHE, session_id)
+    yield from _kept_of(directory / CACHE, session_id, start_ns)
     yield directory / intervals_name(session_id)
     yield directory / page_name(session_id)
     yield directory / names["metrics"]
@@ -127,10 +127,11 @@ def _files_of(directory: Path, session_id: str, start_ns: int) -> Iterator[Path]
     yield directory / names["records"]  # last: after an interruption the rest is still found
 
 
-def _kept_of(cache: Path, session_id: str) -> Iterator[Path]:
-    """What readers have made of the run file; no link is followed."""
+def _kept_of(cache: Path, session_id: str, start_ns: int) -> Iterator[Path]:
+    """What readers have made of the session's files; no link is followed."""
     records = re.escape(file_names(session_id)["records"])
-    ours = re.compile(rf"part={session_id}-[\w-]+\.parquet|{session_id}\.json|{records}\..+", re.ASCII)
+    made_of = rf"(?:{session_id}|perf_ranks_{start_ns}\.\d+)"
+    ours = re.compile(rf"part={made_of}-[\w-]+\.parquet|{session_id}\.json|{records}\..+", re.ASCII)
     for place, _, names in os.walk(cache) if not cache.is_symlink() else ():
         yield from (Path(place, name) for name in names if ours.fullmatch(name))
 

@@ -13,6 +13,7 @@ from flagscale_perf.training.rank_records import NodeRecord
 from flagscale_perf.training.ranks.blocks import Block, RankIdentity, encode_block
 from flagscale_perf.training.ranks.exchange import NodeReport, Outbox, directory_of
 from flagscale_perf.training.ranks.gather import Gathering, Job
+from flagscale_perf.training.ranks.kept import KeptBlocks
 from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.records import Record
 from tests.fakes import make_identity
@@ -50,7 +51,8 @@ def whole() -> bytes:
 
 def heard(content: bytes, directory: Path) -> tuple[list[Record], list[str]]:
     """What rank 0 makes of this content; the directory is used again and again."""
-    job = Job(PLACE, make_identity(0), RunFacts.of({"world_size": PLACE.world_size}), directory)
+    facts, kept = RunFacts.of({"world_size": PLACE.world_size}), KeptBlocks(directory, 0, 0)
+    job = Job(PLACE, make_identity(0), facts, directory, kept)
     gathering = Gathering(job, _NobodyBeside())  # type: ignore[arg-type]
     records, notes = gathering.take()
     exchange = directory_of(directory, PLACE.key)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import json
+from collections.abc import Collection, Iterator
+from copy import copy
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.jsonl import MAX_NS
+from flagscale_perf.spine.jsonl import MAX_NS, dump
 from flagscale_perf.spine.session import ranks_name, ranks_parts
 from flagscale_perf.store.checked import CheckedLines
+from flagscale_perf.store.tables import TIME, Columns
 from flagscale_perf.training.host import HostStretch
-from flagscale_perf.training.ranks.blocks import Block, decode_block
+from flagscale_perf.training.ranks.blocks import Block, decode_block, encode_block
 
-ROWS = 4096
+ROWS = 1 << 14
 # With their types: when rank 0's machine had it (Unix time), the host that sent it, the fields of the block
 # and those of its `host`. Its cuts are of the whole machine and in no row.
-COLUMNS: dict[str, Any] = {"kept_wall_ns": int, "node": str}
+COLUMNS: dict[str, Any] = {TIME: int, "node": str}
 COLUMNS |= {name: hint for name, hint in get_type_hints(Block).items() if name not in ("host", "cuts")}
 COLUMNS |= get_type_hints(HostStretch)
 
@@ -51,8 +54,22 @@ class EveryRank:
                 " with --perf-ranks-gb; ranks() has what is in the run file"
             )
         self._ranks = None if ranks is None else frozenset(ranks)
-        self._lines = CheckedLines(self.paths)
+        self._lines, self._before = CheckedLines(self.paths), ""
         self._refused = 0
+        self._last: dict[int, Block] = {}
+        self._behind: set[int] = set()  # ranks of which another writer may have read again what is known
+
+    def part(self, path: Path, before: str) -> EveryRank:
+        """One of the files alone; `before`: the `state` of the one before it, empty for the first."""
+        made = copy(self)
+        made.paths, made._lines, made._before = [path], CheckedLines([path]), before
+        return made
+
+    @property
+    def state(self) -> str:
+        """What has to be known of the rows that were read to tell which of the next file are new."""
+        last = [encode_block(block) for _, block in sorted(self._last.items())]
+        return dump([last, sorted(self._behind)])
 
     def __iter__(self) -> Iterator[Sent]:
         """Every block as it was sent: what a later writer has read again comes again."""
@@ -60,8 +77,9 @@ class EveryRank:
 
     def rows(self) -> Iterator[RankRow]:
         """Each block once, in the order in which they came: a value for each of `COLUMNS`."""
-        last: dict[int, Block] = {}
-        behind: set[int] = set()  # ranks of which another writer may have read again what is known
+        blocks, numbers = json.loads(self._before or "[[], []]")
+        last = self._last = {block.rank: block for block in map(decode_block, blocks)}
+        behind = self._behind = set(numbers)
         for sent in self._sent():
             if sent is None:
                 behind |= last.keys()
@@ -76,7 +94,7 @@ class EveryRank:
             last[block.rank] = block
             yield sent.kept_wall_ns, sent.node, *sent.block[:-2], *block.host
 
-    def columns(self) -> Iterator[Sequence[Sequence[Any]]]:
+    def columns(self) -> Iterator[Columns]:
         """The same, up to `ROWS` rows at a time: a sequence of values for each of `COLUMNS`."""
         rows = self.rows()
         while some := list(islice(rows, ROWS)):
@@ -90,7 +108,7 @@ class EveryRank:
             "blocks of ranks are damaged or of another version, and left out": self._refused,
             "bytes behind the last whole line: cut off, or still being written": found.cut_bytes,
         }
-        is_cut = not first.endswith(".0.jsonl")
+        is_cut = not self._before and not first.endswith(".0.jsonl")
         removed = [f"what came before {first} has been removed to make room"] if is_cut else []
         return [*removed, *(f"{count:,} {what}" for what, count in counts.items() if count), *found.troubles]
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import NamedTuple
 
-from flagscale_perf.store.tables import Tables
+from flagscale_perf.store.tables import Parts, Tables
+from flagscale_perf.training.analysis.every_rank import COLUMNS, EveryRank
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import TABLE
@@ -160,6 +161,7 @@ TABLES = Tables(
         "steps": "select * from records.step",
         "phases": f"select * from records.phases left join {_TIMES} using (run_id, iteration)",
         "intervals": "select * from records.interval",
+        "every_rank": "select * from records.every_rank",
         "ranks": (
             f"select * from records.ranks left join {_PLACES} using (run_id, rank) left join {_TIMES} using"
             " (run_id, iteration)"
@@ -170,4 +172,5 @@ TABLES = Tables(
     figures={IntervalRecord: TABLE},
     facts={"training": RunFacts},
     runs={"training": run_figures},
+    parts={"every_rank": Parts(COLUMNS, EveryRank)},
 )

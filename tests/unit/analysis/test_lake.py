@@ -127,23 +127,23 @@ def test_tables_that_others_replace_meanwhile_are_looked_for_again(
 
 
 def test_sealing_all_is_done_once(fleet: Path) -> None:
-    assert [each.is_new for each in seal_all(fleet, pytest.fail)] == [True, True]
+    assert [each.is_new for each in seal_all(fleet, pytest.fail, pytest.fail)] == [True, True]
     before = {path: path.stat().st_mtime_ns for path in fleet.rglob("*.parquet")}
-    assert [each.is_new for each in seal_all(fleet, pytest.fail)] == [False, False]
+    assert [each.is_new for each in seal_all(fleet, pytest.fail, pytest.fail)] == [False, False]
     assert before == {path: path.stat().st_mtime_ns for path in fleet.rglob("*.parquet")}
     assert tables_in(fleet).count("kind=run") == 2
 
 
 def test_a_directory_of_tables(fleet: Path, tmp_path: Path) -> None:
     for name in ("ended", "killed"):
-        write_tables(open_run(fleet / name), tmp_path / "out")
+        write_tables(open_run(fleet / name), tmp_path / "out", pytest.fail)
     assert tables_in(fleet) == []
     steps = [pq.ParquetFile(path).read() for path in (tmp_path / "out/kind=step").rglob("*.parquet")]
     assert sorted(map(len, steps)) == [5, 6]
     assert len(list((tmp_path / "out/kind=run").rglob("*.parquet"))) == 2
     (tmp_path / "file").touch()
     with pytest.raises(PerfError, match="cannot be written"):
-        write_tables(open_run(fleet / "ended"), tmp_path / "file")
+        write_tables(open_run(fleet / "ended"), tmp_path / "file", pytest.fail)
 
 
 @pytest.mark.parametrize("name", every_instrument.WRITERS)

@@ -262,7 +262,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
 
 
 def test_a_full_disk_leaves_nothing_half_written(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seal, "_writer", full)
+    monkeypatch.setattr(seal, "parquet_writer", full)
     with pytest.raises(OSError, match="No space left"):
         sealed(run)
     assert [path for path in run.parents[1].rglob("*") if path.is_file()] == [run]

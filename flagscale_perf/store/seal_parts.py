@@ -1,0 +1,96 @@
+"""Tables of files beside a run file which are no run files themselves, one of each file: believed as long as
+that is not touched, and what its rows depend on in the files before it is the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flagscale_perf import __version__
+from flagscale_perf.spine.jsonl import dump
+from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.store.cache import Place, new_file
+from flagscale_perf.store.part import whole_parts
+from flagscale_perf.store.seal import below, parquet_writer, state_of
+from flagscale_perf.store.tables import RUN, PartReader, Tables, of_run
+
+FORMAT = 1  # another one for other rows of the same columns
+_ABOUT = "flagscale_perf"  # in a table's own metadata
+
+
+class _About(NamedTuple):
+    """What a table says of itself.
+
+    Attributes:
+        key: of what it was made.
+        state: what the rows of the next file depend on.
+        remarks: on its file.
+    """
+
+    key: str
+    state: str
+    remarks: list[str]
+
+
+class PartSealer:
+    """Makes the tables of one kind, of one session."""
+
+    def __init__(self, place: Place, header: RunHeader, kind: str, tables: Tables) -> None:
+        self._place, self._kind, self._header = place, kind, header
+        self._columns, self._schema = tables.part_columns(kind), tables.part_schemas[kind]
+
+    def seal(self, reader: PartReader | None) -> tuple[list[Path], list[str]]:
+        """The tables of its files, made where they are not there, and what is missing in them; those of files
+        that are gone go, too. `reader`: None without any file. Raises OSError where they cannot be written.
+        """
+        found, remarks, state = list[Path](), list[str](), ""
+        if reader is not None:
+            for path in reader.paths:
+                key = self._key(path, state)
+                name = f"kind={self._kind}/{below(self._header, path.stem)}-{key}.parquet"
+                found.append(self._place.path / name)
+                about = _about(found[-1], path, key) or self._write(name, key, reader.part(path, state))
+                state = about.state
+                remarks += [f"{path}: {each}" for each in about.remarks]
+        for each in self._place.path.glob(f"kind={self._kind}/{below(self._header, '*')}-*.parquet"):
+            if each not in found:
+                each.unlink(missing_ok=True)
+        return found, remarks
+
+    def _key(self, path: Path, before: str) -> str:
+        """Another one for other rows, and always where the file's times do not prove that it is the same."""
+        parts = [part for part in whole_parts([path]) if any(part.found)]
+        made_of = [__version__, FORMAT, str(self._schema), parts, before]
+        return hashlib.sha256(repr(made_of).encode()).hexdigest()[:16] if parts else secrets.token_hex(8)
+
+    def _write(self, name: str, key: str, part: PartReader) -> _About:
+        import pyarrow
+
+        whose = [pyarrow.scalar(text, "string") for text in of_run(self._header)]
+        with new_file(self._place, name) as file, parquet_writer(file, self._schema) as writer:
+            for columns in part.columns():
+                arrays = [pyarrow.repeat(text, len(columns[0])) for text in whose]
+                own = zip(self._columns[len(RUN) :], columns, strict=True)
+                arrays += [column.array(values) for column, values in own]
+                writer.write_batch(pyarrow.record_batch(arrays, schema=self._schema))
+            about = _About(key, part.state, part.remarks())
+            writer.add_key_value_metadata({_ABOUT: dump(about)})
+        return about
+
+
+def _about(table: Path, path: Path, key: str) -> _About | None:
+    """None where it is not there, or is none of ours."""
+    import pyarrow.parquet
+
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        state_of(table, (path.stat().st_uid, os.geteuid()))
+        metadata: Any = pyarrow.parquet.read_metadata(table).metadata
+        about = _About(*json.loads(metadata[_ABOUT.encode()]))
+        return about if about.key == key else None
+    return None
