@@ -99,7 +99,7 @@ def _of_session(session: Session) -> Traces:
         transfers=Transfers(),
     )
     reader = RunReader(traces, session.course)
-    for record in session.blocks((), [traces, reader]):
+    for record in session.chunks(into=[traces, reader]):
         reader.add(record)
     reader.settle()
     traces.unended = reader.unended()
