@@ -123,7 +123,7 @@ def seal(path: Path, tables: Tables, place: Place | None = None) -> Sealed:
     if place is not None:
         run = RunFile(path)
         return _sealed(place, _made(place, run, tables, None), f"*/{_below(run).rpartition('/')[2]}")
-    found = {each: _found(each, path, tables) for each in places(path)}
+    found = {each: _found(each, path, tables) for each in places(path.parent)}
     for each, listed in found.items():
         if listed and (listed.is_cut or path.stat().st_size == listed.part.size_bytes):
             return listed.sealed(each, is_new=False)

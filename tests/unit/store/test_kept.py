@@ -164,7 +164,7 @@ def test_what_is_damaged_or_of_another_is_not_believed(tmp_path: Path) -> None:
 def test_another_version_reads_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = WRITERS["training"](tmp_path)
     alone, _ = report(path, is_kept=False), report(path)
-    monkeypatch.setattr(kept, "code", lambda: "another")
+    monkeypatch.setattr(cache, "code", lambda: "another")
     assert (report(path), RESTORED) == (alone, [])
 
 
@@ -215,6 +215,6 @@ def test_where_nothing_can_be_kept_it_is_read(tmp_path: Path, monkeypatch: pytes
 def test_a_short_run_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = WRITERS["training"](tmp_path)
     monkeypatch.setattr(kept, "MIN_BYTES", 64 << 20)
-    monkeypatch.setattr(kept, "code", pytest.fail)
+    monkeypatch.setattr(cache, "code", pytest.fail)
     report(path)
     assert not (tmp_path / "cache").exists() and not (tmp_path / "home").exists()
