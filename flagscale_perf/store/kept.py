@@ -23,9 +23,9 @@ _BYTES_A_VALUE = 100  # read for each value that is kept, or more
 class Kept:
     """Of some files, the state of the objects into which they are folded."""
 
-    def __init__(self, paths: Sequence[Path], root: Sequence[Any], whole: Sequence[Part] = ()) -> None:
-        """`root`: the objects, just made, first the one that gives the name. Raises TypeError for what cannot
-        be kept.
+    def __init__(self, paths: Sequence[Path], root: Sequence[Any], whole: Sequence[Part]) -> None:
+        """`root`: the objects, just made, first the one that gives the name; `whole`: files that are read to
+        their ends. Raises TypeError for what cannot be kept.
         """
         self._paths, self._root, self._whole, self._had = paths, root, whole, 0
         self._fresh = state.text_of(root)
@@ -34,20 +34,20 @@ class Kept:
         self._about = json.dumps([where, self._fresh])
 
     @classmethod
-    def of(cls, paths: Sequence[Path], root: Sequence[Any], is_whole: bool = False) -> Kept | None:
-        """None of short files, and where nothing is to be kept. `is_whole`: they are read from now on, and
-        what came of them is of no use any more when one grows.
+    def of(cls, paths: Sequence[Path], root: Sequence[Any], may_grow: bool = False) -> Kept | None:
+        """None of short files, and where nothing is to be kept. They are read from now on; if one grows, what
+        came of them is of no use any more, unless it is the last one and that `may_grow`.
         """
         with contextlib.suppress(OSError, TypeError):
             if cache.IS_ON and sum(path.stat().st_size for path in paths) >= MIN_BYTES:
-                return cls(paths, root, [*map(Part.whole, paths)] if is_whole else ())
+                return cls(paths, root, [*map(Part.whole, paths[:-1] if may_grow else paths)])
         return None
 
-    def keep(self, parts: Sequence[Part] = ()) -> None:
-        """Keeps what came of these parts of the files, or of the whole ones, if that can be kept and they are
-        much more than what was known.
+    def keep(self, *last: Part) -> None:
+        """Keeps what came of the files, or of a part of the last one, if that can be kept and they are much
+        more than what was known.
         """
-        parts = parts or self._whole
+        parts = [*self._whole, *last]
         size_bytes = sum(part.size_bytes for part in parts)
         if size_bytes >= self._had + MIN_BYTES:
             with contextlib.suppress(TypeError, RecursionError):

@@ -91,11 +91,7 @@ class _List(NamedTuple):
     def of(cls, content: bytes) -> _List:
         """Raises many errors for what is none."""
         made = cls(*json.loads(content))
-        size_bytes, crc32, samples_crc32, found = made.part
-        made = made._replace(
-            part=Part(size_bytes, crc32, samples_crc32, tuple(found)),
-            pieces=[_Piece(*each) for each in made.pieces],
-        )
+        made = made._replace(part=Part.of(made.part), pieces=[_Piece(*each) for each in made.pieces])
         if not all(_BELOW.fullmatch(f"{made.below}-{each.name}") for each in made.pieces):
             raise ValueError("no names of ours")
         return made

@@ -113,7 +113,7 @@ class LogSource:
         """The calls, a batch at a time; `begin` is called at the start of each session in the log, of which
         the last one counts. None where the same log has gone into `into` before. Raises PerfError.
         """
-        kept = Kept.of([self.session.path], [*into, self._log], is_whole=True) if into else None
+        kept = Kept.of([self.session.path], [*into, self._log]) if into else None
         if kept is not None and kept.restore():
             return
         yield from (part.columns for part in self._log.parts(begin))

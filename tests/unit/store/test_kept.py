@@ -19,7 +19,7 @@ from flagscale_perf.analysis.job import open_session
 from flagscale_perf.report import html, text
 from flagscale_perf.report import json as as_json
 from flagscale_perf.spine import files
-from flagscale_perf.store import cache, kept, state
+from flagscale_perf.store import cache, kept, part, state
 from tests.every_instrument import JOBS, WRITERS, write_job
 
 TESTS = Path(__file__).parents[2]
@@ -112,6 +112,19 @@ def test_a_session_of_several_files_is_read_on_where_only_the_last_has_grown(tmp
             path.write_bytes(whole)
             assert report(directory) == alone == report(directory)
         assert last.read_bytes() == content
+
+
+def test_a_session_of_which_a_file_is_just_being_removed_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_job("trace", tmp_path, ("completed", "completed"))
+
+    def gone(path: Path) -> None:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    alone = report(tmp_path, is_kept=False)
+    monkeypatch.setattr(part.Part, "whole", gone)
+    assert (report(tmp_path), report(tmp_path), RESTORED) == (alone, alone, [])
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
