@@ -262,26 +262,18 @@ class Session:
             )
         labels_of(self.header)
 
-    @overload
-    def chunks(self, *, into: Sequence[Any] = ()) -> Iterator[Record]: ...
-
-    @overload
-    def chunks(
-        self, types: AbstractSet[Any], beside: AbstractSet[Any] = frozenset(), into: Sequence[Any] = ()
-    ) -> Iterator[Chunk | Record]: ...
-
     def chunks(
         self,
         types: AbstractSet[Any] = frozenset(),
         beside: AbstractSet[Any] = frozenset(),
         into: Sequence[Any] = (),
-    ) -> Iterator[Any]:
+    ) -> Iterator[Chunk | Record]:
         """Every record, those of these types in chunks, see `Chunk.parts`. Raises PerfError if a file cannot
         be read.
 
         Args:
             types: a chunk has all of these that follow one another.
-            beside: types whose place among the others does not matter, so that they end no chunk.
+            beside: types whose place among the others does not matter: they come first, and end no chunk.
             into: the objects, just made, into which the caller puts each part before it asks for the next
                 one. Where their state was kept, they get it back, and only what is behind it follows.
         """
