@@ -6,13 +6,12 @@ import os
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, get_type_hints, overload
 
 from flagscale_perf.analysis.timeline import Item, Name, Timeline
 from flagscale_perf.spine.errors import PerfError
@@ -30,7 +29,7 @@ from flagscale_perf.spine.records import (
     kind_of,
 )
 from flagscale_perf.spine.session import labels_of
-from flagscale_perf.store.decoder import Block, Chunk, blocks_of
+from flagscale_perf.store.decoder import Chunk
 from flagscale_perf.store.evidence import not_known
 from flagscale_perf.store.progress import Progress
 from flagscale_perf.store.run_file import Reading, RunFile, SkippedLine
@@ -250,7 +249,7 @@ class Session:
 
     def __iter__(self) -> Iterator[Record]:
         """Every record, each file's behind its header. Raises PerfError if a file cannot be read."""
-        return self.blocks(())
+        return self.chunks()
 
     def check(self, instrument: str, instead: str) -> None:
         """Raises PerfError for a session of another instrument, with what to do `instead`, and for one whose
@@ -263,45 +262,40 @@ class Session:
             )
         labels_of(self.header)
 
-    def blocks(self, types: Collection[Any], into: Sequence[Any] = ()) -> Iterator[Block | Record]:
-        """Every record, those of these types in columns. `into`: just made, what each has gone into when the
-        next one is asked for; where their state was kept, only what is behind follows. Raises PerfError if a
-        file cannot be read.
+    def chunks(
+        self,
+        types: AbstractSet[Any] = frozenset(),
+        beside: AbstractSet[Any] = frozenset(),
+        into: Sequence[Any] = (),
+    ) -> Iterator[Chunk | Record]:
+        """Every record, those of these types in chunks, see `Chunk.parts`. Raises PerfError if a file cannot
+        be read.
+
+        Args:
+            types: a chunk has all of these that follow one another.
+            beside: types whose place among the others does not matter: they come first, and end no chunk.
+            into: the objects, just made, into which the caller puts each part before it asks for the next
+                one. Where their state was kept, they get it back, and only what is behind it follows.
         """
         clocks = self._clocks  # of a log there are none
         for file, chunks in self._read_into(into):
             offset_ns, before = clocks.offset_ns(file.header), self._progress.begun[-1]
-            for part in chain.from_iterable(map(blocks_of, chunks)):
-                if part.type in types:
-                    self.course.kinds[kind_of(part.type)] += len(part.columns[0])
-                    yield _columns_moved(part, before, offset_ns) if before or offset_ns else part
-                    continue
-                for each in part.records():
-                    record = moved(each, before, offset_ns) if before or offset_ns else each
-                    if isinstance(record, ProcessRecord):
-                        self._progress.taken = max(self._progress.taken, record.number)
-                    self.course.add(record)
-                    yield record
-
-    def chunks(
-        self, types: AbstractSet[Any], beside: AbstractSet[Any] = frozenset(), into: Sequence[Any] = ()
-    ) -> Iterator[Chunk | Record]:
-        """The same; in a session of one file those of these types together that follow one another, see
-        `Chunk.parts`.
-        """
-        if len(self.files) > 1:
-            yield from self.blocks((), into)
-            return
-        for _, chunks in self._read_into(into):
             for chunk in chunks:
+                # kinds are counted in the order of the file, though what is `beside` comes first
                 self.course.kinds.update(dict.fromkeys(map(kind_of, dict.fromkeys(chunk.types)), 0))
-                for part in chunk.parts(types, beside):
-                    if isinstance(part, Chunk):
-                        counts = {kind_of(each): len(found[0]) for each, found in part.columns.items()}
-                        self.course.kinds.update(counts)
-                    else:
-                        self.course.add(part)
+                own = _chunk_moved(chunk, before, offset_ns) if before or offset_ns else chunk
+                for part in own.parts(types, beside):
+                    self._follow(part)
                     yield part
+
+    def _follow(self, part: Chunk | Record) -> None:
+        if isinstance(part, Chunk):
+            counts = {kind_of(each): len(found[0]) for each, found in part.columns.items()}
+            self.course.kinds.update(counts)
+            return
+        if isinstance(part, ProcessRecord):
+            self._progress.taken = max(self._progress.taken, part.number)
+        self.course.add(part)
 
     def _read_into(self, into: Sequence[Any]) -> Iterator[tuple[RunFile, Iterator[Chunk]]]:
         """The files to be read; behind them it is known how each ended."""
@@ -376,13 +370,15 @@ def moved(record: Record, before: int, offset_ns: int) -> Record:
     return record._replace(**changed) if hasattr(record, "_replace") else replace(record, **changed)
 
 
-def _columns_moved(block: Block, before: int, offset_ns: int) -> Block:
-    added = _added(block.type, before, offset_ns)
-    columns = [
-        [value + added[name] for value in column] if name in added else column
-        for name, column in zip(block.type._fields, block.columns, strict=True)
-    ]
-    return Block(block.type, columns)
+def _chunk_moved(chunk: Chunk, before: int, offset_ns: int) -> Chunk:
+    columns: dict[Any, Sequence[Sequence[Any]]] = {}
+    for type_, own in chunk.columns.items():
+        added = _added(type_, before, offset_ns)
+        columns[type_] = [
+            [value + added[name] for value in column] if name in added else column
+            for name, column in zip(get_type_hints(type_), own, strict=True)
+        ]
+    return Chunk(chunk.types, columns)
 
 
 def _added(record_type: Any, before: int, offset_ns: int) -> dict[str, int]:

@@ -1,5 +1,5 @@
-"""Where that lies which was made of a run file and can be made again: beside it in `cache/`, or, where that
-cannot be written, in the user's own cache. Nothing here is needed: it can be deleted at any time.
+"""Files that were made of run files and can be made again: in `cache/` beside these, or, where that cannot be
+written, in the user's own cache. They can be deleted at any time.
 """
 
 from __future__ import annotations
@@ -7,29 +7,34 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
+import json
 import os
 import secrets
-from collections.abc import Callable, Collection, Iterator
+import sys
+from collections.abc import Collection, Iterator
+from functools import cache as once
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple
 
 from flagscale_perf.spine import files
+from flagscale_perf.spine.records import KINDS
 from flagscale_perf.spine.session import CACHE
 
-IS_ON = True
-MAX_BYTES = 256 << 20  # what is longer is none of ours
+IS_ON = hasattr(os, "geteuid")  # Windows has no owners, and opens nothing relative to a directory
+MAX_BYTES = 256 << 20  # a longer file is none of ours
 _READ, _WRITE = os.O_RDONLY | files.NOFOLLOW, os.O_WRONLY | os.O_CREAT | os.O_EXCL | files.NOFOLLOW
 _OPEN = os.O_RDONLY | files.NOFOLLOW | getattr(os, "O_DIRECTORY", 0)
 _OWNER_ONLY = 0o700
-_SECRET, _SECRET_BYTES, _SEAL = "key", 32, "sha256"
+_KEY, _KEY_BYTES = "key", 32  # as many as a signature has
+_ROOT = Path(__file__).parents[1]
 
 
 class Place(NamedTuple):
-    """Where files of a run file may be kept.
+    """A directory for such files.
 
     Attributes:
-        base: a directory that is there, or the user's.
-        below: the way from there, on which no link is followed.
+        base: the part of its path that is there, or the user's cache; it may lead through links.
+        below: the names of the directories from there on; none of them may be a link.
         mode: of directories that are made.
     """
 
@@ -45,7 +50,7 @@ class Place(NamedTuple):
 
 @contextlib.contextmanager
 def switched_off() -> Iterator[None]:
-    """Nothing is kept in it, and nothing that was kept is read."""
+    """Meanwhile nothing is kept, and nothing that was kept is read."""
     global IS_ON
     before, IS_ON = IS_ON, False
     try:
@@ -54,63 +59,56 @@ def switched_off() -> Iterator[None]:
         IS_ON = before
 
 
-def keep(run: Path, name: str, write: Callable[[BinaryIO], object]) -> Path | None:
-    """Puts a file of this name, such as `kind=steps/part=1.parquet`, beside a run file: whole or not at all.
-    Several may do so at once; the last one's stays. Returns its path; None where it cannot be kept.
+def keep(directory: Path, name: str, about: str, content: bytes) -> None:
+    """Keeps a file of this name beside the run files of a directory, if that is possible; where several do so
+    at once, the last one's stays. It is signed: only this very package believes it, for this very user, and
+    only where it is asked for with the same `about`.
     """
-    for place in places(run):
+    key = _key()
+    for place in places(directory) if key else ():
         with contextlib.suppress(OSError):
             with new_file(place, name) as file:
-                write(file)
-            return place.path / name
-    return None
+                file.writelines((_signature(key, about, content), content))
+            return
 
 
-def kept(run: Path, name: str) -> Iterator[bytes]:
-    """What is there of that name, beside the run file first; of other users only what is of the owner of
-    the run file's directory.
-    """
-    for place in places(run):
+def kept(directory: Path, name: str, about: str) -> Iterator[bytes]:
+    """What was kept so and is unchanged: what lies beside the run files first."""
+    for place in places(directory):
         with contextlib.suppress(OSError):
-            if (found := read(place, name, {os.geteuid(), os.stat(run.parent).st_uid})) is not None:
-                yield found
+            found = read(place, name, {os.geteuid()}) or b""
+            signature, content = found[:_KEY_BYTES], found[_KEY_BYTES:]
+            if signature and hmac.compare_digest(_signature(_key(), about, content), signature):
+                yield content
 
 
-def keep_sealed(run: Path, name: str, content: bytes) -> None:
-    """Keeps what nobody but this user will believe, where that is possible."""
-    if (key := _key()) is not None:
-        seal = hmac.digest(key, content, _SEAL)
-        keep(run, name, lambda file: file.writelines((seal, content)))
+def _signature(key: bytes, about: str, content: bytes) -> bytes:
+    asked = json.dumps([code(), sorted(KINDS), about])
+    return hmac.digest(key, f"{asked}\n".encode() + content, "sha256")
 
 
-def kept_sealed(run: Path, name: str) -> Iterator[bytes]:
-    """What this user has kept so, whole and unchanged."""
-    key = _key()
-    for found in kept(run, name):
-        seal, content = found[:_SECRET_BYTES], found[_SECRET_BYTES:]
-        if key is not None and hmac.compare_digest(hmac.digest(key, content, _SEAL), seal):
-            yield content
+@once
+def code() -> str:
+    """Of this package and the Python that runs it: another one may fold otherwise."""
+    digest = hashlib.sha256(sys.version.encode())
+    for path in sorted(_ROOT.rglob("*.py")):
+        digest.update(os.fsencode(path.relative_to(_ROOT)) + b"\0" + path.read_bytes())
+    return digest.hexdigest()
 
 
-def _key() -> bytes | None:
-    """The user's own, made when it is first needed; None where it cannot be kept itself."""
-    own, made = _own(), secrets.token_bytes(_SECRET_BYTES)
+def _key() -> bytes:
+    """The user's own, made when it is first needed; empty where nothing can be kept."""
+    own = _own()
     if own is None or not IS_ON:
-        return None
-    found = _secret(own)
-    with contextlib.suppress(OSError):
-        if found is None:
-            with new_file(own, _SECRET) as file:
-                file.write(made)
-            found = _secret(own)
-    return found
-
-
-def _secret(own: Place) -> bytes | None:
-    with contextlib.suppress(OSError):
-        found = read(own, _SECRET, {os.geteuid()})
-        return found if found and len(found) == _SECRET_BYTES else None
-    return None
+        return b""
+    for _ in range(2):
+        with contextlib.suppress(OSError):
+            found = read(own, _KEY, {os.geteuid()}) or b""
+            if len(found) == _KEY_BYTES:
+                return found
+        with contextlib.suppress(OSError), new_file(own, _KEY) as file:
+            file.write(secrets.token_bytes(_KEY_BYTES))
+    return b""
 
 
 def _own(*below: str) -> Place | None:
@@ -118,17 +116,21 @@ def _own(*below: str) -> Place | None:
     return Place(Path(home), ("flagscale_perf", *below), _OWNER_ONLY) if os.path.isabs(home) else None
 
 
-def places(run: Path) -> Iterator[Place]:
-    """Those of a run file, the best first; a try tells which can be written. None where nothing is kept."""
+def places(directory: Path) -> Iterator[Place]:
+    """Those for a directory of run files, the best first; only a try tells whether one can be written. None
+    where nothing is kept.
+    """
     if IS_ON:
-        yield Place(run.parent, (CACHE,), files.DIRECTORY_MODE)
-        where = hashlib.sha256(os.fsencode(os.path.realpath(run.parent))).hexdigest()
+        yield Place(directory, (CACHE,), files.DIRECTORY_MODE)
+        where = hashlib.sha256(os.fsencode(os.path.realpath(directory))).hexdigest()
         if own := _own(where[:32]):
             yield own
 
 
 def read(place: Place, name: str, owners: Collection[int]) -> bytes | None:
-    """The content of a file of that name there; None of one of another user. Raises OSError."""
+    """The content of a file there; None of one that belongs to none of these users, or is too long. Raises
+    OSError.
+    """
     path = PurePosixPath(name)
     with _directory(place, path, is_made=False) as directory:
         fd = files.open_regular(path.name, _READ, directory)

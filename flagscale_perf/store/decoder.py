@@ -39,22 +39,6 @@ _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 _ESCAPED = re.compile(rb"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F])|\\.")
 
 
-class Block(NamedTuple):
-    """Records of one type, one after the other in the file.
-
-    Attributes:
-        type: of them.
-        columns: the values of each field, in the order of the fields.
-    """
-
-    type: Any
-    columns: Sequence[Sequence[Any]]
-
-    def records(self) -> Iterator[Record]:
-        """The records one by one."""
-        return records_of(self.type, self.columns)
-
-
 class Chunk(NamedTuple):
     """Records that follow one another in a file.
 
@@ -168,15 +152,6 @@ def _second_header(data: bytes, is_first: bool) -> int:
         return len(data)
     found = _HEADER.search(data, 1 if is_first else 0)
     return found.start() if found else len(data)
-
-
-def blocks_of(chunk: Chunk) -> Iterator[Block]:
-    """Its records in blocks as large as may be."""
-    places = dict.fromkeys(chunk.columns, 0)
-    for type_, alike in groupby(chunk.types):
-        begin, end = places[type_], places[type_] + len(list(alike))
-        places[type_] = end
-        yield Block(type_, [column[begin:end] for column in chunk.columns[type_]])
 
 
 class Decoder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,8 +10,7 @@ from flagscale_perf.spine.jsonl import BadLine
 from flagscale_perf.spine.records import RunEnd
 from flagscale_perf.store.decoder import Chunk
 from flagscale_perf.store.kept import Kept
-from flagscale_perf.store.part import Part
-from flagscale_perf.store.run_file import Place, RunFile
+from flagscale_perf.store.run_file import Position, RunFile
 
 
 @dataclass
@@ -24,7 +22,7 @@ class Progress:
         taken: the highest number of a process so far.
         ends: of each file that was read to its end, that.
         bad: what each file has noted of lines that are no records.
-        line_begin, lines: where the last file stands, see `Place`.
+        line_begin, lines: how far the last file was read, see `Position`.
     """
 
     begun: list[int] = field(default_factory=list)
@@ -40,21 +38,18 @@ class Progress:
         """Each file that is still to be read, with its records. `into`: what they go into, the instrument's
         own first; nothing where that is not to be kept. `end`: of the file just read. Raises PerfError.
         """
-        kept = Kept.of([file.path for file in files], [*into, self]) if into else None
+        kept = Kept.of([file.path for file in files], [*into, self], may_grow=True) if into else None
         parts = kept.restore() if kept else None
-        place = Place(parts[-1], self.line_begin, self.lines) if parts else None
+        begin = Position(parts[-1], self.line_begin, self.lines) if parts else None
         for file, bad in zip(files, self.bad, strict=False):
             file.bad_lines, file.skipped, file.joined = bad
-        whole = [Part.whole(file.path) for file in files[:-1]] if kept else []
 
-        def at_end(stand: Callable[[], Place | None]) -> None:
+        def at_end(position: Position) -> None:
             """Before the last few lines, so that a later reading cuts the file as one from its beginning."""
-            with contextlib.suppress(OSError):
-                found = stand()
-                if found is not None and kept is not None:
-                    _, self.line_begin, self.lines = found
-                    self.bad = [(file.bad_lines, file.skipped, file.joined) for file in files]
-                    kept.keep([*whole, found.part])
+            if kept:
+                part, self.line_begin, self.lines = position
+                self.bad = [(file.bad_lines, file.skipped, file.joined) for file in files]
+                kept.keep(part)
 
         for number, file in enumerate(files):
             if number < len(self.ends):
@@ -62,5 +57,5 @@ class Progress:
             if number == len(self.begun):
                 self.begun.append(self.taken)
             is_last = file is files[-1]
-            yield file, file.chunks(place if is_last else None, at_end if kept and is_last else None)
+            yield file, file.chunks(begin if is_last else None, at_end if kept and is_last else None)
             self.ends.append(end())

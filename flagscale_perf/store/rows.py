@@ -8,30 +8,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flagscale_perf.spine.records import KINDS
 from flagscale_perf.store import cache
-from flagscale_perf.store.kept import code
 from flagscale_perf.store.part import Part
 
 MIN_BYTES = 4 << 20  # of the files whose rows are new: less is read in a moment
-_LINES = 3  # of each: its files, its row, what else there is of it
+_FILE = "runs"
+_LINES = 3  # of each: its files; what they were, and its row; what there is besides
 
 
 class Rows:
-    """What was made of run files below a directory: for those of each session a row, and what is not always
-    needed besides, both ready for JSON.
+    """What was made of the run files of each session below a directory: a row, and what is not always needed
+    besides, both ready for JSON.
     """
 
     def __init__(self, directory: Path) -> None:
         """Those that are kept."""
         self._directory = directory
-        self._kept: dict[bytes, list[bytes]] = {}
         self._listed: dict[bytes, list[bytes]] = {}
         self._new_bytes = 0
-        for found in cache.kept_sealed(directory / "runs", "runs"):
-            key, *lines = found.split(b"\n")
-            if key == _key() and not self._kept:
-                self._kept = {lines[at]: lines[at + 1 : at + _LINES] for at in range(0, len(lines), _LINES)}
+        lines = next(cache.kept(directory, _FILE, ""), b"").splitlines()
+        self._kept = {lines[at]: lines[at + 1 : at + _LINES] for at in range(0, len(lines), _LINES)}
 
     def get(self, paths: Sequence[Path]) -> tuple[Any, Callable[[], Any]] | None:
         """The row of a session with these files and what is besides; None where a file is not as it was."""
@@ -55,11 +51,7 @@ class Rows:
         """Keeps those that were asked for or added, if that is worth it and possible."""
         if self._new_bytes >= MIN_BYTES:
             lines = [line for name, both in self._listed.items() for line in (name, *both)]
-            cache.keep_sealed(self._directory / "runs", "runs", b"\n".join([_key(), *lines]))
+            cache.keep(self._directory, _FILE, "", b"\n".join(lines))
 
     def _name(self, paths: Sequence[Path]) -> bytes:
         return json.dumps([str(path.relative_to(self._directory)) for path in paths]).encode()
-
-
-def _key() -> bytes:
-    return json.dumps([sorted(KINDS), code()]).encode()

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,13 +51,13 @@ class Reading:
     remarks: list[str] = field(default_factory=list)
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Where a reading of a file stands.
 
     Attributes:
         part: what has been read of it.
-        line_begin: byte at which the first line begins that was not read to its end.
-        lines: before that.
+        line_begin: byte at which the first line begins that has not been read to its end.
+        lines: how many lines are before that.
     """
 
     part: Part
@@ -65,7 +65,7 @@ class Place(NamedTuple):
     lines: int
 
 
-AtEnd = Callable[[Callable[[], Place | None]], None]
+AtEnd = Callable[[Position], None]
 
 
 class RunFile:
@@ -96,9 +96,9 @@ class RunFile:
         for chunk in self.chunks():
             yield from chunk.records()
 
-    def chunks(self, begin: Place | None = None, at_end: AtEnd | None = None) -> Iterator[Chunk]:
-        """The same, many at a time; those behind a place, if what was noted of bad lines up to there has been
-        put back. `at_end` is called once, before the last few lines.
+    def chunks(self, begin: Position | None = None, at_end: AtEnd | None = None) -> Iterator[Chunk]:
+        """The same, many at a time; those from a position on, if what was noted of bad lines up to there has
+        been put back. `at_end` is told the position once, before the last few lines.
         """
         if begin is None:
             self.bad_lines, self.skipped, self.joined = [], 0, ""
@@ -144,7 +144,7 @@ class RunFile:
 
 
 def _chunks(
-    path: Path, begin: Place | None = None, at_end: AtEnd | None = None
+    path: Path, begin: Position | None = None, at_end: AtEnd | None = None
 ) -> Iterator[Chunk | BadLine | Joined]:
     with _readable(path), os.fdopen(files.open_regular(path), "rb") as file:
         if at_end is None:
@@ -153,15 +153,14 @@ def _chunks(
         reader = Reader(file)
         rest = reader.go_on(begin.part, begin.line_begin) if begin else b""
         lines = WholeLines(reader, begin.lines if begin else 0, rest)
-        reader.at_end = lambda: at_end(lambda: _place(reader, lines))
+        reader.at_end = partial(_tell, at_end, reader, lines)
         yield from read_chunks(lines)
 
 
-def _place(reader: Reader, lines: WholeLines) -> Place | None:
-    """Where the reading stands; None within a line that is too long for a record."""
-    if len(lines.rest) > MAX_LINE_BYTES:
-        return None
-    return Place(reader.part(), reader.size_bytes - len(lines.rest), lines.number)
+def _tell(at_end: AtEnd, reader: Reader, lines: WholeLines) -> None:
+    if len(lines.rest) <= MAX_LINE_BYTES:  # else it is within a line too long for a record, which is not kept
+        with contextlib.suppress(OSError):
+            at_end(Position(reader.part(), reader.size_bytes - len(lines.rest), lines.number))
 
 
 @lru_cache(maxsize=4096)

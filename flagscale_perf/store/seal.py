@@ -91,11 +91,7 @@ class _List(NamedTuple):
     def of(cls, content: bytes) -> _List:
         """Raises many errors for what is none."""
         made = cls(*json.loads(content))
-        size_bytes, crc32, samples_crc32, found = made.part
-        made = made._replace(
-            part=Part(size_bytes, crc32, samples_crc32, tuple(found)),
-            pieces=[_Piece(*each) for each in made.pieces],
-        )
+        made = made._replace(part=Part.of(made.part), pieces=[_Piece(*each) for each in made.pieces])
         if not all(_BELOW.fullmatch(f"{made.below}-{each.name}") for each in made.pieces):
             raise ValueError("no names of ours")
         return made
@@ -123,7 +119,7 @@ def seal(path: Path, tables: Tables, place: Place | None = None) -> Sealed:
     if place is not None:
         run = RunFile(path)
         return _sealed(place, _made(place, run, tables, None), f"*/{_below(run).rpartition('/')[2]}")
-    found = {each: _found(each, path, tables) for each in places(path)}
+    found = {each: _found(each, path, tables) for each in places(path.parent)}
     for each, listed in found.items():
         if listed and (listed.is_cut or path.stat().st_size == listed.part.size_bytes):
             return listed.sealed(each, is_new=False)

@@ -1,8 +1,8 @@
-"""The state of objects as text and back: what a fold holds behind the records that it has read.
+"""The state of objects as text and back: what a fold holds once it has read some records.
 
 Plain data, containers and objects of this package's classes are kept, attribute by attribute; what is one
-object stays one. A function never is: an object that was just made has its own, and into such a one a state
-is put. Nothing is imported or called because a text says so.
+object in two places stays one. Functions are never kept: the state is put into an object that was just made,
+which has its own. Nothing is imported or called because a text says so.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import random
 import sys
-from array import array
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import Enum
 from itertools import chain, repeat
@@ -19,7 +18,8 @@ from typing import Any
 
 _PACKAGE = __name__.partition(".")[0]
 _PLAIN = {type(None), bool, int, float, str}
-_MAPPINGS: dict[str, Any] = {each.__name__: each for each in (dict, Counter, OrderedDict, defaultdict)}
+_MAPPINGS: dict[str, Any] = {each.__name__: each for each in (dict, Counter, defaultdict)}
+_FIXED: dict[str, Any] = {"tuple": tuple, "frozenset": frozenset, "range": lambda ends: range(*ends)}
 _FACTORIES: dict[str, Any] = {each.__name__: each for each in (int, float, list, dict, set)}
 # Of modules whose objects are made once and do not change.
 _CONSTANT = ("datetime", "pathlib", f"{_PACKAGE}.spine.figures")
@@ -38,15 +38,11 @@ def restore(text: str, root: Any) -> None:
     """Puts a state into an object that was just made as the one of which it is. Raises what Python raises for
     a text that is no such state; then the object is of no use any more.
     """
-    _made(text, root)
+    made(text, root)
 
 
-def made(text: str) -> Any:
-    """An object that has no functions, anew. Raises as `restore`."""
-    return _made(text, _NONE)
-
-
-def _made(text: str, own: Any) -> Any:
+def made(text: str, own: Any = _NONE) -> Any:
+    """The object anew, where it has no functions of its own. Raises as `restore`."""
     classes, node = json.loads(text)
     return _Reader([_class(name) for name in classes]).value(node, own)
 
@@ -99,8 +95,6 @@ class _Writer:
             return ["mapping", kind.__name__, factory, self._all(value), self._all(value.values())]
         if kind is deque:
             return ["deque", self._all(value), value.maxlen]
-        if kind is array:
-            return ["array", self._all(value.tolist()), value.typecode]
         if kind is range:
             return ["range", [value.start, value.stop, value.step]]
         if kind is random.Random:
@@ -143,6 +137,8 @@ class _Reader:
         if tag == "enum":
             kind, value = self._classes[content[0]], content[1]
             return next(each for each in kind if issubclass(kind, Enum) and each.value == value)
+        if tag in _FIXED:
+            return self._fixed(_FIXED[tag], content[0], own)
         return getattr(self, f"as_{tag}")(own, *content)
 
     def _all(self, nodes: list[Any], own: Iterable[Any] = ()) -> list[Any]:
@@ -155,15 +151,6 @@ class _Reader:
         self._seen.append(_NONE)
         made = self._seen[place] = make(self._all(nodes, own if isinstance(own, tuple) else ()))
         return made
-
-    def as_tuple(self, own: Any, nodes: list[Any]) -> Any:
-        return self._fixed(tuple, nodes, own)
-
-    def as_frozenset(self, own: Any, nodes: list[Any]) -> Any:
-        return self._fixed(frozenset, nodes, own)
-
-    def as_range(self, own: Any, nodes: list[Any]) -> Any:
-        return self._fixed(lambda numbers: range(*numbers), nodes, own)
 
     def as_record(self, own: Any, number: int, nodes: list[Any]) -> Any:
         kind = self._classes[number]
@@ -193,11 +180,6 @@ class _Reader:
         made = self._begin(own, deque, lambda: deque(maxlen=most))
         made.clear()
         made.extend(self._all(nodes))
-        return made
-
-    def as_array(self, own: Any, values: list[Any], typecode: str) -> Any:
-        made = self._begin(own, array, lambda: array(typecode))
-        made[:] = array(typecode, values)
         return made
 
     def as_random(self, own: Any, nodes: list[Any]) -> Any:

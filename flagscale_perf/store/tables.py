@@ -144,18 +144,15 @@ class Tables:
             *([] if TYPES[record_type].start is None else [_column(TIME, int)]),
             *(_column(each.key, float) for each in self.figures_of(record_type)),
         ]
-        return (
-            [*columns, *(column for column, _ in self.facts_of(columns))]
-            if record_type is RunHeader
-            else columns
-        )
+        return [*columns, *self._facts(columns)] if record_type is RunHeader else columns
 
-    def facts_of(self, taken: Iterable[Column]) -> list[tuple[Column, str]]:
-        """The columns of a header's facts, beside these of its own, and the fact that each has."""
-        names = {column.name for column in taken}
-        hints = chain.from_iterable(_hints(each).items() for each in self.facts.values())
-        found = [(_column(f"facts_{name}" if name in names else name, hint), name) for name, hint in hints]
-        return [each for each in found if each[0].holds]
+    def _facts(self, own: Iterable[Column]) -> Iterator[Column]:
+        """The columns of a header's facts, which stand behind its own."""
+        taken = {column.name for column in own}
+        for name, hint in chain.from_iterable(_hints(each).items() for each in self.facts.values()):
+            column = _column(f"facts_{name}" if name in taken else name, hint)
+            if column.holds:
+                yield column._replace(fact=name)
 
     def row_type(self, record_type: Any) -> Any:
         """The type whose fields are the columns."""
@@ -184,14 +181,16 @@ class Column(NamedTuple):
     Attributes:
         name: with the unit.
         type: of Arrow.
-        holds: the types of single values that it can have; none of others.
-        is_json: it has text for what is free or nested.
+        holds: the types of its values where these are single ones.
+        is_json: its values are free or nested, and stand in it as text.
+        fact: the name of the header's fact that it has.
     """
 
     name: str
     type: Any
     holds: tuple[type, ...] = ()
     is_json: bool = False
+    fact: str = ""
 
     def array(self, values: Sequence[Any]) -> pyarrow.Array:
         """The column of these values."""
@@ -378,12 +377,15 @@ class Maker:
                 for each in self._tables.figures_of(self._type)
             ]
         if self._type is RunHeader:
-            known = self._tables.facts_of(self._columns[: -len(self._tables.facts_of(()))])
             facts = [
                 record.facts if record.instrument in self._tables.facts else {}
                 for record in records_of(RunHeader, columns)
             ]
-            return [[_fact(column, each.get(name)) for each in facts] for column, name in known]
+            return [
+                [_fact(column, each.get(column.fact)) for each in facts]
+                for column in self._columns
+                if column.fact
+            ]
         return []
 
 

@@ -21,7 +21,7 @@ from flagscale_perf.analysis.session import Session, clock_of
 from flagscale_perf.profile.records import NAMES
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader, kind_of
-from flagscale_perf.store.decoder import Block
+from flagscale_perf.store.decoder import Chunk
 from flagscale_perf.store.run_file import Reading
 
 UNKNOWN = int(np.iinfo(np.int64).min)  # in a column of integers, where the record has None
@@ -147,10 +147,11 @@ def read_profile(session: Session) -> Profile:
     """Reads the run files of all machines. Raises PerfError."""
     types: Sequence[Any] = list(NAMES)
     columns: dict[Any, list[list[Any]]] = {each: [[] for _ in each._fields] for each in types}
-    for part in session.blocks(NAMES):
-        if isinstance(part, Block):
-            for kept, column in zip(columns[part.type], part.columns, strict=True):
-                kept.extend(column)
+    for part in session.chunks({*types}):
+        if isinstance(part, Chunk):
+            for each, found in part.columns.items():
+                for kept, column in zip(columns[each], found, strict=True):
+                    kept.extend(column)
     frames = {each: _frames(session, each, columns[each]) for each in NAMES}
     processes = sorted({*session.course.processes, *(process for one in frames.values() for process in one)})
     ranks = [_rank(session, process, [frames[each].get(process) for each in NAMES]) for process in processes]

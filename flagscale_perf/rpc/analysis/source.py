@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from flagscale_perf.analysis.session import Session
-from flagscale_perf.rpc.analysis.columns import Columns, Gathering
+from flagscale_perf.rpc.analysis.columns import Columns, named
 from flagscale_perf.rpc.analysis.log_file import LogFile
 from flagscale_perf.rpc.analysis.served import Served
 from flagscale_perf.rpc.facts import RpcFacts
@@ -15,7 +15,7 @@ from flagscale_perf.rpc.log import METHODS
 from flagscale_perf.rpc.records import CallRecord, ServedRecord
 from flagscale_perf.spine.figures import Rows, Value
 from flagscale_perf.spine.session import labels_of
-from flagscale_perf.store.decoder import Block
+from flagscale_perf.store.decoder import Chunk
 from flagscale_perf.store.kept import Kept
 from flagscale_perf.store.run_file import Reading
 
@@ -44,17 +44,14 @@ class RunSource:
 
     def read(self, begin: Callable[[], None], into: Sequence[Any] = ()) -> Iterator[Columns]:
         """The calls of the session, a batch at a time; `begin` is called before them. `into`: see
-        `Session.blocks`. Raises PerfError.
+        `Session.chunks`. Raises PerfError.
         """
         begin()
-        self.served, gathering = Served(), Gathering()
-        state = [*into, self.served, gathering] if into else ()
-        yield from gathering.batches(self._calls(state))
-
-    def _calls(self, into: Sequence[Any]) -> Iterator[Sequence[Sequence[Any]]]:
-        for part in self.session.blocks((CallRecord,), into):
-            if isinstance(part, Block):
-                yield part.columns
+        self.served = Served()
+        state = [*into, self.served] if into else ()
+        for part in self.session.chunks({CallRecord}, {ServedRecord}, state):
+            if isinstance(part, Chunk):
+                yield named(part.columns[CallRecord])
             elif isinstance(part, ServedRecord):
                 self.served.add(part)
 
@@ -116,7 +113,7 @@ class LogSource:
         """The calls, a batch at a time; `begin` is called at the start of each session in the log, of which
         the last one counts. None where the same log has gone into `into` before. Raises PerfError.
         """
-        kept = Kept.of([self.session.path], [*into, self._log], is_whole=True) if into else None
+        kept = Kept.of([self.session.path], [*into, self._log]) if into else None
         if kept is not None and kept.restore():
             return
         yield from (part.columns for part in self._log.parts(begin))

@@ -99,7 +99,7 @@ def _of_session(session: Session) -> Traces:
         transfers=Transfers(),
     )
     reader = RunReader(traces, session.course)
-    for record in session.blocks((), [traces, reader]):
+    for record in session.chunks(into=[traces, reader]):
         reader.add(record)
     reader.settle()
     traces.unended = reader.unended()
@@ -239,7 +239,7 @@ def _of_logs(paths: Sequence[Path]) -> Traces:
 
 
 def _read_into(traces: Traces, reader: LogReader, files: Sequence[Path], listed: set[Path]) -> None:
-    kept = Kept.of(files, [traces, reader], is_whole=True)
+    kept = Kept.of(files, [traces, reader])
     if kept is not None and kept.restore():
         return
     for chunks in held(files, listed):

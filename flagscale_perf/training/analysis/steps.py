@@ -91,7 +91,7 @@ def read_steps(session: Session, warmup: int, span: range | None) -> RunSteps:
     phases, choice = PhaseJoin(RunFacts.of(session.header.facts)), _Choice(warmup, span)
     sample: Sample[Step] = Sample(MAX_STEPS, STRETCH)
     settling = Settling()
-    for record in session.blocks((), [choice, phases, sample, settling]):
+    for record in session.chunks(into=[choice, phases, sample, settling]):
         if isinstance(record, PhaseRecord):
             phases.hold(record)
         elif isinstance(record, StepRecord):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 
@@ -15,63 +14,72 @@ from flagscale_perf.store import cache
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     (tmp_path / "run").mkdir()
-    path = tmp_path / "run" / "perf_records_x.jsonl"
-    path.touch()
-    return path
+    return tmp_path / "run"
 
 
-def put(run: Path, content: bytes, name: str = "kind=steps/a") -> Path | None:
-    return cache.keep(run, name, lambda file: file.write(content))
+def put(run: Path, content: bytes, name: str = "kind=steps/a") -> None:
+    cache.keep(run, name, "", content)
+
+
+def found(run: Path, name: str = "kind=steps/a", about: str = "") -> list[bytes]:
+    return [*cache.kept(run, name, about)]
 
 
 def test_what_is_kept_is_found_and_the_last_one_stays(run: Path) -> None:
-    assert [*cache.kept(run, "kind=steps/a")] == []
-    assert put(run, b"one") == put(run, b"two") == run.parent / "cache" / "kind=steps" / "a"
-    assert [*cache.kept(run, "kind=steps/a")] == [b"two"]
-    assert os.listdir(run.parent / "cache" / "kind=steps") == ["a"]
+    assert found(run) == []
+    put(run, b"one")
+    put(run, b"two")
+    assert found(run) == [b"two"]
+    assert found(run, about="of another") == []
+    assert os.listdir(run / "cache" / "kind=steps") == ["a"]
 
 
 def test_a_place_that_cannot_be_written_gives_way_to_the_users_own(run: Path, tmp_path: Path) -> None:
-    (run.parent / "cache").touch()  # root may write anywhere: no directory can be made here either way
-    found = put(run, b"one")
-    assert found is not None and found.is_relative_to(tmp_path / "home")
-    assert [*cache.kept(run, "kind=steps/a")] == [b"one"]
+    (run / "cache").touch()  # root may write anywhere: no directory can be made here either way
+    put(run, b"one")
+    assert found(run) == [b"one"]
     assert (tmp_path / "home" / "flagscale_perf").stat().st_mode & 0o077 == 0
 
 
-def test_no_link_is_followed(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_kept_without_a_place_for_the_key(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # not a place of the user's
+    put(run, b"one")
+    assert found(run) == [] and not (run / "cache").exists()
+
+
+def test_no_link_is_followed(run: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     (other / "kind=steps").mkdir(parents=True)
     (other / "kind=steps" / "a").write_bytes(b"another's")
-    (run.parent / "cache").symlink_to(other)
-    assert (put(run, b"one"), [*cache.kept(run, "kind=steps/a")]) == (None, [])
-    (run.parent / "cache").unlink()
-    put(run, b"one", "b")
-    (run.parent / "cache" / "a").symlink_to(other / "kind=steps" / "a")
-    assert [*cache.kept(run, "a")] == []
+    (run / "cache").symlink_to(other)
+    put(run, b"one")  # in the user's own
+    assert found(run) == [b"one"]
+    (run / "cache").unlink()
+    put(run, b"two", "b")
+    (run / "cache" / "a").symlink_to(run / "cache" / "b")
+    assert found(run, "a") == []
     put(run, b"one", "a")  # in the place of the link, not through it
+    assert (found(run, "a"), found(run, "b")) == ([b"one"], [b"two"])
     assert (other / "kind=steps" / "a").read_bytes() == b"another's"
-    assert [*cache.kept(run, "a")] == [b"one"]
 
 
-def test_a_writing_that_fails_leaves_what_was_there(run: Path) -> None:
-    def full(file: BinaryIO) -> None:
-        file.write(b"half")
-        raise OSError(28, "No space left on device")
-
+def test_a_writing_that_fails_leaves_what_was_there(run: Path, tmp_path: Path) -> None:
     put(run, b"one", "a")
-    assert cache.keep(run, "a", full) is None
-    assert ([*cache.kept(run, "a")], os.listdir(run.parent / "cache")) == ([b"one"], ["a"])
+    for place in cache.places(run):
+        with pytest.raises(OSError, match="No space left"), cache.new_file(place, "a") as file:
+            file.write(b"half")
+            raise OSError(28, "No space left on device")
+    assert (found(run, "a"), os.listdir(run / "cache")) == ([b"one"], ["a"])
+    assert sorted(each.name for each in tmp_path.rglob("*") if each.is_file()) == ["a", "key"]
 
 
 def test_neither_a_pipe_nor_a_stranger_is_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(run, b"one", "a")
-    os.mkfifo(run.parent / "cache" / "pipe")
-    assert [*cache.kept(run, "pipe")] == []
+    os.mkfifo(run / "cache" / "pipe")
+    assert found(run, "pipe") == []
     monkeypatch.setattr(cache, "MAX_BYTES", 2)
-    assert [*cache.kept(run, "a")] == []
+    assert found(run, "a") == []
     if os.geteuid() == 0:
         monkeypatch.undo()
-        os.chown(run.parent / "cache" / "a", 12345, 12345)
-        assert [*cache.kept(run, "a")] == []
+        os.chown(run / "cache" / "a", 12345, 12345)
+        assert found(run, "a") == []

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flagscale_perf.rpc.records import CallRecord, ServedRecord
 from flagscale_perf.spine import jsonl
 from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, MAX_TEXT, BadLine, WholeLines, encode
-from flagscale_perf.spine.records import Record
-from flagscale_perf.store.decoder import Chunk, Joined, blocks_of, decode, is_header, read_chunks
+from flagscale_perf.spine.records import EventRecord, Record
+from flagscale_perf.store.decoder import Chunk, Joined, decode, is_header, read_chunks
 from tests.fakes import make_event, make_header, make_step
 from tests.rpc_sessions import make_call, make_served
 
@@ -54,14 +55,12 @@ def test_lines_alike_come_in_columns_and_the_order_stays() -> None:
     (chunk,) = read_chunks(WholeLines(io.BytesIO(content)))
     assert isinstance(chunk, Chunk)
     assert dict(zip(CALLS[0]._fields, chunk.columns[type(CALLS[0])], strict=True))["number"] == (1, 2, 3, 4)
-    blocks = list(blocks_of(chunk))
-    assert [block.type.__name__ for block in blocks] == [
-        "RunHeader",
-        "CallRecord",
-        "EventRecord",
-        "ServedRecord",
-    ]
-    assert list(blocks[1].records()) == CALLS
+    header, calls, event, served = chunk.parts({CallRecord})
+    assert (header, event, served) == (make_header(), make_event("note"), make_served(1))
+    assert isinstance(calls, Chunk) and list(calls.records()) == CALLS
+    served, header, *others = chunk.parts({CallRecord}, {ServedRecord})
+    assert (header, served) == (make_header(), make_served(1))
+    assert [type(each) for each in others] == [Chunk, EventRecord]
     assert read(content) == [make_header(), *CALLS, make_event("note"), make_served(1)]
 
 

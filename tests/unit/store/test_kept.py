@@ -19,7 +19,7 @@ from flagscale_perf.analysis.job import open_session
 from flagscale_perf.report import html, text
 from flagscale_perf.report import json as as_json
 from flagscale_perf.spine import files
-from flagscale_perf.store import cache, kept, state
+from flagscale_perf.store import cache, kept, part, state
 from tests.every_instrument import JOBS, WRITERS, write_job
 
 TESTS = Path(__file__).parents[2]
@@ -114,6 +114,19 @@ def test_a_session_of_several_files_is_read_on_where_only_the_last_has_grown(tmp
         assert last.read_bytes() == content
 
 
+def test_a_session_of_which_a_file_is_just_being_removed_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_job("trace", tmp_path, ("completed", "completed"))
+
+    def gone(path: Path) -> None:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    alone = report(tmp_path, is_kept=False)
+    monkeypatch.setattr(part.Part, "whole", gone)
+    assert (report(tmp_path), report(tmp_path), RESTORED) == (alone, alone, [])
+
+
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cuts=st.lists(st.floats(0.01, 1), min_size=1, max_size=4), name=st.sampled_from(KEPT))
 def test_a_live_file_may_be_looked_at_at_any_time(
@@ -164,7 +177,7 @@ def test_what_is_damaged_or_of_another_is_not_believed(tmp_path: Path) -> None:
 def test_another_version_reads_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = WRITERS["training"](tmp_path)
     alone, _ = report(path, is_kept=False), report(path)
-    monkeypatch.setattr(kept, "code", lambda: "another")
+    monkeypatch.setattr(cache, "code", lambda: "another")
     assert (report(path), RESTORED) == (alone, [])
 
 
@@ -215,6 +228,6 @@ def test_where_nothing_can_be_kept_it_is_read(tmp_path: Path, monkeypatch: pytes
 def test_a_short_run_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = WRITERS["training"](tmp_path)
     monkeypatch.setattr(kept, "MIN_BYTES", 64 << 20)
-    monkeypatch.setattr(kept, "code", pytest.fail)
+    monkeypatch.setattr(cache, "code", pytest.fail)
     report(path)
     assert not (tmp_path / "cache").exists() and not (tmp_path / "home").exists()
