@@ -12,13 +12,14 @@ from typing import Any, Protocol
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison
 from flagscale_perf.analysis.listing import Listing
+from flagscale_perf.analysis.log_files import LogSigns
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Timeline
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.store.tables import Tables
 
-_PACKAGE, _FILE = Path(__file__).parents[1], "analysis/instrument.py"
+_PACKAGE, _FILE, _LOGS = Path(__file__).parents[1], "analysis/instrument.py", "analysis/logs.py"
 
 
 class Live(Protocol):
@@ -56,8 +57,6 @@ class Instrument:
         live: a session to be followed, from its header on.
         what: one of its sessions, in words; "" for its name.
         exports: module with `EXPORTS`, formats of other systems by their names; "" without any.
-        log_title: what stands in the first lines of a log that it reads; "" where it reads none.
-        log_marks: what stands in such a log's lines, among anybody's.
     """
 
     report: Callable[[Session], Report]
@@ -70,8 +69,6 @@ class Instrument:
     live: Callable[[RunHeader], Live] = _not_offered
     what: str = ""
     exports: str = ""
-    log_title: str = ""
-    log_marks: Sequence[str] = ()
 
     def offers(self, what: str) -> bool:
         """Whether it has this function of those that may be left out."""
@@ -96,6 +93,15 @@ class Export:
 def installed() -> list[str]:
     """Names of the instruments, one folder of the package each; a run file names the one that wrote it."""
     return sorted(path.parts[-3] for path in _PACKAGE.glob(f"*/{_FILE}"))
+
+
+def signs_of_logs() -> dict[str, LogSigns]:
+    """Of the instruments that read logs of other programs, by name; the instruments themselves are not
+    imported, as that takes longer than to read a short log.
+    """
+    names = sorted(path.parts[-3] for path in _PACKAGE.glob(f"*/{_LOGS}"))
+    modules = {name: importlib.import_module(f"flagscale_perf.{name}.analysis.logs") for name in names}
+    return {name: module.SIGNS for name, module in modules.items()}
 
 
 @cache

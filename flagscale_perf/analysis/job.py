@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from flagscale_perf.analysis.instrument import installed, load
+from flagscale_perf.analysis.instrument import installed, signs_of_logs
 from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.log_files import has_mark, has_title, log_files
 from flagscale_perf.analysis.session import Session
@@ -369,14 +369,14 @@ def _instrument_of_logs(path: Path) -> str | None:
     """
     try:
         files = log_files(path)
-        known = {name: load(name) for name in installed()}
+        known = signs_of_logs()
         if not path.is_dir():
             for name, one in known.items():
-                if one.log_title and has_title(path, one.log_title.encode()):
+                if one.title and has_title(path, one.title.encode()):
                     return name
     except PerfError:
         return None
-    marks = [(name, mark.encode()) for name, one in known.items() for mark in one.log_marks]
+    marks = [(name, mark.encode()) for name, one in known.items() for mark in one.marks]
     return next((name for file in files for name, mark in marks if has_mark(file, mark)), None)
 
 

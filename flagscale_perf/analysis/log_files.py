@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Container, Iterator, Sequence
 from io import BufferedReader, BytesIO
 from pathlib import Path
+from typing import NamedTuple
 
 from flagscale_perf.spine import files
 from flagscale_perf.spine.errors import PerfError
@@ -22,6 +23,18 @@ _GZIP = b"\x1f\x8b"
 MAX_FILES = 10_000
 _ROTATED = re.compile(r"(.*?)(?:\.(\d{1,4}))?(?:\.gz)?", re.DOTALL)
 _NAMES = re.compile(r"\.(?:log|txt|out|err)(?:\.\d{1,4})?(?:\.gz)?\Z")
+
+
+class LogSigns(NamedTuple):
+    """By what a log that an instrument reads is known.
+
+    Attributes:
+        title: what stands in its first lines; "" for none.
+        marks: what stands in its lines, among anybody's.
+    """
+
+    title: str = ""
+    marks: Sequence[str] = ()
 
 
 def log_files(path: Path) -> list[Path]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from itertools import pairwise
+from functools import cache, lru_cache
+from itertools import accumulate, pairwise
+from operator import truediv
 
 from flagscale_perf.spine.averages import median, scatter
 from flagscale_perf.spine.bootstrap import memory_of
@@ -109,13 +111,16 @@ def shifts_of(values: Sequence[float], numbers: Sequence[int], smallest: float =
 
 def _scores(values: Sequence[float]) -> list[float]:
     """At each place, by how many standard deviations the ranks before it are off their mean."""
-    count, off = len(values), 0.0
-    scores = [0.0]
-    for before, rank in enumerate(_ranks(values), start=1):
-        off += rank - (count + 1) / 2
-        variance = before * (count - before) * (count + 1) / 12
-        scores.append(off / math.sqrt(variance) if variance else 0.0)
-    return scores
+    count = len(values)
+    usual = (count + 1) / 2
+    offs = accumulate([rank - usual for rank in _ranks(values)])
+    return [0.0, *map(truediv, offs, _deviations(count)), 0.0]
+
+
+@lru_cache(maxsize=16)  # a search tries the same steps over and over, with other changes planted
+def _deviations(count: int) -> list[float]:
+    """Of the sum of the ranks before each place, of so many steps; an end has none."""
+    return [math.sqrt(before * (count - before) * (count + 1) / 12) for before in range(1, count)]
 
 
 def _at_an_end(values: Sequence[float]) -> list[int]:
@@ -126,10 +131,11 @@ def _at_an_end(values: Sequence[float]) -> list[int]:
     if count < PARTS * _EDGE:
         return []
 
+    offs = [value - middle for value in values]
+
     def gain(first: int, end: int) -> float:
-        side = values[first:end]
-        own = median(side)
-        return sum(abs(value - middle) - abs(value - own) for value in side)
+        side = offs[first:end]
+        return sum(map(abs, side)) - _beyond_median(sorted(side))
 
     sizes = range(_EDGE, count // PARTS + 1)
     ends = [(gain(*end), *end) for size in sizes for end in ((0, size), (count - size, count))]
@@ -145,7 +151,19 @@ def _fitted(values: Sequence[float], place: int) -> int:
     one of the others with them.
     """
     near = range(max(_EDGE, place - _EDGE), min(len(values) - _EDGE, place + _EDGE) + 1)
-    return min(near, key=lambda at: sum(map(abs, beyond_levels(values, [0, at, len(values)]))))
+    before, after = sorted(values[: near[0]]), sorted(values[near[0] :])
+    beyond = [_beyond_median(before) + _beyond_median(after)]
+    for value in values[near[0] : near[-1]]:  # goes to the other side
+        insort(before, value)
+        del after[bisect_left(after, value)]
+        beyond.append(_beyond_median(before) + _beyond_median(after))
+    return near[beyond.index(min(beyond))]
+
+
+def _beyond_median(ordered: Sequence[float]) -> float:
+    """What all of these are beyond their median, in ascending order."""
+    half = len(ordered) // 2
+    return sum(ordered[len(ordered) - half :]) - sum(ordered[:half])
 
 
 def _chance(score: float, count: int) -> float:
@@ -206,9 +224,7 @@ def _within(values: Sequence[float], memory: float) -> tuple[float, float]:
 
 def _ranks(values: Sequence[float]) -> list[float]:
     """Ranks of the values from 1 on; equal values share theirs."""
-    first: dict[float, int] = {}
-    last: dict[float, int] = {}
-    for rank, value in enumerate(sorted(values), start=1):
-        first.setdefault(value, rank)
-        last[value] = rank
+    ordered, count = sorted(values), len(values)
+    last = dict(zip(ordered, range(1, count + 1), strict=True))  # of equal ones the latter stays
+    first = dict(zip(reversed(ordered), range(count, 0, -1), strict=True))
     return [(first[value] + last[value]) / 2 for value in values]

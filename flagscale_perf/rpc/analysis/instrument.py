@@ -11,7 +11,6 @@ from flagscale_perf.rpc.analysis.live import LiveCalls
 from flagscale_perf.rpc.analysis.report import CallsReport
 from flagscale_perf.rpc.analysis.timeline import timeline
 from flagscale_perf.rpc.dtypes import DType
-from flagscale_perf.rpc.log import TITLE
 from flagscale_perf.rpc.records import CallRecord, ServedRecord, Status
 from flagscale_perf.store.tables import Tables, words_of
 
@@ -31,7 +30,6 @@ INSTRUMENT = Instrument(
     compare=compare.compare,
     live=LiveCalls,
     what="a session of calls",
-    log_title=TITLE,
     tables=Tables(
         views={"calls": "select * from records.rpc_call"},
         words={

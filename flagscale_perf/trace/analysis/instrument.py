@@ -24,7 +24,6 @@ from flagscale_perf.trace.records import (
     WaitRecord,
 )
 
-MARKS = ("[TQ-TRACE] ", "[TQ-DETAIL] ")
 TEXTS = {
     OperationRecord: ("partition", "error", "slowest_unit"),
     CallRecord: ("function", "error"),
@@ -56,5 +55,4 @@ INSTRUMENT = Instrument(
     ),
     sample=lambda session, asked: report_of_sample(read_traces(session), asked),
     exports="flagscale_perf.trace.export.formats",
-    log_marks=MARKS,
 )

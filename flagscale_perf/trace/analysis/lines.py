@@ -27,6 +27,17 @@ _REPEATED = re.compile(r"\s*\[repeated (\d{1,9})x across cluster\].*", re.DOTALL
 _WORKER = re.compile(r"pid=(\d+)(?:, ip=([^)\s]+))?", re.ASCII)
 _FILE_PID = re.compile(r"(?:^tq_trace_|^worker-.*-)(\d+)\.")
 _MAX_WORKERS = 1 << 16
+# Lines as our own tracer writes them, and no other: one search for all that they say. No value has a bracket
+# or an escape, so that nothing in them is a second mark, a colour or Ray's note; the others are read in parts.
+_USUAL = re.compile(
+    r"TRACE\] trace_id=([^|\[\x1b]*) \| func=([^|\[\x1b]+) \| stage="
+    r"(?:(FUNCTION|GET|COMPUTE|PUT)_START \| [^\[\x1b]*"
+    r"|(?:(GET_END|COMPUTE_END|PUT_END) \| |FUNCTION_END \| total_)duration=(\d{1,11}\.\d+)s"
+    r"(?: \| get_ratio=(\d{1,5}\.\d+)% \| compute_ratio=(\d{1,5}\.\d+)% \| put_ratio=(\d{1,5}\.\d+)%)?"
+    r"(?: \| status=error)?(?: \| error=([^|\[\x1b]*))? \| timestamp=[\d.]+"
+    r"(?: \| pid=(\d+))?(?: \| number=(\d{1,11}))?(?: \| weight=([\d.]+))?(?: \| step=\d+)?)",
+    re.ASCII,
+).fullmatch
 
 
 class Stages(NamedTuple):
@@ -91,7 +102,7 @@ class Operations(NamedTuple):
 
 Column = Stages | Calls | Operations
 _Fields = dict[str, str]
-_Key = tuple[str, str, str, str, str]  # stage, process, function, weight, error
+_Key = tuple[str, ...]  # stage, process, function, weight, error
 
 
 class TraceLines:
@@ -110,6 +121,7 @@ class TraceLines:
         match = _FILE_PID.search(name)
         self._own = match[1] if match else ""
         self._workers: dict[str, str] = {}
+        self._before = "", ""  # of the last line, and the process that it names
         self._columns: dict[_Key, Column] = {}
         self.lines = self.torn = self.started = self.repeated = 0
         self.lossy: set[str] = set()
@@ -118,12 +130,39 @@ class TraceLines:
         """The ends that the lines report: of stages, of calls and of the client's operations."""
         for chunk in chunks:
             for line in chunk.decode("utf-8", "replace").split("\n"):
-                if _MARK in line:
-                    before, *texts = line.split(_MARK)
-                    for text in texts:
-                        self._read(text, before)
+                before, mark, text = line.partition(_MARK)
+                if not mark:
+                    continue
+                if usual := _USUAL(text):
+                    self._usual(usual, before)
+                    continue
+                for part in text.split(_MARK):
+                    self._read(part, before)
             yield from self._columns.values()
             self._columns = {}
+
+    def _usual(self, found: re.Match[str], before: str) -> None:
+        """Takes what `_read` takes of the same line, without its parts."""
+        self.lines += 1
+        trace, function, begun, stage, took, *shares, error, pid, number, weight = found.groups()
+        if begun:
+            self.started += begun == "FUNCTION"
+            return
+        process = self._process(before, pid or "")
+        column = self._column(stage or _CALL_END, process, function, weight or "", error or "")
+        column.seconds.append(float(took))
+        if isinstance(column, Calls):
+            if number:
+                column.numbers.append(int(number))
+            get, compute, put = shares
+            column.shares.append((float(get), float(compute), float(put)) if get else None)
+            column.traces.append(trace)
+
+    def _column(self, *key: str) -> Column:
+        column = self._columns.get(key)
+        if column is None:
+            column = self._columns[key] = _column(key)
+        return column
 
     def _read(self, text: str, before: str) -> None:
         """Reads what is behind a mark: fields in any order."""
@@ -150,10 +189,7 @@ class TraceLines:
         if took is None or not (function or stage in _OPERATIONS):
             return False
         process = self._process(before, fields.get("pid", ""))
-        key = stage, process, function, weight, error
-        column = self._columns.get(key)
-        if column is None:
-            column = self._columns[key] = _column(key)
+        column = self._column(stage, process, function, weight, error)
         column.seconds.append(took)
         if isinstance(column, Stages):
             return True
@@ -173,13 +209,16 @@ class TraceLines:
         in the file's name.
         """
         known = ""
-        if "pid=" in before:
+        if before == self._before[0]:
+            known = self._before[1]
+        elif "pid=" in before:
             head = before.partition(")")[0]
             known = self._workers.get(head, "")
             if not known and (match := _WORKER.search(_ANSI.sub("", head))):
                 known = match[1] + ("@" + match[2] if match[2] else "")
                 if len(self._workers) < _MAX_WORKERS:
                     self._workers[head] = known
+            self._before = before, known
         return known or pid or self._own
 
 

@@ -81,13 +81,14 @@ _CLASSES = {
 }
 
 
-def read_report(session: Session) -> TrainingReport:
-    """The report of a session. Raises PerfError if it cannot be read.
+def read_report(session: Session, with_unjudged: bool = True) -> TrainingReport:
+    """The report of a session; what was not judged, if it is asked for. Raises PerfError if the session
+    cannot be read.
 
     A run that never wrote its end is "running" or "killed" where that can be known, else "not known".
     """
     fold = _folded(session)
-    return fold.report(session.reading, session.state)
+    return fold.report(session.reading, session.state, with_unjudged)
 
 
 def read_summary(session: Session) -> Summary:
@@ -238,7 +239,7 @@ class RunFold:
         summary = self._totals.result()
         return summary.ended(state) if state in (KILLED, NOT_KNOWN) else summary
 
-    def report(self, reading: Reading, state: str) -> TrainingReport:
+    def report(self, reading: Reading, state: str, with_unjudged: bool = True) -> TrainingReport:
         """The run so far, and what holds it back."""
         summary = self.summary(state)
         rated, since = self._totals.rated, summary.settled.first_iteration or 0
@@ -273,7 +274,7 @@ class RunFold:
             facts=RunFacts.of(self._header.facts),
             options=PerfConfig.of(self._header.config),
         )
-        return find(case)
+        return find(case, with_unjudged)
 
     def _add_step(self, step: StepRecord) -> None:
         self._last_iteration = step.iteration

@@ -203,7 +203,8 @@ class TrainingReport:
 
     Attributes:
         findings: in the order of their cost, those without a cost last; none where nothing is wrong.
-        unjudged: what no finding could be looked for in, and why, one phrase each.
+        unjudged: what no finding could be looked for in, and why, one phrase each; empty in a list of runs,
+            which does not show it.
         figures: of all iterations but the first.
         settled: the same of those after the start.
         ledgers: of each pipeline stage whose ranks were recorded side by side; JSON has them as

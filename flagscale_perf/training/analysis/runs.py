@@ -139,7 +139,7 @@ def _read(session: Session, listing: Listing, is_all_read: bool) -> tuple[Run, C
 
 
 def _of_records(session: Session) -> tuple[dict[str, Any], Curves]:
-    report = read_report(session)
+    report = read_report(session, with_unjudged=False)
     curves = report.trend.curves
     return {
         "end_reason": report.overview.end_reason,

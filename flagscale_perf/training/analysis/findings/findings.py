@@ -29,13 +29,15 @@ _NO_COUNTERS = "no hardware counters: "  # begins the remark of the writer that 
 _NAMING_NO_CAUSE = frozenset(each.name for each in RULES if not each.names_cause)
 
 
-def find(case: TrainingCase) -> TrainingReport:
+def find(case: TrainingCase, with_unjudged: bool) -> TrainingReport:
     """The case's report with its findings. One that names no cause and costs next to nothing calls for no
-    action: it becomes a line of what could not be judged.
+    action: it becomes a line of what could not be judged, which is looked for only where it is asked for.
     """
     every = rules.find(RULES, case)
     small = [finding for finding in every if _is_footnote(finding)]
     named = [finding for finding in every if finding not in small]
+    if not with_unjudged:  # what a change of the course would have to be takes as long as all findings
+        return replace(case.report, findings=named)
     unsure, hidden = slowdown.unsure_of(case, named)
     unjudged = [*map(_footnote, small), *unsure, *_unjudged(case), *hidden]
     return replace(case.report, findings=named, unjudged=unjudged)

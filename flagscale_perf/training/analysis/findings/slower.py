@@ -195,6 +195,6 @@ def _is_found(times: Sequence[float], more: float) -> bool:
         halfway = [time + more * (2 * at >= count) for at, time in enumerate(side)]
         along = [time + more * at / count for at, time in enumerate(side)]
         for one in (halfway, along)[: 1 + (count >= FOR_A_LINE)]:
-            if not shifts_of(one, range(count), WORTH_A_LOOK.value) and _rising(one) is None:
+            if _rising(one) is None and not shifts_of(one, range(count), WORTH_A_LOOK.value):
                 return False
     return True
