@@ -40,7 +40,7 @@ _COLOUR_BAR = {
     "outlinewidth": 0,
 }
 _LOG = {"type": "log", "hoverformat": ".3~s", "exponentformat": "SI"}
-_PLAIN = {"exponentformat": "none", "hoverformat": ",.4~g"}  # of values, whose unit has a prefix
+_PLAIN = {"tickformat": ",.3~r", "hoverformat": ",.4~g"}  # of values, whose unit has a prefix
 _ROW_PX, _MOST_NAMED = 19, 60  # of a heat map with named columns
 Drawn = Series | HeatMap | Waterfall
 
@@ -175,7 +175,7 @@ def _map(heat: HeatMap) -> Chart:
         for place, layer in enumerate(heat.layers)
     ]
     rows = {
-        "title": {"text": heat.row_name},
+        "title": {"text": heat.row_name, "standoff": 8},
         "type": "category",
         "autorange": "reversed",
         "showgrid": False,

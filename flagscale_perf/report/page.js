@@ -21,6 +21,9 @@
   }
   const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
 
+  // A name keeps its ends where there is little room; what stands for a character ("&lt;") is not cut.
+  const short = (name) => (name.length > 22 && !name.includes("&") ? name.slice(0, 8) + "\u2026" + name.slice(-13) : name);
+
   function layoutOf(spec) {
     const axis = { gridcolor: colour("--grid"), linecolor: colour("--rule"), zeroline: false, automargin: true, spikecolor: colour("--soft"), spikethickness: 1, spikedash: "dot" };
     const layout = themed(spec.layout, "");
@@ -31,6 +34,10 @@
         layout[key].title.side = narrow() ? "top" : "left";
         layout[key].font = { size: narrow() ? 11 : 12 };
       }
+    }
+    if (narrow() && layout.yaxis?.type === "category") {
+      const names = spec.data.flatMap((trace) => trace.y);
+      layout.yaxis.labelalias = Object.fromEntries(names.map((name) => [name, short(name)]));
     }
     if (spec.sync && zoom) layout.xaxis.range = zoom;
     return {
@@ -68,6 +75,7 @@
     if (pressed) data.forEach((trace, number) => { trace.visible = String(number) === pressed.dataset.trace; });
     const slots = slotsOfTicked();
     for (const trace of data) {
+      if (narrow() && trace.texttemplate && trace.x.length > 6) trace.texttemplate = ""; // cells too small for figures
       if (trace.meta?.group === undefined) continue;
       const slot = slots.get(trace.meta.group);
       trace.visible = slot !== undefined;

@@ -88,7 +88,7 @@ def _matrix(points: Sequence[BenchPoint]) -> list[Block]:
     names = [f"rank {rank}" for rank in ranks]
     edges = [float(place) for place in range(len(ranks) + 1)]
     title = f"GB/s of messages of {largest:,} bytes, from the rank of a row to that of a column"
-    return [HeatMap("messages", title, "pair", names, "to", None, edges, layers, columns=names)]
+    return [HeatMap("messages", title, "from", names, "to", None, edges, layers, columns=names)]
 
 
 def _memory(part: Part) -> list[Block]:

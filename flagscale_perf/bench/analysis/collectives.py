@@ -136,6 +136,9 @@ def curves(part: Part) -> list[Block]:
 
 
 def _fits(part: Part) -> list[Block]:
+    fits = fits_of(part)
+    if not fits:
+        return []
     rows: list[Sequence[Cell]] = [
         (
             name,
@@ -143,14 +146,12 @@ def _fits(part: Part) -> list[Block]:
             gb(one.beta_bytes_per_s / GB),
             Quantity(one.r2, "", 3),
             Quantity(one.points, "", 0),
-            "" if one.r2 >= GOOD_FIT else "no straight line: read the curve",
         )
-        for name, one in fits_of(part).items()
+        for name, one in fits.items()
     ]
-    if not rows:
-        return []
-    head = ("time = alpha + size / beta", "alpha, us", "beta, GB/s", "r2", "points", "")
-    return [Table(head, rows)]
+    notes = [None if one.r2 >= GOOD_FIT else "no straight line: read the curve" for one in fits.values()]
+    head = ("time = alpha + size / beta", "alpha, us", "beta, GB/s", "r2", "points")
+    return [Table(head, rows, figures=4, notes=notes)]
 
 
 MIN_SIZES = 3  # a line goes through any two points
