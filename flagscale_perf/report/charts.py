@@ -197,7 +197,8 @@ def _map(heat: HeatMap) -> Chart:
         for trace, layer in zip(traces, heat.layers, strict=True):
             trace["x"] = [label(name) for name in heat.columns]
             trace |= _in_figures(trace, layer.unit)
-        layout["xaxis"] = {"type": "category", "title": {"text": label(heat.axis)}, "showgrid": False}
+        below = {"text": label(heat.axis), "standoff": 8}
+        layout["xaxis"] = {"type": "category", "title": below, "showgrid": False}
         layout["height"] = _named_height(heat)
         rows["dtick"] = max(1, len(heat.rows) // _MOST_NAMED)
     return {"data": traces, "layout": layout}

@@ -76,7 +76,7 @@ def operators(found: ProfileReport, sums: PhaseSums) -> list[Block]:
             )
         )
     head = ("operator", "kind", "runs", "ms", "of the step", "GFLOP/s", "GB/s", "of the roof")
-    return [Table(head, rows, 6, f"A {sums.phase} step by operator", most=MOST)]
+    return [Table(head, rows, 6, f"A {sums.phase} step by operator", most=MOST, is_folded=len(rows) > MOST)]
 
 
 def modules(found: ProfileReport, sums: PhaseSums) -> list[Block]:
@@ -87,7 +87,7 @@ def modules(found: ProfileReport, sums: PhaseSums) -> list[Block]:
         if one.self_ns > 0
     ]
     head = ("module", "kind", "ms", "of the step")
-    return [Table(head, rows, 2, f"A {sums.phase} step by module", most=MOST)]
+    return [Table(head, rows, 2, f"A {sums.phase} step by module", most=MOST, is_folded=len(rows) > MOST)]
 
 
 def roofline(found: ProfileReport, sums: PhaseSums) -> list[Block]:

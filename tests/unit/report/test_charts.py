@@ -66,7 +66,7 @@ def test_each_row_of_a_heat_map_with_named_columns_has_room_for_its_name() -> No
     layers = [Layer("whole", "ms", [[1.0]] * 30)]
     heat = HeatMap("k", "Layers", "layer", rows, "kind", None, [0, 1], layers, columns=["matmul"])
     layout = chart_of(heat)["layout"]
-    assert layout["yaxis"]["dtick"] == 1 and layout["yaxis"]["title"] == {"text": "layer"}
+    assert layout["yaxis"]["dtick"] == 1 and layout["yaxis"]["title"]["text"] == "layer"
     assert layout["height"] > 19 * 30
 
 
