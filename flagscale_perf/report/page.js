@@ -73,9 +73,9 @@
   function shown(name, data) {
     const pressed = document.querySelector(`.switch[data-chart="${name}"] [aria-pressed="true"]`);
     if (pressed) data.forEach((trace, number) => { trace.visible = String(number) === pressed.dataset.trace; });
+    if (narrow()) fit(data);
     const slots = slotsOfTicked();
     for (const trace of data) {
-      if (narrow() && trace.texttemplate && trace.x.length > 6) trace.texttemplate = ""; // cells too small for figures
       if (trace.meta?.group === undefined) continue;
       const slot = slots.get(trace.meta.group);
       trace.visible = slot !== undefined;
@@ -84,6 +84,17 @@
       trace.marker = { ...trace.marker, color: trace.line.color };
     }
     return data;
+  }
+
+  // Where there is little room a legend does not repeat what the ones above it have, and small cells have no figures.
+  function fit(data) {
+    const named = new Set();
+    for (const trace of data) {
+      if (trace.texttemplate && trace.x.length > 6) trace.texttemplate = "";
+      if (trace.colorbar) trace.colorbar = { ...trace.colorbar, len: 130, title: { ...trace.colorbar.title, side: "top" } };
+      if (trace.legend && named.has(trace.name)) trace.showlegend = false;
+      named.add(trace.name);
+    }
   }
 
   // A ticked run keeps its colour, and no other ticked one has it as long as there are enough.

@@ -246,7 +246,7 @@ def _operations(found: TraceReport) -> list[Block]:
     if not rows:
         return []
     head = ("", "operations", "failed", "mean ms", "p50", "p95", "p99", "MiB", "MiB/s", "that is", "held by")
-    return [Table(head, rows, 8, tones=tones, notes=notes)]
+    return [Table(head, rows, 10, tones=tones, notes=notes)]
 
 
 def _waterfall(found: TraceReport) -> list[Block]:
