@@ -9,8 +9,9 @@ import hashlib
 import json
 import os
 import secrets
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from flagscale_perf import __version__
 from flagscale_perf.spine.jsonl import dump
@@ -18,10 +19,45 @@ from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.store.cache import Place, new_file
 from flagscale_perf.store.part import whole_parts
 from flagscale_perf.store.seal import below, parquet_writer, state_of
-from flagscale_perf.store.tables import RUN, PartReader, Tables, of_run
+from flagscale_perf.store.tables import RUN, Columns, Tables, of_run
 
 FORMAT = 1  # another one for other rows of the same columns
 _ABOUT = "flagscale_perf"  # in a table's own metadata
+
+
+class PartReader(Protocol):
+    """Rows from files that go on where the one before ended; each file can be read alone.
+
+    Attributes:
+        paths: from old to new.
+    """
+
+    paths: list[Path]
+
+    def part(self, path: Path, before: str) -> PartReader:
+        """One of the files; `before`: the `state` of the one before it, empty for the first."""
+
+    def columns(self) -> Iterator[Columns]:
+        """Some rows at a time: as many as are good for a group of rows in a file."""
+
+    @property
+    def state(self) -> str:
+        """What the next file's rows depend on, once all of this one were read."""
+
+    def remarks(self) -> list[str]:
+        """What has to be said of what was read."""
+
+
+class Parts(NamedTuple):
+    """A table of files beside a session's.
+
+    Attributes:
+        columns: the type hints of their rows.
+        open: reads those of a session. Raises PerfError where it has none.
+    """
+
+    columns: Mapping[str, Any]
+    open: Callable[[Any], PartReader]
 
 
 class _About(NamedTuple):
