@@ -194,14 +194,17 @@ class Source:
         """Tables of a kind of `Tables.parts`, made where they are not there; `note` hears what they lack."""
         found = list[Path]()
         for number, session in enumerate(sessions_of(self.sealed)):
-            try:
-                found += _parts(self.sealed[session.files[0].path].place, session, kind, note)
-            except OSError as error:
-                if self._temporary is None:
-                    self._say(f"{session.path}: left out of {kind}: {error}")
-                    continue
-                own = Place(self._temporary, (kind, f"{number}"), _OWNER_ONLY)
-                found += _parts(own, session, kind, note)
+            places, why = [self.sealed[session.files[0].path].place], ""
+            if self._temporary is not None:
+                places.append(Place(self._temporary, (kind, f"{number}"), _OWNER_ONLY))
+            for place in places:
+                try:
+                    found += _parts(place, session, kind, note)
+                    break
+                except OSError as error:
+                    why = f"{session.path}: left out of {kind}: {error}"
+            else:
+                self._say(why)
         return found
 
     def _about(self, session: Session, first: Sealed, key: str) -> dict[str, Path]:
@@ -293,6 +296,7 @@ def to_arrow(session: Session, kind: str | type) -> pyarrow.Table:
         raise PerfError(
             f"{name!r} is no kind of records{did_you_mean(name, known)}; there are {', '.join(known)}"
         )
+    paths = _paths_of(session)
     if name in tables.parts:
         tables.parts[name].open(session)  # which says why there is nothing
 
@@ -303,7 +307,7 @@ def to_arrow(session: Session, kind: str | type) -> pyarrow.Table:
         found = read_table(source.parts(name, remarks.append), schemas[name])
         return found.replace_schema_metadata({"remarks": dump(remarks)})
 
-    return _read(_paths_of(session), _raise, read)
+    return _read(paths, _raise, read)
 
 
 def _raise(line: str) -> None:

@@ -9,8 +9,10 @@ import hashlib
 import json
 import os
 import secrets
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
+from zlib import crc32
 
 from flagscale_perf import __version__
 from flagscale_perf.spine.jsonl import dump
@@ -18,17 +20,56 @@ from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.store.cache import Place, new_file
 from flagscale_perf.store.part import whole_parts
 from flagscale_perf.store.seal import below, parquet_writer, state_of
-from flagscale_perf.store.tables import RUN, PartReader, Tables, of_run
+from flagscale_perf.store.tables import RUN, Columns, Tables, of_run
 
 FORMAT = 1  # another one for other rows of the same columns
 _ABOUT = "flagscale_perf"  # in a table's own metadata
+
+
+class PartReader(Protocol):
+    """Rows from files that go on where the one before ended; each file can be read alone.
+
+    Attributes:
+        paths: from old to new.
+    """
+
+    paths: list[Path]
+
+    def part(self, path: Path, before: str) -> PartReader:
+        """One of the files; `before`: the `state` of the one before it, empty for the first."""
+
+    def columns(self) -> Iterator[Columns]:
+        """Some rows at a time: as many as are good for a group of rows in a file."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all could be read that the file has."""
+
+    @property
+    def state(self) -> str:
+        """What the next file's rows depend on, once all of this one were read."""
+
+    def remarks(self) -> list[str]:
+        """What has to be said of what was read."""
+
+
+class Parts(NamedTuple):
+    """A table of files beside a session's.
+
+    Attributes:
+        columns: the type hints of their rows.
+        open: reads those of a session. Raises PerfError where it has none.
+    """
+
+    columns: Mapping[str, Any]
+    open: Callable[[Any], PartReader]
 
 
 class _About(NamedTuple):
     """What a table says of itself.
 
     Attributes:
-        key: of what it was made.
+        key: of what it was made; empty where it lacks what could not be read just then.
         state: what the rows of the next file depend on.
         remarks: on its file.
     """
@@ -79,8 +120,9 @@ class PartSealer:
                 own = zip(self._columns[len(RUN) :], columns, strict=True)
                 arrays += [column.array(values) for column, values in own]
                 writer.write_batch(pyarrow.record_batch(arrays, schema=self._schema))
-            about = _About(key, part.state, part.remarks())
-            writer.add_key_value_metadata({_ABOUT: dump(about)})
+            about = _About(key if part.is_whole else "", part.state, part.remarks())
+            text = dump(about)
+            writer.add_key_value_metadata({_ABOUT: f"{crc32(text.encode()):08x}{text}"})
         return about
 
 
@@ -91,6 +133,7 @@ def _about(table: Path, path: Path, key: str) -> _About | None:
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
         state_of(table, (path.stat().st_uid, os.geteuid()))
         metadata: Any = pyarrow.parquet.read_metadata(table).metadata
-        about = _About(*json.loads(metadata[_ABOUT.encode()]))
-        return about if about.key == key else None
+        sum_, text = metadata[_ABOUT.encode()][:8], metadata[_ABOUT.encode()][8:]
+        about = _About(*json.loads(text))
+        return about if about.key == key and int(sum_, 16) == crc32(text) else None
     return None

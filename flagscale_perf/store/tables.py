@@ -11,19 +11,8 @@ from enum import IntEnum
 from functools import cached_property, reduce
 from itertools import chain
 from operator import or_
-from pathlib import Path
 from types import UnionType
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    NamedTuple,
-    Protocol,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 from zlib import crc32
 
 from flagscale_perf.spine import figures as shown_figures
@@ -39,6 +28,8 @@ from flagscale_perf.store.decoder import Chunk, records_of
 if TYPE_CHECKING:
     import pyarrow
 
+    from flagscale_perf.store.seal_parts import Parts
+
 WIDE_DIGITS = 38  # of a decimal: the widest number that other programs read exactly
 RUN = ("run_id", "session_id", "host")  # the first columns of each table: whose row it is
 TIME = "at_wall_ns"  # Unix time of a record's start, the last of a type's own columns where it has one
@@ -46,41 +37,6 @@ PENDING = 32  # chunks of a file, of 64 KiB of text each, before their values be
 
 Columns = Sequence[Sequence[Any]]
 Rows = Sequence[tuple[RunHeader, Mapping[str, Any]]]  # each with the header of its session
-
-
-class PartReader(Protocol):
-    """Rows from files that go on where the one before ended; each file can be read alone.
-
-    Attributes:
-        paths: from old to new.
-    """
-
-    paths: list[Path]
-
-    def part(self, path: Path, before: str) -> PartReader:
-        """One of the files; `before`: the `state` of the one before it, empty for the first."""
-
-    def columns(self) -> Iterator[Columns]:
-        """Some rows at a time: as many as are good for a group of rows in a file."""
-
-    @property
-    def state(self) -> str:
-        """What the next file's rows depend on, once all of this one were read."""
-
-    def remarks(self) -> list[str]:
-        """What has to be said of what was read."""
-
-
-class Parts(NamedTuple):
-    """A table of files beside a session's.
-
-    Attributes:
-        columns: the type hints of their rows.
-        open: reads those of a session. Raises PerfError where it has none.
-    """
-
-    columns: Mapping[str, Any]
-    open: Callable[[Any], PartReader]
 
 
 @dataclass(frozen=True)

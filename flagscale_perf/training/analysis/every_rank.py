@@ -66,6 +66,11 @@ class EveryRank:
         return made
 
     @property
+    def is_whole(self) -> bool:
+        """Whether no file failed to be read, so far."""
+        return not self._lines.troubles
+
+    @property
     def state(self) -> str:
         """What has to be known of the rows that were read to tell which of the next file are new."""
         last = [encode_block(block) for _, block in sorted(self._last.items())]

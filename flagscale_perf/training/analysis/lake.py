@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import NamedTuple
 
-from flagscale_perf.store.tables import Parts, Tables
+from flagscale_perf.store.seal_parts import Parts
+from flagscale_perf.store.tables import Tables
 from flagscale_perf.training.analysis.every_rank import COLUMNS, EveryRank
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.facts import RunFacts

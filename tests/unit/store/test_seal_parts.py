@@ -150,13 +150,30 @@ def test_a_change_that_keeps_size_and_time_is_seen(run: Path) -> None:
     assert asked(run, list[str]().append) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"another's"])
+def test_what_could_not_be_read_once_is_read_again(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(run, 10**6, 1)
+
+    def broken(path: Path) -> int:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("flagscale_perf.store.checked.files", type("Files", (), {"open_regular": broken}))
+        said: list[str] = []
+        assert asked(run, said.append) == []
+        assert [each.rpartition(": ")[2] for each in said] == ["Input/output error"]
+    assert len(asked(run)) == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"another's", b"state"])
 def test_a_table_that_is_none_of_ours_is_made_again(run: Path, content: bytes) -> None:
     add(run, 1, 1, 2, 3)
     asked(run)
     first, second, *_ = sorted((run / "cache/kind=every_rank").rglob("*.parquet"))
     if content == b"another's":
         shutil.copyfile(first, second)
+    elif content == b"state":
+        first.write_bytes(first.read_bytes().replace(b"[[[5,8,", b"[[[5,-,"))
+        assert b"[[[5,-," in first.read_bytes()
     else:
         second.write_bytes(content)
     assert asked(run) == fresh(run)

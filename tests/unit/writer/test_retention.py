@@ -172,6 +172,10 @@ def test_what_every_rank_has_sent_goes_with_its_session(tmp_path: Path) -> None:
         (tmp_path / file_names(session_id)["records"]).write_bytes(encode(header))
         for part in (3, 4, 10):
             (tmp_path / ranks_name(header.start_wall_ns, part)).write_text("x")
+        table = f"part=perf_ranks_{header.start_wall_ns}.3-0123abcd-0123456789abcdef.parquet"
+        kept = tmp_path / "cache/kind=every_rank/host=node0" / table
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.touch()
     (tmp_path / ranks_name(1000 * SECOND, 5)).symlink_to(tmp_path / "elsewhere")
     (tmp_path / f"perf_ranks_{1000 * SECOND}.3.jsonl.bak").touch()
     assert prune(tmp_path, keep=1) == ["20261128_104548"]
@@ -183,7 +187,9 @@ def test_what_every_rank_has_sent_goes_with_its_session(tmp_path: Path) -> None:
         *left,
         ranks_name(1000 * SECOND, 5),
         f"perf_ranks_{1000 * SECOND}.3.jsonl.bak",
+        "cache",
     }
+    assert list((tmp_path / "cache").rglob("*.parquet")) == [kept]
 
 
 def test_what_readers_keep_goes_with_its_session_and_no_link_is_followed(three: Path, tmp_path: Path) -> None:
