@@ -25,7 +25,7 @@ from flagscale_perf.store.query import Answer, Lake, asked
 from flagscale_perf.store.runs import find_runs
 from flagscale_perf.store.seal import Sealed, add_table, beside, read_table, seal
 from flagscale_perf.store.seal_parts import PartSealer
-from flagscale_perf.store.tables import Rows, Tables, arrow, table_of
+from flagscale_perf.store.tables import Tables, arrow, table_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -36,8 +36,7 @@ _VIEWS = {
     "runs": "select * from records.header left join records.run using (run_id, session_id, host)",
     "findings": "select * from records.finding",
 }
-_OWNER_ONLY = 0o700
-_PASSING = {RUNNING, NOT_KNOWN}  # ends of which nothing is recorded when they come
+_PASSING = {RUNNING, NOT_KNOWN}  # states that may change without a new record
 _TRIES = 3
 Say = Callable[[str], None]
 _Read = TypeVar("_Read")
@@ -93,8 +92,8 @@ def all_tables() -> Tables:
     return reduce(or_, (load(name).tables for name in installed()))
 
 
-def about(session: Session) -> dict[str, Rows]:
-    """The rows of each kind of `ABOUT` that a session has. Raises PerfError where it cannot be read."""
+def tables_about(session: Session) -> dict[str, pyarrow.Table]:
+    """The tables of the kinds of `ABOUT`. Raises PerfError where the session cannot be read."""
     report, header = load(session.instrument).report(session.again()), session.header
     found = None if report.findings is None else report.findings.found
     reading, make = report.reading, all_tables().runs.get(session.instrument)
@@ -108,12 +107,8 @@ def about(session: Session) -> dict[str, Rows]:
     findings = [
         {**vars(each), **each.as_dict(), "place": place} for place, each in enumerate(found or (), start=1)
     ]
-    return {"run": [(header, run._asdict() | figures)], "finding": [(header, each) for each in findings]}
-
-
-def tables_about(session: Session) -> dict[str, pyarrow.Table]:
-    """The tables of the kinds of `ABOUT`. Raises PerfError where the session cannot be read."""
-    return {kind: table_of(_types_about(kind), rows) for kind, rows in about(session).items()}
+    rows = {"run": [(header, run._asdict() | figures)], "finding": [(header, each) for each in findings]}
+    return {kind: table_of(_types_about(kind), each) for kind, each in rows.items()}
 
 
 def _types_about(kind: str) -> list[Any]:
@@ -164,7 +159,7 @@ class Source:
                 raise PerfError(why) from None
             if kept.IS_ON:
                 self._say(f"{why}; they are made for this once")
-            return seal(path, all_tables(), Place(self._temporary, (f"{len(self._known)}",), _OWNER_ONLY))
+            return seal(path, all_tables(), Place(self._temporary, (f"{len(self._known)}",)))
 
     @property
     def files(self) -> dict[str, list[Path]]:
@@ -216,7 +211,7 @@ class Source:
                 return paths
         if self._temporary is None:
             return {}
-        place = Place(self._temporary, (key,), _OWNER_ONLY)
+        place = Place(self._temporary, (key,))
         paths = {kind: place.path / f"{kind}.parquet" for kind in paths}
         for kind, path in paths.items():
             add_table(place, path, tables[kind])

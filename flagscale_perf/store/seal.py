@@ -2,8 +2,8 @@
 believed only as long as the run file has the very bytes that they were made of.
 
 Of a run that goes on, what is new gets tables of its own, and small ones become large ones. A file of ours
-never changes: one of another name replaces it, so that who reads while others make them finds the right rows
-or no file.
+never changes: one of another name replaces it, so that whoever reads meanwhile finds the right rows or no
+file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1  # another one for other rows of the same columns
 ROW_GROUP_BYTES = 16 << 20  # of each kind, in memory
-_SMALL = 4  # a piece of at most so many times the bytes behind it becomes one with them
+_SMALL = 4  # a piece is written anew with what came behind it if it is at most so many times as long
 _NO_HOST = "__HIVE_DEFAULT_PARTITION__"  # which other programs read as "not known"
 _MAX_NAME = 200
 _PLAIN = frozenset(string.ascii_letters + string.digits + "._~-")
@@ -63,7 +63,7 @@ class Sealed(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Another one for other tables."""
+        """Differs where the tables do."""
         return " ".join(path.name for paths in self.files.values() for path in paths)
 
 
@@ -135,7 +135,7 @@ def seal(path: Path, tables: Tables, place: Place | None = None) -> Sealed:
 
 
 def beside(sealed: Sealed, kind: str, key: str) -> Path:
-    """Where a table of another kind has its place, made of the same tables; `key`: of what else."""
+    """The path of a table of another kind, about the same run; `key` differs where its content may."""
     name = sealed.files["header"][0].name.removesuffix(".parquet")
     host = sealed.files["header"][0].parent.name
     return sealed.place.path / f"kind={kind}" / host / f"{name}-{key}.parquet"
@@ -226,7 +226,7 @@ def _made_of(tables: Tables) -> list[Any]:
 
 
 def _made(place: Place, run: RunFile, tables: Tables, before: _List | None) -> _List:
-    """`before`: the tables of the file's beginning."""
+    """Makes the tables of all that is not in those of the file's beginning, which are `before`."""
     name, stay = secrets.token_hex(4), list(before.pieces) if before else []
     with ExitStack() as opened, os.fdopen(files.open_regular(run.path), "rb") as file:
         reader = Reader(file)

@@ -89,12 +89,14 @@ class Tables:
 
     Attributes:
         views: by name, a SELECT from tables, which have the names of their kinds.
-        rows: by record type, what makes rows of a record whose lists go together; it says their type.
+        rows: by record type, what makes rows of a record whose lists belong together; the type that it
+            returns has the columns.
         words: by record type and field, words for numbers.
         texts: by record type, the fields that are numbers of texts.
-        figures: of their records, the figures of these that are numbers with a unit and no field.
+        figures: by record type, its figures, of which those that are numbers with a unit become columns.
         facts: by instrument, a type with what its headers' facts may be; single values are columns.
-        runs: by instrument, the figures of a report's content; its type says which there are.
+        runs: by instrument, what takes the figures of a run from its report's content; the type that it
+            returns has the columns.
         parts: by table, what is no record and has files of its own beside a session's.
     """
 
@@ -127,7 +129,7 @@ class Tables:
 
     @cached_property
     def digest(self) -> str:
-        """Another one wherever a table of any kind has other columns."""
+        """Differs where the columns of any table do."""
         texts = [f"{kind} {schema}" for kind, schema in sorted(self.schemas.items())]
         return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:32]
 
