@@ -36,6 +36,7 @@ _VIEWS = {
     "runs": "select * from records.header left join records.run using (run_id, session_id, host)",
     "findings": "select * from records.finding",
 }
+_OWNER_ONLY = 0o700
 _PASSING = {RUNNING, NOT_KNOWN}  # states that may change without a new record
 _TRIES = 3
 Say = Callable[[str], None]
@@ -159,7 +160,7 @@ class Source:
                 raise PerfError(why) from None
             if kept.IS_ON:
                 self._say(f"{why}; they are made for this once")
-            return seal(path, all_tables(), Place(self._temporary, (f"{len(self._known)}",)))
+            return seal(path, all_tables(), Place(self._temporary, (f"{len(self._known)}",), _OWNER_ONLY))
 
     @property
     def files(self) -> dict[str, list[Path]]:
@@ -211,7 +212,7 @@ class Source:
                 return paths
         if self._temporary is None:
             return {}
-        place = Place(self._temporary, (key,))
+        place = Place(self._temporary, (key,), _OWNER_ONLY)
         paths = {kind: place.path / f"{kind}.parquet" for kind in paths}
         for kind, path in paths.items():
             add_table(place, path, tables[kind])
