@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from flagscale_perf import __version__
 from flagscale_perf.spine import files
 from flagscale_perf.spine.jsonl import WholeLines, dump
+from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.records import KINDS, RunHeader
 from flagscale_perf.store.cache import Place, new_file, places, read
 from flagscale_perf.store.decoder import Chunk, Joined, read_chunks
 from flagscale_perf.store.part import Part, Reader
 from flagscale_perf.store.run_file import RunFile
-from flagscale_perf.store.tables import Makers, Tables, arrow, run_id_of
+from flagscale_perf.store.tables import Maker, Names, Tables, arrow, run_id_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -236,7 +237,7 @@ def _made(place: Place, run: RunFile, tables: Tables, before: _List | None) -> _
         while stay and stay[-1].size_bytes <= _SMALL * size_bytes:
             joined.insert(0, stay.pop())
             size_bytes += joined[0].size_bytes
-        writers = _Writers(place, f"{_below(run)}-{name}", Makers(run.header, tables), opened)
+        writers = _Writers(place, f"{_below(run)}-{name}", run.header, tables, opened)
         if before:
             writers.go_on(before.sealed(place, False), before._replace(pieces=joined).sealed(place, False))
         is_cut = writers.take(lines)
@@ -267,8 +268,11 @@ class _Writers:
         rows: of each kind.
     """
 
-    def __init__(self, place: Place, below: str, makers: Makers, opened: ExitStack) -> None:
-        self._place, self._below, self._makers, self._opened = place, below, makers, opened
+    def __init__(
+        self, place: Place, below: str, header: RunHeader, tables: Tables, opened: ExitStack
+    ) -> None:
+        self._place, self._below, self._opened, self._names = place, below, opened, Names()
+        self._makers = {each: Maker(each, tables, header, self._names) for each in KINDS.values()}
         self._writers: dict[str, Any] = {}
         self._held_bytes = Counter[str]()
         self._held = defaultdict[str, list["pyarrow.RecordBatch"]](list)
@@ -280,7 +284,7 @@ class _Writers:
 
         for path in before.files.get("name", ()):
             names = pyarrow.parquet.ParquetFile(path).read(["process", "number", "text"])
-            self._makers.learn([column.to_pylist() for column in names.columns])
+            self._names.learn([column.to_pylist() for column in names.columns])
         for kind, paths in joined.files.items():
             for path in paths:
                 self._hold(kind, pyarrow.parquet.ParquetFile(path).iter_batches())
@@ -291,15 +295,21 @@ class _Writers:
         for chunk in read_chunks(lines):
             is_cut |= isinstance(chunk, Joined)
             if isinstance(chunk, Chunk):
-                for kind, batches in self._makers.add(chunk):
-                    self._hold(kind, batches)
-        for kind, batches in self._makers.rest():
-            self._hold(kind, batches)
+                self._add(chunk)
+        for maker in self._makers.values():
+            self._hold(maker.kind, maker.rest())
         for kind in list(self._held):
             self._write(kind)
         for writer in self._writers.values():
             writer.close()
         return is_cut
+
+    def _add(self, chunk: Chunk) -> None:
+        if NameRecord in chunk.columns:  # first: other records of the chunk have their numbers
+            self._names.learn(chunk.columns[NameRecord])
+        for record_type, columns in chunk.columns.items():
+            maker = self._makers[record_type]
+            self._hold(maker.kind, maker.add(columns))
 
     def _hold(self, kind: str, batches: Iterable[pyarrow.RecordBatch]) -> None:
         for batch in batches:

@@ -31,10 +31,9 @@ from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import MAX_NS, dump, encode
 from flagscale_perf.spine.packages import missing
-from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.records import KINDS, TYPES, RunHeader, kind_of
 from flagscale_perf.spine.slots import Wide
-from flagscale_perf.store.decoder import Chunk, records_of
+from flagscale_perf.store.decoder import records_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -397,27 +396,3 @@ def _fact(column: Column, value: Any) -> Any:
     if float in column.holds:
         return float(value)
     return value if not isinstance(value, int) or -MAX_NS <= value < MAX_NS else None
-
-
-class Makers:
-    """The makers of all kinds of tables of a run file."""
-
-    def __init__(self, header: RunHeader, tables: Tables) -> None:
-        self._names = Names()
-        self._makers = {each: Maker(each, tables, header, self._names) for each in KINDS.values()}
-
-    def learn(self, columns: Columns) -> None:
-        """Takes name records that are in tables already."""
-        self._names.learn(columns)
-
-    def add(self, chunk: Chunk) -> Iterator[tuple[str, Iterator[pyarrow.RecordBatch]]]:
-        """Takes records; yields batches of a kind where there are enough rows."""
-        if NameRecord in chunk.columns:
-            self._names.learn(chunk.columns[NameRecord])
-        for record_type, columns in chunk.columns.items():
-            maker = self._makers[record_type]
-            yield maker.kind, maker.add(columns)
-
-    def rest(self) -> Iterator[tuple[str, Iterator[pyarrow.RecordBatch]]]:
-        """What is left."""
-        return ((maker.kind, maker.rest()) for maker in self._makers.values())
