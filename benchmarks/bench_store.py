@@ -124,7 +124,7 @@ def measure(case: Case, directory: Path, before: Path) -> bool:
     """Prints a row of the table; whether a bar is missed."""
     for found in directory.glob("*/cache"):
         shutil.rmtree(found)
-    suffix = {"html": "html"}.get(case.words[-1], "txt")
+    suffix = "html" if case.words[-1] == "html" else "txt"
     outputs = [directory / f"{number}.{suffix}" for number in range(3)]
     builds = (before, REPO, REPO)
     old, first, second = (run(case.words, *each) for each in zip(builds, outputs, strict=True))

@@ -25,7 +25,7 @@ from flagscale_perf.store.query import Answer, Lake, asked
 from flagscale_perf.store.runs import find_runs
 from flagscale_perf.store.seal import Sealed, add_table, beside, read_table, seal
 from flagscale_perf.store.seal_parts import PartSealer
-from flagscale_perf.store.tables import Rows, Tables, arrow, table_of
+from flagscale_perf.store.tables import Tables, arrow, table_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -37,7 +37,7 @@ _VIEWS = {
     "findings": "select * from records.finding",
 }
 _OWNER_ONLY = 0o700
-_PASSING = {RUNNING, NOT_KNOWN}  # ends of which nothing is recorded when they come
+_PASSING = {RUNNING, NOT_KNOWN}  # states that may change without a new record
 _TRIES = 3
 Say = Callable[[str], None]
 _Read = TypeVar("_Read")
@@ -93,8 +93,8 @@ def all_tables() -> Tables:
     return reduce(or_, (load(name).tables for name in installed()))
 
 
-def about(session: Session) -> dict[str, Rows]:
-    """The rows of each kind of `ABOUT` that a session has. Raises PerfError where it cannot be read."""
+def tables_about(session: Session) -> dict[str, pyarrow.Table]:
+    """The tables of the kinds of `ABOUT`. Raises PerfError where the session cannot be read."""
     report, header = load(session.instrument).report(session.again()), session.header
     found = None if report.findings is None else report.findings.found
     reading, make = report.reading, all_tables().runs.get(session.instrument)
@@ -108,12 +108,8 @@ def about(session: Session) -> dict[str, Rows]:
     findings = [
         {**vars(each), **each.as_dict(), "place": place} for place, each in enumerate(found or (), start=1)
     ]
-    return {"run": [(header, run._asdict() | figures)], "finding": [(header, each) for each in findings]}
-
-
-def tables_about(session: Session) -> dict[str, pyarrow.Table]:
-    """The tables of the kinds of `ABOUT`. Raises PerfError where the session cannot be read."""
-    return {kind: table_of(_types_about(kind), rows) for kind, rows in about(session).items()}
+    rows = {"run": [(header, run._asdict() | figures)], "finding": [(header, each) for each in findings]}
+    return {kind: table_of(_types_about(kind), each) for kind, each in rows.items()}
 
 
 def _types_about(kind: str) -> list[Any]:

@@ -24,7 +24,7 @@ IS_ON = hasattr(os, "geteuid")  # Windows has no owners, and opens nothing relat
 MAX_BYTES = 256 << 20  # a longer file is none of ours
 _READ, _WRITE = os.O_RDONLY | files.NOFOLLOW, os.O_WRONLY | os.O_CREAT | os.O_EXCL | files.NOFOLLOW
 _OPEN = os.O_RDONLY | files.NOFOLLOW | getattr(os, "O_DIRECTORY", 0)
-_OWNER_ONLY = 0o700
+OWNER_ONLY = 0o700
 _KEY, _KEY_BYTES = "key", 32  # as many as a signature has
 _ROOT = Path(__file__).parents[1]
 
@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
     base: Path
     below: tuple[str, ...]
-    mode: int
+    mode: int = OWNER_ONLY
 
     @property
     def path(self) -> Path:
@@ -113,7 +113,7 @@ def _key() -> bytes:
 
 def _own(*below: str) -> Place | None:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Place(Path(home), ("flagscale_perf", *below), _OWNER_ONLY) if os.path.isabs(home) else None
+    return Place(Path(home), ("flagscale_perf", *below)) if os.path.isabs(home) else None
 
 
 def places(directory: Path) -> Iterator[Place]:
@@ -160,7 +160,7 @@ def new_file(place: Place, name: str) -> Iterator[BinaryIO]:
 def _directory(place: Place, name: PurePosixPath, is_made: bool) -> Iterator[int]:
     """The directory in which a file of that name is. Raises OSError, also for a link."""
     if is_made and not place.base.exists():
-        place.base.mkdir(_OWNER_ONLY, parents=True)
+        place.base.mkdir(OWNER_ONLY, parents=True)
     directory = os.open(place.base, _OPEN & ~files.NOFOLLOW)
     try:
         for part in (*place.below, *name.parts[:-1]):

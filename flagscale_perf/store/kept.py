@@ -16,12 +16,12 @@ from typing import Any
 from flagscale_perf.store import cache, state
 from flagscale_perf.store.part import Part
 
-MIN_BYTES = 64 << 20  # that must have been read: of less, to keep what came of it takes as long
-_BYTES_A_VALUE = 100  # read for each value that is kept, or more
+MIN_BYTES = 64 << 20  # less is read again as fast as what came of it is kept
+_BYTES_A_VALUE = 100  # of the files, for each value of the state: a larger state would save little
 
 
 class Kept:
-    """Of some files, the state of the objects into which they are folded."""
+    """The state of the objects into which some files are folded."""
 
     def __init__(self, paths: Sequence[Path], root: Sequence[Any], whole: Sequence[Part]) -> None:
         """`root`: the objects, just made, first the one that gives the name; `whole`: files that are read to

@@ -1,4 +1,4 @@
-"""What identifies the beginning of a file, so that what was made of it is told from what is stale.
+"""Tells whether a file still begins with the bytes that something was made of.
 
 A run file only grows, so its beginning stays as it was; but files are also copied, edited, cut and replaced
 by another run's. Where the file's own times do not prove that it is the same, its bytes are read again.
@@ -19,21 +19,19 @@ from flagscale_perf.spine.clock import NS_PER_S
 
 READ_BYTES = 1 << 20
 _SAMPLES, _SAMPLE_BYTES = 16, 4096
-_TICK_NS = (
-    2 * NS_PER_S
-)  # file systems keep times to 2 s at worst: a younger file may change and keep its time
+_TICK_NS = 2 * NS_PER_S  # as file systems keep times at worst: a younger file may change and keep its time
 _UNPROVEN = (0, 0, 0, 0, 0)
 _UNREAD = -1
 
 
 class Reader:
-    """A file that sums up what is read of it from front to back. The state in which it found the file is that
-    of when this was made, so that a change while it is read is seen.
+    """A file read from front to back, and the checksum of what was read. The file's times are noted before
+    its first byte is read: what changes it meanwhile shows later.
 
     Attributes:
         size_bytes: so much has been read.
         crc32: of these bytes.
-        at_end: is called once, when the file has no more than the last few bytes, before they count as read.
+        at_end: called once, before the last few bytes of the file count as read.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -87,7 +85,9 @@ class Part(NamedTuple):
 
     @classmethod
     def whole(cls, path: Path) -> Part:
-        """A file as it is now, not read: it is known again if it is not touched. Raises OSError."""
+        """A file as it is now, without its checksum: it is known again only while its times stay. Raises
+        OSError.
+        """
         with os.fdopen(files.open_regular(path), "rb") as file:
             return cls(os.fstat(file.fileno()).st_size, _UNREAD, _UNREAD, _found(file))
 
@@ -98,9 +98,9 @@ class Part(NamedTuple):
         return cls(size_bytes, crc32, samples_crc32, tuple(found))
 
     def still(self, path: Path) -> Part | None:
-        """The same part as the file has it now; None where it has another one or is not there. The bytes are
-        read again where the file is not as it was found; only samples while a writer, which only appends, has
-        it locked.
+        """This part, with the file's times of now; None where the file does not begin with it or is gone. The
+        bytes are read again where the times do not prove them; only samples of them while a writer has the
+        file locked, as it only appends.
         """
         try:
             if _found(path) == self.found != _UNPROVEN:

@@ -20,7 +20,7 @@ class Progress:
     Attributes:
         begun: of each file that was begun, the highest number of a process in those before.
         taken: the highest number of a process so far.
-        ends: of each file that was read to its end, that.
+        ends: of each file that was read through, the record of its end if it has one.
         bad: what each file has noted of lines that are no records.
         line_begin, lines: how far the last file was read, see `Position`.
     """
@@ -35,8 +35,9 @@ class Progress:
     def read(
         self, files: Sequence[RunFile], into: Sequence[Any], end: Callable[[], RunEnd | None]
     ) -> Iterator[tuple[RunFile, Iterator[Chunk]]]:
-        """Each file that is still to be read, with its records. `into`: what they go into, the instrument's
-        own first; nothing where that is not to be kept. `end`: of the file just read. Raises PerfError.
+        """Each file that is still to be read, with its records. `into`: the objects they are folded into, the
+        instrument's own first; none where nothing is to be kept. `end`: that of the file just read. Raises
+        PerfError.
         """
         kept = Kept.of([file.path for file in files], [*into, self], may_grow=True) if into else None
         parts = kept.restore() if kept else None

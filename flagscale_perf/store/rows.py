@@ -22,7 +22,7 @@ class Rows:
     """
 
     def __init__(self, directory: Path) -> None:
-        """Those that are kept."""
+        """With the rows that were kept when it was listed before."""
         self._directory = directory
         self._listed: dict[bytes, list[bytes]] = {}
         self._new_bytes = 0
@@ -42,13 +42,13 @@ class Rows:
         return row, partial(json.loads, lines[1])
 
     def put(self, paths: Sequence[Path], parts: Sequence[Part], row: Any, besides: Any) -> None:
-        """Adds the row of a session of which the files were these when they began to be read."""
+        """Adds the row of a session. `parts`: its files as they were before they were read."""
         lines = [json.dumps(each, separators=(",", ":")).encode() for each in ([parts, row], besides)]
         self._listed[self._name(paths)] = lines
         self._new_bytes += sum(part.size_bytes for part in parts)
 
     def keep(self) -> None:
-        """Keeps those that were asked for or added, if that is worth it and possible."""
+        """Keeps the rows that were asked for or added, if there is much that is new. Others are forgotten."""
         if self._new_bytes >= MIN_BYTES:
             lines = [line for name, both in self._listed.items() for line in (name, *both)]
             cache.keep(self._directory, _FILE, "", b"\n".join(lines))

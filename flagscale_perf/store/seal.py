@@ -2,8 +2,8 @@
 believed only as long as the run file has the very bytes that they were made of.
 
 Of a run that goes on, what is new gets tables of its own, and small ones become large ones. A file of ours
-never changes: one of another name replaces it, so that who reads while others make them finds the right rows
-or no file.
+never changes: one of another name replaces it, so that whoever reads meanwhile finds the right rows or no
+file.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from flagscale_perf import __version__
 from flagscale_perf.spine import files
 from flagscale_perf.spine.jsonl import WholeLines, dump
+from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.records import KINDS, RunHeader
 from flagscale_perf.store.cache import Place, new_file, places, read
 from flagscale_perf.store.decoder import Chunk, Joined, read_chunks
 from flagscale_perf.store.part import Part, Reader
 from flagscale_perf.store.run_file import RunFile
-from flagscale_perf.store.tables import Makers, Tables, arrow, run_id_of
+from flagscale_perf.store.tables import Maker, Names, Tables, arrow, run_id_of
 
 if TYPE_CHECKING:
     import pyarrow
 
 FORMAT = 1  # another one for other rows of the same columns
 ROW_GROUP_BYTES = 16 << 20  # of each kind, in memory
-_SMALL = 4  # a piece of at most so many times the bytes behind it becomes one with them
+_SMALL = 4  # a piece is written anew with what came behind it if it is at most so many times as long
 _NO_HOST = "__HIVE_DEFAULT_PARTITION__"  # which other programs read as "not known"
 _MAX_NAME = 200
 _PLAIN = frozenset(string.ascii_letters + string.digits + "._~-")
@@ -63,7 +64,7 @@ class Sealed(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Another one for other tables."""
+        """Differs where the tables do."""
         return " ".join(path.name for paths in self.files.values() for path in paths)
 
 
@@ -135,7 +136,7 @@ def seal(path: Path, tables: Tables, place: Place | None = None) -> Sealed:
 
 
 def beside(sealed: Sealed, kind: str, key: str) -> Path:
-    """Where a table of another kind has its place, made of the same tables; `key`: of what else."""
+    """The path of a table of another kind, about the same run; `key` differs where its content may."""
     name = sealed.files["header"][0].name.removesuffix(".parquet")
     host = sealed.files["header"][0].parent.name
     return sealed.place.path / f"kind={kind}" / host / f"{name}-{key}.parquet"
@@ -226,7 +227,7 @@ def _made_of(tables: Tables) -> list[Any]:
 
 
 def _made(place: Place, run: RunFile, tables: Tables, before: _List | None) -> _List:
-    """`before`: the tables of the file's beginning."""
+    """Makes the tables of all that is not in those of the file's beginning, which are `before`."""
     name, stay = secrets.token_hex(4), list(before.pieces) if before else []
     with ExitStack() as opened, os.fdopen(files.open_regular(run.path), "rb") as file:
         reader = Reader(file)
@@ -236,7 +237,7 @@ def _made(place: Place, run: RunFile, tables: Tables, before: _List | None) -> _
         while stay and stay[-1].size_bytes <= _SMALL * size_bytes:
             joined.insert(0, stay.pop())
             size_bytes += joined[0].size_bytes
-        writers = _Writers(place, f"{_below(run)}-{name}", Makers(run.header, tables), opened)
+        writers = _Writers(place, f"{_below(run)}-{name}", run.header, tables, opened)
         if before:
             writers.go_on(before.sealed(place, False), before._replace(pieces=joined).sealed(place, False))
         is_cut = writers.take(lines)
@@ -267,8 +268,11 @@ class _Writers:
         rows: of each kind.
     """
 
-    def __init__(self, place: Place, below: str, makers: Makers, opened: ExitStack) -> None:
-        self._place, self._below, self._makers, self._opened = place, below, makers, opened
+    def __init__(
+        self, place: Place, below: str, header: RunHeader, tables: Tables, opened: ExitStack
+    ) -> None:
+        self._place, self._below, self._opened, self._names = place, below, opened, Names()
+        self._makers = {each: Maker(each, tables, header, self._names) for each in KINDS.values()}
         self._writers: dict[str, Any] = {}
         self._held_bytes = Counter[str]()
         self._held = defaultdict[str, list["pyarrow.RecordBatch"]](list)
@@ -280,7 +284,7 @@ class _Writers:
 
         for path in before.files.get("name", ()):
             names = pyarrow.parquet.ParquetFile(path).read(["process", "number", "text"])
-            self._makers.learn([column.to_pylist() for column in names.columns])
+            self._names.learn([column.to_pylist() for column in names.columns])
         for kind, paths in joined.files.items():
             for path in paths:
                 self._hold(kind, pyarrow.parquet.ParquetFile(path).iter_batches())
@@ -291,15 +295,21 @@ class _Writers:
         for chunk in read_chunks(lines):
             is_cut |= isinstance(chunk, Joined)
             if isinstance(chunk, Chunk):
-                for kind, batches in self._makers.add(chunk):
-                    self._hold(kind, batches)
-        for kind, batches in self._makers.rest():
-            self._hold(kind, batches)
+                self._add(chunk)
+        for maker in self._makers.values():
+            self._hold(maker.kind, maker.rest())
         for kind in list(self._held):
             self._write(kind)
         for writer in self._writers.values():
             writer.close()
         return is_cut
+
+    def _add(self, chunk: Chunk) -> None:
+        if NameRecord in chunk.columns:  # first: other records of the chunk have their numbers
+            self._names.learn(chunk.columns[NameRecord])
+        for record_type, columns in chunk.columns.items():
+            maker = self._makers[record_type]
+            self._hold(maker.kind, maker.add(columns))
 
     def _hold(self, kind: str, batches: Iterable[pyarrow.RecordBatch]) -> None:
         for batch in batches:

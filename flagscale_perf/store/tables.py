@@ -20,10 +20,9 @@ from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import MAX_NS, dump, encode
 from flagscale_perf.spine.packages import missing
-from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.records import KINDS, TYPES, RunHeader, kind_of
 from flagscale_perf.spine.slots import Wide
-from flagscale_perf.store.decoder import Chunk, records_of
+from flagscale_perf.store.decoder import records_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -45,12 +44,14 @@ class Tables:
 
     Attributes:
         views: by name, a SELECT from tables, which have the names of their kinds.
-        rows: by record type, what makes rows of a record whose lists go together; it says their type.
+        rows: by record type, what makes rows of a record whose lists belong together; the type that it
+            returns has the columns.
         words: by record type and field, words for numbers.
         texts: by record type, the fields that are numbers of texts.
-        figures: of their records, the figures of these that are numbers with a unit and no field.
+        figures: by record type, its figures, of which those that are numbers with a unit become columns.
         facts: by instrument, a type with what its headers' facts may be; single values are columns.
-        runs: by instrument, the figures of a report's content; its type says which there are.
+        runs: by instrument, what takes the figures of a run from its report's content; the type that it
+            returns has the columns.
         parts: by table, what is no record and has files of its own beside a session's.
     """
 
@@ -83,7 +84,7 @@ class Tables:
 
     @cached_property
     def digest(self) -> str:
-        """Another one wherever a table of any kind has other columns."""
+        """Differs where the columns of any table do."""
         texts = [f"{kind} {schema}" for kind, schema in sorted(self.schemas.items())]
         return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:32]
 
@@ -351,27 +352,3 @@ def _fact(column: Column, value: Any) -> Any:
     if float in column.holds:
         return float(value)
     return value if not isinstance(value, int) or -MAX_NS <= value < MAX_NS else None
-
-
-class Makers:
-    """The makers of all kinds of tables of a run file."""
-
-    def __init__(self, header: RunHeader, tables: Tables) -> None:
-        self._names = Names()
-        self._makers = {each: Maker(each, tables, header, self._names) for each in KINDS.values()}
-
-    def learn(self, columns: Columns) -> None:
-        """Takes name records that are in tables already."""
-        self._names.learn(columns)
-
-    def add(self, chunk: Chunk) -> Iterator[tuple[str, Iterator[pyarrow.RecordBatch]]]:
-        """Takes records; yields batches of a kind where there are enough rows."""
-        if NameRecord in chunk.columns:
-            self._names.learn(chunk.columns[NameRecord])
-        for record_type, columns in chunk.columns.items():
-            maker = self._makers[record_type]
-            yield maker.kind, maker.add(columns)
-
-    def rest(self) -> Iterator[tuple[str, Iterator[pyarrow.RecordBatch]]]:
-        """What is left."""
-        return ((maker.kind, maker.rest()) for maker in self._makers.values())

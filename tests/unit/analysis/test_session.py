@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
+import pytest
+
 from flagscale_perf.analysis.job import open_session
-from flagscale_perf.analysis.session import Clocks
+from flagscale_perf.analysis.session import Clocks, moved
 from flagscale_perf.analysis.timeline import Name, Span, Track
 from flagscale_perf.profile.analysis.timeline import timeline
 from flagscale_perf.profile.records import StepRecord
 from flagscale_perf.spine.peers.records import ProcessRecord
+from flagscale_perf.store.decoder import Chunk
 from flagscale_perf.store.run_file import RunFile
+from tests.every_instrument import JOBS, write_job
 from tests.profile_runs import MS, make_profile, make_profile_header
 
 
@@ -73,3 +78,18 @@ def test_how_it_ended_is_known_without_reading_it_first(tmp_path: Path) -> None:
     assert open_session(path).reading.records["profile_step"] == len(
         list(open_session(path).records(StepRecord))
     )
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_records_of_two_machines_are_the_same_in_columns_and_one_by_one(name: str, tmp_path: Path) -> None:
+    write_job(name, tmp_path, ("completed", "completed"))
+    session = open_session(tmp_path)
+    first, second = (list(RunFile(file.path)) for file in session.files)
+    taken = max((each.number for each in first if isinstance(each, ProcessRecord)), default=0)
+    offset_ns = session.offset_ns(session.files[1])
+    alone = [*first, *(moved(each, taken, offset_ns) for each in second)]
+    assert list(session) == alone
+    parts = session.chunks({*map(type, alone)} - {ProcessRecord})
+    assert [
+        each for part in parts for each in (part.records() if isinstance(part, Chunk) else [part])
+    ] == alone
