@@ -27,17 +27,20 @@ _REPEATED = re.compile(r"\s*\[repeated (\d{1,9})x across cluster\].*", re.DOTALL
 _WORKER = re.compile(r"pid=(\d+)(?:, ip=([^)\s]+))?", re.ASCII)
 _FILE_PID = re.compile(r"(?:^tq_trace_|^worker-.*-)(\d+)\.")
 _MAX_WORKERS = 1 << 16
-# Lines as our own tracer writes them, and no other: one search for all that they say. No value has a bracket
-# or an escape, so that nothing in them is a second mark, a colour or Ray's note; the others are read in parts.
-_USUAL = re.compile(
-    r"TRACE\] trace_id=([^|\[\x1b]*) \| func=([^|\[\x1b]+) \| stage="
-    r"(?:(FUNCTION|GET|COMPUTE|PUT)_START \| [^\[\x1b]*"
+_BEGINS, _OTHER = 3, 13  # the last group where a stage begins, and of all other lines
+# Lines of calls as our own tracer writes them: one search for all that they say. No value has a bracket, an
+# escape or a blank, so that nothing in them is a second mark, a colour, Ray's note or left out at the end; all
+# others are read field by field.
+_LINES = re.compile(
+    r"\[TQ-(?:TRACE\] trace_id=([^ |\[\x1b\n]*+) \| func=([^ |\[\x1b\n]++) \| stage="
+    r"(?:(FUNCTION|GET|COMPUTE|PUT)_START(?: \| timestamp=[^\[\x1b\n]*+)?+"
     r"|(?:(GET_END|COMPUTE_END|PUT_END) \| |FUNCTION_END \| total_)duration=(\d{1,11}\.\d+)s"
     r"(?: \| get_ratio=(\d{1,5}\.\d+)% \| compute_ratio=(\d{1,5}\.\d+)% \| put_ratio=(\d{1,5}\.\d+)%)?"
-    r"(?: \| status=error)?(?: \| error=([^|\[\x1b]*))? \| timestamp=[\d.]+"
-    r"(?: \| pid=(\d+))?(?: \| number=(\d{1,11}))?(?: \| weight=([\d.]+))?(?: \| step=\d+)?)",
-    re.ASCII,
-).fullmatch
+    r"(?: \| status=error)?(?: \| error=([^ |\[\x1b\n]*+))?(?: \| timestamp=[\d.]++)?+"
+    r"(?: \| pid=(\d++))?+(?: \| number=(\d{1,11}+))?+(?: \| weight=([\d.]++))?+(?: \| step=\d++)?+)"
+    r"$|(.*))",
+    re.ASCII | re.MULTILINE,
+).finditer
 
 
 class Stages(NamedTuple):
@@ -121,7 +124,7 @@ class TraceLines:
         match = _FILE_PID.search(name)
         self._own = match[1] if match else ""
         self._workers: dict[str, str] = {}
-        self._before = "", ""  # of the last line, and the process that it names
+        self._likes: dict[tuple[str, ...], Column] = {}  # of lines that differ in their figures only
         self._columns: dict[_Key, Column] = {}
         self.lines = self.torn = self.started = self.repeated = 0
         self.lossy: set[str] = set()
@@ -129,32 +132,36 @@ class TraceLines:
     def read(self, chunks: Iterable[bytes]) -> Iterator[Column]:
         """The ends that the lines report: of stages, of calls and of the client's operations."""
         for chunk in chunks:
-            for line in chunk.decode("utf-8", "replace").split("\n"):
-                before, mark, text = line.partition(_MARK)
-                if not mark:
+            text = chunk.decode("utf-8", "replace")
+            for found in _LINES(text):
+                last = found.lastindex
+                if last == _BEGINS:
+                    self.lines += 1
+                    self.started += found[_BEGINS] == "FUNCTION"
                     continue
-                if usual := _USUAL(text):
-                    self._usual(usual, before)
-                    continue
-                for part in text.split(_MARK):
-                    self._read(part, before)
+                at = found.start()
+                before = text[text.rfind("\n", 0, at) + 1 : at]
+                if last == _OTHER:
+                    for part in found[_OTHER].split(_MARK):
+                        self._read(part, before)
+                else:
+                    self._usual_end(found, before)
             yield from self._columns.values()
-            self._columns = {}
+            self._columns, self._likes = {}, {}
 
-    def _usual(self, found: re.Match[str], before: str) -> None:
-        """Takes what `_read` takes of the same line, without its parts."""
+    def _usual_end(self, found: re.Match[str], before: str) -> None:
+        """Takes what `_end` takes of the same line."""
         self.lines += 1
-        trace, function, begun, stage, took, *shares, error, pid, number, weight = found.groups()
-        if begun:
-            self.started += begun == "FUNCTION"
-            return
-        process = self._process(before, pid or "")
-        column = self._column(stage or _CALL_END, process, function, weight or "", error or "")
+        trace, function, _, stage, took, get, compute, put, error, pid, number, weight, _ = found.groups("")
+        like = before, pid, stage, function, weight, error
+        column = self._likes.get(like)
+        if column is None:
+            of = stage or _CALL_END, self._process(before, pid), function, weight, error
+            column = self._likes[like] = self._column(*of)
         column.seconds.append(float(took))
         if isinstance(column, Calls):
             if number:
                 column.numbers.append(int(number))
-            get, compute, put = shares
             column.shares.append((float(get), float(compute), float(put)) if get else None)
             column.traces.append(trace)
 
@@ -209,16 +216,13 @@ class TraceLines:
         in the file's name.
         """
         known = ""
-        if before == self._before[0]:
-            known = self._before[1]
-        elif "pid=" in before:
+        if "pid=" in before:
             head = before.partition(")")[0]
             known = self._workers.get(head, "")
             if not known and (match := _WORKER.search(_ANSI.sub("", head))):
                 known = match[1] + ("@" + match[2] if match[2] else "")
                 if len(self._workers) < _MAX_WORKERS:
                     self._workers[head] = known
-            self._before = before, known
         return known or pid or self._own
 
 

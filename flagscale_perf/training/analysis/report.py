@@ -242,7 +242,8 @@ class TrainingReport:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready, with `report_version` as the first key."""
-        content = {"report_version": REPORT_VERSION} | asdict(replace(self, ledgers=[]))
+        trend = replace(self.trend, curves={}, points=[])  # `asdict` copies each value of them
+        content = {"report_version": REPORT_VERSION} | asdict(replace(self, ledgers=[], trend=trend))
         content["ledgers"] = list(map(in_json, self.ledgers))
         del content["trend"]["curves"]
         content["trend"]["points"] = [point.as_dict() for point in self.trend.points]

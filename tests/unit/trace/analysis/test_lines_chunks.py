@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,6 +36,22 @@ PIECES = [
     ),
     *("\n", "1", ".", "nan", "=", " ", "[TQ-TRACE] trace_id=x", "\r\n", "weight=0"),
 ]
+
+
+@pytest.mark.parametrize("line", [*LINES, *(line.replace("s | ", "s | status=error | ") for line in LINES)])
+def test_a_line_cut_anywhere_says_what_its_fields_say(line: str) -> None:
+    """A blank at the end keeps it from being taken as a whole, and says nothing."""
+    for end in range(len(line) + 1):
+        for behind in ("", " | error=Timeout", " | number=7", " | get_ratio=1.50%", "\x1b[0m", "[TQ-TRACE] "):
+            whole, by_fields = TraceLines(), TraceLines()
+            text = line[:end] + behind
+            found = list(whole.read([text.encode()]))
+            assert found == list(by_fields.read([f"{text} ".encode()]))
+            assert (whole.lines, whole.torn, whole.started) == (
+                by_fields.lines,
+                by_fields.torn,
+                by_fields.started,
+            )
 
 
 def test_lines_that_differ_in_their_figures_only_are_one_column() -> None:
