@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.cli.report import FORMATS
+from flagscale_perf.cli.report import FORMATS, PARQUET
 from flagscale_perf.report.text import SCREEN_LINES, SCREEN_WIDTH
 from flagscale_perf.training.analysis.findings.case import MIN_STEPS
 from flagscale_perf.training.analysis.findings.signals import SLOW_STEP
@@ -28,8 +28,8 @@ def test_the_limits_in_the_text_are_the_code_s() -> None:
 
 
 def test_it_has_every_format() -> None:
-    assert f"[--format {'|'.join(FORMATS)}]" in PAGE
-    assert [name for name in FORMATS if f"| `{name}` |" not in PAGE] == []
+    assert f"[--format {'|'.join((*FORMATS, PARQUET))}]" in PAGE
+    assert [name for name in (*FORMATS, PARQUET) if f"| `{name}` |" not in PAGE] == []
 
 
 @pytest.mark.parametrize("name", ["perf_metrics_breakdown.log", "perf_metrics_columns.log"])
