@@ -1,7 +1,8 @@
 """Usual train steps in columns: trained, none the first after a start, each behind its phases or all without.
 And intervals in columns.
 
-Millions of steps are usual, and summed by column; others, and the first ones of a session, one by one.
+Millions of steps are usual, and summed by column, in half the time; others, and the first ones of a session,
+one by one.
 """
 
 from __future__ import annotations

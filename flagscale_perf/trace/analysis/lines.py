@@ -29,8 +29,8 @@ _FILE_PID = re.compile(r"(?:^tq_trace_|^worker-.*-)(\d+)\.")
 _MAX_WORKERS = 1 << 16
 _BEGINS, _OTHER = 3, 13  # the last group where a stage begins, and of all other lines
 # Lines of calls as our own tracer writes them: one search for all that they say. No value has a bracket, an
-# escape or a blank, so that nothing in them is a second mark, a colour, Ray's note or left out at the end; all
-# others are read field by field.
+# escape or a blank, so that nothing in them is a second mark, a colour, Ray's note or left out at the end;
+# all others are read field by field.
 _LINES = re.compile(
     r"\[TQ-(?:TRACE\] trace_id=([^ |\[\x1b\n]*+) \| func=([^ |\[\x1b\n]++) \| stage="
     r"(?:(FUNCTION|GET|COMPUTE|PUT)_START(?: \| timestamp=[^\[\x1b\n]*+)?+"

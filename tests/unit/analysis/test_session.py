@@ -89,6 +89,5 @@ def test_records_of_two_machines_are_the_same_in_columns_and_one_by_one(name: st
     alone = [*first, *(moved(each, taken, offset_ns) for each in second)]
     assert list(session) == alone
     parts = session.chunks({*map(type, alone)} - {ProcessRecord})
-    assert [
-        each for part in parts for each in (part.records() if isinstance(part, Chunk) else [part])
-    ] == alone
+    records = (part.records() if isinstance(part, Chunk) else [part] for part in parts)
+    assert list(chain.from_iterable(records)) == alone

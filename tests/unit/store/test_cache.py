@@ -45,6 +45,9 @@ def test_nothing_is_kept_without_a_place_for_the_key(run: Path, monkeypatch: pyt
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # not a place of the user's
     put(run, b"one")
     assert found(run) == [] and not (run / "cache").exists()
+    (run / "cache").mkdir()
+    (run / "cache" / "a").write_bytes(cache._signature(b"", "", b"one") + b"one")  # as anybody may sign
+    assert found(run, "a") == []
 
 
 def test_no_link_is_followed(run: Path, tmp_path: Path) -> None:
