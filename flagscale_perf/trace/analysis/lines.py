@@ -27,20 +27,31 @@ _REPEATED = re.compile(r"\s*\[repeated (\d{1,9})x across cluster\].*", re.DOTALL
 _WORKER = re.compile(r"pid=(\d+)(?:, ip=([^)\s]+))?", re.ASCII)
 _FILE_PID = re.compile(r"(?:^tq_trace_|^worker-.*-)(\d+)\.")
 _MAX_WORKERS = 1 << 16
-_BEGINS, _OTHER = 3, 13  # the last group where a stage begins, and of all other lines
-# Lines of calls as our own tracer writes them: one search for all that they say. No value has a bracket, an
-# escape or a blank, so that nothing in them is a second mark, a colour, Ray's note or left out at the end;
-# all others are read field by field.
+# Lines as our own tracer writes them: one search for all that they say. No value has a bracket, an escape or
+# a blank, so that nothing in them is a second mark, a colour, Ray's note or left out at the end; all others
+# are read field by field.
+_WORD = r"[^ |\[\x1b\n]*+"
+_BEGUN_AT = r"(?: \| timestamp=[^\[\x1b\n]*+)?+"
+_ERROR = rf"(?: \| status=error)?+(?: \| error=({_WORD}))?+"
+_TAIL = (
+    r"(?: \| timestamp=[\d.]++)?+(?: \| pid=(\d++))?+(?: \| number=(\d{1,11}+))?+(?: \| weight=([\d.]++))?+"
+    r"(?: \| step=\d++)?+"
+)
 _LINES = re.compile(
-    r"\[TQ-(?:TRACE\] trace_id=([^ |\[\x1b\n]*+) \| func=([^ |\[\x1b\n]++) \| stage="
-    r"(?:(FUNCTION|GET|COMPUTE|PUT)_START(?: \| timestamp=[^\[\x1b\n]*+)?+"
+    rf"\[TQ-(?:TRACE\] trace_id=({_WORD}) \| func=(?! )({_WORD}) \| stage="
+    rf"(?:(FUNCTION|GET|COMPUTE|PUT)_START{_BEGUN_AT}"
     r"|(?:(GET_END|COMPUTE_END|PUT_END) \| |FUNCTION_END \| total_)duration=(\d{1,11}\.\d+)s"
-    r"(?: \| get_ratio=(\d{1,5}\.\d+)% \| compute_ratio=(\d{1,5}\.\d+)% \| put_ratio=(\d{1,5}\.\d+)%)?"
-    r"(?: \| status=error)?(?: \| error=([^ |\[\x1b\n]*+))?(?: \| timestamp=[\d.]++)?+"
-    r"(?: \| pid=(\d++))?+(?: \| number=(\d{1,11}+))?+(?: \| weight=([\d.]++))?+(?: \| step=\d++)?+)"
-    r"$|(.*))",
+    r"(?: \| get_ratio=(\d{1,5}\.\d+)% \| compute_ratio=(\d{1,5}\.\d+)% \| put_ratio=(\d{1,5}\.\d+)%)?+"
+    rf"{_ERROR}{_TAIL})$"
+    rf"|DETAIL\] trace_id={_WORD} \| stage=(?:TQ_CLIENT_(PUT|GET|WAIT)_START{_BEGUN_AT}"
+    r"|(TQ_CLIENT_(?:PUT|GET)_END) \| duration=(\d{1,11}\.\d+)s"
+    rf"(?: \| throughput_mbps=(\d{{1,9}}\.\d+))?+{_ERROR}(?: \| batch_size=(\d{{1,11}}+))?+"
+    r"(?: \| fields=(\d{1,11}+))?+(?: \| data_size_mb=(\d{1,9}\.\d+))?+"
+    rf"{_TAIL}(?: \| partition={_WORD})?+)$"
+    r"|(.*))",
     re.ASCII | re.MULTILINE,
 ).finditer
+_BEGINS, _BEGINS_DETAIL, _OTHER = 3, 13, 24  # the last group where a stage begins, and of all other lines
 
 
 class Stages(NamedTuple):
@@ -135,7 +146,7 @@ class TraceLines:
             text = chunk.decode("utf-8", "replace")
             for found in _LINES(text):
                 last = found.lastindex
-                if last == _BEGINS:
+                if last in (_BEGINS, _BEGINS_DETAIL):
                     self.lines += 1
                     self.started += found[_BEGINS] == "FUNCTION"
                     continue
@@ -144,26 +155,48 @@ class TraceLines:
                 if last == _OTHER:
                     for part in found[_OTHER].split(_MARK):
                         self._read(part, before)
+                elif last < _BEGINS_DETAIL:
+                    self._usual_call(found, before)
                 else:
-                    self._usual_end(found, before)
+                    self._usual_operation(found, before)
             yield from self._columns.values()
             self._columns, self._likes = {}, {}
 
-    def _usual_end(self, found: re.Match[str], before: str) -> None:
+    def _usual_call(self, found: re.Match[str], before: str) -> None:
         """Takes what `_end` takes of the same line."""
-        self.lines += 1
-        trace, function, _, stage, took, get, compute, put, error, pid, number, weight, _ = found.groups("")
-        like = before, pid, stage, function, weight, error
-        column = self._likes.get(like)
-        if column is None:
-            of = stage or _CALL_END, self._process(before, pid), function, weight, error
-            column = self._likes[like] = self._column(*of)
+        known = found.groups("")[: _BEGINS_DETAIL - 1]
+        trace, function, _, stage, took, get, compute, put, error, pid, number, weight = known
+        column = self._like(before, pid, stage or _CALL_END, function, weight, error)
         column.seconds.append(float(took))
         if isinstance(column, Calls):
             if number:
                 column.numbers.append(int(number))
             column.shares.append((float(get), float(compute), float(put)) if get else None)
             column.traces.append(trace)
+
+    def _usual_operation(self, found: re.Match[str], before: str) -> None:
+        """The same of an operation."""
+        stage, time, speed, error, rows, fields, size, pid, number, weight = found.groups("")[
+            _BEGINS_DETAIL:-1
+        ]
+        column, took = self._like(before, pid, stage, "", weight, error), float(time)
+        if isinstance(column, Operations):
+            column.seconds.append(took)
+            if number:
+                column.numbers.append(int(number))
+            size_mib = float(size) if size else float(speed) * took if speed else None
+            column.sizes.append(None if size_mib is None else size_mib * MIB)
+            column.rows.append(float(rows) if rows else None)
+            column.fields.append(float(fields) if fields else None)
+
+    def _like(self, before: str, pid: str, stage: str, *others: str) -> Column:
+        """The column of a line that begins so; most look it up once a chunk."""
+        self.lines += 1
+        like = before, pid, stage, *others
+        column = self._likes.get(like)
+        if column is None:
+            column = self._likes[like] = self._column(stage, self._process(before, pid), *others)
+        return column
 
     def _column(self, *key: str) -> Column:
         column = self._columns.get(key)

@@ -38,7 +38,10 @@ PIECES = [
 ]
 
 
-@pytest.mark.parametrize("line", [*LINES, *(line.replace("s | ", "s | status=error | ") for line in LINES)])
+OTHERS = {"s | ": "s | status=error | error=E | ", "rollout": "", "a1b2c3d4": "a b", "throughput": "unsized"}
+
+
+@pytest.mark.parametrize("line", [*LINES, *(line.replace(*one) for line in LINES for one in OTHERS.items())])
 def test_a_line_cut_anywhere_says_what_its_fields_say(line: str) -> None:
     """A blank at the end keeps it from being taken as a whole, and says nothing."""
     for end in range(len(line) + 1):
