@@ -62,6 +62,8 @@ class Lake:
         self._columns: dict[str, list[str]] = {}
         self._views = [*views]
         self._paths = [path for each in files.values() for path in each]
+        for path in self._paths:
+            _check_text(str(path))
         self._do(f"set temp_directory = {_quoted(self._spilled.name)}")
         self._do(f"set max_temp_directory_size = {_quoted(SPILLED)}")
         self._do(f"set memory_limit = {_quoted(MEMORY)}")
@@ -124,6 +126,8 @@ class Lake:
             return Answer([each[0] for each in found.description or ()], rows)
         except duckdb.Error as error:
             raise PerfError(self._explained(str(error), sql)) from None
+        except RuntimeError:  # no `duckdb.Error`: what DuckDB makes of Ctrl-C
+            raise KeyboardInterrupt from None
 
     def _explained(self, message: str, sql: str) -> str:
         if found := _VIEW.search(message):
@@ -140,6 +144,7 @@ class Lake:
 
 def asked(sql: str) -> set[str]:
     """The names of the tables and views that a query reads; maybe more. Raises PerfError without DuckDB."""
+    _check_text(sql)
     connection = _connected()
     (tree,) = connection.execute("select json_serialize_sql(?)", [sql]).fetchone() or ("",)
     connection.close()
@@ -156,12 +161,22 @@ def _connected() -> duckdb.DuckDBPyConnection:
     return duckdb.connect()
 
 
+def _check_text(text: str) -> None:
+    """Raises PerfError for what is no UTF-8, as a file's name may be: DuckDB takes nothing else."""
+    if not text.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise PerfError(f"{text!r} is not UTF-8, which is all that DuckDB reads; write or name it otherwise")
+
+
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
 def _plain(value: Any) -> Any:
     """A number that Python and JSON know; a decimal is a whole number of a record, or was made of some."""
+    if isinstance(value, list | tuple):
+        return [*map(_plain, value)]
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     return value

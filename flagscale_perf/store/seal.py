@@ -15,6 +15,7 @@ import re
 import secrets
 import stat
 import string
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
@@ -164,20 +165,22 @@ def read_table(paths: Sequence[Path], schema: pyarrow.Schema) -> pyarrow.Table:
 
 
 def _name(path: Path) -> str:
-    return _quoted(path.name.removesuffix(".jsonl").removeprefix("perf_records_"))
+    """Of a file's tables; no other file's begins with it and a hyphen: what begins so is replaced."""
+    name = _quoted(path.name.removesuffix(".jsonl").removeprefix("perf_records_")).replace("-", "%2D")
+    return name if len(name) <= _MAX_NAME else f"{name[:_MAX_NAME]}~{zlib.crc32(name.encode()):08x}"
 
 
 def _quoted(text: str) -> str:
     """As part of a name, in the way of other programs that have partitions in directories."""
     data = text.encode(errors="backslashreplace")
-    return "".join(chr(byte) if chr(byte) in _PLAIN else f"%{byte:02X}" for byte in data)[:_MAX_NAME]
+    return "".join(chr(byte) if chr(byte) in _PLAIN else f"%{byte:02X}" for byte in data)
 
 
 def below(header: RunHeader, name: str) -> str:
     """How tables are called, which tells runs apart where those of many are in one directory; `name`: of the
     file that they are made of.
     """
-    host = _quoted(header.host) if header.host else _NO_HOST
+    host = _quoted(header.host)[:_MAX_NAME] if header.host else _NO_HOST
     return f"host={host}/part={name}-{run_id_of(header).rpartition('-')[2]}"
 
 

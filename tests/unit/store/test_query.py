@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
+import threading
 from pathlib import Path
 
 import pytest
@@ -120,3 +122,22 @@ def test_a_table_that_was_replaced_meanwhile_is_told_from_a_mistake(run: Path) -
 def test_which_tables_a_query_reads(sql: str, names: set[str]) -> None:
     assert names <= asked(sql)
     assert ("findings" in names) == ("findings" in asked(sql))
+
+
+def test_ctrl_c_ends_a_query_as_any_command(lake: Lake) -> None:
+    timer = threading.Timer(1, _thread.interrupt_main)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        lake.ask("select max(a.range + b.range) from range(100000000) a, range(100000000) b")
+
+
+def test_what_is_no_text_elsewhere_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PerfError, match=r"select .* is not UTF-8"):
+        asked("select '\udcff'")
+    with pytest.raises(PerfError, match=r"steps.* is not UTF-8"):
+        Lake({}, {"step": [tmp_path / "\udcff" / "steps.parquet"]}, {})
+
+
+def test_numbers_within_lists_are_plain_too(lake: Lake) -> None:
+    (row,) = lake.ask("select [1.5::decimal(9,2)], {'a': [2.00::decimal(9,2)]}, [null, 'x']").rows
+    assert str(row) == "[[1.5], {'a': [2]}, [None, 'x']]"

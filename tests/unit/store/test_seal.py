@@ -311,3 +311,15 @@ def test_a_strange_host_is_one_directory(run: Path) -> None:
     write(run, make_step(1), header=replace(make_header(), host="../a b/ü=%"))
     (path,) = sealed(run).files["step"]
     assert path.parent.name == "host=..%2Fa%20b%2F%C3%BC%3D%25"
+
+
+@pytest.mark.parametrize(
+    "names", [("a-b", "a"), ("a-12345678", "a"), ("x" * 230 + "a", "x" * 230 + "b"), ("-" * 91, "-" * 90)]
+)
+def test_files_of_names_alike_keep_their_tables(run: Path, names: tuple[str, str]) -> None:
+    paths = [run.with_name(f"perf_records_{name}.jsonl") for name in names]
+    for path, count in zip(paths, (2, 3), strict=True):
+        write(path, *map(make_step, range(count)), header=make_header(host=f"node{count}"))
+    for path in (*paths, *paths[::-1]):
+        sealed(path)
+    assert [(sealed(path).is_new, len(steps_in(sealed(path)))) for path in paths] == [(False, 2), (False, 3)]
