@@ -65,6 +65,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "perf_profile_ranks": st.none() | st.sampled_from(["0", "0,2-3", "7-15"]),
     "perf_profile_clean": st.integers(0, 100),
     "perf_max_log_files": COUNT,
+    "perf_ranks_gb": st.none() | st.integers(0, 10**6),
     "perf_peak_tflops": st.none() | TFLOPS | NAMED_PEAKS,
     "perf_log_format": st.sampled_from(LOG_FORMATS),
     "perf_straggler_threshold": st.none() | st.floats(0, 1000, exclude_min=True),

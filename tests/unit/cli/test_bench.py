@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
@@ -141,13 +140,6 @@ def test_what_is_wrong_at_once_writes_nothing(stand_in, tmp_path: Path, capsys) 
     assert main(["bench", "bandwidth", "--model", "none", "-o", str(tmp_path)]) == 2
     assert capsys.readouterr().err == "--model none: there is no such model\n"
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_port_that_is_taken_is_said(tmp_path: Path, capsys) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = str(server.getsockname()[1])
-        assert main(["bench", "bandwidth", "--quick", "--port", port, "-o", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith(f"--port {port}: Address already in use; name another port")
 
 
 def test_every_experiment_can_be_loaded() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from flagscale_perf.analysis.compare.blocks import report_of
 from flagscale_perf.analysis.compare.compare import CompareOptions
-from flagscale_perf.analysis.job import open_session
+from flagscale_perf.analysis.job import Job, open_session
 from flagscale_perf.analysis.timeline import Name
 from flagscale_perf.training.analysis.instrument import INSTRUMENT
 from tests.run_files import steady, write
@@ -20,7 +20,7 @@ def test_a_report_of_one_file_and_of_a_directory(tmp_path: Path) -> None:
     path = run_file(tmp_path)
     assert INSTRUMENT.report(open_session(path)).title == "Run 20240129_103000"
     assert (
-        INSTRUMENT.sessions([open_session(path)], []).title
+        INSTRUMENT.sessions(Job(tmp_path).sessions()).title
         == f"1 session in {tmp_path}, as restarts of one experiment"
     )
 
