@@ -10,9 +10,11 @@ import hmac
 import json
 import os
 import secrets
+import time
 import sys
 from collections.abc import Collection, Iterator
 from functools import cache as once
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple
 
@@ -22,6 +24,7 @@ from flagscale_perf.spine.session import CACHE
 
 IS_ON = hasattr(os, "geteuid")  # Windows has no owners, and opens nothing relative to a directory
 MAX_BYTES = 256 << 20  # a longer file is none of ours
+_LEFT, _LEFT_S = (".*.tmp", "parts/.*.tmp", "kind=*/*/.*.tmp"), 86_400
 _READ, _WRITE = os.O_RDONLY | files.NOFOLLOW, os.O_WRONLY | os.O_CREAT | os.O_EXCL | files.NOFOLLOW
 _OPEN = os.O_RDONLY | files.NOFOLLOW | getattr(os, "O_DIRECTORY", 0)
 OWNER_ONLY = 0o700
@@ -155,6 +158,14 @@ def new_file(place: Place, name: str) -> Iterator[BinaryIO]:
             with contextlib.suppress(OSError):
                 os.unlink(temporary, dir_fd=directory)
             raise
+
+
+def sweep(place: Place) -> None:
+    """Removes what writers that were killed have left at a place: none writes for so long."""
+    with contextlib.suppress(OSError):
+        for left in chain.from_iterable(map(place.path.glob, _LEFT)):
+            if left.lstat().st_mtime < time.time() - _LEFT_S:
+                left.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ from flagscale_perf.spine import files
 from flagscale_perf.spine.jsonl import WholeLines, dump
 from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.records import KINDS, RunHeader
-from flagscale_perf.store.cache import Place, new_file, places, read
+from flagscale_perf.store.cache import Place, new_file, places, read, sweep
 from flagscale_perf.store.decoder import Chunk, Joined, read_chunks
 from flagscale_perf.store.part import Part, Reader
 from flagscale_perf.store.run_file import RunFile
@@ -261,6 +261,7 @@ def _sealed(place: Place, made: _List, others: str) -> Sealed:
     for each in place.path.glob(f"kind=*/{others}-*.parquet"):
         if each not in kept:
             each.unlink(missing_ok=True)
+    sweep(place)
     return sealed
 
 

@@ -320,6 +320,20 @@ def test_files_of_names_alike_keep_their_tables(run: Path, names: tuple[str, str
     paths = [run.with_name(f"perf_records_{name}.jsonl") for name in names]
     for path, count in zip(paths, (2, 3), strict=True):
         write(path, *map(make_step, range(count)), header=make_header(host=f"node{count}"))
-    for path in (*paths, *paths[::-1]):
+    for path in paths:
         sealed(path)
     assert [(sealed(path).is_new, len(steps_in(sealed(path)))) for path in paths] == [(False, 2), (False, 3)]
+
+
+def test_what_killed_writers_have_left_goes_after_a_day(run: Path) -> None:
+    made = sealed(run)
+    old, young = (made.files["step"][0].with_name(f".{name}.tmp") for name in ("old", "young"))
+    state = made.place.path / ".state.tmp"
+    for path in (old, young, state):
+        path.touch()
+    for path in (old, state):
+        os.utime(path, (0, 0))
+    assert not sealed(run).is_new and old.exists()
+    write(run, make_step(9))
+    assert steps_in(sealed(run)) == [9]
+    assert (old.exists(), young.exists(), state.exists()) == (False, True, False)
