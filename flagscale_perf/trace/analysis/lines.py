@@ -145,7 +145,7 @@ class TraceLines:
         for chunk in chunks:
             text = chunk.decode("utf-8", "replace")
             for found in _LINES(text):
-                last = found.lastindex
+                last = found.lastindex or 0
                 if last in (_BEGINS, _BEGINS_DETAIL):
                     self.lines += 1
                     self.started += found[_BEGINS] == "FUNCTION"
