@@ -157,7 +157,8 @@ def _fitted(values: Sequence[float], place: int) -> int:
         insort(before, value)
         del after[bisect_left(after, value)]
         beyond.append(_beyond_median(before) + _beyond_median(after))
-    return near[beyond.index(min(beyond))]
+    least = min(beyond) * (1 + 1e-9)  # neighbours often are as near, but for rounding: the first of them
+    return next(at for at, each in zip(near, beyond, strict=True) if each <= least)
 
 
 def _beyond_median(ordered: Sequence[float]) -> float:

@@ -29,7 +29,7 @@ _NO_COUNTERS = "no hardware counters: "  # begins the remark of the writer that 
 _NAMING_NO_CAUSE = frozenset(each.name for each in RULES if not each.names_cause)
 
 
-def find(case: TrainingCase, with_unjudged: bool) -> TrainingReport:
+def find(case: TrainingCase, with_unjudged: bool = True) -> TrainingReport:
     """The case's report with its findings. One that names no cause and costs next to nothing calls for no
     action: it becomes a line of what could not be judged, which is looked for only where it is asked for.
     """
