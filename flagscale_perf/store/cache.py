@@ -10,8 +10,8 @@ import hmac
 import json
 import os
 import secrets
-import time
 import sys
+import time
 from collections.abc import Collection, Iterator
 from functools import cache as once
 from itertools import chain
