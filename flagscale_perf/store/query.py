@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 MEMORY, SPILLED = "2GB", "20GB"
+MOST_ROWS = 1_000_000  # of an answer, which Python holds
 EXAMPLE = "select run_id, max(iteration_ns) / 1e6 as longest_ms from steps group by run_id"
 _COLUMN = re.compile(r'(?:column|Table) "(?P<name>[^"]+)"(?: not found| does not have)|named "(?P<of>[^"]+)"')
 _READ = re.compile(r'"table_name":"([^"]*)"')
@@ -122,7 +123,11 @@ class Lake:
             if [each.type for each in statements] != [duckdb.StatementType.SELECT]:
                 raise PerfError(f"{sql!r} is not one SELECT; write one such as {EXAMPLE!r}")
             found = self._do(sql)
-            rows = [list(map(_plain, row)) for row in found.fetchall()]
+            rows = [list(map(_plain, row)) for row in found.fetchmany(MOST_ROWS + 1)]
+            if len(rows) > MOST_ROWS:
+                raise PerfError(
+                    f"more than {MOST_ROWS:,} rows; group them or add a limit: for all records there is `seal`"
+                )
             return Answer([each[0] for each in found.description or ()], rows)
         except duckdb.Error as error:
             raise PerfError(self._explained(str(error), sql)) from None

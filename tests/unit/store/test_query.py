@@ -11,6 +11,7 @@ import pytest
 from flagscale_perf.analysis.lake import all_tables
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.store import query
 from flagscale_perf.store.query import Lake, asked
 from flagscale_perf.store.seal import seal
 from tests.fakes import make_header, make_step
@@ -141,3 +142,10 @@ def test_what_is_no_text_elsewhere_is_refused(tmp_path: Path) -> None:
 def test_numbers_within_lists_are_plain_too(lake: Lake) -> None:
     (row,) = lake.ask("select [1.5::decimal(9,2)], {'a': [2.00::decimal(9,2)]}, [null, 'x']").rows
     assert str(row) == "[[1.5], {'a': [2]}, [None, 'x']]"
+
+
+def test_an_answer_that_is_too_long_to_hold_is_refused(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query, "MOST_ROWS", 4)
+    assert len(lake.ask("select * from steps limit 4").rows) == 4
+    with pytest.raises(PerfError, match="^more than 4 rows; group them or add a limit"):
+        lake.ask("select * from steps")
