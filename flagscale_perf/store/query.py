@@ -126,7 +126,7 @@ class Lake:
             rows = [list(map(_plain, row)) for row in found.fetchmany(MOST_ROWS + 1)]
             if len(rows) > MOST_ROWS:
                 raise PerfError(
-                    f"more than {MOST_ROWS:,} rows; group them or add a limit: for all records there is `seal`"
+                    f"more than {MOST_ROWS:,} rows; group them or add a limit; `seal` has all records"
                 )
             return Answer([each[0] for each in found.description or ()], rows)
         except duckdb.Error as error:
