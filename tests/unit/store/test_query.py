@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import threading
 from pathlib import Path
 
@@ -125,7 +126,9 @@ def test_which_tables_a_query_reads(sql: str, names: set[str]) -> None:
     assert ("findings" in names) == ("findings" in asked(sql))
 
 
-def test_ctrl_c_ends_a_query_as_any_command(lake: Lake) -> None:
+def test_ctrl_c_ends_a_query_as_any_command(lake: Lake, request: pytest.FixtureRequest) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` has it ignored
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     timer = threading.Timer(1, _thread.interrupt_main)
     timer.start()
     with pytest.raises(KeyboardInterrupt):
