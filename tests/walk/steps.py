@@ -116,7 +116,7 @@ QUERY = Step(
     FINDINGS := 'flagscale-perf query outputs "select * from findings"',
     Place.WHEEL,
     (
-        Typed(FINDINGS, "query needs duckdb, which is not installed", (2,)),
+        Typed(FINDINGS, "query needs pyarrow, which is not installed", (2,)),
         Typed('pip install --disable-pip-version-check "$WHEEL[tables]"'),
         Typed(FINDINGS, "cost_s"),
     ),
