@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from flagscale_perf.device.counters import POWER_MW
 from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.training.columns import Intervals, highest_of, known_total
 from flagscale_perf.training.rates import highest, per_second
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord
-from flagscale_perf.training.usual import Intervals, highest_of, known_total
 from flagscale_perf.training.utilisation import Scale
 
 # Why a device's clocks are not higher. Caps make a step slow; the others were asked for.

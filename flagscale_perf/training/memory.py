@@ -9,10 +9,11 @@ from itertools import combinations
 
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.chance import rise_of
+from flagscale_perf.training.columns import highest_of
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rates import as_gb, highest
 from flagscale_perf.training.records import StepRecord
-from flagscale_perf.training.usual import UsualSteps, highest_of
+from flagscale_perf.training.usual import UsualSteps
 
 TREND_READINGS = 32
 MIN_READINGS = 8

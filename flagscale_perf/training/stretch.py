@@ -6,22 +6,22 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
+from flagscale_perf.training.columns import Intervals, known_total, total
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.records import IntervalRecord
 from flagscale_perf.training.sample import Step
-from flagscale_perf.training.usual import Intervals, known_total, total
 
 PAUSES, WAITS = (
     ("eval_ns", "checkpoint_ns"),
     ("run_delay_ns", "cpu_stall_ns", "memory_stall_ns", "io_stall_ns"),
 )
 _SUMMED = ("steps", "iteration_ns", "samples", "tokens", *PAUSES)
-_READ = ("host_ns", *WAITS, "cpu_periods", "cpu_throttled_periods")  # not everywhere
+_READ = ("host_ns", *WAITS, "cpu_periods", "cpu_throttled_periods")  # where the host has them
 
 
 class Stretch(NamedTuple):
-    """Intervals that follow one another, or one. Its fields are called as theirs, so that stretches add up
-    like intervals.
+    """One or more intervals that follow one another. Its fields have the names of theirs, so that stretches
+    add up like intervals.
 
     Attributes:
         iteration, end_wall_ns: of the last one.
@@ -56,7 +56,7 @@ class Stretch(NamedTuple):
 
     @classmethod
     def of(cls, parts: Sequence[Part] | Intervals) -> Stretch:
-        """Those that have steps, under the number and the end of the last one; nothing, of none."""
+        """The sum of parts that have steps, under the number and the end of the last one; zeros of none."""
 
         def column(name: str) -> Sequence[Any]:
             return parts[name] if isinstance(parts, Intervals) else [getattr(one, name) for one in parts]

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.units import percent
+from flagscale_perf.training.columns import Intervals, highest_of, total
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rates import plus
 from flagscale_perf.training.records import IntervalRecord, StepRecord
-from flagscale_perf.training.usual import Intervals, UsualSteps, highest_of, total
+from flagscale_perf.training.usual import UsualSteps
 
 FLOP_PER_TFLOP = 1e12
 _WORK = ("iteration_ns", "model_flops", "hardware_flops")
@@ -107,7 +108,7 @@ class TrustedWork:
         self._hardware_flops = plus(self._hardware_flops, step.hardware_flops)
 
     def add_steps(self, iteration_ns: Sequence[int], *flops: Sequence[int | None]) -> None:
-        """Several of them; of model and hardware."""
+        """Several of them; `flops`: of the model, and of the hardware."""
         model, hardware = map(total, flops)
         self._elapsed_ns += sum(iteration_ns)
         self._model_flops = plus(self._model_flops, model)
@@ -141,11 +142,12 @@ class TrustedWork:
         if ends and least_ns > 0 and not self._is_suspect(least_ns, *most):
             self.add_steps(*(column[: ends[-1]] for column in work))
             self._close(False, len(ends))
-            begun, ends = ends[-1], []
-        for end, *known in zip(ends, *theirs, strict=bool(ends)):
-            self.add_steps(*(column[begun:end] for column in work))
-            self._close(self._is_suspect(*known))
-            begun = end
+            begun = ends[-1]
+        else:
+            for end, *known in zip(ends, *theirs, strict=True):
+                self.add_steps(*(column[begun:end] for column in work))
+                self._close(self._is_suspect(*known))
+                begun = end
         self.add_steps(*(column[begun:] for column in work))
 
     def utilisation(self) -> Utilisation:

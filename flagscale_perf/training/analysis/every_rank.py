@@ -57,7 +57,7 @@ class EveryRank:
         self._lines, self._before = CheckedLines(self.paths), ""
         self._refused = 0
         self._last: dict[int, Block] = {}
-        self._behind: set[int] = set()  # ranks of which another writer may have read again what is known
+        self._behind: set[int] = set()  # ranks whose known blocks may come again, read by another writer
 
     def part(self, path: Path, before: str) -> EveryRank:
         """One of the files alone; `before`: the `state` of the one before it, empty for the first."""
@@ -72,7 +72,7 @@ class EveryRank:
 
     @property
     def state(self) -> str:
-        """What has to be known of the rows that were read to tell which of the next file are new."""
+        """What the next file's rows depend on: each rank's last block, and which ranks' may come again."""
         last = [encode_block(block) for _, block in sorted(self._last.items())]
         return dump([last, sorted(self._behind)])
 

@@ -37,6 +37,7 @@ from flagscale_perf.training.analysis.tables import (
     phases_of,
 )
 from flagscale_perf.training.analysis.trend import TrendTotals
+from flagscale_perf.training.columns import Intervals
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.goodput import Goodput
 from flagscale_perf.training.host import HostRecord
@@ -58,13 +59,13 @@ from flagscale_perf.training.records import (
 )
 from flagscale_perf.training.summary.summary import Summary
 from flagscale_perf.training.summary.totals import RunTotals
-from flagscale_perf.training.usual import Intervals, UsualSteps
+from flagscale_perf.training.usual import UsualSteps
 from flagscale_perf.training.utilisation import Scale
 
 MAX_EVENTS = 50  # of a name, and names: the monitor itself has a dozen of them
 OTHER_EVENTS = "other"
 TOGETHER = 1024  # records that are taken together: as many as stay in a processor's cache
-FEW = 64  # of which one is unusual, so that they are taken one by one
+FEW = 64  # records: so few are taken one by one where a step of them is unusual
 MS_PER_S = 1000
 # No step, and nothing that ends one: what they say is the same wherever they stand among steps.
 BESIDE = frozenset(
@@ -82,8 +83,8 @@ _CLASSES = {
 
 
 def read_report(session: Session, with_unjudged: bool = True) -> TrainingReport:
-    """The report of a session; what was not judged, if it is asked for. Raises PerfError if the session
-    cannot be read.
+    """The report of a session, `with_unjudged` or without what could not be judged. Raises PerfError if the
+    session cannot be read.
 
     A run that never wrote its end is "running" or "killed" where that can be known, else "not known".
     """
@@ -202,7 +203,7 @@ class RunFold:
         self._take_intervals()
 
     def _take(self, chunk: Chunk) -> None:
-        """The usual ones together."""
+        """The usual ones together, the others one by one."""
         types, end = chunk.types, len(chunk.types)
         begin = int(types[0] is StepRecord and (self._waiting.holds_phases or PhaseRecord in chunk.columns))
         behind = max(begin, end - (types[-1] is PhaseRecord))

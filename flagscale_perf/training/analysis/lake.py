@@ -12,6 +12,7 @@ from flagscale_perf.training.analysis.every_rank import COLUMNS, EveryRank
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import TABLE
+from flagscale_perf.training.ledger.book import rows_of
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import PHASE_BASE, CutsRecord, NodeRecord, RanksRecord
 from flagscale_perf.training.records import OUTCOMES, IntervalRecord, StepRecord
@@ -114,17 +115,12 @@ def rank_rows(record: RanksRecord) -> Iterator[RankRow]:
 
 def cut_rows(record: CutsRecord) -> Iterator[CutRow]:
     """A row for each unit, cut and phase that has a value."""
-    begin, columns, cuts = 0, record.columns, len(record.waits)
-    for row, size in enumerate(record.sizes):
-        ranks = record.ranks[begin : begin + size] or None
-        begin += size
-        place = record.iteration, record.stage, record.units, ranks
-        own = record.own_ns[row * len(columns) : (row + 1) * len(columns)]
-        for column, duration_ns in zip(columns, own, strict=True):
+    for ranks, own_ns, waits_ns in rows_of(record):
+        place = record.iteration, record.stage, record.units, [*ranks] or None
+        for column, duration_ns in zip(record.columns, own_ns, strict=True):
             cut, phase = divmod(column, PHASE_BASE)
             yield CutRow(*place, cut, _phase(phase), False, duration_ns)
-        waits = zip(record.waits, record.wait_ns[row * cuts : (row + 1) * cuts], strict=True)
-        for cut, (phase, duration_ns) in enumerate(waits):
+        for cut, (phase, duration_ns) in enumerate(zip(record.waits, waits_ns, strict=True)):
             yield CutRow(*place, cut, _phase(phase), True, duration_ns)
 
 

@@ -13,13 +13,13 @@ from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.training.analysis.findings.signals import Slow, SlowSteps
 from flagscale_perf.training.analysis.report import Curves, Point, SlowStep, Trend
+from flagscale_perf.training.columns import Intervals
 from flagscale_perf.training.figures import TABLE, Run
 from flagscale_perf.training.hardware import powers_mw
 from flagscale_perf.training.phases import GROUPS, total_of
 from flagscale_perf.training.rates import mean_ms
 from flagscale_perf.training.records import IntervalRecord
 from flagscale_perf.training.samples import ThinnedRows
-from flagscale_perf.training.usual import Intervals
 
 LIMITED = ("tflops_per_gpu", "mfu", "hfu")  # not shown where they cannot be true
 _PAUSE_NS = NS_PER_MS  # what is shorter only looked whether one is due
@@ -165,7 +165,7 @@ class TrendTotals:
         """The trend so far; `slow`: the slow steps of the same run."""
         return Trend(
             points=self.points(),
-            curves=self.curves(),
+            curves=self._curves.result(),
             intervals=self._count,
             slow_steps=[self._slow_step(step) for step in slow.longest()],
             slow_step_count=slow.count,
@@ -175,10 +175,6 @@ class TrendTotals:
     def points(self) -> list[Point]:
         """The trend's intervals so far, thinned."""
         return [self._point(interval, has_slow) for interval, has_slow in self._rows.rows()]
-
-    def curves(self) -> Curves:
-        """What a page draws of the intervals so far."""
-        return self._curves.result()
 
     def _slow_step(self, step: Slow) -> SlowStep:
         elapsed_s = (step.end_ns - self._anchor.mono_ns) / NS_PER_S

@@ -165,7 +165,7 @@ class Received:
     Attributes:
         reports: changed ones, without their items.
         items: those not seen before.
-        blocks: those of them that are blocks, as they were sent; a node's host name, and its lines.
+        blocks: the lines of those that are blocks, as each node sent them, with its host name.
         complaints: what was wrong with a file, once for each.
     """
 
@@ -351,13 +351,13 @@ def _parse(line: bytes) -> Any:
 
 
 def _parse_all(lines: Sequence[bytes]) -> Iterable[Any]:
-    """The content of each line: of all at once, in a third of the time; where that fails one by one, so that
-    those before the bad one are had.
+    """The content of each line. They are parsed all at once, which takes a third of the time; where that
+    fails one by one, so that those before the bad one are not lost.
     """
     with contextlib.suppress(ValueError):
-        found = _parse(b"[%b]" % b",".join(lines))
+        found: list[Any] = _parse(b"[%b]" % b",".join(lines))
         if len(found) == len(lines):
-            return list(found)
+            return found
     return map(_parse, lines)
 
 

@@ -14,6 +14,7 @@ from flagscale_perf.spine.jsonl import finite
 from flagscale_perf.spine.records import RUNNING, EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.session import Labels, file_names
 from flagscale_perf.spine.units import as_ms, as_s
+from flagscale_perf.training.columns import Intervals, highest_of
 from flagscale_perf.training.facts import ONLY_IN_RUN_FILE, RunFacts
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.goodput import SessionGoodput
@@ -41,7 +42,7 @@ from flagscale_perf.training.summary.summary import (
     Summary,
     Totals,
 )
-from flagscale_perf.training.usual import Intervals, UsualSteps, highest_of
+from flagscale_perf.training.usual import UsualSteps
 from flagscale_perf.training.utilisation import Scale, TrustedWork
 from flagscale_perf.training.window import StepSums, end_mono_ns, skipped_iterations
 

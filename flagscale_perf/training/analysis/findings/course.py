@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flagscale_perf.training.columns import Intervals
 from flagscale_perf.training.stretch import Stretch
-from flagscale_perf.training.usual import Intervals
 
 MAX_STRETCHES = 1024
 
@@ -15,8 +15,8 @@ class Course:
 
     def __init__(self) -> None:
         self._stretches: list[Stretch] = []
-        self._open: list[Stretch] = []  # at most one: that is not full yet
-        self._in_open, self._each = 0, 1
+        self._open: list[Stretch] = []  # the one that is not full yet, if any
+        self._in_open, self._each = 0, 1  # intervals: of that one, and of a full one
 
     def add(self, intervals: Intervals) -> None:
         """Takes the next ones, which have steps and are not warm-up."""

@@ -31,12 +31,12 @@ _NAMING_NO_CAUSE = frozenset(each.name for each in RULES if not each.names_cause
 
 def find(case: TrainingCase, with_unjudged: bool = True) -> TrainingReport:
     """The case's report with its findings. One that names no cause and costs next to nothing calls for no
-    action: it becomes a line of what could not be judged, which is looked for only where it is asked for.
+    action: it becomes a line of what could not be judged. `with_unjudged`: whether there are such lines.
     """
     every = rules.find(RULES, case)
     small = [finding for finding in every if _is_footnote(finding)]
     named = [finding for finding in every if finding not in small]
-    if not with_unjudged:  # what a change of the course would have to be takes as long as all findings
+    if not with_unjudged:  # how great a change may have stayed hidden takes as long as all findings
         return replace(case.report, findings=named)
     unsure, hidden = slowdown.unsure_of(case, named)
     unjudged = [*map(_footnote, small), *unsure, *_unjudged(case), *hidden]

@@ -17,6 +17,7 @@ from flagscale_perf.spine.limits import Limit
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 from flagscale_perf.training.analysis.findings.course import Course
 from flagscale_perf.training.clocks import caps_in
+from flagscale_perf.training.columns import Intervals
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.records import IntervalRecord, PhaseRecord, StandstillRecord, StepRecord
@@ -24,7 +25,7 @@ from flagscale_perf.training.sample import Sample, Step
 from flagscale_perf.training.samples import Reservoir
 from flagscale_perf.training.settled import is_judged
 from flagscale_perf.training.stretch import Stretch
-from flagscale_perf.training.usual import Intervals, UsualSteps
+from flagscale_perf.training.usual import UsualSteps
 from flagscale_perf.training.window import end_mono_ns
 
 RECENT = 64

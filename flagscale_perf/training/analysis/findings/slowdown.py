@@ -27,7 +27,7 @@ from flagscale_perf.training.stretch import PAUSES, WAITS, Stretch
 
 MOST_OF_IT = 0.8  # of a change; what is so much of it is named as its place or cause
 _ALL_PHASES = 0.5  # a phase belongs to "all" if it grew by so much of what the whole grew by, in proportion
-_FOR = ("CPU", "CPU", "memory", "its disks")  # of what `WAITS` are spent on
+_FOR = ("CPU", "CPU", "memory", "its disks")  # what the host waits for in each of `WAITS`
 
 
 @rule(

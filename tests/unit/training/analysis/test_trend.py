@@ -11,8 +11,8 @@ import pytest
 from flagscale_perf.spine.figures import Rows
 from flagscale_perf.training.analysis.series import trend
 from flagscale_perf.training.analysis.trend import ORDERS, CurveTotals
+from flagscale_perf.training.columns import Intervals
 from flagscale_perf.training.figures import TABLE
-from flagscale_perf.training.usual import Intervals
 from tests.fakes import MS, SECOND, make_facts, make_header, make_interval
 from tests.reports import point, small, trend_of
 

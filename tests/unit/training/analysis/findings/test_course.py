@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from flagscale_perf.training.analysis.findings.course import MAX_STRETCHES, Course
+from flagscale_perf.training.columns import Intervals
 from flagscale_perf.training.records import IntervalRecord
-from flagscale_perf.training.usual import Intervals
 from tests.fakes import make_interval
 
 MS = 10**6

@@ -9,7 +9,7 @@ from flagscale_perf.training.analysis.findings.signals import (
     Signals,
     SlowSteps,
 )
-from flagscale_perf.training.usual import Intervals
+from flagscale_perf.training.columns import Intervals
 from tests.fakes import MS, make_interval, make_step
 
 
