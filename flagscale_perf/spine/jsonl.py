@@ -96,12 +96,12 @@ class WholeLines:
     and what is not a whole line.
 
     Attributes:
-        number: of lines that are behind, when the file is read on.
-        rest: the begin of the next one, as far as it has been read.
+        number: of lines before `rest`.
+        rest: the beginning of the next line, as far as it has been read.
     """
 
     def __init__(self, file: Source, number: int = 0, rest: bytes = b"") -> None:
-        """Goes on where those two were so."""
+        """Goes on where an earlier reading had this `number` and `rest`."""
         self.number, self.rest = number, rest
         self._file = file
 
@@ -117,10 +117,8 @@ class WholeLines:
             self.rest = data[end:]
             if len(self.rest) > MAX_LINE_BYTES:
                 self.number += 1
-                yield (
-                    self.number,
-                    _too_long(self.number),
-                )  # first: who wants the header alone need not read on
+                # First, as who wants the header alone need not read on.
+                yield self.number, _too_long(self.number)
                 self.rest = _behind_line(self._file)
             elif not chunk:
                 break

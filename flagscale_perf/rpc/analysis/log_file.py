@@ -146,7 +146,7 @@ class LogFile:
             else:
                 yield from self._closely(lines, number, begin)
             number += len(lines)
-        self._readers = []  # functions, which are of no more use and cannot be kept
+        self._readers = []  # no longer needed, and functions cannot be kept
         if not self.columns:
             raise PerfError(f"{self.path}:3: the line with the names of the columns is missing")
 

@@ -111,7 +111,7 @@ class LogSource:
 
     def read(self, begin: Callable[[], None], into: Sequence[Any] = ()) -> Iterator[Columns]:
         """The calls, a batch at a time; `begin` is called at the start of each session in the log, of which
-        the last one counts. None where the same log has gone into `into` before. Raises PerfError.
+        the last one counts. No calls where the same log has gone into `into` before. Raises PerfError.
         """
         kept = Kept.of([self.session.path], [*into, self._log]) if into else None
         if kept is not None and kept.restore():
