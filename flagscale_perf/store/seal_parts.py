@@ -53,7 +53,7 @@ class PartReader(Protocol):
         """What has to be said of what was read."""
 
 
-class Parts(NamedTuple):
+class PartTable(NamedTuple):
     """A table of files beside a session's.
 
     Attributes:

@@ -27,7 +27,7 @@ from flagscale_perf.store.decoder import records_of
 if TYPE_CHECKING:
     import pyarrow
 
-    from flagscale_perf.store.seal_parts import Parts
+    from flagscale_perf.store.seal_parts import PartTable
 
 WIDE_DIGITS = 38  # of a decimal: the widest number that other programs read exactly
 RUN = ("run_id", "session_id", "host")  # the first columns of each table: whose row it is
@@ -62,7 +62,7 @@ class Tables:
     figures: Mapping[type, shown_figures.Table[Any, Any]] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     runs: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
-    parts: Mapping[str, Parts] = field(default_factory=dict)
+    parts: Mapping[str, PartTable] = field(default_factory=dict)
 
     def __or__(self, other: Tables) -> Tables:
         return Tables(*(getattr(self, each.name) | getattr(other, each.name) for each in fields(Tables)))
