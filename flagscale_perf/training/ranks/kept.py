@@ -31,15 +31,15 @@ MAX_WAITING_BYTES = 16 << 20  # while the disk takes nothing
 
 
 def kept_bytes(asked_gb: int | None, ranks: int) -> int:
-    """What the files may take; `asked_gb`: the option. Without it as much as of a job whose records fold its
-    ranks is worth keeping, and nothing where each rank has an entry in them anyway.
+    """What the files may take; `asked_gb`: the option. Without it `USUAL_GB` for a job whose records fold its
+    ranks, and nothing where each rank has an entry in them anyway.
     """
     usual_gb = USUAL_GB if ranks > MAX_ENTRIES else 0
     return BYTES_PER_GB * (usual_gb if asked_gb is None else asked_gb)
 
 
 class KeptBlocks:
-    """The files, the newest blocks in them. No method raises: what the disk refuses is counted."""
+    """The files of a session. No method raises: what the disk refuses is counted."""
 
     def __init__(self, directory: Path, start_wall_ns: int, max_bytes: int) -> None:
         """`start_wall_ns`: of the session; `max_bytes`: of all files, 0 for none."""
