@@ -24,7 +24,7 @@ from flagscale_perf.store.cache import Place
 from flagscale_perf.store.query import Answer, Lake, asked
 from flagscale_perf.store.runs import find_runs
 from flagscale_perf.store.seal import Sealed, add_table, beside, read_table, seal
-from flagscale_perf.store.seal_parts import PartSealer
+from flagscale_perf.store.sidecars import NoSidecar, SidecarSealer
 from flagscale_perf.store.tables import Tables, arrow, table_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ _VIEWS = {
     "runs": "select * from records.header left join records.run using (run_id, session_id, host)",
     "findings": "select * from records.finding",
 }
-_OWNER_ONLY = 0o700
 _PASSING = {RUNNING, NOT_KNOWN}  # states that may change without a new record
 _TRIES = 3
 Say = Callable[[str], None]
@@ -118,7 +117,7 @@ def _types_about(kind: str) -> list[Any]:
 
 @cache
 def schemas_about() -> dict[str, pyarrow.Schema]:
-    """Their schemas."""
+    """The schemas of the tables of the kinds of `ABOUT`."""
     return {kind: table_of(_types_about(kind), []).schema for kind in ABOUT.values()}
 
 
@@ -160,7 +159,7 @@ class Source:
                 raise PerfError(why) from None
             if kept.IS_ON:
                 self._say(f"{why}; they are made for this once")
-            return seal(path, all_tables(), Place(self._temporary, (f"{len(self._known)}",), _OWNER_ONLY))
+            return seal(path, all_tables(), Place(self._temporary, (f"{len(self._known)}",)))
 
     @property
     def files(self) -> dict[str, list[Path]]:
@@ -186,18 +185,20 @@ class Source:
                 self._say(f"{session.path}: left out of {' and '.join(ABOUT)}: {error}")
         return found
 
-    def parts(self, kind: str, note: Say) -> list[Path]:
-        """Tables of a kind of `Tables.parts`, made where they are not there; `note` hears what they lack."""
+    def sidecars(self, kind: str, note: Say) -> list[Path]:
+        """Tables of a kind of `Tables.sidecars`, made where they are not there; `note` is told what they
+        lack.
+        """
         found = list[Path]()
         for number, session in enumerate(sessions_of(self.sealed)):
             places, why = [self.sealed[session.files[0].path].place], ""
             if self._temporary is not None:
-                places.append(Place(self._temporary, (kind, f"{number}"), _OWNER_ONLY))
+                places.append(Place(self._temporary, (kind, f"{number}")))
             for place in places:
                 try:
-                    found += _parts(place, session, kind, note)
+                    found += _of_sidecars(place, session, kind, note)
                     break
-                except OSError as error:
+                except (PerfError, OSError) as error:
                     why = f"{session.path}: left out of {kind}: {error}"
             else:
                 self._say(why)
@@ -209,24 +210,27 @@ class Source:
             return paths
         tables = tables_about(session)
         if tables["run"]["end_reason"][0].as_py() not in _PASSING:
-            with suppress(OSError):
+            try:
                 for kind, path in paths.items():
                     add_table(first.place, path, tables[kind])
                 return paths
+            except OSError:
+                if self._temporary is None:
+                    raise
         if self._temporary is None:
             return {}
-        place = Place(self._temporary, (key,), _OWNER_ONLY)
+        place = Place(self._temporary, (key,))
         paths = {kind: place.path / f"{kind}.parquet" for kind in paths}
         for kind, path in paths.items():
             add_table(place, path, tables[kind])
         return paths
 
 
-def _parts(place: Place, session: Session, kind: str, note: Say) -> list[Path]:
+def _of_sidecars(place: Place, session: Session, kind: str, note: Say) -> list[Path]:
     tables, reader = all_tables(), None
-    with suppress(PerfError):  # without such files
-        reader = tables.parts[kind].open(session)
-    found, remarks = PartSealer(place, session.header, kind, tables).seal(reader)
+    with suppress(NoSidecar):
+        reader = tables.sidecars[kind].open(session)
+    found, remarks = SidecarSealer(place, session.header, kind, tables).seal(reader)
     for each in remarks:
         note(each)
     return found
@@ -257,11 +261,11 @@ def ask(path: Path, sql: str, say: Say) -> Answer:
     arrow("flagscale-perf query")
     tables, names = all_tables(), asked(sql)
     is_about = not names.isdisjoint({*ABOUT, *ABOUT.values()})
-    schemas = tables.schemas | schemas_about() | tables.part_schemas
+    schemas = tables.schemas | schemas_about() | tables.sidecar_schemas
 
     def answer(source: Source) -> Answer:
         files = source.files | (source.about() if is_about else {})
-        files |= {kind: source.parts(kind, say) for kind in names.intersection(tables.parts)}
+        files |= {kind: source.sidecars(kind, say) for kind in names.intersection(tables.sidecars)}
         with Lake(schemas, files, {**tables.views, **_VIEWS}) as lake:
             return lake.ask(sql)
 
@@ -269,7 +273,9 @@ def ask(path: Path, sql: str, say: Say) -> Answer:
 
 
 def _read(paths: Sequence[Path], say: Say, read: Callable[[Source], _Read]) -> _Read:
-    """Again where others have replaced tables meanwhile, at last by tables of its own."""
+    """What `read` makes of the tables; anew where others have replaced them meanwhile, at last of tables of
+    its own.
+    """
     with tempfile.TemporaryDirectory(prefix="flagscale_perf_") as temporary:
         for _ in range(_TRIES):
             with suppress(FileNotFoundError):
@@ -286,21 +292,21 @@ def to_arrow(session: Session, kind: str | type) -> pyarrow.Table:
     tables, name = all_tables(), kind if isinstance(kind, str) else kind_of(kind)
     if name in ABOUT.values():
         return tables_about(session)[name]
-    schemas = tables.schemas | tables.part_schemas
+    schemas = tables.schemas | tables.sidecar_schemas
     if name not in schemas:
         known = [*schemas, *ABOUT.values()]
         raise PerfError(
             f"{name!r} is no kind of records{did_you_mean(name, known)}; there are {', '.join(known)}"
         )
     paths = _paths_of(session)
-    if name in tables.parts:
-        tables.parts[name].open(session)  # which says why there is nothing
+    if name in tables.sidecars:
+        tables.sidecars[name].open(session)  # which says why there is nothing
 
     def read(source: Source) -> pyarrow.Table:
-        if name not in tables.parts:
+        if name not in tables.sidecars:
             return read_table(source.files.get(name, ()), schemas[name])
         remarks: list[str] = []
-        found = read_table(source.parts(name, remarks.append), schemas[name])
+        found = read_table(source.sidecars(name, remarks.append), schemas[name])
         return found.replace_schema_metadata({"remarks": dump(remarks)})
 
     return _read(paths, _raise, read)
@@ -312,15 +318,15 @@ def _raise(line: str) -> None:
 
 def write_tables(session: Session, directory: Path, note: Say) -> list[Sealed]:
     """Writes the tables of a session into a directory, laid out as beside its files; `note` is told what
-    those of `Tables.parts` lack. Raises PerfError.
+    those of `Tables.sidecars` lack. Raises PerfError.
     """
     place = Place(directory, (), DIRECTORY_MODE)
     try:
         made = [seal(path, all_tables(), place) for path in _paths_of(session)]
         for kind, table in tables_about(session).items():
             add_table(place, beside(made[0], kind, "report"), table)
-        for kind in all_tables().parts:
-            _parts(place, session, kind, note)
+        for kind in all_tables().sidecars:
+            _of_sidecars(place, session, kind, note)
     except OSError as error:
         raise PerfError(f"{directory}: cannot be written: {error.strerror or error}") from None
     return made
@@ -328,10 +334,10 @@ def write_tables(session: Session, directory: Path, note: Say) -> list[Sealed]:
 
 def seal_all(directory: Path, say: Say, note: Say) -> list[Sealed]:
     """The tables of all sessions in and below a directory, made where they are not there; `say` is told what
-    is left out, `note` what those of `Tables.parts` lack. Raises PerfError without any.
+    is left out, `note` what those of `Tables.sidecars` lack. Raises PerfError without any.
     """
     source = Source(files_of(directory, say), say)
     source.about()
-    for kind in all_tables().parts:
-        source.parts(kind, note)
+    for kind in all_tables().sidecars:
+        source.sidecars(kind, note)
     return [*source.sealed.values()]

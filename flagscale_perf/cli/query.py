@@ -19,18 +19,9 @@ class QueryCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Arguments: where the runs are, and what is asked."""
-        add = parser.add_argument
-        add(
-            "runs",
-            type=local_path,
-            metavar="RUN_OR_DIR",
-            help="a run file, or a directory with some in it or below",
-        )
-        add(
-            "sql",
-            metavar="SQL",
-            help=f"one SELECT, such as {EXAMPLE!r}",
-        )
+        about = "a run file, or a directory with some in it or below"
+        parser.add_argument("runs", type=local_path, metavar="RUN_OR_DIR", help=about)
+        parser.add_argument("sql", metavar="SQL", help=f"one SELECT, such as {EXAMPLE!r}")
         add_cache(parser)
         add_output(parser, FORMATS, "text (default), csv or json")
 

@@ -48,11 +48,13 @@ class Part:
 
     @property
     def line(self) -> str:
-        """The command that installs it."""
-        return install_line(self.wanted)
+        """The command that installs it; of an extra whose parts are used together, all of them."""
+        others = [part.wanted for part in PARTS if part.extra in _USED_TOGETHER and part.extra == self.extra]
+        return install_line(*(others or [self.wanted]))
 
 
 MEGATRON, SERVE, RPC, TRACE, TABLES, ALL = "megatron", "serve", "rpc", "trace", "tables", "all"
+_USED_TOGETHER = (SERVE, TABLES)
 PARTS = (
     Part("hydra", "hydra-core>=1.3", "run.py"),
     Part("omegaconf", "omegaconf>=2.3", "run.py"),
@@ -88,9 +90,11 @@ PARTS = (
 )
 
 
-def install_line(package: str, *options: str) -> str:
-    """The command that installs a package into the running Python environment."""
-    return shlex.join([sys.executable, "-m", "pip", "install", *options, package])
+def install_line(package: str, *before: str) -> str:
+    """The command that installs a package into the running Python environment; `before` it stand options or
+    other packages.
+    """
+    return shlex.join([sys.executable, "-m", "pip", "install", *before, package])
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:

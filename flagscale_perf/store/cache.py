@@ -76,7 +76,7 @@ def keep(directory: Path, name: str, about: str, content: bytes) -> None:
 
 
 def kept(directory: Path, name: str, about: str) -> Iterator[bytes]:
-    """What was kept so and is unchanged: what lies beside the run files first."""
+    """The contents that `keep` has kept and nobody has changed: first the one beside the run files."""
     for place in places(directory):
         with contextlib.suppress(OSError):
             found = read(place, name, {os.geteuid()}) or b""
@@ -93,7 +93,7 @@ def _signature(key: bytes, about: str, content: bytes) -> bytes:
 
 @once
 def code() -> str:
-    """Of this package and the Python that runs it: another one may fold otherwise."""
+    """A digest of this package and of the Python that runs it: others may fold otherwise."""
     digest = hashlib.sha256(sys.version.encode())
     for path in sorted(_ROOT.rglob("*.py")):
         digest.update(os.fsencode(path.relative_to(_ROOT)) + b"\0" + path.read_bytes())
@@ -161,7 +161,7 @@ def new_file(place: Place, name: str) -> Iterator[BinaryIO]:
 
 
 def sweep(place: Place) -> None:
-    """Removes what writers that were killed have left at a place: none writes for so long."""
+    """Removes temporary files that are a day old: their writers were killed, as none writes for so long."""
     with contextlib.suppress(OSError):
         for left in chain.from_iterable(map(place.path.glob, _LEFT)):
             if left.lstat().st_mtime < time.time() - _LEFT_S:

@@ -193,7 +193,7 @@ def _list(path: Path) -> str:
 
 
 def state_of(path: Path, owners: Collection[int]) -> list[int]:
-    """By which a table is known again. Raises OSError, also for what is no file of these users."""
+    """Size and time, by which a table is known again. Raises OSError, also for no file of these users."""
     found = path.lstat()
     if not stat.S_ISREG(found.st_mode) or found.st_uid not in owners:
         raise OSError(f"{path} is not ours")
@@ -337,7 +337,7 @@ class _Writers:
 
 
 def parquet_writer(file: BinaryIO, schema: pyarrow.Schema) -> Any:
-    """Integers are written as their differences, which are small; all else by dictionaries."""
+    """A writer of tables: integers as their differences, which are small, all else by dictionaries."""
     import pyarrow.parquet
     from pyarrow import types
 

@@ -35,8 +35,8 @@ def text_of(root: Any, most: int = MOST) -> str:
 
 
 def restore(text: str, root: Any) -> None:
-    """Puts a state into an object that was just made as the one of which it is. Raises what Python raises for
-    a text that is no such state; then the object is of no use any more.
+    """Puts a state into an object that was just made, in the way of the one whose state it is. Raises what
+    Python raises for a text that is no such state; then the object is of no use any more.
     """
     made(text, root)
 

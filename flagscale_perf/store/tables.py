@@ -27,7 +27,7 @@ from flagscale_perf.store.decoder import records_of
 if TYPE_CHECKING:
     import pyarrow
 
-    from flagscale_perf.store.seal_parts import PartTable
+    from flagscale_perf.store.sidecars import Sidecar
 
 WIDE_DIGITS = 38  # of a decimal: the widest number that other programs read exactly
 RUN = ("run_id", "session_id", "host")  # the first columns of each table: whose row it is
@@ -52,7 +52,7 @@ class Tables:
         facts: by instrument, a type with what its headers' facts may be; single values are columns.
         runs: by instrument, what takes the figures of a run from its report's content; the type that it
             returns has the columns.
-        parts: by table, what is no record and has files of its own beside a session's.
+        sidecars: by table, what is no record and has files of its own beside a session's run files.
     """
 
     views: Mapping[str, str] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Tables:
     figures: Mapping[type, shown_figures.Table[Any, Any]] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     runs: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
-    parts: Mapping[str, PartTable] = field(default_factory=dict)
+    sidecars: Mapping[str, Sidecar] = field(default_factory=dict)
 
     def __or__(self, other: Tables) -> Tables:
         return Tables(*(getattr(self, each.name) | getattr(other, each.name) for each in fields(Tables)))
@@ -72,15 +72,15 @@ class Tables:
         """The schema of each kind's table."""
         return {kind: _schema(self.columns(type_)) for kind, type_ in KINDS.items()}
 
-    def part_columns(self, kind: str) -> list[Column]:
-        """The columns of a table of `parts`."""
-        hints = {name: str for name in RUN} | dict(self.parts[kind].columns)
+    def sidecar_columns(self, kind: str) -> list[Column]:
+        """The columns of a table of `sidecars`."""
+        hints = {name: str for name in RUN} | dict(self.sidecars[kind].columns)
         return [_column(name, hint) for name, hint in hints.items()]
 
     @cached_property
-    def part_schemas(self) -> dict[str, pyarrow.Schema]:
-        """The schema of each table of `parts`."""
-        return {kind: _schema(self.part_columns(kind)) for kind in self.parts}
+    def sidecar_schemas(self) -> dict[str, pyarrow.Schema]:
+        """The schema of each table of `sidecars`."""
+        return {kind: _schema(self.sidecar_columns(kind)) for kind in self.sidecars}
 
     @cached_property
     def digest(self) -> str:
@@ -254,7 +254,7 @@ class Names:
         self._texts.update(zip(zip(processes, numbers, strict=True), texts, strict=True))
 
     def texts(self, processes: Sequence[int], numbers: Sequence[int | None]) -> list[str | None]:
-        """Of each process's number; None for 0, which is none."""
+        """The text of each process's number; None for 0, which is no text's."""
         return [
             self._texts.get((process, number), f"name {number}") if number else None
             for process, number in zip(processes, numbers, strict=True)

@@ -11,7 +11,7 @@ import pytest
 
 from flagscale_perf.sinks.registry import VIEWS
 from flagscale_perf.spine.jsonl import encode
-from flagscale_perf.spine.packages import PARTS, find_part
+from flagscale_perf.spine.packages import PARTS, SERVE, TABLES, find_part
 from flagscale_perf.writer.fanout import FanOut
 from tests.fakes import make_context, make_header, sample_run
 from tests.run_files import steady, write
@@ -58,6 +58,8 @@ USERS = {
     "duckdb": [["query", "logs", "select 1"]],
     "msgpack": [[f"{TEE_GPU}/test_simple.py"]],
 }
+# A command that needs all parts of an extra: whichever is missing, one line brings them all.
+NEEDS_ALL_OF = {"serve": SERVE, "query": TABLES}
 # What is there for a run without a command, and the examples: tested below.
 NO_COMMAND = {
     "tensorboard",
@@ -140,6 +142,8 @@ def test_a_command_without_its_part_says_so_in_two_lines(type_without, module, w
     needs, line = done.stderr.splitlines()
     assert needs.endswith(f" needs {part.name}, which is not installed")
     assert line.startswith(f"install it: {sys.executable} -m pip install ") and part.name in line
+    if words[0] in NEEDS_ALL_OF:
+        assert all(each.wanted in line for each in PARTS if each.extra == NEEDS_ALL_OF[words[0]])
 
 
 @pytest.mark.parametrize("example", ["plot_summary.py", "read_report.py"])

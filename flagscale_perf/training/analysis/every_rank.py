@@ -14,6 +14,7 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import MAX_NS, dump
 from flagscale_perf.spine.session import ranks_name, ranks_parts
 from flagscale_perf.store.checked import CheckedLines
+from flagscale_perf.store.sidecars import NoSidecar
 from flagscale_perf.store.tables import TIME, Columns
 from flagscale_perf.training.host import HostStretch
 from flagscale_perf.training.ranks.blocks import Block, decode_block, encode_block
@@ -44,12 +45,14 @@ class EveryRank:
     """
 
     def __init__(self, session: Session, ranks: Collection[int] | None = None) -> None:
-        """`ranks`: these only, which is faster; None for all. Raises PerfError where nothing is kept."""
+        """`ranks`: these only, which is faster; None for all. Raises NoSidecar where nothing is kept,
+        PerfError where that cannot be told.
+        """
         start_ns = session.header.start_wall_ns
         directory = session.path.parent
         self.paths = [directory / ranks_name(start_ns, part) for part in _parts(directory, start_ns)]
         if not self.paths:
-            raise PerfError(
+            raise NoSidecar(
                 f"of {str(session.path)!r} not every rank is kept: it is in jobs of more than 256 ranks, and"
                 " with --perf-ranks-gb; ranks() has what is in the run file"
             )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import NamedTuple
 
-from flagscale_perf.store.seal_parts import PartTable
+from flagscale_perf.store.sidecars import Sidecar
 from flagscale_perf.store.tables import Tables
 from flagscale_perf.training.analysis.every_rank import COLUMNS, EveryRank
 from flagscale_perf.training.analysis.report import TrainingReport
@@ -169,5 +169,5 @@ TABLES = Tables(
     figures={IntervalRecord: TABLE},
     facts={"training": RunFacts},
     runs={"training": run_figures},
-    parts={"every_rank": PartTable(COLUMNS, EveryRank)},
+    sidecars={"every_rank": Sidecar(COLUMNS, EveryRank)},
 )

@@ -126,6 +126,19 @@ def test_tables_that_others_replace_meanwhile_are_looked_for_again(
     assert len(calls) == 3
 
 
+def test_what_a_report_says_and_cannot_be_written_is_said(
+    fleet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(lake, "add_table", full)
+    said: list[str] = []
+    made = seal_all(fleet, said.append, pytest.fail)
+    assert len(said) == len(made) > 0
+    assert all("left out of runs and findings: [Errno 28] No space left on device" in each for each in said)
+
+
 def test_sealing_all_is_done_once(fleet: Path) -> None:
     assert [each.is_new for each in seal_all(fleet, pytest.fail, pytest.fail)] == [True, True]
     before = {path: path.stat().st_mtime_ns for path in fleet.rglob("*.parquet")}

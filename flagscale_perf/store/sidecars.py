@@ -1,5 +1,5 @@
-"""Tables of files beside a run file which are no run files themselves, one of each file: believed as long as
-that is not touched, and what its rows depend on in the files before it is the same.
+"""Tables of sidecars: files beside a run file that are no run files themselves. Each file has one table,
+believed as long as the file is not touched and what its rows depend on in the files before it is the same.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
 from flagscale_perf import __version__
+from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.store.cache import Place, new_file
@@ -26,8 +27,12 @@ FORMAT = 1  # another one for other rows of the same columns
 _ABOUT = "flagscale_perf"  # in a table's own metadata
 
 
-class PartReader(Protocol):
-    """Rows from files that go on where the one before ended; each file can be read alone.
+class NoSidecar(PerfError):
+    """A session has no such files."""
+
+
+class SidecarReader(Protocol):
+    """Rows from files of which each goes on where the one before ended; each can be read alone.
 
     Attributes:
         paths: from old to new.
@@ -35,7 +40,7 @@ class PartReader(Protocol):
 
     paths: list[Path]
 
-    def part(self, path: Path, before: str) -> PartReader:
+    def part(self, path: Path, before: str) -> SidecarReader:
         """One of the files; `before`: the `state` of the one before it, empty for the first."""
 
     def columns(self) -> Iterator[Columns]:
@@ -53,16 +58,17 @@ class PartReader(Protocol):
         """What has to be said of what was read."""
 
 
-class PartTable(NamedTuple):
-    """A table of files beside a session's.
+class Sidecar(NamedTuple):
+    """What has files of its own beside a session's run files, and its table.
 
     Attributes:
-        columns: the type hints of their rows.
-        open: reads those of a session. Raises PerfError where it has none.
+        columns: the type hints of its rows.
+        open: reads those of a session. Raises NoSidecar where it has none, PerfError where that cannot be
+            told.
     """
 
     columns: Mapping[str, Any]
-    open: Callable[[Any], PartReader]
+    open: Callable[[Any], SidecarReader]
 
 
 class _About(NamedTuple):
@@ -79,14 +85,14 @@ class _About(NamedTuple):
     remarks: list[str]
 
 
-class PartSealer:
+class SidecarSealer:
     """Makes the tables of one kind, of one session."""
 
     def __init__(self, place: Place, header: RunHeader, kind: str, tables: Tables) -> None:
         self._place, self._kind, self._header = place, kind, header
-        self._columns, self._schema = tables.part_columns(kind), tables.part_schemas[kind]
+        self._columns, self._schema = tables.sidecar_columns(kind), tables.sidecar_schemas[kind]
 
-    def seal(self, reader: PartReader | None) -> tuple[list[Path], list[str]]:
+    def seal(self, reader: SidecarReader | None) -> tuple[list[Path], list[str]]:
         """The tables of its files, made where they are not there, and what is missing in them; those of files
         that are gone go, too. `reader`: None without any file. Raises OSError where they cannot be written.
         """
@@ -110,7 +116,7 @@ class PartSealer:
         made_of = [__version__, FORMAT, str(self._schema), parts, before]
         return hashlib.sha256(repr(made_of).encode()).hexdigest()[:16] if parts else secrets.token_hex(8)
 
-    def _write(self, name: str, key: str, part: PartReader) -> _About:
+    def _write(self, name: str, key: str, part: SidecarReader) -> _About:
         import pyarrow
 
         whose = [pyarrow.scalar(text, "string") for text in of_run(self._header)]
@@ -130,7 +136,7 @@ def _about(table: Path, path: Path, key: str) -> _About | None:
     """None where it is not there, or is none of ours."""
     import pyarrow.parquet
 
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
         state_of(table, (path.stat().st_uid, os.geteuid()))
         metadata: Any = pyarrow.parquet.read_metadata(table).metadata
         sum_, text = metadata[_ABOUT.encode()][:8], metadata[_ABOUT.encode()][8:]

@@ -164,6 +164,24 @@ def test_what_could_not_be_read_once_is_read_again(run: Path, monkeypatch: pytes
     assert len(asked(run)) == 2
 
 
+def test_a_directory_that_cannot_be_listed_is_said_and_its_tables_stay(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(run, 10**6, 1)
+    asked(run)
+    first = tables(run)
+
+    def broken(directory: Path, start_wall_ns: int) -> list[int]:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("flagscale_perf.training.analysis.every_rank.ranks_parts", broken)
+        said: list[str] = []
+        assert asked(run, said.append) == []
+        assert [each.rpartition(": ")[2] for each in said] == ["Input/output error"]
+    assert tables(run) == first != {}
+
+
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"another's", b"state"])
 def test_a_table_that_is_none_of_ours_is_made_again(run: Path, content: bytes) -> None:
     add(run, 1, 1, 2, 3)
