@@ -30,5 +30,6 @@ class SealCommand(Command):
         made = seal_all(args.directory, leave_out, say)
         new = [each for each in made if each.is_new]
         rows = sum(sum(each.rows.values()) for each in new)
-        print(f"{len(new):,} run files sealed, {rows:,} rows; {len(made) - len(new):,} were sealed already")
+        count = f"{len(new):,} run file{'s' * (len(new) != 1)}"
+        print(f"{count} sealed, {rows:,} rows; {len(made) - len(new):,} sealed already")
         return EXIT_NOT_ALL if left_out else 0

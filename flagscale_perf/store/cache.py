@@ -27,7 +27,7 @@ MAX_BYTES = 256 << 20  # a longer file is none of ours
 _LEFT, _LEFT_S = (".*.tmp", "parts/.*.tmp", "kind=*/*/.*.tmp"), 86_400
 _READ, _WRITE = os.O_RDONLY | files.NOFOLLOW, os.O_WRONLY | os.O_CREAT | os.O_EXCL | files.NOFOLLOW
 _OPEN = os.O_RDONLY | files.NOFOLLOW | getattr(os, "O_DIRECTORY", 0)
-OWNER_ONLY = 0o700
+_OWNER_ONLY = 0o700
 _KEY, _KEY_BYTES = "key", 32  # as many as a signature has
 _ROOT = Path(__file__).parents[1]
 
@@ -43,7 +43,7 @@ class Place(NamedTuple):
 
     base: Path
     below: tuple[str, ...]
-    mode: int = OWNER_ONLY
+    mode: int = _OWNER_ONLY
 
     @property
     def path(self) -> Path:
@@ -172,7 +172,7 @@ def sweep(place: Place) -> None:
 def _directory(place: Place, name: PurePosixPath, is_made: bool) -> Iterator[int]:
     """The directory in which a file of that name is. Raises OSError, also for a link."""
     if is_made and not place.base.exists():
-        place.base.mkdir(OWNER_ONLY, parents=True)
+        place.base.mkdir(_OWNER_ONLY, parents=True)
     directory = os.open(place.base, _OPEN & ~files.NOFOLLOW)
     try:
         for part in (*place.below, *name.parts[:-1]):

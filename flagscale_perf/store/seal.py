@@ -148,7 +148,7 @@ def add_table(place: Place, path: Path, table: pyarrow.Table) -> None:
     OSError.
     """
     for each in path.parent.glob(f"{path.stem.rpartition('-')[0]}-*.parquet"):
-        each.unlink()
+        each.unlink(missing_ok=True)
     with (
         new_file(place, str(path.relative_to(place.path))) as file,
         parquet_writer(file, table.schema) as writer,
@@ -255,7 +255,7 @@ def _made(place: Place, run: RunFile, tables: Tables, before: _List | None) -> _
 
 
 def _sealed(place: Place, made: _List, others: str) -> Sealed:
-    """The tables that have just been made; what other programs would take for such goes, too."""
+    """The tables that have just been made; files that other programs would take for such are removed."""
     sealed = made.sealed(place, is_new=True)
     kept = set(chain(*sealed.files.values()))
     for each in place.path.glob(f"kind=*/{others}-*.parquet"):

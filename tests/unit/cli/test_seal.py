@@ -21,9 +21,9 @@ def run(tmp_path: Path) -> Path:
 
 def test_it_says_what_it_did(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["seal", str(run)]) == 0
-    assert capsys.readouterr().out.startswith("1 run files sealed, ")
+    assert capsys.readouterr().out.startswith("1 run file sealed, ")
     assert main(["seal", str(run)]) == 0
-    assert capsys.readouterr().out == "0 run files sealed, 0 rows; 1 were sealed already\n"
+    assert capsys.readouterr().out == "0 run files sealed, 0 rows; 1 sealed already\n"
 
 
 def test_what_is_left_out_is_said_and_the_end_is_1(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
