@@ -105,7 +105,7 @@ def _cuts(rows: int, cuts: int, columns: int) -> dict[str, st.SearchStrategy[lis
         "waits": (st.integers(0, PHASE_BASE - 1), cuts),
         "columns": (st.integers(0, max(1, cuts * PHASE_BASE) - 1), columns),
         "sizes": (st.just(1), rows),
-        "ranks": (COUNT, rows),
+        "ranks": (NS, rows),
         "own_ns": (_values("own_ns", int), rows * columns),
         "wait_ns": (_values("wait_ns", int), rows * cuts),
     }
