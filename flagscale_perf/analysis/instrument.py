@@ -56,6 +56,8 @@ class Instrument:
         tables: its records as tables.
         live: a session to be followed, from its header on.
         what: one of its sessions, in words; "" for its name.
+        leads: of a job's sessions, the time of the one of the highest number holds that of all others; one
+            below 0 is of no job.
         exports: module with `EXPORTS`, formats of other systems by their names; "" without any.
     """
 
@@ -68,6 +70,7 @@ class Instrument:
     tables: Tables = field(default_factory=Tables)
     live: Callable[[RunHeader], Live] = _not_offered
     what: str = ""
+    leads: int = 0
     exports: str = ""
 
     def offers(self, what: str) -> bool:

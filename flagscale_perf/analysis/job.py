@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +14,9 @@ from typing import NamedTuple
 from flagscale_perf.analysis.instrument import installed, signs_of_logs
 from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.log_files import has_mark, has_title, log_files
+from flagscale_perf.analysis.machines import grouped, groups, is_of_job, mates_of
 from flagscale_perf.analysis.session import Session
+from flagscale_perf.analysis.whole import Whole, stretch_of, whole_of
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.session import REALTIME_FILE, age_of, file_names, session_of, session_shown_by
@@ -120,13 +121,38 @@ class Job:
         files = _group_of(found.run, around)
         return Session(files, aside=_aside(files, around))
 
+    def whole(self) -> Whole:
+        """The job of the session that is meant; of a session or a file that was asked for, that one alone.
+        Raises PerfError.
+        """
+        chosen = self.session()
+        if self._session_id is not None or not self._directory.is_dir() or not chosen.files:
+            return whole_of(chosen, [])
+        whole = whole_of(chosen, self._overlapping(chosen))
+        return whole if whole.lead is chosen else whole_of(whole.lead, self._overlapping(whole.lead))
+
+    def _overlapping(self, session: Session) -> list[Session]:
+        """Sessions in the directory and right below it that may have lasted at the same time."""
+        begin_ns, end_ns = stretch_of(session)
+        runs = [each.run for each in map(self._open, files_near(self._directory)) if each.run]
+        known = {*installed()}
+        return grouped(
+            [
+                run
+                for run in runs
+                if run.header.instrument in known
+                and run.header.start_wall_ns <= end_ns
+                and run.changed_ns >= begin_ns
+            ]
+        )
+
     def near(self, path: Path) -> list[Path]:
         """Run files of its job that were written after it began, in its directory and right below."""
         own = self._open(path).run
         if own is None:
             return []
         runs, began_ns = [each.run for each in self._around(own) if each.run], own.header.start_wall_ns
-        return [run.path for run in runs if run.changed_ns >= began_ns and _is_of_job(own.header, run.header)]
+        return [run.path for run in runs if run.changed_ns >= began_ns and is_of_job(own.header, run.header)]
 
     def mates_of(self, path: Path) -> list[Path]:
         """Run files of other machines of its job."""
@@ -233,58 +259,10 @@ def _listed(listing: Listing, found: Iterable[Found]) -> Listing:
     return listing
 
 
-def sessions_of(paths: Iterable[Path]) -> list[Session]:
-    """The sessions of run files. Raises PerfError where one cannot be read."""
-    return grouped([RunFile(path) for path in paths])
-
-
-def grouped(files: Sequence[RunFile]) -> list[Session]:
-    """The sessions of these files, by directory and age."""
-    made = map(Session, _groups(files))
-    return sorted(made, key=lambda one: (one.path.parent, age_of(one.path, one.header)))
-
-
-def _groups(files: Sequence[RunFile]) -> list[list[RunFile]]:
-    """The files of each session. Each is in one; a job's newest comes first."""
-    near: defaultdict[tuple[Path, object], list[RunFile]] = defaultdict(list)
-    stretches = _stretches(files)
-    for file in files:
-        stretch = stretches.get(file.path, file.path)
-        near[file.path.parent, stretch].append(file)
-        near[file.path.parent.parent, stretch].append(file)
-    made, taken = list[list[RunFile]](), set[Path]()
-    newest = sorted(files, key=lambda file: age_of(file.path, file.header), reverse=True)
-    for own in sorted(newest, key=lambda file: len(file.path.parts)):  # what is copied lies below
-        if own.path not in taken:
-            beside = near[own.path.parent, stretches.get(own.path, own.path)]
-            around = [each for each in beside if each.path not in taken]
-            made.append([own, *_mates_of(own, around)])
-            taken.update(each.path for each in made[-1])
-    return made
-
-
-def _stretches(files: Iterable[RunFile]) -> dict[Path, int]:
-    """A number for each file that is of a job: the same as long as one of the job's files follows another
-    without a break.
-    """
-    ordered = [
-        ((file.header.instrument, str(file.header.facts["job"])), file.header.start_wall_ns, file)
-        for file in files
-        if "job" in file.header.facts
-    ]
-    found, last, ended_ns = dict[Path, int](), ("", ""), 0
-    for number, (job, start_ns, file) in enumerate(sorted(ordered, key=lambda one: one[:2])):
-        if job != last or start_ns > ended_ns:
-            last, ended_ns, first = job, file.ended_ns, number
-        found[file.path] = first
-        ended_ns = max(ended_ns, file.ended_ns)
-    return found
-
-
 def _group_of(own: RunFile, around: Iterable[Found]) -> list[RunFile]:
     """The files of its session, itself first."""
     others = [each.run for each in around if each.run and each.run.header != own.header]  # no copies of it
-    found = next(files for files in _groups([own, *others]) if own in files)
+    found = next(files for files in groups([own, *others]) if own in files)
     return [own, *(each for each in others if each in found)]
 
 
@@ -292,7 +270,7 @@ def _aside(files: Sequence[RunFile], around: Iterable[Found]) -> list[str]:
     """What has to be said of files near a session that are, or may be, of the same job and not in it."""
     headers = [file.header for file in files]
     others = [each.run for each in around if each.run and each.run.header not in headers]
-    beside = [run.path.name for run in others if any(_mates_of(file, [run]) for file in files)]
+    beside = [run.path.name for run in others if any(mates_of(file, [run]) for file in files)]
     unread = [f"{each.path.name}: {each.trouble}" for each in around if each.run is None]
     return [
         f"{what}: {len(found):,}, the first {found[0]}"
@@ -307,29 +285,6 @@ def _aside(files: Sequence[RunFile], around: Iterable[Found]) -> list[str]:
 def run_files_in(directory: Path) -> dict[Path, bool | None]:
     """Whether each run file of the directory is still written, see `RunFile.is_live`; an empty one is."""
     return {path: run.is_live() if run else True for path, run, _ in Job(directory).files}
-
-
-def _mates_of(own: RunFile, around: Iterable[RunFile]) -> list[RunFile]:
-    """Run files of the same job and the same time: a job has one for each machine or container."""
-    headers, found = [own.header], list[RunFile]()
-    if "job" not in own.header.facts:
-        return found
-    for other in around:
-        header = other.header
-        if (
-            _is_of_job(own.header, header)
-            and header.start_wall_ns <= own.ended_ns
-            and own.header.start_wall_ns <= other.ended_ns
-            and header not in headers  # not the file itself, nor a copy of one
-        ):
-            headers.append(header)
-            found.append(other)
-    return found
-
-
-def _is_of_job(own: RunHeader, other: RunHeader) -> bool:
-    """Whether both are of one instrument and one job; runs in one directory that name no job are one job."""
-    return own.instrument == other.instrument and own.facts["job"] == other.facts.get("job", own)
 
 
 def _names_in(directory: Path) -> list[str]:

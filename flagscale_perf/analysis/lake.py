@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from zlib import crc32
 
 from flagscale_perf.analysis.instrument import installed, load
-from flagscale_perf.analysis.job import open_session, sessions_of
+from flagscale_perf.analysis.job import open_session
+from flagscale_perf.analysis.machines import sessions_of
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError, did_you_mean
 from flagscale_perf.spine.files import DIRECTORY_MODE

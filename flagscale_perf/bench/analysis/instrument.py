@@ -8,6 +8,7 @@ from flagscale_perf.bench.analysis import compare
 from flagscale_perf.bench.analysis.report import read_report, report_of
 
 INSTRUMENT = Instrument(
+    leads=-1,
     report=lambda session: report_of(read_report(session)),
     timeline=lambda session: Timeline(session.header),
     compare=compare.compare,

@@ -25,6 +25,7 @@ def _report(session: Session) -> Report:
 
 
 INSTRUMENT = Instrument(
+    leads=1,
     report=_report,
     timeline=timeline,
     compare=compare.compare,

@@ -44,6 +44,7 @@ def _report(session: Session) -> Report:
 
 
 INSTRUMENT = Instrument(
+    leads=2,
     report=_report,
     timeline=timeline,
     compare=compare.compare,

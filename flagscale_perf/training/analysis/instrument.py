@@ -10,6 +10,7 @@ from flagscale_perf.training.analysis.live import LiveRun
 from flagscale_perf.training.analysis.timeline import timeline
 
 INSTRUMENT = Instrument(
+    leads=3,
     report=lambda session: blocks.report_of(read_report(session)),
     sessions=lambda listing: history.report_of(history.stitch(listing)),
     compare=compare.compare,
