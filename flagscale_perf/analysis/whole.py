@@ -13,7 +13,6 @@ from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import ProcessRecord
 from flagscale_perf.spine.units import duration
-from flagscale_perf.store.run_file import RunFile
 
 # Processes are recorded when their first records arrive: those of the beginning are enough to tell a job.
 _FIRST_RECORDS = 20_000
@@ -145,17 +144,17 @@ def _evidence(one: Session, lead: Session, own: Stretch, whole: Stretch) -> str:
 
 def _shares_process(one: Session, other: Session) -> int | None:
     """A pid that both recorded, on one clock and so in one start of one machine."""
-    shared = _processes(one.files) & _processes(other.files)
+    shared = _processes(one) & _processes(other)
     return min((pid for _, pid in shared), default=None)
 
 
-def _processes(files: Sequence[RunFile]) -> set[tuple[str, int]]:
+def _processes(session: Session) -> set[tuple[str, int]]:
     found = set[tuple[str, int]]()
-    for file in files:
+    for file in session.again().files:
         clock, header = clock_of(file.header), file.header
         found |= {(clock, header.pid)} if header.pid is not None else set()
         try:
-            first = islice(RunFile(file.path), _FIRST_RECORDS)
+            first = islice(file, _FIRST_RECORDS)
             found |= {(clock, each.pid) for each in first if isinstance(each, ProcessRecord)}
         except PerfError:
             continue  # who reads the session says so
