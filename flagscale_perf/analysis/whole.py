@@ -75,10 +75,9 @@ def whole_of(chosen: Session, near: Iterable[Session]) -> Whole:
     near = [one for one in near if not _is_same(one, chosen)]
     stretches = {id(one): stretch_of(one) for one in (chosen, *near)}
     own = stretches[id(chosen)]
-    around = [one for one in near if own.shared_ns(stretches[id(one)])]
-    lead = max([chosen, *around], key=lambda one: (_leads(one), one is chosen, stretches[id(one)].begin_ns))
-    if lead is not chosen and _stranger(chosen, lead, _rivals(lead, around)):
-        lead = chosen
+    around = [one for one in near if own.shared_ns(stretches[id(one)]) and _leads(one) > _leads(chosen) >= 0]
+    first = sorted(around, key=lambda one: (_leads(one), stretches[id(one)].begin_ns), reverse=True)
+    lead = next((one for one in first if not _stranger(chosen, one, _rivals(one, around))), chosen)
     whole = stretches[id(lead)]
     beside = [one for one in (chosen, *near) if whole.shared_ns(stretches[id(one)]) and one is not lead]
     members, apart = list[Member](), list[str]()
@@ -89,6 +88,10 @@ def whole_of(chosen: Session, near: Iterable[Session]) -> Whole:
         name = f"{one.instrument} session {one.header.session_id}"
         if _leads(one) < 0:
             apart.append(f"{name} measures by itself")
+        elif _leads(one) > _leads(lead):
+            apart.append(
+                f"{name} may be what this one is a part of: {_stranger(lead, one, _rivals(one, beside))}"
+            )
         elif why := _stranger(one, lead, rivals):
             apart.append(f"{name} {why}")
         else:

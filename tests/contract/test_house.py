@@ -25,6 +25,7 @@ CONTRACT_DATA = (
 # Modules without a file of unit tests, and where their behaviour is tested. A line goes when its file comes.
 TESTED_ELSEWHERE = {
     "analysis/live.py": "tests/unit/trace/analysis/test_live.py",
+    "analysis/machines.py": "tests/unit/analysis/test_job.py",
     "cli/__init__.py": "tests/contract/test_cli.py",
     "report/connections.py": "tests/processes/test_serve.py",
     "cli/serve.py": "tests/processes/test_serve.py",
