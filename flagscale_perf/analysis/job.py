@@ -129,7 +129,9 @@ class Job:
         if self._session_id is not None or not self._directory.is_dir() or not chosen.files:
             return whole_of(chosen, [])
         whole = whole_of(chosen, self._overlapping(chosen))
-        return whole if whole.lead is chosen else whole_of(whole.lead, self._overlapping(whole.lead))
+        if whole.lead is not chosen:  # it lasted longer, and more may lie in it
+            whole = whole_of(whole.lead, self._overlapping(whole.lead))
+        return whole
 
     def _overlapping(self, session: Session) -> list[Session]:
         """Sessions in the directory and right below it that may have lasted at the same time."""

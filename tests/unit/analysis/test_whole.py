@@ -45,7 +45,7 @@ def _said(whole: Whole) -> list[str]:
 def test_a_training_leads_what_was_recorded_beside_it(tmp_path: Path) -> None:
     training = _recorded(tmp_path, "training", 10, 70, pid=7)
     _recorded(tmp_path, "profile", 20, 30, (7, 8))
-    _recorded(tmp_path / "queue", "trace", 5, 75, (6,), host="node1", boot_id="other")
+    _recorded(tmp_path / "queue", "trace", 5, 70, (6,), host="node1", boot_id="other")
     _recorded(tmp_path, "rpc", 71, 80)  # began when the training was over
     whole = Job(tmp_path).whole()  # the newest session is of the calls: it is a job of its own
     assert (whole.lead.instrument, whole.members) == ("rpc", [])
@@ -54,7 +54,7 @@ def test_a_training_leads_what_was_recorded_beside_it(tmp_path: Path) -> None:
     assert whole.lead.path == training
     assert whole.apart == []
     assert _said(whole) == [
-        "trace: in the directory queue beside it; 60.0 s of its 70.0 s lie in it",
+        "trace: in the directory queue beside it; 60.0 s of its 65.0 s lie in it",
         "profile: recorded process 7 of it; 10.0 s of its 10.0 s lie in it",
     ]
     assert [each.is_on_clock for each in whole.members] == [False, True]
