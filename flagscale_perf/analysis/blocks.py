@@ -253,7 +253,8 @@ Block = Pairs | Table | Series | StackedBar | HeatMap | Waterfall | Note
 @dataclass(frozen=True)
 class Section:
     """Blocks under a title; `menu` is short, for navigation. Where a report must fit one screen, the
-    sections `on_screen` are printed, or the first one: they say where the time goes.
+    sections `on_screen` are printed, or the first one: they say where the time goes. A page shows one that
+    `is_folded` when it is asked to.
     """
 
     key: str
@@ -261,6 +262,7 @@ class Section:
     title: str
     blocks: Sequence[Block]
     on_screen: bool = False
+    is_folded: bool = False
 
 
 @dataclass(frozen=True)

@@ -121,10 +121,12 @@ class Job:
         files = _group_of(found.run, around)
         return Session(files, aside=_aside(files, around))
 
-    def whole(self) -> Whole:
-        """The job of the session that is meant; of a session or a file that was asked for, that one alone.
-        Raises PerfError.
+    def whole(self, instrument: str | None = None) -> Whole:
+        """The job of the session that is meant; of a session, a file or an instrument that was asked for, its
+        session alone. Raises PerfError.
         """
+        if instrument is not None:
+            return whole_of(self._of(instrument), [])
         chosen = self.session()
         if self._session_id is not None or not self._directory.is_dir() or not chosen.files:
             return whole_of(chosen, [])
@@ -132,6 +134,16 @@ class Job:
         if whole.lead is not chosen:  # it lasted longer, and more may lie in it
             whole = whole_of(whole.lead, self._overlapping(whole.lead))
         return whole
+
+    def _of(self, instrument: str) -> Session:
+        """The newest session of the job that this instrument recorded."""
+        whole = self.whole()
+        if not (found := whole.of(instrument)):
+            known = ", ".join(dict.fromkeys(one.instrument for one in whole.sessions))
+            raise PerfError(
+                f"no session of the instrument {instrument!r} in {str(self.path)!r}; there are {known}"
+            )
+        return found[-1]
 
     def _overlapping(self, session: Session) -> list[Session]:
         """Sessions in the directory and right below it that may have lasted at the same time."""

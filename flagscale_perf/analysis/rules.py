@@ -95,6 +95,11 @@ class Finding:
         phase: in which of the instrument's phases the time goes; None for no one in particular.
         pattern: "constant", "growing", "lasting" (from some step on), "periodic", "bursts" or "single"; None
             where no one is known.
+        step_ms: how much longer a step is for whom it concerns, in the steps that it concerns; None where it
+            is not known.
+        where: the place inside of what is measured, such as "layer 1, Python"; "" for none.
+        instrument: that found it, in the report of a job; else "".
+        links: what explains it one layer down, the largest share first; only in the report of a job.
     """
 
     name: str
@@ -115,6 +120,10 @@ class Finding:
     least_gain: float | None = None
     overlaps: Sequence[str] = ()
     cost_of_steps: float | None = None
+    step_ms: float | None = None
+    where: str = ""
+    instrument: str = ""
+    links: Sequence[Link] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """The fields of all instruments' findings, as data ready for JSON."""
@@ -128,7 +137,34 @@ class Finding:
             "changes": [change.text for change in self.changes],
             **({} if self.least_s is None else {"least_s": self.least_s, "least_gain": self.least_gain}),
             **({"overlaps": list(self.overlaps)} if self.overlaps else {}),
+            **({"instrument": self.instrument} if self.instrument else {}),
+            **({"links": [link.as_dict() for link in self.links]} if self.links else {}),
         }
+
+
+CAUSE = 0.8  # of a cost: what explains so much of it is its cause, what explains less is an observation
+
+
+@dataclass(frozen=True)
+class Link:
+    """What explains a finding one layer down.
+
+    Attributes:
+        finding: of another instrument, or another part of this one.
+        share: of the cost that it explains, from 0 to 1; None where that is not known.
+    """
+
+    finding: Finding
+    share: float | None
+
+    @property
+    def is_cause(self) -> bool:
+        """Whether it explains the cost; else it is an observation."""
+        return self.share is not None and self.share >= CAUSE
+
+    def as_dict(self) -> dict[str, Any]:
+        """As data ready for JSON."""
+        return {"share": self.share, "is_cause": self.is_cause, "finding": self.finding.as_dict()}
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flagscale_perf.analysis.blocks import Quantity, span
-from flagscale_perf.analysis.rules import Change, Evidence, Finding
+from flagscale_perf.analysis.rules import Change, Evidence, Finding, Link
 from flagscale_perf.report.format import shown
 from flagscale_perf.spine.units import duration, percent, ranges
 
@@ -20,17 +22,31 @@ def rows(finding: Finding) -> list[tuple[str, str]]:
     lines = [("costs", cost(finding))]
     if finding.cost_of_steps is not None and finding.cost_share is not None:
         lines.append(("of the session", f"{percent(finding.cost_share)} of the wall time"))
+    lines += [("explained by", explained(link)) for link in finding.links]
     lines += [("evidence", evidence(each)) for each in finding.evidence]
     where = span(finding.first_iteration, finding.iteration)
     lines += [("iterations", where)] if where is not None else []
     lines += [("ranks", ranges(finding.ranks))] if finding.ranks else []
     lines += [("likely causes", "; ".join(finding.causes))] if finding.causes else []
-    return lines + [("change", _change(change)) for change in finding.changes]
+    return lines + [("change", _change(change)) for change in changes(finding)]
+
+
+def explained(link: Link) -> str:
+    """What explains a finding, and how much of it."""
+    share = "" if link.share is None else f" ({percent(link.share)} of it)"
+    said = f"{link.finding.title}, by {link.finding.instrument}{share}"
+    return said if link.is_cause else f"in part: {said}"
+
+
+def changes(finding: Finding) -> Sequence[Change]:
+    """What to do; where a cause is known, that one's."""
+    causes = [link.finding for link in finding.links if link.is_cause and link.finding.changes]
+    return changes(causes[0]) if causes else finding.changes
 
 
 def short(finding: Finding) -> list[tuple[str, str]]:
     """The cost and the best change."""
-    return [("costs", cost(finding)), *(("change", _change(change)) for change in finding.changes[:1])]
+    return [("costs", cost(finding)), *(("change", _change(change)) for change in changes(finding)[:1])]
 
 
 def _change(change: Change) -> str:

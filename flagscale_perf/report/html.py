@@ -140,5 +140,8 @@ def _header(report: Report) -> Html:
 
 
 def _section(section: Section) -> Html:
+    if section.is_folded:
+        folded = tag("details", tag("summary", section.title), Html("\n"), blocks(section.blocks))
+        return tag("section", folded, id=section.key, class_="folded")
     title = tag("h2", section.title) + Html("\n") if section.title else Html("")
     return tag("section", title, blocks(section.blocks), id=section.key)

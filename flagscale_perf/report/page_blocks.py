@@ -21,8 +21,8 @@ from flagscale_perf.analysis.blocks import (
     Waterfall,
     span,
 )
-from flagscale_perf.analysis.rules import Change, Evidence, Finding
-from flagscale_perf.report.findings import RISK, capital, figure, gained, lost, yaml_keys
+from flagscale_perf.analysis.rules import Change, Evidence, Finding, Link
+from flagscale_perf.report.findings import RISK, capital, changes, explained, figure, gained, lost, yaml_keys
 from flagscale_perf.report.format import bar_parts, part_of_whole, shown
 from flagscale_perf.report.markup import Html, join, lines, tag
 from flagscale_perf.spine.units import UNKNOWN, ranges
@@ -239,7 +239,7 @@ def _card(one: Finding) -> Html:
         _pairs(where, "facts where") + Html("\n") if any(cell is not None for _, cell in where) else "",
         tag(
             "div",
-            lines([_evidence(one.evidence), _changes(one.changes), _causes(one.causes)]),
+            lines([_links(one.links), _evidence(one.evidence), _changes(changes(one)), _causes(one.causes)]),
             class_="advice",
         ),
         class_="finding costs" if one.cost_s is not None else "finding",
@@ -255,6 +255,13 @@ def _price(one: Finding) -> Html:
     if one.gain is not None:
         parts.append(tag("span", gained(one), class_="tag gain"))
     return tag("p", join(parts, " "), class_="price")
+
+
+def _links(links: Sequence[Link]) -> Html:
+    if not links:
+        return Html("")
+    items = (tag("li", explained(link)) for link in links)
+    return tag("div", tag("h4", "Explained by"), tag("ul", *items, class_="plain"))
 
 
 def _evidence(evidence: Sequence[Evidence]) -> Html:

@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 from flagscale_perf.analysis.rules import Case, Change, Evidence, Finding, Rule, find, rule
 from flagscale_perf.profile.analysis.layers import OUTSIDE, Place
 from flagscale_perf.profile.analysis.operators import COMMUNICATION, HOST
-from flagscale_perf.profile.analysis.paired import FEW_LAYERS, FEW_STEPS, LayerTimes, Slower
+from flagscale_perf.profile.analysis.paired import (
+    FEW_LAYERS,
+    FEW_STEPS,
+    MOSTLY,
+    LayerTimes,
+    OnRank,
+    Slower,
+    slow_on_ranks,
+)
 from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.profile.analysis.sums import Books, PhaseSums
 from flagscale_perf.spine.averages import median
@@ -19,6 +27,7 @@ from flagscale_perf.spine.limits import Limit
 GAIN = "steps in the same time"
 RECOMPUTE = "recompute"  # the part of a step
 _GRAPH, _DISPATCH = "CompiledFxGraph", "PythonDispatchMode"  # in names of torch's events
+WORDS = {HOST: "Python"}  # kinds of work, as a title says them
 CHANCE = 0.05  # that layers that are alike would differ as they do, so that none is named
 
 
@@ -28,10 +37,12 @@ class ProfileCase(Case):
 
     Attributes:
         slower: by kind of step, each layer beside the median one, as far as runs were recorded.
+        on_ranks: by kind of step, what takes longer on one rank than on the others.
     """
 
     report: ProfileReport
     slower: Mapping[str, Sequence[Slower]]
+    on_ranks: Mapping[str, Sequence[OnRank]]
 
     @property
     def steps(self) -> Sequence[PhaseSums]:
@@ -107,7 +118,10 @@ def late_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:
         title = f"The other ranks wait for rank {late.rank}"
         evidence = [this.broke(words, least[0] / books.total, "wait")]
         finding, least_s = _takes(this, books, title, most[1], evidence), least[0] * books.steps / NS_PER_S
-        found.append(replace(finding, least_s=least_s, ranks=[late.rank], phase="communication"))
+        step_ms = median(late.most_ns) / NS_PER_MS
+        found.append(
+            replace(finding, least_s=least_s, ranks=[late.rank], phase="communication", step_ms=step_ms)
+        )
     return found
 
 
@@ -239,6 +253,8 @@ def slow_layer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
         others = max([1.0, *(one.ratio for one in layers if one not in above)])
         for one in above:
             (least, most), (low, high) = one.more_ns, one.ratios
+            if _is_of_a_rank(case, sums, one):
+                continue
             is_apart = low > others and this.exceeds(one.ratio / others, "slower") and one.chance <= CHANCE
             if not (is_apart and this.exceeds(most / sums.mean.total, "worth")):
                 continue
@@ -251,6 +267,59 @@ def slow_layer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
             title = f"{one.name.capitalize()} takes {times} ({sums.phase})"
             finding = _takes(this, sums.mean, title, most, [this.broke(words, one.ratio, "slower")])
             found.append(replace(finding, least_s=least * sums.mean.steps / NS_PER_S))
+    return found
+
+
+def _is_of_a_rank(case: ProfileCase, sums: PhaseSums, layer: Slower) -> bool:
+    """Whether most of what a layer takes longer, on the mean rank, is what it takes longer on one rank."""
+    on_one_ns = [one.more_ns for one in case.on_ranks.get(sums.phase, ()) if one.place == layer.name]
+    named = case.explained_by and layer.name in {one.where.split(", ")[0] for one in case.explained_by}
+    return bool(named) and sum(on_one_ns) / len(sums.books) >= MOSTLY * layer.more_ns[0]
+
+
+@rule(
+    limits={"worth": Limit(0.02, "share", "ours: of a step, less is not worth a change")},
+    causes=[
+        "where it is Python (host): the module sleeps, waits or computes outside of operators on this rank"
+    ],
+    changes=[
+        Change([], "read what this module does on this rank alone: I/O, locks, logging, copies to the host")
+    ],
+    explains=["slow_layer"],
+)
+def slow_on_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:
+    """A place of the model takes longer on one rank than on the others in the same steps, for certain."""
+    found = []
+    for sums in case.steps:
+        for one in case.on_ranks.get(sums.phase, ()):
+            least, most = one.within_ns
+            if not this.exceeds(least / sums.mean.total, "worth"):
+                continue
+            kind = WORDS.get(one.kind, one.kind)
+            where = f"{one.place}{f', {kind}' if kind else ''}"
+            words = (
+                f"of a step: {least / NS_PER_MS:.3f} to {most / NS_PER_MS:.3f} ms more than the other ranks"
+                f" in {one.steps} steps"
+            )
+            title = (
+                f"Rank {one.rank} takes {one.more_ns / NS_PER_MS:.1f} ms longer than the others in {where}"
+                f" ({one.part})"
+            )
+            finding = _takes(
+                this, sums.mean, title, most, [this.broke(words, least / sums.mean.total, "worth")]
+            )
+            found.append(
+                replace(
+                    finding,
+                    least_s=least * sums.mean.steps / NS_PER_S,
+                    ranks=[one.rank],
+                    phase=one.part,
+                    first_iteration=one.first,
+                    iteration=one.last,
+                    step_ms=one.more_ns / NS_PER_MS,
+                    where=where,
+                )
+            )
     return found
 
 
@@ -328,7 +397,16 @@ def open_books(this: ProfileRule, case: ProfileCase) -> list[Finding]:
 
 
 RULES: tuple[ProfileRule, ...] = (
-    *(late_rank, uneven_stages, transfers, host_bound, python_in_module, slow_layer, recomputation),
+    *(
+        late_rank,
+        uneven_stages,
+        transfers,
+        host_bound,
+        python_in_module,
+        slow_on_rank,
+        slow_layer,
+        recomputation,
+    ),
     *(costly_observer, open_books),
 )
 
@@ -338,7 +416,9 @@ def judge(report: ProfileReport) -> ProfileReport:
     if not report.has_rows:
         return report
     times = {phase: LayerTimes.of(report.profile, sums) for phase, sums in report.sums.items()}
-    case = ProfileCase(report, {phase: one.slower() for phase, one in times.items() if one is not None})
+    slower = {phase: one.slower() for phase, one in times.items() if one is not None}
+    on_ranks = {phase: slow_on_ranks(report.profile, sums) for phase, sums in report.sums.items()}
+    case = ProfileCase(report, slower, on_ranks)
     whole_s = 0.0 if report.whole is None else report.whole.total * report.whole.steps / NS_PER_S
     return replace(
         report, findings=_together(find(RULES, case), whole_s), unjudged=_unjudged(report, case.slower)

@@ -1,0 +1,163 @@
+"""The report of a job: the leading session's, with one list of findings over all instruments, and what the
+others have below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flagscale_perf.analysis.blocks import (
+    Block,
+    Findings,
+    HeatMap,
+    Note,
+    Pairs,
+    Report,
+    Section,
+    Series,
+    Tile,
+    Waterfall,
+)
+from flagscale_perf.analysis.instrument import load
+from flagscale_perf.analysis.links import linked
+from flagscale_perf.analysis.whole import Whole
+from flagscale_perf.spine.errors import PerfError
+
+_TILES = 2  # of each session beside the leading one
+
+
+@dataclass(frozen=True)
+class Part:
+    """A session beside the leading one, with its report.
+
+    Attributes:
+        name: such as "profile"; with a number where there are several of its instrument.
+        evidence: why it is of the job.
+    """
+
+    name: str
+    session_id: str
+    evidence: str
+    is_on_clock: bool
+    report: Report
+
+
+@dataclass(frozen=True)
+class JobContent:
+    """The leading session's content, and the job's.
+
+    Attributes:
+        lead: of the leading session, whose keys stay where they are without others.
+        parts: the other sessions.
+        apart: sessions that are not of the job, and why.
+        findings: of all of them.
+    """
+
+    lead: Report
+    instrument: str
+    parts: Sequence[Part]
+    apart: Sequence[str]
+    findings: Findings
+
+    def as_dict(self) -> Mapping[str, Any]:
+        """The lead's dict with the job under "job"."""
+        job = {
+            "lead": self.instrument,
+            "sessions": [
+                {
+                    "name": one.name,
+                    "session": one.session_id,
+                    "evidence": one.evidence,
+                    "is_on_clock": one.is_on_clock,
+                    "report": one.report.content.as_dict(),
+                }
+                for one in self.parts
+            ],
+            "apart": list(self.apart),
+            "findings": [one.as_dict() for one in self.findings.found],
+            "not_judged": list(self.findings.unjudged),
+        }
+        return {**self.lead.content.as_dict(), "job": job}
+
+
+def report_of(whole: Whole) -> Report:
+    """The report of a job; of one session alone, that session's. Raises PerfError where the leading session
+    cannot be read.
+    """
+    lead = load(whole.lead.instrument).report(whole.lead)
+    if not whole.members and not whole.apart:
+        return lead
+    parts, unread = _parts(whole)
+    findings = _findings(whole, lead, parts)
+    return replace(
+        lead,
+        facts=[*lead.facts, Pairs(_joined(parts)), *(Note(line, "warn") for line in [*unread, *whole.apart])],
+        tiles=[*lead.tiles, *(tile for one in parts for tile in _tiles(one))],
+        findings=findings,
+        sections=[*lead.sections, *(section for one in parts for section in _sections(one))],
+        content=JobContent(lead, whole.lead.instrument, parts, whole.apart, findings),
+    )
+
+
+def _parts(whole: Whole) -> tuple[list[Part], list[str]]:
+    """The other sessions' reports, and why some cannot be read."""
+    parts, unread, seen = list[Part](), list[str](), dict[str, int]()
+    for member in whole.members:
+        session, name = member.session, member.session.instrument
+        try:
+            report = load(name).report(session)
+        except PerfError as error:
+            unread.append(f"{name} session {session.header.session_id} cannot be read: {error}")
+            continue
+        seen[name] = seen.get(name, 0) + 1
+        title = name if seen[name] == 1 else f"{name} {seen[name]}"
+        parts.append(Part(title, session.header.session_id, member.evidence, member.is_on_clock, report))
+    return parts, unread
+
+
+def _joined(parts: Sequence[Part]) -> list[tuple[str, str]]:
+    return [
+        (
+            f"with {one.name}",
+            f"session {one.session_id}: {one.evidence}; "
+            f"{'on the same clock' if one.is_on_clock else 'on the clock of another machine'}",
+        )
+        for one in parts
+    ]
+
+
+def _findings(whole: Whole, lead: Report, parts: Sequence[Part]) -> Findings:
+    named = [(whole.lead.instrument, lead.findings), *((one.name, one.report.findings) for one in parts)]
+    known = [(name, each) for name, each in named if each is not None]
+    found = [replace(one, instrument=name) for name, each in known for one in each.found]
+    unjudged = [f"{name}: {phrase}" for name, each in known for phrase in each.unjudged]
+    nothing = lead.findings.nothing if lead.findings is not None and not found else None
+    return Findings(linked(found), unjudged, nothing)
+
+
+def _tiles(part: Part) -> Iterator[Tile]:
+    for tile in part.report.tiles[:_TILES]:
+        yield replace(tile, label=f"{part.name}: {tile.label}")
+
+
+def _sections(part: Part) -> Iterator[Section]:
+    """Its sections with names of their own, folded; the first one begins with its head."""
+    key = part.name.replace(" ", "-")
+    head: list[Block] = list(part.report.head)
+    for number, section in enumerate(part.report.sections):
+        blocks = [*(head if number == 0 else []), *(_keyed(block, key) for block in section.blocks)]
+        yield Section(
+            f"{key}-{section.key}",
+            part.name.capitalize() if number == 0 else "",
+            f"{part.name.capitalize()}: {section.title}",
+            blocks,
+            is_folded=True,
+        )
+
+
+def _keyed(block: Block, key: str) -> Block:
+    return (
+        replace(block, key=f"{key}-{block.key}") if isinstance(block, Series | HeatMap | Waterfall) else block
+    )
