@@ -76,7 +76,7 @@ class JobContent:
                 for one in self.parts
             ],
             "apart": list(self.apart),
-            "findings": [one.as_dict() for one in self.findings.found],
+            "findings": [one.in_job() for one in self.findings.found],
             "not_judged": list(self.findings.unjudged),
         }
         return {**self.lead.content.as_dict(), "job": job}

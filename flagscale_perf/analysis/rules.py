@@ -137,11 +137,25 @@ class Finding:
             "changes": [change.text for change in self.changes],
             **({} if self.least_s is None else {"least_s": self.least_s, "least_gain": self.least_gain}),
             **({"overlaps": list(self.overlaps)} if self.overlaps else {}),
-            **({"instrument": self.instrument} if self.instrument else {}),
-            **({"links": [link.as_dict() for link in self.links]} if self.links else {}),
+        }
+
+    def in_job(self) -> dict[str, Any]:
+        """The same in the findings of a job: with whom and what it concerns, and its links."""
+        return {
+            "instrument": self.instrument,
+            **self.as_dict(),
+            "cost_share": self.cost_share,
+            "ranks": list(self.ranks),
+            "first_iteration": self.first_iteration,
+            "iteration": self.iteration,
+            "phase": self.phase,
+            "step_ms": self.step_ms,
+            "where": self.where,
+            "links": [link.as_dict() for link in self.links],
         }
 
 
+IN_JOB = ("step_ms", "where", "instrument", "links")  # fields by which findings of a job are linked
 CAUSE = 0.8  # of a cost: what explains so much of it is its cause, what explains less is an observation
 
 
@@ -164,7 +178,7 @@ class Link:
 
     def as_dict(self) -> dict[str, Any]:
         """As data ready for JSON."""
-        return {"share": self.share, "is_cause": self.is_cause, "finding": self.finding.as_dict()}
+        return {"share": self.share, "is_cause": self.is_cause, "finding": self.finding.in_job()}
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,10 @@ def say(line: str) -> None:
     print(printable(line), file=sys.stderr, flush=True)
 
 
-def say_others(job: Job, shown: Session) -> None:
-    """Names on stderr the newest session of each other instrument in the directory asked for."""
-    for name, session_id in job.others(shown).items():
+def say_others(job: Job, shown: Sequence[Session]) -> None:
+    """Names on stderr the newest session of each instrument in the directory asked for that has none here."""
+    own = {one.instrument for one in shown}
+    for name, session_id in job.others(shown[0]).items():
+        if name in own:
+            continue
         say(f"the {name} session {session_id} is here, too; --session {session_id} shows it")

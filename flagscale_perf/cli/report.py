@@ -14,7 +14,7 @@ from flagscale_perf.analysis.job_report import report_of
 from flagscale_perf.analysis.lake import write_tables
 from flagscale_perf.analysis.whole import Whole
 from flagscale_perf.cli.base import Command, add_cache, add_instrument, add_run, add_session, local_path
-from flagscale_perf.cli.instruments import say
+from flagscale_perf.cli.instruments import say, say_others
 from flagscale_perf.cli.output import STDOUT, add_output, check_place, format_of, put, put_next, put_report
 from flagscale_perf.report import html, text
 from flagscale_perf.spine.errors import PerfError
@@ -86,6 +86,8 @@ class ReportCommand(Command):
             put(html.render(report), args.page)
         if not is_whole:
             put_next(args.run, args.page, args.session)
+        if args.session is args.instrument is None:
+            say_others(job, whole.sessions)
         return _judged(report, chosen)
 
 

@@ -67,7 +67,7 @@ class TraceExportCommand(Command):
             print(f"{output}: {export.about}")
         _say_skipped(session)
         if args.session is None:
-            say_others(job, session)
+            say_others(job, [session])
         return 0
 
 
