@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from flagscale_perf.analysis.blocks import (
     Block,
@@ -88,7 +89,14 @@ def _pairs(rows: Sequence[tuple[str, Cell]], class_: str = "facts") -> Html:
 
 
 def _table(table: Table) -> Html:
-    """A table that scrolls by itself where the screen is too narrow."""
+    """A table that scrolls by itself where the screen is too narrow. Columns without any value are left out;
+    rows beyond those that fit are shown on request.
+    """
+    table = _without_empty(table)
+    if table.most is not None and len(table.rows) > table.most and not table.is_folded:
+        first, rest = _split(table, table.most)
+        more = replace(rest, title=f"{len(rest.rows):,} more", is_folded=True)
+        return lines([_table(first), _table(more)])
     texts = len(table.head) - table.figures
     head = (tag("th", shown(cell), class_=_kind(place, texts)) for place, cell in enumerate(table.head))
     rows = (
@@ -104,6 +112,29 @@ def _table(table: Table) -> Html:
     if table.is_folded:
         return tag("details", tag("summary", table.title), Html("\n"), made)
     return tag("h3", table.title) + made if table.title else made
+
+
+def _without_empty(table: Table) -> Table:
+    kept = [
+        place
+        for place in range(len(table.head))
+        if place < len(table.head) - table.figures or any(row[place] is not None for row in table.rows)
+    ]
+    return replace(
+        table,
+        head=[table.head[place] for place in kept],
+        rows=[[row[place] for place in kept] for row in table.rows],
+        figures=table.figures - len(table.head) + len(kept),
+    )
+
+
+def _split(table: Table, at: int) -> tuple[Table, Table]:
+    """The first rows and the rest."""
+    by_row = ("rows", "colours", "tones", "notes", "groups")
+    return (
+        replace(table, **{name: getattr(table, name)[:at] for name in by_row}),
+        replace(table, **{name: getattr(table, name)[at:] for name in by_row}),
+    )
 
 
 def _kind(place: int, texts: int) -> str:

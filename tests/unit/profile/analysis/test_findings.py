@@ -209,7 +209,7 @@ def test_on_a_gpu_layers_have_the_devices_time_and_python_costs_what_the_device_
     found = report_of(read_profile(open_session(job.write(tmp_path))))
     (table,) = tables.layers(found, found.sums["train"])
     assert isinstance(table, Table)
-    assert table.head == ("layer", "device ms", "of its busy time", "host ms", "matmul", "host")
+    assert table.head == ("layer", "device ms", "of its busy time", "host ms", "matmul")
     rows = [[one.value for one in row[1:4] if isinstance(one, Quantity)] for row in table.rows]
     assert rows[:4] == [[10, 1 / 6, 10], [10, 1 / 6, 10], [30, 0.5, 10], [10, 1 / 6, 10]]
     assert {one.name: one.cost_share for one in found.findings} == {
