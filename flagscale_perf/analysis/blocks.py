@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.analysis.tree import Node
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.store.run_file import Reading
 
@@ -322,6 +323,7 @@ class Report:
         rows: head and rows of raw values that `--format csv` writes; empty where it has no rows.
         reading: what could not be read; None where nothing was read.
         complaint: one line for stderr; the command then ends with 1.
+        tree: where the time goes, for the report of a job; None where the instrument does not say.
     """
 
     title: Cell
@@ -336,6 +338,7 @@ class Report:
     rows: Iterable[Sequence[Any]] = field(default=())
     reading: Reading | None = None
     complaint: str = ""
+    tree: Node | None = None
 
     @property
     def head(self) -> Sequence[Pairs | Note]:

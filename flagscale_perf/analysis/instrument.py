@@ -15,6 +15,7 @@ from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.log_files import LogSigns
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Timeline
+from flagscale_perf.analysis.tree import Laid
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.store.tables import Tables
@@ -41,6 +42,10 @@ def _not_offered(*_: Any) -> Any:
     )
 
 
+def _nothing(_: Session) -> tuple[()]:
+    return ()
+
+
 @dataclass(frozen=True)
 class Instrument:
     """Its analysis. Each function raises PerfError for what it cannot read; those that an instrument leaves
@@ -54,6 +59,8 @@ class Instrument:
         compare: the sessions of BASE with those of NEW.
         runs: a list of sessions; long files are read whole only if its second argument says so.
         tables: its records as tables.
+        steps: begin and end of each of the steps that a leading session has, monotonic marks in order.
+        laid: what it recorded that lies in such steps: calls, operations.
         live: a session to be followed, from its header on.
         what: one of its sessions, in words; "" for its name.
         leads: of a job's sessions, the time of the one of the highest number holds that of all others; one
@@ -68,6 +75,8 @@ class Instrument:
     compare: Callable[[Sequence[Session], Sequence[Session], CompareOptions], Comparison] = _not_offered
     runs: Callable[[Listing, bool], Report] = _not_offered
     tables: Tables = field(default_factory=Tables)
+    steps: Callable[[Session], Iterable[tuple[int, int]]] = _nothing
+    laid: Callable[[Session], Iterable[Laid]] = _nothing
     live: Callable[[RunHeader], Live] = _not_offered
     what: str = ""
     leads: int = 0

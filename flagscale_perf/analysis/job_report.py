@@ -6,25 +6,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from flagscale_perf.analysis.blocks import (
     Block,
+    Cell,
     Findings,
     HeatMap,
     Note,
     Pairs,
+    Quantity,
     Report,
     Section,
     Series,
+    Table,
     Tile,
     Waterfall,
 )
 from flagscale_perf.analysis.instrument import load
-from flagscale_perf.analysis.links import linked
+from flagscale_perf.analysis.links import inside, linked
+from flagscale_perf.analysis.tree import Node, grafted, laid_in, noted
 from flagscale_perf.analysis.whole import Whole
+from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
 
+STEPS = "steps"  # key of the node in which steps are
+_ADDS_UP = (
+    "Parts add up to what they are below, or leave a rest; 'meanwhile': something else goes on as well. What"
+    " was recorded in some steps only is their time, and not multiplied."
+)
+_Row: TypeAlias = tuple[Sequence[Cell], Cell]  # and what stands below it
 _TILES = 2  # of each session beside the leading one
 
 
@@ -53,6 +64,7 @@ class JobContent:
         parts: the other sessions.
         apart: sessions that are not of the job, and why.
         findings: of all of them.
+        tree: where the time goes.
     """
 
     lead: Report
@@ -60,6 +72,7 @@ class JobContent:
     parts: Sequence[Part]
     apart: Sequence[str]
     findings: Findings
+    tree: Node
 
     def as_dict(self) -> Mapping[str, Any]:
         """The lead's dict with the job under "job"."""
@@ -77,6 +90,7 @@ class JobContent:
             ],
             "apart": list(self.apart),
             "findings": [one.in_job() for one in self.findings.found],
+            "tree": self.tree.as_dict(),
             "not_judged": list(self.findings.unjudged),
         }
         return {**self.lead.content.as_dict(), "job": job}
@@ -91,13 +105,15 @@ def report_of(whole: Whole) -> Report:
         return lead
     parts, unread = _parts(whole)
     findings = _findings(whole, lead, parts)
+    tree = _tree(whole, lead, parts, findings)
     return replace(
         lead,
         facts=[*lead.facts, Pairs(_joined(parts)), *(Note(line, "warn") for line in [*unread, *whole.apart])],
         tiles=[*lead.tiles, *(tile for one in parts for tile in _tiles(one))],
         findings=findings,
-        sections=[*lead.sections, *(section for one in parts for section in _sections(one))],
-        content=JobContent(lead, whole.lead.instrument, parts, whole.apart, findings),
+        sections=[_drawn(tree), *lead.sections, *(section for one in parts for section in _sections(one))],
+        content=JobContent(lead, whole.lead.instrument, parts, whole.apart, findings, tree),
+        tree=tree,
     )
 
 
@@ -135,6 +151,62 @@ def _findings(whole: Whole, lead: Report, parts: Sequence[Part]) -> Findings:
     unjudged = [f"{name}: {phrase}" for name, each in known for phrase in each.unjudged]
     nothing = lead.findings.nothing if lead.findings is not None and not found else None
     return Findings(linked(found), unjudged, nothing)
+
+
+def _tree(whole: Whole, lead: Report, parts: Sequence[Part], found: Findings) -> Node:
+    """The leading session's tree, with what the others know of its nodes, and what lies in its steps."""
+    own = whole.lead.header
+    tree = lead.tree or Node("wall time", (whole.stretch.end_ns - whole.stretch.begin_ns) / NS_PER_S)
+    for part in parts:
+        if part.report.tree is not None:
+            tree = grafted(tree, part.report.tree)
+    steps, beside = list(load(whole.lead.instrument).steps(whole.lead)), list[Node]()
+    for member in whole.members:
+        header, instrument = member.session.header, member.session.instrument
+        offset_ns = 0
+        if not member.is_on_clock:
+            offset_ns = header.start_wall_ns - header.start_mono_ns - own.start_wall_ns + own.start_mono_ns
+        beside += laid_in(steps, offset_ns, load(instrument).laid(member.session), instrument)
+    for one in found.found:
+        causes = [link.finding for link in one.links if link.is_cause and link.finding.where]
+        if causes and one.phase:
+            tree = noted(tree, one.phase, one.ranks, inside(causes[0]))
+    return _with_beside(tree, beside).closed()
+
+
+def _with_beside(tree: Node, beside: Sequence[Node]) -> Node:
+    """With what lies in the steps at the node of the steps; at the whole where it has none."""
+    if not any(one.key == STEPS for one in tree.parts):
+        return replace(tree, beside=beside)
+    parts = [replace(one, beside=beside) if one.key == STEPS else one for one in tree.parts]
+    return replace(tree, parts=parts)
+
+
+def _drawn(tree: Node) -> Section:
+    """The tree as far as the leading session has it, and apart from it what was recorded in some steps."""
+    rows, samples = list[_Row](), list[_Row]()
+
+    def add(to: list[_Row], node: Node, depth: int, within: Node) -> None:
+        share = None if node.dur_s is None or not within.dur_s else node.dur_s / within.dur_s
+        cells = ("· " * depth + node.name, Quantity(node.dur_s, "s"), Quantity(share, "share"))
+        to.append((cells, node.note or None))
+        for one in node.beside:
+            add(to, replace(one, name=f"meanwhile {one.name}"), depth + 1, within)
+        for one in node.parts:
+            if one.is_sample:
+                add(samples, replace(one, name=f"{node.name} {one.name}"), 0, one)
+            add(to, replace(one, parts=()) if one.is_sample else one, depth + 1, within)
+
+    add(rows, tree, 0, tree)
+    blocks: list[Block] = [_table(rows), Note(_ADDS_UP)]
+    if samples:
+        blocks.append(_table(samples, "What was recorded in some steps only, by module and operator"))
+    return Section("tree", "Tree", "Where the time goes", blocks, on_screen=True)
+
+
+def _table(rows: Sequence[_Row], title: str = "") -> Table:
+    cells, notes = [row for row, _ in rows], [note for _, note in rows]
+    return Table(("", "time", "share"), cells, 2, title, is_folded=bool(title), notes=notes)
 
 
 def _tiles(part: Part) -> Iterator[Tile]:

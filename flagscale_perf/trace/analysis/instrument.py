@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import Instrument
 from flagscale_perf.analysis.session import Session
+from flagscale_perf.analysis.tree import Laid
 from flagscale_perf.store.tables import Tables, words_of
 from flagscale_perf.trace.analysis import blocks, compare
 from flagscale_perf.trace.analysis.findings import judge
@@ -14,6 +17,7 @@ from flagscale_perf.trace.analysis.sample import report_of_sample
 from flagscale_perf.trace.analysis.source import read_traces
 from flagscale_perf.trace.analysis.timeline import timeline
 from flagscale_perf.trace.records import (
+    KINDS,
     Begun,
     CallRecord,
     ClearRecord,
@@ -43,8 +47,16 @@ def _report(session: Session) -> Report:
     return blocks.report_of(read_report(session))
 
 
+def _laid(session: Session) -> Iterator[Laid]:
+    for one in session.records(OperationRecord):
+        if one.operation in KINDS:
+            name = f"{Kind(one.operation).name.lower()}s of the queue"
+            yield Laid(name, one.start_ns, one.start_ns + one.total_ns)
+
+
 INSTRUMENT = Instrument(
     leads=2,
+    laid=_laid,
     report=_report,
     timeline=timeline,
     compare=compare.compare,

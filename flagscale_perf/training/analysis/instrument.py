@@ -8,6 +8,7 @@ from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.analysis.lake import TABLES
 from flagscale_perf.training.analysis.live import LiveRun
 from flagscale_perf.training.analysis.timeline import timeline
+from flagscale_perf.training.analysis.tree import steps_of
 
 INSTRUMENT = Instrument(
     leads=3,
@@ -17,5 +18,6 @@ INSTRUMENT = Instrument(
     runs=lambda listing, is_all_read: runs.report_of(runs.list_runs(listing, is_all_read)),
     live=LiveRun,
     timeline=timeline,
+    steps=steps_of,
     tables=TABLES,
 )

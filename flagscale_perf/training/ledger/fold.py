@@ -39,7 +39,7 @@ class LedgerFold:
 
 def late_share(ledgers: Iterable[Ledger]) -> float | None:
     """Which part of the steps late ranks cost the others: of the stage that waits the longest, as stages
-    wait at the same time. What rank 0 loads longer is left out: it is in its data stall. None without a ledger.
+    wait at the same time. What rank 0 loads longer is left out: it is in its data stall. None without any.
     """
     return max((ledger.share(sum(map(_counted, ledger.late))) for ledger in ledgers), default=None)
 
