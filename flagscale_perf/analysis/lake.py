@@ -23,8 +23,9 @@ from flagscale_perf.spine.records import NOT_KNOWN, RUNNING, kind_of
 from flagscale_perf.store import cache as kept
 from flagscale_perf.store.cache import Place
 from flagscale_perf.store.query import Answer, Lake, asked
+from flagscale_perf.store.replaced import Replaced
 from flagscale_perf.store.runs import find_runs
-from flagscale_perf.store.seal import Sealed, add_table, beside, read_table, seal
+from flagscale_perf.store.seal import Sealed, add_tables, beside, read_table, seal
 from flagscale_perf.store.sidecars import NoSidecar, SidecarSealer
 from flagscale_perf.store.tables import Tables, arrow, table_of
 
@@ -136,13 +137,14 @@ class Source:
         self.sealed: dict[Path, Sealed] = {}
         self._say, self._temporary = say, temporary
         self._known: dict[str, Path] = {}
-        for path in paths:
-            try:
-                self._add(path, self._seal(path))
-            except PerfError as error:
-                if len(paths) == 1:
-                    raise
-                say(f"{path}: left out: {error}")
+        with Replaced() as replaced:
+            for path in paths:
+                try:
+                    self._add(path, self._seal(path, replaced))
+                except PerfError as error:
+                    if len(paths) == 1:
+                        raise
+                    say(f"{path}: left out: {error}")
 
     def _add(self, path: Path, made: Sealed) -> None:
         other = self._known.setdefault(made.run_id, path)
@@ -151,9 +153,9 @@ class Source:
         else:
             self._say(f"{path}: left out: it is the same run as {other}")
 
-    def _seal(self, path: Path) -> Sealed:
+    def _seal(self, path: Path, replaced: Replaced) -> Sealed:
         try:
-            return seal(path, all_tables())
+            return seal(path, all_tables(), replaced=replaced)
         except OSError as error:
             why = f"{path}: its tables cannot be kept: {error.strerror or error}"
             if self._temporary is None:
@@ -176,14 +178,15 @@ class Source:
         is not kept.
         """
         found: dict[str, list[Path]] = {kind: [] for kind in ABOUT.values()}
-        for session in sessions_of(self.sealed):
-            made = [self.sealed[file.path] for file in session.files]
-            key = f"{crc32(repr([[each.key for each in made], schemas_about()]).encode()):08x}"
-            try:
-                for kind, path in self._about(session, made[0], key).items():
-                    found[kind].append(path)
-            except (PerfError, OSError) as error:
-                self._say(f"{session.path}: left out of {' and '.join(ABOUT)}: {error}")
+        with Replaced() as replaced:
+            for session in sessions_of(self.sealed):
+                made = [self.sealed[file.path] for file in session.files]
+                key = f"{crc32(repr([[each.key for each in made], schemas_about()]).encode()):08x}"
+                try:
+                    for kind, path in self._about(session, made[0], key, replaced).items():
+                        found[kind].append(path)
+                except (PerfError, OSError) as error:
+                    self._say(f"{session.path}: left out of {' and '.join(ABOUT)}: {error}")
         return found
 
     def sidecars(self, kind: str, note: Say) -> list[Path]:
@@ -191,29 +194,29 @@ class Source:
         lack.
         """
         found = list[Path]()
-        for number, session in enumerate(sessions_of(self.sealed)):
-            places, why = [self.sealed[session.files[0].path].place], ""
-            if self._temporary is not None:
-                places.append(Place(self._temporary, (kind, f"{number}")))
-            for place in places:
-                try:
-                    found += _of_sidecars(place, session, kind, note)
-                    break
-                except (PerfError, OSError) as error:
-                    why = f"{session.path}: left out of {kind}: {error}"
-            else:
-                self._say(why)
+        with Replaced() as replaced:
+            for number, session in enumerate(sessions_of(self.sealed)):
+                places, why = [self.sealed[session.files[0].path].place], ""
+                if self._temporary is not None:
+                    places.append(Place(self._temporary, (kind, f"{number}")))
+                for place in places:
+                    try:
+                        found += _of_sidecars(place, session, kind, note, replaced)
+                        break
+                    except (PerfError, OSError) as error:
+                        why = f"{session.path}: left out of {kind}: {error}"
+                else:
+                    self._say(why)
         return found
 
-    def _about(self, session: Session, first: Sealed, key: str) -> dict[str, Path]:
+    def _about(self, session: Session, first: Sealed, key: str, replaced: Replaced) -> dict[str, Path]:
         paths = {kind: beside(first, kind, key) for kind in ABOUT.values()}
         if all(path.is_file() for path in paths.values()):
             return paths
         tables = tables_about(session)
         if tables["run"]["end_reason"][0].as_py() not in _PASSING:
             try:
-                for kind, path in paths.items():
-                    add_table(first.place, path, tables[kind])
+                add_tables(first.place, {path: tables[kind] for kind, path in paths.items()}, replaced)
                 return paths
             except OSError:
                 if self._temporary is None:
@@ -222,16 +225,15 @@ class Source:
             return {}
         place = Place(self._temporary, (key,))
         paths = {kind: place.path / f"{kind}.parquet" for kind in paths}
-        for kind, path in paths.items():
-            add_table(place, path, tables[kind])
+        add_tables(place, {path: tables[kind] for kind, path in paths.items()}, replaced)
         return paths
 
 
-def _of_sidecars(place: Place, session: Session, kind: str, note: Say) -> list[Path]:
+def _of_sidecars(place: Place, session: Session, kind: str, note: Say, replaced: Replaced) -> list[Path]:
     tables, reader = all_tables(), None
     with suppress(NoSidecar):
         reader = tables.sidecars[kind].open(session)
-    found, remarks = SidecarSealer(place, session.header, kind, tables).seal(reader)
+    found, remarks = SidecarSealer(place, session.header, kind, tables).seal(reader, replaced)
     for each in remarks:
         note(each)
     return found
@@ -323,11 +325,12 @@ def write_tables(session: Session, directory: Path, note: Say) -> list[Sealed]:
     """
     place = Place(directory, (), DIRECTORY_MODE)
     try:
-        made = [seal(path, all_tables(), place) for path in _paths_of(session)]
-        for kind, table in tables_about(session).items():
-            add_table(place, beside(made[0], kind, "report"), table)
-        for kind in all_tables().sidecars:
-            _of_sidecars(place, session, kind, note)
+        with Replaced() as replaced:
+            made = [seal(path, all_tables(), place, replaced) for path in _paths_of(session)]
+            about = tables_about(session).items()
+            add_tables(place, {beside(made[0], kind, "report"): table for kind, table in about}, replaced)
+            for kind in all_tables().sidecars:
+                _of_sidecars(place, session, kind, note, replaced)
     except OSError as error:
         raise PerfError(f"{directory}: cannot be written: {error.strerror or error}") from None
     return made

@@ -36,12 +36,12 @@ class ProfileCase(Case):
     """A profile as the rules examine it.
 
     Attributes:
-        slower: by kind of step, each layer beside the median one, as far as runs were recorded.
+        times: by kind of step, what its layers took, as far as runs were recorded.
         on_ranks: by kind of step, what takes longer on one rank than on the others.
     """
 
     report: ProfileReport
-    slower: Mapping[str, Sequence[Slower]]
+    times: Mapping[str, LayerTimes]
     on_ranks: Mapping[str, Sequence[OnRank]]
 
     @property
@@ -216,13 +216,18 @@ def _more_python(sums: PhaseSums) -> dict[str, float]:
     changes=[Change([], "read its forward for what is no operator: I/O, locks, loops, copies to the host")],
 )
 def python_in_module(this: ProfileRule, case: ProfileCase) -> list[Finding]:
-    """A module that is no layer spends much of the step in Python."""
+    """A module that is no layer spends much of the step in Python, and not by chance."""
     found = []
     for sums in case.steps:
-        layers = {place.name for place in _layers(sums)}
-        for name, taken in _more_python(sums).items():
-            if name not in layers:
-                found += _part(this, sums, "python", f"Python in {name}", taken)
+        for one in case.times[sums.phase].python() if sums.phase in case.times else ():
+            (low, high), (least, most) = one.shares, one.more_ns
+            if this.exceeds(low, "python"):
+                times = f"{least / NS_PER_MS:.3f} to {most / NS_PER_MS:.3f} ms"
+                shares = f"{100 * low:.1f} to {100 * high:.1f} % in {one.steps} steps"
+                words = f"of a {sums.phase} step beyond its median layer, {shares}: {times}"
+                title = f"Python in {one.name} takes {100 * one.share:.1f} % of a {sums.phase} step"
+                finding = _takes(this, sums.mean, title, most, [this.broke(words, one.share, "python")])
+                found.append(replace(finding, least_s=least * sums.mean.steps / NS_PER_S))
     return found
 
 
@@ -248,7 +253,7 @@ def slow_layer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     """
     found = []
     for sums in case.steps:
-        layers = case.slower.get(sums.phase, ())
+        layers = case.times[sums.phase].slower() if sums.phase in case.times else []
         above = [one for one in layers if this.exceeds(one.ratio, "slower")]
         others = max([1.0, *(one.ratio for one in layers if one not in above)])
         for one in above:
@@ -416,12 +421,12 @@ def judge(report: ProfileReport) -> ProfileReport:
     if not report.has_rows:
         return report
     times = {phase: LayerTimes.of(report.profile, sums) for phase, sums in report.sums.items()}
-    slower = {phase: one.slower() for phase, one in times.items() if one is not None}
     on_ranks = {phase: slow_on_ranks(report.profile, sums) for phase, sums in report.sums.items()}
-    case = ProfileCase(report, slower, on_ranks)
+    known = {phase: one for phase, one in times.items() if one is not None}
+    case = ProfileCase(report, known, on_ranks)
     whole_s = 0.0 if report.whole is None else report.whole.total * report.whole.steps / NS_PER_S
     return replace(
-        report, findings=_together(find(RULES, case), whole_s), unjudged=_unjudged(report, case.slower)
+        report, findings=_together(find(RULES, case), whole_s), unjudged=_unjudged(report, case.times)
     )
 
 
@@ -431,12 +436,12 @@ def _unjudged(report: ProfileReport, judged: Container[str]) -> list[str]:
     if report.communication.unsplit:
         unjudged.append("waiting in collectives of which not all ranks were profiled")
     if any(len(late.alone_ns) < SURE_STEPS for late in report.communication.lates):
-        unjudged.append(f"whether the others wait for one rank: that needs {SURE_STEPS} profiled steps")
+        unjudged += [f"whether the others wait for one rank: that needs {SURE_STEPS} profiled steps"]
     unknown = [phase for phase, sums in report.sums.items() if phase not in judged and _layers(sums)]
     if unknown:
         unjudged.append(
-            f"whether a layer of {' and '.join(unknown)} steps is slow: that needs {FEW_STEPS} profiled steps"
-            " whose runs were kept"
+            f"whether a layer of {' and '.join(unknown)} steps is slow, or Python in another module: that"
+            f" needs {FEW_STEPS} profiled steps whose runs were kept"
         )
     for sums in report.sums.values():
         unjudged += [*_uncounted(sums), *_dispatched(sums)]

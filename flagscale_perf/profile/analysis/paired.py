@@ -1,10 +1,12 @@
-"""Layers compared within each step, from single runs: what holds a whole step up makes no layer slow."""
+"""Layers, and Python of other modules, compared within each step, from single runs: what holds one step up
+makes none of them slow.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,42 +46,72 @@ class Slower:
 
 
 @dataclass(frozen=True)
-class LayerTimes:
-    """Layers' times in one kind of step.
+class Python:
+    """Python of a module that is no layer beyond that of the median layer of the same steps, on the mean
+    rank: the median of all steps, and its interval.
 
     Attributes:
-        names: the layers' names.
-        taken_ns: a row for each step, a column for each layer: on the mean rank that has the layer, without
-            collectives; where there is a device, that of its kernels or of the host, whichever is longer. Not
-            a number where it did not run.
+        share, shares: of the step.
+        more_ns: the interval of the time.
+    """
+
+    name: str
+    steps: int
+    share: float
+    shares: tuple[float, float]
+    more_ns: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class LayerTimes:
+    """What layers, and other modules in Python, took in one kind of step; a row of each table is a step.
+
+    Attributes:
+        names: the layers' names; the other modules' are in `others`.
+        taken_ns: a column for each layer: on the mean rank that has the layer, without collectives; where
+            there is a device, that of its kernels or of the host, whichever is longer. Not a number where it
+            did not run.
+        python_ns: a column for each layer, then for each other module, in Python on the mean rank.
+        total_ns: the steps' own times on the mean rank.
     """
 
     names: Sequence[str]
+    others: Sequence[str]
     taken_ns: Floats
+    python_ns: Floats
+    total_ns: Floats
 
     @classmethod
     def of(cls, profile: Profile, sums: PhaseSums) -> LayerTimes | None:
         """None where too few steps or layers have their runs recorded."""
         places = Places(profile)
         names = [place.name for place in sums.places if place.number is not None]
-        columns = {name: number for number, name in enumerate(names)}
+        others = [place.name for place in sums.places if place.number is None and place.name != OUTSIDE]
+        columns = {name: number for number, name in enumerate([*names, *others])}
 
         def column(rank: Rank, part: str, module: str, op: str) -> int:
+            """Python has the second half of the columns."""
             is_collective = kind_of(op, part, module) == COMMUNICATION
-            name = places.of(module, rank.place.get("pipeline")).name
-            return -1 if is_collective else columns.get(name, -1)
+            own = columns.get(places.of(module, rank.place.get("pipeline")).name)
+            return -1 if is_collective or own is None else own + len(columns) * (not op)
 
-        found = (_on_rank(rank, sums.phase, column, len(names)) for rank in profile.ranks)
-        ranks = [(times, has_runs) for times, has_runs in found if has_runs.any()]
-        count = min((len(times) for times, _ in ranks), default=0)
+        found = (_on_rank(rank, sums.phase, column, 2 * len(columns)) for rank in profile.ranks)
+        ranks = [each for each in found if each.has_runs.any()]
+        count = min((len(each.total_ns) for each in ranks), default=0)
         if count < FEW_STEPS or len(names) < FEW_LAYERS:
             return None
-        on_all = np.all([has_runs[:count] for _, has_runs in ranks], axis=0)
-        taken = np.stack([times[:count][on_all] for times, _ in ranks])
+        on_all = np.all([each.has_runs[:count] for each in ranks], axis=0)
+        taken = np.stack([each.taken_ns(2)[:count, : len(names)][on_all] for each in ranks])
         runs = (taken > 0).sum(0)
         mean = np.divide(taken.sum(0), runs, out=np.full(runs.shape, np.nan), where=runs > 0)
-        mean = mean[(runs > 0).sum(1) >= FEW_LAYERS]
-        return cls(names, mean) if len(mean) >= FEW_STEPS else None
+        python, total = (
+            np.mean([each[:count][on_all] for each in tables], axis=0)
+            for tables in zip(*((each.python_ns, each.total_ns) for each in ranks), strict=True)
+        )
+        meant = ((runs > 0).sum(1) >= FEW_LAYERS) & (total > 0)
+        if meant.sum() < FEW_STEPS:
+            return None
+        return cls(names, others, mean[meant], python[meant], total[meant])
 
     def slower(self) -> list[Slower]:
         """Every layer that ran in all of these steps, against the median one."""
@@ -89,6 +121,16 @@ class LayerTimes:
         return [
             Slower(self.names[n], len(ratio), float(np.median(ratio)), _within(ratio), _within(ns), chance)
             for n, ratio, ns, chance in zip(own.tolist(), ratios.T, more.T, _chances(ratios), strict=True)
+        ]
+
+    def python(self) -> list[Python]:
+        """Of every module that is no layer."""
+        layers, others = np.split(self.python_ns, [len(self.names)], axis=1)
+        more = others - np.median(layers, axis=1, keepdims=True)
+        shares = more / self.total_ns[:, None]
+        return [
+            Python(name, len(share), float(np.median(share)), _within(share), _within(ns))
+            for name, share, ns in zip(self.others, shares.T, more.T, strict=True)
         ]
 
 
@@ -130,8 +172,12 @@ def slow_on_ranks(profile: Profile, sums: PhaseSums) -> list[OnRank]:
         kind = kind_of(op, part, module) if op else HOST
         return columns.get((part, places.of(module, rank.place.get("pipeline")).name, kind), -1)
 
-    found = [(rank, *_on_rank(rank, sums.phase, column, len(columns))) for rank in profile.ranks]
-    ranks = [(rank, times) for rank, times, has_runs in found if len(times) >= FEW_STEPS and has_runs.all()]
+    found = [(rank, _on_rank(rank, sums.phase, column, len(columns))) for rank in profile.ranks]
+    ranks = [
+        (rank, each.taken_ns())
+        for rank, each in found
+        if len(each.total_ns) >= FEW_STEPS and each.has_runs.all()
+    ]
     count = min((len(times) for _, times in ranks), default=0)
     if len(ranks) < 2:
         return []
@@ -173,8 +219,8 @@ def _slowest(
     is_one = float(np.median(kinds[longest])) >= MOSTLY * middle
     profiled = rank.profiled["iteration"][rank.profiled["phase"] == phase]
     known = profiled[profiled != UNKNOWN].tolist()
-    steps = (min(known), max(known)) if known else (None, None)
-    return OnRank(rank.rank, part, place, longest if is_one else "", len(more), *steps, middle, first)
+    begin, end = (min(known), max(known)) if known else (None, None)
+    return OnRank(rank.rank, part, place, longest if is_one else "", len(more), begin, end, middle, first)
 
 
 def _within(values: Floats) -> tuple[float, float]:
@@ -192,9 +238,35 @@ def _chances(ratios: Floats) -> list[float]:
     return chances
 
 
-def _on_rank(rank: Rank, phase: str, column: Column, count: int) -> tuple[Floats, Flags]:
-    """Time in each column in each profiled step of this rank, in their order; whether a step has its runs."""
-    steps = np.sort(rank.profiled["number"][rank.profiled["phase"] == phase])
+class _OnRank(NamedTuple):
+    """Times of one rank, a row for each profiled step, in their order.
+
+    Attributes:
+        host_ns, device_ns: in each column.
+        total_ns: of the step.
+        has_runs: whether the runs of the step were recorded.
+    """
+
+    host_ns: Floats
+    device_ns: Floats
+    total_ns: Floats
+    has_runs: Flags
+
+    def taken_ns(self, halves: int = 1) -> Floats:
+        """Of the host or the device, whichever took longer; the columns' halves added up, where there are."""
+        host, device = (sum(np.split(each, halves, axis=1)) for each in (self.host_ns, self.device_ns))
+        return np.maximum(host, device)
+
+    @property
+    def python_ns(self) -> Floats:
+        """The second half of the host's columns."""
+        return np.split(self.host_ns, 2, axis=1)[1]
+
+
+def _on_rank(rank: Rank, phase: str, column: Column, count: int) -> _OnRank:
+    profiled = rank.profiled.where(rank.profiled["phase"] == phase)
+    order = np.argsort(profiled["number"])
+    steps, total_ns = profiled["number"][order], profiled["total_ns"][order].astype(np.float64)
     host, device = (np.zeros((len(steps), count)) for _ in range(2))
     has_runs = np.zeros(len(steps), bool)
     for calls in files_of(rank):
@@ -202,10 +274,11 @@ def _on_rank(rank: Rank, phase: str, column: Column, count: int) -> tuple[Floats
             rows, place = calls.distinct("part", "module", "op")
             texts = ((calls.names[number] for number in row) for row in rows)
             columns = np.array([column(rank, *each) for each in texts], np.int64)[place]
-            meant = (columns >= 0) & np.isin(calls.columns["step"], steps)
+            of_step = np.isin(calls.columns["step"], steps)
+            has_runs[np.searchsorted(steps, np.unique(calls.columns["step"][of_step]))] = True
+            meant = (columns >= 0) & of_step
             step = np.searchsorted(steps, calls.columns["step"][meant])
-            has_runs[np.unique(step)] = True
             for sums, name in ((host, "self_ns"), (device, "device_ns")):
                 if name in calls.columns:
                     np.add.at(sums, (step, columns[meant]), calls.columns[name][meant])
-    return np.maximum(host, device), has_runs
+    return _OnRank(host, device, total_ns, has_runs)

@@ -26,7 +26,7 @@ from flagscale_perf.trace.analysis.lineage import Lineage
 from flagscale_perf.trace.analysis.pictures import pictures
 from flagscale_perf.trace.analysis.remarks import remarks_of
 from flagscale_perf.trace.analysis.report import TraceReport, bound_of, usual
-from flagscale_perf.trace.figures import MIB, OTHER, STAGES
+from flagscale_perf.trace.figures import MIB, ONE_OF, OTHER, STAGES
 from flagscale_perf.trace.records import Kind
 from flagscale_perf.trace.spread import Spread
 from flagscale_perf.trace.sums import FunctionSums
@@ -93,7 +93,7 @@ def _tiles(found: TraceReport) -> list[Tile]:
     ]
     for kind in (Kind.PUT, Kind.GET):
         speed = found.sums.operations[kind].speed.percentile(0.5)
-        tiles.append(Tile(f"a {kind.name.lower()}", _mb_s(speed, "MiB/s"), verdicts.of_speed(speed)))
+        tiles.append(Tile(ONE_OF[kind], _mb_s(speed, "MiB/s"), verdicts.of_speed(speed)))
     if found.lineage is not None and found.lineage.joined:
         tiles.append(Tile("a sample waits", ms(found.lineage.residence.percentile(0.5), "ms"), "median"))
     return tiles
@@ -253,9 +253,7 @@ def _waterfall(found: TraceReport) -> list[Block]:
     falls = {kind: rows for kind, one in found.sums.operations.items() if (rows := one.waterfall())}
     means = {kind: (found.sums.operations[kind].total.mean or 0.0) / NS_PER_MS for kind in falls}
     parts = {
-        f"a {kind.name.lower()}, on average": [
-            (name, means[kind] * share, COLOURS[name]) for name, _, share in rows
-        ]
+        f"{ONE_OF[kind]}, on average": [(name, means[kind] * share, COLOURS[name]) for name, _, share in rows]
         for kind, rows in falls.items()
     }
     blocks: list[Block] = [*bars_to_scale("ms", parts)]

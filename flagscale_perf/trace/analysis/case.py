@@ -11,6 +11,7 @@ from flagscale_perf.spine.limits import Limit
 from flagscale_perf.trace.analysis.model import BYTES, CELLS, FIXED, Model
 from flagscale_perf.trace.analysis.report import TraceReport
 from flagscale_perf.trace.analysis.sums import JudgedOperations
+from flagscale_perf.trace.figures import ONE_OF
 from flagscale_perf.trace.records import Kind
 
 GAIN = "samples in the same time"
@@ -119,8 +120,9 @@ def best_gain(kind: Kind, one: JudgedOperations, model: Model) -> Gain | None:
         CELLS: f"{fields / 2:g} fields instead of {fields}",
         BYTES: "half the bytes",
     }[bound]
-    gets = "a get" if kind is Kind.GET else "a put"
-    title = f"{gets} with {words}: {after / 1e6:.2f} ms for the same rows instead of {now / 1e6:.2f} ms"
+    title = (
+        f"{ONE_OF[kind]} with {words}: {after / 1e6:.2f} ms for the same rows instead of {now / 1e6:.2f} ms"
+    )
     parts = dict(zip((FIXED, CELLS, BYTES), model.parts(rows, fields, size), strict=True))
     saved = sum(
         (model.predict(*each) - _after(model, bound, *each)) * other.times.count

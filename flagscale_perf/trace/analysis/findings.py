@@ -15,7 +15,7 @@ from flagscale_perf.trace.analysis.case import GAIN, MIN_OPERATIONS, WORTH, Trac
 from flagscale_perf.trace.analysis.late_samples import slow_producer, stale_samples, starvation
 from flagscale_perf.trace.analysis.remarks import remarks_of
 from flagscale_perf.trace.analysis.report import TraceReport
-from flagscale_perf.trace.figures import MIB
+from flagscale_perf.trace.figures import MIB, ONE_OF
 from flagscale_perf.trace.spread import Spread
 
 _MIN_CALLS = 10  # ours: of a function with fewer nothing is said
@@ -102,7 +102,7 @@ def queue_overhead(this: TraceRule, case: TraceCase) -> list[Finding]:
 def bound(this: TraceRule, case: TraceCase) -> list[Finding]:
     """What most of an operation's time is spent on, and what reducing it would gain."""
     found = []
-    for kind, name, one in case.operations():
+    for kind, _, one in case.operations():
         model = case.report.models[kind]
         gain = best_gain(kind, one, model)
         if gain is None or not this.exceeds(gain.share, "part"):
@@ -112,12 +112,12 @@ def bound(this: TraceRule, case: TraceCase) -> list[Finding]:
         shapes = f"{model.calls} operations of {model.shapes} shapes"
         fitted = f"fitted to {shapes}, median error {_percent(model.error)}"
         evidence = [
-            this.broke(f"{gain.bound}, of a {name}'s time ({fitted})", gain.share, "part"),
+            this.broke(f"{gain.bound}, of {ONE_OF[kind]}'s time ({fitted})", gain.share, "part"),
             this.broke(
                 f"saved by {gain.words}, of all processes' time", gain.saved_ns / case.whole_ns, "worth"
             ),
         ]
-        title = f"A {name} is bound by its {gain.bound}: {gain.words}"
+        title = f"{ONE_OF[kind].capitalize()} is bound by its {gain.bound}: {gain.words}"
         finding = replace(this.finding(title, evidence, GAIN), changes=list(gain.changes))
         found.append(case.takes(finding, gain.saved_ns, case.busiest_with(kind)))
     return found
@@ -191,7 +191,7 @@ def fluctuation(this: TraceRule, case: TraceCase) -> list[Finding]:
             this.broke("their variation", variation, "variation"),
         ]
         over = max(0.0, (times.mean or 0.0) - middle) * one.total.weight
-        finding = this.finding(f"The time of a {name} fluctuates", evidence, GAIN)
+        finding = this.finding(f"The time of {ONE_OF[kind]} fluctuates", evidence, GAIN)
         found.append(case.takes(finding, over, case.busiest_with(kind)))
     return found
 

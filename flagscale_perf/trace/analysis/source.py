@@ -37,6 +37,7 @@ from flagscale_perf.trace.unended import End, Unended
 _BEGUN = {
     Begun.PUT: "a put",
     Begun.GET: "a get",
+    Begun.UPDATE: "an update",
     Begun.CALL: "the get",
     Begun.COMPUTE: "the compute",
     Begun.CALL_PUT: "the put",
@@ -62,6 +63,7 @@ class Traces:
         unended: operations and calls that began and have no end, in words.
         unsized: by field whose bytes are not known, in how many operations.
         unsized_count: operations with such fields.
+        again: requests to each storage unit that were made again, as it had not answered.
     """
 
     title: str
@@ -77,6 +79,7 @@ class Traces:
     unended: list[str] = field(default_factory=list)
     unsized: Counter[str] = field(default_factory=Counter)
     unsized_count: int = 0
+    again: Counter[str] = field(default_factory=Counter)
 
     @property
     def is_text(self) -> bool:
@@ -195,7 +198,7 @@ class RunReader:
 
     def _own(self, one: OperationRecord) -> tuple[Ranges | None, dict[str, int]]:
         """Takes what was recorded just before this operation: its ranges, None if there are none or more than
-        are kept; and how long it waited for each storage unit.
+        are kept; and how long it waited for each storage unit, in all requests to it.
         """
         before = self._before.pop(one.process, [])
         self._before[one.process] = [part for part in before if part.number > one.number]
@@ -203,8 +206,10 @@ class RunReader:
         waits: dict[str, int] = {}
         for part in before:
             if part.number == one.number and isinstance(part, UnitsRecord):
-                for unit, wait_ns in pairs_of(part.waits):
-                    waits[self.name(one.process, unit)] = wait_ns
+                for number, wait_ns in pairs_of(part.waits):
+                    unit = self.name(one.process, number)
+                    self._traces.again[unit] += unit in waits
+                    waits[unit] = waits.get(unit, 0) + wait_ns
         if not rows or rows[-1].is_cut:
             return None, waits
         return tuple(pair for part in rows for pair in pairs_of(part.ranges)), waits

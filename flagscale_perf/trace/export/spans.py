@@ -20,7 +20,11 @@ from flagscale_perf.trace.analysis.transfers import Transfers
 from flagscale_perf.trace.records import ONE, CallRecord, Kind, OperationRecord
 
 _HEX = re.compile(r"[0-9a-f]{1,32}", re.IGNORECASE)
-_OPERATIONS = {Kind.PUT: ("put", "producer"), Kind.GET: ("get", "consumer")}
+_OPERATIONS = {
+    Kind.PUT: ("put", "producer"),
+    Kind.GET: ("get", "consumer"),
+    Kind.UPDATE: ("update", "producer"),
+}
 # Fields that a span has in another place, or that are numbers of something else.
 _ELSEWHERE = {"process", "start_ns", "total_ns", "operation", "error", "trace_id", "weight_milli"}
 _NAMES = ("partition", "slowest_unit", "function")

@@ -132,7 +132,7 @@ def test_what_a_report_says_and_cannot_be_written_is_said(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(lake, "add_table", full)
+    monkeypatch.setattr(lake, "add_tables", full)
     said: list[str] = []
     made = seal_all(fleet, said.append, pytest.fail)
     assert len(said) == len(made) > 0
