@@ -29,6 +29,7 @@ from flagscale_perf.analysis.tree import Node, grafted, laid_in, noted
 from flagscale_perf.analysis.whole import Whole
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.units import duration
 
 STEPS = "steps"  # key of the node in which steps are
 _ADDS_UP = (
@@ -46,12 +47,14 @@ class Part:
     Attributes:
         name: such as "profile"; with a number where there are several of its instrument.
         evidence: why it is of the job.
+        dur_s: how long it lasted, of which its findings' shares are.
     """
 
     name: str
     session_id: str
     evidence: str
     is_on_clock: bool
+    dur_s: float
     report: Report
 
 
@@ -129,7 +132,10 @@ def _parts(whole: Whole) -> tuple[list[Part], list[str]]:
             continue
         seen[name] = seen.get(name, 0) + 1
         title = name if seen[name] == 1 else f"{name} {seen[name]}"
-        parts.append(Part(title, session.header.session_id, member.evidence, member.is_on_clock, report))
+        dur_s = (member.stretch.end_ns - member.stretch.begin_ns) / NS_PER_S
+        parts.append(
+            Part(title, session.header.session_id, member.evidence, member.is_on_clock, dur_s, report)
+        )
     return parts, unread
 
 
@@ -145,10 +151,15 @@ def _joined(parts: Sequence[Part]) -> list[tuple[str, str]]:
 
 
 def _findings(whole: Whole, lead: Report, parts: Sequence[Part]) -> Findings:
-    named = [(whole.lead.instrument, lead.findings), *((one.name, one.report.findings) for one in parts)]
-    known = [(name, each) for name, each in named if each is not None]
-    found = [replace(one, instrument=name) for name, each in known for one in each.found]
-    unjudged = [f"{name}: {phrase}" for name, each in known for phrase in each.unjudged]
+    named = [(whole.lead.instrument, "", lead.findings)]
+    named += [(one.name, f"its session's {duration(one.dur_s)}", one.report.findings) for one in parts]
+    known = [(name, base, each) for name, base, each in named if each is not None]
+    found = [
+        replace(one, instrument=name, base=one.base or base)
+        for name, base, each in known
+        for one in each.found
+    ]
+    unjudged = [f"{name}: {phrase}" for name, _, each in known for phrase in each.unjudged]
     nothing = lead.findings.nothing if lead.findings is not None and not found else None
     return Findings(linked(found), unjudged, nothing)
 
@@ -210,7 +221,8 @@ def _table(rows: Sequence[_Row], title: str = "") -> Table:
 
 
 def _tiles(part: Part) -> Iterator[Tile]:
-    for tile in part.report.tiles[:_TILES]:
+    is_empty = part.report.findings is not None and part.report.findings.nothing is not None
+    for tile in () if is_empty else part.report.tiles[:_TILES]:
         yield replace(tile, label=f"{part.name}: {tile.label}")
 
 

@@ -1,10 +1,10 @@
 """What explains what, one layer down: the only place that knows two instruments, by the names of their
-findings. A row is reached by findings of the same ranks and steps; no instrument has to be there.
+findings. No instrument has to be there: a row without findings links nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from flagscale_perf.analysis.rules import Finding, Link
@@ -15,59 +15,98 @@ Share = Callable[[Finding, Finding], float | None]
 
 @dataclass(frozen=True)
 class Row:
-    """Findings that may explain others.
+    """Findings that may explain others, each as `instrument.name`.
 
     Attributes:
-        of: names of the findings that are explained.
-        by: of those that explain them.
+        of: those that are explained.
+        by: those that explain them.
         share: what part of the first one's cost the second one explains, by their own figures; None where
             they do not concern the same ranks, steps or phase, or this is not known.
     """
 
-    of: Collection[str]
-    by: Collection[str]
+    of: Sequence[str]
+    by: Sequence[str]
     share: Share
 
 
-def is_same_stretch(one: Finding, other: Finding) -> bool:
+def overlap(one: Finding, other: Finding) -> bool:
     """Whether they concern steps that overlap; one without steps concerns all."""
-    first, last = (one.first_iteration, one.iteration), (other.first_iteration, other.iteration)
-    if None in first or None in last:
-        return True
-    return first[0] <= last[1] and last[0] <= first[1]  # type: ignore[operator]
+    spans = [(each.first_iteration, each.iteration) for each in (one, other)]
+    known = [(first, last) for first, last in spans if first is not None and last is not None]
+    return len(known) < 2 or max(first for first, _ in known) <= min(last for _, last in known)
 
 
 def of_a_step(upper: Finding, lower: Finding) -> float | None:
-    """Of ranks that take longer: what each of their steps takes longer, of the same ranks, phase, steps."""
-    if not upper.step_ms or lower.step_ms is None or not is_same_stretch(upper, lower):
+    """Of ranks that take longer: by how much a step of theirs is longer, of the same phase and steps."""
+    if lower.phase not in (upper.phase, None):
+        return None
+    return of_a_late_step(upper, lower)
+
+
+def of_a_late_step(upper: Finding, lower: Finding) -> float | None:
+    """The same in whatever phase: the lower one may be seen by those who wait."""
+    if not upper.step_ms or lower.step_ms is None or not overlap(upper, lower):
         return None
     if not lower.ranks or not set(lower.ranks) <= set(upper.ranks):
-        return None
-    if lower.phase not in (upper.phase, None):
         return None
     return lower.step_ms / upper.step_ms
 
 
-def of_a_rank(upper: Finding, lower: Finding) -> float | None:
-    """The same where the lower one is seen from the waiting ranks, in another phase."""
-    return of_a_step(upper, replace(lower, phase=None))
-
-
 def of_the_time(upper: Finding, lower: Finding) -> float | None:
-    """Of findings that count seconds of the same time."""
-    if not upper.cost_s or lower.cost_s is None or not is_same_stretch(upper, lower):
+    """Of findings that count seconds of the same steps."""
+    if not upper.cost_s or lower.cost_s is None or not overlap(upper, lower):
         return None
     return lower.cost_s / upper.cost_s
 
 
-_SLOW = ("slowdown", "slow_steps", "periodic_steps", "jitter")
+def of_all_steps(upper: Finding, lower: Finding) -> float | None:
+    """Of findings that each have a share of the steps in which they were measured."""
+    if lower.phase not in (upper.phase, None, "communication"):
+        return None
+    if not upper.cost_of_steps or not lower.cost_of_steps or not overlap(upper, lower):
+        return None
+    return lower.cost_of_steps / upper.cost_of_steps
+
+
+_UNEVEN = ("training.slowdown", "training.slow_steps", "training.periodic_steps", "training.jitter")
+_DATA = ("training.data_stall",)
+_QUEUE = (
+    "trace.starvation",
+    "trace.slow_stage",
+    "trace.slow_producer",
+    "trace.straggling_unit",
+    "trace.bound",
+)
+_CALLS = ("rpc.server", "rpc.transport", "rpc.serialization", "rpc.deserialization")
 
 LINKS: tuple[Row, ...] = (
-    # a rank that is late -> its module, or the same seen by its profile
-    Row(("straggler",), ("slow_on_rank", "slow_layer", "python_in_module"), of_a_step),
-    Row(("straggler",), ("late_rank",), of_a_rank),
-    # slow steps -> what happens in them
-    Row(_SLOW, ("host_short_of_cpu", "host_short_of_memory"), of_the_time),
+    # a late rank: its module, or the same as its profile sees it
+    Row(
+        ("training.straggler",),
+        ("profile.slow_on_rank", "profile.slow_layer", "profile.python_in_module"),
+        of_a_step,
+    ),
+    Row(("training.straggler", "training.slow_stage"), ("profile.late_rank",), of_a_late_step),
+    # steps that differ: what happens in some of them
+    Row(_UNEVEN, ("training.host_short_of_cpu", "training.host_short_of_memory"), of_the_time),
+    Row(_UNEVEN, ("training.checkpoint", "training.evaluation", "profile.costly_observer"), of_the_time),
+    # waiting for data: who makes them, and the calls in that
+    Row(_DATA, (*_QUEUE, *_CALLS), of_the_time),
+    Row(
+        ("trace.starvation",),
+        ("trace.slow_stage", "trace.slow_producer", "trace.straggling_unit"),
+        of_the_time,
+    ),
+    Row(("trace.slow_stage", "trace.slow_producer"), _CALLS, of_the_time),
+    # communication: its group and link, or the rank that comes last in it
+    Row(("training.exposed_comm",), ("profile.transfers", "profile.late_rank"), of_all_steps),
+    Row(("training.pipeline_bubble", "training.slow_stage"), ("profile.uneven_stages",), of_all_steps),
+    # a phase that takes long: what in it
+    Row(
+        ("training.long_phase",),
+        ("profile.python_in_module", "profile.slow_layer", "profile.recomputation"),
+        of_all_steps,
+    ),
 )
 
 
@@ -75,24 +114,43 @@ def linked(found: Iterable[Finding], rows: Sequence[Row] = LINKS) -> list[Findin
     """The findings with what explains them; one that is the cause of another stands in that one alone. What
     costs most for certain comes first: by the lower end of a cost that is an interval.
     """
-    every, causes = list(found), set[int]()
-    made = []
-    for upper in every:
-        links = [
-            Link(lower, min(share, 1.0))
-            for row in rows
-            if upper.name in row.of
-            for lower in every
-            if lower.name in row.by
-            and lower is not upper
-            and (share := row.share(upper, lower)) is not None
-            and share >= WORTH
-        ]
-        causes |= {id(link.finding) for link in links if link.is_cause}
-        ordered = sorted(links, key=lambda link: not link.is_cause)
-        made.append((upper, replace(upper, links=ordered, title=_title(upper, ordered))))
-    kept = [one for upper, one in made if id(upper) not in causes]
+    every, below = list(found), _Below(list(found), rows)
+    made = [below.of(one) for one in every]
+    kept = [made_of for one, made_of in zip(every, made, strict=True) if id(one) not in below.causes]
     return sorted(kept, key=_certain, reverse=True)
+
+
+class _Below:
+    """Findings with what is below them, and what is below that.
+
+    Attributes:
+        causes: ids of the findings that stand in another one.
+    """
+
+    def __init__(self, every: Sequence[Finding], rows: Sequence[Row]) -> None:
+        self._every, self._rows = every, rows
+        self.causes: set[int] = set()
+
+    def of(self, upper: Finding, above: Sequence[Finding] = ()) -> Finding:
+        """The finding with its links, but for what is above it."""
+        seen, links = (*above, upper), list[Link]()
+        for row in self._rows:
+            if _key(upper) not in row.of:
+                continue
+            for lower in self._every:
+                if _key(lower) not in row.by or any(lower is one for one in seen):
+                    continue
+                share = row.share(upper, lower)
+                if share is not None and share >= WORTH:
+                    links.append(Link(self.of(lower, seen), min(share, 1.0)))
+                    self.causes |= {id(lower)} if links[-1].is_cause else set()
+        links.sort(key=lambda link: not link.is_cause)
+        return replace(upper, links=links, title=_title(upper, links)) if links else upper
+
+
+def _key(finding: Finding) -> str:
+    """Its name with that of its instrument, which may have a number behind it."""
+    return f"{finding.instrument.partition(' ')[0]}.{finding.name}"
 
 
 def _title(upper: Finding, links: Sequence[Link]) -> str:

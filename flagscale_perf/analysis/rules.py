@@ -98,6 +98,7 @@ class Finding:
         step_ms: how much longer a step is for whom it concerns, in the steps that it concerns; None where it
             is not known.
         where: the place inside of what is measured, such as "layer 1, Python"; "" for none.
+        base: what the cost's shares are of; "" for the wall time, and the steps' time.
         instrument: that found it, in the report of a job; else "".
         links: what explains it one layer down, the largest share first; only in the report of a job.
     """
@@ -122,6 +123,7 @@ class Finding:
     cost_of_steps: float | None = None
     step_ms: float | None = None
     where: str = ""
+    base: str = ""
     instrument: str = ""
     links: Sequence[Link] = ()
 
@@ -145,6 +147,7 @@ class Finding:
             "instrument": self.instrument,
             **self.as_dict(),
             "cost_share": self.cost_share,
+            "base": self.base or WALL_TIME,
             "ranks": list(self.ranks),
             "first_iteration": self.first_iteration,
             "iteration": self.iteration,
@@ -155,7 +158,8 @@ class Finding:
         }
 
 
-IN_JOB = ("step_ms", "where", "instrument", "links")  # fields by which findings of a job are linked
+WALL_TIME = "the wall time"
+IN_JOB = ("step_ms", "where", "base", "instrument", "links")  # fields by which findings of a job are linked
 CAUSE = 0.8  # of a cost: what explains so much of it is its cause, what explains less is an observation
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flagscale_perf.analysis.blocks import Quantity, span
-from flagscale_perf.analysis.rules import Change, Evidence, Finding, Link
+from flagscale_perf.analysis.rules import WALL_TIME, Change, Evidence, Finding, Link
 from flagscale_perf.report.format import shown
 from flagscale_perf.spine.units import duration, percent, ranges
 
+STEPS = "the steps' time"
 RISK = "a risk: costs nothing yet"
 
 
@@ -20,8 +21,9 @@ def capital(text: str) -> str:
 def rows(finding: Finding) -> list[tuple[str, str]]:
     """Label and text of each line."""
     lines = [("costs", cost(finding))]
-    if finding.cost_of_steps is not None and finding.cost_share is not None:
+    if finding.cost_of_steps is not None and finding.cost_share is not None and not finding.base:
         lines.append(("of the session", f"{percent(finding.cost_share)} of the wall time"))
+    lines += [("found by", finding.instrument)] if finding.instrument else []
     lines += [("explained by", explained(link)) for link in finding.links]
     lines += [("evidence", evidence(each)) for each in finding.evidence]
     where = span(finding.first_iteration, finding.iteration)
@@ -46,7 +48,8 @@ def changes(finding: Finding) -> Sequence[Change]:
 
 def short(finding: Finding) -> list[tuple[str, str]]:
     """The cost and the best change."""
-    return [("costs", cost(finding)), *(("change", _change(change)) for change in changes(finding)[:1])]
+    by = f" (found by {finding.instrument})" if finding.instrument else ""
+    return [("costs", cost(finding) + by), *(("change", _change(change)) for change in changes(finding)[:1])]
 
 
 def _change(change: Change) -> str:
@@ -69,9 +72,13 @@ def cost(finding: Finding) -> str:
 
 def lost(finding: Finding) -> str:
     """Such as `7.4 s, 11.0 % of the wall time` or `5.1 s to 7.4 s, ...`, for a finding that has a cost."""
-    share = "" if finding.cost_share is None else f", {percent(finding.cost_share)} of the wall time"
+    share = (
+        ""
+        if finding.cost_share is None
+        else f", {percent(finding.cost_share)} of {finding.base or WALL_TIME}"
+    )
     if finding.cost_of_steps is not None:
-        share = f", {percent(finding.cost_of_steps)} of the steps' time"
+        share = f", {percent(finding.cost_of_steps)} of {finding.base or STEPS}"
     least = "" if finding.least_s is None else f"{duration(finding.least_s)} to "
     most = " at most" if least and share else ""
     return least + duration(finding.cost_s or 0.0) + share + most

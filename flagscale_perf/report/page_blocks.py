@@ -262,6 +262,7 @@ def _card(one: Finding) -> Html:
     where = [
         ("iterations", span(one.first_iteration, one.iteration)),
         ("ranks", ranges(one.ranks) if one.ranks else None),
+        ("found by", one.instrument or None),
     ]
     return tag(
         "article",

@@ -25,6 +25,7 @@ from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.limits import Limit
 
 GAIN = "steps in the same time"
+_OBSERVER = "costly_observer"  # its cost is the training's, beside the profiled steps
 RECOMPUTE = "recompute"  # the part of a step
 _GRAPH, _DISPATCH = "CompiledFxGraph", "PythonDispatchMode"  # in names of torch's events
 WORDS = {HOST: "Python"}  # kinds of work, as a title says them
@@ -80,7 +81,7 @@ def _together(findings: Sequence[Finding], whole_s: float) -> list[Finding]:
     """
     left_s, made = whole_s, list[Finding]()
     for one in findings:
-        if one.cost_s is not None and whole_s:
+        if one.cost_s is not None and whole_s and one.name != _OBSERVER:
             costlier = tuple(dict.fromkeys(each.name for each in made if each.cost_s))
             overlaps = costlier if one.cost_s > left_s else ()
             cost_s = min(one.cost_s, left_s)
@@ -89,7 +90,9 @@ def _together(findings: Sequence[Finding], whole_s: float) -> list[Finding]:
                 least_s = min(one.least_s, cost_s)
                 one = replace(one, least_s=least_s, least_gain=least_s / (whole_s - least_s))
             gain = cost_s / (whole_s - cost_s) if cost_s < whole_s else None
-            one = replace(one, cost_s=cost_s, cost_share=cost_s / whole_s, gain=gain, overlaps=overlaps)
+            share = cost_s / whole_s
+            one = replace(one, cost_s=cost_s, cost_share=share, gain=gain, overlaps=overlaps)
+            one = replace(one, cost_of_steps=share, base="the profiled steps")
         made.append(one)
     return made
 
@@ -296,6 +299,7 @@ def slow_on_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     """A place of the model takes longer on one rank than on the others in the same steps, for certain."""
     found = []
     for sums in case.steps:
+        first, last = case.report.profile.span(sums.phase)
         for one in case.on_ranks.get(sums.phase, ()):
             least, most = one.within_ns
             if not this.exceeds(least / sums.mean.total, "worth"):
@@ -319,8 +323,8 @@ def slow_on_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:
                     least_s=least * sums.mean.steps / NS_PER_S,
                     ranks=[one.rank],
                     phase=one.part,
-                    first_iteration=one.first,
-                    iteration=one.last,
+                    first_iteration=first,
+                    iteration=last,
                     step_ms=one.more_ns / NS_PER_MS,
                     where=where,
                 )
@@ -380,7 +384,11 @@ def costly_observer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
         if ratio is None or not this.exceeds(ratio, "observer") or ratio - 1 <= max(noise, one.spread or 0.0):
             continue
         evidence = [this.broke(f"profiled {phase} steps against clean ones: {one.words}", ratio, "observer")]
-        found.append(this.finding(f"Profiling makes a {phase} step x{ratio:.2f}", evidence, GAIN))
+        finding = this.finding(f"Profiling makes a {phase} step x{ratio:.2f}", evidence, GAIN)
+        first, last = case.report.profile.span(phase)
+        more_ns = ((one.lost or ratio) - 1) * (one.clean_ns or 0.0)
+        cost_s = more_ns * case.report.sums[phase].mean.steps / NS_PER_S
+        found.append(replace(finding, cost_s=cost_s, first_iteration=first, iteration=last))
     return found
 
 

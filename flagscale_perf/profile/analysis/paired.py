@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from flagscale_perf.profile.analysis.layers import OUTSIDE, Places
 from flagscale_perf.profile.analysis.operators import COMMUNICATION, HOST, kind_of
-from flagscale_perf.profile.analysis.source import UNKNOWN, Profile, Rank
+from flagscale_perf.profile.analysis.source import Profile, Rank
 from flagscale_perf.profile.analysis.sums import PhaseSums
 from flagscale_perf.profile.analysis.timings import files_of
 from flagscale_perf.profile.calls import Calls
@@ -141,7 +141,7 @@ class OnRank:
     Attributes:
         part: "forward", "backward" ...
         kind: of work, where four fifths of it are of one kind; else "".
-        steps: how many were compared; `first`, `last`: their iterations, None where the host counts none.
+        steps: how many were compared.
         more_ns: beyond the median of the other ranks in the same step: the median of the steps.
         within_ns: the interval of that.
     """
@@ -151,8 +151,6 @@ class OnRank:
     place: str
     kind: str
     steps: int
-    first: int | None
-    last: int | None
     more_ns: float
     within_ns: tuple[float, float]
 
@@ -187,7 +185,7 @@ def slow_on_ranks(profile: Profile, sums: PhaseSums) -> list[OnRank]:
         one
         for number, (rank, _) in enumerate(ranks)
         for part in dict.fromkeys(key[0] for key in keys)
-        if (one := _slowest(rank, part, columns, _beyond(taken, number), sums.phase)) is not None
+        if (one := _slowest(rank, part, columns, _beyond(taken, number))) is not None
     ]
 
 
@@ -201,7 +199,7 @@ def _beyond(taken: Floats, number: int) -> Floats:
 
 
 def _slowest(
-    rank: Rank, part: str, columns: Mapping[tuple[str, str, str], int], more: Floats, phase: str
+    rank: Rank, part: str, columns: Mapping[tuple[str, str, str], int], more: Floats
 ) -> OnRank | None:
     by_place: dict[str, dict[str, Floats]] = {}
     for (own, place, kind), column in columns.items():
@@ -217,10 +215,7 @@ def _slowest(
     longest = max(kinds, key=lambda kind: float(np.median(kinds[kind])))
     middle = float(np.median(sums[place]))
     is_one = float(np.median(kinds[longest])) >= MOSTLY * middle
-    profiled = rank.profiled["iteration"][rank.profiled["phase"] == phase]
-    known = profiled[profiled != UNKNOWN].tolist()
-    begin, end = (min(known), max(known)) if known else (None, None)
-    return OnRank(rank.rank, part, place, longest if is_one else "", len(more), begin, end, middle, first)
+    return OnRank(rank.rank, part, place, longest if is_one else "", len(more), middle, first)
 
 
 def _within(values: Floats) -> tuple[float, float]:

@@ -142,6 +142,16 @@ class Profile:
                 times[str(phase)] += int(total)
         return [phase for phase, _ in times.most_common()]
 
+    def span(self, phase: str) -> tuple[int | None, int | None]:
+        """First and last iteration of the profiled steps of this kind; None where the host counts none."""
+        known = [
+            int(number)
+            for steps in (rank.profiled for rank in self.ranks)
+            for number in steps["iteration"][steps["phase"] == phase]
+            if number != UNKNOWN
+        ]
+        return (min(known), max(known)) if known else (None, None)
+
 
 def read_profile(session: Session) -> Profile:
     """Reads the run files of all machines. Raises PerfError."""
