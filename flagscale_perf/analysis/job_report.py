@@ -57,6 +57,11 @@ class Part:
     dur_s: float
     report: Report
 
+    def as_dict(self) -> dict[str, Any]:
+        """Where it is from, as data ready for JSON."""
+        names = ("name", "session_id", "evidence", "is_on_clock")
+        return {name.removesuffix("_id"): getattr(self, name) for name in names}
+
 
 @dataclass(frozen=True)
 class JobContent:
@@ -64,6 +69,7 @@ class JobContent:
 
     Attributes:
         lead: of the leading session, whose keys stay where they are without others.
+        instrument, session_id: of it.
         parts: the other sessions.
         apart: sessions that are not of the job, and why.
         findings: of all of them.
@@ -72,6 +78,7 @@ class JobContent:
 
     lead: Report
     instrument: str
+    session_id: str
     parts: Sequence[Part]
     apart: Sequence[str]
     findings: Findings
@@ -80,17 +87,11 @@ class JobContent:
     def as_dict(self) -> Mapping[str, Any]:
         """The lead's dict with the job under "job"."""
         job = {
-            "lead": self.instrument,
             "sessions": [
-                {
-                    "name": one.name,
-                    "session": one.session_id,
-                    "evidence": one.evidence,
-                    "is_on_clock": one.is_on_clock,
-                    "report": one.report.content.as_dict(),
-                }
-                for one in self.parts
+                {"name": self.instrument, "session": self.session_id, "evidence": "", "is_on_clock": True},
+                *(one.as_dict() for one in self.parts),
             ],
+            "reports": {one.name: one.report.content.as_dict() for one in self.parts},
             "apart": list(self.apart),
             "findings": [one.in_job() for one in self.findings.found],
             "tree": self.tree.as_dict(),
@@ -115,7 +116,9 @@ def report_of(whole: Whole) -> Report:
         tiles=[*lead.tiles, *(tile for one in parts for tile in _tiles(one))],
         findings=findings,
         sections=[_drawn(tree), *lead.sections, *(section for one in parts for section in _sections(one))],
-        content=JobContent(lead, whole.lead.instrument, parts, whole.apart, findings, tree),
+        content=JobContent(
+            lead, whole.lead.instrument, whole.lead.header.session_id, parts, whole.apart, findings, tree
+        ),
         tree=tree,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from flagscale_perf.analysis.rules import Case, Change, Evidence, Finding, Rule, find, rule
+from flagscale_perf.analysis.rules import Case, Change, Evidence, Finding, Rule, find, names_no_cause, rule
 from flagscale_perf.profile.analysis.layers import OUTSIDE, Place
 from flagscale_perf.profile.analysis.operators import COMMUNICATION, HOST
 from flagscale_perf.profile.analysis.paired import (
@@ -371,6 +371,7 @@ def recomputation(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     return found
 
 
+@names_no_cause
 @rule(
     limits={"observer": Limit(1.1, "times", "ours: beyond it shares are those of another program")},
     causes=["very short operators", "a machine that others use, too: see clean against clean"],
