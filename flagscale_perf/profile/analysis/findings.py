@@ -2,77 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Sequence
+from dataclasses import replace
 
-from flagscale_perf.analysis.rules import Case, Change, Evidence, Finding, Rule, find, names_no_cause, rule
-from flagscale_perf.profile.analysis.layers import OUTSIDE, Place
-from flagscale_perf.profile.analysis.operators import COMMUNICATION, HOST
+from flagscale_perf.analysis.rules import Change, Finding, find, names_no_cause, rule
+from flagscale_perf.profile.analysis.case import GAIN, ProfileCase, ProfileRule, part, takes
+from flagscale_perf.profile.analysis.operators import COMMUNICATION
 from flagscale_perf.profile.analysis.paired import (
-    FEW_LAYERS,
     FEW_STEPS,
-    MOSTLY,
     LayerTimes,
-    OnRank,
-    Slower,
     slow_on_ranks,
 )
 from flagscale_perf.profile.analysis.report import ProfileReport
-from flagscale_perf.profile.analysis.sums import Books, PhaseSums
+from flagscale_perf.profile.analysis.slow_places import (
+    layers_of,
+    more_python,
+    python_in_module,
+    slow_layer,
+    slow_on_rank,
+)
+from flagscale_perf.profile.analysis.sums import PhaseSums
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.chance import SURE_STEPS, median_within
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.limits import Limit
 
-GAIN = "steps in the same time"
 _OBSERVER = "costly_observer"  # its cost is the training's, beside the profiled steps
 RECOMPUTE = "recompute"  # the part of a step
 _GRAPH, _DISPATCH = "CompiledFxGraph", "PythonDispatchMode"  # in names of torch's events
-WORDS = {HOST: "Python"}  # kinds of work, as a title says them
-CHANCE = 0.05  # that layers that are alike would differ as they do, so that none is named
-
-
-@dataclass(frozen=True)
-class ProfileCase(Case):
-    """A profile as the rules examine it.
-
-    Attributes:
-        times: by kind of step, what its layers took, as far as runs were recorded.
-        on_ranks: by kind of step, what takes longer on one rank than on the others.
-    """
-
-    report: ProfileReport
-    times: Mapping[str, LayerTimes]
-    on_ranks: Mapping[str, Sequence[OnRank]]
-
-    @property
-    def steps(self) -> Sequence[PhaseSums]:
-        """Each kind of step that has any time."""
-        return [sums for sums in self.report.sums.values() if sums.mean.total]
-
-    @property
-    def whole(self) -> Books | None:
-        """The mean step of all kinds; None without any time."""
-        books = self.report.whole
-        return books if books is not None and books.total else None
-
-
-ProfileRule = Rule[ProfileCase]
-
-
-def _takes(this: ProfileRule, books: Books, title: str, saved_ns: float, evidence: list[Evidence]) -> Finding:
-    """A finding with its cost in all steps of this kind; `_together` adds the share of the whole."""
-    return replace(this.finding(title, evidence, GAIN), cost_s=saved_ns * books.steps / NS_PER_S)
-
-
-def _part(this: ProfileRule, sums: PhaseSums, limit: str, what: str, taken_ns: float) -> list[Finding]:
-    """A finding for a part of the step that takes more than the limit; otherwise none."""
-    share = taken_ns / sums.mean.total
-    if not this.exceeds(share, limit):
-        return []
-    words = f"of a {sums.phase} step, {taken_ns / NS_PER_MS:.3f} ms"
-    title = f"{what} takes {100 * share:.1f} % of a {sums.phase} step"
-    return [_takes(this, sums.mean, title, taken_ns, [this.broke(words, share, limit)])]
 
 
 def _together(findings: Sequence[Finding], whole_s: float) -> list[Finding]:
@@ -120,7 +77,7 @@ def late_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:
         )
         title = f"The other ranks wait for rank {late.rank}"
         evidence = [this.broke(words, least[0] / books.total, "wait")]
-        finding, least_s = _takes(this, books, title, most[1], evidence), least[0] * books.steps / NS_PER_S
+        finding, least_s = takes(this, books, title, most[1], evidence), least[0] * books.steps / NS_PER_S
         step_ms = median(late.most_ns) / NS_PER_MS
         found.append(
             replace(finding, least_s=least_s, ranks=[late.rank], phase="communication", step_ms=step_ms)
@@ -148,7 +105,7 @@ def transfers(this: ProfileRule, case: ProfileCase) -> Finding | None:
         return None
     words = f"of a step: {each_ns / NS_PER_MS:.3f} ms in transfers that nothing hides"
     evidence = [this.broke(words, share, "transfer")]
-    return _takes(this, books, "Transfers take a large part of a step", each_ns, evidence)
+    return takes(this, books, "Transfers take a large part of a step", each_ns, evidence)
 
 
 @rule(
@@ -173,7 +130,7 @@ def uneven_stages(this: ProfileRule, case: ProfileCase) -> Finding | None:
     )
     title = f"Stage {worst.stage} of the pipeline waits {100 * waits:.1f} % of a step for its neighbours"
     evidence = [this.broke(words, waits - ideal, "waits")]
-    finding = _takes(this, books, title, max(0.0, 1 - even) * books.total, evidence)
+    finding = takes(this, books, title, max(0.0, 1 - even) * books.total, evidence)
     return replace(finding, ranks=[busiest.rank], phase="communication")
 
 
@@ -191,164 +148,11 @@ def host_bound(this: ProfileRule, case: ProfileCase) -> list[Finding]:
         own = [one for place, one in sums.books.items() if case.report.profile.ranks[place].rank not in late]
         if not own:
             continue
-        taken = sum(one.python for one in own) / len(own) - sum(_more_python(sums).values())
+        taken = sum(one.python for one in own) / len(own) - sum(more_python(sums).values())
         if sums.busy is not None:  # a device that has work waits for no Python
             taken = min(taken, max(0.0, sums.mean.total - sums.busy))
-        found += _part(this, sums, "host", "Python", taken)
+        found += part(this, sums, "host", "Python", taken)
     return found
-
-
-def _layers(sums: PhaseSums) -> list[Place]:
-    """Empty if there are too few to compare."""
-    found = [place for place in sums.places if place.number is not None]
-    return found if len(found) >= FEW_LAYERS else []
-
-
-def _more_python(sums: PhaseSums) -> dict[str, float]:
-    """Python of each layer and module beyond that of the median layer, per step of the mean rank."""
-    python = sums.by(lambda cell: cell.place, lambda cell: cell.kind == HOST and cell.place.name != OUTSIDE)
-    if not (layers := _layers(sums)):
-        return {}
-    usual = median(python[place].self_ns if place in python else 0.0 for place in layers)
-    return {place.name: one.self_ns - usual for place, one in python.items() if one.self_ns > usual}
-
-
-@rule(
-    limits={"python": Limit(0.1, "share", "ours: of a step, beyond what the median layer spends in Python")},
-    causes=["the module sleeps, waits, or computes outside of operators"],
-    changes=[Change([], "read its forward for what is no operator: I/O, locks, loops, copies to the host")],
-)
-def python_in_module(this: ProfileRule, case: ProfileCase) -> list[Finding]:
-    """A module that is no layer spends much of the step in Python, and not by chance."""
-    found = []
-    for sums in case.steps:
-        for one in case.times[sums.phase].python() if sums.phase in case.times else ():
-            (low, high), (least, most) = one.shares, one.more_ns
-            if this.exceeds(low, "python"):
-                times = f"{least / NS_PER_MS:.3f} to {most / NS_PER_MS:.3f} ms"
-                shares = f"{100 * low:.1f} to {100 * high:.1f} % in {one.steps} steps"
-                words = f"of a {sums.phase} step beyond its median layer, {shares}: {times}"
-                title = f"Python in {one.name} takes {100 * one.share:.1f} % of a {sums.phase} step"
-                finding = _takes(this, sums.mean, title, most, [this.broke(words, one.share, "python")])
-                found.append(replace(finding, least_s=least * sums.mean.steps / NS_PER_S))
-    return found
-
-
-@rule(
-    limits={
-        "slower": Limit(
-            1.5, "times", "ours: relative to the median layer and to every layer within the limit"
-        ),
-        "worth": Limit(0.02, "share", "ours: of a step, less is not worth a change"),
-    },
-    causes=[
-        "the layer is another kind, its input is larger, or something else ran on the processor",
-        "where it is Python (host): the layer sleeps, waits or computes outside of operators",
-    ],
-    changes=[
-        Change([], "compare its rows with another layer's: the operator that differs is in the heat map")
-    ],
-)
-def slow_layer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
-    """A layer takes much longer than the median layer of the same step, in operators or in Python, and not
-    by chance; longer in the same way than every layer within the limit, also by the lower end of what it
-    takes. The cost is an interval.
-    """
-    found = []
-    for sums in case.steps:
-        layers = case.times[sums.phase].slower() if sums.phase in case.times else []
-        above = [one for one in layers if this.exceeds(one.ratio, "slower")]
-        others = max([1.0, *(one.ratio for one in layers if one not in above)])
-        for one in above:
-            (least, most), (low, high) = one.more_ns, one.ratios
-            if _is_of_a_rank(case, sums, one):
-                continue
-            is_apart = low > others and this.exceeds(one.ratio / others, "slower") and one.chance <= CHANCE
-            if not (is_apart and this.exceeds(most / sums.mean.total, "worth")):
-                continue
-            words = (
-                f"{one.name} to the median layer of the same step, {low:.2f} to {high:.2f} in {one.steps}"
-                f" steps: {least / NS_PER_MS:.3f} to {most / NS_PER_MS:.3f} ms more, most of it in"
-                f" {_differs(sums, one.name)}"
-            )
-            times = f"{one.ratio:.1f} times as long as the other layers"
-            title = f"{one.name.capitalize()} takes {times} ({sums.phase})"
-            finding = _takes(this, sums.mean, title, most, [this.broke(words, one.ratio, "slower")])
-            found.append(replace(finding, least_s=least * sums.mean.steps / NS_PER_S))
-    return found
-
-
-def _is_of_a_rank(case: ProfileCase, sums: PhaseSums, layer: Slower) -> bool:
-    """Whether most of what a layer takes longer, on the mean rank, is what it takes longer on one rank."""
-    on_one_ns = [one.more_ns for one in case.on_ranks.get(sums.phase, ()) if one.place == layer.name]
-    named = case.explained_by and layer.name in {one.where.split(", ")[0] for one in case.explained_by}
-    return bool(named) and sum(on_one_ns) / len(sums.books) >= MOSTLY * layer.more_ns[0]
-
-
-@rule(
-    limits={"worth": Limit(0.02, "share", "ours: of a step, less is not worth a change")},
-    causes=[
-        "where it is Python (host): the module sleeps, waits or computes outside of operators on this rank"
-    ],
-    changes=[
-        Change([], "read what this module does on this rank alone: I/O, locks, logging, copies to the host")
-    ],
-    explains=["slow_layer"],
-)
-def slow_on_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:
-    """A place of the model takes longer on one rank than on the others in the same steps, for certain."""
-    found = []
-    for sums in case.steps:
-        first, last = case.report.profile.span(sums.phase)
-        for one in case.on_ranks.get(sums.phase, ()):
-            least, most = one.within_ns
-            if not this.exceeds(least / sums.mean.total, "worth"):
-                continue
-            kind = WORDS.get(one.kind, one.kind)
-            where = f"{one.place}{f', {kind}' if kind else ''}"
-            words = (
-                f"of a step: {least / NS_PER_MS:.3f} to {most / NS_PER_MS:.3f} ms more than the other ranks"
-                f" in {one.steps} steps"
-            )
-            title = (
-                f"Rank {one.rank} takes {one.more_ns / NS_PER_MS:.1f} ms longer than the others in {where}"
-                f" ({one.part})"
-            )
-            finding = _takes(
-                this, sums.mean, title, most, [this.broke(words, least / sums.mean.total, "worth")]
-            )
-            found.append(
-                replace(
-                    finding,
-                    least_s=least * sums.mean.steps / NS_PER_S,
-                    ranks=[one.rank],
-                    phase=one.part,
-                    first_iteration=first,
-                    iteration=last,
-                    step_ms=one.more_ns / NS_PER_MS,
-                    where=where,
-                )
-            )
-    return found
-
-
-def _differs(sums: PhaseSums, layer: str) -> str:
-    """The module of a layer and its kind of work that differ most from the same of the other layers."""
-    times = sums.by_place(lambda cell: (cell.place, cell.part, cell.kind))
-    layers = _layers(sums)
-
-    def more(place: Place, part: str, kind: str) -> float:
-        own, *others = (
-            0.0
-            if (amount := times.get((each, part, kind))) is None
-            else max(amount.self_ns, amount.worked_ns)
-            for each in (place, *layers)
-        )
-        return own - median(others)
-
-    own = [key for key in times if key[0].name == layer and key[2] != COMMUNICATION]
-    _, part, kind = max(own, key=lambda key: more(*key))
-    return f"{part or 'the layer itself'} ({kind})"
 
 
 @rule(
@@ -367,7 +171,7 @@ def recomputation(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     for sums in case.steps:
         again = sums.by(lambda cell: cell.phase, lambda cell: cell.kind != COMMUNICATION).get(RECOMPUTE)
         if again is not None:
-            found += _part(this, sums, "again", "Recomputation", again.self_ns)
+            found += part(this, sums, "again", "Recomputation", again.self_ns)
     return found
 
 
@@ -446,7 +250,7 @@ def _unjudged(report: ProfileReport, judged: Container[str]) -> list[str]:
         unjudged.append("waiting in collectives of which not all ranks were profiled")
     if any(len(late.alone_ns) < SURE_STEPS for late in report.communication.lates):
         unjudged += [f"whether the others wait for one rank: that needs {SURE_STEPS} profiled steps"]
-    unknown = [phase for phase, sums in report.sums.items() if phase not in judged and _layers(sums)]
+    unknown = [phase for phase, sums in report.sums.items() if phase not in judged and layers_of(sums)]
     if unknown:
         unjudged.append(
             f"whether a layer of {' and '.join(unknown)} steps is slow, or Python in another module: that"
