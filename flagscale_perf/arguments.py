@@ -91,8 +91,8 @@ class PerfConfig:
     perf_profile_steps: str | None = option(
         None,
         lambda text: str(Steps.parse(text)),
-        "profile these iterations by layer and operator, with clean ones between them: 20-22 are three from"
-        " 20 on, 20-22/100 three in every 100",
+        "profile these iterations by layer and operator, with clean ones between them: 20-31 are twelve from"
+        " 20 on, 20-31/200 twelve in every 200",
         metavar="STEPS",
     )
     perf_profile_ranks: str | None = option(
