@@ -17,6 +17,7 @@ from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Timeline
 from flagscale_perf.analysis.tree import Laid
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.packages import find_part, missing
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.store.tables import Tables
 
@@ -118,11 +119,19 @@ def signs_of_logs() -> dict[str, LogSigns]:
 
 @cache
 def load(name: str) -> Instrument:
-    """The instrument of that name, its modules imported now. Raises PerfError for one that is not here."""
+    """The instrument of that name, its modules imported now. Raises PerfError for one that is not here, and
+    where a package that it needs is not.
+    """
     if name not in installed():
         known = ", ".join(installed())
         raise PerfError(
             f"the instrument {name!r} is not known; this version has {known}: update flagscale_perf"
         )
-    instrument: Instrument = importlib.import_module(f"flagscale_perf.{name}.analysis.instrument").INSTRUMENT
+    try:
+        module = importlib.import_module(f"flagscale_perf.{name}.analysis.instrument")
+    except ImportError as error:
+        if part := find_part(error.name):
+            raise missing(part.module, error, f"a report of {name}") from None
+        raise
+    instrument: Instrument = module.INSTRUMENT
     return instrument
