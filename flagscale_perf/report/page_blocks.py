@@ -281,7 +281,7 @@ def _card(one: Finding) -> Html:
 def _price(one: Finding) -> Html:
     """Cost and gain; neither for a risk."""
     if one.cost_s is None:
-        return tag("p", tag("span", RISK, class_="tag"), class_="price")
+        return tag("p", tag("span", one.risk or RISK, class_="tag"), class_="price")
     parts = [tag("span", "costs ", tag("b", lost(one)), class_="tag cost")]
     if one.gain is not None:
         parts.append(tag("span", gained(one), class_="tag gain"))
