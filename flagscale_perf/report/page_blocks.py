@@ -150,7 +150,7 @@ def _cell(table: Table, row: int, place: int, cell: Cell, texts: int) -> Html:
     if colour and isinstance(cell, Quantity) and cell.unit == "share":
         width = f"width:{max(cell.value or 0.0, 0.0):.1%};background:var(--{colour})"
         parts.append(tag("span", tag("i", style=width), class_="meter"))
-    return tag("td", *parts, class_=_kind(place, texts))
+    return tag("td", *parts, class_=_kind(place, texts) or "q" * isinstance(cell, Quantity))
 
 
 def _first_cell(table: Table, row: int, words: str, colour: str) -> list[str]:

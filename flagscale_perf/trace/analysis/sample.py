@@ -103,8 +103,10 @@ def report_of_sample(traces: Traces, asked: str) -> Report:
     notes = [Note(f"its last {MOST_LIVES} samples; {left_out} before them")] if left_out > 0 else []
     return Report(
         title=f"Sample {index} of partition {partition}",
-        subject=traces.title,
-        facts=[Pairs([("begun", traces.begun)]), *notes],
+        facts=[
+            Pairs([("of", ", ".join(filter(None, (traces.title, traces.subject)))), ("begun", traces.begun)]),
+            *notes,
+        ],
         sections=sections,
         content=found,
         reading=traces.reading,

@@ -45,8 +45,8 @@ def test_stale_samples_and_whose(tmp_path: Path) -> None:
     assert finding.evidence[0].figure.startswith("mean, at most 3; longest in the queue: what Rollout 1 puts")
     assert finding.cost_s is None
     assert finding.risk == (
-        "no time, but freshness: 75 % of what Train 2 learns from was begun two or more of its steps before, by"
-        " weights as old at best"
+        "no time, but freshness: 75 % of what Train 2 learns from was begun two or more of its steps before,"
+        " by weights as old at best"
     )
 
 
