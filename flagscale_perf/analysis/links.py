@@ -89,7 +89,7 @@ def linked(found: Iterable[Finding], rows: Sequence[Row] = LINKS) -> list[Findin
             and share >= WORTH
         ]
         causes |= {id(link.finding) for link in links if link.is_cause}
-        ordered = sorted(links, key=lambda link: not link.is_cause)
+        ordered = [*upper.links, *sorted(links, key=lambda link: not link.is_cause)]  # own ones first
         made.append((upper, replace(upper, links=ordered, title=_title(upper, ordered))))
     kept = [one for upper, one in made if id(upper) not in causes]
     return sorted(kept, key=_certain, reverse=True)

@@ -162,7 +162,7 @@ def pack(run: Callable[[], Any]) -> Any:
 
 
 async def timed(run: Run, stage: str) -> Any:
-    """Any other stage: `notify`, the controller is told what is there now; `tags`, the samples' are stored."""
+    """Another stage: `notify`, the controller is told what is there now; `tags`, the samples' are stored."""
     start_ns = monotonic_ns()
     found = await run()
     if (operation := OPERATION.get()) is not None:

@@ -9,6 +9,7 @@ import pytest
 
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.report.findings import changes, rows
 from flagscale_perf.trace.analysis.instrument import read_report
 from flagscale_perf.trace.analysis.report import TraceReport
 from tests.trace_runs import MIB, MS, US, Job, lines_of_call, pipeline
@@ -127,6 +128,10 @@ def test_the_slow_storage_unit_is_named(tmp_path: Path, others_last: int) -> Non
     assert finding.evidence[0].value == 30
 
 
+def explained(finding: Finding) -> list[tuple[str, float | None, bool]]:
+    return [(link.finding.title, link.share, link.is_cause) for link in finding.links]
+
+
 def slow_unit(slow_ns: int) -> Job:
     """Calls of 20 ms: gets from two units, of which one takes so long; 4 ms of computing, 2 of putting."""
     job = Job()
@@ -149,22 +154,22 @@ def test_what_a_slow_unit_explains_follows_from_it(tmp_path: Path) -> None:
     """Of 16 ms in the queue the unit takes 12 more than the other, so that advice remains; of 42 ms 38."""
     unit = "Storage unit unit1 holds up the gets"
     part, most = findings_of(tmp_path, slow_unit(14 * MS)), findings_of(tmp_path, slow_unit(40 * MS))
-    assert part["queue_overhead"].follows == [(unit, pytest.approx(12 / 16))]
-    assert len(part["queue_overhead"].changes) == 2
-    assert most["queue_overhead"].follows == [(unit, pytest.approx(38 / 42))]
+    assert explained(part["queue_overhead"]) == [(unit, pytest.approx(12 / 16), False)]
+    assert changes(part["queue_overhead"]) == part["queue_overhead"].changes
+    assert explained(most["queue_overhead"]) == [(unit, pytest.approx(38 / 42), True)]
     assert most["queue_overhead"].overlaps == ["straggling_unit"]
     for name in ("queue_overhead", "bound"):
-        (change,) = most[name].changes
-        assert change.text == "mend what it follows from first, then look again"
-    assert [title for title, _ in most["bound"].follows] == [unit]
-    assert most["bound"].as_dict()["follows"][0]["finding"] == unit
-    assert most["straggling_unit"].follows == ()
+        assert changes(most[name]) == most["straggling_unit"].changes
+    assert [title for title, *_ in explained(most["bound"])] == [unit]
+    assert most["bound"].as_dict()["explained_by"][0]["title"] == unit
+    assert ("explained by", f"{unit} (90.5 % of it)") in rows(most["queue_overhead"])
+    assert most["straggling_unit"].links == ()
 
 
 def test_a_queue_that_is_slow_by_itself_follows_from_nothing(tmp_path: Path) -> None:
     found = findings_of(tmp_path, slow_unit(2 * MS))
     assert "straggling_unit" not in found
-    assert all(finding.follows == () for finding in found.values())
+    assert all(finding.links == () for finding in found.values())
 
 
 def test_units_that_take_turns_are_none(tmp_path: Path) -> None:

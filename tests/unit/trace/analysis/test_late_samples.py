@@ -71,13 +71,11 @@ def test_waiting_follows_from_the_slow_stage(tmp_path: Path, score_ms: int) -> N
     finding = findings_of(tmp_path, job)["starvation"]
     slow = "score is the slow stage: 95.2 % of all functions' compute time"
     if score_ms == 40:
-        ((title, share),) = finding.follows
-        assert (title, share) == (slow, pytest.approx(30 * 39 / (29 * 41), rel=0.01))
-        assert [change.text for change in finding.changes] == [
-            "mend what it follows from first, then look again"
-        ]
+        (link,) = finding.links
+        assert (link.finding.title, link.share) == (slow, pytest.approx(30 * 39 / (29 * 41), rel=0.01))
+        assert link.is_cause and link.finding.name == "slow_stage"
     else:
-        assert finding.follows == () and len(finding.changes) == 3
+        assert finding.links == ()
 
 
 def test_the_producer_that_batches_wait_for(tmp_path: Path) -> None:
