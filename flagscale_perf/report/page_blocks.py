@@ -150,7 +150,7 @@ def _cell(table: Table, row: int, place: int, cell: Cell, texts: int) -> Html:
     if colour and isinstance(cell, Quantity) and cell.unit == "share":
         width = f"width:{max(cell.value or 0.0, 0.0):.1%};background:var(--{colour})"
         parts.append(tag("span", tag("i", style=width), class_="meter"))
-    return tag("td", *parts, class_=_kind(place, texts))
+    return tag("td", *parts, class_=_kind(place, texts) or "q" * isinstance(cell, Quantity))
 
 
 def _first_cell(table: Table, row: int, words: str, colour: str) -> list[str]:
@@ -282,7 +282,7 @@ def _card(one: Finding) -> Html:
 def _price(one: Finding) -> Html:
     """Cost and gain; neither for a risk."""
     if one.cost_s is None:
-        return tag("p", tag("span", RISK, class_="tag"), class_="price")
+        return tag("p", tag("span", one.risk or RISK, class_="tag"), class_="price")
     parts = [tag("span", "costs ", tag("b", lost(one)), class_="tag cost")]
     if one.gain is not None:
         parts.append(tag("span", gained(one), class_="tag gain"))
