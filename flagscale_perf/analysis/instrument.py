@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from flagscale_perf.analysis.blocks import Report
+from flagscale_perf.analysis.clocks import Bound
 from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison
 from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.log_files import LogSigns
@@ -17,6 +18,7 @@ from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Timeline
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.store.run_file import RunFile
 from flagscale_perf.store.tables import Tables
 
 _PACKAGE, _FILE, _LOGS = Path(__file__).parents[1], "analysis/instrument.py", "analysis/logs.py"
@@ -54,6 +56,7 @@ class Instrument:
         compare: the sessions of BASE with those of NEW.
         runs: a list of sessions; long files are read whole only if its second argument says so.
         tables: its records as tables.
+        evidence: what messages between machines say of their clocks, by the marks in these files.
         live: a session to be followed, from its header on.
         what: one of its sessions, in words; "" for its name.
         leads: of a job's sessions, the time of the one of the highest number holds that of all others; one
@@ -68,6 +71,7 @@ class Instrument:
     compare: Callable[[Sequence[Session], Sequence[Session], CompareOptions], Comparison] = _not_offered
     runs: Callable[[Listing, bool], Report] = _not_offered
     tables: Tables = field(default_factory=Tables)
+    evidence: Callable[[Sequence[RunFile]], Iterable[Bound]] = lambda _: ()
     live: Callable[[RunHeader], Live] = _not_offered
     what: str = ""
     leads: int = 0
@@ -96,6 +100,14 @@ class Export:
 def installed() -> list[str]:
     """Names of the instruments, one folder of the package each; a run file names the one that wrote it."""
     return sorted(path.parts[-3] for path in _PACKAGE.glob(f"*/{_FILE}"))
+
+
+def evidence_of(files: Sequence[RunFile]) -> Iterable[Bound]:
+    """What the instruments that recorded these files know of their machines' clocks."""
+    known = {*installed()}
+    for name in dict.fromkeys(file.header.instrument for file in files):
+        own = [file for file in files if file.header.instrument == name]
+        yield from load(name).evidence(own) if name in known else ()
 
 
 def signs_of_logs() -> dict[str, LogSigns]:
