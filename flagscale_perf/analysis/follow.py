@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from flagscale_perf.analysis.clocks import Clocks, clock_of
 from flagscale_perf.analysis.job import Fits, Job
 from flagscale_perf.analysis.session import moved
-from flagscale_perf.analysis.clocks import Clocks, clock_of
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import MAX_LINE_BYTES
 from flagscale_perf.spine.records import Record, RunEnd, RunHeader

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
 from flagscale_perf.analysis.blocks import Report
-from flagscale_perf.analysis.clocks import Bound
+from flagscale_perf.analysis.clocks import Bound, Clocks
 from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison
 from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.log_files import LogSigns
@@ -18,7 +18,6 @@ from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Timeline
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
-from flagscale_perf.store.run_file import RunFile
 from flagscale_perf.store.tables import Tables
 
 _PACKAGE, _FILE, _LOGS = Path(__file__).parents[1], "analysis/instrument.py", "analysis/logs.py"
@@ -56,7 +55,8 @@ class Instrument:
         compare: the sessions of BASE with those of NEW.
         runs: a list of sessions; long files are read whole only if its second argument says so.
         tables: its records as tables.
-        evidence: what messages between machines say of their clocks, by the marks in these files.
+        evidence: what messages between machines say of their clocks; of each machine's run file alone, with
+            marks as recorded.
         live: a session to be followed, from its header on.
         what: one of its sessions, in words; "" for its name.
         leads: of a job's sessions, the time of the one of the highest number holds that of all others; one
@@ -71,7 +71,7 @@ class Instrument:
     compare: Callable[[Sequence[Session], Sequence[Session], CompareOptions], Comparison] = _not_offered
     runs: Callable[[Listing, bool], Report] = _not_offered
     tables: Tables = field(default_factory=Tables)
-    evidence: Callable[[Sequence[RunFile]], Iterable[Bound]] = lambda _: ()
+    evidence: Callable[[Sequence[Session]], Iterable[Bound]] = lambda _: ()
     live: Callable[[RunHeader], Live] = _not_offered
     what: str = ""
     leads: int = 0
@@ -102,12 +102,15 @@ def installed() -> list[str]:
     return sorted(path.parts[-3] for path in _PACKAGE.glob(f"*/{_FILE}"))
 
 
-def evidence_of(files: Sequence[RunFile]) -> Iterable[Bound]:
-    """What the instruments that recorded these files know of their machines' clocks."""
-    known = {*installed()}
-    for name in dict.fromkeys(file.header.instrument for file in files):
-        own = [file for file in files if file.header.instrument == name]
-        yield from load(name).evidence(own) if name in known else ()
+def clocks_of(sessions: Iterable[Session]) -> Clocks:
+    """How the clocks of all machines of these sessions lie to one another, by what their instruments know."""
+    alone = [Session([file]) for session in sessions for file in session.files]
+    return Clocks([each.header for each in alone], lambda: _evidence_of(alone))
+
+
+def _evidence_of(alone: Sequence[Session]) -> Iterator[Bound]:
+    for name in {*installed()} & {each.instrument for each in alone}:
+        yield from load(name).evidence([each for each in alone if each.instrument == name])
 
 
 def signs_of_logs() -> dict[str, LogSigns]:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints, overload
 
@@ -190,9 +190,9 @@ class Session:
     @cached_property
     def clocks(self) -> Clocks:
         """How the clocks of its machines lie to one another, by what the instrument knows of messages."""
-        from flagscale_perf.analysis.instrument import evidence_of  # which builds on sessions
+        from flagscale_perf.analysis.instrument import clocks_of  # which builds on sessions
 
-        return Clocks([file.header for file in self.files], partial(evidence_of, self.files))
+        return clocks_of([self])
 
     @overload
     def records(self) -> Iterator[Record]: ...
@@ -315,7 +315,6 @@ class Session:
             return 0
         found = [self.clocks.uncertainty_ns(clock, at_ns) for clock in clocks]
         return None if None in found else sum(each or 0 for each in found)
-
 
     def _read(self) -> None:
         if not self._states:

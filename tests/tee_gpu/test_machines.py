@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from flagscale_perf.analysis.clocks import Clocks
-from flagscale_perf.analysis.instrument import evidence_of
+from flagscale_perf.analysis.instrument import clocks_of
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.rpc.analysis.instrument import read_calls
 from flagscale_perf.rpc.analysis.report import CallsReport
@@ -73,11 +71,6 @@ def path_in(directory: Path) -> Path:
     return path
 
 
-def clocks_of(paths: Sequence[Path]) -> Clocks:
-    files = [RunFile(path) for path in paths]
-    return Clocks([file.header for file in files], lambda: evidence_of(files))
-
-
 def report_of(directory: Path) -> CallsReport:
     return read_calls(open_session(path_in(directory)))
 
@@ -100,7 +93,7 @@ def test_calls_over_machines_are_measured_by_the_clock_of_who_measures(tmp_path:
         assert call.queue_ns is None  # it would take both clocks
         stages = (call.serialize_ns, call.send_ns, call.wait_ns, call.server_ns, call.receive_ns)
         assert all(0 <= (stage or 0) <= call.total_ns for stage in (*stages, call.deserialize_ns))
-    clocks = clocks_of([path_in(tmp_path / "called"), path_in(tmp_path / "served")])
+    clocks = clocks_of(open_session(path_in(tmp_path / name)) for name in ("called", "served"))
     (line,) = clocks.lines()
     assert line.endswith(f"({2 * CALLS} messages both ways)")
     move, uncertainty_ns = clocks.mover("node1"), clocks.uncertainty_ns("node1", begun[1])

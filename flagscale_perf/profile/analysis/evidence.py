@@ -8,14 +8,13 @@ from flagscale_perf.analysis.clocks import Bound, none_left_before
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.profile.analysis.communication import RankCollectives, operations_of
 from flagscale_perf.profile.analysis.source import read_profile
-from flagscale_perf.store.run_file import RunFile
 
 _ALL_FOR_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
 
 
-def bounds_of(files: Sequence[RunFile]) -> Iterator[Bound]:
+def bounds_of(sessions: Sequence[Session]) -> Iterator[Bound]:
     """Nobody has a result that all take part in before all have begun, nor a message before it is sent."""
-    profiles = [read_profile(Session([file])) for file in files]
+    profiles = map(read_profile, sessions)
     ranks = [
         RankCollectives(rank.rank, rank.clock, rank.place, list(rank.collectives.records()))
         for profile in profiles
@@ -25,7 +24,9 @@ def bounds_of(files: Sequence[RunFile]) -> Iterator[Bound]:
     for operation in operations_of(ranks):
         if operation.transfer_ns is None:
             continue
-        sides = [(clocks[each.rank], each.start_ns, each.start_ns + each.total_ns) for each in operation.sides]
+        sides = [
+            (clocks[each.rank], each.start_ns, each.start_ns + each.total_ns) for each in operation.sides
+        ]
         if operation.operation in _ALL_FOR_ALL:
             yield from none_left_before(sides)
         elif operation.operation == "send_recv":

@@ -91,7 +91,11 @@ class _Drawn:
         except PerfError as error:
             yield Moment("runs of operators are missing", window.start_ns, {"text": str(error)})
         else:
-            yield from items_of(calls, _FIRST + window.process, offset_ns(calls, self._session.clocks.mover(clock_of(file.header))))
+            yield from items_of(
+                calls,
+                _FIRST + window.process,
+                offset_ns(calls, self._session.clocks.mover(clock_of(file.header))),
+            )
 
     def _name(self, track: Track, text: str) -> Iterator[Item]:
         if track not in self._named:

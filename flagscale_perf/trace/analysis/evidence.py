@@ -7,7 +7,6 @@ from itertools import islice
 
 from flagscale_perf.analysis.clocks import Bound, clock_of
 from flagscale_perf.analysis.session import Session
-from flagscale_perf.store.run_file import RunFile
 from flagscale_perf.trace.analysis.source import Traces, read_traces
 from flagscale_perf.trace.analysis.transfers import Transfer
 from flagscale_perf.trace.records import Kind
@@ -18,14 +17,14 @@ _Key = tuple[str, int, str]  # partition, index, field
 _Put = tuple[str, int]  # clock and mark of its begin
 
 
-def bounds_of(files: Sequence[RunFile]) -> Iterator[Bound]:
+def bounds_of(sessions: Sequence[Session]) -> Iterator[Bound]:
     """A get that has a field of a sample ended after the first put of that began, if one machine put it."""
-    read = [(clock_of(file.header), _all_of(read_traces(Session([file])))) for file in files]
+    read = [(clock_of(session.header), _all_of(read_traces(session))) for session in sessions]
     puts: dict[_Key, _Put | None] = {}
     for clock, transfers in read:
         for one in transfers:
             for key in _keys(one) if one.kind == Kind.PUT else ():
-                puts[key] = _earlier(puts[key] if key in puts else (clock, one.start_ns), clock, one.start_ns)
+                puts[key] = _earlier(puts.get(key, (clock, one.start_ns)), clock, one.start_ns)
     for clock, transfers in read:
         for one in transfers:
             found = {puts.get(key) for key in _keys(one)} if one.kind == Kind.GET else ()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from flagscale_perf.analysis.clocks import Bound, clock_of, none_left_before
-from flagscale_perf.device.marks import CLOCK_BITS, time_of
-from flagscale_perf.store.run_file import RunFile
-from flagscale_perf.training.capture import is_sound, unpacked
+from flagscale_perf.analysis.session import Session
+from flagscale_perf.training.capture import is_sound, times_of
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import NUMBER_OF, ONE_F_ONE_B
 from flagscale_perf.training.rank_records import NodeRecord
@@ -29,52 +29,68 @@ class _Layout(NamedTuple):
     """The machines of the ranks, and the ranks of each stage."""
 
     clocks: dict[int, str]
-    stages: dict[int, list[int]]
+    stages: list[list[int]]
 
 
-def bounds_of(files: Sequence[RunFile]) -> Iterator[Bound]:
-    """Of every file: a stage has a message after its neighbour began to send it, and no replica leaves the
-    exchange of gradients before all have come to it.
+def bounds_of(sessions: Sequence[Session]) -> Iterator[Bound]:
+    """A stage has a message after its neighbour began to send it, and no replica leaves the exchange of
+    gradients before all have come to it.
     """
-    for file in files:
-        facts, own = RunFacts.of(file.header.facts), {file.header.host: clock_of(file.header)}
-        clocks: dict[int, str] = {}
-        stages: dict[int, int] = {}
+    for session in sessions:
+        facts = RunFacts.of(session.header.facts)
+        nodes: list[NodeRecord] = []
         steps: dict[int, dict[int, CapturedRecord]] = defaultdict(dict)
-        for record in file:
+        for record in session:
             if isinstance(record, NodeRecord):
-                clocks |= dict.fromkeys(record.ranks, own.get(record.hostname, record.hostname))
-                stages |= zip(record.ranks, record.stages, strict=False)
+                nodes.append(record)
             elif isinstance(record, CapturedRecord) and is_sound(record):
                 steps[record.iteration][record.rank] = record
-        if len({*clocks.values()}) > 1:
-            ranks_of = defaultdict(list)
-            for rank in sorted(stages):
-                ranks_of[stages[rank]].append(rank)
-            layout = _Layout(clocks, ranks_of)
-            for ranks in steps.values():
-                yield from _of_step({rank: _timed(step) for rank, step in ranks.items()}, facts, layout)
+        layout = _layout(session, nodes)
+        for ranks in steps.values() if len({*layout.clocks.values()}) > 1 else ():
+            timed = {rank: times_of(step) for rank, step in ranks.items()}
+            if facts.pipeline_schedule == ONE_F_ONE_B:
+                yield from _of_pipeline(timed, layout)
+            # where gradients are reduced beside the backward pass, that has begun before the timer
+            if (facts.arguments or {}).get("overlap_grad_reduce") is False and facts.expert_parallel == 1:
+                yield from _of_gradients(timed, layout, facts.tensor_parallel or 1)
 
 
-def _of_step(timed: Mapping[int, _Timed], facts: RunFacts, layout: _Layout) -> Iterator[Bound]:
-    stages = [ranks for _, ranks in sorted(layout.stages.items())]
-    if facts.pipeline_schedule == ONE_F_ONE_B and len({*map(len, stages)}) == 1:
-        for stage, behind in zip(stages, stages[1:], strict=False):
-            for one, other in zip(stage, behind, strict=True):
-                if layout.clocks[one] != layout.clocks[other] and {one, other} <= timed.keys():
-                    yield from _messages(timed, layout.clocks, one, other)
-    arguments = facts.arguments or {}
-    if arguments.get("overlap_grad_reduce") is False and (facts.expert_parallel or 1) == 1:
-        width = facts.tensor_parallel or 1
-        for ranks in stages:
-            for first in range(width):
-                group = [rank for rank in ranks[first::width] if rank in timed]
-                for turn in range(min((len(timed[rank].get(_GRADIENTS, ())) for rank in group), default=0)):
-                    sides = [(layout.clocks[rank], *timed[rank][_GRADIENTS][turn]) for rank in group]
-                    yield from none_left_before(sides)
+def _layout(session: Session, nodes: Iterable[NodeRecord]) -> _Layout:
+    own = {session.header.host: clock_of(session.header)}
+    clocks: dict[int, str] = {}
+    stages: dict[int, int] = {}
+    for node in nodes:
+        clocks |= dict.fromkeys(node.ranks, own.get(node.hostname, node.hostname))
+        stages |= zip(node.ranks, node.stages, strict=False)
+    ranks_of: dict[int, list[int]] = {stage: [] for stage in sorted(stages.values())}
+    for rank in sorted(stages):
+        ranks_of[stages[rank]].append(rank)
+    return _Layout(clocks, [*ranks_of.values()])
 
 
-def _messages(timed: Mapping[int, _Timed], clocks: Mapping[int, str], one: int, other: int) -> Iterator[Bound]:
+def _of_pipeline(timed: Mapping[int, _Timed], layout: _Layout) -> Iterator[Bound]:
+    if len({*map(len, layout.stages)}) > 1:
+        return
+    for stage, behind in pairwise(layout.stages):
+        for one, other in zip(stage, behind, strict=True):
+            if layout.clocks[one] != layout.clocks[other] and {one, other} <= timed.keys():
+                yield from _messages(timed, layout.clocks, one, other)
+
+
+def _of_gradients(timed: Mapping[int, _Timed], layout: _Layout, width: int) -> Iterator[Bound]:
+    for ranks in layout.stages:
+        for first in range(width):
+            group = [rank for rank in ranks[first::width] if rank in timed]
+            for spans in zip(*(timed[rank].get(_GRADIENTS, ()) for rank in group), strict=False):
+                clocks = (layout.clocks[rank] for rank in group)
+                yield from none_left_before(
+                    [(clock, *span) for clock, span in zip(clocks, spans, strict=True)]
+                )
+
+
+def _messages(
+    timed: Mapping[int, _Timed], clocks: Mapping[int, str], one: int, other: int
+) -> Iterator[Bound]:
     """Between a rank and the one behind it in the pipeline: as many were sent as taken, in one order."""
     for way, (sending, taking) in _WAYS.items():
         sender, taker = (one, other) if way == 1 else (other, one)
@@ -85,15 +101,3 @@ def _messages(timed: Mapping[int, _Timed], clocks: Mapping[int, str], one: int, 
         if len(sent) == len(taken):
             for (begin_ns, _), (_, end_ns) in zip(sent, taken, strict=True):
                 yield Bound(clocks[sender], begin_ns, clocks[taker], end_ns)
-
-
-def _timed(step: CapturedRecord) -> _Timed:
-    found = defaultdict(list)
-    begun: dict[int, int] = {}
-    for mark in unpacked(step):
-        number, is_stop = divmod(mark >> CLOCK_BITS, 2)
-        if not is_stop:
-            begun[number] = time_of(mark)
-        elif number in begun:
-            found[number].append((begun.pop(number), time_of(mark)))
-    return found
