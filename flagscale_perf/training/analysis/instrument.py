@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flagscale_perf.analysis.instrument import Instrument
 from flagscale_perf.training.analysis import blocks, compare, history, runs
+from flagscale_perf.training.analysis.evidence import bounds_of
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.analysis.lake import TABLES
 from flagscale_perf.training.analysis.live import LiveRun
@@ -17,6 +18,7 @@ INSTRUMENT = Instrument(
     compare=compare.compare,
     runs=lambda listing, is_all_read: runs.report_of(runs.list_runs(listing, is_all_read)),
     live=LiveRun,
+    evidence=bounds_of,
     timeline=timeline,
     steps=steps_of,
     tables=TABLES,
