@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from flagscale_perf.analysis.blocks import (
     Cell,
     Interval,
+    Link,
     Part,
     Quantity,
+    Sparkline,
     StackedBar,
     Stripe,
     Table,
@@ -34,6 +36,8 @@ def shown(cell: Cell) -> str:
 def _part(part: Part) -> str:
     if isinstance(part, Interval):
         return f"{quantity(part.value)} ({quantity(part.low)} to {quantity(part.high)})"
+    if isinstance(part, Link | Sparkline):
+        return part.text
     return part if isinstance(part, str) else quantity(part)
 
 
