@@ -179,8 +179,8 @@ def _part(part: Part) -> str:
 
 
 def _sparkline(line: Sparkline) -> Html:
-    """Over 0 to 100 in width and height, from the highest value to its half, or to the lowest one: a percent is
-    not drawn as large as half the speed.
+    """Over 0 to 100 in width and height, from the highest value to its half, or to the lowest one: a percent
+    is not drawn as large as half the speed.
     """
     known = [value for value in line.values if value is not None]
     high, last = max(known, default=0.0), max(1, len(line.values) - 1)
