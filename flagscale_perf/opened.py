@@ -35,8 +35,8 @@ _FINDINGS = 3  # that a notebook shows
 
 
 class OfJob(Session):
-    """What was recorded of the same job: the newest session of each instrument, None where it has none. Whether
-    and why a session is of it, `job` says.
+    """A session, and what was recorded of the same job: the newest session of each instrument, None where it
+    has none. Why a session is of it, `job` says.
     """
 
     @cached_property

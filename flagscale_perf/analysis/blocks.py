@@ -49,7 +49,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Link:
+class FileLink:
     """A text that a page links to a file beside it or below; `path` as seen from the page."""
 
     text: str
@@ -64,7 +64,7 @@ class Sparkline:
     text: str
 
 
-Part = str | Quantity | Interval | Link | Sparkline
+Part = str | Quantity | Interval | FileLink | Sparkline
 Cell = Part | tuple[Part, ...] | None  # a tuple reads as one text; None is not known
 
 

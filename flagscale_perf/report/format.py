@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from flagscale_perf.analysis.blocks import (
     Cell,
+    FileLink,
     Interval,
-    Link,
     Part,
     Quantity,
     Sparkline,
@@ -36,7 +36,7 @@ def shown(cell: Cell) -> str:
 def _part(part: Part) -> str:
     if isinstance(part, Interval):
         return f"{quantity(part.value)} ({quantity(part.low)} to {quantity(part.high)})"
-    if isinstance(part, Link | Sparkline):
+    if isinstance(part, FileLink | Sparkline):
         return part.text
     return part if isinstance(part, str) else quantity(part)
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from flagscale_perf.analysis.blocks import (
     Block,
     Cell,
+    FileLink,
     Findings,
     HeatMap,
     Interval,
-    Link,
     Note,
     Pairs,
     Part,
@@ -173,7 +173,7 @@ def _inline(cell: Cell) -> str:
 
 
 def _part(part: Part) -> str:
-    if isinstance(part, Link):
+    if isinstance(part, FileLink):
         return tag("a", part.text, href=part.path)
     return _sparkline(part) if isinstance(part, Sparkline) else shown(part)
 

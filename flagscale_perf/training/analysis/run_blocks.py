@@ -11,7 +11,7 @@ from statistics import stdev
 from typing import Any
 from urllib.parse import quote
 
-from flagscale_perf.analysis.blocks import Block, Cell, Link, Note, Part, Quantity, Report, Section, Table
+from flagscale_perf.analysis.blocks import Block, Cell, FileLink, Note, Part, Quantity, Report, Section, Table
 from flagscale_perf.analysis.blocks import Sparkline as Spark
 from flagscale_perf.analysis.listed import not_read
 from flagscale_perf.analysis.listing import Listing
@@ -188,7 +188,7 @@ def _place(run: Run) -> str:
 def _note(run: Run, to_pages: str) -> Cell:
     parts: list[Part] = [
         "/".join(part for part in (run.directory, run.session_id) if part and part != _name(run)),
-        "" if run.page is None else Link("its page", quote(to_pages + run.page)),
+        "" if run.page is None else FileLink("its page", quote(to_pages + run.page)),
         f"beside it: {', '.join(run.beside)}" if run.beside else "",
         "" if run.first_finding is None else f"first finding: {run.first_finding}",
         f"MFU {few}" if (few := left_out(run.intervals, run.suspect_intervals)) else "",
@@ -202,14 +202,15 @@ def _note(run: Run, to_pages: str) -> Cell:
 def _rows(runs: Sequence[Run], keys: Sequence[str]) -> list[Sequence[Any]]:
     """Raw values: what is known of each run, and the keys in which they differ."""
     others = [key for key in keys if key not in _ROWS]
-    rows: list[Sequence[Any]] = [[*_ROWS, *others]]
+    rows: list[Sequence[Any]] = [[*_ROWS, "instrument", *others]]
     for run in runs:
         own = vars(run) | {
             "layout": " ".join(f"{name}{size}" for name, size in run.layout.items()),
             "file_remarks": "; ".join(run.file_remarks),
             "beside": " ".join(run.beside),
         }
-        rows.append([*(own[name] for name in _ROWS), *(_raw(run.settings.get(key)) for key in others)])
+        differing = (_raw(run.settings.get(key)) for key in others)
+        rows.append([*(own[name] for name in _ROWS), "training", *differing])
     return rows
 
 
