@@ -79,7 +79,23 @@ class Interval:
     limit: float | None = None
 
 
-Part = str | Quantity | Interval
+@dataclass(frozen=True)
+class FileLink:
+    """A text that a page links to a file beside it or below; `path` as seen from the page."""
+
+    text: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Sparkline:
+    """Values over time as a line without scales, with what is said of it where nothing can be drawn."""
+
+    values: Sequence[float | None]
+    text: str
+
+
+Part = str | Quantity | Interval | FileLink | Sparkline
 Cell = Part | tuple[Part, ...] | None  # a tuple reads as one text; None is not known
 
 
