@@ -130,8 +130,12 @@ class Job:
         chosen = self.session()
         if self._session_id is not None or not self._directory.is_dir() or not chosen.files:
             return whole_of(chosen, [])
-        whole = whole_of(chosen, self._overlapping(chosen))
-        if whole.lead is not chosen:  # it lasted longer, and more may lie in it
+        return self.whole_of(chosen)
+
+    def whole_of(self, session: Session) -> Whole:
+        """The job that a session is of, among those in the directory and right below it. Raises PerfError."""
+        whole = whole_of(session, self._overlapping(session))
+        if whole.lead is not session:  # it lasted longer, and more may lie in it
             whole = whole_of(whole.lead, self._overlapping(whole.lead))
         return whole
 

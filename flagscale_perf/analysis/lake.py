@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -32,7 +33,7 @@ from flagscale_perf.store.tables import Tables, arrow, table_of
 if TYPE_CHECKING:
     import pyarrow
 
-MAX_RUNS = 1_000_000
+MAX_RUNS = 100_000  # a millisecond and 50 KB each
 ABOUT = {"runs": "run", "findings": "finding"}  # views of what reports say, and the kinds of their tables
 _VIEWS = {
     "runs": "select * from records.header left join records.run using (run_id, session_id, host)",
@@ -245,7 +246,12 @@ def files_of(path: Path, say: Say) -> list[Path]:
     """
     if not path.is_dir():
         return _paths_of(open_session(path))
-    paths, unread = find_runs(path, MAX_RUNS)
+    paths, unread = find_runs(path, sys.maxsize)
+    if len(paths) > MAX_RUNS:
+        raise PerfError(
+            f"{str(path)!r} has {len(paths):,} run files in it and below; at most {MAX_RUNS:,} are asked or"
+            " sealed at once; give directories further down, or see docs/query.md for engines"
+        )
     for each in unread:
         say(f"{path / each.path}: left out: {each.reason}")
     return paths

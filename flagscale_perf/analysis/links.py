@@ -144,7 +144,7 @@ class _Below:
                 if share is not None and share >= WORTH:
                     links.append(Link(self.of(lower, seen), min(share, 1.0)))
                     self.causes |= {id(lower)} if links[-1].is_cause else set()
-        links.sort(key=lambda link: not link.is_cause)
+        links = [*upper.links, *sorted(links, key=lambda link: not link.is_cause)]  # own ones first
         return replace(upper, links=links, title=_title(upper, links)) if links else upper
 
 

@@ -100,7 +100,8 @@ class Finding:
         where: the place inside of what is measured, such as "layer 1, Python"; "" for none.
         base: what the cost's shares are of; "" for the wall time, and the steps' time.
         instrument: that found it, in the report of a job; else "".
-        links: what explains it one layer down, the largest share first; only in the report of a job.
+        links: what explains it, the largest share first: here or, in the report of a job, one layer down.
+        risk: what it costs other than time, where it has no cost.
     """
 
     name: str
@@ -126,6 +127,7 @@ class Finding:
     base: str = ""
     instrument: str = ""
     links: Sequence[Link] = ()
+    risk: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """The fields of all instruments' findings, as data ready for JSON."""
@@ -139,6 +141,8 @@ class Finding:
             "changes": [change.text for change in self.changes],
             **({} if self.least_s is None else {"least_s": self.least_s, "least_gain": self.least_gain}),
             **({"overlaps": list(self.overlaps)} if self.overlaps else {}),
+            **({"risk": self.risk} if self.risk else {}),
+            **({"explained_by": [link.short() for link in self.links]} if self.links else {}),
         }
 
     def in_job(self) -> dict[str, Any]:
@@ -180,9 +184,24 @@ class Link:
         """Whether it explains the cost; else it is an observation."""
         return self.share is not None and self.share >= CAUSE
 
+    def short(self) -> dict[str, Any]:
+        """As data ready for JSON, with the finding's title alone."""
+        return {"share": self.share, "is_cause": self.is_cause, "title": self.finding.title}
+
     def as_dict(self) -> dict[str, Any]:
         """As data ready for JSON."""
         return {"share": self.share, "is_cause": self.is_cause, "finding": self.finding.in_job()}
+
+
+_LEAST = 0.05  # of a cost: what explains less is not worth a word
+
+
+def consequence(finding: Finding, causes: Iterable[tuple[Finding, float]]) -> Finding:
+    """The finding as a consequence of others, each with the share of its cost that it explains."""
+    links = [Link(cause, min(1.0, share)) for cause, share in causes if share > _LEAST]
+    names = dict.fromkeys((*finding.overlaps, *(link.finding.name for link in links)))
+    links.sort(key=lambda link: -(link.share or 0.0))
+    return replace(finding, links=links, overlaps=list(names)) if links else finding
 
 
 @dataclass(frozen=True)

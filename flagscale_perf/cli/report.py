@@ -54,8 +54,8 @@ class ReportCommand(Command):
         )
         add(
             "--sample",
-            metavar="PARTITION:INDEX|KEY",
-            help="queue traces only: who created this sample, who wrote its fields, and who got them",
+            metavar="PARTITION:INDEX|KEY|latest",
+            help="queue traces only: who wrote this sample's fields, who got them, how long it waited",
         )
         add_cache(parser)
         add_output(

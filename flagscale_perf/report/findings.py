@@ -11,6 +11,7 @@ from flagscale_perf.spine.units import duration, percent, ranges
 
 STEPS = "the steps' time"
 RISK = "a risk: costs nothing yet"
+_LEAST_SHARE = 1e-5
 
 
 def capital(text: str) -> str:
@@ -36,7 +37,8 @@ def rows(finding: Finding) -> list[tuple[str, str]]:
 def explained(link: Link) -> str:
     """What explains a finding, and how much of it."""
     share = "" if link.share is None else f" ({percent(link.share)} of it)"
-    said = f"{link.finding.title}, by {link.finding.instrument}{share}"
+    whose = f", by {link.finding.instrument}" if link.finding.instrument else ""
+    said = f"{link.finding.title}{whose}{share}"
     return said if link.is_cause else f"in part: {said}"
 
 
@@ -65,7 +67,7 @@ def yaml_keys(change: Change) -> str:
 def cost(finding: Finding) -> str:
     """The finding's cost, and what would be gained without it."""
     if finding.cost_s is None:
-        return RISK
+        return finding.risk or RISK
     gain = f"; without it {gained(finding)}" if finding.gain is not None else ""
     return lost(finding) + gain
 
@@ -99,4 +101,6 @@ def evidence(each: Evidence) -> str:
 
 def figure(value: float, each: Evidence) -> str:
     """The value with the unit of the evidence."""
+    if each.unit == "share" and 0 < value < _LEAST_SHARE:
+        return "below 0.001 %"
     return shown(Quantity(value, each.unit))

@@ -9,13 +9,16 @@ from dataclasses import replace
 from flagscale_perf.analysis.blocks import (
     Block,
     Cell,
+    FileLink,
     Findings,
     HeatMap,
     Interval,
     Note,
     Pairs,
+    Part,
     Quantity,
     Series,
+    Sparkline,
     StackedBar,
     Table,
     Tile,
@@ -144,13 +147,13 @@ def _kind(place: int, texts: int) -> str:
 def _cell(table: Table, row: int, place: int, cell: Cell, texts: int) -> Html:
     """A cell; in a coloured row a share has a bar behind it."""
     colour = table.colours[row] if table.colours else ""
-    parts = [shown(cell)] if place else _first_cell(table, row, shown(cell), colour)
+    parts = [_inline(cell)] if place else _first_cell(table, row, shown(cell), colour)
     if isinstance(cell, Interval):
         parts.append(_interval(cell))
     if colour and isinstance(cell, Quantity) and cell.unit == "share":
         width = f"width:{max(cell.value or 0.0, 0.0):.1%};background:var(--{colour})"
         parts.append(tag("span", tag("i", style=width), class_="meter"))
-    return tag("td", *parts, class_=_kind(place, texts))
+    return tag("td", *parts, class_=_kind(place, texts) or "q" * isinstance(cell, Quantity))
 
 
 def _first_cell(table: Table, row: int, words: str, colour: str) -> list[str]:
@@ -160,8 +163,35 @@ def _first_cell(table: Table, row: int, words: str, colour: str) -> list[str]:
     return [
         _swatch(colour) if colour else "",
         _choice(group, words, group in table.chosen) if group else words,
-        "" if note_below is None else tag("span", shown(note_below), class_="small"),
+        "" if note_below is None else tag("span", _inline(note_below), class_="small"),
     ]
+
+
+def _inline(cell: Cell) -> str:
+    """A cell as text, its links and lines as elements."""
+    return join(map(_part, cell)) if isinstance(cell, tuple) else shown(cell) if cell is None else _part(cell)
+
+
+def _part(part: Part) -> str:
+    if isinstance(part, FileLink):
+        return tag("a", part.text, href=part.path)
+    return _sparkline(part) if isinstance(part, Sparkline) else shown(part)
+
+
+def _sparkline(line: Sparkline) -> Html:
+    """Over 0 to 100 in width and height, from the highest value to its half, or to the lowest one: a percent
+    is not drawn as large as half the speed.
+    """
+    known = [value for value in line.values if value is not None]
+    high, last = max(known, default=0.0), max(1, len(line.values) - 1)
+    room = (high - min([high / 2, *known])) or 1.0
+    places = (
+        f"{100 * place / last:.1f},{5 + 90 * (high - value) / room:.1f}"
+        for place, value in enumerate(line.values)
+        if value is not None
+    )
+    drawn = tag("polyline", points=" ".join(places))
+    return tag("svg", drawn, class_="spark", viewBox="0 0 100 100", preserveAspectRatio="none")
 
 
 def _interval(change: Interval) -> Html:
@@ -282,7 +312,7 @@ def _card(one: Finding) -> Html:
 def _price(one: Finding) -> Html:
     """Cost and gain; neither for a risk."""
     if one.cost_s is None:
-        return tag("p", tag("span", RISK, class_="tag"), class_="price")
+        return tag("p", tag("span", one.risk or RISK, class_="tag"), class_="price")
     parts = [tag("span", "costs ", tag("b", lost(one)), class_="tag cost")]
     if one.gain is not None:
         parts.append(tag("span", gained(one), class_="tag gain"))

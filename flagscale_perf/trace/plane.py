@@ -161,19 +161,10 @@ def pack(run: Callable[[], Any]) -> Any:
     return found
 
 
-async def notify(run: Run) -> Any:
-    """The controller is told what is there now."""
+async def timed(run: Run, stage: str) -> Any:
+    """Another stage: `notify`, the controller is told what is there now; `tags`, the samples' are stored."""
     start_ns = monotonic_ns()
     found = await run()
     if (operation := OPERATION.get()) is not None:
-        operation.notify_ns = monotonic_ns() - start_ns
-    return found
-
-
-async def tag(run: Run) -> Any:
-    """The samples' tags are stored there."""
-    start_ns = monotonic_ns()
-    found = await run()
-    if (operation := OPERATION.get()) is not None:
-        operation.tags_ns = monotonic_ns() - start_ns
+        setattr(operation, f"{stage}_ns", monotonic_ns() - start_ns)
     return found

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -17,13 +18,14 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.cli.instruments import load_records
+from flagscale_perf.trace.analysis.instrument import read_report
 from flagscale_perf.trace.export.otlp import otlp_lines
 from flagscale_perf.trace.export.spans import TraceSpan, spans_of
 from tests.conftest import RunPython
 from tests.unit.trace.export.test_otlp import decoded, requests_of, same
 
 REPO = Path(__file__).parents[2]
-STEPS, DELAY = 4, 1
+STEPS, DELAY, ROWS = 4, 1, 8  # two prompts with four responses each
 # Of a step: prompts and advantages are the driver's, two workers generate; the trainer puts nothing.
 CALLS = {"generate_sequences": 2, "compute_score": 1, "compute_ref_log_prob": 1, "update_actor": 1}
 PUTS = {"train.py": 2, "RolloutWorker": 2, "RewardWorker": 1, "ReferenceWorker": 1}
@@ -31,10 +33,8 @@ GETS = {"train.py": 1, "RolloutWorker": 2, "RewardWorker": 1, "ReferenceWorker":
 MADE = STEPS * (sum(CALLS.values()) + sum(PUTS.values()) + sum(GETS.values()))
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Session:
-    """The run file of the example."""
-    directory = tmp_path_factory.mktemp("example")
+def train(directory: Path, *options: str) -> tuple[Session, str]:
+    """The run file of the example, and what it printed."""
     path = os.pathsep.join(filter(None, [str(REPO), os.environ.get("PYTHONPATH")]))
     environment = os.environ | {
         "PYTHONPATH": path,
@@ -44,17 +44,43 @@ def made(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
         "TQ_TRACE_DIR": str(directory / "trace"),
     }
     example = REPO / "examples/transfer_queue/train.py"
-    words = [sys.executable, example, "--steps", str(STEPS), "--delay", str(DELAY), "--prompts", "2"]
+    words = [sys.executable, example, "--steps", str(STEPS), "--prompts", "2", *options]
     done = subprocess.run(words, cwd=directory, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stdout.count("reward ") == STEPS
     load_records()
-    return open_session(directory / "trace")
+    return open_session(directory / "trace"), done.stdout
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    return train(tmp_path_factory.mktemp("example"), "--delay", str(DELAY))[0]
 
 
 @pytest.fixture(scope="module")
 def spans(made: Session) -> list[TraceSpan]:
     return list(spans_of(made))
+
+
+@pytest.mark.parametrize(("slow", "waits"), [("rollout", "trainer"), ("train", "generator")])
+def test_the_head_says_which_end_is_slow_as_the_examples_own_clock_does(
+    tmp_path: Path, slow: str, waits: str
+) -> None:
+    session, printed = train(tmp_path, "--slow-stage", slow, "--stage-ms", "600")
+    steps_s = [float(took) for took in re.findall(r"step \d+: .*, ([\d.]+) s", printed)]
+    sides = read_report(session).sides
+    assert sides is not None and len(steps_s) == STEPS
+    assert (sides.generator.name, sides.generator.processes) == ("generate_sequences", 2)
+    assert (sides.trainer.name, sides.trainer.processes) == ("update_actor", 1)
+    assert (sides.waits_more, sides.mean_age, sides.oldest) == (waits, 0, 0)
+    # the first step's start-up is in neither; from one call's end to the last one's are the steps behind it
+    made_per_s = ROWS * (STEPS - 1) / sum(steps_s[1:])
+    for side in (sides.generator, sides.trainer):
+        assert side.samples_per_s == pytest.approx(made_per_s, rel=0.15)
+        assert side.waits_share is not None
+        worked = 0.6 / (sum(steps_s[1:]) / (STEPS - 1))  # planted, of a step
+        is_slow = side is (sides.generator if slow == "rollout" else sides.trainer)
+        assert (1 - side.waits_share >= 0.85 * worked) == is_slow
 
 
 def title_of(span: TraceSpan) -> str:

@@ -218,13 +218,19 @@ POINTS = (
         "StorageManager",
         "notify_data_update",
         "time for notify",
-        _awaited(lambda run, _: plane.notify(run)),
+        _awaited(lambda run, _: plane.timed(run, "notify")),
     ),
     Point(
         *(_BASE, "KVStorageManager", "_merge_tensors_to_tensordict", "time for pack, of other storages"),
         _called(plane.pack),
     ),
-    Point(MODULE, CLIENT, "async_set_custom_meta", "time for tags", _awaited(lambda run, _: plane.tag(run))),
+    Point(
+        MODULE,
+        CLIENT,
+        "async_set_custom_meta",
+        "time for tags",
+        _awaited(lambda run, _: plane.timed(run, "tags")),
+    ),
     Point(
         MODULE, CLIENT, "async_set_custom_meta", "trace ids of samples", _awaited(_stamp), _META, when="stamp"
     ),

@@ -6,9 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from flagscale_perf.analysis.session import Session, clock_of
+from flagscale_perf.analysis.clocks import clock_of
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Arrow, Item, Moment, Name, Span, Timeline, Track
 from flagscale_perf.profile.analysis.communication import CLOCK, Operation, RankCollectives, operations_of
+from flagscale_perf.profile.analysis.source import offset_ns
 from flagscale_perf.profile.calls import Calls, read_calls
 from flagscale_perf.profile.records import (
     NAMES,
@@ -89,7 +91,11 @@ class _Drawn:
         except PerfError as error:
             yield Moment("runs of operators are missing", window.start_ns, {"text": str(error)})
         else:
-            yield from items_of(calls, _FIRST + window.process, self._session.offset_ns(file))
+            yield from items_of(
+                calls,
+                _FIRST + window.process,
+                offset_ns(calls, self._session.clocks.mover(clock_of(file.header))),
+            )
 
     def _name(self, track: Track, text: str) -> Iterator[Item]:
         if track not in self._named:

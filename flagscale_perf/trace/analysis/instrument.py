@@ -10,6 +10,7 @@ from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.tree import Laid
 from flagscale_perf.store.tables import Tables, words_of
 from flagscale_perf.trace.analysis import blocks, compare
+from flagscale_perf.trace.analysis.evidence import bounds_of
 from flagscale_perf.trace.analysis.findings import judge
 from flagscale_perf.trace.analysis.live import LiveTraces
 from flagscale_perf.trace.analysis.report import TraceReport, report_of
@@ -61,6 +62,7 @@ INSTRUMENT = Instrument(
     timeline=timeline,
     compare=compare.compare,
     live=LiveTraces,
+    evidence=bounds_of,
     tables=Tables(
         views={"operations": "select * from records.tq_operation"},
         words={OperationRecord: {"operation": words_of(Kind)}, StartRecord: {"begun": words_of(Begun)}},

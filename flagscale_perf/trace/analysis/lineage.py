@@ -6,13 +6,14 @@ index; otherwise puts and gets tell where a new one begins (`lives`).
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from typing import Any
 
+from flagscale_perf.trace.analysis.latest import Late, Latest
 from flagscale_perf.trace.analysis.lives import Indexes, Nodes, Piece, cleared_exactly, in_turn
+from flagscale_perf.trace.analysis.steps import Steps
 from flagscale_perf.trace.analysis.transfers import Clear, Transfer, Transfers, can_have
 from flagscale_perf.trace.records import Kind
 from flagscale_perf.trace.spread import Spread
@@ -93,9 +94,12 @@ class Lineage:
         holders: by process.
         last: the function that samples are made for.
         made: samples that were put.
+        born: of these, by the function of their first put.
+        taken: samples that the last consumer has got, each once.
         cleared: of these, taken out of the queue before the last consumer had them.
         left: of these, in the queue at the end, and not had by the last consumer.
         left_out: operations that were too many.
+        latest: those that took longest from their first put until the last consumer had them.
     """
 
     consumed: int = 0
@@ -110,9 +114,12 @@ class Lineage:
     holders: dict[str, Holder] = field(default_factory=lambda: defaultdict(Holder))
     last: LastConsumer = field(default_factory=LastConsumer)
     made: int = 0
+    born: Counter[str] = field(default_factory=Counter)
+    taken: int = 0
     cleared: int = 0
     left: int = 0
     left_out: int = 0
+    latest: list[Late] = field(default_factory=list)
 
     @property
     def joined_share(self) -> float | None:
@@ -149,43 +156,8 @@ class Lineage:
             "made": self.made,
             "never_consumed": {"cleared": self.cleared, "left": self.left},
             "operations_left_out": self.left_out,
+            "latest": [one.as_dict() for one in self.latest],
         }
-
-
-class _Steps:
-    """When the last consumer's steps ended, in each of its processes."""
-
-    def __init__(self, transfers: Transfers, consumer: str) -> None:
-        self._transfers = transfers
-        self._ends: dict[str, list[int]] = defaultdict(list)
-        for work in transfers.works.values():
-            if work.function == consumer:
-                self._ends[work.process].append(work.end_ns)
-        if not self._ends:  # outside of functions each get is a step
-            for transfer in transfers.transfers:
-                if transfer.kind is Kind.GET and transfer.process == consumer:
-                    self._ends[consumer].append(transfer.end_ns)
-        for ends in self._ends.values():
-            ends.sort()
-
-    def number(self, get: Transfer) -> int:
-        """Number of the step that the get belongs to, from 1; as recorded, if it is."""
-        if get.step is not None:
-            return get.step
-        return self._at(get.process, self._begin(get)) + 1
-
-    def between(self, put: Transfer, get: Transfer) -> int:
-        """How many steps ended after the put and before the step of the get began."""
-        if put.step is not None and get.step is not None:
-            return max(0, get.step - put.step)
-        return max(0, self._at(get.process, self._begin(get)) - self._at(get.process, put.ready_ns))
-
-    def _begin(self, get: Transfer) -> int:
-        work = self._transfers.works.get((get.process, get.call))
-        return get.start_ns if work is None else work.start_ns
-
-    def _at(self, process: str, at_ns: int) -> int:
-        return bisect_right(self._ends[process], at_ns)
 
 
 class _Join:
@@ -196,10 +168,11 @@ class _Join:
         self._exact = cleared_exactly(transfers)
         self.found = Lineage(left_out=transfers.left_out)
         self.found.last.name = self._last_consumer()
-        self._steps = _Steps(transfers, self.found.last.name)
+        self._steps = Steps(transfers, self.found.last.name)
         self._nodes, self._indexes = Nodes(self._all, self._functions), Indexes()
         self._waiting: dict[tuple[str, int], int] = {}  # got, but of no put so far
         self._by_step: dict[int, list[float]] = {}
+        self._latest = Latest(transfers.began_ns)
 
     def _last_consumer(self) -> str:
         """The function that is the last to get most samples: before they are cleared if any are, as a run may
@@ -235,6 +208,7 @@ class _Join:
         for step in sorted(self._by_step):
             samples, ages, oldest = self._by_step[step]
             self.found.last.by_step.append((step, ages / samples, int(oldest)))
+        self.found.latest = self._latest.found
         self.found.flows = dict(self.found.flows)
         self.found.holders = dict(self.found.holders)
         return self.found
@@ -278,6 +252,7 @@ class _Join:
                 self._join_late(transfer.partition, piece, place)
         self.found.made += born
         if born:
+            self.found.born[self._functions[place]] += born
             self.found.last.depth.append((transfer.ready_ns, born))
 
     def _join_late(self, partition: str, piece: Piece, put: int) -> None:
@@ -302,6 +277,7 @@ class _Join:
             return
         is_last = self._functions[place] == found.last.name
         nodes: Counter[int] = Counter()
+        places: dict[int, tuple[int, int]] = {}  # first and last index of each node
         taken = 0
         for piece in self._indexes.pieces(transfer):
             counts = Counter(piece.read())
@@ -310,13 +286,32 @@ class _Join:
             if unmade:
                 self._await_puts(place, piece, unmade)
             if is_last:
+                self._place(piece, places)
                 taken += self._taken(piece, counts)
         found.consumed += sum(count for _, count in transfer.ranges)
+        found.taken += taken
         if taken:
             found.last.depth.append((transfer.start_ns, -taken))
         last = [self._joined(place, node, count) for node, count in nodes.items()]
+        for (node, count), put in zip(nodes.items(), last, strict=True):
+            if is_last and put is not None and not self._nodes.is_over[node]:
+                self._took(place, put, node, (*places[node], count))
         if made := {put for put in last if put is not None}:
             self._fan_in(transfer, made)
+
+    def _place(self, piece: Piece, places: dict[int, tuple[int, int]]) -> None:
+        held = piece.read()
+        for node in set(held):
+            first, end = held.index(node), len(held) - held[::-1].index(node) - 1
+            found = piece.base + piece.places[first], piece.base + piece.places[end]
+            before = places.get(node, found)
+            places[node] = min(before[0], found[0]), max(before[1], found[1])
+
+    def _took(self, get: int, put: int, node: int, where: tuple[int, int, int]) -> None:
+        used, first_ns = self._all[get], self._all[self._nodes.first[node]].ready_ns
+        times = first_ns, self._all[put].ready_ns, used.start_ns
+        late = Late(used.partition, *where, *times, self._steps.number(used), self._functions[put])
+        self._latest.add(late)
 
     def _await_puts(self, get: int, piece: Piece, unmade: Set[int]) -> None:
         """Keeps the get for samples that no put is known of so far, by their nodes."""

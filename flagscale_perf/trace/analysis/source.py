@@ -54,6 +54,7 @@ class Traces:
         subject: where they are from.
         state: how it ended, of several machines the worst; empty where that is not known.
         begun: when; None where that is not known.
+        versions: of the packages it was recorded with.
         sums: of calls and operations.
         transfers: for the lineage; None of text, which has no indexes.
         losses: what is missing.
@@ -70,6 +71,7 @@ class Traces:
     subject: str
     state: str = ""
     begun: str | None = None
+    versions: str = ""
     sums: Sums = field(default_factory=Sums)
     transfers: Transfers | None = None
     losses: Losses = field(default_factory=Losses)
@@ -97,7 +99,8 @@ def _of_session(session: Session) -> Traces:
     job, machines = str(header.facts.get("job") or ""), f"{count} machines" if count > 1 else ""
     traces = Traces(
         title=f"Queue traces of session {header.session_id}",
-        subject=", ".join(filter(None, (job, _versions(header), machines))),
+        subject=", ".join(filter(None, (job, machines))),
+        versions=_versions(header),
         begun=session.begun,
         transfers=Transfers(),
     )
@@ -105,6 +108,9 @@ def _of_session(session: Session) -> Traces:
     for record in session.chunks(into=[traces, reader]):
         reader.add(record)
     reader.settle()
+    if not job:  # the driver is the first that puts
+        first = next(iter(session.course.processes.values()), None)
+        traces.subject = ", ".join(filter(None, (first.title if first else "", machines)))
     traces.unended = reader.unended()
     traces.state, traces.reading = session.state, session.reading
     return traces

@@ -97,6 +97,7 @@ class Work(NamedTuple):
     compute_ns: int | None
     put_ns: int | None
     step: int | None
+    rows: int | None = None
 
 
 class Transfers:
@@ -165,6 +166,7 @@ class Transfers:
                 call.compute_ns,
                 call.put_ns,
                 call.step,
+                call.rows,
             )
 
     def add_clear(self, one: ClearRecord, partition: str) -> None:
@@ -182,6 +184,11 @@ class Transfers:
             return False
         self._samples += samples
         return True
+
+    @property
+    def began_ns(self) -> int:
+        """When the first call began: before, the job's processes are starting. 0 without calls."""
+        return min((work.start_ns for work in self.works.values()), default=0)
 
     def function_of(self, transfer: Transfer) -> str:
         """The function in which the transfer was made; outside of any, the label of its process."""

@@ -95,6 +95,22 @@ def test_what_is_no_run_is_left_out_and_said_or_refused_alone(fleet: Path) -> No
         ask(fleet / "nothing", COUNT, pytest.fail)
 
 
+def test_more_runs_than_one_machine_should_ask_are_refused_before_any_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "many").mkdir()
+    paths = [tmp_path / f"many/perf_records_{number}.jsonl" for number in range(lake.MAX_RUNS + 1)]
+    monkeypatch.setattr("flagscale_perf.store.runs._files", lambda *_: iter(paths))
+    for look in (
+        lambda: ask(tmp_path / "many", COUNT, pytest.fail),
+        lambda: seal_all(tmp_path, pytest.fail, print),
+    ):
+        with pytest.raises(
+            PerfError, match="has 100,001 run files in it and below; at most 100,000 are asked"
+        ):
+            look()
+
+
 def test_nothing_is_kept_where_it_is_not_to_be(fleet: Path, home: Path) -> None:
     with cache.switched_off():
         assert ask(fleet, "select count(*) from runs", pytest.fail).rows == [[2]]

@@ -83,7 +83,7 @@ def test_requests_to_one_unit_count_together_and_one_within_another_is_part_of_i
         partial(plane.ask, transport, "a"),
         partial(plane.ask, partial(queue.after, 12), "b"),
         partial(plane.ask, partial(queue.after, 5), "a"),
-        partial(plane.notify, partial(queue.after, 2)),
+        partial(plane.timed, partial(queue.after, 2), "notify"),
         found=batch([4, 5]),
     )
     (units,) = queue.of(UnitsRecord)
