@@ -23,9 +23,11 @@ from flagscale_perf.analysis.blocks import (
     Tile,
     Waterfall,
 )
-from flagscale_perf.analysis.instrument import load
+from flagscale_perf.analysis.clocks import clock_of
+from flagscale_perf.analysis.instrument import clocks_of, load
 from flagscale_perf.analysis.links import inside, linked
-from flagscale_perf.analysis.tree import Node, grafted, laid_in, noted
+from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.analysis.tree import Node, grafted, laid_in, moved, noted
 from flagscale_perf.analysis.whole import Whole
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
@@ -37,7 +39,7 @@ _ADDS_UP = (
     " was recorded in some steps only is their time, and not multiplied."
 )
 _Row: TypeAlias = tuple[Sequence[Cell], Cell]  # and what stands below it
-_TILES = 2  # of each session beside the leading one
+_TILES = 4  # of each session beside the leading one
 
 
 @dataclass(frozen=True)
@@ -47,14 +49,12 @@ class Part:
     Attributes:
         name: such as "profile"; with a number where there are several of its instrument.
         evidence: why it is of the job.
-        dur_s: how long it lasted, of which its findings' shares are.
     """
 
     name: str
     session_id: str
     evidence: str
     is_on_clock: bool
-    dur_s: float
     report: Report
 
     def as_dict(self) -> dict[str, Any]:
@@ -107,12 +107,16 @@ def report_of(whole: Whole) -> Report:
     lead = load(whole.lead.instrument).report(whole.lead)
     if not whole.members and not whole.apart:
         return lead
-    parts, unread = _parts(whole)
+    (parts, unread), clocks = _parts(whole), clocks_of(whole.sessions).lines()
     findings = _findings(whole, lead, parts)
     tree = _tree(whole, lead, parts, findings)
     return replace(
         lead,
-        facts=[*lead.facts, Pairs(_joined(parts)), *(Note(line, "warn") for line in [*unread, *whole.apart])],
+        facts=[
+            *lead.facts,
+            Pairs([*_joined(parts), *(("clock", line) for line in clocks)]),
+            *(Note(line, "warn") for line in [*unread, *whole.apart]),
+        ],
         tiles=[*lead.tiles, *(tile for one in parts for tile in _tiles(one))],
         findings=findings,
         sections=[_drawn(tree), *lead.sections, *(section for one in parts for section in _sections(one))],
@@ -135,10 +139,7 @@ def _parts(whole: Whole) -> tuple[list[Part], list[str]]:
             continue
         seen[name] = seen.get(name, 0) + 1
         title = name if seen[name] == 1 else f"{name} {seen[name]}"
-        dur_s = (member.stretch.end_ns - member.stretch.begin_ns) / NS_PER_S
-        parts.append(
-            Part(title, session.header.session_id, member.evidence, member.is_on_clock, dur_s, report)
-        )
+        parts.append(Part(title, session.header.session_id, member.evidence, member.is_on_clock, report))
     return parts, unread
 
 
@@ -154,33 +155,37 @@ def _joined(parts: Sequence[Part]) -> list[tuple[str, str]]:
 
 
 def _findings(whole: Whole, lead: Report, parts: Sequence[Part]) -> Findings:
-    named = [(whole.lead.instrument, "", lead.findings)]
-    named += [(one.name, f"its session's {duration(one.dur_s)}", one.report.findings) for one in parts]
-    known = [(name, base, each) for name, base, each in named if each is not None]
+    named = [(whole.lead.instrument, lead.findings), *((one.name, one.report.findings) for one in parts)]
+    known = [(name, each) for name, each in named if each is not None]
     found = [
-        replace(one, instrument=name, base=one.base or base)
-        for name, base, each in known
+        replace(one, instrument=name, base=one.base or _base(one, name != whole.lead.instrument))
+        for name, each in known
         for one in each.found
     ]
-    unjudged = [f"{name}: {phrase}" for name, _, each in known for phrase in each.unjudged]
+    unjudged = [f"{name}: {phrase}" for name, each in known for phrase in each.unjudged]
     nothing = lead.findings.nothing if lead.findings is not None and not found else None
     return Findings(linked(found), unjudged, nothing)
 
 
+def _base(finding: Finding, is_beside: bool) -> str:
+    """What the share of a cost is of: of a session that does not lead, its own time."""
+    if not is_beside or not finding.cost_share or finding.cost_s is None:
+        return ""
+    return f"its own {duration(finding.cost_s / finding.cost_share)}"
+
+
 def _tree(whole: Whole, lead: Report, parts: Sequence[Part], found: Findings) -> Node:
     """The leading session's tree, with what the others know of its nodes, and what lies in its steps."""
-    own = whole.lead.header
+    clocks = clocks_of(whole.sessions)
     tree = lead.tree or Node("wall time", (whole.stretch.end_ns - whole.stretch.begin_ns) / NS_PER_S)
     for part in parts:
         if part.report.tree is not None:
             tree = grafted(tree, part.report.tree)
     steps, beside = list(load(whole.lead.instrument).steps(whole.lead)), list[Node]()
     for member in whole.members:
-        header, instrument = member.session.header, member.session.instrument
-        offset_ns = 0
-        if not member.is_on_clock:
-            offset_ns = header.start_wall_ns - header.start_mono_ns - own.start_wall_ns + own.start_mono_ns
-        beside += laid_in(steps, offset_ns, load(instrument).laid(member.session), instrument)
+        instrument, move = member.session.instrument, clocks.mover(clock_of(member.session.header))
+        laid = load(instrument).laid(member.session)
+        beside += laid_in(steps, laid if move is None else moved(laid, move), instrument)
     for one in found.found:
         causes = [link.finding for link in one.links if link.is_cause and link.finding.where]
         if causes and one.phase:

@@ -4,7 +4,7 @@ findings. No instrument has to be there: a row without findings links nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from flagscale_perf.analysis.rules import Finding, Link
@@ -92,11 +92,6 @@ LINKS: tuple[Row, ...] = (
     Row(_UNEVEN, ("training.checkpoint", "training.evaluation", "profile.costly_observer"), of_the_time),
     # waiting for data: who makes them, and the calls in that
     Row(_DATA, (*_QUEUE, *_CALLS), of_the_time),
-    Row(
-        ("trace.starvation",),
-        ("trace.slow_stage", "trace.slow_producer", "trace.straggling_unit"),
-        of_the_time,
-    ),
     Row(("trace.slow_stage", "trace.slow_producer"), _CALLS, of_the_time),
     # communication: its group and link, or the rank that comes last in it
     Row(("training.exposed_comm",), ("profile.transfers", "profile.late_rank"), of_all_steps),
@@ -134,18 +129,26 @@ class _Below:
     def of(self, upper: Finding, above: Sequence[Finding] = ()) -> Finding:
         """The finding with its links, but for what is above it."""
         seen, links = (*above, upper), list[Link]()
-        for row in self._rows:
-            if _key(upper) not in row.of:
+        for lower, share in self._below(upper):
+            if any(lower is one for one in seen) or any(lower.title == one.finding.title for one in links):
                 continue
-            for lower in self._every:
-                if _key(lower) not in row.by or any(lower is one for one in seen):
-                    continue
-                share = row.share(upper, lower)
-                if share is not None and share >= WORTH:
-                    links.append(Link(self.of(lower, seen), min(share, 1.0)))
-                    self.causes |= {id(lower)} if links[-1].is_cause else set()
-        links = [*upper.links, *sorted(links, key=lambda link: not link.is_cause)]  # own ones first
+            links.append(Link(self.of(lower, seen), min(share, 1.0)))
+            self.causes |= {id(lower)} if links[-1].is_cause else set()
+        links.sort(key=lambda link: not link.is_cause)
         return replace(upper, links=links, title=_title(upper, links)) if links else upper
+
+    def _below(self, upper: Finding) -> Iterator[tuple[Finding, float]]:
+        """What its own instrument knows to explain it, then what rows of the table say."""
+        for link in upper.links:
+            own = (each for each in self._every if each.instrument == upper.instrument)
+            known = next((each for each in own if each.title == link.finding.title), None)
+            if known is not None and link.share is not None:
+                yield known, link.share
+        for row in self._rows:
+            if _key(upper) in row.of:
+                for lower in self._every:
+                    if _key(lower) in row.by and (share := row.share(upper, lower) or 0.0) >= WORTH:
+                        yield lower, share
 
 
 def _key(finding: Finding) -> str:

@@ -6,10 +6,11 @@ the same `key`, goes below it, as the time in which it was recorded: nothing is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from flagscale_perf.analysis.clocks import Move
 from flagscale_perf.spine.clock import NS_PER_S
 
 MOST = 12  # parts of a node beside its rest
@@ -118,23 +119,26 @@ def _every(node: Node) -> Iterable[Node]:
         yield from _every(one)
 
 
-def laid_in(
-    steps: Sequence[tuple[int, int]], offset_ns: int, what: Iterable[Laid], instrument: str
-) -> list[Node]:
+def moved(what: Iterable[Laid], move: Move) -> Iterator[Laid]:
+    """The same on another clock."""
+    for name, start_ns, end_ns in what:
+        yield Laid(name, move(start_ns), move(end_ns))
+
+
+def laid_in(steps: Sequence[tuple[int, int]], what: Iterable[Laid], instrument: str) -> list[Node]:
     """A node for each name of what was recorded: how long at least one of them lies in the steps, how many
     begin in a step and how many outside of all.
 
     Args:
         steps: begin and end of each, in order.
-        offset_ns: from the marks of what was recorded to those of the steps.
-        what: in any order.
+        what: in any order, on the clock of the steps.
         instrument: that recorded it.
     """
     import numpy as np  # here: a report of one session needs none of it
 
     found: dict[str, _Spent] = {}
     for name, start_ns, end_ns in what:
-        found.setdefault(name, _Spent()).spans.append((start_ns + offset_ns, end_ns + offset_ns))
+        found.setdefault(name, _Spent()).spans.append((start_ns, end_ns))
     edges = np.array(steps, dtype=np.int64).reshape(-1, 2)
     before = np.concatenate([[0], np.cumsum(edges[:, 1] - edges[:, 0])])
 

@@ -16,6 +16,7 @@ from flagscale_perf.report import csv, html, markdown, text
 from flagscale_perf.report import json as as_json
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.units import duration
 from flagscale_perf.trace.records import OperationRecord
 from tests.every_instrument import WRITERS, beside
 
@@ -92,13 +93,13 @@ def test_one_list_of_findings_each_with_its_instrument_and_what_its_share_is_of(
         if link["is_cause"]
     ]
     assert sorted(listed + inside) == sorted(own)  # every finding once, in the list or in what it explains
-    bases = {one["instrument"]: one["base"] for one in found["findings"] if one["cost_share"] is not None}
-    assert bases.items() <= {
-        "training": "the wall time",
-        "profile": "the profiled steps",
-        "rpc": "its session's 39.0 s",
-        "trace": "its session's 38.0 s",
-    }.items() | {(name, f"its session's {40 - place}.0 s") for place, name in enumerate(PARTS)}
+    for one in found["findings"]:
+        if not one["cost_share"] or one["instrument"] == "training":
+            assert one["base"] == "the wall time"
+        elif one["instrument"] == "profile":
+            assert one["base"] == "the profiled steps"
+        else:
+            assert one["base"] == f"its own {duration(one['cost_s'] / one['cost_share'])}"
     costs = [
         one["cost_s"] or -1.0 if one.get("least_s") is None else one["least_s"] for one in found["findings"]
     ]

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from flagscale_perf.analysis.tree import Laid, Node, grafted, laid_in, noted
+from flagscale_perf.analysis.tree import Laid, Node, grafted, laid_in, moved, noted
 
 S = 1_000_000_000
 
@@ -70,15 +70,15 @@ def test_calls_lie_in_the_steps_in_which_they_begin_and_time_counts_once() -> No
         Laid("score", 12 * S, 13 * S),  # in the pause
         Laid("stop", 40 * S, 41 * S),
     ]
-    score, stop = laid_in(steps, 0, calls, "rpc")
+    score, stop = laid_in(steps, calls, "rpc")
     assert (score.name, score.dur_s) == ("rpc: score", 5.0)
     assert score.note == "3 begin in 1 of 2 steps, 1 outside of all"
     assert (stop.dur_s, stop.note) == (0.0, "0 begin in 0 of 2 steps, 1 outside of all")
-    moved = laid_in(steps, -20 * S, calls, "rpc")
-    assert [one.note for one in moved if one.name == "rpc: stop"] == [
+    others = laid_in(steps, moved(calls, lambda ns: ns - 20 * S), "rpc")
+    assert [one.note for one in others if one.name == "rpc: stop"] == [
         "1 begin in 1 of 2 steps, 0 outside of all"
     ]
-    assert laid_in([], 0, calls[:1], "rpc") == [Node("rpc: score", None, note="1, none of them in a step")]
+    assert laid_in([], calls[:1], "rpc") == [Node("rpc: score", None, note="1, none of them in a step")]
 
 
 def test_time_in_steps_against_each_millisecond_counted() -> None:
@@ -88,7 +88,7 @@ def test_time_in_steps_against_each_millisecond_counted() -> None:
     calls = [(at, at + chance.randrange(1, 60)) for at in (chance.randrange(-50, 2050) for _ in range(300))]
     busy = {ms for begin, end in calls for ms in range(begin, end)}
     inside = {ms for begin, end in steps for ms in range(begin, end)}
-    (node,) = laid_in(steps, 0, [Laid("x", *call) for call in calls], "rpc")
+    (node,) = laid_in(steps, [Laid("x", *call) for call in calls], "rpc")
     assert node.dur_s == pytest.approx(len(busy & inside) / S)
     begun = sum(at in inside for at, _ in calls)
     assert node.note.startswith(f"{begun} begin in ") and node.note.endswith(
