@@ -30,7 +30,7 @@ def rows(finding: Finding) -> list[tuple[str, str]]:
     where = span(finding.first_iteration, finding.iteration)
     lines += [("iterations", where)] if where is not None else []
     lines += [("ranks", ranges(finding.ranks))] if finding.ranks else []
-    lines += [("likely causes", "; ".join(finding.causes))] if finding.causes else []
+    lines += [("likely causes", "; ".join(known))] if (known := causes(finding)) else []
     return lines + [("change", _change(change)) for change in changes(finding)]
 
 
@@ -44,8 +44,14 @@ def explained(link: Link) -> str:
 
 def changes(finding: Finding) -> Sequence[Change]:
     """What to do; where a cause is known, that one's."""
-    causes = [link.finding for link in finding.links if link.is_cause and link.finding.changes]
-    return changes(causes[0]) if causes else finding.changes
+    known = [link.finding for link in finding.links if link.is_cause and link.finding.changes]
+    return changes(known[0]) if known else finding.changes
+
+
+def causes(finding: Finding) -> Sequence[str]:
+    """Likely causes; where one is known, its own."""
+    known = [link.finding for link in finding.links if link.is_cause and link.finding.causes]
+    return causes(known[0]) if known else finding.causes
 
 
 def short(finding: Finding) -> list[tuple[str, str]]:

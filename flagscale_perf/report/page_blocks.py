@@ -26,7 +26,17 @@ from flagscale_perf.analysis.blocks import (
     span,
 )
 from flagscale_perf.analysis.rules import Change, Evidence, Finding, Link
-from flagscale_perf.report.findings import RISK, capital, changes, explained, figure, gained, lost, yaml_keys
+from flagscale_perf.report.findings import (
+    RISK,
+    capital,
+    causes,
+    changes,
+    explained,
+    figure,
+    gained,
+    lost,
+    yaml_keys,
+)
 from flagscale_perf.report.format import bar_parts, part_of_whole, shown
 from flagscale_perf.report.markup import Html, join, lines, tag
 from flagscale_perf.spine.units import UNKNOWN, ranges
@@ -301,7 +311,7 @@ def _card(one: Finding) -> Html:
         _pairs(where, "facts where") + Html("\n") if any(cell is not None for _, cell in where) else "",
         tag(
             "div",
-            lines([_links(one.links), _evidence(one.evidence), _changes(changes(one)), _causes(one.causes)]),
+            lines([_links(one.links), _evidence(one.evidence), _changes(changes(one)), _causes(causes(one))]),
             class_="advice",
         ),
         class_="finding costs" if one.cost_s is not None else "finding",
@@ -355,7 +365,7 @@ def _flag(flag: str) -> Html:
     return tag("span", tag("code", flag), button, class_="flag")
 
 
-def _causes(causes: Sequence[str]) -> Html:
-    if not causes:
+def _causes(known: Sequence[str]) -> Html:
+    if not known:
         return Html("")
-    return tag("div", tag("h4", "Likely causes"), tag("ul", *(tag("li", cause) for cause in causes)))
+    return tag("div", tag("h4", "Likely causes"), tag("ul", *(tag("li", cause) for cause in known)))

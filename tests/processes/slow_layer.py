@@ -21,9 +21,10 @@ else:
 
 def main() -> None:
     """Wraps the layer's forward pass, then runs the script."""
+    seconds, number, rank, *sys.argv = sys.argv[1:]
+    sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))  # this directory has a flagscale.py
     from megatron.core.transformer.transformer_layer import TransformerLayer
 
-    seconds, number, rank, *sys.argv = sys.argv[1:]
     real = TransformerLayer.forward
 
     @functools.wraps(real)

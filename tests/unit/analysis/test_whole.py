@@ -6,6 +6,7 @@ import pytest
 
 from flagscale_perf.analysis.job import Job
 from flagscale_perf.analysis.whole import Whole
+from flagscale_perf.spine.errors import PerfError
 from tests.every_instrument import beside
 
 
@@ -39,7 +40,7 @@ def test_a_session_or_a_file_that_is_asked_for_stands_alone(tmp_path: Path) -> N
     assert [one.path for one in alone.sessions] == [profile]
 
 
-def test_of_two_trainings_at_once_a_profile_is_of_the_one_whose_process_itbeside(tmp_path: Path) -> None:
+def test_of_two_trainings_at_once_a_profile_is_of_the_one_whose_process_it_recorded(tmp_path: Path) -> None:
     first = beside(tmp_path, "training", 10, 70, pid=7)
     second = beside(tmp_path, "training", 11, 70, pid=9)
     beside(tmp_path, "profile", 20, 30, (7,))
@@ -59,3 +60,20 @@ def test_an_experiment_measures_by_itself(tmp_path: Path, instrument: str) -> No
     whole = Job(tmp_path).whole()
     assert whole.lead.path == lead
     assert whole.apart == ["bench session 20240129_100010 measures by itself"]
+
+
+def test_a_directory_whose_sub_directories_hold_one_job_is_that_job(tmp_path: Path) -> None:
+    training = beside(tmp_path / "training", "training", 10, 70, pid=7)
+    beside(tmp_path / "queue", "trace", 12, 70, (7,), pid=6)
+    beside(tmp_path / "calls", "rpc", 15, 60)
+    whole = Job(tmp_path).whole()
+    assert whole.lead.path == training
+    assert _said(whole) == [
+        "trace: recorded process 7 of it; 58.0 s of its 58.0 s lie in it",
+        "rpc: in the directory calls beside it; 45.0 s of its 45.0 s lie in it",
+    ]
+    assert [one.instrument for one in Job(tmp_path).whole("trace").sessions] == ["trace"]
+    beside(tmp_path / "another", "training", 100, 170)  # now there are two
+    with pytest.raises(PerfError) as refused:
+        Job(tmp_path).whole()
+    assert "another" in str(refused.value) and "training" in str(refused.value)
