@@ -71,13 +71,12 @@ def compare_trees(
     base: Sequence[Path], new: Sequence[Path], options: CompareOptions
 ) -> tuple[Report, Gate | None]:
     """The same of jobs below directories, those of one configuration with each other. Raises PerfError."""
-    sides = [[one for path in side for one in _leading(path)] for side in (base, new)]
-    lead = _same_instrument([*sides[0], *sides[1]])
-    if all(len(side) == 1 for side in sides):
-        return compare_jobs(
-            *([Job(one.path.parent).whole_of(one) for one in side] for side in sides), options
-        )
-    return lead.trees(*sides, (str(base[0]), str(new[0])), options)
+    ours, theirs = ([one for path in side for one in _leading(path)] for side in (base, new))
+    lead = _same_instrument([*ours, *theirs])
+    if len(ours) == len(theirs) == 1:
+        jobs = [Job(one.path.parent).whole_of(one) for one in (*ours, *theirs)]
+        return compare_jobs(jobs[:1], jobs[1:], options)
+    return lead.trees(ours, theirs, (str(base[0]), str(new[0])), options)
 
 
 def _leading(path: Path) -> list[Session]:
@@ -93,7 +92,7 @@ def _joined(result: Comparison, compared: Mapping[str, Comparison], why: Mapping
         return report
     others = {name: report_of(each) for name, each in compared.items()}
     parts = [
-        Part(name, "", "", True, replace(each, facts=[Note(each.title), *each.facts]))
+        Part(name, "", "", True, 0.0, replace(each, facts=[Note(each.title), *each.facts]))
         for name, each in others.items()
     ]
     said = [Note((f"{name}: ", *_words(each))) for name, each in others.items()]

@@ -316,10 +316,12 @@ def _table(pairs: Sequence[Pair]) -> Block:
 
 def _row(one: Pair, keys: Sequence[str], reach: float) -> Sequence[Cell]:
     whole, culprits = one.result.whole, one.result.culprits
-    ends = (Quantity(end, "share", 2, True) for end in (whole.share, whole.share_low, whole.share_high))
+    share, low, high = (
+        Quantity(end, "share", 2, True) for end in (whole.share, whole.share_low, whole.share_high)
+    )
     return (
         *([settings.shown(one.settings.get(key)) for key in keys] or ["all"]),
-        Interval(*ends, reach),
+        Interval(share, low, high, reach),
         _VERDICTS.get(whole.verdict, whole.verdict),
         words(culprits[0]) if culprits else "-",
         f"{len(one.result.base_runs)} and {len(one.result.new_runs)}",
