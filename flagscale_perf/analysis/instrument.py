@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.clocks import Bound, Clocks
-from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison
+from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison, Gate
 from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.log_files import LogSigns
 from flagscale_perf.analysis.session import Session
@@ -59,6 +59,7 @@ class Instrument:
         sample: what became of one sample, PARTITION:INDEX, of a queue.
         sessions: of all sessions of a directory together; given oldest first, and why files cannot be read.
         compare: the sessions of BASE with those of NEW.
+        trees: the same of two directories of them, by configuration, with the directories' names.
         runs: a list of sessions; long files are read whole only if its second argument says so.
         tables: its records as tables.
         steps: begin and end of each of the steps that a leading session has, monotonic marks in order.
@@ -77,6 +78,9 @@ class Instrument:
     sample: Callable[[Session, str], Report] = _not_offered
     sessions: Callable[[Listing], Report] = _not_offered
     compare: Callable[[Sequence[Session], Sequence[Session], CompareOptions], Comparison] = _not_offered
+    trees: Callable[
+        [Sequence[Session], Sequence[Session], tuple[str, str], CompareOptions], tuple[Report, Gate | None]
+    ] = _not_offered
     runs: Callable[[Listing, bool], Report] = _not_offered
     tables: Tables = field(default_factory=Tables)
     steps: Callable[[Session], Iterable[tuple[int, int]]] = _nothing

@@ -119,7 +119,7 @@ def report_of(whole: Whole) -> Report:
         ],
         tiles=[*lead.tiles, *(tile for one in parts for tile in _tiles(one))],
         findings=findings,
-        sections=[_drawn(tree), *lead.sections, *(section for one in parts for section in _sections(one))],
+        sections=[_drawn(tree), *lead.sections, *(section for one in parts for section in folded(one))],
         content=JobContent(
             lead, whole.lead.instrument, whole.lead.header.session_id, parts, whole.apart, findings, tree
         ),
@@ -234,7 +234,7 @@ def _tiles(part: Part) -> Iterator[Tile]:
         yield replace(tile, label=f"{part.name}: {tile.label}")
 
 
-def _sections(part: Part) -> Iterator[Section]:
+def folded(part: Part) -> Iterator[Section]:
     """Its sections with names of their own, folded; the first one begins with its head."""
     key = part.name.replace(" ", "-")
     head: list[Block] = list(part.report.head)
@@ -243,7 +243,7 @@ def _sections(part: Part) -> Iterator[Section]:
         yield Section(
             f"{key}-{section.key}",
             part.name.capitalize() if number == 0 else "",
-            f"{part.name.capitalize()}: {section.title}",
+            ": ".join(filter(None, [part.name.capitalize(), section.title])),
             blocks,
             is_folded=True,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, reduce
 from operator import or_
@@ -15,6 +15,8 @@ from zlib import crc32
 
 from flagscale_perf.analysis.instrument import installed, load
 from flagscale_perf.analysis.job import open_session
+from flagscale_perf.analysis.jobs import as_jobs
+from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.machines import sessions_of
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError, did_you_mean
@@ -23,7 +25,7 @@ from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.records import NOT_KNOWN, RUNNING, kind_of
 from flagscale_perf.store import cache as kept
 from flagscale_perf.store.cache import Place
-from flagscale_perf.store.query import Answer, Lake, asked
+from flagscale_perf.store.query import Answer, Lake, asked, quoted
 from flagscale_perf.store.replaced import Replaced
 from flagscale_perf.store.runs import find_runs
 from flagscale_perf.store.seal import Sealed, add_tables, beside, read_table, seal
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 MAX_RUNS = 100_000  # a millisecond and 50 KB each
+JOBS = "jobs"  # a view of the sessions that belong together
 ABOUT = {"runs": "run", "findings": "finding"}  # views of what reports say, and the kinds of their tables
 _VIEWS = {
     "runs": "select * from records.header left join records.run using (run_id, session_id, host)",
@@ -275,10 +278,25 @@ def ask(path: Path, sql: str, say: Say) -> Answer:
     def answer(source: Source) -> Answer:
         files = source.files | (source.about() if is_about else {})
         files |= {kind: source.sidecars(kind, say) for kind in names.intersection(tables.sidecars)}
-        with Lake(schemas, files, {**tables.views, **_VIEWS}) as lake:
+        jobs = _jobs(source.sealed if JOBS in names else {})
+        with Lake(schemas, files, {**tables.views, **_VIEWS, JOBS: jobs}) as lake:
             return lake.ask(sql)
 
     return _read(files_of(path, say), say, answer)
+
+
+def _jobs(sealed: Mapping[Path, Sealed]) -> str:
+    """A SELECT that says of each run file which one leads its job."""
+    found = as_jobs(Listing(Path(), sessions_of(sealed), []))
+    rows = [
+        (sealed[file.path].run_id, sealed[lead.path].run_id, lead.instrument)
+        for lead in found.sessions
+        for session in (lead, *found.members.get(lead.path, ()))
+        for file in session.files
+    ]
+    values = [f"({', '.join(map(quoted, row))})" for row in rows]
+    known = ", ".join(values or ["('', '', '')"])
+    return f"select * from (values {known}) as jobs(run_id, job_id, lead){' where false' * (not rows)}"
 
 
 def _read(paths: Sequence[Path], say: Say, read: Callable[[Source], _Read]) -> _Read:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+from flagscale_perf.analysis.clocks import clock_of
 from flagscale_perf.analysis.instrument import load
-from flagscale_perf.analysis.session import Session, clock_of
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import ProcessRecord

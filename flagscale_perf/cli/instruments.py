@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from flagscale_perf.analysis.instrument import Export, Instrument, installed, load
+from flagscale_perf.analysis.instrument import Export, installed, load
 from flagscale_perf.analysis.job import Job, open_session
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError
@@ -41,19 +41,6 @@ def session_of(run: Path, instrument: str) -> Session:
     session = open_session(run)
     session.check(instrument, "give its directory to `flagscale-perf report`")
     return session
-
-
-def same_instrument(sessions: Sequence[Session]) -> Instrument:
-    """The one of all of them. Raises PerfError where it is not one."""
-    first, instrument = sessions[0], load(sessions[0].instrument)
-    for one in sessions:
-        if one.instrument != first.instrument:
-            what, other = (load(each.instrument).what or f"a {each.instrument}" for each in (one, first))
-            raise PerfError(
-                f"{str(one.path)!r} is {what}, and {str(first.path)!r} is {other}; name run files of one"
-                " instrument"
-            )
-    return instrument
 
 
 def say(line: str) -> None:

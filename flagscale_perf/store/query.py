@@ -67,11 +67,11 @@ class Lake:
         self._paths = [path for each in files.values() for path in each]
         for path in self._paths:
             _check_text(str(path))
-        self._do(f"set temp_directory = {_quoted(self._spilled.name)}")
-        self._do(f"set max_temp_directory_size = {_quoted(SPILLED)}")
-        self._do(f"set memory_limit = {_quoted(MEMORY)}")
-        self._do(f"set allowed_directories = [{_quoted(self._spilled.name)}]")
-        self._do(f"set allowed_paths = [{', '.join(_quoted(str(path)) for path in self._paths)}]")
+        self._do(f"set temp_directory = {quoted(self._spilled.name)}")
+        self._do(f"set max_temp_directory_size = {quoted(SPILLED)}")
+        self._do(f"set memory_limit = {quoted(MEMORY)}")
+        self._do(f"set allowed_directories = [{quoted(self._spilled.name)}]")
+        self._do(f"set allowed_paths = [{', '.join(quoted(str(path)) for path in self._paths)}]")
         self._do("set enable_external_access = false")
         self._do("create schema records")
         for kind, schema in schemas.items():
@@ -105,7 +105,7 @@ class Lake:
 
     def _attach(self, kind: str, schema: pyarrow.Schema, files: Sequence[Path]) -> None:
         source = (
-            f"read_parquet([{', '.join(_quoted(str(path)) for path in files)}], hive_partitioning = false)"
+            f"read_parquet([{', '.join(quoted(str(path)) for path in files)}], hive_partitioning = false)"
         )
         if not files:
             source = f"no_{kind}"
@@ -183,7 +183,8 @@ def _check_text(text: str) -> None:
         raise PerfError(f"{text!r} is not UTF-8, which is all that DuckDB reads; write or name it otherwise")
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """A text of SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -23,12 +23,11 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from flagscale_perf import __version__
 from flagscale_perf.spine import files
 from flagscale_perf.spine.jsonl import WholeLines, dump
 from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.records import KINDS, RunHeader
-from flagscale_perf.store.cache import Place, new_file, places, read
+from flagscale_perf.store.cache import Place, code, new_file, places, read
 from flagscale_perf.store.decoder import Chunk, Joined, read_chunks
 from flagscale_perf.store.part import Part, Reader
 from flagscale_perf.store.replaced import Replaced
@@ -38,7 +37,6 @@ from flagscale_perf.store.tables import Maker, Names, Tables, arrow, run_id_of
 if TYPE_CHECKING:
     import pyarrow
 
-FORMAT = 1  # another one for other rows of the same columns
 ROW_GROUP_BYTES = 16 << 20  # of each kind, in memory
 _SMALL = 4  # a piece is written anew with what came behind it if it is at most so many times as long
 _NO_HOST = "__HIVE_DEFAULT_PARTITION__"  # which other programs read as "not known"
@@ -237,7 +235,7 @@ def _keep(place: Place, path: Path, listed: _List) -> None:
 
 
 def _made_of(tables: Tables) -> list[Any]:
-    return [__version__, FORMAT, tables.digest]
+    return [code(), tables.digest]
 
 
 def _made(place: Place, run: RunFile, tables: Tables, before: _List | None) -> _List:

@@ -14,17 +14,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
-from flagscale_perf import __version__
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.records import RunHeader
-from flagscale_perf.store.cache import Place, new_file
+from flagscale_perf.store.cache import Place, code, new_file
 from flagscale_perf.store.part import whole_parts
 from flagscale_perf.store.replaced import Replaced
 from flagscale_perf.store.seal import below, parquet_writer, state_of
 from flagscale_perf.store.tables import RUN, Columns, Tables, of_run, run_id_of
 
-FORMAT = 1  # another one for other rows of the same columns
 _ABOUT = "flagscale_perf"  # in a table's own metadata
 
 
@@ -112,7 +110,7 @@ class SidecarSealer:
     def _key(self, path: Path, before: str) -> str:
         """Another one for other rows, and always where the file's times do not prove that it is the same."""
         parts = [part for part in whole_parts([path]) if any(part.found)]
-        made_of = [__version__, FORMAT, str(self._schema), parts, before]
+        made_of = [code(), str(self._schema), parts, before]
         return hashlib.sha256(repr(made_of).encode()).hexdigest()[:16] if parts else secrets.token_hex(8)
 
     def _write(self, name: str, key: str, part: SidecarReader) -> _About:

@@ -70,7 +70,7 @@ class Goodput:
 
     def __add__(self, other: Goodput) -> Goodput:
         """Class by class; where a data stall or waiting is not known in one, that of both is not."""
-        sums = {
+        sums: dict[str, Any] = {
             field.name: plus(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)
         }
         for name in ("data_stall_ns", "late_ns"):

@@ -7,7 +7,7 @@ index; otherwise puts and gets tell where a new one begins (`lives`).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,12 +64,16 @@ class LastConsumer:
         age: of its samples, from the first put of their life, in steps.
         by_step: of its steps in order, mean age and oldest.
         depth: time and how many samples are waiting for it from then on.
+        taken: samples that it has got, each once.
+        latest: those that took longest from their first put until it had them.
     """
 
     name: str = ""
     age: Counter[int] = field(default_factory=Counter)
     by_step: list[tuple[int, float, int]] = field(default_factory=list)
     depth: list[tuple[int, int]] = field(default_factory=list)
+    taken: int = 0
+    latest: list[Late] = field(default_factory=list)
 
     @property
     def mean_age(self) -> float | None:
@@ -93,13 +97,10 @@ class Lineage:
         puts_per_get, processes_per_get: that put the last of what a get has of its samples.
         holders: by process.
         last: the function that samples are made for.
-        made: samples that were put.
-        born: of these, by the function of their first put.
-        taken: samples that the last consumer has got, each once.
+        born: samples that were put, by the function of their first put.
         cleared: of these, taken out of the queue before the last consumer had them.
         left: of these, in the queue at the end, and not had by the last consumer.
         left_out: operations that were too many.
-        latest: those that took longest from their first put until the last consumer had them.
     """
 
     consumed: int = 0
@@ -113,13 +114,15 @@ class Lineage:
     processes_per_get: Spread = field(default_factory=Spread)
     holders: dict[str, Holder] = field(default_factory=lambda: defaultdict(Holder))
     last: LastConsumer = field(default_factory=LastConsumer)
-    made: int = 0
     born: Counter[str] = field(default_factory=Counter)
-    taken: int = 0
     cleared: int = 0
     left: int = 0
     left_out: int = 0
-    latest: list[Late] = field(default_factory=list)
+
+    @property
+    def made(self) -> int:
+        """Samples that were put."""
+        return self.born.total()
 
     @property
     def joined_share(self) -> float | None:
@@ -156,7 +159,7 @@ class Lineage:
             "made": self.made,
             "never_consumed": {"cleared": self.cleared, "left": self.left},
             "operations_left_out": self.left_out,
-            "latest": [one.as_dict() for one in self.latest],
+            "latest": [one.as_dict() for one in self.last.latest],
         }
 
 
@@ -208,7 +211,7 @@ class _Join:
         for step in sorted(self._by_step):
             samples, ages, oldest = self._by_step[step]
             self.found.last.by_step.append((step, ages / samples, int(oldest)))
-        self.found.latest = self._latest.found
+        self.found.last.latest = self._latest.found
         self.found.flows = dict(self.found.flows)
         self.found.holders = dict(self.found.holders)
         return self.found
@@ -250,7 +253,6 @@ class _Join:
                 piece.write([made[node] for node in before])
             if self._waiting:
                 self._join_late(transfer.partition, piece, place)
-        self.found.made += born
         if born:
             self.found.born[self._functions[place]] += born
             self.found.last.depth.append((transfer.ready_ns, born))
@@ -277,54 +279,58 @@ class _Join:
             return
         is_last = self._functions[place] == found.last.name
         nodes: Counter[int] = Counter()
-        places: dict[int, tuple[int, int]] = {}  # first and last index of each node
-        taken = 0
+        places: dict[int, tuple[int, int]] = {}
         for piece in self._indexes.pieces(transfer):
             counts = Counter(piece.read())
             nodes.update(counts)
-            unmade = {node for node in counts if not self._nodes.writers(node, transfer.fields)}
-            if unmade:
-                self._await_puts(place, piece, unmade)
+            self._await_puts(place, piece, counts)
             if is_last:
-                self._place(piece, places)
-                taken += self._taken(piece, counts)
+                self._take(piece, counts, places)
         found.consumed += sum(count for _, count in transfer.ranges)
-        found.taken += taken
-        if taken:
-            found.last.depth.append((transfer.start_ns, -taken))
-        last = [self._joined(place, node, count) for node, count in nodes.items()]
-        for (node, count), put in zip(nodes.items(), last, strict=True):
-            if is_last and put is not None and not self._nodes.is_over[node]:
-                self._took(place, put, node, (*places[node], count))
-        if made := {put for put in last if put is not None}:
+        last = {node: self._joined(place, node, count) for node, count in nodes.items()}
+        if is_last:
+            self._used(place, nodes, places, last)
+        if made := {put for put in last.values() if put is not None}:
             self._fan_in(transfer, made)
 
-    def _place(self, piece: Piece, places: dict[int, tuple[int, int]]) -> None:
+    def _take(self, piece: Piece, counts: Counter[int], places: dict[int, tuple[int, int]]) -> None:
+        """The last consumer has had these. Adds the first and the last index of each node to `places`."""
         held = piece.read()
-        for node in set(held):
+        for node in counts:
             first, end = held.index(node), len(held) - held[::-1].index(node) - 1
             found = piece.base + piece.places[first], piece.base + piece.places[end]
             before = places.get(node, found)
             places[node] = min(before[0], found[0]), max(before[1], found[1])
+        over = {node: self._nodes.after_last_get(node) if node else 0 for node in counts}
+        piece.write([over[node] for node in held])
 
-    def _took(self, get: int, put: int, node: int, where: tuple[int, int, int]) -> None:
-        used, first_ns = self._all[get], self._all[self._nodes.first[node]].ready_ns
-        times = first_ns, self._all[put].ready_ns, used.start_ns
-        late = Late(used.partition, *where, *times, self._steps.number(used), self._functions[put])
-        self._latest.add(late)
+    def _used(
+        self,
+        get: int,
+        nodes: Counter[int],
+        places: Mapping[int, tuple[int, int]],
+        puts: Mapping[int, int | None],
+    ) -> None:
+        """Keeps what the last consumer got for the first time: how much, and the latest of it."""
+        used, last = self._all[get], self.found.last
+        fresh = {node: count for node, count in nodes.items() if node and not self._nodes.is_over[node]}
+        if taken := sum(fresh.values()):
+            last.taken += taken
+            last.depth.append((used.start_ns, -taken))
+        for node, count in fresh.items():
+            if (put := puts[node]) is not None:
+                first_ns = self._all[self._nodes.first[node]].ready_ns
+                times = first_ns, self._all[put].ready_ns, used.start_ns
+                where = used.partition, *places[node], count
+                self._latest.add(Late(*where, *times, self._steps.number(used), self._functions[put]))
 
-    def _await_puts(self, get: int, piece: Piece, unmade: Set[int]) -> None:
+    def _await_puts(self, get: int, piece: Piece, nodes: Iterable[int]) -> None:
         """Keeps the get for samples that no put is known of so far, by their nodes."""
-        partition = self._all[get].partition
-        for at, node in zip(piece.places, piece.read(), strict=True):
+        partition, fields = self._all[get].partition, self._all[get].fields
+        unmade = {node for node in nodes if not self._nodes.writers(node, fields)}
+        for at, node in zip(piece.places, piece.read(), strict=True) if unmade else ():
             if node in unmade:
                 self._waiting[partition, piece.base + at] = get
-
-    def _taken(self, piece: Piece, counts: Counter[int]) -> int:
-        """How many of these samples the last consumer gets for the first time."""
-        over = {node: self._nodes.after_last_get(node) if node else 0 for node in counts}
-        piece.write([over[node] for node in piece.read()])
-        return sum(count for node, count in counts.items() if over[node] != node)
 
     def _joined(self, place: int, node: int, count: int) -> int | None:
         """Joins samples of a get; returns the put after which they had all that was got, None if no put is

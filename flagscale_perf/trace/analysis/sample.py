@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from flagscale_perf.analysis.blocks import Block, Cell, Note, Pairs, Report, Section, Table, lasting
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.trace.analysis.latest import Late
 from flagscale_perf.trace.analysis.lineage import Lineage, join
 from flagscale_perf.trace.analysis.lives import Nodes, cleared_exactly, in_turn
 from flagscale_perf.trace.analysis.source import Traces
@@ -80,20 +81,14 @@ def report_of_sample(traces: Traces, asked: str) -> Report:
     if traces.transfers is None:
         raise PerfError(f"a log has no indexes, so nothing is known of sample {asked!r}; give the run file")
     lineage = join(traces.transfers)
-    if asked == LATEST and not lineage.latest:
-        raise PerfError(f"--sample {LATEST}: no sample was put and got by the same run's processes")
-    late = lineage.latest[0] if asked == LATEST else None
+    late = _latest(lineage) if asked == LATEST else None
     if late is not None:
         partition, index = late.partition, late.index
     else:
         partition, index = _by_key(traces.transfers, asked) or _parsed(asked)
     found = Sample(partition, index, list(_Story(traces.transfers, partition, index, lineage).lives()))
     if not found.lives:
-        known = sorted({transfer.partition for transfer in traces.transfers.transfers})
-        raise PerfError(
-            f"no put or get of sample {asked!r} is recorded; there are samples of the partitions"
-            f" {', '.join(map(repr, known[:10])) or '(none)'}"
-        )
+        raise _unknown(traces.transfers, asked)
     first_ns = min(transfer.start_ns for transfer in traces.transfers.transfers)
     at_s = None if late is None else (late.first_ns - first_ns) / NS_PER_S
     shown = [life for life in found.lives if at_s in (None, life.at_s)]
@@ -113,6 +108,20 @@ def report_of_sample(traces: Traces, asked: str) -> Report:
     )
 
 
+def _latest(lineage: Lineage) -> Late:
+    if not lineage.last.latest:
+        raise PerfError(f"--sample {LATEST}: no sample was put and got by the same run's processes")
+    return lineage.last.latest[0]
+
+
+def _unknown(transfers: Transfers, asked: str) -> PerfError:
+    known = sorted({transfer.partition for transfer in transfers.transfers})
+    return PerfError(
+        f"no put or get of sample {asked!r} is recorded; there are samples of the partitions"
+        f" {', '.join(map(repr, known[:10])) or '(none)'}"
+    )
+
+
 def latest_table(lineage: Lineage) -> list[Block]:
     """The samples that took longest from their first put until the last consumer got them."""
     rows: list[Sequence[Cell]] = [
@@ -124,7 +133,7 @@ def latest_table(lineage: Lineage) -> list[Block]:
             lasting(one.used_ns - one.ready_ns),
             one.written,
         )
-        for one in lineage.latest
+        for one in lineage.last.latest
     ]
     if not rows:
         return []
@@ -187,27 +196,37 @@ class _Story:
         for one in in_turn(self._transfers):
             if not self._is_of(one if isinstance(one, Clear) else self._transfers.transfers[one]):
                 continue
-            if isinstance(one, Clear):
-                if life is not None:
+            is_new = not isinstance(one, Clear) and self._is_new(one, node)
+            if life is not None and (is_new or isinstance(one, Clear)):
+                if isinstance(one, Clear):
                     life.events.append(Event(self._after_s(one.at_ns, life), "cleared"))
-                    yield life
-                life, node = None, 0
+                yield life
+                life = None
+            if isinstance(one, Clear):
+                node = 0
                 continue
             transfer = self._transfers.transfers[one]
-            is_put = transfer.kind is Kind.PUT
-            is_new = is_put and (not node or (not self._is_exact and self._nodes.begins(node, one)))
-            if life is None or is_new:
-                if life is not None:
-                    yield life
-                life = Life((transfer.ready_ns - self._first_ns) / NS_PER_S)
-            if is_put:
-                node = self._nodes.after_put(0 if is_new else node, one)
-            life.events.append(self._event(one, node, life, "created" if is_new else ""))
-            life.step = life.step if transfer.step is None else transfer.step
-            if not is_put and node and self._functions[one] == self._last_consumer:
-                node = self._nodes.after_last_get(node)
+            life = life or Life((transfer.ready_ns - self._first_ns) / NS_PER_S)
+            node = self._node_after(one, node, is_new, life)
         if life is not None:
             yield life
+
+    def _is_new(self, place: int, node: int) -> bool:
+        """Whether a sample begins with this transfer."""
+        is_put = self._transfers.transfers[place].kind is Kind.PUT
+        return is_put and (not node or (not self._is_exact and self._nodes.begins(node, place)))
+
+    def _node_after(self, place: int, node: int, is_new: bool, life: Life) -> int:
+        """Adds the transfer to the sample's life."""
+        transfer = self._transfers.transfers[place]
+        is_put = transfer.kind is Kind.PUT
+        if is_put:
+            node = self._nodes.after_put(0 if is_new else node, place)
+        life.events.append(self._event(place, node, life, "created" if is_new else ""))
+        life.step = life.step if transfer.step is None else transfer.step
+        if not is_put and node and self._functions[place] == self._last_consumer:
+            node = self._nodes.after_last_get(node)
+        return node
 
     def _is_of(self, held: Transfer | Clear) -> bool:
         """Whether the sample is in it; a clear without ranges takes the whole partition."""

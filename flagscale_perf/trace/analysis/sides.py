@@ -85,7 +85,7 @@ def sides_of(transfers: Transfers, lineage: Lineage, waits: Mapping[tuple[str, s
         for name, kind in ((generator, Kind.PUT), (lineage.last.name, Kind.GET))
     )
     rows = sum(span.rows for spans in used.values() for span in spans)
-    once = min(1.0, lineage.taken / rows) if rows else 1.0  # ranks of one model get the same samples
+    once = min(1.0, lineage.last.taken / rows) if rows else 1.0  # ranks of one model get the same samples
     ages = lineage.last.age
     return Sides(
         _side(generator, made, transfers, {}),

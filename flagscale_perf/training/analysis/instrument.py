@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flagscale_perf.analysis.instrument import Instrument
-from flagscale_perf.training.analysis import blocks, compare, history, run_blocks
+from flagscale_perf.training.analysis import blocks, compare, history, pairs, run_blocks
 from flagscale_perf.training.analysis.evidence import bounds_of
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.analysis.lake import TABLES
@@ -16,6 +16,7 @@ INSTRUMENT = Instrument(
     report=lambda session: blocks.report_of(read_report(session)),
     sessions=lambda listing: history.report_of(history.stitch(listing)),
     compare=compare.compare,
+    trees=pairs.compare_trees,
     runs=run_blocks.listed,
     live=LiveRun,
     evidence=bounds_of,

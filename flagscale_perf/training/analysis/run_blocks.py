@@ -24,7 +24,6 @@ from flagscale_perf.training.analysis.series import MAX_POINTS, Curve, trends_of
 from flagscale_perf.training.utilisation import left_out
 
 MAX_DRAWN_POINTS = 20_000  # of all runs together
-MOST_KEYS = 6  # of the configuration, as columns of a table
 _MIN_POINTS, _SPARK_POINTS = 40, 48
 _ROWS = tuple(name for name in Run.__dataclass_fields__ if name != "settings")
 
@@ -114,7 +113,7 @@ def _sections(listed: RunList, keys: Sequence[str], to_pages: str) -> list[Secti
     runs = listed.runs
     groups = [f"run{place}" if points else "" for place, points in enumerate(listed.points)]
     drawn = [place for place, group in enumerate(groups) if group]
-    shown, more = [*keys[:MOST_KEYS]], keys[MOST_KEYS:]
+    shown, more = [*keys[: settings.MOST_KEYS]], keys[settings.MOST_KEYS :]
     trend = ["over the run"] * bool(drawn)
     head = (
         *("run", *_heads(shown), "end", "MFU", "tokens/s", *trend),
@@ -221,12 +220,12 @@ def _raw(value: Any) -> Any:
 def _grouped(groups: Sequence[Sequence[Run]], keys: Sequence[str]) -> list[Section]:
     shown = [key for key in keys if not settings.is_seed(key)]
     head = (
-        *(_heads(shown[:MOST_KEYS]) or ["configuration"]),
+        *(_heads(shown[: settings.MOST_KEYS]) or ["configuration"]),
         *("runs", "MFU", "tokens/s", "spread", "lowest", "highest", "goodput"),
     )
     rows: list[Sequence[Cell]] = [
         (
-            *([settings.shown(group[0].settings.get(key)) for key in shown[:MOST_KEYS]] or ["all"]),
+            *([settings.shown(group[0].settings.get(key)) for key in shown[: settings.MOST_KEYS]] or ["all"]),
             Quantity(len(group)),
             Quantity(_mean([run.mfu for run in group]), "share"),
             *(Quantity(value, unit, decimals) for value, unit, decimals in _speeds(group)),

@@ -16,6 +16,7 @@ from flagscale_perf.training.analysis.overview import SIZES
 from flagscale_perf.training.facts import RunFacts
 
 MISSING = "-"
+MOST_KEYS = 6  # as columns of a table
 # What long keys are called in a table.
 HEADS = {name: short.lower() for short, name in SIZES.items()} | {"model_family": "model"}
 _OTHER_NAMES = {short: name for name, short in HEADS.items()} | {

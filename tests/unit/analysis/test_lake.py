@@ -55,6 +55,20 @@ def test_a_directory_and_a_run(fleet: Path) -> None:
     assert ask(fleet / "killed" / NAME, COUNT, pytest.fail).rows == [[6]]
 
 
+def test_what_belongs_to_one_job_is_known(fleet: Path, tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    every_instrument.write("training", tmp_path / "job", "completed")
+    every_instrument.write("profile", tmp_path / "job", "completed", session_id="20240129_103001")
+    shutil.rmtree(tmp_path / "job/made")
+    said = list[str]()
+    asked = "select count(distinct job_id), count(*), list(distinct lead) from jobs"
+    assert ask(tmp_path / "job", asked, said.append).rows == [[1, 2, ["training"]]]
+    assert ask(fleet, asked, said.append).rows == [[2, 2, ["training"]]]
+    steps = "select count(*) from steps join jobs using (run_id) where lead = 'training'"
+    assert ask(tmp_path / "job", steps, said.append).rows == [[40]]
+    assert ask(fleet, "select count(*) from steps", said.append).rows == [[11]] and said == []
+
+
 def test_what_reports_say_is_kept_and_made_again_with_new_records(fleet: Path) -> None:
     sql = "select iterations, end_reason from runs order by 1"
     assert "kind=run" not in tables_in(fleet)
