@@ -84,9 +84,7 @@ class LayerTimes:
     @classmethod
     def of(cls, profile: Profile, sums: PhaseSums) -> LayerTimes | None:
         """None where too few steps or layers have their runs recorded."""
-        places = Places(profile)
-        names = [place.name for place in sums.places if place.number is not None]
-        others = [place.name for place in sums.places if place.number is None and place.name != OUTSIDE]
+        (names, others), places = _names_of(sums), Places(profile)
         columns = {name: number for number, name in enumerate([*names, *others])}
 
         def column(rank: Rank, part: str, module: str, op: str) -> int:
@@ -177,6 +175,12 @@ def slow_on_ranks(profile: Profile, sums: PhaseSums) -> list[OnRank]:
         for part in parts
     )
     return [one for one in made if one is not None]
+
+
+def _names_of(sums: PhaseSums) -> tuple[list[str], list[str]]:
+    """Of the layers, and of other modules."""
+    names = [place.name for place in sums.places if place.number is not None]
+    return names, [place.name for place in sums.places if place.number is None and place.name != OUTSIDE]
 
 
 def _columns_of(sums: PhaseSums) -> dict[tuple[str, str, str], int]:
