@@ -25,13 +25,13 @@ from flagscale_perf.analysis.blocks import (
     Waterfall,
     span,
 )
-from flagscale_perf.analysis.rules import Change, Evidence, Finding, Link
+from flagscale_perf.analysis.rules import Change, Evidence, Finding
 from flagscale_perf.report.findings import (
     RISK,
     capital,
     causes,
     changes,
-    explained,
+    explanations,
     figure,
     gained,
     lost,
@@ -311,7 +311,14 @@ def _card(one: Finding) -> Html:
         _pairs(where, "facts where") + Html("\n") if any(cell is not None for _, cell in where) else "",
         tag(
             "div",
-            lines([_links(one.links), _evidence(one.evidence), _changes(changes(one)), _causes(causes(one))]),
+            lines(
+                [
+                    _links(explanations(one)),
+                    _evidence(one.evidence),
+                    _changes(changes(one)),
+                    _causes(causes(one)),
+                ]
+            ),
             class_="advice",
         ),
         class_="finding costs" if one.cost_s is not None else "finding",
@@ -329,11 +336,11 @@ def _price(one: Finding) -> Html:
     return tag("p", join(parts, " "), class_="price")
 
 
-def _links(links: Sequence[Link]) -> Html:
-    if not links:
+def _links(known: Sequence[tuple[str, str]]) -> Html:
+    if not known:
         return Html("")
-    items = (tag("li", explained(link)) for link in links)
-    return tag("div", tag("h4", "Explained by"), tag("ul", *items, class_="plain"))
+    items = (tag("li", tag("span", by, class_="small"), " ", text) for by, text in known)
+    return tag("div", tag("h4", "Explained"), tag("ul", *items, class_="plain"))
 
 
 def _evidence(evidence: Sequence[Evidence]) -> Html:
