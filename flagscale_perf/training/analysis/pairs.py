@@ -200,7 +200,8 @@ def _unpaired(groups: Sequence[Mapping[Values, Sequence[Member]]], names: tuple[
     for own, other, name in ((groups[0], groups[1], names[0]), (groups[1], groups[0], names[1])):
         alone = [side[0][0].path.parent for values, side in own.items() if values not in other]
         if alone:
-            lines.append(f"in {name} alone: {len(alone):,} configurations, such as that of {alone[0]}")
+            count = f"{len(alone):,} configuration{'s' * (len(alone) != 1)}"
+            lines.append(f"in {name} alone: {count}, such as that of {alone[0]}")
     return lines
 
 

@@ -90,7 +90,7 @@ def test_what_one_tree_lacks_is_said(sweep: Path, tmp_path: Path, capsys) -> Non
     found = json.loads(capsys.readouterr().out)
     assert len(found["pairs"]) == 3
     (line,) = found["left_out"]
-    assert line.startswith(f"in {tmp_path / 'week46'} alone: 1 configurations, such as that of ")
+    assert line.startswith(f"in {tmp_path / 'week46'} alone: 1 configuration, such as that of ")
 
 
 def test_trees_without_a_configuration_in_common_are_refused(sweep: Path, tmp_path: Path, capsys) -> None:
