@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flagscale_perf.trace.analysis.latest import MOST, Late, Latest
 
 MS = 1_000_000
@@ -29,7 +31,7 @@ def test_what_was_put_while_the_job_was_starting_comes_behind_all_others() -> No
 
 def test_one_sample_is_named_as_it_is_asked_for_and_several_by_their_indexes() -> None:
     assert late(3, 5).name == "train:3"
-    assert late(3, 5)._replace(last=9, count=4).name == "train:3 to 9 (4)"
+    assert replace(late(3, 5), last=9, count=4).name == "train:3 to 9 (4)"
     assert late(3, 5).as_dict() == {
         "partition": "train",
         "index": 3,
