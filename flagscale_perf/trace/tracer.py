@@ -134,7 +134,7 @@ class Tracer(Side):
 
     @_guarded
     def end_operation(self, operation: Operation, batch: Any, data: Any, error: BaseException | None) -> None:
-        """Ends an operation. `batch` and `data` are its samples, and what was put, got or merged; None where it
+        """Ends an operation. `batch` and `data`: its samples, and what was put, got or merged; None where it
         failed before, for `error`.
         """
         operation.total_ns = monotonic_ns() - operation.start_ns
