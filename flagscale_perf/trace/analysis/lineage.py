@@ -66,6 +66,7 @@ class LastConsumer:
         depth: time and how many samples are waiting for it from then on.
         taken: samples that it has got, each once.
         latest: those that took longest from their first put until it had them.
+        behind: by how many steps the oldest weights that made a put are behind its step: samples.
     """
 
     name: str = ""
@@ -74,6 +75,7 @@ class LastConsumer:
     depth: list[tuple[int, int]] = field(default_factory=list)
     taken: int = 0
     latest: list[Late] = field(default_factory=list)
+    behind: Counter[int] = field(default_factory=Counter)
 
     @property
     def mean_age(self) -> float | None:
@@ -352,6 +354,8 @@ class _Join:
             flow.residence.add(max(0, stayed_ns), weight)
             if is_last:
                 flow.steps[self._steps.between(made, get)] += count
+            if is_last and made.versions is not None and get.step is not None:
+                found.last.behind[get.step - made.versions[0]] += count
         stayed_ns = get.start_ns - self._all[puts[0]].ready_ns
         if stayed_ns < 0:
             found.negative += count

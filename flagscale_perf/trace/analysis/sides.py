@@ -4,6 +4,7 @@ which of the two waits.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -41,13 +42,15 @@ class Side:
 @dataclass(frozen=True)
 class Sides:
     """Both, with the age of the samples, in steps of the trainer: how many of them ended since the first put
-    of a sample. Which version of the weights made a sample is in no record.
+    of a sample; and by how many its step is ahead of the oldest weights that made it, where tags say so.
     """
 
     generator: Side
     trainer: Side
     mean_age: float | None
     oldest: int | None
+    mean_behind: float | None = None
+    most_behind: int | None = None
 
     @property
     def waits_more(self) -> str | None:
@@ -64,7 +67,7 @@ class Sides:
             "trainer": vars(self.trainer),
             "waits_more": self.waits_more,
             "age_steps": {"mean": self.mean_age, "max": self.oldest},
-            "weight_versions": None,
+            "weights_behind_steps": {"mean": self.mean_behind, "max": self.most_behind},
         }
 
 
@@ -92,7 +95,13 @@ def sides_of(transfers: Transfers, lineage: Lineage, waits: Mapping[tuple[str, s
         _side(lineage.last.name, used, transfers, waits, once),
         lineage.last.mean_age,
         max(ages) if ages else None,
+        _mean(lineage.last.behind),
+        max(lineage.last.behind, default=None),
     )
+
+
+def _mean(counted: Counter[int]) -> float | None:
+    return sum(each * count for each, count in counted.items()) / counted.total() if counted else None
 
 
 def _generator(transfers: Transfers, lineage: Lineage) -> str | None:

@@ -10,6 +10,7 @@ import pytest
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.trace.analysis.instrument import read_report
 from flagscale_perf.trace.analysis.sides import ASKED, NOT_IN_CALLS, Side, Sides
+from flagscale_perf.trace.records import VersionsRecord
 from tests.trace_runs import MS, Job
 
 ROWS = range(32)
@@ -105,7 +106,22 @@ def test_the_head_is_in_the_data(tmp_path: Path) -> None:
     assert content["generator"]["name"] == "generate"
     assert content["trainer"]["waits_share"] == pytest.approx(0.8)
     assert (content["waits_more"], content["age_steps"]) == ("trainer", {"mean": 0.0, "max": 0})
-    assert content["weight_versions"] is None
+    assert content["weights_behind_steps"] == {"mean": None, "max": None}
+
+
+def test_weights_are_as_far_behind_as_their_versions_say(tmp_path: Path) -> None:
+    """Half of the samples by weights of the step before, half by weights of two before that."""
+    job = Job()
+    rollout, train = job.process("Rollout", 1), job.process("Train", 2)
+    for step in range(10, 15):
+        for half, behind in ((range(4), 1), (range(4, 8), 3)):
+            number = job.coming(rollout, 0)
+            job.records.append(VersionsRecord(rollout, number, step - behind, step - 1))
+            job.put(rollout, step * 100 * MS, half)
+        job.get(train, step * 100 * MS + 50 * MS, range(8), step=step)
+        job.clear(rollout, step * 100 * MS + 80 * MS, (0, 8))
+    sides = sides_of(tmp_path, job)
+    assert (sides.mean_behind, sides.most_behind) == (2.0, 3)
 
 
 def test_where_nobody_gets_samples_there_are_no_ends(tmp_path: Path) -> None:
