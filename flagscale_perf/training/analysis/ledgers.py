@@ -10,6 +10,7 @@ from flagscale_perf.spine.units import ranges
 from flagscale_perf.training.analysis import series
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.analysis.tables import (
+    CapturedRanks,
     CriticalPath,
     PathRow,
     Phase,
@@ -146,20 +147,59 @@ def in_ms(value_ms: float | None, decimals: int | None = None) -> Quantity:
 
 def ranks_of(found: TrainingReport) -> list[Block]:
     """The ranks side by side, the ledgers, and who was slow."""
-    side_by_side = found.ranks
+    side_by_side, captured = found.ranks, [] if found.captured is None else _captured(found.captured)
     if side_by_side is None or not side_by_side.stretches:
-        return [Note("No ranks side by side: only rank 0 is in the file.")]
+        return captured or [Note("No ranks side by side: only rank 0 is in the file.")]
     numbers = ranges(side_by_side.silent, side_by_side.silent_count)
     events = {each.iteration: each.name for each in found.monitor.events}
     silent = f"{side_by_side.silent_count:,} silent in the last stretch: {numbers}"
     return [
         series.rank_map(side_by_side, found.stragglers, found.trend.points),
         *([Note(silent, "bad")] if side_by_side.silent_count else []),
+        *captured,
         *([] if found.critical_path is None else [_path(found.critical_path)]),
         *(block for one in found.ledgers for block in blocks_of(one, len(found.ledgers), events)),
         _stragglers(found.stragglers),
         _memory_and_cpu(side_by_side),
     ]
+
+
+def _captured(found: CapturedRanks) -> list[Block]:
+    """Captured steps of all ranks; below them who is longest, and which links are slow."""
+    slow: list[Sequence[Cell]] = [
+        (
+            str(one.rank),
+            one.hostname,
+            None if one.stage is None else str(one.stage),
+            series.GROUP_WORDS.get(one.part, one.part),
+            f"{one.steps} of {len(found.steps)}",
+            in_ms(one.beyond_ms, 1),
+            Quantity(one.beyond_ms / found.step_ms, "share"),
+        )
+        for one in found.slow
+    ]
+    links: list[Sequence[Cell]] = [
+        (
+            " and ".join(map(str, one.ranks)),
+            " and ".join(dict.fromkeys(filter(None, one.hostnames))),
+            in_ms(one.round_ms, 2),
+            in_ms(one.usual_ms, 2),
+            f"{one.pairs:,}",
+        )
+        for one in found.links
+    ]
+    head = ("rank", "node", "stage", "longer in", "in steps", "by", "of a step")
+    link_head = ("slow link: ranks", "node", "there and back", "usually", "links of its kind")
+    tables = [
+        Table(head, slow, 5, "Ranks that work longer than their stage's median in captured steps"),
+        Table(link_head, links, 2, "Slow links: the fastest message there and the fastest one back"),
+    ]
+    about = (
+        f"Captured steps {found.steps[0]:,} to {found.steps[-1]:,}: by how much a rank works longer than its"
+        " stage's median rank; of ranks that share a row, the worst."
+    )
+    drawn = [Note(about), series.captured_map(found)] if len(found.rows) > 1 else []
+    return [*drawn, *(table for table in tables if table.rows)]
 
 
 def _stragglers(found: Sequence[Straggler]) -> Block:
