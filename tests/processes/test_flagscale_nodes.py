@@ -12,6 +12,7 @@ import pytest
 
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.records import CapturedRecord
 from tests.machines import AHEAD_S, CABLE, Machine, two_machines
 from tests.processes import flagscale as fs
@@ -93,6 +94,9 @@ def test_the_ranks_of_another_node_are_heard_and_its_slow_one_is_named(
         assert move is not None and uncertainty_ns is not None
         assert not number or abs(at_ns - AHEAD_S * NS_PER_S - move(at_ns)) <= uncertainty_ns < NS_PER_S
     assert {number for _, number in known} == {0, 1}
+    captured = read_report(session).captured
+    assert captured is not None and captured.clocks[0].startswith("clock of node1: +1,000,000")
+    assert (captured.slow[0].rank, captured.slow[0].part, captured.links) == (SLOW, "Forward", [])
     said = fs.summary(tmp_path / "perf")["ranks"]
     assert (said["nodes"], said["heard"], said["silent"]) == (2, 4, [])
     assert sorted(path.name.split("_")[1] for path in (tmp_path / "perf").glob("perf_*_*")) == [

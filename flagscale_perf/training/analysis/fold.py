@@ -7,7 +7,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from flagscale_perf.analysis.session import Session
@@ -63,6 +63,7 @@ from flagscale_perf.training.summary.totals import RunTotals
 from flagscale_perf.training.usual import UsualSteps
 from flagscale_perf.training.utilisation import Scale
 
+MAX_CLOCKS = 16  # machines: the file is read again for them
 MAX_EVENTS = 50  # of a name, and names: the monitor itself has a dozen of them
 OTHER_EVENTS = "other"
 TOGETHER = 1024  # records that are taken together: as many as stay in a processor's cache
@@ -91,7 +92,10 @@ def read_report(session: Session, with_unjudged: bool = True) -> TrainingReport:
     A run that never wrote its end is "running" or "killed" where that can be known, else "not known".
     """
     fold = _folded(session)
-    return fold.report(session.reading, session.state, with_unjudged)
+    report = fold.report(session.reading, session.state, with_unjudged)
+    if report.captured is None or not 1 < len(report.overview.nodes) <= MAX_CLOCKS:
+        return report
+    return replace(report, captured=replace(report.captured, clocks=session.clocks.lines(with_others=True)))
 
 
 def read_summary(session: Session) -> Summary:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from flagscale_perf.analysis.blocks import Block, Cell, Note, Quantity, Table, span
 from flagscale_perf.spine.clock import NS_PER_MS
-from flagscale_perf.spine.units import ranges
+from flagscale_perf.spine.units import percent, ranges, stretch
 from flagscale_perf.training.analysis import series
+from flagscale_perf.training.analysis.captured import ALL_WORK, LONGER, MAX_LISTED
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.analysis.tables import (
     CapturedRanks,
@@ -20,7 +21,7 @@ from flagscale_perf.training.analysis.tables import (
 )
 from flagscale_perf.training.ledger.ledger import BY_PATH, OFF_PATH, LateRow, Ledger
 from flagscale_perf.training.ledger.walk import PathTimes
-from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.phases import GROUP_WORDS, PHASES
 
 _MOST, _MOST_RANKS = 10, 16
 WAIT_PARTS = ("exchange", "for late ranks", "in turns", "residual")
@@ -171,7 +172,7 @@ def _captured(found: CapturedRanks) -> list[Block]:
             str(one.rank),
             one.hostname,
             None if one.stage is None else str(one.stage),
-            series.GROUP_WORDS.get(one.part, one.part),
+            GROUP_WORDS.get(one.part, one.part),
             f"{one.steps} of {len(found.steps)}",
             in_ms(one.beyond_ms, 1),
             Quantity(one.beyond_ms / found.step_ms, "share"),
@@ -194,12 +195,15 @@ def _captured(found: CapturedRanks) -> list[Block]:
         Table(head, slow, 5, "Ranks that work longer than their stage's median in captured steps"),
         Table(link_head, links, 2, "Slow links: the fastest message there and the fastest one back"),
     ]
+    compared = any(each is not None for row in found.beyond_ms[ALL_WORK] for each in row)
+    count = f"{MAX_LISTED} or more" if len(found.slow) == MAX_LISTED else str(len(found.slow))
     about = (
-        f"Captured steps {found.steps[0]:,} to {found.steps[-1]:,}: by how much a rank works longer than its"
-        " stage's median rank; of ranks that share a row, the worst."
+        f"Captured {stretch('step', found.steps[0], found.steps[-1])}: ranks that work more than"
+        f" {percent(LONGER)} of a step longer than their stage's median: {count}. Of ranks that share a row,"
+        " the map has the worst."
     )
-    drawn = [Note(about), series.captured_map(found)] if len(found.rows) > 1 else []
-    return [*drawn, *(table for table in tables if table.rows)]
+    drawn: list[Block] = [Note(about), series.captured_map(found)] if compared else []
+    return [*drawn, *(table for table in tables if table.rows), *map(Note, found.clocks)]
 
 
 def _stragglers(found: Sequence[Straggler]) -> Block:

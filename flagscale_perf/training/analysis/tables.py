@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
@@ -197,6 +197,7 @@ class CapturedRanks:
         beyond_ms: by part of the work, row and step: by how much the worst rank of the row works longer than
             its stage's median; None where there is nothing to compare it with.
         slow, links: the worst first.
+        clocks: a line about the clock of each other machine, of few.
     """
 
     steps: list[int]
@@ -205,6 +206,7 @@ class CapturedRanks:
     beyond_ms: dict[str, list[list[float | None]]]
     slow: list[CapturedRank]
     links: list[SlowLink]
+    clocks: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
