@@ -156,9 +156,10 @@ def group(
 
 
 class Clock:
-    """What one step does, one after the other, in ns."""
+    """What one step does, one after the other, in ns; it begins now, by the monotonic clock."""
 
     def __init__(self) -> None:
+        self.begin_ns = time.monotonic_ns()
         self.taken_ns: dict[str, int] = {}
 
     @contextlib.contextmanager
@@ -175,7 +176,7 @@ class Loop:
     def __init__(self, args: argparse.Namespace, groups: Groups) -> None:
         self._args, self._groups = args, groups
         self._random = torch.Generator().manual_seed(0)
-        self._taken: list[dict[str, int]] = []
+        self._clocks: list[Clock] = []
         self._trained: list[list[Trained]] = []
 
     def run(self) -> None:
@@ -192,7 +193,7 @@ class Loop:
                     groups.rollout.load_weights(groups.actor.weights())
                 with clock.of("queue"):
                     transfer_queue.kv_clear(keys, PARTITION)
-            self._taken.append(clock.taken_ns)
+            self._clocks.append(clock)
             self._trained.append(trained)
             taken_s, loss = clock.taken_ns["step"] / 1e9, statistics.fmean(each.loss for each in trained)
             print(f"step {step}: reward {reward:.3f}, loss {loss:+.4f}, {taken_s:.2f} s", flush=True)
@@ -227,28 +228,33 @@ class Loop:
             transfer_queue.kv_batch_put(keys, PARTITION, TensorDict({"advantages": advantages}, len(keys)))
         return keys, float(rewards.mean())
 
-    def book(self, slept_ns: list[int]) -> dict[str, object]:
-        """What steps waited for, and what the faults cost; `slept_ns`: by the server of rewards, a step."""
+    def rows(self, slept_ns: list[int]) -> list[dict[str, int]]:
+        """The parts of each step in ns, and what the faults cost it; `slept_ns`: by the server of rewards."""
         stages = ("rollout", "reward", "reference")
         worked = {name: getattr(self._groups, name).worked() for name in stages}
         rows = []
-        for at, (taken, trained) in enumerate(zip(self._taken, self._trained, strict=True)):
+        for at, (clock, trained) in enumerate(zip(self._clocks, self._trained, strict=True)):
+            taken = clock.taken_ns
             work = {f"{name}_work": max(each[at] for each in worked[name]) for name in stages}
-            through = sum(taken[name] - work[f"{name}_work"] for name in stages)
-            rows.append(
-                {
-                    **taken, **work, "queue": taken["queue"] + through,
-                    "actor_waits": max(each.waited_ns for each in trained),
-                    "slow_reward": slept_ns[at], "slow_module": max(each.slept_ns for each in trained),
-                }
-            )  # fmt: skip
-        # The first step compiles and connects.
-        medians = {name: statistics.median(row[name] for row in rows[1:]) / NS_PER_MS for name in rows[0]}
-        medians_ms = {f"{name}_ms": round(value, 3) for name, value in medians.items()}
-        plants = {name: medians_ms.pop(f"{name}_ms") for name in ("slow_reward", "slow_module")}
-        if self._args.slow_unit is not None:
-            plants["slow_unit_at_most"] = medians_ms["queue_ms"]
-        return {"steps": len(rows), "median_of_a_step": medians_ms, "planted_ms_a_step": plants}
+            parts = taken | work | {
+                "queue": taken["queue"] + sum(taken[name] - work[f"{name}_work"] for name in stages),
+                "actor_waits": max(each.waited_ns for each in trained),
+                "slow_reward": slept_ns[at],
+                "slow_module": max(each.slept_ns for each in trained),
+            }  # fmt: skip
+            named = {f"{name}_ns": value for name, value in parts.items()}
+            rows.append({"step": at + 1, "begin_ns": clock.begin_ns, **named})
+        return rows
+
+
+def summed(rows: list[dict[str, int]], has_slow_unit: bool) -> dict[str, object]:
+    """Medians of the steps but the first, which connects; and what the faults cost one."""
+    names = [name for name in rows[0] if name.endswith("_ns") and name != "begin_ns"]
+    medians = {name: statistics.median(row[name] for row in rows[1:]) / NS_PER_MS for name in names}
+    parts_ms = {f"{name.removesuffix('_ns')}_ms": round(value, 3) for name, value in medians.items()}
+    planted = {name: parts_ms.pop(name) for name in ("slow_reward_ms", "slow_module_ms")}
+    planted["slow_unit_at_most_ms"] = parts_ms["queue_ms"] if has_slow_unit else 0.0
+    return {"steps": len(rows), "median_of_a_step": parts_ms, "planted": planted}
 
 
 def main() -> None:
@@ -267,10 +273,12 @@ def main() -> None:
                 loop.run()
             groups.actor.finish()
             (slept_ns,) = groups.reward.finish()
-            book = loop.book(slept_ns)
+            rows = loop.rows(slept_ns)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    (args.directory / "book.json").write_text(json.dumps(book, indent=1))
+    (args.directory / "steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    book = summed(rows, args.slow_unit is not None)
+    (args.directory / "book.json").write_text(json.dumps(book, indent=1) + "\n")
     print(json.dumps(book), flush=True)
 
 
