@@ -32,6 +32,7 @@ from verl.single_controller.base.decorator import Dispatch, Execute, register
 from weights import to_megatron, to_qwen
 from workers import LEARNING_RATE, loss_of
 
+from flagscale_perf import tracing  # monitor
 from flagscale_perf.monitor import PerfMonitor, Training  # monitor
 
 PARTITION, TASK = "train", "update_actor"
@@ -103,8 +104,11 @@ class ActorWorker(Worker):
         self._monitor.__enter__()  # monitor
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)
-    def train_step(self) -> Trained:
+    def train_step(self, number: int) -> Trained:
         """Trains on the next samples, once they are in the queue."""
+        tracing.step(
+            number
+        )  # monitor: micro-batches are got outside of any function, so that a get is no step
         self._waited_ns = self._slept_ns = 0
         with self._monitor.step() as step:  # monitor
             losses, step.updated = self._update()

@@ -45,6 +45,8 @@ from tensordict import TensorDict  # noqa: E402
 from transfer_queue import KVBatchMeta  # noqa: E402
 from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup  # noqa: E402
 
+from flagscale_perf import tracing  # noqa: E402
+
 CPUS = 16  # that Ray believes in: one for each process, whatever the machine has
 LAYERS, MICRO_BATCH, RANKS = 4, 8, 2
 NS_PER_MS = 1e6
@@ -185,7 +187,8 @@ class Loop:
         for step in range(1, self._args.steps + 1):
             clock = Clock()
             with clock.of("step"):
-                training = groups.actor.train_step()
+                tracing.step(step)  # monitor: of what is put and got here
+                training = groups.actor.train_step(step)
                 keys, reward = self._make_batch(step, clock)
                 with clock.of("train"):
                     trained: list[Trained] = ray.get(training)
