@@ -46,12 +46,15 @@ class RewardWorker(workers.RewardWorker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def finish(self) -> list[int]:
         """Lets the server stop; returns how long it slept for each batch, in ns."""
-        self._call("Stop")
         self._probe.close()  # probe
+        self._ask("Stop")
         self._context.destroy()
         return self._slept_ns
 
     def _call(self, method: str, **arguments: object) -> dict:
         with self._probe.call(method):  # probe
-            self._socket.send(msgpack.packb({"method": method, **arguments}))
-            return msgpack.unpackb(self._socket.recv())
+            return self._ask(method, **arguments)
+
+    def _ask(self, method: str, **arguments: object) -> dict:
+        self._socket.send(msgpack.packb({"method": method, **arguments}))
+        return msgpack.unpackb(self._socket.recv())

@@ -45,36 +45,34 @@ def main() -> None:
 def serve(socket: zmq.Socket, slow_s: float, observe: Callable[[ServedRecord], None]) -> None:
     """One request after another. A reply says how long the planted pause of its call was."""
     parent, number = os.getppid(), 0
-    while True:
+    while os.getppid() == parent:
         if not socket.poll(1000):
-            if os.getppid() != parent:
-                return
             continue
         message = socket.recv()
-        begin_ns = time.perf_counter_ns()
+        began_ns = time.monotonic_ns()
         request = msgpack.unpackb(message)
-        read_ns = time.perf_counter_ns()
-        method, reply = request["method"], None
-        if method == "Score":
+        read_ns = time.monotonic_ns()
+        if request["method"] == "Stop":
+            socket.send(msgpack.packb(None))
+            return
+        reply = None
+        if request["method"] == "Score":
             time.sleep(slow_s)
-            slept_ns = time.perf_counter_ns() - read_ns if slow_s else 0
+            slept_ns = time.monotonic_ns() - read_ns if slow_s else 0
             reply = {"scores": list(map(score, request["responses"])), "slept_ns": slept_ns}
-        done_ns = time.perf_counter_ns()
+        done_ns = time.monotonic_ns()
         packed = msgpack.packb(reply)
-        packed_ns = time.perf_counter_ns()
+        packed_ns = time.monotonic_ns()
         socket.send(packed)
-        end_ns, number = time.perf_counter_ns(), number + 1
+        sent_ns, number = time.monotonic_ns(), number + 1
         observe(
             ServedRecord(
-                number=number, client=1, call=number, start_ns=begin_ns, total_ns=end_ns - begin_ns,
-                queue_ns=0, read_ns=read_ns - begin_ns, compute_ns=done_ns - read_ns,
-                write_ns=packed_ns - done_ns, send_ns=end_ns - packed_ns,
-                received_bytes=len(message), sent_bytes=len(packed),
-                status=Status.OK, method=method,
+                number=number, client=1, call=number, start_ns=began_ns, total_ns=sent_ns - began_ns,
+                queue_ns=0, read_ns=read_ns - began_ns, compute_ns=done_ns - read_ns,
+                write_ns=packed_ns - done_ns, send_ns=sent_ns - packed_ns, received_bytes=len(message),
+                sent_bytes=len(packed), status=Status.OK, method=request["method"],
             )
         )  # monitor  # fmt: skip
-        if method == "Stop":
-            return
 
 
 def score(tokens: list[int]) -> float:

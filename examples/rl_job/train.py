@@ -184,6 +184,9 @@ class Loop:
     def run(self) -> None:
         """Every step: the actor waits for samples in the queue, which the other groups make meanwhile."""
         groups = self._groups
+        for each in (groups.reward, groups.reference):
+            each.worked()  # it has started
+        groups.rollout.load_weights(groups.actor.weights())
         for step in range(1, self._args.steps + 1):
             clock = Clock()
             with clock.of("step"):
