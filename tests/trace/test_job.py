@@ -1,12 +1,14 @@
-"""examples/rl_job as `make demo-job` runs it, with all faults planted and with none: what was recorded of it is
-one job, each record lies where the job's own book says, and the report names the faults in the order of what
-they cost.
+"""examples/rl_job as `make demo-job` runs it, with all faults planted and with none: what was recorded of it
+is one job, each record lies where the job's own book says, and the report names the faults in the order of
+what they cost.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -16,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from flagscale_perf.analysis.job import Job
@@ -27,6 +30,7 @@ from flagscale_perf.rpc.records import CallRecord, ServedRecord
 from flagscale_perf.trace.records import CallRecord as QueueCall
 from flagscale_perf.trace.records import OperationRecord
 from flagscale_perf.training.records import StepRecord
+from tests.members import wait_for
 
 REPO = Path(__file__).parents[2]
 STEPS, PROMPTS, RANKS = 22, 8, 2  # of fewer steps no speed is judged
@@ -189,6 +193,34 @@ def test_the_head_says_both_rates(planted: Made) -> None:
         assert rl[side]["processes"] == processes
         assert rl[side]["samples_per_s"] == pytest.approx(usual, rel=0.5)  # a mean, of what loads the machine
     assert (rl["age_steps"]["mean"], rl["age_steps"]["max"]) == (0, 0)
+
+
+def test_actor_and_generators_have_the_same_weights_and_learn(sound: Made) -> None:
+    """While they have, each response is as likely for both, and GRPO's loss is 0: by its advantages' mean."""
+    log = (sound.directory / "training.log").read_text()
+    rows = re.findall(r"^step (\d+): reward ([\d.]+), loss ([-+.\d]+)", log, re.MULTILINE)
+    assert float(rows[0][2]) == 0
+    assert float(rows[-1][1]) > float(rows[0][1]) + 0.1
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    """As a terminal does it: to all processes of the group."""
+    script, log = REPO / "examples/rl_job/train.py", tmp_path / "log"
+    with log.open("wb") as said:
+        job = subprocess.Popen(
+            [sys.executable, script, tmp_path / "job", *FAULTS, "--steps", "1000"], cwd=tmp_path, stdout=said,
+            stderr=said, start_new_session=True, env=os.environ | {"PYTHONPATH": str(REPO)},
+        )  # fmt: skip
+    wait_for(lambda: b"step 2:" in log.read_bytes() or job.poll() is not None, 600)
+    started = psutil.Process(job.pid).children(recursive=True)
+    (temporary,) = {
+        word for each in started for word in re.findall("/tmp/job-[^/]+", " ".join(each.cmdline()))
+    }
+    os.killpg(job.pid, signal.SIGINT)
+    assert job.wait(120) == 130, log.read_text()[-3000:]
+    wait_for(lambda: not any(each.is_running() for each in started))
+    assert not Path(temporary).exists()
+    assert b"Traceback" not in log.read_bytes()
 
 
 def test_one_command_leaves_report_page_and_trace(planted: Made) -> None:
