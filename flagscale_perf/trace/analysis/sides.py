@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.trace.analysis.lineage import Lineage
 from flagscale_perf.trace.analysis.sums import Waits
-from flagscale_perf.trace.analysis.transfers import Transfers, Work
+from flagscale_perf.trace.analysis.transfers import Transfers, Work, title_of
 from flagscale_perf.trace.records import Kind
 
 MIN_SPANS = 3  # ours: of a process with fewer calls, or gets, no rate is known
@@ -124,12 +124,7 @@ def _generator(transfers: Transfers, lineage: Lineage) -> str | None:
         if any(source == target for source, _ in lineage.flows)
     }
     first = [one for one in found if not any((other, one) in lineage.flows for other in found - {one})]
-    return max(first or found, key=lambda name: works[name], default=_title(most))
-
-
-def _title(label: str) -> str:
-    """What a process is, without its number and its machine."""
-    return label.partition("@")[0].rpartition(" ")[0] or label
+    return max(first or found, key=lambda name: works[name], default=title_of(most))
 
 
 def _spans(transfers: Transfers, name: str, kind: Kind) -> dict[str, list[_Span]]:
@@ -140,8 +135,7 @@ def _spans(transfers: Transfers, name: str, kind: Kind) -> dict[str, list[_Span]
             found.setdefault(work.process, []).append(_Span(work.start_ns, work.end_ns, work.rows or 0))
     if not found:
         for one in transfers.transfers:
-            function = transfers.function_of(one)
-            if one.kind is kind and name in (function, _title(function)):
+            if one.kind is kind and transfers.consumer_of(one) == name:
                 found.setdefault(one.process, []).append(_Span(one.start_ns, one.end_ns, one.rows))
     for spans in found.values():
         spans.sort(key=lambda span: span.end_ns)

@@ -199,6 +199,18 @@ class Transfers:
         work = self.works.get((transfer.process, transfer.call))
         return work.function if work is not None else transfer.process
 
+    def consumer_of(self, transfer: Transfer) -> str:
+        """The same for who gets: outside of any function what its process is, as the ranks of a model are one
+        consumer.
+        """
+        work = self.works.get((transfer.process, transfer.call))
+        return work.function if work is not None else title_of(transfer.process)
+
+
+def title_of(process: str) -> str:
+    """What a process is, without its number and its machine."""
+    return process.partition("@")[0].rpartition(" ")[0] or process
+
 
 def pairs_of(ranges: Sequence[int]) -> Ranges:
     """Pairs from alternating first indexes and counts."""
