@@ -5,7 +5,6 @@ one what depends on order. What another process cannot decode as it is, this one
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import subprocess
@@ -16,7 +15,6 @@ from importlib import import_module
 from subprocess import DEVNULL, PIPE
 from typing import Any, NamedTuple
 
-from flagscale_perf.spine import companion
 from flagscale_perf.spine.jsonl import CHUNK_BYTES, MAX_LINE_BYTES, BadLine, WholeLines
 from flagscale_perf.spine.records import KINDS
 from flagscale_perf.store.decoder import Chunk, Joined, decoder, read_chunks
@@ -83,7 +81,7 @@ def in_segments(reader: Reader, number: int, rest: bytes) -> Generator[Found, No
     """The lines of a long file up to its last ones; hands back how many they are and what has been read of
     the next one. Nothing of a short file, and where there is one processor only.
     """
-    processes = min(MAX_PROCESSES, len(os.sched_getaffinity(0)))
+    processes = min(MAX_PROCESSES, len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else 1
     size_bytes = os.fstat(reader.fileno()).st_size
     if processes < 2 or size_bytes - reader.size_bytes < MIN_BYTES:
         return number, rest
@@ -119,6 +117,8 @@ def _start(
     stack: contextlib.ExitStack, fd: int, first: int, behind: int, processes: int
 ) -> list[subprocess.Popen[bytes]]:
     """The other processes, which end with the stack; none where not all can be started."""
+    from flagscale_perf.spine import companion  # who reads short files needs none
+
     kinds = {kind: type_.__module__ for kind, type_ in KINDS.items()}
     made = []
     try:
@@ -173,6 +173,10 @@ def _line_begin(fd: int, place: int) -> int | None:
 
 def main(words: Sequence[str]) -> None:
     """Decodes segments of the file that is its standard input, until nobody wants them any more."""
+    import fcntl
+
+    from flagscale_perf.spine import companion
+
     companion.settle()
     task = Task(*json.loads(words[0]))
     for module in set(task.kinds.values()):
