@@ -199,6 +199,11 @@ class RunFold:
     def add_many(self, chunk: Chunk) -> None:
         """Steps, phases and intervals that follow one another."""
         waiting = self._waiting
+        if len(chunk.types) >= TOGETHER:
+            if waiting.types:
+                self._take(waiting.take())
+            self._take(chunk)
+            return
         waiting.add(chunk)
         if len(waiting.types) >= TOGETHER and waiting.types[-1] is not PhaseRecord:
             self._take(waiting.take())
