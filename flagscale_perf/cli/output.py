@@ -32,7 +32,9 @@ BINARY = ("png",)  # formats that need -o whatever stdout is
 STDOUT = Path("-")
 _PROGRAM = "flagscale-perf"
 
-Content: TypeAlias = str | bytes | Iterable[str]  # lines: of what may be too long for memory
+Content: TypeAlias = (
+    str | bytes | Iterable[str] | Iterable[bytes]
+)  # lines: of what may be too long for memory
 
 
 def add_output(parser: _ActionsContainer, formats: Sequence[str], about: str) -> None:
@@ -124,7 +126,7 @@ def put(content: Content, path: Path | None) -> None:
         raise PerfError(
             f"-o {path}: cannot be written ({error.strerror or error}); name another file"
         ) from None
-    print(f"wrote {path} ({_size(size_bytes)})", file=sys.stderr)
+    print(f"wrote {path} ({size_of(size_bytes)})", file=sys.stderr)
 
 
 def write(content: Content, path: Path) -> int:
@@ -196,5 +198,6 @@ def _is_special(path: Path) -> bool:  # a device or a pipe
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
-def _size(size_bytes: int) -> str:
+def size_of(size_bytes: float) -> str:
+    """In megabytes, or kilobytes where it is less than one."""
     return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:.1f} kB"

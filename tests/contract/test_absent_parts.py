@@ -56,6 +56,7 @@ USERS = {
         ["report", "logs", "--format", "parquet", "-o", "tables"],
     ],
     "duckdb": [["query", "logs", "select 1"]],
+    "perfetto": [["trace-export", "logs", "-o", "t.pftrace"], ["trace-export", "logs", "-o", "t.tar"]],
     "msgpack": [[f"{TEE_GPU}/test_simple.py"]],
 }
 # A command that needs all parts of an extra: whichever is missing, one line brings them all.
