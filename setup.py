@@ -55,6 +55,7 @@ setup(
         "matplotlib>=3.8",
         "prometheus-client>=0.20",
         "msgspec>=0.18",
+        "numpy>=1.26",
     ],
     extras_require={
         "megatron": MEGATRON,

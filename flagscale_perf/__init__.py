@@ -13,6 +13,7 @@ _PUBLIC = {
     "PerfMonitor": "flagscale_perf.hosts.manual",
     "monitor": "",
     "open_run": "flagscale_perf.opened",
+    "open_runs": "flagscale_perf.opened",
     "profiling": "",
     "step_flops": "flagscale_perf.flops_calculator",
     "tracing": "",
@@ -23,6 +24,7 @@ __all__ = [
     "PerfMonitor",
     "monitor",
     "open_run",
+    "open_runs",
     "profiling",
     "step_flops",
     "tracing",
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from flagscale_perf import monitor, profiling, tracing
     from flagscale_perf.flops_calculator import ModelShape, step_flops
     from flagscale_perf.hosts.manual import PerfMonitor
-    from flagscale_perf.opened import open_run
+    from flagscale_perf.opened import open_run, open_runs
     from flagscale_perf.spine.errors import PerfError
 else:  # not seen by type checkers, which would take any name for public
 

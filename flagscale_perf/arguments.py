@@ -39,6 +39,7 @@ from flagscale_perf.options.values import (
     parse_bool,
     parse_ranks,
     path,
+    run_name,
     whole,
     words_for,
 )
@@ -91,8 +92,8 @@ class PerfConfig:
     perf_profile_steps: str | None = option(
         None,
         lambda text: str(Steps.parse(text)),
-        "profile these iterations by layer and operator, with clean ones between them: 20-22 are three from"
-        " 20 on, 20-22/100 three in every 100",
+        "profile these iterations by layer and operator, with clean ones between them: 20-31 are twelve from"
+        " 20 on, 20-31/200 twelve in every 200",
         metavar="STEPS",
     )
     perf_profile_ranks: str | None = option(
@@ -166,13 +167,18 @@ class PerfConfig:
         " lasts and 1 in reports without it",
         metavar="PERCENT",
     )
-
     perf_ranks_gb: int | None = option(
         None,
         whole(0, 1_000_000, 50),
         "keep the newest GB of what every rank sends, 40 to 70 bytes a rank and step; without it 4 where the"
         " job has more than 256 ranks, else 0",
         metavar="GB",
+    )
+    perf_run_name: str | None = option(
+        None,
+        run_name,
+        "name of the run in lists of runs; without it the host's own exp_name, if any",
+        metavar="NAME",
     )
 
     @classmethod

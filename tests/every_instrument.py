@@ -13,11 +13,13 @@ from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import load
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.spine.peers.records import ProcessRecord
 from flagscale_perf.spine.records import Record, RunEnd, RunHeader
 from flagscale_perf.store.decoder import decode
 from tests import bench_runs, profile_runs, rpc_sessions, synthetic, trace_runs
-from tests.run_files import left_behind
+from tests.run_files import NO_PID, left_behind
 
+_BEGUN_NS, _ON = 1_700_000_000_000_000_000, {"host": "node0", "boot_id": "one"}
 END_NS, HOUR_NS = 1_000_000_000, 3_600_000_000_000
 
 
@@ -66,6 +68,26 @@ def write_job(
     own = start | ({"session_id": f"20240129_{hour}3000"} if hours_later else {})
     other = start | {"session_id": f"20240129_{hour}3007", "host": "node1", "boot_id": "another"}
     return [write(name, directory, ends[0], **own), write(name, directory, ends[1], **other)]
+
+
+def beside(
+    directory: Path, instrument: str, begin_s: float, end_s: float, pids: tuple[int, ...] = (), **header: Any
+) -> Path:
+    """A session that lasted from and to these seconds and recorded these processes."""
+    directory.mkdir(exist_ok=True)
+    own, *records = records_of(instrument, directory / ".made")
+    own = replace(
+        own, session_id=f"20240129_{100000 + int(begin_s)}", start_wall_ns=_BEGUN_NS + int(begin_s * END_NS)
+    )
+    own = replace(own, **_ON | {"pid": NO_PID} | header)
+    others = [record for record in records if not isinstance(record, ProcessRecord)]
+    processes = [
+        ProcessRecord(1 + place, pid, "rank", own.start_mono_ns, None, 0, 0) for place, pid in enumerate(pids)
+    ]
+    end = RunEnd("completed", _BEGUN_NS + int(end_s * END_NS), 0, 0)
+    path = directory / f"perf_records_{own.session_id}.jsonl"
+    path.write_bytes(b"".join(map(encode, [own, *processes, *others, end])))
+    return path
 
 
 @contextmanager

@@ -20,13 +20,13 @@ from flagscale_perf.profile.profiler import Profiler
 from tests.profiled_events import options_of, train_step
 
 LAYERS, SLOW, STEPS, SLEEP_S = 8, 5, 24, 0.15
-PLANTS = ("nothing", "twice", "sleep", "head")
+PLANTS = ("nothing", "thrice", "sleep", "head")
 Function = Callable[..., Any]
 
 
-def _twice(function: Function) -> Function:
+def _thrice(function: Function) -> Function:
     """Forward and backward, too."""
-    return lambda *args, **more: (function(*args, **more) + function(*args, **more)) / 2
+    return lambda *args, **more: sum(function(*args, **more) for _ in range(3)) / 3
 
 
 def _sleeping(function: Function, slept_ns: list[int]) -> Function:
@@ -60,10 +60,10 @@ def _model() -> Any:
 def planted(directory: Path, plant: str) -> list[int]:
     """How long it slept in each profiled step."""
     model, slept_ns = _model(), list[int]()
-    slow = {"twice": model.model.layers[SLOW], "sleep": model.model.layers[SLOW].mlp, "head": model.lm_head}
+    slow = {"thrice": model.model.layers[SLOW], "sleep": model.model.layers[SLOW].mlp, "head": model.lm_head}
     if plant in slow:
         module = slow[plant]
-        module.forward = _twice(module.forward) if plant == "twice" else _sleeping(module.forward, slept_ns)
+        module.forward = _thrice(module.forward) if plant == "thrice" else _sleeping(module.forward, slept_ns)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     tokens = torch.arange(64).reshape(1, 64) % 64
     options = options_of(directory, f"4-{3 + STEPS}", clean=0, shapes=False, memory=False)

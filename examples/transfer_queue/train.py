@@ -27,7 +27,7 @@ from tensordict import TensorDict  # noqa: E402
 from transfer_queue import KVBatchMeta  # noqa: E402
 from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, RayWorkerGroup  # noqa: E402
 
-PARTITION = "train"
+PARTITION = "train_0"
 CPUS = 16  # that Ray believes in: one for each process, whatever the machine has
 STAGES = {
     "rollout": workers.RolloutWorker,

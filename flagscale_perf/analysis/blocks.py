@@ -6,11 +6,13 @@ known", never 0. Shares are parts of 1. Texts may come from anywhere: escape the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.analysis.tree import Node
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.store.run_file import Reading
 
@@ -37,6 +39,35 @@ def ms(value_ns: float | None, unit: str = "") -> Quantity | None:
     return None if value_ns is None else Quantity(value_ns / NS_PER_MS, unit, 3)
 
 
+def three(value: float | None, unit: str = "") -> Quantity | None:
+    """A number of which three figures count: `2,883`, `96.5`, `0.0466`."""
+    if value is None:
+        return None
+    decimals = 2 - math.floor(math.log10(abs(value))) if value else 0
+    return Quantity(float(value), unit, min(2, max(0, decimals)))
+
+
+def lasting(value_ns: float | None) -> Quantity | None:
+    """A duration in the unit that it has most figures in; from two minutes on as is usual for seconds."""
+    if value_ns is None:
+        return None
+    unit, unit_ns = "s", 1e9
+    if 0 < abs(value_ns) < 999.5e6:
+        unit, unit_ns = ("us", 1e3) if abs(value_ns) < 999.5e3 else ("ms", 1e6)
+    value = value_ns / unit_ns
+    return Quantity(value, unit) if unit == "s" and value >= 120 else three(value, unit)
+
+
+def sized(value_bytes: float | None, per: str = "") -> Quantity | None:
+    """Bytes, or bytes `per` second, in the power of 1024 that leaves less than 1,000 of it."""
+    if value_bytes is None:
+        return None
+    power = 0
+    while abs(value_bytes) >= 999.5 and power < 5:
+        value_bytes, power = value_bytes / 1024, power + 1
+    return three(value_bytes, ("B", "KiB", "MiB", "GiB", "TiB", "PiB")[power] + per)
+
+
 @dataclass(frozen=True)
 class Interval:
     """A change in its interval, which a page draws from -`reach` to `reach` with a mark at `limit`."""
@@ -48,7 +79,23 @@ class Interval:
     limit: float | None = None
 
 
-Part = str | Quantity | Interval
+@dataclass(frozen=True)
+class FileLink:
+    """A text that a page links to a file beside it or below; `path` as seen from the page."""
+
+    text: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Sparkline:
+    """Values over time as a line without scales, with what is said of it where nothing can be drawn."""
+
+    values: Sequence[float | None]
+    text: str
+
+
+Part = str | Quantity | Interval | FileLink | Sparkline
 Cell = Part | tuple[Part, ...] | None  # a tuple reads as one text; None is not known
 
 
@@ -253,7 +300,8 @@ Block = Pairs | Table | Series | StackedBar | HeatMap | Waterfall | Note
 @dataclass(frozen=True)
 class Section:
     """Blocks under a title; `menu` is short, for navigation. Where a report must fit one screen, the
-    sections `on_screen` are printed, or the first one: they say where the time goes.
+    sections `on_screen` are printed, or the first one: they say where the time goes. A page shows one that
+    `is_folded` when it is asked to.
     """
 
     key: str
@@ -261,6 +309,7 @@ class Section:
     title: str
     blocks: Sequence[Block]
     on_screen: bool = False
+    is_folded: bool = False
 
 
 @dataclass(frozen=True)
@@ -320,6 +369,7 @@ class Report:
         rows: head and rows of raw values that `--format csv` writes; empty where it has no rows.
         reading: what could not be read; None where nothing was read.
         complaint: one line for stderr; the command then ends with 1.
+        tree: where the time goes, for the report of a job; None where the instrument does not say.
     """
 
     title: Cell
@@ -334,6 +384,7 @@ class Report:
     rows: Iterable[Sequence[Any]] = field(default=())
     reading: Reading | None = None
     complaint: str = ""
+    tree: Node | None = None
 
     @property
     def head(self) -> Sequence[Pairs | Note]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-from flagscale_perf.analysis.instrument import load
-from flagscale_perf.analysis.session import Clocks, Session
+from flagscale_perf.analysis.clocks import Move, clock_of
+from flagscale_perf.analysis.instrument import clocks_of, load
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Counter, Drawn, End, Item, Part, Process
 from flagscale_perf.analysis.whole import Whole
 from flagscale_perf.spine.errors import PerfError
@@ -75,6 +76,7 @@ class Drawing:
         whole: the job.
         zero_ns: monotonic mark of its start: that of the leading session, or what began before it.
         wall_ns: Unix time of the same instant.
+        clocks: how those of its machines lie to one another.
         arrows: keys of those whose ends are both drawn; None, for all, until it has been measured.
         processes: by their keys, each as the instrument says it that knows most of it.
     """
@@ -85,7 +87,7 @@ class Drawing:
         self.whole, self._chosen = whole, chosen or Chosen()
         self.zero_ns, self.wall_ns = header.start_mono_ns, header.start_wall_ns
         self.arrows: set[int] | None = None
-        self._clocks = Clocks(header)
+        self.clocks = clocks_of(whole.sessions)
         self.processes: dict[tuple[object, ...], Process] = {}
         self._of: dict[Process, bool] = {}
         self._window = None if self._chosen.steps is None else self._window_of(*self._chosen.steps)
@@ -104,9 +106,9 @@ class Drawing:
         return begins[0], ends[0]
 
     def _of_session(self, session: Session) -> Iterator[Drawn]:
-        offset_ns = self._clocks.offset_ns(session.header)
+        move = self.clocks.mover(clock_of(session.header))
         items = load(session.instrument).timeline(session).items(session)
-        return (_moved(item, offset_ns) for item in items) if offset_ns else items
+        return (_moved(item, move) for item in items) if move else items
 
     def items(self, sessions: Sequence[Session] | None = None) -> Iterator[Drawn]:
         """Everything that is drawn, session by session, the leading one first."""
@@ -170,12 +172,13 @@ def _step_of(item: Item) -> int | None:
     return next((item.facts[name] for name in _OF_STEPS if name in item.facts), None)
 
 
-def _moved(item: Drawn, offset_ns: int) -> Drawn:
+def _moved(item: Drawn, move: Move) -> Drawn:
     """On another clock."""
     if isinstance(item, Counter):
-        return item._replace(at_ns=item.at_ns + offset_ns)
-    parts = tuple(Part(part.name, part.begin_ns + offset_ns, part.end_ns + offset_ns) for part in item.parts)
-    ends = tuple(end._replace(at_ns=end.at_ns + offset_ns) for end in item.ends)
+        return item._replace(at_ns=move(item.at_ns))
     return item._replace(
-        begin_ns=item.begin_ns + offset_ns, end_ns=item.end_ns + offset_ns, parts=parts, ends=ends
+        begin_ns=move(item.begin_ns),
+        end_ns=move(item.end_ns),
+        parts=tuple(Part(name, move(begin_ns), move(end_ns)) for name, begin_ns, end_ns in item.parts),
+        ends=tuple(end._replace(at_ns=move(end.at_ns)) for end in item.ends),
     )

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import combinations
+from typing import Any
+
+from flagscale_perf.spine.packages import missing
 
 _SINGULAR = 1e-9  # of a column, what is left of it without the others
 
@@ -15,8 +18,7 @@ def least_squares(rows: Rows, values: Sequence[float], weights: Sequence[float])
     """A cost for each term; None where the rows do not tell the terms apart. A row has the terms of one
     measurement.
     """
-    import numpy as np  # only where something is fitted: its import takes longer than most reports
-
+    np = _numpy()
     root = np.sqrt(weights)
     design = np.asarray(rows, float) * root[:, None]
     # bytes and rows differ by many powers of ten
@@ -49,8 +51,15 @@ def non_negative(rows: Rows, values: Sequence[float], weights: Sequence[float]) 
 
 def independence(rows: Rows, weights: Sequence[float]) -> float:
     """Determinant of the terms' correlations: 1 if they are independent, 0 if one follows from the others."""
-    import numpy as np  # as above
-
+    np = _numpy()
     design = np.asarray(rows, float) * np.sqrt(weights)[:, None]
     scale = np.linalg.norm(design, axis=0)
     return float(np.linalg.det((design / scale).T @ (design / scale))) if scale.all() else 0.0
+
+
+def _numpy() -> Any:
+    try:
+        import numpy  # only where something is fitted: its import takes longer than most reports
+    except ImportError as error:
+        raise missing("numpy", error, "a report of calls or experiments") from None
+    return numpy

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from flagscale_perf.analysis.clocks import Clocks, clock_of
 from flagscale_perf.analysis.job import Fits, Job
-from flagscale_perf.analysis.session import Clocks, moved
+from flagscale_perf.analysis.session import moved
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import MAX_LINE_BYTES
 from flagscale_perf.spine.records import Record, RunEnd, RunHeader
@@ -118,15 +119,15 @@ class Follower:
                 yield header
         if self.header is None:
             return
-        clocks = Clocks(self.header)
+        clocks = Clocks([file.header for file in self._files if file.header])  # messages are seen too late
         for place, file in enumerate(self._files):
             records = file.poll()
             if len(self._files) == 1:
                 yield from records
             elif file.header is not None:
-                offset_ns = clocks.offset_ns(file.header)
+                move = clocks.mover(clock_of(file.header))
                 yield file.header
-                yield from (moved(record, place * PROCESSES, offset_ns) for record in records)
+                yield from (moved(record, place * PROCESSES, move) for record in records)
 
 
 class _Tail:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
 from flagscale_perf.analysis.blocks import Report
-from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison
+from flagscale_perf.analysis.clocks import Bound, Clocks
+from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison, Gate
 from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.log_files import LogSigns
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Timeline
+from flagscale_perf.analysis.tree import Laid
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.packages import find_part, missing
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.store.tables import Tables
 
@@ -39,6 +42,10 @@ def _not_offered(*_: Any) -> Any:
     raise PerfError(
         "the instrument that recorded this has nothing for this command or option; try `report` alone"
     )
+
+
+def _nothing(_: Session) -> tuple[()]:
+    return ()
 
 
 @dataclass(frozen=True)
@@ -69,8 +76,13 @@ class Instrument:
         sample: what became of one sample, PARTITION:INDEX, of a queue.
         sessions: of all sessions of a directory together; given oldest first, and why files cannot be read.
         compare: the sessions of BASE with those of NEW.
+        trees: the same of two directories of them, by configuration, with the directories' names.
         runs: a list of sessions; long files are read whole only if its second argument says so.
         tables: its records as tables.
+        steps: begin and end of each of the steps that a leading session has, monotonic marks in order.
+        laid: what it recorded that lies in such steps: calls, operations.
+        evidence: what messages between machines say of their clocks; of each machine's run file alone, with
+            marks as recorded.
         live: a session to be followed, from its header on.
         what: one of its sessions, in words; "" for its name.
         leads: of a job's sessions, the time of the one of the highest number holds that of all others; one
@@ -83,8 +95,14 @@ class Instrument:
     sample: Callable[[Session, str], Report] = _not_offered
     sessions: Callable[[Listing], Report] = _not_offered
     compare: Callable[[Sequence[Session], Sequence[Session], CompareOptions], Comparison] = _not_offered
+    trees: Callable[
+        [Sequence[Session], Sequence[Session], tuple[str, str], CompareOptions], tuple[Report, Gate | None]
+    ] = _not_offered
     runs: Callable[[Listing, bool], Report] = _not_offered
     tables: Tables = field(default_factory=Tables)
+    steps: Callable[[Session], Iterable[tuple[int, int]]] = _nothing
+    laid: Callable[[Session], Iterable[Laid]] = _nothing
+    evidence: Callable[[Sequence[Session]], Iterable[Bound]] = lambda _: ()
     live: Callable[[RunHeader], Live] = _not_offered
     what: str = ""
     leads: int = 0
@@ -100,6 +118,17 @@ def installed() -> list[str]:
     return sorted(path.parts[-3] for path in _PACKAGE.glob(f"*/{_FILE}"))
 
 
+def clocks_of(sessions: Iterable[Session]) -> Clocks:
+    """How the clocks of all machines of these sessions lie to one another, by what their instruments know."""
+    alone = [Session([file]) for session in sessions for file in session.files]
+    return Clocks([each.header for each in alone], lambda: _evidence_of(alone))
+
+
+def _evidence_of(alone: Sequence[Session]) -> Iterator[Bound]:
+    for name in {*installed()} & {each.instrument for each in alone}:
+        yield from load(name).evidence([each for each in alone if each.instrument == name])
+
+
 def signs_of_logs() -> dict[str, LogSigns]:
     """Of the instruments that read logs of other programs, by name; the instruments themselves are not
     imported, as that takes longer than to read a short log.
@@ -111,11 +140,19 @@ def signs_of_logs() -> dict[str, LogSigns]:
 
 @cache
 def load(name: str) -> Instrument:
-    """The instrument of that name, its modules imported now. Raises PerfError for one that is not here."""
+    """The instrument of that name, its modules imported now. Raises PerfError for one that is not here, and
+    where a package that it needs is not.
+    """
     if name not in installed():
         known = ", ".join(installed())
         raise PerfError(
             f"the instrument {name!r} is not known; this version has {known}: update flagscale_perf"
         )
-    instrument: Instrument = importlib.import_module(f"flagscale_perf.{name}.analysis.instrument").INSTRUMENT
+    try:
+        module = importlib.import_module(f"flagscale_perf.{name}.analysis.instrument")
+    except ImportError as error:
+        if part := find_part(error.name):
+            raise missing(part.module, error, f"a report of {name}") from None
+        raise
+    instrument: Instrument = module.INSTRUMENT
     return instrument

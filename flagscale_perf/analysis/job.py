@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from flagscale_perf.analysis.instrument import installed, signs_of_logs
+from flagscale_perf.analysis.instrument import installed, load, signs_of_logs
 from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.log_files import has_mark, has_title, log_files
 from flagscale_perf.analysis.machines import grouped, groups, is_of_job, mates_of
@@ -121,17 +121,47 @@ class Job:
         files = _group_of(found.run, around)
         return Session(files, aside=_aside(files, around))
 
-    def whole(self) -> Whole:
-        """The job of the session that is meant; of a session or a file that was asked for, that one alone.
-        Raises PerfError.
+    def whole(self, instrument: str | None = None) -> Whole:
+        """The job of the session that is meant; of a session, a file or an instrument that was asked for, its
+        session alone. Raises PerfError.
         """
+        if instrument is not None:
+            return whole_of(self._of(instrument), [])
+        if self._session_id is None and not self.files and (below := self._below()) is not None:
+            return below
         chosen = self.session()
         if self._session_id is not None or not self._directory.is_dir() or not chosen.files:
             return whole_of(chosen, [])
-        whole = whole_of(chosen, self._overlapping(chosen))
-        if whole.lead is not chosen:  # it lasted longer, and more may lie in it
+        return self.whole_of(chosen)
+
+    def whole_of(self, session: Session) -> Whole:
+        """The job that a session is of, among those in the directory and right below it. Raises PerfError."""
+        whole = whole_of(session, self._overlapping(session))
+        if whole.lead is not session:  # it lasted longer, and more may lie in it
             whole = whole_of(whole.lead, self._overlapping(whole.lead))
         return whole
+
+    def _below(self) -> Whole | None:
+        """The one job of which all sessions right below a directory are that has none itself; else None."""
+        if not self._directory.is_dir():
+            return None
+        known = {name for name in installed() if load(name).leads >= 0}
+        runs = [each.run for each in map(self._open, files_near(self._directory)) if each.run]
+        sessions = grouped([run for run in runs if run.header.instrument in known])
+        if not sessions:
+            return None
+        whole = self.whole_of(max(sessions, key=stretch_of))
+        return whole if len(whole.sessions) == len(sessions) else None
+
+    def _of(self, instrument: str) -> Session:
+        """The newest session of the job that this instrument recorded."""
+        whole = self.whole()
+        if not (found := whole.of(instrument)):
+            known = ", ".join(dict.fromkeys(one.instrument for one in whole.sessions))
+            raise PerfError(
+                f"no session of the instrument {instrument!r} in {str(self.path)!r}; there are {known}"
+            )
+        return found[-1]
 
     def _overlapping(self, session: Session) -> list[Session]:
         """Sessions in the directory and right below it that may have lasted at the same time."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, reduce
 from operator import or_
@@ -14,6 +15,8 @@ from zlib import crc32
 
 from flagscale_perf.analysis.instrument import installed, load
 from flagscale_perf.analysis.job import open_session
+from flagscale_perf.analysis.jobs import as_jobs
+from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.machines import sessions_of
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError, did_you_mean
@@ -22,16 +25,18 @@ from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.records import NOT_KNOWN, RUNNING, kind_of
 from flagscale_perf.store import cache as kept
 from flagscale_perf.store.cache import Place
-from flagscale_perf.store.query import Answer, Lake, asked
+from flagscale_perf.store.query import Answer, Lake, asked, quoted
+from flagscale_perf.store.replaced import Replaced
 from flagscale_perf.store.runs import find_runs
-from flagscale_perf.store.seal import Sealed, add_table, beside, read_table, seal
+from flagscale_perf.store.seal import Sealed, add_tables, beside, read_table, seal
 from flagscale_perf.store.sidecars import NoSidecar, SidecarSealer
 from flagscale_perf.store.tables import Tables, arrow, table_of
 
 if TYPE_CHECKING:
     import pyarrow
 
-MAX_RUNS = 1_000_000
+MAX_RUNS = 100_000  # a millisecond and 50 KB each
+JOBS = "jobs"  # a view of the sessions that belong together
 ABOUT = {"runs": "run", "findings": "finding"}  # views of what reports say, and the kinds of their tables
 _VIEWS = {
     "runs": "select * from records.header left join records.run using (run_id, session_id, host)",
@@ -136,13 +141,14 @@ class Source:
         self.sealed: dict[Path, Sealed] = {}
         self._say, self._temporary = say, temporary
         self._known: dict[str, Path] = {}
-        for path in paths:
-            try:
-                self._add(path, self._seal(path))
-            except PerfError as error:
-                if len(paths) == 1:
-                    raise
-                say(f"{path}: left out: {error}")
+        with Replaced() as replaced:
+            for path in paths:
+                try:
+                    self._add(path, self._seal(path, replaced))
+                except PerfError as error:
+                    if len(paths) == 1:
+                        raise
+                    say(f"{path}: left out: {error}")
 
     def _add(self, path: Path, made: Sealed) -> None:
         other = self._known.setdefault(made.run_id, path)
@@ -151,9 +157,9 @@ class Source:
         else:
             self._say(f"{path}: left out: it is the same run as {other}")
 
-    def _seal(self, path: Path) -> Sealed:
+    def _seal(self, path: Path, replaced: Replaced) -> Sealed:
         try:
-            return seal(path, all_tables())
+            return seal(path, all_tables(), replaced=replaced)
         except OSError as error:
             why = f"{path}: its tables cannot be kept: {error.strerror or error}"
             if self._temporary is None:
@@ -176,14 +182,15 @@ class Source:
         is not kept.
         """
         found: dict[str, list[Path]] = {kind: [] for kind in ABOUT.values()}
-        for session in sessions_of(self.sealed):
-            made = [self.sealed[file.path] for file in session.files]
-            key = f"{crc32(repr([[each.key for each in made], schemas_about()]).encode()):08x}"
-            try:
-                for kind, path in self._about(session, made[0], key).items():
-                    found[kind].append(path)
-            except (PerfError, OSError) as error:
-                self._say(f"{session.path}: left out of {' and '.join(ABOUT)}: {error}")
+        with Replaced() as replaced:
+            for session in sessions_of(self.sealed):
+                made = [self.sealed[file.path] for file in session.files]
+                key = f"{crc32(repr([[each.key for each in made], schemas_about()]).encode()):08x}"
+                try:
+                    for kind, path in self._about(session, made[0], key, replaced).items():
+                        found[kind].append(path)
+                except (PerfError, OSError) as error:
+                    self._say(f"{session.path}: left out of {' and '.join(ABOUT)}: {error}")
         return found
 
     def sidecars(self, kind: str, note: Say) -> list[Path]:
@@ -191,29 +198,29 @@ class Source:
         lack.
         """
         found = list[Path]()
-        for number, session in enumerate(sessions_of(self.sealed)):
-            places, why = [self.sealed[session.files[0].path].place], ""
-            if self._temporary is not None:
-                places.append(Place(self._temporary, (kind, f"{number}")))
-            for place in places:
-                try:
-                    found += _of_sidecars(place, session, kind, note)
-                    break
-                except (PerfError, OSError) as error:
-                    why = f"{session.path}: left out of {kind}: {error}"
-            else:
-                self._say(why)
+        with Replaced() as replaced:
+            for number, session in enumerate(sessions_of(self.sealed)):
+                places, why = [self.sealed[session.files[0].path].place], ""
+                if self._temporary is not None:
+                    places.append(Place(self._temporary, (kind, f"{number}")))
+                for place in places:
+                    try:
+                        found += _of_sidecars(place, session, kind, note, replaced)
+                        break
+                    except (PerfError, OSError) as error:
+                        why = f"{session.path}: left out of {kind}: {error}"
+                else:
+                    self._say(why)
         return found
 
-    def _about(self, session: Session, first: Sealed, key: str) -> dict[str, Path]:
+    def _about(self, session: Session, first: Sealed, key: str, replaced: Replaced) -> dict[str, Path]:
         paths = {kind: beside(first, kind, key) for kind in ABOUT.values()}
         if all(path.is_file() for path in paths.values()):
             return paths
         tables = tables_about(session)
         if tables["run"]["end_reason"][0].as_py() not in _PASSING:
             try:
-                for kind, path in paths.items():
-                    add_table(first.place, path, tables[kind])
+                add_tables(first.place, {path: tables[kind] for kind, path in paths.items()}, replaced)
                 return paths
             except OSError:
                 if self._temporary is None:
@@ -222,16 +229,15 @@ class Source:
             return {}
         place = Place(self._temporary, (key,))
         paths = {kind: place.path / f"{kind}.parquet" for kind in paths}
-        for kind, path in paths.items():
-            add_table(place, path, tables[kind])
+        add_tables(place, {path: tables[kind] for kind, path in paths.items()}, replaced)
         return paths
 
 
-def _of_sidecars(place: Place, session: Session, kind: str, note: Say) -> list[Path]:
+def _of_sidecars(place: Place, session: Session, kind: str, note: Say, replaced: Replaced) -> list[Path]:
     tables, reader = all_tables(), None
     with suppress(NoSidecar):
         reader = tables.sidecars[kind].open(session)
-    found, remarks = SidecarSealer(place, session.header, kind, tables).seal(reader)
+    found, remarks = SidecarSealer(place, session.header, kind, tables).seal(reader, replaced)
     for each in remarks:
         note(each)
     return found
@@ -243,7 +249,12 @@ def files_of(path: Path, say: Say) -> list[Path]:
     """
     if not path.is_dir():
         return _paths_of(open_session(path))
-    paths, unread = find_runs(path, MAX_RUNS)
+    paths, unread = find_runs(path, sys.maxsize)
+    if len(paths) > MAX_RUNS:
+        raise PerfError(
+            f"{str(path)!r} has {len(paths):,} run files in it and below; at most {MAX_RUNS:,} are asked or"
+            " sealed at once; give directories further down, or see docs/query.md for engines"
+        )
     for each in unread:
         say(f"{path / each.path}: left out: {each.reason}")
     return paths
@@ -267,10 +278,25 @@ def ask(path: Path, sql: str, say: Say) -> Answer:
     def answer(source: Source) -> Answer:
         files = source.files | (source.about() if is_about else {})
         files |= {kind: source.sidecars(kind, say) for kind in names.intersection(tables.sidecars)}
-        with Lake(schemas, files, {**tables.views, **_VIEWS}) as lake:
+        jobs = _jobs(source.sealed if JOBS in names else {})
+        with Lake(schemas, files, {**tables.views, **_VIEWS, JOBS: jobs}) as lake:
             return lake.ask(sql)
 
     return _read(files_of(path, say), say, answer)
+
+
+def _jobs(sealed: Mapping[Path, Sealed]) -> str:
+    """A SELECT that says of each run file which one leads its job."""
+    found = as_jobs(Listing(Path(), sessions_of(sealed), []))
+    rows = [
+        (sealed[file.path].run_id, sealed[lead.path].run_id, lead.instrument)
+        for lead in found.sessions
+        for session in (lead, *found.members.get(lead.path, ()))
+        for file in session.files
+    ]
+    values = [f"({', '.join(map(quoted, row))})" for row in rows]
+    known = ", ".join(values or ["('', '', '')"])
+    return f"select * from (values {known}) as jobs(run_id, job_id, lead){' where false' * (not rows)}"
 
 
 def _read(paths: Sequence[Path], say: Say, read: Callable[[Source], _Read]) -> _Read:
@@ -323,11 +349,12 @@ def write_tables(session: Session, directory: Path, note: Say) -> list[Sealed]:
     """
     place = Place(directory, (), DIRECTORY_MODE)
     try:
-        made = [seal(path, all_tables(), place) for path in _paths_of(session)]
-        for kind, table in tables_about(session).items():
-            add_table(place, beside(made[0], kind, "report"), table)
-        for kind in all_tables().sidecars:
-            _of_sidecars(place, session, kind, note)
+        with Replaced() as replaced:
+            made = [seal(path, all_tables(), place, replaced) for path in _paths_of(session)]
+            about = tables_about(session).items()
+            add_tables(place, {beside(made[0], kind, "report"): table for kind, table in about}, replaced)
+            for kind in all_tables().sidecars:
+                _of_sidecars(place, session, kind, note, replaced)
     except OSError as error:
         raise PerfError(f"{directory}: cannot be written: {error.strerror or error}") from None
     return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -114,7 +114,20 @@ def with_rows(listed: Report | None, rows: Sequence[Row], found: Listing) -> Rep
             content=content,
             rows=[CSV_HEAD, *(one.values for one in rows)],
         )
-    return replace(listed, sections=[*listed.sections, *sections], content=content)
+    raw = [one.values for one in rows]
+    return replace(
+        listed, sections=[*listed.sections, *sections], content=content, rows=_below(listed.rows, raw)
+    )
+
+
+def _below(listed: Iterable[Sequence[Any]], rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+    """Rows by `CSV_HEAD` below those of another list, in the columns that both have."""
+    head, *others = [*listed] or [()]
+    if CSV_HEAD[0] not in head:  # a list without rows, or not of sessions
+        return [*listed]
+    names = [{"end": "end_reason"}.get(name, name) for name in CSV_HEAD]
+    known = (dict(zip(names, row, strict=True)) for row in rows)
+    return [head, *others, *([one.get(str(name)) for name in head] for one in known)]
 
 
 def _table(found: Sequence[Row]) -> Table | Note:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,10 @@ class Listing:
         unread: files and directories that cannot be read, and what was too much.
         kept: rows that were made when the directory was listed before.
         is_drawn: whether what a page draws of each session is asked for, too.
+        members: of each job that has several, the others beside its leading session, by that one's path.
+        where, sort: which are chosen, by conditions such as `tp=2`, and by which key they are sorted.
+        is_grouped: a row stands for all of one configuration.
+        origin: directory that links to pages begin at; None for `directory`.
     """
 
     directory: Path
@@ -31,6 +35,11 @@ class Listing:
     unread: list[Unread]
     kept: Rows | None = None
     is_drawn: bool = True
+    members: Mapping[Path, Sequence[Session]] = field(default_factory=dict)
+    where: Sequence[str] = ()
+    sort: str | None = None
+    is_grouped: bool = False
+    origin: Path | None = None
 
     def row(self, session: Session, make: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any]:
         """What `make` makes of a whole session: its row, and what a page draws besides, both ready for JSON;
@@ -46,6 +55,10 @@ class Listing:
         if self.kept and parts and (session.course.is_over or session.is_live() is False):
             self.kept.put(session.paths, parts, [session.course.is_over, row], besides)
         return row, besides
+
+    def beside(self, session: Session) -> list[str]:
+        """Instruments that recorded something of the same job."""
+        return sorted({one.instrument for one in self.members.get(session.path, ())})
 
     def relative(self, path: Path) -> str:
         """The path as seen from the directory."""

@@ -95,6 +95,13 @@ class Finding:
         phase: in which of the instrument's phases the time goes; None for no one in particular.
         pattern: "constant", "growing", "lasting" (from some step on), "periodic", "bursts" or "single"; None
             where no one is known.
+        step_ms: how much longer a step is for whom it concerns, in the steps that it concerns; None where it
+            is not known.
+        where: the place inside of what is measured, such as "layer 1, Python"; "" for none.
+        base: what the cost's shares are of; "" for the wall time, and the steps' time.
+        instrument: that found it, in the report of a job; else "".
+        links: what explains it, the largest share first: here or, in the report of a job, one layer down.
+        risk: what it costs other than time, where it has no cost.
     """
 
     name: str
@@ -115,6 +122,12 @@ class Finding:
     least_gain: float | None = None
     overlaps: Sequence[str] = ()
     cost_of_steps: float | None = None
+    step_ms: float | None = None
+    where: str = ""
+    base: str = ""
+    instrument: str = ""
+    links: Sequence[Link] = ()
+    risk: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """The fields of all instruments' findings, as data ready for JSON."""
@@ -128,7 +141,67 @@ class Finding:
             "changes": [change.text for change in self.changes],
             **({} if self.least_s is None else {"least_s": self.least_s, "least_gain": self.least_gain}),
             **({"overlaps": list(self.overlaps)} if self.overlaps else {}),
+            **({"risk": self.risk} if self.risk else {}),
+            **({"explained_by": [link.short() for link in self.links]} if self.links else {}),
         }
+
+    def in_job(self) -> dict[str, Any]:
+        """The same in the findings of a job: with whom and what it concerns, and its links."""
+        return {
+            "instrument": self.instrument,
+            **self.as_dict(),
+            "cost_share": self.cost_share,
+            "base": self.base or WALL_TIME,
+            "ranks": list(self.ranks),
+            "first_iteration": self.first_iteration,
+            "iteration": self.iteration,
+            "phase": self.phase,
+            "step_ms": self.step_ms,
+            "where": self.where,
+            "links": [link.as_dict() for link in self.links],
+        }
+
+
+WALL_TIME = "the wall time"
+IN_JOB = ("step_ms", "where", "base", "instrument", "links")  # fields by which findings of a job are linked
+CAUSE = 0.8  # of a cost: what explains so much of it is its cause, what explains less is an observation
+
+
+@dataclass(frozen=True)
+class Link:
+    """What explains a finding one layer down.
+
+    Attributes:
+        finding: of another instrument, or another part of this one.
+        share: of the cost that it explains, from 0 to 1; None where that is not known.
+    """
+
+    finding: Finding
+    share: float | None
+
+    @property
+    def is_cause(self) -> bool:
+        """Whether it explains the cost; else it is an observation."""
+        return self.share is not None and self.share >= CAUSE
+
+    def short(self) -> dict[str, Any]:
+        """As data ready for JSON, with the finding's title alone."""
+        return {"share": self.share, "is_cause": self.is_cause, "title": self.finding.title}
+
+    def as_dict(self) -> dict[str, Any]:
+        """As data ready for JSON."""
+        return {"share": self.share, "is_cause": self.is_cause, "finding": self.finding.in_job()}
+
+
+_LEAST = 0.05  # of a cost: what explains less is not worth a word
+
+
+def consequence(finding: Finding, causes: Iterable[tuple[Finding, float]]) -> Finding:
+    """The finding as a consequence of others, each with the share of its cost that it explains."""
+    links = [Link(cause, min(1.0, share)) for cause, share in causes if share > _LEAST]
+    names = dict.fromkeys((*finding.overlaps, *(link.finding.name for link in links)))
+    links.sort(key=lambda link: -(link.share or 0.0))
+    return replace(finding, links=links, overlaps=list(names)) if links else finding
 
 
 @dataclass(frozen=True)

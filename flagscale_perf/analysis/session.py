@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints, overload
 
+from flagscale_perf.analysis.clocks import Clocks, Move, clock_of
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import (
@@ -147,26 +148,6 @@ class Course:
         return f"@{host}" if is_first else f"@{host}/{session_id}"
 
 
-def clock_of(header: RunHeader) -> str:
-    """Marks of run files with the same one are on the same clock: that of one start of one machine."""
-    return header.boot_id or str(header.host)
-
-
-class Clocks:
-    """The offsets that turn each machine's monotonic marks into those of the first one, by their times of
-    day. Marks that are on one clock keep their distances.
-    """
-
-    def __init__(self, first: RunHeader) -> None:
-        self._first_ns = first.start_wall_ns - first.start_mono_ns
-        self._offsets_ns = {clock_of(first): 0}
-
-    def offset_ns(self, header: RunHeader) -> int:
-        """The offset of marks in the run file with this header."""
-        own_ns = header.start_wall_ns - header.start_mono_ns
-        return self._offsets_ns.setdefault(clock_of(header), own_ns - self._first_ns)
-
-
 class Session:
     """The records of a job's run files, one for each of its machines, as if one machine had written all:
     their marks are on the first file's clock, and their processes have numbers that no other one has. Each
@@ -206,8 +187,11 @@ class Session:
         return (self.files[0] if self.files else RunFile(self.path)).header
 
     @cached_property
-    def _clocks(self) -> Clocks:
-        return Clocks(self.header)
+    def clocks(self) -> Clocks:
+        """How the clocks of its machines lie to one another, by what the instrument knows of messages."""
+        from flagscale_perf.analysis.instrument import clocks_of  # which builds on sessions
+
+        return clocks_of([self])
 
     @overload
     def records(self) -> Iterator[Record]: ...
@@ -276,13 +260,13 @@ class Session:
             into: the objects, just made, into which the caller puts each part before it asks for the next
                 one. Where their state was kept, they get it back, and only what is behind it follows.
         """
-        clocks = self._clocks  # of a log there are none
         for file, chunks in self._read_into(into):
-            offset_ns, before = clocks.offset_ns(file.header), self._progress.begun[-1]
+            move = self.clocks.mover(clock_of(file.header))
+            before = self._progress.begun[-1]
             for chunk in chunks:
                 # kinds are counted in the order of the file, though what is `beside` comes first
                 self.course.kinds.update(dict.fromkeys(map(kind_of, dict.fromkeys(chunk.types)), 0))
-                own = _chunk_moved(chunk, before, offset_ns) if before or offset_ns else chunk
+                own = _chunk_moved(chunk, before, move) if before or move else chunk
                 for part in own.parts(types, beside):
                     self._follow(part)
                     yield part
@@ -299,10 +283,13 @@ class Session:
     def _read_into(self, into: Sequence[Any]) -> Iterator[tuple[RunFile, Iterator[Chunk]]]:
         """The files to be read; behind them it is known how each ended."""
         self.course.clear()
-        self._states, self._remarks, self._progress = [], [], Progress()
+        self._states, self._remarks = [], []
+        movers = {file: self.clocks.mover(clock_of(file.header)) for file in self.files}
+        self._progress = Progress([move(file.header.start_mono_ns) for file, move in movers.items() if move])
         yield from self._progress.read(
             self.files, [*into, self.course] if into else (), lambda: self.course.end
         )
+        self._remarks += self.clocks.lines() if len(self.files) > 1 else ()
         for file, end in zip(self.files, self._progress.ends, strict=True):
             state = end.reason if end else STATES[file.is_live()]
             self._states.append(state)
@@ -318,9 +305,15 @@ class Session:
         place = max(bisect_left(begun, process) - 1, 0)
         return self.files[place], process - begun[place]
 
-    def offset_ns(self, file: RunFile) -> int:
-        """The offset that was added to the marks of this file."""
-        return self._clocks.offset_ns(file.header)
+    def uncertainty_ns(self, process: int, other: int, at_ns: int) -> int | None:
+        """By how much the times of these two processes may be apart: 0 on one clock, None where that is not
+        known. An arrow between them tells something only where it is longer.
+        """
+        clocks = {clock_of(self.origin(each)[0].header) for each in (process, other)}
+        if len(clocks) == 1:
+            return 0
+        found = [self.clocks.uncertainty_ns(clock, at_ns) for clock in clocks]
+        return None if None in found else sum(each or 0 for each in found)
 
     def _read(self) -> None:
         if not self._states:
@@ -352,31 +345,32 @@ class Session:
         return Reading(str(self.path), dict(self.course.kinds), skipped, bad, [*self.aside, *self._remarks])
 
 
-def moved(record: Record, before: int, offset_ns: int) -> Record:
+def moved(record: Record, before: int, move: Move | None) -> Record:
     """The record with its process numbered after those `before`, and its marks on the other clock."""
-    added = _added(type(record), before, offset_ns)
-    changed = {name: getattr(record, name) + more for name, more in added.items()}
+    changes = _changes(type(record), before, move)
+    changed = {name: change(getattr(record, name)) for name, change in changes.items()}
     return record._replace(**changed) if hasattr(record, "_replace") else replace(record, **changed)
 
 
-def _chunk_moved(chunk: Chunk, before: int, offset_ns: int) -> Chunk:
+def _chunk_moved(chunk: Chunk, before: int, move: Move | None) -> Chunk:
     columns: dict[Any, Sequence[Sequence[Any]]] = {}
     for type_, own in chunk.columns.items():
-        added = _added(type_, before, offset_ns)
+        changes = _changes(type_, before, move)
         columns[type_] = [
-            [value + added[name] for value in column] if name in added else column
+            [*map(changes[name], column)] if name in changes else column
             for name, column in zip(get_type_hints(type_), own, strict=True)
         ]
     return Chunk(chunk.types, columns)
 
 
-def _added(record_type: Any, before: int, offset_ns: int) -> dict[str, int]:
-    """The offset of each field that is a mark; none for those of a header."""
+def _changes(record_type: Any, before: int, move: Move | None) -> dict[str, Move]:
+    """What becomes of each field that is a mark or a process; nothing of those of a header."""
     if record_type is RunHeader:
         return {}
     names = getattr(record_type, "_fields", None) or record_type.__dataclass_fields__
     start = TYPES[record_type].start
     marks = MARKS | ({start} if start and not start.endswith("_wall_ns") else set())
     process = "number" if record_type is ProcessRecord else "process"
-    added = dict.fromkeys(marks, offset_ns) | {process: before}
-    return {name: more for name, more in added.items() if name in names}
+    changes = dict.fromkeys(marks, move) if move else {}
+    changes |= {process: before.__add__}
+    return {name: change for name, change in changes.items() if name in names}

@@ -185,6 +185,14 @@ def arrow(name: str, source: Reach, target: Reach) -> tuple[End, End]:
     return End(key, begin_ns, True, name), End(key, end_ns, False, name)
 
 
+def is_told(session: Session, process: int, source: End, other: int, target: End) -> bool:
+    """Whether an arrow between two processes of the session is longer than their clocks may be apart; where
+    that is not known, what it connects is still right.
+    """
+    known_ns = session.uncertainty_ns(process, other, source.at_ns)
+    return not known_ns or target.at_ns - source.at_ns > known_ns
+
+
 def end_to_end(begin_ns: int, end_ns: int, parts: Iterable[tuple[str, int | None]]) -> Iterator[Part]:
     """Parts of which only the nanoseconds are recorded, not when they were, cut off at the end."""
     for name, took_ns in parts:

@@ -81,6 +81,8 @@ def whole_of(chosen: Session, near: Iterable[Session]) -> Whole:
     whole = stretches[id(lead)]
     beside = [one for one in (chosen, *near) if whole.shared_ns(stretches[id(one)]) and one is not lead]
     members, apart = list[Member](), list[str]()
+    if _leads(lead) < 0:
+        return Whole(lead, whole, members, apart)
     rivals = _rivals(lead, beside)
     for one in sorted(beside, key=lambda each: stretches[id(each)]):
         if one.instrument == lead.instrument:

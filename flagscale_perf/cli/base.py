@@ -125,3 +125,12 @@ def add_session(parser: _ActionsContainer) -> None:
         metavar="ID",
         help="a session of the directory, such as 20240129_103000 (default: the newest)",
     )
+
+
+def add_instrument(parser: _ActionsContainer) -> None:
+    """Adds the option that chooses what one instrument recorded of the job."""
+    parser.add_argument(
+        "--instrument",
+        metavar="NAME",
+        help="of the job, only what this instrument recorded, such as training or profile (default: all)",
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 
-from flagscale_perf.analysis.compare.blocks import report_of
 from flagscale_perf.analysis.compare.compare import (
     DEFAULT_WARMUP,
     NOT_SLOWER,
@@ -12,10 +11,11 @@ from flagscale_perf.analysis.compare.compare import (
     CompareOptions,
     Gate,
 )
+from flagscale_perf.analysis.compare.jobs import compare_jobs, compare_trees, is_tree
 from flagscale_perf.analysis.compare.judge import SLOWER
-from flagscale_perf.analysis.job import open_session
-from flagscale_perf.cli.base import Command, add_cache, add_choice, local_path, percentage
-from flagscale_perf.cli.instruments import same_instrument, say
+from flagscale_perf.analysis.job import Job
+from flagscale_perf.cli.base import Command, add_cache, add_choice, add_instrument, local_path, percentage
+from flagscale_perf.cli.instruments import say
 from flagscale_perf.cli.output import add_output, format_of, put_report
 from flagscale_perf.spine.errors import PerfError
 
@@ -41,7 +41,7 @@ class CompareCommand(Command):
         add = parser.add_argument
         parser.formatter_class = RawDescriptionHelpFormatter
         parser.epilog = _EXIT_CODES
-        a_run = "a --perf-log-dir (its newest session) or one perf_records_*.jsonl"
+        a_run = "a --perf-log-dir (its newest job), one perf_records_*.jsonl, or a directory of many runs"
         add("base", type=local_path, metavar="BASE", help=f"the run to compare with: {a_run}")
         add("new", type=local_path, metavar="NEW", help="the run in question")
         # What a shell makes of BASE/* NEW/*.
@@ -58,6 +58,7 @@ class CompareCommand(Command):
                 " runs is measured, not assumed",
             )
         _add_judging(parser)
+        add_instrument(parser)
         add_cache(parser)
         add_output(parser, FORMATS, "text (default), markdown, html, json or png")
 
@@ -66,19 +67,21 @@ class CompareCommand(Command):
         if args.further:
             raise PerfError(
                 f"{2 + len(args.further)} runs given: BASE and NEW are one run each; name further ones with "
-                "--more-base and --more-new"
+                "--more-base and --more-new, or two directories whose runs are paired by configuration"
             )
         chosen = format_of(args, FORMATS, "comparison")
-        base = [open_session(path) for path in (args.base, *args.more_base)]
-        new = [open_session(path) for path in (args.new, *args.more_new)]
-        instrument = same_instrument([*base, *new])
-        for one in (*base, *new):
-            for remark in one.aside:
-                say(f"{one.path}: {remark}")
         options = CompareOptions(args.warmup, args.noise, args.fail_if_slower, args.judge)
-        result = instrument.compare(base, new, options)
-        put_report(report_of(result), chosen, args.output)
-        return _exit_code(result.gate)
+        sides = [args.base, *args.more_base], [args.new, *args.more_new]
+        if is_tree(args.base) and is_tree(args.new) and args.instrument is None:
+            report, gate = compare_trees(*sides, options)
+        else:
+            base, new = ([Job(path).whole(args.instrument) for path in side] for side in sides)
+            for one in (*base, *new):
+                for remark in [*one.lead.aside, *one.apart]:
+                    say(f"{one.lead.path}: {remark}")
+            report, gate = compare_jobs(base, new, options)
+        put_report(report, chosen, args.output)
+        return _exit_code(gate)
 
 
 def _add_judging(parser: ArgumentParser) -> None:

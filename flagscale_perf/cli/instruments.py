@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from flagscale_perf.analysis.instrument import Instrument, installed, load
+from flagscale_perf.analysis.instrument import installed, load
 from flagscale_perf.analysis.job import Job, open_session
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError
@@ -36,25 +36,15 @@ def session_of(run: Path, instrument: str) -> Session:
     return session
 
 
-def same_instrument(sessions: Sequence[Session]) -> Instrument:
-    """The one of all of them. Raises PerfError where it is not one."""
-    first, instrument = sessions[0], load(sessions[0].instrument)
-    for one in sessions:
-        if one.instrument != first.instrument:
-            what, other = (load(each.instrument).what or f"a {each.instrument}" for each in (one, first))
-            raise PerfError(
-                f"{str(one.path)!r} is {what}, and {str(first.path)!r} is {other}; name run files of one"
-                " instrument"
-            )
-    return instrument
-
-
 def say(line: str) -> None:
     """Prints a line on stderr; printable, for it may quote what a file holds."""
     print(printable(line), file=sys.stderr, flush=True)
 
 
-def say_others(job: Job, shown: Session) -> None:
-    """Names on stderr the newest session of each other instrument in the directory asked for."""
-    for name, session_id in job.others(shown).items():
+def say_others(job: Job, shown: Sequence[Session]) -> None:
+    """Names on stderr the newest session of each instrument in the directory asked for that has none here."""
+    own = {one.instrument for one in shown}
+    for name, session_id in job.others(shown[0]).items():
+        if name in own:
+            continue
         say(f"the {name} session {session_id} is here, too; --session {session_id} shows it")

@@ -10,8 +10,10 @@ from pathlib import Path
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import installed, load
 from flagscale_perf.analysis.job import Job, begun
+from flagscale_perf.analysis.job_report import report_of
 from flagscale_perf.analysis.lake import write_tables
-from flagscale_perf.cli.base import Command, add_cache, add_run, add_session, local_path
+from flagscale_perf.analysis.whole import Whole
+from flagscale_perf.cli.base import Command, add_cache, add_instrument, add_run, add_session, local_path
 from flagscale_perf.cli.instruments import say, say_others
 from flagscale_perf.cli.output import STDOUT, add_output, check_place, format_of, put, put_next, put_report
 from flagscale_perf.report import html, text
@@ -38,6 +40,7 @@ class ReportCommand(Command):
             help="training only: where the time of all sessions in the directory went",
         )
         add_session(which)
+        add_instrument(which)
         add(
             "--full",
             action="store_true",
@@ -51,8 +54,8 @@ class ReportCommand(Command):
         )
         add(
             "--sample",
-            metavar="PARTITION:INDEX|KEY",
-            help="queue traces only: who created this sample, who wrote its fields, and who got them",
+            metavar="PARTITION:INDEX|KEY|latest",
+            help="queue traces only: who wrote this sample's fields, who got them, how long it waited",
         )
         add_cache(parser)
         add_output(
@@ -72,9 +75,8 @@ class ReportCommand(Command):
         if args.all_sessions:
             return _history(args, chosen)
         job = begun(args.run, args.session, say)
-        session = job.session()
-        instrument, asked = load(session.instrument), args.sample
-        report = instrument.report(session) if asked is None else instrument.sample(session, asked)
+        whole, asked = job.whole(args.instrument), args.sample
+        report = report_of(whole) if asked is None else _sample(whole, asked)
         is_whole = args.full or args.format or args.output or args.sample is not None
         if is_whole:
             put_report(report, chosen, args.output)
@@ -84,9 +86,16 @@ class ReportCommand(Command):
             put(html.render(report), args.page)
         if not is_whole:
             put_next(args.run, args.page, args.session)
-        if args.session is None:
-            say_others(job, session)
+        if args.session is args.instrument is None:
+            say_others(job, whole.sessions)
         return _judged(report, chosen)
+
+
+def _sample(whole: Whole, asked: str) -> Report:
+    """Of the first session of the job that knows samples; else it is refused."""
+    knowing = [one for one in whole.sessions if load(one.instrument).offers("sample")]
+    session = (knowing or whole.sessions)[0]
+    return load(session.instrument).sample(session, asked)
 
 
 def _tables(args: Namespace) -> int:

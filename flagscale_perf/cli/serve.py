@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report
-from flagscale_perf.analysis.instrument import load
 from flagscale_perf.analysis.job import Job
-from flagscale_perf.cli.base import Command, add_cache, add_run, add_session
+from flagscale_perf.analysis.job_report import report_of
+from flagscale_perf.cli.base import Command, add_cache, add_instrument, add_run, add_session
 from flagscale_perf.cli.stopping import leave
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
@@ -32,7 +32,9 @@ class ServeCommand(Command):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Arguments: the run, and where to listen."""
         add_run(parser)
-        add_session(parser)
+        which = parser.add_mutually_exclusive_group()
+        add_session(which)
+        add_instrument(which)
         add_cache(parser)
         parser.add_argument(
             "--port", type=int, default=0, metavar="N", help=f"port on {LOOPBACK} (default: any free one)"
@@ -49,7 +51,7 @@ class ServeCommand(Command):
             raise missing(
                 "starlette", error, "serve", "use flagscale-perf report --format html -o report.html"
             ) from None
-        source = _Source(args.run, args.session)
+        source = _Source(args.run, args.session, args.instrument)
         title = source.begin()
         secret = Secret()
         signal.signal(signal.SIGTERM, leave)
@@ -78,8 +80,8 @@ class ServeCommand(Command):
 class _Source:
     """The run that is served: the newest of a directory, where no session was asked for."""
 
-    def __init__(self, run: Path, session_id: str | None) -> None:
-        self._run = run
+    def __init__(self, run: Path, session_id: str | None, instrument: str | None) -> None:
+        self._run, self._instrument = run, instrument
         self._session_id = session_id
         self._has_begun = False
 
@@ -95,25 +97,24 @@ class _Source:
         """
         if (job := self._job()) is None:
             return f"{self._run}, which has no run yet: the page shows one as soon as it has begun"
-        session = job.session()
-        load(session.instrument).report(session)
-        return str(session.path)
+        whole = job.whole(self._instrument)
+        report_of(whole)
+        return str(whole.lead.path)
 
     def read(self) -> Report:
         """The whole report. Raises PerfError where it cannot be read."""
         if (job := self._job()) is None:
             raise PerfError(f"no run in {str(self._run)!r} yet; it is shown when its training begins")
-        session = job.session()
-        return load(session.instrument).report(session)
+        return report_of(job.whole(self._instrument))
 
     def stamp(self) -> object:
         """Changes when the run goes on or ends, and every `UNKNOWN_S` where that is not known."""
         if (job := self._job()) is None:
             return self._run, 0, False
-        session = job.session()
-        is_live = session.is_live()
-        state = time.time() // UNKNOWN_S if is_live is None else is_live
-        return session.paths, session.size_bytes, state
+        sessions = job.whole(self._instrument).sessions
+        states = {one.is_live() for one in sessions}
+        state = time.time() // UNKNOWN_S if None in states else frozenset(states)
+        return [one.paths for one in sessions], sum(one.size_bytes for one in sessions), state
 
 
 @contextlib.contextmanager

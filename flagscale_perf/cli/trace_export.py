@@ -82,7 +82,7 @@ class TraceExportCommand(Command):
         pieces = importlib.import_module(f"flagscale_perf.report.{form.module}").pieces
         beside = [_beside(text) for text in args.beside] if form is ARCHIVE else []
         drawing = Drawing(whole, Chosen(args.steps, args.ranks))
-        _say_joined(whole)
+        _say_joined(drawing)
         _measured(drawing, _unit(form, pieces, drawing), args)
         made = pieces(drawing, beside) if form is ARCHIVE else pieces(drawing)
         _put(made, args.output, form, header.session_id)
@@ -129,12 +129,14 @@ def _beside(text: str) -> Any:
     return foreign_of(local_path(path or text), host or None)
 
 
-def _say_joined(whole: Whole) -> None:
-    for member in whole.members:
+def _say_joined(drawing: Drawing) -> None:
+    for member in drawing.whole.members:
         session = member.session
         say(f"with the {session.instrument} session {session.header.session_id}: {member.evidence}")
-    for line in whole.apart:
+    for line in drawing.whole.apart:
         say(f"not with it: {line}")
+    for line in drawing.clocks.lines():
+        say(line)
 
 
 def _unit(

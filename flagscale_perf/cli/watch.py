@@ -14,6 +14,7 @@ from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.follow import TAIL_BYTES, Follower
 from flagscale_perf.analysis.instrument import Live, load
 from flagscale_perf.analysis.job import Job
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.cli.base import Command, add_run
 from flagscale_perf.cli.instruments import has_screen
 from flagscale_perf.cli.stopping import leave
@@ -23,6 +24,7 @@ from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.store.run_file import JOINED
 
 PERIOD_S = 1.0
+LOOK_S = 30.0  # between looks at what else was recorded of the job
 
 
 class WatchCommand(Command):
@@ -35,7 +37,7 @@ class WatchCommand(Command):
         add(
             "--session",
             metavar="ID",
-            help="stay with this session of the directory (default: always the newest)",
+            help="stay with this session of the directory (default: the newest that leads a job)",
         )
         add("--once", action="store_true", help="print one frame and end, for scripts")
 
@@ -64,15 +66,23 @@ class _View:
         self._path, self._session_id = path, session_id
         self._follower: Follower | None = None
         self._before = ""
+        self._job = _JobAround(path, session_id)
         if not (may_wait and Job(path).is_without_run):
-            self._follower = Follower(path, session_id, has_screen)
+            self._follow()
+
+    def _follow(self) -> None:
+        """The session that leads the job, or the newest one that has a screen. Raises PerfError."""
+        self._job.look()
+        self.close()
+        self._follower = Follower(self._path, self._session_id, self._job.fits)
 
     def look(self) -> tuple[Report | None, tuple[str, ...]]:
         """The screen, None before the session's header is there, and lines for its foot, after taking in what
         is new. Raises PerfError for a file that is no run file.
         """
-        if self._follower is None and not Job(self._path).is_without_run:
-            self._follower = Follower(self._path, self._session_id, has_screen)
+        is_waiting = self._follower is None and not Job(self._path).is_without_run
+        if is_waiting or (self._follower is not None and self._job.is_led_anew()):
+            self._follow()
         follower = self._follower
         for record in follower.poll() if follower else ():
             is_first = follower is not None and record is follower.header is not self._header
@@ -97,11 +107,58 @@ class _View:
             notes.append(f"a second header: {JOINED}")
         if follower.skipped:
             notes.append(f"{follower.skipped} lines are not records and were left out")
+        notes += self._job.beside
         return tuple(filter(None, (*notes, str(follower.path))))
 
     def close(self) -> None:
         if self._follower is not None:
             self._follower.close()
+
+
+class _JobAround:
+    """The job in the directory, looked at now and then.
+
+    Attributes:
+        beside: a line for each session beside the leading one.
+    """
+
+    def __init__(self, path: Path, session_id: str | None) -> None:
+        self._path, self._is_asked = path, session_id is not None or path.is_file()
+        self._lead, self._due_s = "", 0.0
+        self._seen: dict[Path, tuple[int, str]] = {}  # a session's size, and its line then
+        self.beside: list[str] = []
+
+    def fits(self, header: RunHeader) -> bool:
+        """Whether the session with this header is to be shown."""
+        return has_screen(header) and self._lead in ("", header.instrument)
+
+    def is_led_anew(self) -> bool:
+        """Whether a session of another instrument leads the job since the last look."""
+        before = self._lead
+        if time.monotonic() >= self._due_s:
+            self.look()
+        return self._lead != before
+
+    def look(self) -> None:
+        """Finds out which instrument leads, and what the others have found."""
+        self._due_s, self.beside = time.monotonic() + LOOK_S, []
+        if self._is_asked:
+            return
+        with contextlib.suppress(PerfError):
+            whole = Job(self._path).whole()
+            self._lead = whole.lead.instrument if has_screen(whole.lead.header) else ""
+            self.beside = [self._line(one.session) for one in whole.members]
+
+    def _line(self, session: Session) -> str:
+        """The session with its costliest finding; a long one only with its name."""
+        size_bytes, name = session.size_bytes, f"{session.instrument} session {session.header.session_id}"
+        if size_bytes > TAIL_BYTES:
+            return f"{name}: `report` shows it"
+        if self._seen.get(session.path, (0, ""))[0] != size_bytes:
+            findings = load(session.instrument).report(session).findings
+            found = findings.found[0].title if findings and findings.found else "nothing found"
+            self._seen[session.path] = size_bytes, f"{name}: {found}"
+        return self._seen[session.path][1]
 
 
 def _show(view: _View) -> None:

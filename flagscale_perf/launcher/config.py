@@ -114,6 +114,7 @@ class Job(Asked):
     """The whole configuration.
 
     Attributes:
+        name: `experiment.exp_name`; None without one.
         flagscale_root, entrypoint: of `experiment.task`; None if they are not given.
         python: the interpreter of the job.
         background: whether run.py returns once the job is started.
@@ -126,6 +127,7 @@ class Job(Asked):
         settings: options of the training script.
     """
 
+    name: str | None
     flagscale_root: str | None
     entrypoint: str | None
     python: str
@@ -228,6 +230,7 @@ def read_job(config: Mapping[str, Any], cwd: str) -> Job:
     settings = _settings(given.value("train"), runner)
     return Job(
         **vars(read_asked(config, cwd)),
+        name=given.text("experiment.exp_name"),
         flagscale_root=given.file("experiment.task.flagscale_root"),
         entrypoint=given.file("experiment.task.entrypoint"),
         python=local(as_text(given.value(python) or sys.executable, python), python),

@@ -14,6 +14,7 @@ from flagscale_perf.launcher.config import PERF_KEYS, Job, Setting, Settings, is
 from flagscale_perf.launcher.flagscale_root import find_entrypoint, find_flagscale, import_paths
 from flagscale_perf.launcher.paths import ExperimentPaths
 from flagscale_perf.options.table import flag_of
+from flagscale_perf.options.values import MAX_NAME, one_line
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.training.figures import TABLE
 
@@ -73,7 +74,7 @@ def make_plan(job: Job, environ: Mapping[str, str]) -> Plan:
         root,
         command=[
             *(job.python, "-m", "torch.distributed.run", *_torchrun_options(job)),
-            *("-m", "flagscale_perf.launch", entrypoint, *to_argv(settings, perf)),
+            *("-m", "flagscale_perf.launch", entrypoint, *to_argv(settings, perf), *_named(settings, perf)),
         ],
         pythonpath=[*(import_paths(root) if root else []), *_own_directory()],
         perf=perf,
@@ -93,7 +94,18 @@ def perf_options(job: Job, environ: Mapping[str, str]) -> PerfConfig:
         TABLE.named(perf.columns())
     except PerfError as error:
         raise PerfError(f"perf_columns: {error}") from None
-    return replace(perf, perf_log_dir=job.paths.resolve(perf.perf_log_dir))
+    name = None if job.name is None else one_line(job.name)[:MAX_NAME] or None
+    return replace(
+        perf,
+        perf_log_dir=job.paths.resolve(perf.perf_log_dir),
+        perf_run_name=name if perf.perf_run_name is None else perf.perf_run_name,
+    )
+
+
+def _named(settings: Settings, perf: PerfConfig) -> list[str]:
+    """The experiment's name as the run's, where no other one is given."""
+    is_given = settings.get("perf_run_name", Setting("", None)).value is not None
+    return [] if is_given or perf.perf_run_name is None else option("--perf-run-name", perf.perf_run_name)
 
 
 def _with_default_outputs(settings: Settings) -> Settings:

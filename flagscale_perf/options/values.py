@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import is_usable_name, local_path
 
+MAX_NAME = 100  # characters of a run's name
 LOOPBACK = "127.0.0.1"
 _TRUE, _FALSE = {"1", "true", "yes", "on", "y", "t"}, {"0", "false", "no", "off", "n", "f"}
 _ADDRESS_EXAMPLE = "write for example 9400, or 0.0.0.0:9400 for every address of the machine"
@@ -93,6 +94,21 @@ def path(example: str) -> Callable[[str], str]:
         return local_path(name)
 
     return parse
+
+
+def one_line(text: str) -> str:
+    """The text with a space for each stretch of white space."""
+    return " ".join(text.split())
+
+
+def run_name(text: object) -> str:
+    """What a run is called in lists: one line."""
+    name = one_line(str(text))
+    if not name or len(name) > MAX_NAME:
+        raise PerfError(
+            f"{text!r} is not a name of 1 to {MAX_NAME} characters; write for example llama-7b-tp2"
+        )
+    return name
 
 
 def absolute_path(suffix: str, example: str) -> Callable[[str], str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from flagscale_perf.analysis.blocks import HeatMap, Layer, Line, Panel, Series, Waterfall
 from flagscale_perf.report.axes import MARKS, bars_of, lines_of, title_of, value_range
 from flagscale_perf.report.format import in_a_cell, shown
-from flagscale_perf.report.palette import HEAT_MAP
+from flagscale_perf.report.palette import AMOUNTS, HEAT_MAP
 from flagscale_perf.spine.units import printable
 
 Chart = dict[str, Any]
@@ -205,15 +204,17 @@ def _map(heat: HeatMap) -> Chart:
 
 
 def _in_figures(trace: Chart, unit: str) -> Chart:
-    """A map whose cells show their values. Colours follow the logarithm, so that small values differ, too."""
+    """A map whose cells show their values. Twice the colour is twice the time: a scale by the logarithm makes
+    what is small look like what is large.
+    """
     values: Sequence[Sequence[float | None]] = trace["z"]
     return {
-        "hovertemplate": trace["hovertemplate"].replace("%{z", "%{customdata"),
-        "z": [[math.log10(each) if each and each > 0 else None for each in row] for row in values],
-        "customdata": values,
+        "colorscale": [[place / (len(AMOUNTS) - 1), shade] for place, shade in enumerate(AMOUNTS)],
+        "zmin": 0,
+        "zmax": max((each for row in values for each in row if each), default=1.0),
+        "colorbar": trace["colorbar"] | {"title": _title(unit), "nticks": 5},  # a button names the layer
         "text": [["" if not each else in_a_cell(each, unit) for each in row] for row in values],
         "texttemplate": "%{text}",
-        "showscale": False,
     }
 
 

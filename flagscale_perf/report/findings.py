@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flagscale_perf.analysis.blocks import Quantity, span
-from flagscale_perf.analysis.rules import Change, Evidence, Finding
+from flagscale_perf.analysis.rules import WALL_TIME, Change, Evidence, Finding, Link
 from flagscale_perf.report.format import shown
 from flagscale_perf.spine.units import duration, percent, ranges
 
+STEPS = "the steps' time"
 RISK = "a risk: costs nothing yet"
+_LEAST_SHARE = 1e-5
 
 
 def capital(text: str) -> str:
@@ -18,19 +22,42 @@ def capital(text: str) -> str:
 def rows(finding: Finding) -> list[tuple[str, str]]:
     """Label and text of each line."""
     lines = [("costs", cost(finding))]
-    if finding.cost_of_steps is not None and finding.cost_share is not None:
+    if finding.cost_of_steps is not None and finding.cost_share is not None and not finding.base:
         lines.append(("of the session", f"{percent(finding.cost_share)} of the wall time"))
+    lines += [("found by", finding.instrument)] if finding.instrument else []
+    lines += [("explained by", explained(link)) for link in finding.links]
     lines += [("evidence", evidence(each)) for each in finding.evidence]
     where = span(finding.first_iteration, finding.iteration)
     lines += [("iterations", where)] if where is not None else []
     lines += [("ranks", ranges(finding.ranks))] if finding.ranks else []
-    lines += [("likely causes", "; ".join(finding.causes))] if finding.causes else []
-    return lines + [("change", _change(change)) for change in finding.changes]
+    lines += [("likely causes", "; ".join(known))] if (known := causes(finding)) else []
+    return lines + [("change", _change(change)) for change in changes(finding)]
+
+
+def explained(link: Link) -> str:
+    """What explains a finding, and how much of it."""
+    share = "" if link.share is None else f" ({percent(link.share)} of it)"
+    whose = f", by {link.finding.instrument}" if link.finding.instrument else ""
+    said = f"{link.finding.title}{whose}{share}"
+    return said if link.is_cause else f"in part: {said}"
+
+
+def changes(finding: Finding) -> Sequence[Change]:
+    """What to do; where a cause is known, that one's."""
+    known = [link.finding for link in finding.links if link.is_cause and link.finding.changes]
+    return changes(known[0]) if known else finding.changes
+
+
+def causes(finding: Finding) -> Sequence[str]:
+    """Likely causes; where one is known, its own."""
+    known = [link.finding for link in finding.links if link.is_cause and link.finding.causes]
+    return causes(known[0]) if known else finding.causes
 
 
 def short(finding: Finding) -> list[tuple[str, str]]:
     """The cost and the best change."""
-    return [("costs", cost(finding)), *(("change", _change(change)) for change in finding.changes[:1])]
+    by = f" (found by {finding.instrument})" if finding.instrument else ""
+    return [("costs", cost(finding) + by), *(("change", _change(change)) for change in changes(finding)[:1])]
 
 
 def _change(change: Change) -> str:
@@ -46,16 +73,20 @@ def yaml_keys(change: Change) -> str:
 def cost(finding: Finding) -> str:
     """The finding's cost, and what would be gained without it."""
     if finding.cost_s is None:
-        return RISK
+        return finding.risk or RISK
     gain = f"; without it {gained(finding)}" if finding.gain is not None else ""
     return lost(finding) + gain
 
 
 def lost(finding: Finding) -> str:
     """Such as `7.4 s, 11.0 % of the wall time` or `5.1 s to 7.4 s, ...`, for a finding that has a cost."""
-    share = "" if finding.cost_share is None else f", {percent(finding.cost_share)} of the wall time"
+    share = (
+        ""
+        if finding.cost_share is None
+        else f", {percent(finding.cost_share)} of {finding.base or WALL_TIME}"
+    )
     if finding.cost_of_steps is not None:
-        share = f", {percent(finding.cost_of_steps)} of the steps' time"
+        share = f", {percent(finding.cost_of_steps)} of {finding.base or STEPS}"
     least = "" if finding.least_s is None else f"{duration(finding.least_s)} to "
     most = " at most" if least and share else ""
     return least + duration(finding.cost_s or 0.0) + share + most
@@ -76,4 +107,6 @@ def evidence(each: Evidence) -> str:
 
 def figure(value: float, each: Evidence) -> str:
     """The value with the unit of the evidence."""
+    if each.unit == "share" and 0 < value < _LEAST_SHARE:
+        return "below 0.001 %"
     return shown(Quantity(value, each.unit))

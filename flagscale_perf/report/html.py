@@ -10,6 +10,7 @@ import base64
 import gzip
 import hashlib
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib import resources
@@ -67,14 +68,14 @@ def render_page(report: Report, drawing_library: str, updates: str = "") -> str:
 def parts_of(report: Report) -> Parts:
     """The parts of a report's page."""
     charts = _charts(report)
-    content = [_header(report), tiles(report.tiles), note(HINT if charts else "")]
+    content = [_header(report), tiles(report.tiles)]
     if report.findings is not None:
         title = tag("h2", "Findings")
         content.append(tag("section", title, Html("\n"), findings(report.findings), id="findings"))
     return Parts(
         title=f"{shown(report.title)} · flagscale_perf",
         menu=_menu(report),
-        content=lines([*content, *map(_section, report.sections)]),
+        content=lines([*content, *_sections(report.sections)]),
         charts=charts,
     )
 
@@ -139,6 +140,19 @@ def _header(report: Report) -> Html:
     return tag("header", over, heading, Html("\n"), blocks(report.head), class_="head")
 
 
-def _section(section: Section) -> Html:
+def _sections(sections: Sequence[Section]) -> Iterator[Html]:
+    """Above the first charts it is said how they are used."""
+    has_hint = False
+    for section in sections:
+        is_first = not has_hint and any(map(_is_drawn, section.blocks))
+        has_hint |= is_first
+        hint = note(HINT) + Html("\n") if is_first else Html("")
+        yield _section(section, hint)
+
+
+def _section(section: Section, hint: Html) -> Html:
+    if section.is_folded:
+        folded = tag("details", tag("summary", section.title), Html("\n"), hint, blocks(section.blocks))
+        return tag("section", folded, id=section.key, class_="folded")
     title = tag("h2", section.title) + Html("\n") if section.title else Html("")
-    return tag("section", title, blocks(section.blocks), id=section.key)
+    return tag("section", title, hint, blocks(section.blocks), id=section.key)

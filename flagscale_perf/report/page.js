@@ -150,6 +150,9 @@
       if (event.target.matches(".copy")) copy(event.target);
       if (event.target.matches(".pick input")) draw();
     });
+    document.addEventListener("toggle", (event) => { // a chart that was folded away had no width
+      for (const one of event.target.querySelectorAll(".js-plotly-plot")) Plotly.Plots.resize(one);
+    }, true);
     let before;
     addEventListener("beforeprint", () => {
       before = root.dataset.theme;

@@ -4,25 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from flagscale_perf.analysis.blocks import (
     Block,
     Cell,
+    FileLink,
     Findings,
     HeatMap,
     Interval,
     Note,
     Pairs,
+    Part,
     Quantity,
     Series,
+    Sparkline,
     StackedBar,
     Table,
     Tile,
     Waterfall,
     span,
 )
-from flagscale_perf.analysis.rules import Change, Evidence, Finding
-from flagscale_perf.report.findings import RISK, capital, figure, gained, lost, yaml_keys
+from flagscale_perf.analysis.rules import Change, Evidence, Finding, Link
+from flagscale_perf.report.findings import (
+    RISK,
+    capital,
+    causes,
+    changes,
+    explained,
+    figure,
+    gained,
+    lost,
+    yaml_keys,
+)
 from flagscale_perf.report.format import bar_parts, part_of_whole, shown
 from flagscale_perf.report.markup import Html, join, lines, tag
 from flagscale_perf.spine.units import UNKNOWN, ranges
@@ -88,7 +102,14 @@ def _pairs(rows: Sequence[tuple[str, Cell]], class_: str = "facts") -> Html:
 
 
 def _table(table: Table) -> Html:
-    """A table that scrolls by itself where the screen is too narrow."""
+    """A table that scrolls by itself where the screen is too narrow. Columns without any value are left out;
+    rows beyond those that fit are shown on request.
+    """
+    table = _without_empty(table)
+    if table.most is not None and len(table.rows) > table.most and not table.is_folded:
+        first, rest = _split(table, table.most)
+        more = replace(rest, title=f"{len(rest.rows):,} more", is_folded=True)
+        return lines([_table(first), _table(more)])
     texts = len(table.head) - table.figures
     head = (tag("th", shown(cell), class_=_kind(place, texts)) for place, cell in enumerate(table.head))
     rows = (
@@ -106,6 +127,29 @@ def _table(table: Table) -> Html:
     return tag("h3", table.title) + made if table.title else made
 
 
+def _without_empty(table: Table) -> Table:
+    kept = [
+        place
+        for place in range(len(table.head))
+        if place < len(table.head) - table.figures or any(row[place] is not None for row in table.rows)
+    ]
+    return replace(
+        table,
+        head=[table.head[place] for place in kept],
+        rows=[[row[place] for place in kept] for row in table.rows],
+        figures=table.figures - len(table.head) + len(kept),
+    )
+
+
+def _split(table: Table, at: int) -> tuple[Table, Table]:
+    """The first rows and the rest."""
+    by_row = ("rows", "colours", "tones", "notes", "groups")
+    return (
+        replace(table, **{name: getattr(table, name)[:at] for name in by_row}),
+        replace(table, **{name: getattr(table, name)[at:] for name in by_row}),
+    )
+
+
 def _kind(place: int, texts: int) -> str:
     return "n" if place >= texts else ""
 
@@ -113,13 +157,13 @@ def _kind(place: int, texts: int) -> str:
 def _cell(table: Table, row: int, place: int, cell: Cell, texts: int) -> Html:
     """A cell; in a coloured row a share has a bar behind it."""
     colour = table.colours[row] if table.colours else ""
-    parts = [shown(cell)] if place else _first_cell(table, row, shown(cell), colour)
+    parts = [_inline(cell)] if place else _first_cell(table, row, shown(cell), colour)
     if isinstance(cell, Interval):
         parts.append(_interval(cell))
     if colour and isinstance(cell, Quantity) and cell.unit == "share":
         width = f"width:{max(cell.value or 0.0, 0.0):.1%};background:var(--{colour})"
         parts.append(tag("span", tag("i", style=width), class_="meter"))
-    return tag("td", *parts, class_=_kind(place, texts))
+    return tag("td", *parts, class_=_kind(place, texts) or "q" * isinstance(cell, Quantity))
 
 
 def _first_cell(table: Table, row: int, words: str, colour: str) -> list[str]:
@@ -129,8 +173,35 @@ def _first_cell(table: Table, row: int, words: str, colour: str) -> list[str]:
     return [
         _swatch(colour) if colour else "",
         _choice(group, words, group in table.chosen) if group else words,
-        "" if note_below is None else tag("span", shown(note_below), class_="small"),
+        "" if note_below is None else tag("span", _inline(note_below), class_="small"),
     ]
+
+
+def _inline(cell: Cell) -> str:
+    """A cell as text, its links and lines as elements."""
+    return join(map(_part, cell)) if isinstance(cell, tuple) else shown(cell) if cell is None else _part(cell)
+
+
+def _part(part: Part) -> str:
+    if isinstance(part, FileLink):
+        return tag("a", part.text, href=part.path)
+    return _sparkline(part) if isinstance(part, Sparkline) else shown(part)
+
+
+def _sparkline(line: Sparkline) -> Html:
+    """Over 0 to 100 in width and height, from the highest value to its half, or to the lowest one: a percent
+    is not drawn as large as half the speed.
+    """
+    known = [value for value in line.values if value is not None]
+    high, last = max(known, default=0.0), max(1, len(line.values) - 1)
+    room = (high - min([high / 2, *known])) or 1.0
+    places = (
+        f"{100 * place / last:.1f},{5 + 90 * (high - value) / room:.1f}"
+        for place, value in enumerate(line.values)
+        if value is not None
+    )
+    drawn = tag("polyline", points=" ".join(places))
+    return tag("svg", drawn, class_="spark", viewBox="0 0 100 100", preserveAspectRatio="none")
 
 
 def _interval(change: Interval) -> Html:
@@ -231,6 +302,7 @@ def _card(one: Finding) -> Html:
     where = [
         ("iterations", span(one.first_iteration, one.iteration)),
         ("ranks", ranges(one.ranks) if one.ranks else None),
+        ("found by", one.instrument or None),
     ]
     return tag(
         "article",
@@ -239,7 +311,7 @@ def _card(one: Finding) -> Html:
         _pairs(where, "facts where") + Html("\n") if any(cell is not None for _, cell in where) else "",
         tag(
             "div",
-            lines([_evidence(one.evidence), _changes(one.changes), _causes(one.causes)]),
+            lines([_links(one.links), _evidence(one.evidence), _changes(changes(one)), _causes(causes(one))]),
             class_="advice",
         ),
         class_="finding costs" if one.cost_s is not None else "finding",
@@ -250,11 +322,18 @@ def _card(one: Finding) -> Html:
 def _price(one: Finding) -> Html:
     """Cost and gain; neither for a risk."""
     if one.cost_s is None:
-        return tag("p", tag("span", RISK, class_="tag"), class_="price")
+        return tag("p", tag("span", one.risk or RISK, class_="tag"), class_="price")
     parts = [tag("span", "costs ", tag("b", lost(one)), class_="tag cost")]
     if one.gain is not None:
         parts.append(tag("span", gained(one), class_="tag gain"))
     return tag("p", join(parts, " "), class_="price")
+
+
+def _links(links: Sequence[Link]) -> Html:
+    if not links:
+        return Html("")
+    items = (tag("li", explained(link)) for link in links)
+    return tag("div", tag("h4", "Explained by"), tag("ul", *items, class_="plain"))
 
 
 def _evidence(evidence: Sequence[Evidence]) -> Html:
@@ -286,7 +365,7 @@ def _flag(flag: str) -> Html:
     return tag("span", tag("code", flag), button, class_="flag")
 
 
-def _causes(causes: Sequence[str]) -> Html:
-    if not causes:
+def _causes(known: Sequence[str]) -> Html:
+    if not known:
         return Html("")
-    return tag("div", tag("h4", "Likely causes"), tag("ul", *(tag("li", cause) for cause in causes)))
+    return tag("div", tag("h4", "Likely causes"), tag("ul", *(tag("li", cause) for cause in known)))

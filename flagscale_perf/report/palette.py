@@ -15,6 +15,8 @@ COLOURS = {
     "faint": ("#c3c9d2", "#4b5462"),
 }
 HEAT_MAP = "Cividis"
+# One hue from 0 on: an amount in each cell, and the largest is the darkest.
+AMOUNTS = ("#eef3f9", "#9cc4e2", "#3a8fc4", "#0b5d96", "#06324f")
 
 
 def on_white(name: str) -> str:

@@ -205,6 +205,9 @@ def _lines(axes: Axes, panel: Panel, series: Series) -> None:
     if series.is_log:
         axes.set_xscale("log")
         axes.set_yscale("log")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_formatter("{x:g}")
         axes.grid(axis="both", color=GRID, lw=0.8)
     else:
         _scales(axes, panel, series)

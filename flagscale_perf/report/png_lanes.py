@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from flagscale_perf.analysis.blocks import HeatMap, Layer, Waterfall
 from flagscale_perf.report.axes import bars_of
 from flagscale_perf.report.format import in_a_cell
-from flagscale_perf.report.palette import HEAT_MAP, on_white
+from flagscale_perf.report.palette import AMOUNTS, HEAT_MAP, on_white
 from flagscale_perf.spine.units import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import QuadMesh
+    from matplotlib.colors import LinearSegmentedColormap
 
 SOFT, GRID = "#555555", "#e5e5e5"
 _LETTER, _MARGIN = 0.0046, 0.03  # of the figure's width: of a row's name, and what is free left of a panel
@@ -134,26 +135,37 @@ def _cells(axes: Axes, heat: HeatMap, layer: Layer) -> None:
     """They show their values where they are large enough; a bar explains the colours of others."""
     values = [value for row in layer.values for value in row if value is not None]
     low, high = min(filter(None, values), default=0.0), max(values, default=0.0)
-    is_share, is_log = layer.unit == "share", low > 0 and layer.unit != "share"
+    is_share, is_log = layer.unit == "share", low > 0 and layer.unit != "share" and not heat.columns
+    if heat.columns:
+        low = 0.0
     image = axes.pcolormesh(
         heat.edges,
         [row - 0.5 for row in range(len(heat.rows) + 1)],
         [known(row) for row in layer.values],
-        cmap=HEAT_MAP.lower(),
-        norm="log" if is_log else "linear",
+        cmap=_amounts() if heat.columns else HEAT_MAP.lower(),
+        **({"norm": "log"} if is_log else {"vmin": low, "vmax": high} if heat.columns else {}),
     )
     large = _large_columns(axes, heat)
-    _write_values(axes, layer, large, math.sqrt(low * high) if is_log else (low + high) / 2)
+    middle = math.sqrt(low * high) if is_log else (low + high) / 2
+    _write_values(axes, layer, large, middle, is_dark_large=bool(heat.columns))
     if len(large) < len(heat.edges) - 1:
         _colour_bar(axes, image, is_share, has_decades=is_log and high > _DECADE * low)
 
 
-def _write_values(axes: Axes, layer: Layer, columns: Mapping[int, float], brightest_dark: float) -> None:
+def _amounts() -> LinearSegmentedColormap:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("amounts", list(AMOUNTS))
+
+
+def _write_values(
+    axes: Axes, layer: Layer, columns: Mapping[int, float], middle: float, is_dark_large: bool
+) -> None:
     """Writes values into the cells of these columns, by their centres; in white on dark colours."""
     for column, at in columns.items():
         for place, row in enumerate(layer.values):
             if value := row[column]:
-                ink = "white" if value <= brightest_dark else "black"
+                ink = "white" if (value > middle) == is_dark_large else "black"
                 words = in_a_cell(value, layer.unit)
                 axes.text(at, place, words, color=ink, size=8, ha="center", va="center")
 

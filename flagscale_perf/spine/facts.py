@@ -13,8 +13,9 @@ def facts_of(record_type: Callable[..., FactsT], facts: Mapping[str, Any]) -> Fa
     """A dataclass of these facts. A value that is missing or of another type is None or, where the field has
     no None, empty: "", 0, [].
     """
-    types = _types(record_type)
-    return record_type(**{name: _typed(facts.get(name), hint) for name, hint in types.items()})
+    return record_type(
+        **{name: _typed(facts.get(name), *types) for name, types in _types(record_type).items()}
+    )
 
 
 def words_of(value: Any) -> dict[str, str]:
@@ -23,13 +24,21 @@ def words_of(value: Any) -> dict[str, str]:
 
 
 @cache
-def _types(record_type: Any) -> dict[str, Any]:
-    return get_type_hints(record_type)
+def _types(record_type: Any) -> dict[str, tuple[set[Any], Callable[[], Any]]]:
+    """By field, the types of its values, and what makes the value that stands for all others."""
+    found = {}
+    for name, hint in get_type_hints(record_type).items():
+        kinds = get_args(hint) if type(None) in get_args(hint) else (hint,)
+        accepted = {get_origin(kind) or kind for kind in kinds} | ({int} if float in kinds else set())
+        found[name] = accepted, _none if type(None) in kinds else (get_origin(hint) or hint)
+    return found
 
 
-def _typed(value: Any, hint: Any) -> Any:
-    kinds = get_args(hint) if type(None) in get_args(hint) else (hint,)
-    accepted = {get_origin(kind) or kind for kind in kinds} | ({int} if float in kinds else set())
+def _none() -> None:
+    return None
+
+
+def _typed(value: Any, accepted: set[Any], absent: Callable[[], Any]) -> Any:
     if type(value) not in accepted:  # exact: True is no integer here
-        return None if type(None) in kinds else (get_origin(hint) or hint)()
+        return absent()
     return [str(item) for item in value] if type(value) is list else value

@@ -22,6 +22,7 @@ except ImportError:  # Windows, where run files are read, not written
 
 DIRECTORY_MODE, FILE_MODE = 0o750, 0o640  # both less the umask
 MAX_WAITING_BYTES = 4 << 20
+TICK_NS = 2 * 10**9  # as file systems keep times at worst: a younger file may change and keep its time
 # What only some systems have: not to wait for a pipe, links and other programs; bytes as they are.
 _NONBLOCK, NOFOLLOW, _CLOEXEC, _BINARY = (
     getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_BINARY")

@@ -68,6 +68,7 @@ PARTS = (
     Part("matplotlib", "matplotlib>=3.8", "flagscale-perf report --format png"),
     Part("prometheus_client", "prometheus-client>=0.20", "--perf-prometheus-port and -textfile"),
     Part("msgspec", "msgspec>=0.18", "reading run files: flagscale-perf report, watch, compare"),
+    Part("numpy", "numpy>=1.26", "reports of profiles, calls and experiments"),
     Part("torch", "torch", "training; flagscale-perf peak, unless with --device", MEGATRON),
     Part(
         "megatron",

@@ -9,7 +9,9 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
+import shutil
 import sys
 import time
 from collections.abc import Collection, Iterator
@@ -28,7 +30,9 @@ _LEFT, _LEFT_S = (".*.tmp", "parts/.*.tmp", "kind=*/*/.*.tmp"), 86_400
 _READ, _WRITE = os.O_RDONLY | files.NOFOLLOW, os.O_WRONLY | os.O_CREAT | os.O_EXCL | files.NOFOLLOW
 _OPEN = os.O_RDONLY | files.NOFOLLOW | getattr(os, "O_DIRECTORY", 0)
 _OWNER_ONLY = 0o700
+OWN_BYTES, OWN_AGE_S = 10 << 30, 90 * 86_400  # of the user's own: what is older or too much goes
 _KEY, _KEY_BYTES = "key", 32  # as many as a signature has
+_OF_RUNS = re.compile("[0-9a-f]{32}")  # a directory there: of one with run files
 _ROOT = Path(__file__).parents[1]
 
 
@@ -87,14 +91,14 @@ def kept(directory: Path, name: str, about: str) -> Iterator[bytes]:
 
 
 def _signature(key: bytes, about: str, content: bytes) -> bytes:
-    asked = json.dumps([code(), sorted(KINDS), about])
+    asked = json.dumps([code(), sys.version, sorted(KINDS), about])
     return hmac.digest(key, f"{asked}\n".encode() + content, "sha256")
 
 
 @once
 def code() -> str:
-    """A digest of this package and of the Python that runs it: others may fold otherwise."""
-    digest = hashlib.sha256(sys.version.encode())
+    """A digest of this package: another one, maybe of the same version, may make other figures."""
+    digest = hashlib.sha256()
     for path in sorted(_ROOT.rglob("*.py")):
         digest.update(os.fsencode(path.relative_to(_ROOT)) + b"\0" + path.read_bytes())
     return digest.hexdigest()
@@ -118,6 +122,25 @@ def _key() -> bytes:
 def _own(*below: str) -> Place | None:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Place(Path(home), ("flagscale_perf", *below)) if os.path.isabs(home) else None
+
+
+@once
+def _bound() -> None:
+    """Removes what is too old in the user's own cache, and the oldest of what is too much: once in a process,
+    as it takes a look at all of it.
+    """
+    found, own = list[tuple[float, int, Path]](), _own()
+    with contextlib.suppress(OSError):
+        for directory in own.path.iterdir() if own else ():
+            if _OF_RUNS.fullmatch(directory.name) and not directory.is_symlink():
+                states = [path.lstat() for path in (directory, *directory.rglob("*"))]
+                sizes = sum(each.st_size for each in states)
+                found.append((max(each.st_mtime for each in states), sizes, directory))
+    left = OWN_BYTES
+    for changed, size, directory in sorted(found, reverse=True):
+        left -= size
+        if left < 0 or changed < time.time() - OWN_AGE_S:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def places(directory: Path) -> Iterator[Place]:
@@ -146,6 +169,8 @@ def read(place: Place, name: str, owners: Collection[int]) -> bytes | None:
 @contextlib.contextmanager
 def new_file(place: Place, name: str) -> Iterator[BinaryIO]:
     """A file that has this name once it is written: whole or not at all. Raises OSError."""
+    if place == _own(*place.below[1:]):
+        _bound()
     last = PurePosixPath(name).name
     temporary = f".{secrets.token_hex(8)}.tmp"  # several may write, on several machines
     with _directory(place, PurePosixPath(name), is_made=True) as directory:

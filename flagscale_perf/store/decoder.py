@@ -300,4 +300,5 @@ def _check_free(value: Any, name: str, depth: int = 1) -> None:
     if type(value) is int and not -MAX_INT < value < MAX_INT:
         raise ValueError(f"field {name!r} is out of range")
     for part in value.values() if type(value) is dict else value if type(value) is list else ():
-        _check_free(part, name, depth + 1)
+        if type(part) in (dict, list, int):
+            _check_free(part, name, depth + 1)

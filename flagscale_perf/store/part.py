@@ -15,11 +15,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from flagscale_perf.spine import files
-from flagscale_perf.spine.clock import NS_PER_S
 
 READ_BYTES = 1 << 20
 _SAMPLES, _SAMPLE_BYTES = 16, 4096
-_TICK_NS = 2 * NS_PER_S  # as file systems keep times at worst: a younger file may change and keep its time
 _UNPROVEN = (0, 0, 0, 0, 0)
 _UNREAD = -1
 
@@ -128,7 +126,7 @@ def whole_parts(paths: Iterable[Path]) -> list[Part]:
 def _found(file: BinaryIO | Path) -> tuple[int, ...]:
     found = os.stat(file) if isinstance(file, Path) else os.fstat(file.fileno())
     changed_ns = max(found.st_mtime_ns, found.st_ctime_ns)  # the latter cannot be set back
-    if not changed_ns < time.time_ns() - _TICK_NS:
+    if not changed_ns < time.time_ns() - files.TICK_NS:
         return _UNPROVEN
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 

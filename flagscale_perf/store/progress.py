@@ -18,6 +18,8 @@ class Progress:
     """What is known of the files besides what is folded from their records.
 
     Attributes:
+        moved_ns: where a mark of each further file lies on the first one's clock: what was kept when less was
+            known of the clocks is of no use.
         begun: of each file that was begun, the highest number of a process in those before.
         taken: the highest number of a process so far.
         ends: of each file that was read through, the record of its end if it has one.
@@ -25,6 +27,7 @@ class Progress:
         line_begin, lines: how far the last file was read, see `Position`.
     """
 
+    moved_ns: list[int] = field(default_factory=list)
     begun: list[int] = field(default_factory=list)
     taken: int = 0
     ends: list[RunEnd | None] = field(default_factory=list)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 MEMORY, SPILLED = "2GB", "20GB"
 MOST_ROWS = 1_000_000  # of an answer, which Python holds
+AGAIN_S = 0.1  # until a query is told once more to end
 EXAMPLE = "select run_id, max(iteration_ns) / 1e6 as longest_ms from steps group by run_id"
 _COLUMN = re.compile(r'(?:column|Table) "(?P<name>[^"]+)"(?: not found| does not have)|named "(?P<of>[^"]+)"')
 _READ = re.compile(r'"table_name":"([^"]*)"')
@@ -65,11 +67,11 @@ class Lake:
         self._paths = [path for each in files.values() for path in each]
         for path in self._paths:
             _check_text(str(path))
-        self._do(f"set temp_directory = {_quoted(self._spilled.name)}")
-        self._do(f"set max_temp_directory_size = {_quoted(SPILLED)}")
-        self._do(f"set memory_limit = {_quoted(MEMORY)}")
-        self._do(f"set allowed_directories = [{_quoted(self._spilled.name)}]")
-        self._do(f"set allowed_paths = [{', '.join(_quoted(str(path)) for path in self._paths)}]")
+        self._do(f"set temp_directory = {quoted(self._spilled.name)}")
+        self._do(f"set max_temp_directory_size = {quoted(SPILLED)}")
+        self._do(f"set memory_limit = {quoted(MEMORY)}")
+        self._do(f"set allowed_directories = [{quoted(self._spilled.name)}]")
+        self._do(f"set allowed_paths = [{', '.join(quoted(str(path)) for path in self._paths)}]")
         self._do("set enable_external_access = false")
         self._do("create schema records")
         for kind, schema in schemas.items():
@@ -103,7 +105,7 @@ class Lake:
 
     def _attach(self, kind: str, schema: pyarrow.Schema, files: Sequence[Path]) -> None:
         source = (
-            f"read_parquet([{', '.join(_quoted(str(path)) for path in files)}], hive_partitioning = false)"
+            f"read_parquet([{', '.join(quoted(str(path)) for path in files)}], hive_partitioning = false)"
         )
         if not files:
             source = f"no_{kind}"
@@ -114,8 +116,19 @@ class Lake:
 
     def ask(self, sql: str) -> Answer:
         """The answer to one SELECT. Raises PerfError for anything else, and for what cannot be answered;
-        FileNotFoundError where a table has just been replaced.
+        FileNotFoundError where a table has just been replaced. Ctrl-C ends it at once: DuckDB itself looks
+        for that only between its tasks, some of which take minutes, but any thread can end them.
         """
+        with ThreadPoolExecutor(1) as worker:
+            answer = worker.submit(self._answer, sql)
+            try:
+                return answer.result()
+            finally:
+                while not answer.done():  # what comes before a query has begun is not heard
+                    self._connection.interrupt()
+                    wait([answer], AGAIN_S)
+
+    def _answer(self, sql: str) -> Answer:
         import duckdb
 
         try:
@@ -131,8 +144,6 @@ class Lake:
             return Answer([each[0] for each in found.description or ()], rows)
         except duckdb.Error as error:
             raise PerfError(self._explained(str(error), sql)) from None
-        except RuntimeError:  # no `duckdb.Error`: what DuckDB makes of Ctrl-C
-            raise KeyboardInterrupt from None
 
     def _explained(self, message: str, sql: str) -> str:
         if found := _VIEW.search(message):
@@ -172,7 +183,8 @@ def _check_text(text: str) -> None:
         raise PerfError(f"{text!r} is not UTF-8, which is all that DuckDB reads; write or name it otherwise")
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """A text of SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 

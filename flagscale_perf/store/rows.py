@@ -47,10 +47,13 @@ class Rows:
         self._listed[self._name(paths)] = lines
         self._new_bytes += sum(part.size_bytes for part in parts)
 
-    def keep(self) -> None:
-        """Keeps the rows that were asked for or added, if there is much that is new. Others are forgotten."""
+    def keep(self, is_all: bool = True) -> None:
+        """Keeps the rows that were asked for or added, if there is much that is new; others are forgotten
+        where these are all there is.
+        """
         if self._new_bytes >= MIN_BYTES:
-            lines = [line for name, both in self._listed.items() for line in (name, *both)]
+            listed = self._listed if is_all else self._kept | self._listed
+            lines = [line for name, both in listed.items() for line in (name, *both)]
             cache.keep(self._directory, _FILE, "", b"\n".join(lines))
 
     def _name(self, paths: Sequence[Path]) -> bytes:

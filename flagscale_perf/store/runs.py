@@ -12,7 +12,7 @@ from flagscale_perf.spine.session import CACHE, age_of, session_of
 
 MAX_DEPTH = 8
 MAX_DIRECTORIES = 20_000
-MAX_RUNS = 1000
+MAX_RUNS = 5000
 LONG_BYTES = 16 << 20  # a longer run file is read whole for a list only when all are to be
 NEAR_DEPTH, NEAR_DIRECTORIES, MAX_NEAR = 4, 1000, 5  # where a directory without runs was given
 # Directories of packages: large, and without runs. Python's environments have this file.

@@ -17,27 +17,26 @@ import stat
 import string
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from flagscale_perf import __version__
 from flagscale_perf.spine import files
 from flagscale_perf.spine.jsonl import WholeLines, dump
 from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.records import KINDS, RunHeader
-from flagscale_perf.store.cache import Place, new_file, places, read, sweep
+from flagscale_perf.store.cache import Place, code, new_file, places, read
 from flagscale_perf.store.decoder import Chunk, Joined, read_chunks
 from flagscale_perf.store.part import Part, Reader
+from flagscale_perf.store.replaced import Replaced
 from flagscale_perf.store.run_file import RunFile
 from flagscale_perf.store.tables import Maker, Names, Tables, arrow, run_id_of
 
 if TYPE_CHECKING:
     import pyarrow
 
-FORMAT = 1  # another one for other rows of the same columns
 ROW_GROUP_BYTES = 16 << 20  # of each kind, in memory
 _SMALL = 4  # a piece is written anew with what came behind it if it is at most so many times as long
 _NO_HOST = "__HIVE_DEFAULT_PARTITION__"  # which other programs read as "not known"
@@ -112,15 +111,18 @@ class _List(NamedTuple):
         return made
 
 
-def seal(path: Path, tables: Tables, place: Place | None = None) -> Sealed:
+def seal(path: Path, tables: Tables, place: Place | None = None, replaced: Replaced | None = None) -> Sealed:
     """The tables of a run file, made where they are not there, or not those of the file as it is now; always
-    at a `place` that is given. Raises PerfError where the file cannot be read and without pyarrow, OSError
-    where they can be written nowhere.
+    at a `place` that is given. `replaced` removes those that they replace; without it they go at once. Raises
+    PerfError where the file cannot be read and without pyarrow, OSError where they can be written nowhere.
     """
     arrow("a table of a run file")
+    if replaced is None:
+        with Replaced() as alone:
+            return seal(path, tables, place, alone)
     if place is not None:
         run = RunFile(path)
-        return _sealed(place, _made(place, run, tables, None), f"*/{_below(run).rpartition('/')[2]}")
+        return _sealed(place, _made(place, run, tables, None), _below(run).rpartition("/")[2], replaced)
     found = {each: _found(each, path, tables) for each in places(path.parent)}
     for each, listed in found.items():
         if listed and (listed.is_cut or path.stat().st_size == listed.part.size_bytes):
@@ -130,10 +132,16 @@ def seal(path: Path, tables: Tables, place: Place | None = None) -> Sealed:
         try:
             made = _made(each, RunFile(path), tables, listed)
             _keep(each, path, made)
-            return _sealed(each, made, f"*/part={_name(path)}")
+            return _sealed(each, made, f"part={_name(path)}", replaced)
         except OSError as error:
             trouble = error
     raise trouble
+
+
+def _sealed(place: Place, made: _List, whose: str, replaced: Replaced) -> Sealed:
+    sealed = made.sealed(place, is_new=True)
+    replaced.by(place, whose, chain(*sealed.files.values()))
+    return sealed
 
 
 def beside(sealed: Sealed, kind: str, key: str) -> Path:
@@ -143,17 +151,18 @@ def beside(sealed: Sealed, kind: str, key: str) -> Path:
     return sealed.place.path / f"kind={kind}" / host / f"{name}-{key}.parquet"
 
 
-def add_table(place: Place, path: Path, table: pyarrow.Table) -> None:
-    """Writes a table below a place, instead of those that were made of the same tables and others. Raises
-    OSError.
+def add_tables(place: Place, tables: Mapping[Path, pyarrow.Table], replaced: Replaced) -> None:
+    """Writes tables of `beside` below a place, instead of those that were made of the same tables and others.
+    Raises OSError.
     """
-    for each in path.parent.glob(f"{path.stem.rpartition('-')[0]}-*.parquet"):
-        each.unlink(missing_ok=True)
-    with (
-        new_file(place, str(path.relative_to(place.path))) as file,
-        parquet_writer(file, table.schema) as writer,
-    ):
-        writer.write_table(table)
+    for path, table in tables.items():
+        with (
+            new_file(place, str(path.relative_to(place.path))) as file,
+            parquet_writer(file, table.schema) as writer,
+        ):
+            writer.write_table(table)
+    for name, paths in groupby(tables, lambda path: path.stem):
+        replaced.by(place, name.rpartition("-")[0], paths)
 
 
 def read_table(paths: Sequence[Path], schema: pyarrow.Schema) -> pyarrow.Table:
@@ -226,7 +235,7 @@ def _keep(place: Place, path: Path, listed: _List) -> None:
 
 
 def _made_of(tables: Tables) -> list[Any]:
-    return [__version__, FORMAT, tables.digest]
+    return [code(), tables.digest]
 
 
 def _made(place: Place, run: RunFile, tables: Tables, before: _List | None) -> _List:
@@ -252,17 +261,6 @@ def _made(place: Place, run: RunFile, tables: Tables, before: _List | None) -> _
         piece.tables.append([kind, rows, state_of(made.path(place, piece, kind), (os.geteuid(),))])
     stay.append(piece)
     return made
-
-
-def _sealed(place: Place, made: _List, others: str) -> Sealed:
-    """The tables that have just been made; files that other programs would take for such are removed."""
-    sealed = made.sealed(place, is_new=True)
-    kept = set(chain(*sealed.files.values()))
-    for each in place.path.glob(f"kind=*/{others}-*.parquet"):
-        if each not in kept:
-            each.unlink(missing_ok=True)
-    sweep(place)
-    return sealed
 
 
 class _Writers:

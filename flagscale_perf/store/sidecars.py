@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
-from flagscale_perf import __version__
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.records import RunHeader
-from flagscale_perf.store.cache import Place, new_file
+from flagscale_perf.store.cache import Place, code, new_file
 from flagscale_perf.store.part import whole_parts
+from flagscale_perf.store.replaced import Replaced
 from flagscale_perf.store.seal import below, parquet_writer, state_of
-from flagscale_perf.store.tables import RUN, Columns, Tables, of_run
+from flagscale_perf.store.tables import RUN, Columns, Tables, of_run, run_id_of
 
-FORMAT = 1  # another one for other rows of the same columns
 _ABOUT = "flagscale_perf"  # in a table's own metadata
 
 
@@ -92,7 +91,7 @@ class SidecarSealer:
         self._place, self._kind, self._header = place, kind, header
         self._columns, self._schema = tables.sidecar_columns(kind), tables.sidecar_schemas[kind]
 
-    def seal(self, reader: SidecarReader | None) -> tuple[list[Path], list[str]]:
+    def seal(self, reader: SidecarReader | None, replaced: Replaced) -> tuple[list[Path], list[str]]:
         """The tables of its files, made where they are not there, and what is missing in them; those of files
         that are gone go, too. `reader`: None without any file. Raises OSError where they cannot be written.
         """
@@ -105,15 +104,13 @@ class SidecarSealer:
                 about = _about(found[-1], path, key) or self._write(name, key, reader.part(path, state))
                 state = about.state
                 remarks += [f"{path}: {each}" for each in about.remarks]
-        for each in self._place.path.glob(f"kind={self._kind}/{below(self._header, '*')}-*.parquet"):
-            if each not in found:
-                each.unlink(missing_ok=True)
+        replaced.by_run(self._place, self._kind, run_id_of(self._header).rpartition("-")[2], found)
         return found, remarks
 
     def _key(self, path: Path, before: str) -> str:
         """Another one for other rows, and always where the file's times do not prove that it is the same."""
         parts = [part for part in whole_parts([path]) if any(part.found)]
-        made_of = [__version__, FORMAT, str(self._schema), parts, before]
+        made_of = [code(), str(self._schema), parts, before]
         return hashlib.sha256(repr(made_of).encode()).hexdigest()[:16] if parts else secrets.token_hex(8)
 
     def _write(self, name: str, key: str, part: SidecarReader) -> _About:

@@ -6,12 +6,31 @@ Nothing here imports torch or TransferQueue: values are recognised by their attr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 from zlib import crc32
 
 Place = tuple[str, int | None]  # a partition and an index in it
 TRACE_ID, STEP = "trace_id", "global_steps"
 _DEPTH = 5  # of wrappers and lists around a value, and of containers in containers
+
+
+class Batch(Protocol):
+    """What is read of a batch of samples. TransferQueue's `BatchMeta` has it by these names; an adapter of
+    another queue gives an object that has.
+
+    Attributes:
+        global_indexes: of the samples; a batch of keys has none, and no `partition_ids`.
+        partition_ids: of the partition of each.
+        extra_info: what the program says of the batch: its trace id and step.
+        custom_meta: tags of each sample; `tags` where a batch of keys has them.
+        size: samples.
+    """
+
+    global_indexes: Sequence[int]
+    partition_ids: Sequence[str]
+    extra_info: Mapping[str, Any]
+    custom_meta: Sequence[dict[str, Any]]
+    size: int
 
 
 def trace_id_of(batch: Any) -> str:

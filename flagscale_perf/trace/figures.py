@@ -17,7 +17,8 @@ _MIB_PER_S = Unit("MiB/s", MIB, 2)
 
 Operation: TypeAlias = Figure[OperationRecord, Starts]
 
-KINDS = {Kind.PUT.value: "put", Kind.GET.value: "get"}
+KINDS = {kind.value: kind.name.lower() for kind in Kind}
+ONE_OF = {Kind.PUT: "a put", Kind.GET: "a get", Kind.UPDATE: "an update"}
 
 
 class Stage(NamedTuple):
@@ -36,12 +37,12 @@ class Stage(NamedTuple):
     meaning: str
 
 
-_PUT, _GET = (Kind.PUT,), (Kind.GET,)
+_PUT, _GET, _WRITES = (Kind.PUT,), (Kind.GET,), (Kind.PUT, Kind.UPDATE)
 STAGES = (  # in their order
-    Stage("select", _PUT, "sky", "put: laying the fields out for the storage units"),
-    Stage("serialize", _PUT, "yellow", "put: making messages of them"),
-    Stage("unit", _PUT + _GET, "blue", "from the first request to a storage unit until the last reply"),
-    Stage("notify", _PUT, "orange", "put: telling the controller what is there now"),
+    Stage("select", _WRITES, "sky", "put: laying the fields out for the storage units"),
+    Stage("serialize", _WRITES, "yellow", "put: making messages of them"),
+    Stage("unit", _WRITES + _GET, "blue", "from the first request to a storage unit until the last reply"),
+    Stage("notify", _WRITES, "orange", "put: telling the controller what is there now"),
     Stage("tags", _PUT, "red", "put: storing the samples' tags there"),
     Stage("decode", _GET, "green", "get: arrays of the replies"),
     Stage("pack", _GET, "sky", "get: one batch of these"),
@@ -84,7 +85,7 @@ OPERATIONS = Table(
     figures=(
         _whole("process", "process", lambda operation: operation.process, "number in the session"),
         _whole("number", "number", lambda operation: operation.number, "of the process, from 1"),
-        _whole("kind", "kind", lambda operation: KINDS.get(operation.operation), "put or get"),
+        _whole("kind", "kind", lambda operation: KINDS.get(operation.operation), "put, get or update"),
         Figure(
             "start",
             "start",

@@ -22,7 +22,7 @@ from flagscale_perf.trace.records import (
 NOT_AVAILABLE = "N/A"
 TRACE_MARK, DETAIL_MARK = "[TQ-TRACE]", "[TQ-DETAIL]"
 _STAGES = {Begun.CALL: "GET", Begun.COMPUTE: "COMPUTE", Begun.CALL_PUT: "PUT"}
-_OF_CLIENTS = (Begun.PUT, Begun.GET, Begun.WAIT)
+_OF_CLIENTS = (Begun.PUT, Begun.GET, Begun.UPDATE, Begun.WAIT)
 _MARKS = ("[TQ-", "[repeated ")
 
 
@@ -120,7 +120,7 @@ def _operation(
     pid: int | None,
     unsized: UnsizedRecord | None,
 ) -> list[str]:
-    kind = "PUT" if operation.operation == Kind.PUT else "GET"
+    kind = Kind(operation.operation).name
     head = f"{DETAIL_MARK} trace_id={_trace_id(operation)} | stage=TQ_CLIENT_{kind}_"
     tail = f"{_tail(operation, pid)} | partition={_name(names, operation.partition)}"
     size = operation.size_bytes if unsized is None else unsized.known_bytes

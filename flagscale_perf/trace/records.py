@@ -21,6 +21,7 @@ class Kind(IntEnum):
 
     PUT = 0
     GET = 1
+    UPDATE = 6  # as `Begun` has it: values merged into those of samples that are there
 
 
 class Begun(IntEnum):
@@ -32,6 +33,7 @@ class Begun(IntEnum):
     COMPUTE = 3
     CALL_PUT = 4
     WAIT = 5
+    UPDATE = 6
 
 
 @record("tq_start", slot=22)
@@ -63,7 +65,7 @@ KINDS = frozenset(map(int, Kind))  # a record with another one is damaged, or of
 
 @record("tq_operation", slot=16, start="start_ns", duration="total_ns")
 class OperationRecord(NamedTuple):
-    """One put or get of a client. Its stages do not overlap, except `slowest_unit_ns`, which lies in
+    """One put, get or update of a client. Its stages do not overlap, except `slowest_unit_ns`, which lies in
     `unit_ns`; what they leave of `total_ns` is the client's other work. A stage is None where it was not
     measured, or does not belong to this kind.
 
@@ -75,13 +77,13 @@ class OperationRecord(NamedTuple):
         operation: a `Kind`.
         start_ns: monotonic mark.
         total_ns: from there to the result.
-        select_ns: put: laying the fields out for the storage units.
-        serialize_ns: put: making messages of them.
+        select_ns: put, update: laying the fields out for the storage units.
+        serialize_ns: put, update: making messages of them.
         unit_ns: from the first request to a storage unit until the last reply, without what messages take to
             be made and read.
         slowest_unit: name of the unit that was waited for longest.
         slowest_unit_ns: how long.
-        notify_ns: put: telling the controller what is there now.
+        notify_ns: put, update: telling the controller what is there now.
         tags_ns: put: storing the samples' tags there.
         decode_ns: get: arrays of the replies.
         pack_ns: get: one batch of these.
@@ -188,11 +190,12 @@ class RowsRecord(NamedTuple):
 
 @record("tq_units", slot=23)
 class UnitsRecord(NamedTuple):
-    """How long an operation waited for each storage unit, if it asked several; comes before it.
+    """How long an operation waited for each storage unit, if it made several requests; comes before it.
 
     Attributes:
         process, number: of the operation.
-        waits: name of each unit and how long in nanoseconds, one after another; of many the first ones.
+        waits: of each request, name of its unit and how long in nanoseconds, one after another; of many the
+            first ones. A unit that comes again was asked again, as it had not answered.
     """
 
     process: int

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.trace.batches import step_of, trace_id_of
 from flagscale_perf.trace.records import Kind
 
@@ -75,7 +75,7 @@ class Operation:
     """A put or get in progress, with its stages measured so far.
 
     Attributes:
-        kind: `PUT` or `GET`.
+        kind: a `Kind`.
         call: the call it is made in.
         start_ns: monotonic mark.
         identity: trace id and step, once they are asked for.
@@ -84,7 +84,7 @@ class Operation:
         unit_start_ns: of the first request to a storage unit.
         unit_end_ns: of the last reply so far.
         open_units: requests without a reply.
-        waits: for each unit that was asked.
+        waits: for each request to a unit.
         coded_ns: making and reading messages meanwhile.
     """
 
@@ -112,24 +112,32 @@ class Operation:
     waits: list[tuple[str, int]] = field(default_factory=list)
     coded_ns: int = 0
 
+    def waited_for(self, unit: str, took_ns: int) -> None:
+        """Adds a request to a storage unit that has ended; all that were made to one unit count together."""
+        self.waits.append((unit, took_ns))
+        all_ns = took_ns
+        if len(self.waits) > 1:
+            all_ns = sum(each_ns for name, each_ns in self.waits if name == unit)
+        if self.slowest_unit_ns is None or all_ns > self.slowest_unit_ns:
+            self.slowest_unit_ns, self.slowest_unit = all_ns, unit
+
 
 class Wait:
     """A request in progress for which samples to get next.
 
     Args:
-        said: `partition_id`, `task_name` and `batch_size` of the request, as far as they were given.
-        start_ns: monotonic mark.
+        partition: of it; empty where it names none.
+        task: of the consumer, as it calls itself.
+        wanted: samples; None where it does not say.
     """
 
     __slots__ = ("call", "partition", "start_ns", "task", "trace_id", "wanted")
 
-    def __init__(self, said: Mapping[str, Any], start_ns: int) -> None:
-        self.partition = str(said.get("partition_id") or "")
-        self.task = str(said.get("task_name") or "")
-        self.wanted: int | None = said.get("batch_size")
+    def __init__(self, partition: str, task: str, wanted: int | None) -> None:
+        self.partition, self.task, self.wanted = partition, task, wanted
         self.call = CALL.get()
         self.trace_id = new_id() if self.call is None else self.call.identity[0]
-        self.start_ns = start_ns
+        self.start_ns = monotonic_ns()
 
 
 @dataclass(slots=True, eq=False)

@@ -1,8 +1,8 @@
 """Makes the records of one process: what a client of the queue did, and the calls it did it for.
 
-The wrappers around the queue's own code (`flagscale_perf/hosts/transfer_queue`) make an `Operation` or a
-`Call` at its start and pass it to the tracer at its end. Only then is it decided whether to keep it, and at
-most one record is made. `active` is the tracer of this process: None while nothing is traced.
+The wrappers around the queue's own code (`trace.plane`, and what calls it in `flagscale_perf/hosts`) make an
+`Operation` or a `Call` at its start and pass it to the tracer at its end. Only then is it decided whether to
+keep it, and at most one record is made. `active` is the tracer of this process: None while nothing is traced.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Tracer(Side):
             self._put(StartRecord(0, begun, call.start_ns, at_ns, *names, call.identity[0]))
 
     def begin_operation(self, kind: int, batch: Any, partition: str = "") -> Operation:
-        """Begins a put or get of this batch, or a put of new samples of a partition."""
+        """Begins an operation on this batch, or a put of new samples of a partition."""
         operation = Operation(kind, CALL.get(), monotonic_ns())
         OPERATION.set(operation)
         if self._detail:
@@ -137,8 +137,8 @@ class Tracer(Side):
 
         Args:
             operation: what it was.
-            batch: its BatchMeta; None where it failed before it had one.
-            data: what was put or got; None where it failed.
+            batch: its samples; None where it failed before it had any.
+            data: what was put, got or merged; None where it failed.
             error: why it failed.
         """
         operation.total_ns = monotonic_ns() - operation.start_ns
@@ -158,11 +158,10 @@ class Tracer(Side):
             self._record(operation, batch, error)
 
     @_guarded
-    def begin_wait(self, said: Mapping[str, Any]) -> Wait | None:
-        """Begins a request for which samples to get next; None where none is recorded. `said`: see `Wait`."""
+    def begin_wait(self, wait: Wait) -> Wait | None:
+        """Begins a request for which samples to get next; None where none is recorded."""
         if not self._detail:
             return None
-        wait = Wait(said, monotonic_ns())
         at_ns, call = wait.start_ns, wait.call
         names = 0 if call is None else self._name(call.function), self._name(wait.partition)
         self._put(StartRecord(0, Begun.WAIT, at_ns, at_ns, *names, wait.trace_id))

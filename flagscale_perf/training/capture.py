@@ -92,6 +92,19 @@ def unpacked(captured: CapturedRecord) -> list[int]:
     return marks
 
 
+def times_of(captured: CapturedRecord) -> dict[int, list[tuple[int, int]]]:
+    """By the number of a timer, begin and end of each time that it ran."""
+    found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    begun: dict[int, int] = {}
+    for mark in unpacked(captured):
+        number, is_stop = divmod(mark >> CLOCK_BITS, 2)
+        if not is_stop:
+            begun[number] = time_of(mark)
+        elif number in begun:
+            found[number].append((begun.pop(number), time_of(mark)))
+    return found
+
+
 def is_sound(captured: CapturedRecord) -> bool:
     """Whether it can be `unpacked` into marks of this version; not so where a file is damaged."""
     codes, since_ns = captured.marks[::2], captured.marks[1::2]

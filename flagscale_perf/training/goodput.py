@@ -27,11 +27,13 @@ class Goodput:
         wall_ns: all of it.
         startup_ns: from the process's start to the first iteration's start, and what that and the others of
             the start took longer than usual ones (`training.settled`).
-        productive_ns: iterations that trained, less the data stall in them.
+        productive_ns: iterations that trained, less the data stall in them and the waiting for late ranks.
         evaluation_ns: between iterations.
         checkpoint_ns: between iterations, as far as training waited for it.
         data_stall_ns: loading data in iterations that trained; None where their phases were not all measured,
             or the host names no loading, and then it is in productive_ns.
+        late_ns: in iterations that trained, what ranks that are late cost the others (`with_late`); None
+            where the ranks were not recorded side by side, and then it is in productive_ns.
         lost_ns: iterations that did not train, and those that a later session had to do again.
         idle_ns: everything else: between sessions, an iteration that was never finished, what the job stood
             still, the way to the process's end.
@@ -43,6 +45,7 @@ class Goodput:
     evaluation_ns: int = 0
     checkpoint_ns: int = 0
     data_stall_ns: int | None = 0
+    late_ns: int | None = 0
     lost_ns: int = 0
     idle_ns: int = 0
 
@@ -55,15 +58,25 @@ class Goodput:
         """The same with so much idle time before it."""
         return self + Goodput(wall_ns=gap_ns, idle_ns=gap_ns)
 
+    def with_late(self, share: float | None) -> Goodput:
+        """The same with this share of the iterations that trained spent waiting for late ranks; None where it
+        is not known.
+        """
+        rest_ns = self.productive_ns + (self.late_ns or 0)
+        late_ns = None
+        if share is not None:
+            late_ns = min(rest_ns, round(share * (rest_ns + (self.data_stall_ns or 0))))
+        return replace(self, productive_ns=rest_ns - (late_ns or 0), late_ns=late_ns)
+
     def __add__(self, other: Goodput) -> Goodput:
-        """Class by class; where one data stall is not known, that of both is not."""
-        if self.data_stall_ns is None or other.data_stall_ns is None:
-            stall_ns = (self.data_stall_ns or 0) + (other.data_stall_ns or 0)
-            both = replace(self, data_stall_ns=0) + replace(other, data_stall_ns=0)
-            return replace(both, productive_ns=both.productive_ns + stall_ns, data_stall_ns=None)
-        return Goodput(
-            **{field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
-        )
+        """Class by class; where a data stall or waiting is not known in one, that of both is not."""
+        sums = {
+            field.name: plus(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)
+        }
+        for name in ("data_stall_ns", "late_ns"):
+            if sums[name] is None:
+                sums["productive_ns"] += (getattr(self, name) or 0) + (getattr(other, name) or 0)
+        return Goodput(**sums)
 
     def as_dict(self) -> dict[str, Any]:
         """The block of the summary, in seconds; to the nanosecond the classes still add up to `wall_s`."""
@@ -201,7 +214,7 @@ class SessionGoodput:
         self._start_ns = min(start_ns, header.start_mono_ns)
         self._end_ns = self._trained_until_ns = header.start_mono_ns
         self._kept_until = kept_until
-        self._has_ended = False
+        self._has_ended, self._has_others = False, RunFacts.of(header.facts).world_size != 1
         self._start = _Start()
         self._before_ns: int | None = None  # until the first iteration began
         self._loading = _Loading()
@@ -291,7 +304,8 @@ class SessionGoodput:
         stall_ns = None
         if self._loading.stall_ns is not None and is_named:
             stall_ns = self._loading.stall_ns - less_stall_ns
-        return replace(whole, productive_ns=whole.productive_ns - (stall_ns or 0), data_stall_ns=stall_ns)
+        stalled = replace(whole, productive_ns=whole.productive_ns - (stall_ns or 0), data_stall_ns=stall_ns)
+        return stalled.with_late(None if self._productive_ns and self._has_others else 0.0)
 
 
 def _process_start_ns(header: RunHeader) -> int:

@@ -13,6 +13,7 @@ from flagscale_perf.sinks.registry import VIEWS
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.packages import PARTS, SERVE, TABLES, find_part
 from flagscale_perf.writer.fanout import FanOut
+from tests import every_instrument
 from tests.fakes import make_context, make_header, sample_run
 from tests.run_files import steady, write
 
@@ -57,6 +58,7 @@ USERS = {
     ],
     "duckdb": [["query", "logs", "select 1"]],
     "perfetto": [["trace-export", "logs", "-o", "t.pftrace"], ["trace-export", "logs", "-o", "t.tar"]],
+    "numpy": [["report", "profiled"], ["report", "called"]],
     "msgpack": [[f"{TEE_GPU}/test_simple.py"]],
 }
 # A command that needs all parts of an extra: whichever is missing, one line brings them all.
@@ -102,6 +104,9 @@ READS = "msgspec"  # which every command that reads a run file needs
 @pytest.fixture
 def logs(tmp_path) -> None:
     """What the commands read."""
+    for name, where in (("profile", "profiled"), ("rpc", "called")):
+        (tmp_path / where).mkdir()
+        every_instrument.write(name, tmp_path / where, "completed")
     (tmp_path / "logs").mkdir()
     write(tmp_path / "base.jsonl", steady(64))
     write(tmp_path / "new.jsonl", steady(64))

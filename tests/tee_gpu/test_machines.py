@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from flagscale_perf.analysis.instrument import clocks_of
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.rpc.analysis.instrument import read_calls
 from flagscale_perf.rpc.analysis.report import CallsReport
@@ -92,5 +93,11 @@ def test_calls_over_machines_are_measured_by_the_clock_of_who_measures(tmp_path:
         assert call.queue_ns is None  # it would take both clocks
         stages = (call.serialize_ns, call.send_ns, call.wait_ns, call.server_ns, call.receive_ns)
         assert all(0 <= (stage or 0) <= call.total_ns for stage in (*stages, call.deserialize_ns))
+    clocks = clocks_of(open_session(path_in(tmp_path / name)) for name in ("called", "served"))
+    (line,) = clocks.lines()
+    assert line.endswith(f"({2 * CALLS} messages both ways)")
+    move, uncertainty_ns = clocks.mover("node1"), clocks.uncertainty_ns("node1", begun[1])
+    assert move is not None and uncertainty_ns is not None
+    assert abs(begun[1] - AHEAD_S * NS_PER_S - move(begun[1])) <= uncertainty_ns < NS_PER_S
     queued_ns = served.served.methods["Echo"].parts_ns[0]
     assert 0 <= queued_ns <= served.served.methods["Echo"].total_ns

@@ -5,6 +5,7 @@ call and operation that its code makes is recorded once, and every format has al
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -17,12 +18,14 @@ from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Item
 from flagscale_perf.cli.instruments import load_records
+from flagscale_perf.trace.analysis.instrument import read_report
 from tests.conftest import RunPython
 from tests.traces import check, of_json
 from tests.unit.report.test_otlp import decoded, lines_of, requests_of, same, spans_of
 
 REPO = Path(__file__).parents[2]
-STEPS, DELAY = 4, 1
+STEPS, DELAY, ROWS = 4, 1, 8  # two prompts with four responses each
+PAUSE_S = 0.6
 # Of a step: prompts and advantages are the driver's, two workers generate; the trainer puts nothing.
 CALLS = {"generate_sequences": 2, "compute_score": 1, "compute_ref_log_prob": 1, "update_actor": 1}
 PUTS = {"train.py": 2, "RolloutWorker": 2, "RewardWorker": 1, "ReferenceWorker": 1}
@@ -30,10 +33,8 @@ GETS = {"train.py": 1, "RolloutWorker": 2, "RewardWorker": 1, "ReferenceWorker":
 MADE = STEPS * (sum(CALLS.values()) + sum(PUTS.values()) + sum(GETS.values()))
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Session:
-    """The run file of the example."""
-    directory = tmp_path_factory.mktemp("example")
+def train(directory: Path, *options: str) -> tuple[Session, str]:
+    """The run file of the example, and what it printed."""
     path = os.pathsep.join(filter(None, [str(REPO), os.environ.get("PYTHONPATH")]))
     environment = os.environ | {
         "PYTHONPATH": path,
@@ -43,17 +44,45 @@ def made(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
         "TQ_TRACE_DIR": str(directory / "trace"),
     }
     example = REPO / "examples/transfer_queue/train.py"
-    words = [sys.executable, example, "--steps", str(STEPS), "--delay", str(DELAY), "--prompts", "2"]
+    words = [sys.executable, example, "--steps", str(STEPS), "--prompts", "2", *options]
     done = subprocess.run(words, cwd=directory, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stdout.count("reward ") == STEPS
     load_records()
-    return open_session(directory / "trace")
+    return open_session(directory / "trace"), done.stdout
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    return train(tmp_path_factory.mktemp("example"), "--delay", str(DELAY))[0]
 
 
 @pytest.fixture(scope="module")
 def spans(made: Session) -> list[Item]:
     return spans_of(made)
+
+
+@pytest.mark.parametrize(("slow", "waits"), [("rollout", "trainer"), ("train", "generator")])
+def test_the_head_says_which_end_is_slow_as_the_examples_own_clock_does(
+    tmp_path: Path, slow: str, waits: str
+) -> None:
+    session, printed = train(tmp_path, "--slow-stage", slow, "--stage-ms", f"{1000 * PAUSE_S:g}")
+    steps_s = [float(took) for took in re.findall(r"step \d+: .*, ([\d.]+) s", printed)]
+    sides = read_report(session).sides
+    assert sides is not None and len(steps_s) == STEPS
+    assert (sides.generator.name, sides.generator.processes) == ("generate_sequences", 2)
+    assert (sides.trainer.name, sides.trainer.processes) == ("update_actor", 1)
+    assert (sides.waits_more, sides.mean_age, sides.oldest) == (waits, 0, 0)
+    # From the end of its first call to that of its last: of the trainer, these are the steps behind the first
+    # one; of the generator, the rest of the first step is in it, the rest of the last one is not.
+    rows, behind_s = ROWS * (STEPS - 1), sum(steps_s[1:])
+    assert sides.trainer.samples_per_s == pytest.approx(rows / behind_s, rel=0.1)
+    assert sides.generator.samples_per_s is not None
+    assert rows / sum(steps_s) <= sides.generator.samples_per_s * 1.02
+    assert sides.generator.samples_per_s <= 1.02 * rows / (sum(steps_s[1:-1]) + PAUSE_S * (slow == "rollout"))
+    end = sides.generator if slow == "rollout" else sides.trainer
+    assert end.waits_share is not None
+    assert 1 - end.waits_share >= 0.95 * (STEPS - 1) * PAUSE_S / sum(steps_s)  # planted in each of its calls
 
 
 def title_of(span: Item) -> str:

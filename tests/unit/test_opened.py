@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from flagscale_perf import PerfError, open_run
+from flagscale_perf import PerfError, open_run, open_runs
 from flagscale_perf.bench.records import BenchPoint
+from flagscale_perf.cli import main
 from flagscale_perf.profile.records import RowRecord
 from flagscale_perf.report import csv
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.trace.records import CallRecord as FunctionRecord
 from flagscale_perf.trace.records import OperationRecord
+from tests import sweeps
 from tests.every_instrument import JOBS, WRITERS, report_of, write, write_job
 
 pytest.importorskip("pandas")
@@ -94,3 +97,41 @@ def test_home_is_expanded_and_an_address_is_no_path(tmp_path: Path, monkeypatch:
     assert len(open_run("~/", instrument="rpc").rows())
     with pytest.raises(PerfError, match="'s3://bucket/run' is an address"):
         open_run("s3://bucket/run")
+
+
+def test_a_run_is_a_job(tmp_path: Path) -> None:
+    write("training", tmp_path, "completed")
+    alone = open_run(tmp_path)
+    assert alone.training is alone
+    assert [alone.profile, alone.calls, alone.trace, alone.bench] == [None] * 4
+    assert "beside it" not in alone._repr_html_()
+    write("profile", tmp_path, "completed", session_id="20240129_103001")
+    run = open_run(tmp_path)
+    profile = run.profile
+    assert (len(run.steps()), run.calls, run.trace) == (40, None, None)
+    assert profile is not None and profile.instrument == "profile" and len(profile.rows()) > 0
+    assert profile.training is not None and profile.training.path == run.path
+    assert [one.session.path for one in run.job.members] == [profile.path]
+    shown = run._repr_html_()
+    assert "<th>beside it</th><td>profile 20240129_103001</td>" in shown and "MFU" in shown
+
+
+def test_jobs_are_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweeps.write(tmp_path, seeds=[1, 2])
+    (tmp_path / "calls").mkdir()
+    write("rpc", tmp_path / "calls", "completed")
+    shutil.rmtree(tmp_path / "calls/made")
+    frame = open_runs(tmp_path)
+    trained = frame[frame["instrument"] == "training"]
+    assert (len(trained), len(frame)) == (32, 33)
+    assert list(frame[frame["instrument"] == "rpc"]["directory"]) == ["calls"]
+    best = trained.groupby(["tensor_parallel", "micro_batch_size"])["mfu"].mean().idxmax()
+    assert best == (1, 2)
+    assert main(["runs", str(tmp_path), "--format", "csv"]) == 0
+    head = capsys.readouterr().out.splitlines()[0].split(",")
+    assert list(frame.columns) == head
+    chosen = open_runs(tmp_path, where=["tp=2", "seed=1"], sort="mfu")
+    speeds = chosen[chosen["instrument"] == "training"]["mfu"]
+    assert len(speeds) == 8 and list(speeds) == sorted(speeds, reverse=True)
+    with pytest.raises(PerfError, match="no run has that; tensor_parallel is 1, 2"):
+        open_runs(tmp_path, where=["tp=3"])

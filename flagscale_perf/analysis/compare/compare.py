@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from flagscale_perf.analysis.blocks import Section
-from flagscale_perf.analysis.compare.judge import FASTER, SLOWER, UNDECIDED, Needed, Row
+from flagscale_perf.analysis.compare.judge import CONFIDENCE, FASTER, SLOWER, UNDECIDED, Needed, Row
 from flagscale_perf.spine.averages import mean, median
 from flagscale_perf.spine.jsonl import finite
 from flagscale_perf.spine.shift import Shift
@@ -37,12 +37,19 @@ class CompareOptions:
             None for what is usual.
         fail_if_slower: how much slower NEW may be, as a share; None for no limit.
         judge: what is judged of the times of a run's iterations, a name of `STATISTICS`.
+        tests: comparisons that are made with this one: the intervals of all of them hold together.
     """
 
     warmup: int = DEFAULT_WARMUP
     noise: float | None = None
     fail_if_slower: float | None = None
     judge: str = MEDIAN
+    tests: int = 1
+
+    @property
+    def error(self) -> float:
+        """How often the interval of this one may be wrong."""
+        return (1 - CONFIDENCE) / self.tests
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from flagscale_perf.analysis.compare.compare import (
     relative,
 )
 from flagscale_perf.analysis.compare.gate import Judgement, doubted_sides, gate_of
-from flagscale_perf.analysis.compare.judge import CONFIDENCE, UNDECIDED, Judge, Needed, Row, distance
+from flagscale_perf.analysis.compare.judge import UNDECIDED, Judge, Needed, Row, distance
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.averages import mean, mean_of_all, percentile
 from flagscale_perf.spine.clock import NS_PER_MS
@@ -238,7 +238,7 @@ class Compared:
         self.times = [run.times for run in self._runs]
         self.parts = _parts(self._runs)
         self._judge = self._judge_of(options.judge)
-        self.whole, self.rows = self._judge.whole(), self._judge.parts(self.parts)
+        self.whole, self.rows = self._judge.whole(options.error), self._judge.parts(self.parts)
         self.mean = self.whole if options.judge == MEAN else self._judge_of(MEAN).whole()
         self._shifts = [shift_of(run.times, run.numbers) for run in self._runs]
         stretches = self._stretches()
@@ -340,7 +340,7 @@ class Compared:
         found = []
         for span in spans:
             judge = self._judge_of(self._options.judge, span)
-            whole = judge.whole((1 - CONFIDENCE) / len(spans))
+            whole = judge.whole(self._options.error / len(spans))
             parts = judge.parts({name: [row[span] for row in rows] for name, rows in self.parts.items()})
             own = self._runs[0].numbers[span]
             found.append((span, Stretch(own[0], own[-1], whole, culprits(whole, parts))))

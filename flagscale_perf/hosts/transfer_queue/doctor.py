@@ -11,8 +11,8 @@ from importlib import metadata
 from pathlib import Path
 
 from flagscale_perf.hosts.hook_points import HookPoint, members_of
-from flagscale_perf.hosts.transfer_queue import bridge, client
-from flagscale_perf.hosts.transfer_queue.stages import POINTS
+from flagscale_perf.hosts.transfer_queue import adapter, bridge
+from flagscale_perf.hosts.transfer_queue.adapter import OPERATIONS, POINTS
 from flagscale_perf.hosts.transfer_queue.workers import DE_DUPLICATION, OUR_LINES, SUBMITTED
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import versions
@@ -20,7 +20,6 @@ from flagscale_perf.trace.options import LEVEL_VARIABLE, TraceOptions, hidden_by
 
 PACKAGES = ("TransferQueue", "verl", "ray")
 PLUGINS, PLUGIN = "verl.plugins", "flagscale_perf.hosts.transfer_queue.verl_plugin"
-OPERATIONS = "operations at all"
 
 
 @dataclass(frozen=True)
@@ -52,19 +51,18 @@ def find_queue(environment: Mapping[str, str], is_enabled: bool) -> Queue | None
 
 
 def _hooks() -> Iterator[HookPoint]:
-    members = _members(client.MODULE)
-    for name in (client.PUT, client.GET):
-        path = f"{client.CLIENT}.{name}"
-        yield HookPoint(f"{client.MODULE}.{path}", path in members, OPERATIONS)
-    for point in (*client.PARTS, client.KEYS, *POINTS):
-        path = f"{point.owner}.{point.name}"
-        yield HookPoint(f"{point.module}.{path}", path in _members(point.module), point.cost)
+    for point in POINTS:
+        found = point.is_in(_members(point.module))
+        if found or not point.is_new:
+            yield HookPoint(point.path, found, point.cost)
     for module in (bridge.MODULE, bridge.IMPORTED_BY):
         if _source(module) is not None:
             yield HookPoint(f"{module}.{bridge.NAME}", bridge.NAME in _members(module), "calls of functions")
 
 
 def _remarks(environment: Mapping[str, str], found: dict[str, str], is_enabled: bool) -> Iterator[str]:
+    members = (name.rpartition(".") for name in _members(adapter.MODULE))
+    yield from adapter.strangers(name for owner, _, name in members if owner == adapter.CLIENT)
     try:
         options = TraceOptions.of(environment)
     except PerfError as error:

@@ -18,9 +18,10 @@ from types import ModuleType
 
 from flagscale_perf.hosts.import_hook import ImportHook
 from flagscale_perf.hosts.patching import Patches
-from flagscale_perf.hosts.transfer_queue import bridge, client, stages, workers
+from flagscale_perf.hosts.transfer_queue import adapter, bridge, workers
+from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.records import Record
+from flagscale_perf.spine.records import EventRecord, Record
 from flagscale_perf.trace import tracer as tracing
 from flagscale_perf.trace.options import TraceOptions
 
@@ -33,15 +34,17 @@ class Installation:
     Args:
         options: what is traced.
         put: takes the records.
+        later: takes those that no process joins a job for.
     """
 
-    def __init__(self, options: TraceOptions, put: Put) -> None:
+    def __init__(self, options: TraceOptions, put: Put, later: Put) -> None:
         self.options = options
+        self._later = later
         self._tracer = tracing.Tracer(options, put)
         self._patches = Patches()
         self._variables: dict[str, str | None] = {}  # as they were
         after: dict[str, Callable[[ModuleType], None]] = dict.fromkeys(
-            (client.MODULE, *stages.MODULES) if options.detail else (client.MODULE,), self._patch_queue
+            adapter.MODULES if options.detail else (adapter.MODULE,), self._patch_queue
         )
         after |= dict.fromkeys(
             (bridge.MODULE, bridge.IMPORTED_BY), functools.partial(bridge.patch_bridge, patches=self._patches)
@@ -60,15 +63,9 @@ class Installation:
         self._import_hook.install()
 
     def _patch_queue(self, module: ModuleType) -> None:
-        if self.options.detail:
-            stages.patch_points(module, self._patches, stages.POINTS)
-        if module.__name__ == client.MODULE:
-            if self.options.stamp:
-                client.patch_tags(module, self._patches)
-            if self.options.detail:
-                parts = (*client.PARTS, client.KEYS) if self.options.keys else client.PARTS
-                stages.patch_points(module, self._patches, parts)
-            client.patch_client(module, self._patches)
+        for unknown in adapter.patch(module, self._patches, self.options):
+            tracing.note(unknown)
+            self._later(EventRecord("note", monotonic_ns(), 0, unknown))
 
     def undo(self) -> None:
         """Takes every patch back, also from the clients that are there."""
@@ -84,7 +81,7 @@ class Installation:
             else:
                 os.environ[name] = before
         self._variables = {}
-        client.bind_again_after_undo()
+        adapter.bind_again_after_undo()
 
 
 class _Joining:
@@ -94,6 +91,15 @@ class _Joining:
         self._options = options
         self._lock = threading.Lock()
         self._put: Put | None = None
+        self._waiting: list[Record] = []
+
+    def later(self, record: Record) -> None:
+        """Hands the record on with the first that comes: of itself it is not worth joining for."""
+        with self._lock:
+            if self._put is None:
+                self._waiting.append(record)
+                return
+        self._put(record)
 
     def put(self, record: Record) -> None:
         """Hands the record on."""
@@ -107,7 +113,10 @@ class _Joining:
         from flagscale_perf.trace.task import job_of  # with the first record, not with the process
         from flagscale_perf.writer.membership import Membership
 
-        return Membership.join(job_of(self._options), Path(sys.argv[0]).name or "python").put
+        put = Membership.join(job_of(self._options), Path(sys.argv[0]).name or "python").put
+        for record in self._waiting:
+            put(record)
+        return put
 
 
 _installation: Installation | None = None
@@ -127,7 +136,8 @@ def install(options: TraceOptions | None = None, put: Put | None = None) -> Inst
     if _installation is not None:
         return _installation
     options = options or TraceOptions.of()
-    installation = Installation(options, put or _Joining(options).put)
+    joining = _Joining(options)
+    installation = Installation(options, put or joining.put, put or joining.later)
     if options.is_on:
         _installation = installation
         installation.begin()

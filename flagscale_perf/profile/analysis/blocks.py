@@ -13,6 +13,7 @@ from flagscale_perf.profile.analysis.extend import CHARTS
 from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.profile.analysis.source import Rank
 from flagscale_perf.profile.analysis.tables import share
+from flagscale_perf.profile.analysis.tree import tree_of
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.facts import words_of
 from flagscale_perf.spine.records import NOT_KNOWN, RUNNING
@@ -45,6 +46,7 @@ def report_of(found: ProfileReport) -> Report:
         rows=rows_of(found),
         reading=profile.reading,
         complaint=remarks_of(found)[0] if not found.has_rows else "",
+        tree=tree_of(found),
     )
 
 

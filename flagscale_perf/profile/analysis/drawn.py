@@ -42,7 +42,7 @@ PART_COLOURS = {
 REST = "other work"
 LAYER_ITSELF = "(layer)"
 MORE = ("sky", "green", "orange", "yellow", "grey", "faint")
-MOST_OPERATORS, MOST_RANKS, MOST_PLACES = 20, 8, 96
+MOST_OPERATORS, MOST_RANKS, MOST_RANKS_DRAWN, MOST_PLACES = 20, 8, 256, 96
 # Axis of a heat map of layers -> its key, and the column of a cell.
 AXES: dict[str, tuple[str, Callable[[Cell], str]]] = {
     "kind of work": ("heat", lambda cell: cell.kind),
@@ -71,17 +71,40 @@ def books(found: ProfileReport, sums: PhaseSums) -> list[Block]:
 
 
 def layers(found: ProfileReport, sums: PhaseSums) -> list[Block]:
-    """Layers against kinds of work, and layers against the modules in them."""
+    """Layers against ranks, against kinds of work, and against the modules in them."""
     places = sums.places[:MOST_PLACES]
     names = [place.name for place in places]
     if not names:
         return []
-    maps: list[Block] = [_map(sums, "kind of work", names, sums.kinds)]
+    maps: list[Block] = [_by_rank(sums, names)] if 1 < len(sums.books) <= MOST_RANKS_DRAWN else []
+    maps.append(_map(sums, "kind of work", names, sums.kinds))
     parts = dict.fromkeys(cell.part or LAYER_ITSELF for cell in sums.cells if cell.place.number is not None)
     numbered = [place.name for place in places if place.number is not None]
     if len(parts) > 1 and numbered:
         maps.append(_map(sums, "module", numbered, [*parts][:MOST_OPERATORS]))
     return maps
+
+
+def _by_rank(sums: PhaseSums, rows: Sequence[str]) -> HeatMap:
+    """A layer that is slow on one rank alone looks like any other in a mean over ranks."""
+    layers = []
+    for label, mask in _masks(sums, by_rank=False):
+        amounts = sums.by(lambda cell: (cell.place.name, cell.rank), mask)
+        values = [
+            [
+                None
+                if (one := amounts.get((row, rank))) is None
+                else len(sums.books) * one.worked_ns / NS_PER_MS
+                for rank in sums.books
+            ]
+            for row in rows
+        ]
+        layers.append(Layer(label, "ms a step", values))
+    columns = [sums.titles[rank] for rank in sums.books]
+    edges = list(range(len(columns) + 1))
+    return HeatMap(
+        f"ranks-{sums.phase}", "Layers by rank", "layer", rows, "rank", None, edges, layers, columns=columns
+    )
 
 
 def _map(sums: PhaseSums, axis: str, rows: Sequence[str], columns: Sequence[str]) -> HeatMap:
@@ -101,12 +124,12 @@ def _map(sums: PhaseSums, axis: str, rows: Sequence[str], columns: Sequence[str]
     )
 
 
-def _masks(sums: PhaseSums) -> list[tuple[str, Callable[[Cell], bool] | None]]:
+def _masks(sums: PhaseSums, by_rank: bool = True) -> list[tuple[str, Callable[[Cell], bool] | None]]:
     """The whole step, each part of it and each rank."""
     made: list[tuple[str, Callable[[Cell], bool] | None]] = [(f"whole {sums.phase} step", None)]
     if len(sums.parts) > 1:
         made += [(part, _of_phase(part)) for part in sums.parts]
-    if len(sums.books) > 1:
+    if by_rank and len(sums.books) > 1:
         made += [(sums.titles[rank], _of_rank(rank)) for rank in [*sums.books][:MOST_RANKS]]
     return made
 

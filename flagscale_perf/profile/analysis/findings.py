@@ -2,65 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Sequence
+from dataclasses import replace
 
-from flagscale_perf.analysis.rules import Case, Change, Evidence, Finding, Rule, find, rule
-from flagscale_perf.profile.analysis.layers import OUTSIDE, Place
-from flagscale_perf.profile.analysis.operators import COMMUNICATION, HOST
-from flagscale_perf.profile.analysis.paired import FEW_LAYERS, FEW_STEPS, LayerTimes, Slower
+from flagscale_perf.analysis.rules import Change, Finding, find, names_no_cause, rule
+from flagscale_perf.profile.analysis.case import GAIN, ProfileCase, ProfileRule, part, takes
+from flagscale_perf.profile.analysis.operators import COMMUNICATION
+from flagscale_perf.profile.analysis.paired import (
+    FEW_STEPS,
+    LayerTimes,
+    slow_on_ranks,
+)
 from flagscale_perf.profile.analysis.report import ProfileReport
-from flagscale_perf.profile.analysis.sums import Books, PhaseSums
+from flagscale_perf.profile.analysis.slow_places import (
+    layers_of,
+    more_python,
+    python_in_module,
+    slow_layer,
+    slow_on_rank,
+)
+from flagscale_perf.profile.analysis.sums import PhaseSums
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.chance import SURE_STEPS, median_within
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.limits import Limit
 
-GAIN = "steps in the same time"
+_OBSERVER = "costly_observer"  # its cost is the training's, beside the profiled steps
 RECOMPUTE = "recompute"  # the part of a step
 _GRAPH, _DISPATCH = "CompiledFxGraph", "PythonDispatchMode"  # in names of torch's events
-CHANCE = 0.05  # that layers that are alike would differ as they do, so that none is named
-
-
-@dataclass(frozen=True)
-class ProfileCase(Case):
-    """A profile as the rules examine it.
-
-    Attributes:
-        slower: by kind of step, each layer beside the median one, as far as runs were recorded.
-    """
-
-    report: ProfileReport
-    slower: Mapping[str, Sequence[Slower]]
-
-    @property
-    def steps(self) -> Sequence[PhaseSums]:
-        """Each kind of step that has any time."""
-        return [sums for sums in self.report.sums.values() if sums.mean.total]
-
-    @property
-    def whole(self) -> Books | None:
-        """The mean step of all kinds; None without any time."""
-        books = self.report.whole
-        return books if books is not None and books.total else None
-
-
-ProfileRule = Rule[ProfileCase]
-
-
-def _takes(this: ProfileRule, books: Books, title: str, saved_ns: float, evidence: list[Evidence]) -> Finding:
-    """A finding with its cost in all steps of this kind; `_together` adds the share of the whole."""
-    return replace(this.finding(title, evidence, GAIN), cost_s=saved_ns * books.steps / NS_PER_S)
-
-
-def _part(this: ProfileRule, sums: PhaseSums, limit: str, what: str, taken_ns: float) -> list[Finding]:
-    """A finding for a part of the step that takes more than the limit; otherwise none."""
-    share = taken_ns / sums.mean.total
-    if not this.exceeds(share, limit):
-        return []
-    words = f"of a {sums.phase} step, {taken_ns / NS_PER_MS:.3f} ms"
-    title = f"{what} takes {100 * share:.1f} % of a {sums.phase} step"
-    return [_takes(this, sums.mean, title, taken_ns, [this.broke(words, share, limit)])]
 
 
 def _together(findings: Sequence[Finding], whole_s: float) -> list[Finding]:
@@ -69,7 +38,7 @@ def _together(findings: Sequence[Finding], whole_s: float) -> list[Finding]:
     """
     left_s, made = whole_s, list[Finding]()
     for one in findings:
-        if one.cost_s is not None and whole_s:
+        if one.cost_s is not None and whole_s and one.name != _OBSERVER:
             costlier = tuple(dict.fromkeys(each.name for each in made if each.cost_s))
             overlaps = costlier if one.cost_s > left_s else ()
             cost_s = min(one.cost_s, left_s)
@@ -78,7 +47,9 @@ def _together(findings: Sequence[Finding], whole_s: float) -> list[Finding]:
                 least_s = min(one.least_s, cost_s)
                 one = replace(one, least_s=least_s, least_gain=least_s / (whole_s - least_s))
             gain = cost_s / (whole_s - cost_s) if cost_s < whole_s else None
-            one = replace(one, cost_s=cost_s, cost_share=cost_s / whole_s, gain=gain, overlaps=overlaps)
+            share = cost_s / whole_s
+            one = replace(one, cost_s=cost_s, cost_share=share, gain=gain, overlaps=overlaps)
+            one = replace(one, cost_of_steps=share, base="the profiled steps")
         made.append(one)
     return made
 
@@ -106,8 +77,11 @@ def late_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:
         )
         title = f"The other ranks wait for rank {late.rank}"
         evidence = [this.broke(words, least[0] / books.total, "wait")]
-        finding, least_s = _takes(this, books, title, most[1], evidence), least[0] * books.steps / NS_PER_S
-        found.append(replace(finding, least_s=least_s, ranks=[late.rank], phase="communication"))
+        finding, least_s = takes(this, books, title, most[1], evidence), least[0] * books.steps / NS_PER_S
+        step_ms = median(late.most_ns) / NS_PER_MS
+        found.append(
+            replace(finding, least_s=least_s, ranks=[late.rank], phase="communication", step_ms=step_ms)
+        )
     return found
 
 
@@ -131,7 +105,7 @@ def transfers(this: ProfileRule, case: ProfileCase) -> Finding | None:
         return None
     words = f"of a step: {each_ns / NS_PER_MS:.3f} ms in transfers that nothing hides"
     evidence = [this.broke(words, share, "transfer")]
-    return _takes(this, books, "Transfers take a large part of a step", each_ns, evidence)
+    return takes(this, books, "Transfers take a large part of a step", each_ns, evidence)
 
 
 @rule(
@@ -156,7 +130,7 @@ def uneven_stages(this: ProfileRule, case: ProfileCase) -> Finding | None:
     )
     title = f"Stage {worst.stage} of the pipeline waits {100 * waits:.1f} % of a step for its neighbours"
     evidence = [this.broke(words, waits - ideal, "waits")]
-    finding = _takes(this, books, title, max(0.0, 1 - even) * books.total, evidence)
+    finding = takes(this, books, title, max(0.0, 1 - even) * books.total, evidence)
     return replace(finding, ranks=[busiest.rank], phase="communication")
 
 
@@ -174,103 +148,11 @@ def host_bound(this: ProfileRule, case: ProfileCase) -> list[Finding]:
         own = [one for place, one in sums.books.items() if case.report.profile.ranks[place].rank not in late]
         if not own:
             continue
-        taken = sum(one.python for one in own) / len(own) - sum(_more_python(sums).values())
+        taken = sum(one.python for one in own) / len(own) - sum(more_python(sums).values())
         if sums.busy is not None:  # a device that has work waits for no Python
             taken = min(taken, max(0.0, sums.mean.total - sums.busy))
-        found += _part(this, sums, "host", "Python", taken)
+        found += part(this, sums, "host", "Python", taken)
     return found
-
-
-def _layers(sums: PhaseSums) -> list[Place]:
-    """Empty if there are too few to compare."""
-    found = [place for place in sums.places if place.number is not None]
-    return found if len(found) >= FEW_LAYERS else []
-
-
-def _more_python(sums: PhaseSums) -> dict[str, float]:
-    """Python of each layer and module beyond that of the median layer, per step of the mean rank."""
-    python = sums.by(lambda cell: cell.place, lambda cell: cell.kind == HOST and cell.place.name != OUTSIDE)
-    if not (layers := _layers(sums)):
-        return {}
-    usual = median(python[place].self_ns if place in python else 0.0 for place in layers)
-    return {place.name: one.self_ns - usual for place, one in python.items() if one.self_ns > usual}
-
-
-@rule(
-    limits={"python": Limit(0.1, "share", "ours: of a step, beyond what the median layer spends in Python")},
-    causes=["the module sleeps, waits, or computes outside of operators"],
-    changes=[Change([], "read its forward for what is no operator: I/O, locks, loops, copies to the host")],
-)
-def python_in_module(this: ProfileRule, case: ProfileCase) -> list[Finding]:
-    """A module that is no layer spends much of the step in Python."""
-    found = []
-    for sums in case.steps:
-        layers = {place.name for place in _layers(sums)}
-        for name, taken in _more_python(sums).items():
-            if name not in layers:
-                found += _part(this, sums, "python", f"Python in {name}", taken)
-    return found
-
-
-@rule(
-    limits={
-        "slower": Limit(
-            1.5, "times", "ours: relative to the median layer and to every layer within the limit"
-        ),
-        "worth": Limit(0.02, "share", "ours: of a step, less is not worth a change"),
-    },
-    causes=[
-        "the layer is another kind, its input is larger, or something else ran on the processor",
-        "where it is Python (host): the layer sleeps, waits or computes outside of operators",
-    ],
-    changes=[
-        Change([], "compare its rows with another layer's: the operator that differs is in the heat map")
-    ],
-)
-def slow_layer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
-    """A layer takes much longer than the median layer of the same step, in operators or in Python, and not
-    by chance; longer in the same way than every layer within the limit, also by the lower end of what it
-    takes. The cost is an interval.
-    """
-    found = []
-    for sums in case.steps:
-        layers = case.slower.get(sums.phase, ())
-        above = [one for one in layers if this.exceeds(one.ratio, "slower")]
-        others = max([1.0, *(one.ratio for one in layers if one not in above)])
-        for one in above:
-            (least, most), (low, high) = one.more_ns, one.ratios
-            is_apart = low > others and this.exceeds(one.ratio / others, "slower") and one.chance <= CHANCE
-            if not (is_apart and this.exceeds(most / sums.mean.total, "worth")):
-                continue
-            words = (
-                f"{one.name} to the median layer of the same step, {low:.2f} to {high:.2f} in {one.steps}"
-                f" steps: {least / NS_PER_MS:.3f} to {most / NS_PER_MS:.3f} ms more, most of it in"
-                f" {_differs(sums, one.name)}"
-            )
-            times = f"{one.ratio:.1f} times as long as the other layers"
-            title = f"{one.name.capitalize()} takes {times} ({sums.phase})"
-            finding = _takes(this, sums.mean, title, most, [this.broke(words, one.ratio, "slower")])
-            found.append(replace(finding, least_s=least * sums.mean.steps / NS_PER_S))
-    return found
-
-
-def _differs(sums: PhaseSums, layer: str) -> str:
-    """The module of a layer and its kind of work that differ most from the same of the other layers."""
-    times = sums.by_place(lambda cell: (cell.place, cell.part, cell.kind))
-    layers = _layers(sums)
-
-    def more(place: Place, part: str, kind: str) -> float:
-        own, *others = (
-            0.0
-            if (amount := times.get((each, part, kind))) is None
-            else max(amount.self_ns, amount.worked_ns)
-            for each in (place, *layers)
-        )
-        return own - median(others)
-
-    own = [key for key in times if key[0].name == layer and key[2] != COMMUNICATION]
-    _, part, kind = max(own, key=lambda key: more(*key))
-    return f"{part or 'the layer itself'} ({kind})"
 
 
 @rule(
@@ -289,10 +171,11 @@ def recomputation(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     for sums in case.steps:
         again = sums.by(lambda cell: cell.phase, lambda cell: cell.kind != COMMUNICATION).get(RECOMPUTE)
         if again is not None:
-            found += _part(this, sums, "again", "Recomputation", again.self_ns)
+            found += part(this, sums, "again", "Recomputation", again.self_ns)
     return found
 
 
+@names_no_cause
 @rule(
     limits={"observer": Limit(1.1, "times", "ours: beyond it shares are those of another program")},
     causes=["very short operators", "a machine that others use, too: see clean against clean"],
@@ -306,7 +189,11 @@ def costly_observer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
         if ratio is None or not this.exceeds(ratio, "observer") or ratio - 1 <= max(noise, one.spread or 0.0):
             continue
         evidence = [this.broke(f"profiled {phase} steps against clean ones: {one.words}", ratio, "observer")]
-        found.append(this.finding(f"Profiling makes a {phase} step x{ratio:.2f}", evidence, GAIN))
+        finding = this.finding(f"Profiling makes a {phase} step x{ratio:.2f}", evidence, GAIN)
+        first, last = case.report.profile.span(phase)
+        more_ns = ((one.lost or ratio) - 1) * (one.clean_ns or 0.0)
+        cost_s = more_ns * case.report.sums[phase].mean.steps / NS_PER_S
+        found.append(replace(finding, cost_s=cost_s, first_iteration=first, iteration=last))
     return found
 
 
@@ -328,7 +215,16 @@ def open_books(this: ProfileRule, case: ProfileCase) -> list[Finding]:
 
 
 RULES: tuple[ProfileRule, ...] = (
-    *(late_rank, uneven_stages, transfers, host_bound, python_in_module, slow_layer, recomputation),
+    *(
+        late_rank,
+        uneven_stages,
+        transfers,
+        host_bound,
+        python_in_module,
+        slow_on_rank,
+        slow_layer,
+        recomputation,
+    ),
     *(costly_observer, open_books),
 )
 
@@ -338,10 +234,12 @@ def judge(report: ProfileReport) -> ProfileReport:
     if not report.has_rows:
         return report
     times = {phase: LayerTimes.of(report.profile, sums) for phase, sums in report.sums.items()}
-    case = ProfileCase(report, {phase: one.slower() for phase, one in times.items() if one is not None})
+    on_ranks = {phase: slow_on_ranks(report.profile, sums) for phase, sums in report.sums.items()}
+    known = {phase: one for phase, one in times.items() if one is not None}
+    case = ProfileCase(report, known, on_ranks)
     whole_s = 0.0 if report.whole is None else report.whole.total * report.whole.steps / NS_PER_S
     return replace(
-        report, findings=_together(find(RULES, case), whole_s), unjudged=_unjudged(report, case.slower)
+        report, findings=_together(find(RULES, case), whole_s), unjudged=_unjudged(report, case.times)
     )
 
 
@@ -351,12 +249,12 @@ def _unjudged(report: ProfileReport, judged: Container[str]) -> list[str]:
     if report.communication.unsplit:
         unjudged.append("waiting in collectives of which not all ranks were profiled")
     if any(len(late.alone_ns) < SURE_STEPS for late in report.communication.lates):
-        unjudged.append(f"whether the others wait for one rank: that needs {SURE_STEPS} profiled steps")
-    unknown = [phase for phase, sums in report.sums.items() if phase not in judged and _layers(sums)]
+        unjudged += [f"whether the others wait for one rank: that needs {SURE_STEPS} profiled steps"]
+    unknown = [phase for phase, sums in report.sums.items() if phase not in judged and layers_of(sums)]
     if unknown:
         unjudged.append(
-            f"whether a layer of {' and '.join(unknown)} steps is slow: that needs {FEW_STEPS} profiled steps"
-            " whose runs were kept"
+            f"whether a layer of {' and '.join(unknown)} steps is slow, or Python in another module: that"
+            f" needs {FEW_STEPS} profiled steps whose runs were kept"
         )
     for sums in report.sums.values():
         unjudged += [*_uncounted(sums), *_dispatched(sums)]

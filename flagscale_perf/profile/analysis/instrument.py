@@ -8,6 +8,7 @@ from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import Instrument
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.profile.analysis import blocks, compare, report
+from flagscale_perf.profile.analysis.evidence import bounds_of
 from flagscale_perf.profile.analysis.extend import METRICS, load
 from flagscale_perf.profile.analysis.findings import judge
 from flagscale_perf.profile.analysis.report import ProfileReport
@@ -37,6 +38,7 @@ INSTRUMENT = Instrument(
     report=_report,
     timeline=timeline,
     compare=compare.compare,
+    evidence=bounds_of,
     tables=Tables(
         views={"modules": "select * from records.profile_row"},
         words={RowRecord: {"sort": words_of(Sort)}},

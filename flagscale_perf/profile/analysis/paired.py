@@ -1,15 +1,18 @@
-"""Layers compared within each step, from single runs: what holds a whole step up makes no layer slow."""
+"""Layers, and Python of other modules, compared within each step, from single runs: what holds one step up
+makes none of them slow.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flagscale_perf.profile.analysis.layers import Places
-from flagscale_perf.profile.analysis.operators import COMMUNICATION, kind_of
+from flagscale_perf.profile.analysis.layers import OUTSIDE, Places
+from flagscale_perf.profile.analysis.operators import COMMUNICATION, HOST, kind_of
 from flagscale_perf.profile.analysis.source import Profile, Rank
 from flagscale_perf.profile.analysis.sums import PhaseSums
 from flagscale_perf.profile.analysis.timings import files_of
@@ -20,6 +23,8 @@ FEW_STEPS, FEW_LAYERS = 3, 3  # fewer show no spread
 DEALS = 4000  # of ratios to layers; whoever asks again gets the same answer
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+Column: TypeAlias = Callable[[Rank, str, str, str], int]  # of a part, module and operator; -1 for none
+MOSTLY = 0.8  # of what a place takes longer: then it is of one kind of work
 
 
 @dataclass(frozen=True)
@@ -41,35 +46,72 @@ class Slower:
 
 
 @dataclass(frozen=True)
-class LayerTimes:
-    """Layers' times in one kind of step.
+class Python:
+    """Python of a module that is no layer beyond that of the median layer of the same steps, on the mean
+    rank: the median of all steps, and its interval.
 
     Attributes:
-        names: the layers' names.
-        taken_ns: a row for each step, a column for each layer: on the mean rank that has the layer, without
-            collectives; where there is a device, that of its kernels or of the host, whichever is longer. Not
-            a number where it did not run.
+        share, shares: of the step.
+        more_ns: the interval of the time.
+    """
+
+    name: str
+    steps: int
+    share: float
+    shares: tuple[float, float]
+    more_ns: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class LayerTimes:
+    """What layers, and other modules in Python, took in one kind of step; a row of each table is a step.
+
+    Attributes:
+        names: the layers' names; the other modules' are in `others`.
+        taken_ns: a column for each layer: on the mean rank that has the layer, without collectives; where
+            there is a device, that of its kernels or of the host, whichever is longer. Not a number where it
+            did not run.
+        python_ns: a column for each layer, then for each other module, in Python on the mean rank.
+        total_ns: the steps' own times on the mean rank.
     """
 
     names: Sequence[str]
+    others: Sequence[str]
     taken_ns: Floats
+    python_ns: Floats
+    total_ns: Floats
 
     @classmethod
     def of(cls, profile: Profile, sums: PhaseSums) -> LayerTimes | None:
         """None where too few steps or layers have their runs recorded."""
         places = Places(profile)
         names = [place.name for place in sums.places if place.number is not None]
-        found = (_on_rank(rank, sums.phase, places, names) for rank in profile.ranks)
-        ranks = [(times, has_runs) for times, has_runs in found if has_runs.any()]
-        count = min((len(times) for times, _ in ranks), default=0)
+        others = [place.name for place in sums.places if place.number is None and place.name != OUTSIDE]
+        columns = {name: number for number, name in enumerate([*names, *others])}
+
+        def column(rank: Rank, part: str, module: str, op: str) -> int:
+            """Python has the second half of the columns."""
+            is_collective = kind_of(op, part, module) == COMMUNICATION
+            own = columns.get(places.of(module, rank.place.get("pipeline")).name)
+            return -1 if is_collective or own is None else own + len(columns) * (not op)
+
+        found = (_on_rank(rank, sums.phase, column, 2 * len(columns)) for rank in profile.ranks)
+        ranks = [each for each in found if each.has_runs.any()]
+        count = min((len(each.total_ns) for each in ranks), default=0)
         if count < FEW_STEPS or len(names) < FEW_LAYERS:
             return None
-        on_all = np.all([has_runs[:count] for _, has_runs in ranks], axis=0)
-        taken = np.stack([times[:count][on_all] for times, _ in ranks])
+        on_all = np.all([each.has_runs[:count] for each in ranks], axis=0)
+        taken = np.stack([each.taken_ns(2)[:count, : len(names)][on_all] for each in ranks])
         runs = (taken > 0).sum(0)
         mean = np.divide(taken.sum(0), runs, out=np.full(runs.shape, np.nan), where=runs > 0)
-        mean = mean[(runs > 0).sum(1) >= FEW_LAYERS]
-        return cls(names, mean) if len(mean) >= FEW_STEPS else None
+        python, total = (
+            np.mean([each[:count][on_all] for each in tables], axis=0)
+            for tables in zip(*((each.python_ns, each.total_ns) for each in ranks), strict=True)
+        )
+        meant = ((runs > 0).sum(1) >= FEW_LAYERS) & (total > 0)
+        if meant.sum() < FEW_STEPS:
+            return None
+        return cls(names, others, mean[meant], python[meant], total[meant])
 
     def slower(self) -> list[Slower]:
         """Every layer that ran in all of these steps, against the median one."""
@@ -80,6 +122,100 @@ class LayerTimes:
             Slower(self.names[n], len(ratio), float(np.median(ratio)), _within(ratio), _within(ns), chance)
             for n, ratio, ns, chance in zip(own.tolist(), ratios.T, more.T, _chances(ratios), strict=True)
         ]
+
+    def python(self) -> list[Python]:
+        """Of every module that is no layer."""
+        layers, others = np.split(self.python_ns, [len(self.names)], axis=1)
+        more = others - np.median(layers, axis=1, keepdims=True)
+        shares = more / self.total_ns[:, None]
+        return [
+            Python(name, len(share), float(np.median(share)), _within(share), _within(ns))
+            for name, share, ns in zip(self.others, shares.T, more.T, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class OnRank:
+    """A part of the step that takes longer in one place of the model on one rank than on the others.
+
+    Attributes:
+        part: "forward", "backward" ...
+        kind: of work, where four fifths of it are of one kind; else "".
+        steps: how many were compared.
+        more_ns: beyond the median of the other ranks in the same step: the median of the steps.
+        within_ns: the interval of that.
+    """
+
+    rank: int
+    part: str
+    place: str
+    kind: str
+    steps: int
+    more_ns: float
+    within_ns: tuple[float, float]
+
+
+def slow_on_ranks(profile: Profile, sums: PhaseSums) -> list[OnRank]:
+    """For each rank and part of the step, the place that takes longest beyond the same on other ranks, where
+    it does so for certain, and longer than any other place there may.
+    """
+    keys = dict.fromkeys(
+        (cell.phase, cell.place.name, cell.kind)
+        for cell in sums.cells
+        if cell.kind != COMMUNICATION and cell.place.name != OUTSIDE
+    )
+    places, columns = Places(profile), {key: number for number, key in enumerate(keys)}
+
+    def column(rank: Rank, part: str, module: str, op: str) -> int:
+        kind = kind_of(op, part, module) if op else HOST
+        return columns.get((part, places.of(module, rank.place.get("pipeline")).name, kind), -1)
+
+    found = [(rank, _on_rank(rank, sums.phase, column, len(columns))) for rank in profile.ranks]
+    ranks = [
+        (rank, each.taken_ns())
+        for rank, each in found
+        if len(each.total_ns) >= FEW_STEPS and each.has_runs.all()
+    ]
+    count = min((len(times) for _, times in ranks), default=0)
+    if len(ranks) < 2:
+        return []
+    taken = np.stack([times[:count] for _, times in ranks])
+    taken[:, :, :] = np.where((taken > 0).any(axis=1, keepdims=True), taken, np.nan)  # a stage has its own
+    return [
+        one
+        for number, (rank, _) in enumerate(ranks)
+        for part in dict.fromkeys(key[0] for key in keys)
+        if (one := _slowest(rank, part, columns, _beyond(taken, number))) is not None
+    ]
+
+
+def _beyond(taken: Floats, number: int) -> Floats:
+    """What a rank takes beyond the median other one, by step and column; 0 where no other has that."""
+    others = np.delete(taken, number, axis=0)
+    has_others = ~np.isnan(others).all(axis=(0, 1))
+    usual = np.zeros(taken.shape[1:])
+    usual[:, has_others] = np.nanmedian(others[:, :, has_others], axis=0)
+    return np.where(has_others, np.nan_to_num(taken[number] - usual), 0.0)
+
+
+def _slowest(
+    rank: Rank, part: str, columns: Mapping[tuple[str, str, str], int], more: Floats
+) -> OnRank | None:
+    by_place: dict[str, dict[str, Floats]] = {}
+    for (own, place, kind), column in columns.items():
+        if own == part:
+            by_place.setdefault(place, {})[kind] = more[:, column]
+    sums = {place: np.sum([*kinds.values()], axis=0) for place, kinds in by_place.items()}
+    ordered = sorted(sums, key=lambda place: -float(np.median(sums[place])))
+    within = {place: median_within(sums[place].tolist()) for place in ordered[:2]}
+    first, *rest = within.values()
+    if first is None or first[0] <= max([0.0, *(each[1] for each in rest if each)]):
+        return None
+    place, kinds = ordered[0], by_place[ordered[0]]
+    longest = max(kinds, key=lambda kind: float(np.median(kinds[kind])))
+    middle = float(np.median(sums[place]))
+    is_one = float(np.median(kinds[longest])) >= MOSTLY * middle
+    return OnRank(rank.rank, part, place, longest if is_one else "", len(more), middle, first)
 
 
 def _within(values: Floats) -> tuple[float, float]:
@@ -97,30 +233,47 @@ def _chances(ratios: Floats) -> list[float]:
     return chances
 
 
-def _on_rank(rank: Rank, phase: str, places: Places, names: Sequence[str]) -> tuple[Floats, Flags]:
-    """Time of each layer in each profiled step of this rank, in their order; whether a step has its runs."""
-    steps = np.sort(rank.profiled["number"][rank.profiled["phase"] == phase])
-    host, device = (np.zeros((len(steps), len(names))) for _ in range(2))
+class _OnRank(NamedTuple):
+    """Times of one rank, a row for each profiled step, in their order.
+
+    Attributes:
+        host_ns, device_ns: in each column.
+        total_ns: of the step.
+        has_runs: whether the runs of the step were recorded.
+    """
+
+    host_ns: Floats
+    device_ns: Floats
+    total_ns: Floats
+    has_runs: Flags
+
+    def taken_ns(self, halves: int = 1) -> Floats:
+        """Of the host or the device, whichever took longer; the columns' halves added up, where there are."""
+        host, device = (sum(np.split(each, halves, axis=1)) for each in (self.host_ns, self.device_ns))
+        return np.maximum(host, device)
+
+    @property
+    def python_ns(self) -> Floats:
+        """The second half of the host's columns."""
+        return np.split(self.host_ns, 2, axis=1)[1]
+
+
+def _on_rank(rank: Rank, phase: str, column: Column, count: int) -> _OnRank:
+    profiled = rank.profiled.where(rank.profiled["phase"] == phase)
+    order = np.argsort(profiled["number"])
+    steps, total_ns = profiled["number"][order], profiled["total_ns"][order].astype(np.float64)
+    host, device = (np.zeros((len(steps), count)) for _ in range(2))
     has_runs = np.zeros(len(steps), bool)
     for calls in files_of(rank):
         if isinstance(calls, Calls):
-            layer = _layers(calls, places, rank.place.get("pipeline"), names)
-            meant = (layer >= 0) & np.isin(calls.columns["step"], steps)
+            rows, place = calls.distinct("part", "module", "op")
+            texts = ((calls.names[number] for number in row) for row in rows)
+            columns = np.array([column(rank, *each) for each in texts], np.int64)[place]
+            of_step = np.isin(calls.columns["step"], steps)
+            has_runs[np.searchsorted(steps, np.unique(calls.columns["step"][of_step]))] = True
+            meant = (columns >= 0) & of_step
             step = np.searchsorted(steps, calls.columns["step"][meant])
-            has_runs[np.unique(step)] = True
             for sums, name in ((host, "self_ns"), (device, "device_ns")):
                 if name in calls.columns:
-                    np.add.at(sums, (step, layer[meant]), calls.columns[name][meant])
-    return np.maximum(host, device), has_runs
-
-
-def _layers(calls: Calls, places: Places, stage: int | None, names: Sequence[str]) -> NDArray[np.int64]:
-    """The place of each run's layer among the names; -1 for none and for a collective."""
-    known = {name: number for number, name in enumerate(names)}
-    rows, place = calls.distinct("part", "module", "op")
-    layers = []
-    for row in rows:
-        part, module, op = (calls.names[number] for number in row)
-        is_collective = kind_of(op, part, module) == COMMUNICATION
-        layers.append(-1 if is_collective else known.get(places.of(module, stage).name, -1))
-    return np.array(layers, np.int64)[place]
+                    np.add.at(sums, (step, columns[meant]), calls.columns[name][meant])
+    return _OnRank(host, device, total_ns, has_runs)

@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flagscale_perf.analysis.session import Session, clock_of
+from flagscale_perf.analysis.clocks import Move, clock_of
+from flagscale_perf.analysis.session import Session
+from flagscale_perf.profile.calls import Calls
 from flagscale_perf.profile.records import NAMES
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader, kind_of
@@ -74,7 +76,7 @@ class Rank:
         place: fields of its `RankRecord`, None where not known; empty without such a record.
         clock: the same for ranks whose marks are from one clock: one start of one machine.
         directory: where the run file is.
-        offset_ns: what was added to its marks.
+        move: brings its marks onto the first file's clock; None where they are on it.
         steps, rows, collectives, memory, windows, roofs, begins: its records.
     """
 
@@ -82,7 +84,7 @@ class Rank:
     place: Mapping[str, Any]
     clock: str
     directory: Path
-    offset_ns: int
+    move: Move | None
     steps: Frame
     rows: Frame
     collectives: Frame
@@ -142,6 +144,16 @@ class Profile:
                 times[str(phase)] += int(total)
         return [phase for phase, _ in times.most_common()]
 
+    def span(self, phase: str) -> tuple[int | None, int | None]:
+        """First and last iteration of the profiled steps of this kind; None where the host counts none."""
+        known = [
+            int(number)
+            for steps in (rank.profiled for rank in self.ranks)
+            for number in steps["iteration"][steps["phase"] == phase]
+            if number != UNKNOWN
+        ]
+        return (min(known), max(known)) if known else (None, None)
+
 
 def read_profile(session: Session) -> Profile:
     """Reads the run files of all machines. Raises PerfError."""
@@ -173,8 +185,14 @@ def _rank(session: Session, process: int, frames: Sequence[Frame | None]) -> Ran
     (file, number), known = session.origin(process), session.course.processes.get(process)
     place = next(iter(parts[0].records()), {})
     title = f"rank {place['rank']}" if place else known.title if known else f"process {number}"
-    clock, offset_ns = clock_of(file.header), session.offset_ns(file)
-    return Rank(title, place, clock, file.path.parent, offset_ns, *parts[1:])
+    clock = clock_of(file.header)
+    return Rank(title, place, clock, file.path.parent, session.clocks.mover(clock), *parts[1:])
+
+
+def offset_ns(calls: Calls, move: Move | None) -> int:
+    """What to add to the marks of one window: the same for all, so that what lies in one another stays so."""
+    first_ns = int(calls.columns["start_ns"].min()) if len(calls) else 0
+    return move(first_ns) - first_ns if move else 0
 
 
 def _frames(session: Session, record_type: Any, values: Sequence[Sequence[Any]]) -> dict[int, Frame]:

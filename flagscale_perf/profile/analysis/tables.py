@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from flagscale_perf.analysis.blocks import Block, Cell, Note, Pairs, Quantity, Table, ms
@@ -37,8 +38,11 @@ def books(found: ProfileReport, sums: PhaseSums) -> list[Block]:
 
 def layers(found: ProfileReport, sums: PhaseSums) -> list[Block]:
     """A row for each layer."""
-    kinds = list(sums.kinds)
     amounts = sums.by_place(lambda cell: (cell.place.name, cell.kind))
+    taken: defaultdict[str, float] = defaultdict(float)
+    for (_, kind), one in amounts.items():
+        taken[kind] += one.worked_ns
+    kinds = sorted(filter(taken.get, taken), key=lambda kind: -taken[kind])  # the largest need no scrolling
     whole = sums.by_place(lambda cell: cell.place.name)
     rows: list[Sequence[Cell]] = []
     total = sums.mean.total if sums.busy is None else sums.busy
@@ -131,7 +135,7 @@ def memory(found: ProfileReport) -> list[Block]:
         " what one of them retains before the next: then the peak is lower."
     )
     title = "The forward pass by module, of the rank with the highest peak"
-    return [Table(head, rows, 3, title), Note(said)] if rows else []
+    return [Table(head, rows, 3, title, is_folded=len(rows) > MOST), Note(said)] if rows else []
 
 
 def observer(found: ProfileReport) -> list[Block]:

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from flagscale_perf.analysis.session import Session, clock_of
+from flagscale_perf.analysis.clocks import clock_of
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import (
     Drawn,
     End,
@@ -19,8 +20,10 @@ from flagscale_perf.analysis.timeline import (
     Track,
     arrow,
     id_of,
+    is_told,
 )
 from flagscale_perf.profile.analysis.communication import CLOCK, Operation, RankCollectives, operations_of
+from flagscale_perf.profile.analysis.source import offset_ns
 from flagscale_perf.profile.calls import Calls, read_calls
 from flagscale_perf.profile.records import (
     NAMES,
@@ -105,7 +108,8 @@ class _Drawn:
             yield Item("runs of operators are missing", track, window.start_ns, window.start_ns, text)
         else:
             steps = {step: own for (each, step), own in self._steps.items() if each == window.process}
-            yield from items_of(calls, process, self._session.offset_ns(file), steps)
+            more_ns = offset_ns(calls, self._session.clocks.mover(clock_of(file.header)))
+            yield from items_of(calls, process, more_ns, steps)
 
     def _step(self, step: StepRecord) -> Item:
         phase = self._name_of(step.process, step.phase)
@@ -167,6 +171,7 @@ def arrows_of(session: Session) -> dict[_Side, list[list[End]]]:
         )
         for process, collectives in found.items()
     ]
+    processes = {each.rank: process for each, process in zip(ranks, found, strict=True)}
     ends: dict[_Side, list[list[End]]] = defaultdict(list)
     for number, operation in enumerate(operations_of(ranks)):
         name, source, targets = _ends(operation) or ("", None, [])
@@ -176,6 +181,8 @@ def arrows_of(session: Session) -> dict[_Side, list[list[End]]]:
         for target in targets:
             if source is not None:
                 begin, end = arrow(name, _reach(number, source), _reach(number, target))
+                if not is_told(once, processes[source[0]], begin, processes[target[0]], end):
+                    continue
                 made[source].append(begin)
                 made[target].append(end)
         for side, own in made.items():
@@ -209,9 +216,9 @@ class _Run(NamedTuple):
     self_ns: int
 
 
-def items_of(calls: Calls, process: Process, offset_ns: int, steps: Mapping[int, Id]) -> Iterator[Item]:
-    """All runs of one window; `offset_ns` is added to their marks; `steps`: ids by the numbers of records."""
-    runs = _runs(calls, offset_ns)
+def items_of(calls: Calls, process: Process, more_ns: int, steps: Mapping[int, Id]) -> Iterator[Item]:
+    """All runs of one window; `more_ns` is added to their marks; `steps`: ids by the numbers of records."""
+    runs = _runs(calls, more_ns)
     track = Track(process, "operators", OPERATORS, is_dense=True)
     for place, run in enumerate(run for run in runs if run.op):
         parent = steps.get(run.step)
@@ -225,16 +232,16 @@ def items_of(calls: Calls, process: Process, offset_ns: int, steps: Mapping[int,
             parent = steps.get(run.step)
             own = None if parent is None else id_of(str(parent), f"{part} {run.start_ns} {run.module}")
             yield Item(run.module, track, run.start_ns, run.end_ns, {}, own, parent)
-    yield from _kernels(calls, process, offset_ns)
+    yield from _kernels(calls, process, more_ns)
 
 
-def _runs(calls: Calls, offset_ns: int) -> list[_Run]:
+def _runs(calls: Calls, more_ns: int) -> list[_Run]:
     """The runs in the order of their starts, outer ones first."""
     columns = {name: column.tolist() for name, column in calls.columns.items()}
     texts = ([calls.names[number] for number in columns[name]] for name in ("part", "module", "op"))
     numbers = (columns[name] for name in ("ordinal", "start_ns", "duration_ns", "self_ns"))
     made = [
-        _Run(step, part, module, op, ordinal, start + offset_ns, start + offset_ns + took, self_ns)
+        _Run(step, part, module, op, ordinal, start + more_ns, start + more_ns + took, self_ns)
         for step, part, module, op, ordinal, start, took, self_ns in zip(
             columns["step"], *texts, *numbers, strict=True
         )
@@ -274,12 +281,12 @@ def _paths(module: str) -> list[str]:
     ]
 
 
-def _kernels(calls: Calls, process: Process, offset_ns: int) -> Iterator[Item]:
+def _kernels(calls: Calls, process: Process, more_ns: int) -> Iterator[Item]:
     if not calls.kernels:
         return
     names = ("kernel_name", "kernel_stream", "kernel_start_ns", "kernel_duration_ns")
     columns = (calls.kernels[each].tolist() for each in names)
     for name, stream, start_ns, took_ns in zip(*columns, strict=True):
         track = Track(process, f"kernels, stream {stream}", KERNELS)
-        begin_ns = start_ns + offset_ns
+        begin_ns = start_ns + more_ns
         yield Item(calls.names[name], track, begin_ns, begin_ns + took_ns)

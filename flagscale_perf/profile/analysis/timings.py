@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from flagscale_perf.profile.analysis.operators import HOST, kind_of
-from flagscale_perf.profile.analysis.source import UNKNOWN, Profile, Rank
+from flagscale_perf.profile.analysis.source import UNKNOWN, Profile, Rank, offset_ns
 from flagscale_perf.profile.calls import Calls, read_calls
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.figures import csv_line
@@ -61,7 +61,7 @@ def lines_of(rank: Rank, calls: Calls) -> Iterator[bytes]:
     }
     rows, place = calls.distinct("step", "part", "module", "op")
     begins = [_begin(rank, calls, steps, *row) for row in rows]
-    starts_ns = calls.columns["start_ns"] + rank.offset_ns
+    starts_ns = calls.columns["start_ns"] + offset_ns(calls, rank.move)
     others = (calls.columns[name] for name in ("duration_ns", "self_ns"))
     columns = (place, calls.columns["ordinal"], starts_ns, *others)
     for begin in range(0, len(calls), _AT_ONCE):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import Instrument
 from flagscale_perf.analysis.session import Session
+from flagscale_perf.analysis.tree import Laid
 from flagscale_perf.rpc.analysis import blocks, compare, report
+from flagscale_perf.rpc.analysis.evidence import bounds_of
 from flagscale_perf.rpc.analysis.findings import judge
 from flagscale_perf.rpc.analysis.live import LiveCalls
 from flagscale_perf.rpc.analysis.report import CallsReport
 from flagscale_perf.rpc.analysis.timeline import timeline
 from flagscale_perf.rpc.dtypes import DType
+from flagscale_perf.rpc.figures import method_name
 from flagscale_perf.rpc.records import CallRecord, ServedRecord, Status
 from flagscale_perf.store.tables import Tables, words_of
 
@@ -24,12 +29,19 @@ def _report(session: Session) -> Report:
     return blocks.report_of(read_calls(session))
 
 
+def _laid(session: Session) -> Iterator[Laid]:
+    for call in session.records(CallRecord):
+        yield Laid(f"calls of {method_name(call.method)}", call.start_ns, call.start_ns + call.total_ns)
+
+
 INSTRUMENT = Instrument(
     leads=1,
     report=_report,
     timeline=timeline,
     compare=compare.compare,
     live=LiveCalls,
+    laid=_laid,
+    evidence=bounds_of,
     what="a session of calls",
     tables=Tables(
         views={"calls": "select * from records.rpc_call"},

@@ -14,19 +14,22 @@ from flagscale_perf.analysis.blocks import (
     Report,
     Section,
     Table,
-    Tile,
     bars_to_scale,
-    ms,
+    lasting,
+    sized,
+    three,
 )
 from flagscale_perf.analysis.session import tone_of
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.trace.analysis import verdicts
+from flagscale_perf.trace.analysis.head import lead_of, tiles_of
 from flagscale_perf.trace.analysis.layout import NOTHING
 from flagscale_perf.trace.analysis.lineage import Lineage
 from flagscale_perf.trace.analysis.pictures import pictures
 from flagscale_perf.trace.analysis.remarks import remarks_of
 from flagscale_perf.trace.analysis.report import TraceReport, bound_of, usual
-from flagscale_perf.trace.figures import MIB, OTHER, STAGES
+from flagscale_perf.trace.analysis.sample import latest_table
+from flagscale_perf.trace.figures import MIB, ONE_OF, OTHER, STAGES
 from flagscale_perf.trace.records import Kind
 from flagscale_perf.trace.spread import Spread
 from flagscale_perf.trace.sums import FunctionSums
@@ -43,6 +46,8 @@ def report_of(found: TraceReport) -> Report:
     pairs = Pairs(
         [
             ("begun", traces.begun),
+            ("first call", lead_of(found)),
+            ("recorded with", traces.versions or None),
             ("traces", Quantity(sums.trace_count)),
             ("without id", Quantity(sums.without_id) if sums.without_id else None),
         ]
@@ -53,7 +58,7 @@ def report_of(found: TraceReport) -> Report:
         state=traces.state,
         tone=tone_of(traces.state),
         facts=[pairs, *_remarks(found)],
-        tiles=_tiles(found),
+        tiles=tiles_of(found),
         findings=Findings(
             found.findings,
             found.unjudged,
@@ -83,22 +88,6 @@ def _totals(found: TraceReport) -> list[Spread]:
     return [*(one.total for one in sums.functions.values()), *(one.total for one in sums.operations.values())]
 
 
-def _tiles(found: TraceReport) -> list[Tile]:
-    total, get, _, put = found.sums.overall()
-    queue = (get + put) / total if total else None
-    tiles = [
-        Tile("calls", Quantity(found.sums.calls)),
-        Tile("time in calls", Quantity(total / NS_PER_S, "s", 3)),
-        Tile("in the queue", Quantity(queue, "share", 1), verdicts.of_queue(queue)),
-    ]
-    for kind in (Kind.PUT, Kind.GET):
-        speed = found.sums.operations[kind].speed.percentile(0.5)
-        tiles.append(Tile(f"a {kind.name.lower()}", _mb_s(speed, "MiB/s"), verdicts.of_speed(speed)))
-    if found.lineage is not None and found.lineage.joined:
-        tiles.append(Tile("a sample waits", ms(found.lineage.residence.percentile(0.5), "ms"), "median"))
-    return tiles
-
-
 def _sections(found: TraceReport) -> list[Section]:
     sections = [
         Section("functions", "Functions", "By function", _functions(found)),
@@ -125,9 +114,9 @@ def _waits(found: TraceReport) -> list[Block]:
             Quantity(one.answered),
             Quantity(one.unanswered),
             Quantity(one.waited),
-            Quantity(one.waited_ns / NS_PER_S, "s", 3),
+            lasting(one.waited_ns),
             Quantity(one.waited_ns / found.wall_ns, "share", 1) if found.wall_ns else None,
-            Quantity(one.first_ns / NS_PER_S, "s", 3),
+            lasting(one.first_ns),
         )
         for (process, task), one in sorted(found.sums.waits.items(), key=lambda item: -item[1].waited_ns)
     ]
@@ -164,8 +153,8 @@ def _function(name: str, one: FunctionSums) -> Sequence[Cell]:
         name,
         _count(one.total),
         Quantity(sum(one.errors.values())),
-        ms(one.total.mean),
-        ms(one.total.mean_within()) if one.total.mean_within() else None,
+        _ms(one.total.mean),
+        _ms(one.total.mean_within()) if one.total.mean_within() else None,
         *(Quantity(part / total, "share", 1) for part in (get, compute, put, left, get + put)),
         verdicts.of_queue(one.queue_share),
         verdicts.of_compute(one.compute_share),
@@ -178,7 +167,7 @@ def _times(name: str, one: FunctionSums) -> list[Sequence[Cell]]:
 
 
 def _spread(spread: Spread) -> Sequence[Cell]:
-    return (_count(spread), *map(ms, (spread.mean, *map(spread.percentile, _PERCENTILES), spread.high)))
+    return (_count(spread), *map(_ms, (spread.mean, *map(spread.percentile, _PERCENTILES), spread.high)))
 
 
 def _count(spread: Spread) -> Cell:
@@ -198,8 +187,8 @@ def _processes(found: TraceReport) -> list[Block]:
             function,
             _count(one.total),
             Quantity(sum(one.errors.values())),
-            ms(one.total.mean),
-            ms(one.total.percentile(0.95)),
+            _ms(one.total.mean),
+            _ms(one.total.percentile(0.95)),
             Quantity(one.queue_share, "share", 1),
         )
         for (process, function), one in ordered
@@ -234,9 +223,9 @@ def _operations(found: TraceReport) -> list[Block]:
                 kind.name.lower(),
                 _count(one.total),
                 Quantity(sum(one.errors.values())),
-                *map(ms, (one.total.mean, *map(one.total.percentile, _PERCENTILES))),
-                _mib(one.size.mean),
-                _mb_s(speed),
+                *map(_ms, (one.total.mean, *map(one.total.percentile, _PERCENTILES))),
+                sized(one.size.mean),
+                sized(speed, "/s"),
                 verdict,
                 bound,
             )
@@ -245,7 +234,19 @@ def _operations(found: TraceReport) -> list[Block]:
         notes.append(f"what holds it is not known: {model.reason}" if model.reason else None)
     if not rows:
         return []
-    head = ("", "operations", "failed", "mean ms", "p50", "p95", "p99", "MiB", "MiB/s", "that is", "held by")
+    head = (
+        "",
+        "operations",
+        "failed",
+        "mean ms",
+        "p50",
+        "p95",
+        "p99",
+        "size",
+        "throughput",
+        "that is",
+        "held by",
+    )
     return [Table(head, rows, 10, tones=tones, notes=notes)]
 
 
@@ -253,9 +254,7 @@ def _waterfall(found: TraceReport) -> list[Block]:
     falls = {kind: rows for kind, one in found.sums.operations.items() if (rows := one.waterfall())}
     means = {kind: (found.sums.operations[kind].total.mean or 0.0) / NS_PER_MS for kind in falls}
     parts = {
-        f"a {kind.name.lower()}, on average": [
-            (name, means[kind] * share, COLOURS[name]) for name, _, share in rows
-        ]
+        f"{ONE_OF[kind]}, on average": [(name, means[kind] * share, COLOURS[name]) for name, _, share in rows]
         for kind, rows in falls.items()
     }
     blocks: list[Block] = [*bars_to_scale("ms", parts)]
@@ -263,7 +262,7 @@ def _waterfall(found: TraceReport) -> list[Block]:
         (
             kind.name.lower(),
             name,
-            Quantity(means[kind] * share, "", 3),
+            three(means[kind] * share),
             Quantity(share, "share", 1),
             *_tail(found, kind, name),
         )
@@ -283,7 +282,7 @@ def _waterfall(found: TraceReport) -> list[Block]:
 
 def _tail(found: TraceReport, kind: Kind, stage: str) -> Sequence[Cell]:
     spread = found.sums.operations[kind].stages.get(stage)
-    return [None if spread is None else ms(spread.percentile(share)) for share in _PERCENTILES]
+    return [None if spread is None else _ms(spread.percentile(share)) for share in _PERCENTILES]
 
 
 def _cost(found: TraceReport) -> list[Block]:
@@ -298,9 +297,9 @@ def _cost(found: TraceReport) -> list[Block]:
         rows.append(
             (
                 kind.name.lower(),
-                ms(model.fixed_ns),
-                Quantity(model.cell_ns / 1000, "", 3),
-                ms(model.byte_ns * MIB),
+                _ms(model.fixed_ns),
+                three(model.cell_ns / 1000),
+                _ms(model.byte_ns * MIB),
                 Quantity(model.error, "share", 0),
                 Quantity(model.calls),
                 Quantity(model.shapes),
@@ -328,14 +327,14 @@ def _lineage(lineage: Lineage | None) -> list[Block]:
             ("put in no file that was read", Quantity(unjoined) if unjoined else None),
             ("indexes not recorded", Quantity(lineage.unknown) if lineage.unknown else None),
             ("got before their put was done", Quantity(lineage.negative) if lineage.negative else None),
-            ("by at most", ms(-lineage.worst_ns, "ms") if lineage.negative else None),
-            ("puts a get has samples of", Quantity(lineage.puts_per_get.mean, "", 1)),
-            ("processes", Quantity(lineage.processes_per_get.mean, "", 1)),
+            ("by at most", lasting(-lineage.worst_ns) if lineage.negative else None),
+            ("puts behind a get", three(lineage.puts_per_get.mean)),
+            ("processes behind a get", three(lineage.processes_per_get.mean)),
             ("last consumer", lineage.last.name or None),
             ("samples put", Quantity(lineage.made)),
             ("never got by it, and cleared", Quantity(lineage.cleared) if lineage.cleared else None),
             ("never got by it, left at the end", Quantity(lineage.left) if lineage.left else None),
-            ("its samples' age, steps", Quantity(lineage.last.mean_age, "", 2)),
+            ("age of its samples", three(lineage.last.mean_age, "steps")),
         ]
     )
     flows = sorted(lineage.flows.items(), key=lambda item: item[1].residence.total)
@@ -358,15 +357,15 @@ def _lineage(lineage: Lineage | None) -> list[Block]:
             Quantity(one.batches),
             Quantity(one.last),
             Quantity(one.last / one.batches, "share", 1),
-            ms(one.held.mean),
-            Quantity(one.held.total / NS_PER_S, "", 3),
+            _ms(one.held.mean),
+            three(one.held.total / NS_PER_S),
         )
         for name, one in sorted(lineage.holders.items(), key=lambda item: -item[1].held.total)
     ]
     if held:
         names = ("process", "batches", "came last", "of them", "held each ms", "all s")
         blocks.append(Table(names, held, 5, "Whose samples a batch waited for", most=16))
-    return blocks
+    return blocks + latest_table(lineage)
 
 
 def _rows(found: TraceReport) -> list[Sequence[object]]:
@@ -380,9 +379,6 @@ def _rows(found: TraceReport) -> list[Sequence[object]]:
     return rows
 
 
-def _mib(size: float | None) -> Quantity | None:
-    return None if size is None else Quantity(size / MIB, "", 3)
-
-
-def _mb_s(speed: float | None, unit: str = "") -> Quantity | None:
-    return None if speed is None else Quantity(speed / MIB, unit, 1)
+def _ms(value_ns: float | None) -> Quantity | None:
+    """For a column of milliseconds."""
+    return None if value_ns is None else three(value_ns / NS_PER_MS)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from flagscale_perf.analysis.rules import Case, Change, Finding, Rule
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.limits import Limit
-from flagscale_perf.trace.analysis.model import BYTES, CELLS, FIXED, Model
+from flagscale_perf.trace.analysis.model import BOUNDS, BYTES, CELLS, FIXED, Model
 from flagscale_perf.trace.analysis.report import TraceReport
 from flagscale_perf.trace.analysis.sums import JudgedOperations
 from flagscale_perf.trace.records import Kind
@@ -67,6 +67,14 @@ class TraceCase(Case):
         times = [one.total for (_, other), one in sums.operations_by.items() if other is kind]
         return max(times) / sum(times) if sum(times) else 1.0
 
+    def holding(self, held: Mapping[tuple[str, Kind], float], whole_ns: float) -> list[tuple[Finding, float]]:
+        """The findings on storage units that held something up which took so long: each with its share."""
+        found = {finding.title: finding for finding in self.explained_by}
+        shares = {
+            held_up(unit, kind): held_ns / whole_ns for (unit, kind), held_ns in held.items() if whole_ns
+        }
+        return [(found[title], share) for title, share in shares.items() if title in found]
+
     def takes(self, finding: Finding, saved_ns: float, busiest: float = 1.0) -> Finding:
         """The finding with its cost and its gain, both of the wall time: processes work at the same time, so
         that gets shorter by what the busiest one is saved, at most. `saved_ns`: of all processes. Text has no
@@ -83,6 +91,11 @@ class TraceCase(Case):
         )
 
 
+def held_up(unit: str, kind: Kind) -> str:
+    """Title of the finding on a slow storage unit."""
+    return f"Storage unit {unit} holds up the {kind.name.lower()}s"
+
+
 TraceRule = Rule[TraceCase]
 
 
@@ -94,13 +107,15 @@ class Gain:
         bound: what the change is against.
         share: of the operations' time that this part takes.
         words: the change, with figures.
-        saved_ns: of all operations, by the model.
+        part_ns: this part of all operations, by the model.
+        saved_ns: of all operations, likewise.
         changes: what to do, the one whose gain this is first.
     """
 
     bound: str
     share: float
     words: str
+    part_ns: float
     saved_ns: float
     changes: tuple[Change, ...]
 
@@ -119,16 +134,17 @@ def best_gain(kind: Kind, one: JudgedOperations, model: Model) -> Gain | None:
         CELLS: f"{fields / 2:g} fields instead of {fields}",
         BYTES: "half the bytes",
     }[bound]
-    gets = "a get" if kind is Kind.GET else "a put"
-    title = f"{gets} with {words}: {after / 1e6:.2f} ms for the same rows instead of {now / 1e6:.2f} ms"
+    title = f"with {words} the same rows take {after / 1e6:.3g} ms instead of {now / 1e6:.3g} ms"
     parts = dict(zip((FIXED, CELLS, BYTES), model.parts(rows, fields, size), strict=True))
-    saved = sum(
-        (model.predict(*each) - _after(model, bound, *each)) * other.times.count
-        for other in one.shapes.kept.values()
-        for each in [(other.rows, other.fields, other.size_bytes / other.times.count)]
-    )
+    part = saved = 0.0
+    for other in one.shapes.kept.values():
+        each, count = (other.rows, other.fields, other.size_bytes / other.times.count), other.times.count
+        part += model.parts(*each)[BOUNDS.index(bound)] * count
+        saved += (model.predict(*each) - _after(model, bound, *each)) * count
     scale = one.total.weight / max(1, one.shapes.calls)
-    return Gain(bound, parts[bound] / now if now else 0.0, title, saved * scale, _CHANGES[bound])
+    return Gain(
+        bound, parts[bound] / now if now else 0.0, title, part * scale, saved * scale, _CHANGES[bound]
+    )
 
 
 def _after(model: Model, bound: str, rows: float, fields: float, size: float) -> float:

@@ -6,16 +6,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flagscale_perf.analysis.rules import Change, Finding, find, names_no_cause, rule
+from flagscale_perf.analysis.rules import Change, Finding, consequence, find, names_no_cause, rule
 from flagscale_perf.spine.chance import CHANCE, binomial_tail
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.trace.analysis import verdicts
-from flagscale_perf.trace.analysis.case import GAIN, MIN_OPERATIONS, WORTH, TraceCase, TraceRule, best_gain
+from flagscale_perf.trace.analysis.case import (
+    GAIN,
+    MIN_OPERATIONS,
+    WORTH,
+    TraceCase,
+    TraceRule,
+    best_gain,
+    held_up,
+)
 from flagscale_perf.trace.analysis.late_samples import slow_producer, stale_samples, starvation
 from flagscale_perf.trace.analysis.remarks import remarks_of
 from flagscale_perf.trace.analysis.report import TraceReport
-from flagscale_perf.trace.figures import MIB
+from flagscale_perf.trace.figures import MIB, ONE_OF
 from flagscale_perf.trace.spread import Spread
 
 _MIN_CALLS = 10  # ours: of a function with fewer nothing is said
@@ -40,6 +48,7 @@ def _within(spread: Spread) -> str:
     changes=[
         Change([], "give this function more processes, or look into its own work: the queue is not the cause")
     ],
+    explains={"starvation"},
 )
 def slow_stage(this: TraceRule, case: TraceCase) -> Finding | None:
     """One function works much longer than the others. Medians, as the first calls include start-up."""
@@ -59,7 +68,7 @@ def slow_stage(this: TraceRule, case: TraceCase) -> Finding | None:
     one = case.report.sums.functions[name]
     middle = (one.compute.percentile(0.5) or 0.0) / NS_PER_MS
     evidence = [
-        this.broke(f"{name} computes, median {middle:.3f} ms a call{_within(one.compute)}", share, "share"),
+        this.broke(f"{name} computes, median {middle:.3g} ms a call{_within(one.compute)}", share, "share"),
         this.broke(f"as long as {other}", longest / next_ns, "next"),
     ]
     title = f"{name} is the slow stage: {_percent(share)} of all functions' compute time"
@@ -89,7 +98,8 @@ def queue_overhead(this: TraceRule, case: TraceCase) -> list[Finding]:
         words = f"{name}, {one.calls} calls: {parts}"
         title = f"{name} spends {_percent(share)} of its time in the queue"
         finding = this.finding(title, [this.broke(words, share, "queue")], GAIN)
-        found.append(case.takes(finding, one.queue, case.busiest_in(name)))
+        causes = case.holding(case.report.sums.held.get(name, {}), one.queue)
+        found.append(consequence(case.takes(finding, one.queue, case.busiest_in(name)), causes))
     return found
 
 
@@ -102,7 +112,7 @@ def queue_overhead(this: TraceRule, case: TraceCase) -> list[Finding]:
 def bound(this: TraceRule, case: TraceCase) -> list[Finding]:
     """What most of an operation's time is spent on, and what reducing it would gain."""
     found = []
-    for kind, name, one in case.operations():
+    for kind, _, one in case.operations():
         model = case.report.models[kind]
         gain = best_gain(kind, one, model)
         if gain is None or not this.exceeds(gain.share, "part"):
@@ -112,14 +122,13 @@ def bound(this: TraceRule, case: TraceCase) -> list[Finding]:
         shapes = f"{model.calls} operations of {model.shapes} shapes"
         fitted = f"fitted to {shapes}, median error {_percent(model.error)}"
         evidence = [
-            this.broke(f"{gain.bound}, of a {name}'s time ({fitted})", gain.share, "part"),
-            this.broke(
-                f"saved by {gain.words}, of all processes' time", gain.saved_ns / case.whole_ns, "worth"
-            ),
+            this.broke(f"{gain.bound}, of {ONE_OF[kind]}'s time ({fitted})", gain.share, "part"),
+            this.broke("saved by that, of all processes' time", gain.saved_ns / case.whole_ns, "worth"),
         ]
-        title = f"A {name} is bound by its {gain.bound}: {gain.words}"
+        title = f"Most of {ONE_OF[kind]} goes into its {gain.bound}: {gain.words}"
         finding = replace(this.finding(title, evidence, GAIN), changes=list(gain.changes))
-        found.append(case.takes(finding, gain.saved_ns, case.busiest_with(kind)))
+        causes = case.holding({(unit, kind): held.total for unit, held in one.held.items()}, gain.part_ns)
+        found.append(consequence(case.takes(finding, gain.saved_ns, case.busiest_with(kind)), causes))
     return found
 
 
@@ -134,6 +143,7 @@ def bound(this: TraceRule, case: TraceCase) -> list[Finding]:
         Change([], "look at this unit's machine and at TransferQueue's own storage metrics for it"),
         Change(["num_data_storage_units"], "more units make each one's part smaller"),
     ],
+    explains={"queue_overhead", "bound"},
 )
 def straggling_unit(this: TraceRule, case: TraceCase) -> list[Finding]:
     """Most operations wait longest for the same storage unit."""
@@ -152,7 +162,9 @@ def straggling_unit(this: TraceRule, case: TraceCase) -> list[Finding]:
             continue
         if not this.exceeds(saved / case.whole_ns, "worth"):
             continue
-        words = f"as long as others, {middle / NS_PER_MS:.3f} against {usual / NS_PER_MS:.3f} ms (medians)"
+        words = (
+            f"its median wait over that of the others, {middle / NS_PER_MS:.3g} / {usual / NS_PER_MS:.3g} ms"
+        )
         evidence = [
             this.broke(f"{words}; {held.count} of {count} {name}s wait longest for it", factor, "slower"),
             this.broke("chance of that many among equal units", chance, "chance"),
@@ -160,8 +172,7 @@ def straggling_unit(this: TraceRule, case: TraceCase) -> list[Finding]:
                 "saved where it is like the others, of all processes' time", saved / case.whole_ns, "worth"
             ),
         ]
-        title = f"Storage unit {unit} holds up the {name}s"
-        finding = replace(this.finding(title, evidence, GAIN), phase="unit")
+        finding = replace(this.finding(held_up(unit, kind), evidence, GAIN), phase="unit")
         found.append(case.takes(finding, saved, case.busiest_with(kind)))
     return found
 
@@ -191,7 +202,7 @@ def fluctuation(this: TraceRule, case: TraceCase) -> list[Finding]:
             this.broke("their variation", variation, "variation"),
         ]
         over = max(0.0, (times.mean or 0.0) - middle) * one.total.weight
-        finding = this.finding(f"The time of a {name} fluctuates", evidence, GAIN)
+        finding = this.finding(f"The time of {ONE_OF[kind]} fluctuates", evidence, GAIN)
         found.append(case.takes(finding, over, case.busiest_with(kind)))
     return found
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import Instrument, Spans
 from flagscale_perf.analysis.session import Session
+from flagscale_perf.analysis.tree import Laid
 from flagscale_perf.store.tables import Tables, words_of
 from flagscale_perf.trace.analysis import blocks, compare
+from flagscale_perf.trace.analysis.evidence import bounds_of
 from flagscale_perf.trace.analysis.findings import judge
 from flagscale_perf.trace.analysis.live import LiveTraces
 from flagscale_perf.trace.analysis.report import TraceReport, report_of
@@ -14,6 +18,7 @@ from flagscale_perf.trace.analysis.sample import report_of_sample
 from flagscale_perf.trace.analysis.source import read_traces
 from flagscale_perf.trace.analysis.timeline import timeline
 from flagscale_perf.trace.records import (
+    KINDS,
     Begun,
     CallRecord,
     ClearRecord,
@@ -43,12 +48,21 @@ def _report(session: Session) -> Report:
     return blocks.report_of(read_report(session))
 
 
+def _laid(session: Session) -> Iterator[Laid]:
+    for one in session.records(OperationRecord):
+        if one.operation in KINDS:
+            name = f"{Kind(one.operation).name.lower()}s of the queue"
+            yield Laid(name, one.start_ns, one.start_ns + one.total_ns)
+
+
 INSTRUMENT = Instrument(
     leads=2,
+    laid=_laid,
     report=_report,
     timeline=timeline,
     compare=compare.compare,
     live=LiveTraces,
+    evidence=bounds_of,
     tables=Tables(
         views={"operations": "select * from records.tq_operation"},
         words={OperationRecord: {"operation": words_of(Kind)}, StartRecord: {"begun": words_of(Begun)}},

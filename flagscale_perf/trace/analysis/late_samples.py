@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flagscale_perf.analysis.rules import Change, Finding, rule
+from flagscale_perf.analysis.rules import Change, Finding, consequence, rule
 from flagscale_perf.spine.chance import CHANCE, binomial_tail
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.limits import Limit
@@ -50,7 +50,9 @@ def starvation(this: TraceRule, case: TraceCase) -> list[Finding]:
         title = f"{task} waits {100 * share:.1f} % of the time for samples"
         finding = replace(this.finding(title, [this.broke(words, share, "waits")], GAIN), phase=task)
         total_ns = sum(waits.waited_ns for _, waits in processes)
-        found.append(case.takes(finding, total_ns, longest.waited_ns / total_ns))
+        slow = [(cause, (cause.cost_s or 0.0) * NS_PER_S / longest.waited_ns) for cause in case.explained_by]
+        taken = case.takes(finding, total_ns, longest.waited_ns / total_ns)
+        found.append(consequence(taken, [each for each in slow if each[0].phase != task]))
     return found
 
 
@@ -73,10 +75,17 @@ def stale_samples(this: TraceRule, case: TraceCase) -> Finding | None:
     waits = {source: flow for (source, target), flow in lineage.flows.items() if target == lineage.last.name}
     source, flow = max(waits.items(), key=lambda item: item[1].residence.mean or 0.0)
     stay = (flow.residence.mean or 0.0) / NS_PER_S
-    longest = f"longest in the queue: what {source} puts, {stay:.3f} s on average"
+    longest = f"longest in the queue: what {source} puts, {stay:.3g} s on average"
     words = f"mean, at most {max(lineage.last.age)}; {longest}"
+    ages, name = lineage.last.age, lineage.last.name
+    old = sum(count for steps, count in ages.items() if steps > 1) / ages.total()
+    risk = (
+        f"no time, but freshness: {100 * old:.0f} % of what {name} learns from was begun two or more of its"
+        " steps before, by weights as old at best"
+    )
     evidence = [this.broke(words, age, "age")]
-    return this.finding(f"{lineage.last.name} uses samples that are {age:.1f} steps old", evidence, GAIN)
+    found = this.finding(f"{name} uses samples that are {age:.1f} steps old", evidence, GAIN)
+    return replace(found, risk=risk)
 
 
 @rule(

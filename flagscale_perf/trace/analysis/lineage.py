@@ -6,13 +6,14 @@ index; otherwise puts and gets tell where a new one begins (`lives`).
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
+from flagscale_perf.trace.analysis.latest import Late, Latest
 from flagscale_perf.trace.analysis.lives import Indexes, Nodes, Piece, cleared_exactly, in_turn
+from flagscale_perf.trace.analysis.steps import Steps
 from flagscale_perf.trace.analysis.transfers import Clear, Transfer, Transfers, can_have
 from flagscale_perf.trace.records import Kind
 from flagscale_perf.trace.spread import Spread
@@ -63,12 +64,16 @@ class LastConsumer:
         age: of its samples, from the first put of their life, in steps.
         by_step: of its steps in order, mean age and oldest.
         depth: time and how many samples are waiting for it from then on.
+        taken: samples that it has got, each once.
+        latest: those that took longest from their first put until it had them.
     """
 
     name: str = ""
     age: Counter[int] = field(default_factory=Counter)
     by_step: list[tuple[int, float, int]] = field(default_factory=list)
     depth: list[tuple[int, int]] = field(default_factory=list)
+    taken: int = 0
+    latest: list[Late] = field(default_factory=list)
 
     @property
     def mean_age(self) -> float | None:
@@ -92,7 +97,7 @@ class Lineage:
         puts_per_get, processes_per_get: that put the last of what a get has of its samples.
         holders: by process.
         last: the function that samples are made for.
-        made: samples that were put.
+        born: samples that were put, by the function of their first put.
         cleared: of these, taken out of the queue before the last consumer had them.
         left: of these, in the queue at the end, and not had by the last consumer.
         left_out: operations that were too many.
@@ -109,10 +114,15 @@ class Lineage:
     processes_per_get: Spread = field(default_factory=Spread)
     holders: dict[str, Holder] = field(default_factory=lambda: defaultdict(Holder))
     last: LastConsumer = field(default_factory=LastConsumer)
-    made: int = 0
+    born: Counter[str] = field(default_factory=Counter)
     cleared: int = 0
     left: int = 0
     left_out: int = 0
+
+    @property
+    def made(self) -> int:
+        """Samples that were put."""
+        return self.born.total()
 
     @property
     def joined_share(self) -> float | None:
@@ -149,43 +159,8 @@ class Lineage:
             "made": self.made,
             "never_consumed": {"cleared": self.cleared, "left": self.left},
             "operations_left_out": self.left_out,
+            "latest": [one.as_dict() for one in self.last.latest],
         }
-
-
-class _Steps:
-    """When the last consumer's steps ended, in each of its processes."""
-
-    def __init__(self, transfers: Transfers, consumer: str) -> None:
-        self._transfers = transfers
-        self._ends: dict[str, list[int]] = defaultdict(list)
-        for work in transfers.works.values():
-            if work.function == consumer:
-                self._ends[work.process].append(work.end_ns)
-        if not self._ends:  # outside of functions each get is a step
-            for transfer in transfers.transfers:
-                if transfer.kind is Kind.GET and transfer.process == consumer:
-                    self._ends[consumer].append(transfer.end_ns)
-        for ends in self._ends.values():
-            ends.sort()
-
-    def number(self, get: Transfer) -> int:
-        """Number of the step that the get belongs to, from 1; as recorded, if it is."""
-        if get.step is not None:
-            return get.step
-        return self._at(get.process, self._begin(get)) + 1
-
-    def between(self, put: Transfer, get: Transfer) -> int:
-        """How many steps ended after the put and before the step of the get began."""
-        if put.step is not None and get.step is not None:
-            return max(0, get.step - put.step)
-        return max(0, self._at(get.process, self._begin(get)) - self._at(get.process, put.ready_ns))
-
-    def _begin(self, get: Transfer) -> int:
-        work = self._transfers.works.get((get.process, get.call))
-        return get.start_ns if work is None else work.start_ns
-
-    def _at(self, process: str, at_ns: int) -> int:
-        return bisect_right(self._ends[process], at_ns)
 
 
 class _Join:
@@ -196,10 +171,11 @@ class _Join:
         self._exact = cleared_exactly(transfers)
         self.found = Lineage(left_out=transfers.left_out)
         self.found.last.name = self._last_consumer()
-        self._steps = _Steps(transfers, self.found.last.name)
+        self._steps = Steps(transfers, self.found.last.name)
         self._nodes, self._indexes = Nodes(self._all, self._functions), Indexes()
         self._waiting: dict[tuple[str, int], int] = {}  # got, but of no put so far
         self._by_step: dict[int, list[float]] = {}
+        self._latest = Latest(transfers.began_ns)
 
     def _last_consumer(self) -> str:
         """The function that is the last to get most samples: before they are cleared if any are, as a run may
@@ -235,6 +211,7 @@ class _Join:
         for step in sorted(self._by_step):
             samples, ages, oldest = self._by_step[step]
             self.found.last.by_step.append((step, ages / samples, int(oldest)))
+        self.found.last.latest = self._latest.found
         self.found.flows = dict(self.found.flows)
         self.found.holders = dict(self.found.holders)
         return self.found
@@ -276,8 +253,8 @@ class _Join:
                 piece.write([made[node] for node in before])
             if self._waiting:
                 self._join_late(transfer.partition, piece, place)
-        self.found.made += born
         if born:
+            self.found.born[self._functions[place]] += born
             self.found.last.depth.append((transfer.ready_ns, born))
 
     def _join_late(self, partition: str, piece: Piece, put: int) -> None:
@@ -302,34 +279,58 @@ class _Join:
             return
         is_last = self._functions[place] == found.last.name
         nodes: Counter[int] = Counter()
-        taken = 0
+        places: dict[int, tuple[int, int]] = {}
         for piece in self._indexes.pieces(transfer):
             counts = Counter(piece.read())
             nodes.update(counts)
-            unmade = {node for node in counts if not self._nodes.writers(node, transfer.fields)}
-            if unmade:
-                self._await_puts(place, piece, unmade)
+            self._await_puts(place, piece, counts)
             if is_last:
-                taken += self._taken(piece, counts)
+                self._take(piece, counts, places)
         found.consumed += sum(count for _, count in transfer.ranges)
-        if taken:
-            found.last.depth.append((transfer.start_ns, -taken))
-        last = [self._joined(place, node, count) for node, count in nodes.items()]
-        if made := {put for put in last if put is not None}:
+        last = {node: self._joined(place, node, count) for node, count in nodes.items()}
+        if is_last:
+            self._used(place, nodes, places, last)
+        if made := {put for put in last.values() if put is not None}:
             self._fan_in(transfer, made)
 
-    def _await_puts(self, get: int, piece: Piece, unmade: Set[int]) -> None:
+    def _take(self, piece: Piece, counts: Counter[int], places: dict[int, tuple[int, int]]) -> None:
+        """The last consumer has had these. Adds the first and the last index of each node to `places`."""
+        held = piece.read()
+        for node in counts:
+            first, end = held.index(node), len(held) - held[::-1].index(node) - 1
+            found = piece.base + piece.places[first], piece.base + piece.places[end]
+            before = places.get(node, found)
+            places[node] = min(before[0], found[0]), max(before[1], found[1])
+        over = {node: self._nodes.after_last_get(node) if node else 0 for node in counts}
+        piece.write([over[node] for node in held])
+
+    def _used(
+        self,
+        get: int,
+        nodes: Counter[int],
+        places: Mapping[int, tuple[int, int]],
+        puts: Mapping[int, int | None],
+    ) -> None:
+        """Keeps what the last consumer got for the first time: how much, and the latest of it."""
+        used, last = self._all[get], self.found.last
+        fresh = {node: count for node, count in nodes.items() if node and not self._nodes.is_over[node]}
+        if taken := sum(fresh.values()):
+            last.taken += taken
+            last.depth.append((used.start_ns, -taken))
+        for node, count in fresh.items():
+            if (put := puts[node]) is not None:
+                first_ns = self._all[self._nodes.first[node]].ready_ns
+                times = first_ns, self._all[put].ready_ns, used.start_ns
+                where = used.partition, *places[node], count
+                self._latest.add(Late(*where, *times, self._steps.number(used), self._functions[put]))
+
+    def _await_puts(self, get: int, piece: Piece, nodes: Iterable[int]) -> None:
         """Keeps the get for samples that no put is known of so far, by their nodes."""
-        partition = self._all[get].partition
-        for at, node in zip(piece.places, piece.read(), strict=True):
+        partition, fields = self._all[get].partition, self._all[get].fields
+        unmade = {node for node in nodes if not self._nodes.writers(node, fields)}
+        for at, node in zip(piece.places, piece.read(), strict=True) if unmade else ():
             if node in unmade:
                 self._waiting[partition, piece.base + at] = get
-
-    def _taken(self, piece: Piece, counts: Counter[int]) -> int:
-        """How many of these samples the last consumer gets for the first time."""
-        over = {node: self._nodes.after_last_get(node) if node else 0 for node in counts}
-        piece.write([over[node] for node in piece.read()])
-        return sum(count for node, count in counts.items() if over[node] != node)
 
     def _joined(self, place: int, node: int, count: int) -> int | None:
         """Joins samples of a get; returns the put after which they had all that was got, None if no put is

@@ -17,7 +17,7 @@ from flagscale_perf.trace.records import Kind
 
 _MARK, _CALL_END = "[TQ-", "FUNCTION_END"
 _STAGES = {"GET_END": 0, "COMPUTE_END": 1, "PUT_END": 2}
-_OPERATIONS = {"TQ_CLIENT_PUT_END": Kind.PUT, "TQ_CLIENT_GET_END": Kind.GET}
+_OPERATIONS = {f"TQ_CLIENT_{kind.name}_END": kind for kind in Kind}
 _ENDS = dict.fromkeys((_CALL_END, *_STAGES), "TRACE") | dict.fromkeys(_OPERATIONS, "DETAIL")
 _WAITS = {"TQ_CLIENT_WAIT_START", "TQ_CLIENT_WAIT_END"}  # have no figures that are summed up
 _BEGUN = _WAITS | {end.replace("_END", "_START") for end in _ENDS}

@@ -13,7 +13,7 @@ from flagscale_perf.trace.analysis.blocks import COLOURS
 from flagscale_perf.trace.analysis.remarks import remarks_of
 from flagscale_perf.trace.analysis.source import RunReader, Traces
 from flagscale_perf.trace.analysis.sums import Sums
-from flagscale_perf.trace.figures import MIB
+from flagscale_perf.trace.figures import MIB, ONE_OF
 from flagscale_perf.trace.records import CallRecord, Kind, OperationRecord
 
 SHOWN_FUNCTIONS = 8
@@ -100,4 +100,4 @@ class LiveTraces(LiveSession[Second]):
         if not rows:
             return None
         parts = [Stripe(name, mean * share, share, COLOURS[name]) for name, _, share in rows]
-        return StackedBar(f"a {kind.name.lower()}, on average", "ms", parts)
+        return StackedBar(f"{ONE_OF[kind]}, on average", "ms", parts)

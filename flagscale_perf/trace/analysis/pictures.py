@@ -27,7 +27,7 @@ def pictures(found: TraceReport) -> list[Section]:
     transfers, lineage = found.traces.transfers, found.lineage
     if transfers is None or lineage is None or not (transfers.transfers or transfers.works):
         return []
-    axis, colours = _Axis(transfers), _colours(transfers)
+    axis, colours = _Axis(transfers, found.began_ns), _colours(transfers)
     return [
         Section(
             "flow",
@@ -41,12 +41,14 @@ def pictures(found: TraceReport) -> list[Section]:
 
 
 class _Axis:
-    """Seconds since the first start, in bins of equal width."""
+    """Seconds since the job began to work, in bins of equal width. What was before, while its processes were
+    starting, is not drawn.
+    """
 
-    def __init__(self, transfers: Transfers) -> None:
+    def __init__(self, transfers: Transfers, began_ns: int | None) -> None:
         spans = [(one.start_ns, one.end_ns) for one in transfers.transfers]
         spans += [(one.start_ns, one.end_ns) for one in transfers.works.values()]
-        self.begin_ns = min(start for start, _ in spans)
+        self.begin_ns = min(start for start, _ in spans) if began_ns is None else began_ns
         self.end_ns = max(end for _, end in spans)
         self.width_ns = max(1, math.ceil((self.end_ns - self.begin_ns) / BINS))
         self.edges = [place * self.width_ns / NS_PER_S for place in range(BINS + 1)]
@@ -58,7 +60,7 @@ class _Axis:
 
     def shares(self, start_ns: int, took_ns: int) -> Iterator[tuple[int, float]]:
         """The bins that an interval covers, and how much of each."""
-        at_ns, end_ns = start_ns, start_ns + took_ns
+        at_ns, end_ns = max(start_ns, self.begin_ns), start_ns + took_ns
         while at_ns < end_ns:
             place = self.bin_of(at_ns)
             until_ns = min(end_ns, self.begin_ns + (place + 1) * self.width_ns)
@@ -80,6 +82,8 @@ def _flow(axis: _Axis, transfers: Transfers, lineage: Lineage, colours: Mapping[
     rates: dict[tuple[Kind, str], list[float]] = defaultdict(lambda: [0.0] * BINS)
     for transfer in transfers.transfers:
         at_ns = transfer.end_ns if transfer.kind is Kind.PUT else transfer.start_ns
+        if at_ns < axis.begin_ns:
+            continue
         rates[transfer.kind, transfers.function_of(transfer)][axis.bin_of(at_ns)] += (
             transfer.rows * transfer.weight
         )

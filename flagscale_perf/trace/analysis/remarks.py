@@ -32,8 +32,13 @@ def remarks_of(traces: Traces) -> list[str]:
         said.append(f"{losses.lost:,} calls and operations were made and did not come, by their numbers")
     if losses.twice:
         said.append(f"{losses.twice:,} calls and operations were read twice: these logs repeat each other")
-    if losses.uncertain:
-        said.append(f"gone before the writer found out what they had left: {_some(losses.uncertain)}")
+    return [*said, *_of_operations(traces), *losses.troubles, *dict.fromkeys(traces.events)]
+
+
+def _of_operations(traces: Traces) -> list[str]:
+    said = []
+    if traces.losses.uncertain:
+        said.append(f"gone before the writer found out what they had left: {_some(traces.losses.uncertain)}")
     if traces.unsized:
         fields = _some([name for name, _ in traces.unsized.most_common()])
         said.append(
@@ -41,10 +46,12 @@ def remarks_of(traces: Traces) -> list[str]:
             " run file have the bytes of their other fields; MiB, MiB/s and what an operation costs are"
             " of the other operations"
         )
+    if traces.again.total():
+        units = _some([f"{unit} {count:,}" for unit, count in traces.again.most_common() if count])
+        said.append(f"{traces.again.total():,} requests had no answer and were made again, by unit: {units}")
     if traces.unended:
         said.append(f"{len(traces.unended):,} began and did not end: {_some(traces.unended, '; ')}")
-    said += losses.troubles
-    return said + traces.events
+    return said
 
 
 def _some(names: Sequence[str], between: str = ", ") -> str:

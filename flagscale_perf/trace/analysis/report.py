@@ -11,6 +11,7 @@ from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.trace.analysis import verdicts
 from flagscale_perf.trace.analysis.lineage import Lineage, join
 from flagscale_perf.trace.analysis.model import Model, fit
+from flagscale_perf.trace.analysis.sides import Sides, sides_of
 from flagscale_perf.trace.analysis.source import Traces
 from flagscale_perf.trace.analysis.sums import JudgedOperations, Sums
 from flagscale_perf.trace.records import Kind
@@ -27,6 +28,7 @@ class TraceReport:
         lineage: of the samples; None of text, which has no indexes.
         findings: what holds the queue back.
         unjudged: what could not be judged, and why.
+        sides: what generates and what trains; None where no samples go from one to the other.
     """
 
     traces: Traces
@@ -34,6 +36,7 @@ class TraceReport:
     lineage: Lineage | None
     findings: list[Finding] = field(default_factory=list)
     unjudged: list[str] = field(default_factory=list)
+    sides: Sides | None = None
 
     @property
     def sums(self) -> Sums:
@@ -41,10 +44,15 @@ class TraceReport:
         return self.traces.sums
 
     @property
+    def began_ns(self) -> int | None:
+        """When the first call began, else the first operation; None if times of day are unknown."""
+        return self.sums.first_ns if self.sums.began_ns is None else self.sums.began_ns
+
+    @property
     def wall_ns(self) -> int | None:
-        """Time from the first start to the last end; None if times of day are unknown."""
-        first = self.sums.first_ns
-        return None if first is None else self.sums.last_ns - first
+        """Time from there to the last end; None if times of day are unknown."""
+        began = self.began_ns
+        return None if began is None else self.sums.last_ns - began
 
     def as_dict(self) -> dict[str, Any]:
         """Its content as JSON-ready data."""
@@ -78,6 +86,7 @@ class TraceReport:
                 {"process": process, "task": task} | waits.as_dict()
                 for (process, task), waits in self.sums.waits.items()
             ],
+            "rl": None if self.sides is None else self.sides.as_dict(),
             "lineage": None if self.lineage is None else self.lineage.as_dict(),
             "unended": self.traces.unended,
             "losses": self.traces.losses.as_dict(),
@@ -135,4 +144,8 @@ def _function(one: FunctionSums) -> dict[str, Any]:
 def report_of(traces: Traces) -> TraceReport:
     """The report without findings."""
     models = {kind: fit(traces.sums.operations[kind].shapes) for kind in Kind}
-    return TraceReport(traces, models, None if traces.transfers is None else join(traces.transfers))
+    if traces.transfers is None:
+        return TraceReport(traces, models, None)
+    lineage = join(traces.transfers)
+    sides = sides_of(traces.transfers, lineage, traces.sums.waits)
+    return TraceReport(traces, models, lineage, sides=sides)

@@ -37,6 +37,7 @@ from flagscale_perf.trace.unended import End, Unended
 _BEGUN = {
     Begun.PUT: "a put",
     Begun.GET: "a get",
+    Begun.UPDATE: "an update",
     Begun.CALL: "the get",
     Begun.COMPUTE: "the compute",
     Begun.CALL_PUT: "the put",
@@ -53,6 +54,7 @@ class Traces:
         subject: where they are from.
         state: how it ended, of several machines the worst; empty where that is not known.
         begun: when; None where that is not known.
+        versions: of the packages it was recorded with.
         sums: of calls and operations.
         transfers: for the lineage; None of text, which has no indexes.
         losses: what is missing.
@@ -62,12 +64,14 @@ class Traces:
         unended: operations and calls that began and have no end, in words.
         unsized: by field whose bytes are not known, in how many operations.
         unsized_count: operations with such fields.
+        again: requests to each storage unit that were made again, as it had not answered.
     """
 
     title: str
     subject: str
     state: str = ""
     begun: str | None = None
+    versions: str = ""
     sums: Sums = field(default_factory=Sums)
     transfers: Transfers | None = None
     losses: Losses = field(default_factory=Losses)
@@ -77,6 +81,7 @@ class Traces:
     unended: list[str] = field(default_factory=list)
     unsized: Counter[str] = field(default_factory=Counter)
     unsized_count: int = 0
+    again: Counter[str] = field(default_factory=Counter)
 
     @property
     def is_text(self) -> bool:
@@ -94,7 +99,8 @@ def _of_session(session: Session) -> Traces:
     job, machines = str(header.facts.get("job") or ""), f"{count} machines" if count > 1 else ""
     traces = Traces(
         title=f"Queue traces of session {header.session_id}",
-        subject=", ".join(filter(None, (job, _versions(header), machines))),
+        subject=", ".join(filter(None, (job, machines))),
+        versions=_versions(header),
         begun=session.begun,
         transfers=Transfers(),
     )
@@ -102,6 +108,9 @@ def _of_session(session: Session) -> Traces:
     for record in session.chunks(into=[traces, reader]):
         reader.add(record)
     reader.settle()
+    if not job:  # the driver is the first that puts
+        first = next(iter(session.course.processes.values()), None)
+        traces.subject = ", ".join(filter(None, (first.title if first else "", machines)))
     traces.unended = reader.unended()
     traces.state, traces.reading = session.state, session.reading
     return traces
@@ -195,7 +204,7 @@ class RunReader:
 
     def _own(self, one: OperationRecord) -> tuple[Ranges | None, dict[str, int]]:
         """Takes what was recorded just before this operation: its ranges, None if there are none or more than
-        are kept; and how long it waited for each storage unit.
+        are kept; and how long it waited for each storage unit, in all requests to it.
         """
         before = self._before.pop(one.process, [])
         self._before[one.process] = [part for part in before if part.number > one.number]
@@ -203,8 +212,10 @@ class RunReader:
         waits: dict[str, int] = {}
         for part in before:
             if part.number == one.number and isinstance(part, UnitsRecord):
-                for unit, wait_ns in pairs_of(part.waits):
-                    waits[self.name(one.process, unit)] = wait_ns
+                for number, wait_ns in pairs_of(part.waits):
+                    unit = self.name(one.process, number)
+                    self._traces.again[unit] += unit in waits
+                    waits[unit] = waits.get(unit, 0) + wait_ns
         if not rows or rows[-1].is_cut:
             return None, waits
         return tuple(pair for part in rows for pair in pairs_of(part.ranges)), waits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -43,8 +44,10 @@ class JudgedOperations(OperationSums):
     held: dict[str, Spread] = field(default_factory=dict)
     shapes: Shapes = field(default_factory=Shapes)
 
-    def add_judged(self, one: OperationRecord, unit: str, waits: Mapping[str, int]) -> None:
-        """Adds what is beyond `add` of an operation that succeeded."""
+    def add_judged(self, one: OperationRecord, unit: str, waits: Mapping[str, int]) -> tuple[str, float]:
+        """Adds what is beyond `add` of an operation that succeeded. Returns the unit that held it up, and for
+        how long.
+        """
         weight = one.weight_milli / ONE
         self.add_speeds((one.total_ns,), (one.size_bytes,), weight)
         if one.size_bytes is not None:
@@ -53,9 +56,11 @@ class JudgedOperations(OperationSums):
             self.units.setdefault(unit, Spread()).add(one.slowest_unit_ns, weight)
         for name, wait_ns in waits.items():
             self.waits.setdefault(name, Spread()).add(wait_ns, weight)
-        if len(waits) > 1:
-            (last, longest_ns), (_, next_ns) = sorted(waits.items(), key=lambda item: -item[1])[:2]
-            self.held.setdefault(last, Spread()).add(longest_ns - next_ns, weight)
+        if len(waits) < 2:
+            return "", 0.0
+        (last, longest_ns), (_, next_ns) = sorted(waits.items(), key=lambda item: -item[1])[:2]
+        self.held.setdefault(last, Spread()).add(longest_ns - next_ns, weight)
+        return last, (longest_ns - next_ns) * weight
 
     def add_speeds(self, times: Sequence[float], sizes: Sequence[float | None], weight: float) -> None:
         """Adds the throughput of operations by the time and the bytes of each."""
@@ -117,9 +122,11 @@ class Sums:
         operations: by kind.
         operations_by: by (process, kind), their durations.
         waits: of consumers for samples, by (process, task).
+        held: for how long each unit held up the operations of a kind in a function, by function.
         traces: different ids.
         without_id: calls that have none.
         first_ns, last_ns: of the records; None where times of day are not known.
+        began_ns: when the first call began: until then the job's processes are starting. None without calls.
     """
 
     def __init__(self) -> None:
@@ -127,10 +134,13 @@ class Sums:
         self.operations = {kind: JudgedOperations() for kind in Kind}
         self.operations_by: dict[tuple[str, Kind], Spread] = {}
         self.waits: dict[tuple[str, str], Waits] = {}
+        self.held: dict[str, Counter[tuple[str, Kind]]] = {}
+        self._held: dict[tuple[str, int], Counter[tuple[str, Kind]]] = {}  # in calls that have not ended
         self.traces = Distinct()
         self.without_id = 0
         self.first_ns: int | None = None
         self.last_ns = 0
+        self.began_ns: int | None = None
 
     @property
     def functions(self) -> dict[str, FunctionSums]:
@@ -183,6 +193,9 @@ class Sums:
         self.of(process, function).add(call, error)
         self.trace(call.trace_id)
         self._seen(call.start_ns, call.total_ns)
+        self.began_ns = call.start_ns if self.began_ns is None else min(call.start_ns, self.began_ns)
+        if held := self._held.pop((process, call.number), None):
+            self.held.setdefault(function, Counter()).update(held)
 
     def add_operation(
         self, one: OperationRecord, process: str, unit: str, error: str, waits: Mapping[str, int] = _NO_WAITS
@@ -191,7 +204,9 @@ class Sums:
         kind = Kind(one.operation)
         self.operations[kind].add(one, error)
         if not error:
-            self.operations[kind].add_judged(one, unit, waits)
+            held_by, held_ns = self.operations[kind].add_judged(one, unit, waits)
+            if held_ns and one.call and len(self._held) < MAX_FUNCTIONS:
+                self._held.setdefault((process, one.call), Counter())[held_by, kind] += round(held_ns)
         self._of_process(process, kind).add(one.total_ns, one.weight_milli / ONE)
         self._seen(one.start_ns, one.total_ns)
 

@@ -23,6 +23,7 @@ from flagscale_perf.analysis.timeline import (
     Track,
     arrow,
     end_to_end,
+    is_told,
     number_of,
 )
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
@@ -48,7 +49,11 @@ CALLS, OPERATIONS = ("calls", 60), ("operations", 61)
 MOST_ARROWS = 200_000
 MAX_LINKS = 128  # of one get, the newest: what OpenTelemetry keeps of a span's
 _HEX = re.compile(r"[0-9a-f]{1,32}", re.IGNORECASE)
-_OPERATIONS = {Kind.PUT: ("put", "producer"), Kind.GET: ("get", "consumer")}
+_OPERATIONS = {
+    Kind.PUT: ("put", "producer"),
+    Kind.GET: ("get", "consumer"),
+    Kind.UPDATE: ("update", "producer"),
+}
 # Fields that an item has in another place, or that are numbers of something else.
 _ELSEWHERE = {"process", "start_ns", "total_ns", "operation", "error", "trace_id", "weight_milli"}
 _NAMES = ("partition", "slowest_unit", "function")
@@ -96,10 +101,10 @@ class _Drawn:
                 Reach(self._id(key), one.start_ns, one.end_ns)
                 for key, one in ((pair.put, pair.made), (pair.get, pair.taken))
             )
-            for key, end in zip(
-                (pair.put, pair.get), arrow(f"{pair.samples} samples", made, taken), strict=True
-            ):
-                self._ends[key].append(end)
+            begin, end = arrow(f"{pair.samples} samples", made, taken)
+            if is_told(self._once, pair.put[0], begin, pair.get[0], end):
+                self._ends[pair.put].append(begin)
+                self._ends[pair.get].append(end)
         self._cleared: dict[int, int] = {}  # start of each process's last clear
 
     def _note(self) -> Iterator[Record]:

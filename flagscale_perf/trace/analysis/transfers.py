@@ -19,7 +19,7 @@ class Transfer(NamedTuple):
     """A put or get that succeeded.
 
     Attributes:
-        kind: of it.
+        kind: of it; an update is a put.
         process: who, a label.
         call: number of the call it was made in; 0 outside of any.
         start_ns, end_ns: on the clock that all processes of the report have in common.
@@ -97,6 +97,7 @@ class Work(NamedTuple):
     compute_ns: int | None
     put_ns: int | None
     step: int | None
+    rows: int | None = None
 
 
 class Transfers:
@@ -125,7 +126,8 @@ class Transfers:
         if len(self.transfers) == MAX_KEPT or not self._has_room(ranges):
             self.left_out += 1
             return
-        kind, start_ns = Kind(one.operation), one.start_ns
+        # an update writes fields of samples that are there, as a later put of them does
+        kind, start_ns = Kind.GET if one.operation == Kind.GET else Kind.PUT, one.start_ns
         end_ns = start_ns + one.total_ns
         # The controller knows of a put's samples while the put still waits for its answer, and then for tags.
         late_ns = (one.notify_ns or 0) + (one.tags_ns or 0) if kind is Kind.PUT else 0
@@ -164,6 +166,7 @@ class Transfers:
                 call.compute_ns,
                 call.put_ns,
                 call.step,
+                call.rows,
             )
 
     def add_clear(self, one: ClearRecord, partition: str) -> None:
@@ -181,6 +184,11 @@ class Transfers:
             return False
         self._samples += samples
         return True
+
+    @property
+    def began_ns(self) -> int:
+        """When the first call began: before, the job's processes are starting. 0 without calls."""
+        return min((work.start_ns for work in self.works.values()), default=0)
 
     def function_of(self, transfer: Transfer) -> str:
         """The function in which the transfer was made; outside of any, the label of its process."""

@@ -5,7 +5,7 @@ token, else per model FLOP, else none.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ _ARGUMENTS_OF_A_PROCESS = {
     *("tensor_model_parallel_size", "pipeline_model_parallel_size", "data_parallel_size"),
     *("context_parallel_size", "expert_model_parallel_size", "transformer_pipeline_model_parallel_size"),
 }
-_OPTIONS_OF_A_PROCESS = {"perf_log_dir", "perf_console_output", "perf_max_log_files"}
+_OPTIONS_OF_A_PROCESS = {"perf_log_dir", "perf_console_output", "perf_max_log_files", "perf_run_name"}
 # Of the model's shape, what says how it is trained and not what it is.
 _HOW_TRAINED = {"recompute", "micro_batch", "sequence_shards"}
 _MUST_AGREE = (
@@ -130,16 +130,34 @@ def _is_one_model(facts: Sequence[RunFacts]) -> bool:
 
 def configuration(run: RunSteps) -> dict[str, Any]:
     """The run's facts and options, without those of a process."""
-    facts, arguments = run.session.header.facts, run.facts.arguments or {}
-    model = _without(run.facts.model or {}, {"micro_batch"})
-    of_host = _without(arguments, _ARGUMENTS_OF_A_PROCESS | facts.keys())
+    header = run.session.header
     return {
-        **_without(facts, _FACTS_OF_A_PROCESS | ONLY_IN_RUN_FILE),
-        **{f"model.{name}": value for name, value in model.items()},
-        **{f"--{name.replace('_', '-')}": value for name, value in of_host.items()},
-        **_without(run.session.header.config, _OPTIONS_OF_A_PROCESS),
+        **of_facts(header.facts),
+        **of_model(run.facts),
+        **{f"--{name.replace('_', '-')}": value for name, value in of_host(header.facts).items()},
+        **_without(header.config, _OPTIONS_OF_A_PROCESS),
     }
 
 
-def _without(named: Mapping[str, Any], left_out: Collection[str]) -> dict[str, Any]:
-    return {name: value for name, value in named.items() if name not in left_out}
+def of_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of a header without those of a process."""
+    return _without(facts, _FACTS_OF_A_PROCESS | ONLY_IN_RUN_FILE)
+
+
+def of_model(facts: RunFacts) -> dict[str, Any]:
+    """The model's shape, as far as no fact of its own has it."""
+    return {f"model.{name}": value for name, value in _without(facts.model or {}, {"micro_batch"}).items()}
+
+
+def of_host(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The host's arguments in a header's facts, without those of a process and those that are facts."""
+    arguments = facts.get("arguments")
+    known = arguments if isinstance(arguments, dict) else {}
+    return _without(known, _ARGUMENTS_OF_A_PROCESS | facts.keys())
+
+
+def _without(named: Mapping[str, Any], left_out: Iterable[str]) -> dict[str, Any]:
+    kept = dict(named)
+    for name in left_out:
+        kept.pop(name, None)
+    return kept

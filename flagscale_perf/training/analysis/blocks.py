@@ -26,6 +26,7 @@ from flagscale_perf.training.analysis.findings.findings import no_phases
 from flagscale_perf.training.analysis.ledgers import WAIT_PARTS, in_ms, ranks_of, words
 from flagscale_perf.training.analysis.report import Figures, Overview, TrainingReport, Trend
 from flagscale_perf.training.analysis.tables import GoodputBar, Memory, Monitor, Phase, Phases
+from flagscale_perf.training.analysis.tree import tree_of
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.hardware import HardwareSummary
 from flagscale_perf.training.phases import GROUP_WORDS, GROUPS
@@ -52,6 +53,7 @@ def report_of(found: TrainingReport) -> Report:
         content=found,
         rows=[TABLE.csv_keys(), *(list(point.figures.values()) for point in found.trend.points)],
         reading=found.reading,
+        tree=tree_of(found),
     )
 
 

@@ -41,7 +41,7 @@ from flagscale_perf.training.columns import Intervals
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.goodput import Goodput
 from flagscale_perf.training.host import HostRecord
-from flagscale_perf.training.ledger.fold import LedgerFold
+from flagscale_perf.training.ledger.fold import late_share
 from flagscale_perf.training.ledger.ledger import Ledger
 from flagscale_perf.training.ledger.walk import WalkFold
 from flagscale_perf.training.phases import PHASES
@@ -77,6 +77,7 @@ _CLASSES = {
     "evaluation": "evaluation",
     "checkpoint": "checkpoint",
     "data_stall": "data (rank 0)",
+    "late": "late ranks",
     "lost": "lost",
     "idle": "idle, other",
 }
@@ -156,7 +157,7 @@ class RunFold:
         self._header = header
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
         self._trend, self._ranks, self._signals = TrendTotals(header), RankMatrix(), Signals()
-        self._ledgers, self._walk = LedgerFold(), WalkFold(RunFacts.of(header.facts))
+        self._walk = WalkFold(RunFacts.of(header.facts))
         self._events: list[EventRecord] = []
         self._event_counts: Counter[str] = Counter()
         self._last_iteration: int | None = None
@@ -168,7 +169,6 @@ class RunFold:
             StandstillRecord: self._signals.add_standstill,
             EventRecord: self._add_event,
             RanksRecord: self._ranks.add,
-            CutsRecord: self._ledgers.add,
             NodeRecord: self._walk.node,
             CaptureRecord: self._walk.window,
             CapturedRecord: self._walk.add,
@@ -244,7 +244,7 @@ class RunFold:
         """The run so far, and what holds it back."""
         summary = self.summary(state)
         rated, since = self._totals.rated, summary.settled.first_iteration or 0
-        ledgers, path = self._ledgers.result(since), self._walk.result()
+        ledgers, path = self._totals.ledgers.result(since), self._walk.result()
         ledgers = list(map(self._walk.price, ledgers))
         report = TrainingReport(
             overview=overview_of(summary, self._at(self._header.start_wall_ns), self._totals.ranks.nodes()),
@@ -261,7 +261,7 @@ class RunFold:
             critical_path=None if path is None else path_of(path),
             memory=_memory(summary),
             hardware=summary.hardware,
-            goodput=goodput_bar(summary.goodput),
+            goodput=goodput_bar(_with_late(summary.goodput, late_share(ledgers))),
             monitor=self._monitor(summary),
             files=summary.files,
             reading=reading,
@@ -352,6 +352,10 @@ def _memory(summary: Summary) -> Memory:
     peak_gb, device_gb = summary.final_statistics.peak_memory_gb, summary.memory.device_gb
     peak_share = None if peak_gb is None or not device_gb else peak_gb / device_gb
     return Memory(peak_gb=peak_gb, peak_share=peak_share, **vars(summary.memory))
+
+
+def _with_late(goodput: Goodput, share: float | None) -> Goodput:
+    return goodput if share is None else goodput.with_late(share)
 
 
 def goodput_bar(goodput: Goodput) -> GoodputBar:

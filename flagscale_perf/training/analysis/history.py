@@ -17,6 +17,8 @@ from flagscale_perf.training.analysis.blocks import goodput
 from flagscale_perf.training.analysis.fold import goodput_bar
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.goodput import Goodput, SessionGoodput
+from flagscale_perf.training.ledger.fold import LedgerFold, late_share
+from flagscale_perf.training.rank_records import CutsRecord
 from flagscale_perf.training.records import StepRecord
 
 
@@ -96,10 +98,12 @@ def stitch(listing: Listing) -> History:
     total = Goodput()
     end_wall_ns: int | None = None
     for number, run in enumerate(runs):
-        folded = SessionGoodput(run.header, _kept_until(runs[number + 1 :]), end_wall_ns)
-        iterations = _fold(run, folded)
+        kept = _kept_until(runs[number + 1 :])
+        folded, ledgers = SessionGoodput(run.header, kept, end_wall_ns), LedgerFold()
+        iterations = _fold(run, folded, ledgers, kept)
         gap_ns = 0 if end_wall_ns is None else max(0, folded.start_wall_ns - end_wall_ns)
-        goodput = folded.result()
+        share, goodput = late_share(ledgers.result(since=0)), folded.result()
+        goodput = goodput if share is None else goodput.with_late(share)
         sessions.append(
             Restart(run.header.session_id, *iterations, run.state, folded.redone, gap_ns, goodput)
         )
@@ -113,7 +117,9 @@ def _kept_until(later: Sequence[Session]) -> int | None:
     return min(resumed, default=None)
 
 
-def _fold(run: Session, folded: SessionGoodput) -> tuple[int | None, int | None]:
+def _fold(
+    run: Session, folded: SessionGoodput, ledgers: LedgerFold, kept_until: int | None
+) -> tuple[int | None, int | None]:
     first: int | None = None
     last: int | None = None
     for record in run:
@@ -121,4 +127,6 @@ def _fold(run: Session, folded: SessionGoodput) -> tuple[int | None, int | None]
         if isinstance(record, StepRecord):
             first = record.iteration - record.iterations + 1 if first is None else first
             last = record.iteration
+        elif isinstance(record, CutsRecord) and (kept_until is None or record.iteration <= kept_until):
+            ledgers.add(record)
     return first, last

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from flagscale_perf.analysis.instrument import Instrument
-from flagscale_perf.training.analysis import blocks, compare, history, runs
+from flagscale_perf.training.analysis import blocks, compare, history, pairs, run_blocks
+from flagscale_perf.training.analysis.evidence import bounds_of
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.analysis.lake import TABLES
 from flagscale_perf.training.analysis.live import LiveRun
 from flagscale_perf.training.analysis.timeline import timeline
+from flagscale_perf.training.analysis.tree import steps_of
 
 INSTRUMENT = Instrument(
     leads=3,
     report=lambda session: blocks.report_of(read_report(session)),
     sessions=lambda listing: history.report_of(history.stitch(listing)),
     compare=compare.compare,
-    runs=lambda listing, is_all_read: runs.report_of(runs.list_runs(listing, is_all_read)),
+    trees=pairs.compare_trees,
+    runs=run_blocks.listed,
     live=LiveRun,
+    evidence=bounds_of,
     timeline=timeline,
+    steps=steps_of,
     tables=TABLES,
 )

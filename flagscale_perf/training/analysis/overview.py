@@ -12,7 +12,7 @@ from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.summary.summary import Summary
 from flagscale_perf.training.utilisation import FLOP_PER_TFLOP, Scale
 
-_SIZES = {
+SIZES = {
     "TP": "tensor_parallel",
     "PP": "pipeline_parallel",
     "DP": "data_parallel",
@@ -25,7 +25,7 @@ _AS_RECORDED = {field.name for field in fields(Overview)} - {"world_size"}
 
 def sizes_of(facts: RunFacts) -> dict[str, int]:
     """The parallel sizes that are known, by their short names."""
-    sizes = {short: getattr(facts, name) for short, name in _SIZES.items()}
+    sizes = {short: getattr(facts, name) for short, name in SIZES.items()}
     return {short: size for short, size in sizes.items() if size is not None}
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from flagscale_perf.analysis.blocks import REPORT_VERSION
-from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.analysis.rules import IN_JOB, Finding
 from flagscale_perf.spine.figures import Value
 from flagscale_perf.spine.jsonl import finite
 from flagscale_perf.store.run_file import Reading
@@ -244,6 +244,9 @@ class TrainingReport:
         """JSON-ready, with `report_version` as the first key."""
         trend = replace(self.trend, curves={}, points=[])  # `asdict` copies each value of them
         content = {"report_version": REPORT_VERSION} | asdict(replace(self, ledgers=[], trend=trend))
+        for each in content["findings"]:
+            for name in IN_JOB:
+                del each[name]
         content["ledgers"] = list(map(in_json, self.ledgers))
         del content["trend"]["curves"]
         content["trend"]["points"] = [point.as_dict() for point in self.trend.points]

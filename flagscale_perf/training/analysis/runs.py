@@ -8,37 +8,41 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from flagscale_perf.analysis.blocks import Block, Cell, Note, Part, Quantity, Report, Section, Table
-from flagscale_perf.analysis.listed import not_read
 from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import finite
 from flagscale_perf.spine.records import RUNNING
-from flagscale_perf.spine.session import file_names
+from flagscale_perf.spine.session import file_names, page_name
 from flagscale_perf.store.run_file import open_regular
 from flagscale_perf.store.runs import LONG_BYTES, Unread
+from flagscale_perf.training.analysis import settings
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.analysis.overview import sizes_of
 from flagscale_perf.training.analysis.report import Curves
-from flagscale_perf.training.analysis.series import (
-    FIGURES_OF_RUNS,
-    MAX_POINTS,
-    Curve,
-    curves_of,
-    trends_of_runs,
-)
+from flagscale_perf.training.analysis.series import FIGURES_OF_RUNS, curves_of
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.rates import SUMMARY_NAMES
-from flagscale_perf.training.utilisation import Scale, left_out
+from flagscale_perf.training.utilisation import Scale
 
 MAX_SUMMARY_BYTES = 32 << 20
-CHOSEN = 3  # runs that a page draws at first
-MAX_DRAWN_POINTS = 20_000  # of all runs together
-_MIN_POINTS = 40
 _COUNTS = ("intervals", "suspect_intervals")
 _RATES = ("iteration_ms", "mfu", "tflops_per_gpu", "tokens_per_s")
+_START = "start"
+_FIGURES = {
+    "end_reason",
+    "iterations",
+    "goodput",
+    "findings",
+    "first_finding",
+    "skipped_lines",
+    *_COUNTS,
+    *_RATES,
+}
+_VALUES = (*("directory", "session_id", "name", "model_family", "device", "world_size", "page"), *_FIGURES)
+_MOST_NAMED = 8
+_BEST_IS_HIGH = {"mfu", "tflops_per_gpu", "tokens_per_s", "goodput", "iterations"}
 _KEY_OF: dict[str, str] = {
     figure.summary_key or figure.key: figure.key for figure in TABLE.figures if figure.in_summary
 }
@@ -46,7 +50,7 @@ _KEY_OF: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the list; None is not known.
+    """One training of the list; None is not known.
 
     Attributes:
         directory: of its files, as seen from where the list was made; "" for that itself.
@@ -59,6 +63,10 @@ class Run:
         first_finding: title of the costliest.
         skipped_lines: lines that are no records; None where the file was not read whole.
         file_remarks: what else has to be known of the file; empty where it was not read whole.
+        name: by --perf-run-name or the host's own option.
+        beside: what other instruments recorded of the same job, by their names.
+        page: file of its report as a page, as seen from there.
+        settings: its configuration by key.
     """
 
     directory: str
@@ -80,6 +88,20 @@ class Run:
     first_finding: str | None
     skipped_lines: int | None
     file_remarks: list[str]
+    name: str | None
+    beside: list[str]
+    page: str | None
+    settings: dict[str, Any]
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """All that can be chosen and sorted by."""
+        return self.settings | vars(self)
+
+    @property
+    def speed(self) -> float | None:
+        """By which runs are ranked: MFU, which holds for any model and size, else tokens/s."""
+        return self.tokens_per_s if self.mfu is None else self.mfu
 
 
 @dataclass(frozen=True)
@@ -87,7 +109,7 @@ class RunList:
     """The runs below a directory.
 
     Attributes:
-        runs: by directory, the oldest of each first.
+        runs: the newest first.
         unread: files and directories that are not in the list, and why.
         points: the trend of each run, as figures by their keys; in no JSON, like the following.
         starts_ns: Unix time of the start of each run.
@@ -99,37 +121,96 @@ class RunList:
     points: list[Curves] = field(default_factory=list)
     starts_ns: list[int] = field(default_factory=list)
 
+    @property
+    def differs(self) -> list[str]:
+        """Keys of the configuration in which the runs differ."""
+        return settings.differing([run.settings for run in self.runs])
+
     def as_dict(self) -> dict[str, Any]:
-        """Its content as JSON-ready data."""
-        runs, unread = ([asdict(one) for one in each] for each in (self.runs, self.unread))
-        return dict(finite({"directory": self.directory, "runs": runs, "unread": unread}))
+        """Its content as JSON-ready data; of the configuration what differs."""
+        keys, unread = self.differs, [asdict(one) for one in self.unread]
+        runs = [vars(one) | {"settings": {key: one.settings.get(key) for key in keys}} for one in self.runs]
+        return dict(finite({"directory": self.directory, "differs": keys, "runs": runs, "unread": unread}))
+
+    def ordered(self, key: str) -> RunList:
+        """The best first of a rate, else the lowest; unknown ones last; of equal ones the newest first."""
+        rows = [*zip(self.runs, self.points, self.starts_ns, strict=True)]
+        rows.sort(key=lambda row: (-row[2], row[0].directory, row[0].session_id))
+        if key != _START:
+            rows.sort(key=lambda row: _order(row[0].values.get(key), key in _BEST_IS_HIGH))
+        runs, points = [row[0] for row in rows], [row[1] for row in rows]
+        return RunList(self.directory, runs, self.unread, points, [row[2] for row in rows])
+
+
+def _order(value: Any, is_best_high: bool) -> tuple[int, float, str]:
+    """Numbers before texts, and both before what is not known."""
+    if isinstance(value, int | float):
+        return 0, -value if is_best_high else value, ""
+    return (2, 0.0, "") if value is None else (1, 0.0, settings.shown(value))
 
 
 def list_runs(listing: Listing, is_all_read: bool) -> RunList:
-    """Reads what was found; of a long file its summary where there is one, unless all is to be read."""
+    """Reads what was found; of a long file its summary where there is one, unless all is to be read. Raises
+    PerfError for a condition or an order by a key that no run has, and where no run is chosen.
+    """
     listed = RunList(str(listing.directory), [], listing.unread)
+    known = {session.path: _known(session, listing) for session in listing.sessions}
+    names = dict[str, Any]()
+    for one in known.values():
+        names |= one["settings"]
+    keys = [*names, *_VALUES, _START]
+    conditions = [settings.Condition(text, keys) for text in listing.where]
+    order = (
+        _START if listing.sort is None else settings.canonical(listing.sort, keys, f"--sort {listing.sort}")
+    )
     for session in listing.sessions:
+        own = known[session.path]
+        if not all(one.fits(own["settings"] | own) for one in conditions if one.key not in _FIGURES):
+            continue  # without its file being read
         try:
-            run, points = _read(session, listing, is_all_read)
+            run, points = _read(session, own, listing, is_all_read)
         except PerfError as error:
             listing.leave_out(session.path, error)
             continue
-        listed.runs.append(run)
-        listed.points.append(points)
-        listed.starts_ns.append(session.header.start_wall_ns)
-    return listed
+        if all(one.fits(run.values) for one in conditions):
+            listed.runs.append(run)
+            listed.points.append(points)
+            listed.starts_ns.append(session.header.start_wall_ns)
+    if conditions and not listed.runs:
+        raise _none_fits(conditions, [one["settings"] | one for one in known.values()])
+    return listed.ordered(order)
 
 
-def _read(session: Session, listing: Listing, is_all_read: bool) -> tuple[Run, Curves]:
-    facts = RunFacts.of(session.header.facts)
-    known: dict[str, Any] = {
+def _none_fits(conditions: Sequence[settings.Condition], runs: Sequence[Mapping[str, Any]]) -> PerfError:
+    for one in conditions:
+        if one.key not in _FIGURES and not any(map(one.fits, runs)):
+            there = sorted({settings.shown(values.get(one.key)) for values in runs})
+            some = ", ".join(there[:_MOST_NAMED]) + " ..." * (len(there) > _MOST_NAMED)
+            return PerfError(f"--where {one.text!r}: no run has that; {one.key} is {some}")
+    return PerfError(f"--where {' and '.join(repr(one.text) for one in conditions)}: no run is like that")
+
+
+def _known(session: Session, listing: Listing) -> dict[str, Any]:
+    """What is known of a run before its records are read."""
+    header = session.header
+    facts, page = RunFacts.of(header.facts), session.path.with_name(page_name(header.session_id))
+    return {
         "directory": listing.place(session),
-        "session_id": session.header.session_id,
+        "session_id": header.session_id,
         "model_family": facts.model_family,
         "device": facts.device or None,
         "world_size": Scale.of(facts).world_size,
         "layout": sizes_of(facts),
+        "name": settings.name_of(header),
+        "beside": listing.beside(session),
+        "page": listing.relative(page) if page.is_file() else None,
+        "settings": settings.settings_of(header, facts),
     }
+
+
+def _read(
+    session: Session, known: Mapping[str, Any], listing: Listing, is_all_read: bool
+) -> tuple[Run, Curves]:
     summary = None if is_all_read or session.size_bytes <= LONG_BYTES else _summary(session)
     if summary is None:
         figures, points = listing.row(session, lambda: _of_records(session))
@@ -199,87 +280,3 @@ def _part(found: Any, name: str) -> dict[str, Any]:
 def _number(part: Mapping[str, Any], name: str) -> float | None:
     value = part.get(name)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def report_of(listed: RunList) -> Report:
-    """The list as every format shows it: trends of the newest runs, a row for each run, what was left out."""
-    count = len(listed.runs)
-    unjudged = sum(run.findings is None for run in listed.runs)
-    long = (
-        f"Findings of {unjudged:,} runs with files above {LONG_BYTES >> 20} MiB are not looked for;"
-        " --read-all does."
-    )
-    return Report(
-        title=f"{count:,} run{'s' * (count != 1)} in {listed.directory}",
-        facts=[Note(long)] if unjudged else [],
-        sections=[section for section in _sections(listed) if section.blocks],
-        content=listed,
-        rows=_rows(listed),
-    )
-
-
-def _sections(listed: RunList) -> list[Section]:
-    groups = [f"run{place}" if points else "" for place, points in enumerate(listed.points)]
-    drawn = [place for place, group in enumerate(groups) if group]
-    age = [(start_ns, run.session_id) for start_ns, run in zip(listed.starts_ns, listed.runs, strict=True)]
-    newest = sorted(drawn, key=lambda place: age[place], reverse=True)
-    head = ("run", "end", "iterations", "MFU", "tokens/s", "goodput", "findings")
-    rows, notes = list(map(_row, listed.runs)), list(map(_note, listed.runs))
-    table = Table(head, rows, 5, notes=notes, groups=groups, chosen=[groups[at] for at in newest[:CHOSEN]])
-    trends = _trends(listed, {place: groups[place] for place in drawn})
-    return [
-        Section("runs", "Runs", "", [table] if rows else [Note("No run could be read.")]),
-        Section("trend", "Trend", "The runs ticked above, over each other", trends),
-        not_read(listed.unread),
-    ]
-
-
-def _trends(listed: RunList, groups: Mapping[int, str]) -> list[Block]:
-    """`groups`: of each run that is drawn, by its place."""
-    if not groups:
-        return []
-    most = max(_MIN_POINTS, min(MAX_POINTS, MAX_DRAWN_POINTS // len(groups)))
-    curves = [
-        Curve(_name(listed.runs[place]), listed.points[place], "blue", group=group)
-        for place, group in groups.items()
-    ]
-    return [trends_of_runs(curves, most)]
-
-
-def _name(run: Run) -> str:
-    return f"{run.directory}/{run.session_id}" if run.directory else run.session_id
-
-
-def _row(run: Run) -> Sequence[Cell]:
-    return (
-        run.session_id,
-        run.end_reason,
-        Quantity(run.iterations),
-        Quantity(run.mfu, "share"),
-        Quantity(run.tokens_per_s, "", 0),
-        Quantity(run.goodput, "share"),
-        Quantity(run.findings),
-    )
-
-
-def _note(run: Run) -> Cell:
-    size = "?" if run.world_size is None else f"{run.world_size:,}"
-    layout = "".join(f", {name} {value}" for name, value in run.layout.items() if value != 1)
-    what = f"{run.model_family or 'a training'} on {size} x {run.device or 'unknown device'}{layout}"
-    parts: list[Part] = [f"{run.directory}: " if run.directory else "", what]
-    if run.first_finding is not None:
-        parts.append(f"; first finding: {run.first_finding}")
-    if few := left_out(run.intervals, run.suspect_intervals):
-        parts.append(f"; MFU {few}")
-    if run.skipped_lines:
-        parts.append(f"; lines that are no records: {run.skipped_lines:,}")
-    parts += [f"; {remark}" for remark in run.file_remarks]
-    return tuple(parts)
-
-
-def _rows(listed: RunList) -> list[Sequence[Any]]:
-    rows: list[Sequence[Any]] = [list(Run.__dataclass_fields__)]
-    for run in listed.runs:
-        layout = " ".join(f"{name}{size}" for name, size in run.layout.items())
-        rows.append([*(vars(run) | {"layout": layout, "file_remarks": "; ".join(run.file_remarks)}).values()])
-    return rows

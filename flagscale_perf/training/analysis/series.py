@@ -31,6 +31,7 @@ _CLASS_COLOURS = {
     "evaluation": "sky",
     "checkpoint": "blue",
     "data_stall": "yellow",
+    "late": "purple",
     "lost": "red",
 }
 _LAYERS = {

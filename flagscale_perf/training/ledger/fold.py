@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from functools import partial
 
-from flagscale_perf.training.ledger.ledger import Ledger, ledger_of
+from flagscale_perf.training.ledger.ledger import LateRow, Ledger, ledger_of
 from flagscale_perf.training.rank_records import CutsRecord
 from flagscale_perf.training.sample import Sample
 
@@ -22,6 +23,11 @@ class LedgerFold:
         """The next step of a stage."""
         self._stages[record.stage].add(record)
 
+    @property
+    def rows(self) -> int:
+        """How many rows of units and steps are kept: what `result` takes is proportional to that."""
+        return sum(len(record.sizes) for sample in self._stages.values() for record in sample.steps.values())
+
     def result(self, since: int) -> list[Ledger]:
         """The ledger of each stage, by stage number, over the steps from iteration `since` on."""
         found = (
@@ -29,3 +35,14 @@ class LedgerFold:
             for _, sample in sorted(self._stages.items())
         )
         return [ledger for ledger in found if ledger is not None]
+
+
+def late_share(ledgers: Iterable[Ledger]) -> float | None:
+    """Which part of the steps late ranks cost the others: of the stage that waits the longest, as stages
+    wait at the same time. What rank 0 loads longer is left out: it is in its data stall. None without any.
+    """
+    return max((ledger.share(sum(map(_counted, ledger.late))) for ledger in ledgers), default=None)
+
+
+def _counted(row: LateRow) -> int:
+    return 0 if row.phase == "data_loading" and 0 in row.ranks else row.cost_ns

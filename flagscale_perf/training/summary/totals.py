@@ -17,10 +17,12 @@ from flagscale_perf.spine.units import as_ms, as_s
 from flagscale_perf.training.columns import Intervals, highest_of
 from flagscale_perf.training.facts import ONLY_IN_RUN_FILE, RunFacts
 from flagscale_perf.training.figures import TABLE
-from flagscale_perf.training.goodput import SessionGoodput
+from flagscale_perf.training.goodput import Goodput, SessionGoodput
 from flagscale_perf.training.hardware import HardwareTotals
+from flagscale_perf.training.ledger.fold import LedgerFold, late_share
 from flagscale_perf.training.memory import MemoryTotals
 from flagscale_perf.training.phases import PHASES, PhaseJoin, PhaseSums, StepPhases, Waits, share, total_of
+from flagscale_perf.training.rank_records import CutsRecord
 from flagscale_perf.training.ranks.totals import RankTotals
 from flagscale_perf.training.rates import as_gb, highest, tflops_per_gpu
 from flagscale_perf.training.records import (
@@ -47,6 +49,7 @@ from flagscale_perf.training.utilisation import Scale, TrustedWork
 from flagscale_perf.training.window import StepSums, end_mono_ns, skipped_iterations
 
 MAX_FAILURES = 50
+MAX_LEDGER_ROWS = 4096  # of units and steps: the writer takes half a second for the ledgers of so many
 MAX_ROWS = 1600  # of `iteration_logs`: the file stays below a megabyte
 
 
@@ -78,6 +81,10 @@ class _Course:
 
     def _reach(self, end_ns: int, iteration: int) -> None:
         self._last, self._end_wall_ns = iteration, self._anchor.wall_of(end_ns)
+
+    @property
+    def has_ended(self) -> bool:
+        return self._reason != RUNNING
 
     def event(self, event: EventRecord) -> None:
         self._end_wall_ns = self._anchor.wall_of(event.at_ns)
@@ -151,6 +158,7 @@ class RunTotals:
 
     Attributes:
         ranks: what is known of all ranks.
+        ledgers: of the steps of ranks that were recorded side by side.
     """
 
     def __init__(self, header: RunHeader) -> None:
@@ -164,7 +172,7 @@ class RunTotals:
         self._rows: ThinnedRows[IntervalRecord] = ThinnedRows(MAX_ROWS, lambda row: row.iteration_max_ns or 0)
         self._memory, self._hardware = MemoryTotals(self._facts), HardwareTotals(self._scale)
         self._goodput = SessionGoodput(header)
-        self.ranks = RankTotals(self._scale.world_size)
+        self.ranks, self.ledgers = RankTotals(self._scale.world_size), LedgerFold()
         self._rates: tuple[float, float] | None = None  # lowest and highest of intervals
         self._has_unknown_rate = False
 
@@ -187,6 +195,8 @@ class RunTotals:
             self._course.event(record)
         elif isinstance(record, HardwareRecord):
             self._hardware.add_reading(record)
+        elif isinstance(record, CutsRecord):
+            self.ledgers.add(record)
         elif isinstance(record, RunEnd):
             self._course.end(record)
 
@@ -238,18 +248,19 @@ class RunTotals:
     def result(self) -> Summary:
         """The summary so far; None for what is not known, and for NaN and infinities."""
         header, steps, phases = self._header, self._steps, self.rated.phases
+        settled = _finite(steps.settled.result(steps.rated, not steps.trusted.suspect_intervals))
         return Summary(
             schema_version=header.schema_version,
             session_info=self._course.result(self._facts),
             final_statistics=_finite(self._statistics()),
-            settled=_finite(steps.settled.result(steps.rated, not steps.trusted.suspect_intervals)),
+            settled=settled,
             totals=_finite(self._totals(steps.rated.with_steps_of(steps.warmup))),
             phases=_finite(_phases_of(phases)),
             bubble=_finite(_bubble_of(phases)),
             ranks=self.ranks.result(),
             memory=_finite(self._memory.result()),
             hardware=_finite(self._hardware.result()),
-            goodput=self._goodput.result(),
+            goodput=self._divided(settled.first_iteration or 0),
             dropped_records=self._course.dropped,
             failure_count=self._course.failure_count,
             failures=list(self._course.failures),
@@ -258,6 +269,14 @@ class RunTotals:
             files=_files_of(header),
             iteration_logs=[self._figures.summary(interval) for interval in self._rows.rows()],
         )
+
+    def _divided(self, since: int) -> Goodput:
+        """The goodput; what waited for late ranks is looked for once, at the end, and not for long."""
+        goodput = self._goodput.result()
+        if not self._course.has_ended or self.ledgers.rows > MAX_LEDGER_ROWS:
+            return goodput
+        share = late_share(self.ledgers.result(since))
+        return goodput if share is None else goodput.with_late(share)
 
     def _statistics(self) -> Statistics:
         steps, sums = self._steps, self._steps.rated

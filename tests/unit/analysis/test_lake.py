@@ -55,6 +55,20 @@ def test_a_directory_and_a_run(fleet: Path) -> None:
     assert ask(fleet / "killed" / NAME, COUNT, pytest.fail).rows == [[6]]
 
 
+def test_what_belongs_to_one_job_is_known(fleet: Path, tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    every_instrument.write("training", tmp_path / "job", "completed")
+    every_instrument.write("profile", tmp_path / "job", "completed", session_id="20240129_103001")
+    shutil.rmtree(tmp_path / "job/made")
+    said = list[str]()
+    asked = "select count(distinct job_id), count(*), list(distinct lead) from jobs"
+    assert ask(tmp_path / "job", asked, said.append).rows == [[1, 2, ["training"]]]
+    assert ask(fleet, asked, said.append).rows == [[2, 2, ["training"]]]
+    steps = "select count(*) from steps join jobs using (run_id) where lead = 'training'"
+    assert ask(tmp_path / "job", steps, said.append).rows == [[40]]
+    assert ask(fleet, "select count(*) from steps", said.append).rows == [[11]] and said == []
+
+
 def test_what_reports_say_is_kept_and_made_again_with_new_records(fleet: Path) -> None:
     sql = "select iterations, end_reason from runs order by 1"
     assert "kind=run" not in tables_in(fleet)
@@ -95,6 +109,22 @@ def test_what_is_no_run_is_left_out_and_said_or_refused_alone(fleet: Path) -> No
         ask(fleet / "nothing", COUNT, pytest.fail)
 
 
+def test_more_runs_than_one_machine_should_ask_are_refused_before_any_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "many").mkdir()
+    paths = [tmp_path / f"many/perf_records_{number}.jsonl" for number in range(lake.MAX_RUNS + 1)]
+    monkeypatch.setattr("flagscale_perf.store.runs._files", lambda *_: iter(paths))
+    for look in (
+        lambda: ask(tmp_path / "many", COUNT, pytest.fail),
+        lambda: seal_all(tmp_path, pytest.fail, print),
+    ):
+        with pytest.raises(
+            PerfError, match="has 100,001 run files in it and below; at most 100,000 are asked"
+        ):
+            look()
+
+
 def test_nothing_is_kept_where_it_is_not_to_be(fleet: Path, home: Path) -> None:
     with cache.switched_off():
         assert ask(fleet, "select count(*) from runs", pytest.fail).rows == [[2]]
@@ -132,7 +162,7 @@ def test_what_a_report_says_and_cannot_be_written_is_said(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(lake, "add_table", full)
+    monkeypatch.setattr(lake, "add_tables", full)
     said: list[str] = []
     made = seal_all(fleet, said.append, pytest.fail)
     assert len(said) == len(made) > 0

@@ -15,7 +15,7 @@ from tests.every_instrument import WRITERS, write
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """One of each instrument, one of them killed."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr("flagscale_perf.store.part._TICK_NS", 0)
+    monkeypatch.setattr("flagscale_perf.spine.files.TICK_NS", 0)
     monkeypatch.setattr(rows, "MIN_BYTES", 1)
     for name in WRITERS:
         (tmp_path / "runs" / name).mkdir(parents=True)

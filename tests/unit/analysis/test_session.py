@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.clocks import clock_of
 from flagscale_perf.analysis.job import open_session
-from flagscale_perf.analysis.session import Clocks, moved
+from flagscale_perf.analysis.session import moved
 from flagscale_perf.analysis.timeline import Item
 from flagscale_perf.profile.analysis.timeline import timeline
 from flagscale_perf.profile.records import StepRecord
@@ -59,12 +60,6 @@ def test_all_are_drawn_each_on_its_host(tmp_path: Path) -> None:
     assert first == {("node0", 0): 0, ("node0", 1): 0, ("node1", 0): -1000, ("node1", 1): -1000}
 
 
-def test_marks_of_one_clock_keep_their_distances_though_the_time_of_day_was_set() -> None:
-    first = make_profile_header()
-    again = make_profile_header("20240129_103001", host="container", start_wall_ns=first.start_wall_ns + MS)
-    assert Clocks(first).offset_ns(again) == 0
-
-
 def test_how_it_ended_is_known_without_reading_it_first(tmp_path: Path) -> None:
     path = make_profile().write(tmp_path)
     assert open_session(path).state == "completed"
@@ -79,8 +74,8 @@ def test_records_of_two_machines_are_the_same_in_columns_and_one_by_one(name: st
     session = open_session(tmp_path)
     first, second = (list(RunFile(file.path)) for file in session.files)
     taken = max((each.number for each in first if isinstance(each, ProcessRecord)), default=0)
-    offset_ns = session.offset_ns(session.files[1])
-    alone = [*first, *(moved(each, taken, offset_ns) for each in second)]
+    move = session.clocks.mover(clock_of(session.files[1].header))
+    alone = [*first, *(moved(each, taken, move) for each in second)]
     assert list(session) == alone
     parts = session.chunks({*map(type, alone)} - {ProcessRecord})
     records = (part.records() if isinstance(part, Chunk) else [part] for part in parts)

@@ -1,41 +1,13 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from flagscale_perf.analysis.job import Job
 from flagscale_perf.analysis.whole import Whole
-from flagscale_perf.spine.jsonl import encode
-from flagscale_perf.spine.peers.records import ProcessRecord
-from flagscale_perf.spine.records import RunEnd
-from tests import every_instrument
-from tests.run_files import NO_PID
-
-START_NS, S = 1_700_000_000_000_000_000, 1_000_000_000
-ON = {"host": "node0", "boot_id": "one"}
-
-
-def _recorded(
-    directory: Path, instrument: str, begin_s: float, end_s: float, pids: tuple[int, ...] = (), **header: Any
-) -> Path:
-    """A session that lasted from and to these seconds and recorded these processes."""
-    directory.mkdir(exist_ok=True)
-    own, *records = every_instrument.records_of(instrument, directory / ".made")
-    own = replace(
-        own, session_id=f"20240129_{100000 + int(begin_s)}", start_wall_ns=START_NS + int(begin_s * S)
-    )
-    own = replace(own, **ON | {"pid": NO_PID} | header)
-    others = [record for record in records if not isinstance(record, ProcessRecord)]
-    processes = [
-        ProcessRecord(1 + place, pid, "rank", own.start_mono_ns, None, 0, 0) for place, pid in enumerate(pids)
-    ]
-    end = RunEnd("completed", START_NS + int(end_s * S), 0, 0)
-    path = directory / f"perf_records_{own.session_id}.jsonl"
-    path.write_bytes(b"".join(map(encode, [own, *processes, *others, end])))
-    return path
+from flagscale_perf.spine.errors import PerfError
+from tests.every_instrument import beside
 
 
 def _said(whole: Whole) -> list[str]:
@@ -43,10 +15,10 @@ def _said(whole: Whole) -> list[str]:
 
 
 def test_a_training_leads_what_was_recorded_beside_it(tmp_path: Path) -> None:
-    training = _recorded(tmp_path, "training", 10, 70, pid=7)
-    _recorded(tmp_path, "profile", 20, 30, (7, 8))
-    _recorded(tmp_path / "queue", "trace", 5, 70, (6,), host="node1", boot_id="other")
-    _recorded(tmp_path, "rpc", 71, 80)  # began when the training was over
+    training = beside(tmp_path, "training", 10, 70, pid=7)
+    beside(tmp_path, "profile", 20, 30, (7, 8))
+    beside(tmp_path / "queue", "trace", 5, 70, (6,), host="node1", boot_id="other")
+    beside(tmp_path, "rpc", 71, 80)  # began when the training was over
     whole = Job(tmp_path).whole()  # the newest session is of the calls: it is a job of its own
     assert (whole.lead.instrument, whole.members) == ("rpc", [])
     (tmp_path / "perf_records_20240129_100071.jsonl").unlink()
@@ -61,20 +33,20 @@ def test_a_training_leads_what_was_recorded_beside_it(tmp_path: Path) -> None:
 
 
 def test_a_session_or_a_file_that_is_asked_for_stands_alone(tmp_path: Path) -> None:
-    training = _recorded(tmp_path, "training", 10, 70)
-    profile = _recorded(tmp_path, "profile", 20, 30)
+    training = beside(tmp_path, "training", 10, 70)
+    profile = beside(tmp_path, "profile", 20, 30)
     assert Job(training).whole().sessions[0].path == training
     alone = Job(tmp_path, "20240129_100020").whole()
     assert [one.path for one in alone.sessions] == [profile]
 
 
 def test_of_two_trainings_at_once_a_profile_is_of_the_one_whose_process_it_recorded(tmp_path: Path) -> None:
-    first = _recorded(tmp_path, "training", 10, 70, pid=7)
-    second = _recorded(tmp_path, "training", 11, 70, pid=9)
-    _recorded(tmp_path, "profile", 20, 30, (7,))
+    first = beside(tmp_path, "training", 10, 70, pid=7)
+    second = beside(tmp_path, "training", 11, 70, pid=9)
+    beside(tmp_path, "profile", 20, 30, (7,))
     assert Job(tmp_path).whole().lead.path == first
     (tmp_path / "perf_records_20240129_100020.jsonl").unlink()
-    _recorded(tmp_path, "profile", 21, 31, (5,))
+    beside(tmp_path, "profile", 21, 31, (5,))
     whole = Job(tmp_path).whole()
     assert whole.lead.instrument == "profile"  # alone, as nothing says of which training it is
     first.unlink()
@@ -83,8 +55,25 @@ def test_of_two_trainings_at_once_a_profile_is_of_the_one_whose_process_it_recor
 
 @pytest.mark.parametrize("instrument", ["training", "trace"])
 def test_an_experiment_measures_by_itself(tmp_path: Path, instrument: str) -> None:
-    _recorded(tmp_path, "bench", 10, 30)
-    lead = _recorded(tmp_path, instrument, 20, 70)
+    beside(tmp_path, "bench", 10, 30)
+    lead = beside(tmp_path, instrument, 20, 70)
     whole = Job(tmp_path).whole()
     assert whole.lead.path == lead
     assert whole.apart == ["bench session 20240129_100010 measures by itself"]
+
+
+def test_a_directory_whose_sub_directories_hold_one_job_is_that_job(tmp_path: Path) -> None:
+    training = beside(tmp_path / "training", "training", 10, 70, pid=7)
+    beside(tmp_path / "queue", "trace", 12, 70, (7,), pid=6)
+    beside(tmp_path / "calls", "rpc", 15, 60)
+    whole = Job(tmp_path).whole()
+    assert whole.lead.path == training
+    assert _said(whole) == [
+        "trace: recorded process 7 of it; 58.0 s of its 58.0 s lie in it",
+        "rpc: in the directory calls beside it; 45.0 s of its 45.0 s lie in it",
+    ]
+    assert [one.instrument for one in Job(tmp_path).whole("trace").sessions] == ["trace"]
+    beside(tmp_path / "another", "training", 100, 170)  # now there are two
+    with pytest.raises(PerfError) as refused:
+        Job(tmp_path).whole()
+    assert "another" in str(refused.value) and "training" in str(refused.value)

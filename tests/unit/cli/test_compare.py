@@ -153,8 +153,10 @@ def test_runs_of_two_instruments_are_named_and_refused(runs, tmp_path, capsys) -
         assert main(["compare", *map(str, pair)]) == 2
         kinds = {own: "a training", other: "a profile"}
         base, new = pair
-        said = f"'{new}' is {kinds[new]}, and '{base}' is {kinds[base]}; name run files of one instrument\n"
-        assert capsys.readouterr().err == said
+        assert capsys.readouterr().err == (
+            f"'{new}' is {kinds[new]}, and '{base}' is {kinds[base]}; name run files of one instrument,"
+            " or add --instrument NAME for what both jobs have\n"
+        )
 
 
 def test_a_disturbed_side_leaves_ci_undecided(tmp_path, capsys) -> None:

@@ -30,6 +30,7 @@ def test_the_whole_configuration() -> None:
         action="test",
         hostfile=None,
         paths=ExperimentPaths("/outputs", "/outputs/my_logs", "/"),
+        name=None,
         flagscale_root="/fs",
         entrypoint="my.py",
         python=sys.executable,

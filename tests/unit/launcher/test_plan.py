@@ -35,6 +35,14 @@ def test_whole_command(config, tmp_path) -> None:
     assert plan.resolved == []
 
 
+def test_the_experiments_name_is_the_runs_unless_another_is_given(config) -> None:
+    config["experiment"]["exp_name"] = "llama\n 7b"
+    assert make_plan(read_job(config, HERE), {}).command[-2:] == ["--perf-run-name", "llama 7b"]
+    config["train"]["system"]["perf_run_name"] = "mine"
+    words = make_plan(read_job(config, HERE), {}).command
+    assert words.count("--perf-run-name") == 1 and words[words.index("--perf-run-name") + 1] == "mine"
+
+
 def test_package_that_the_job_finds_anyway_is_not_put_on_its_path(config, monkeypatch) -> None:
     monkeypatch.setattr(
         plan_module.flagscale_perf,

@@ -19,7 +19,7 @@ from tests.unit.report.test_text import NAME, report_of
 KEYS = {
     "rpc": "session state file_remarks facts methods_recorded overall methods slowest largest layer"
     " missing_calls wall_ns findings not_judged events skipped_lines first_skipped",
-    "trace": "title state file_remarks traces calls functions processes operations waits lineage unended"
+    "trace": "title state file_remarks traces calls functions processes operations waits rl lineage unended"
     " losses wall_ns thresholds findings not_judged events complete_files",
     "profile": "state file_remarks base unit versions machines ranks steps roofs communication verdicts"
     " metrics findings not_judged events records_lost",

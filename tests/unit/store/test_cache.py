@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,36 @@ def test_neither_a_pipe_nor_a_stranger_is_read(run: Path, monkeypatch: pytest.Mo
         monkeypatch.undo()
         os.chown(run / "cache" / "a", 12345, 12345)
         assert found(run, "a") == []
+
+
+def test_the_users_own_is_bounded_the_oldest_goes_first(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, now = tmp_path / "home" / "flagscale_perf", time.time()
+    ages_s = {"a": 10, "b": 20, "c": 30, "d": cache.OWN_AGE_S + 1}
+    for name, age_s in ages_s.items():
+        (own / (name * 32) / "kind=step").mkdir(parents=True)
+        (own / (name * 32) / "kind=step/x").write_bytes(b"x" * 100_000)
+        for path in (own / (name * 32), *(own / (name * 32)).rglob("*")):
+            os.utime(path, (now - age_s, now - age_s))
+    (own / "another's").mkdir()
+    (run / "kept").write_bytes(b"x")
+    (own / ("e" * 32)).symlink_to(run)
+    (run / "cache").touch()  # so that the user's own is written
+    monkeypatch.setattr(cache, "OWN_BYTES", 250_000)
+    cache._bound.cache_clear()
+    put(run, b"one")
+    assert found(run) == [b"one"]
+    left = [name for name in "abcde" if os.path.lexists(own / (name * 32))]
+    assert left == ["a", "b", "e"] and (own / "another's").exists() and (run / "kept").exists()
+    monkeypatch.setattr(cache, "OWN_BYTES", 0)  # who looks often does so once
+    put(run, b"two")
+    assert (own / ("a" * 32)).exists()
+
+
+def test_beside_run_files_nothing_is_bounded(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "OWN_BYTES", 0)
+    cache._bound.cache_clear()
+    put(run, b"one")
+    put(run, b"two", "b")
+    assert (found(run), found(run, "b")) == ([b"one"], [b"two"])

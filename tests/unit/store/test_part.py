@@ -27,7 +27,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "file"
     path.write_bytes(CONTENT)
     monkeypatch.setattr(
-        "flagscale_perf.store.part._TICK_NS", 0
+        "flagscale_perf.spine.files.TICK_NS", 0
     )  # else a new file proves nothing by its times
     return path
 

@@ -14,7 +14,7 @@ from flagscale_perf.store.rows import Rows
 @pytest.fixture
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr("flagscale_perf.store.part._TICK_NS", 0)  # else times of a new file prove nothing
+    monkeypatch.setattr("flagscale_perf.spine.files.TICK_NS", 0)  # else times of a new file prove nothing
     monkeypatch.setattr(rows, "MIN_BYTES", 1)
     (tmp_path / "runs" / "a").mkdir(parents=True)
     paths = [tmp_path / "runs" / "a" / name for name in ("one", "two")]

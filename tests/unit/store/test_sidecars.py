@@ -35,7 +35,7 @@ ROWS = f"select {', '.join(COLUMNS)} from every_rank order by all"
 @pytest.fixture(autouse=True)
 def old_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr("flagscale_perf.store.part._TICK_NS", 0)  # else times of a new file prove nothing
+    monkeypatch.setattr("flagscale_perf.spine.files.TICK_NS", 0)  # else times of a new file prove nothing
 
 
 @pytest.fixture

@@ -65,6 +65,7 @@ def test_a_session_from_its_process_start_to_its_end() -> None:
         evaluation_ns=4 * SECOND,
         checkpoint_ns=2 * SECOND,
         data_stall_ns=None,
+        late_ns=None,
         lost_ns=1500 * MS,
         idle_ns=500 * MS,
     )
@@ -76,6 +77,7 @@ def test_a_session_from_its_process_start_to_its_end() -> None:
         "evaluation_s": 4.0,
         "checkpoint_s": 2.0,
         "data_stall_s": None,
+        "late_s": None,
         "lost_s": 1.5,
         "idle_s": 0.5,
         "ettr": 5 / 22,
@@ -104,6 +106,7 @@ def test_a_slow_start_is_start_up_as_far_as_it_takes_longer_than_usual() -> None
         startup_ns=(5 + 2 + 9 * 2) * SECOND,
         productive_ns=(1 + 8 + 30 - 3) * SECOND,
         data_stall_ns=3 * SECOND,
+        late_ns=None,
         lost_ns=SECOND,
         idle_ns=0,
     )
@@ -206,6 +209,7 @@ def test_loading_data_in_iterations_that_trained_is_a_stall() -> None:
         startup_ns=2 * SECOND,
         productive_ns=3500 * MS,
         data_stall_ns=500 * MS,
+        late_ns=None,
         lost_ns=2 * SECOND,
     )
     assert adds_up(goodput)
@@ -235,6 +239,23 @@ def test_sessions_add_up_class_by_class() -> None:
     expected = Goodput(wall_ns=19, startup_ns=1, productive_ns=10, data_stall_ns=None, lost_ns=5, idle_ns=3)
     assert (both + unknown, unknown + both) == (expected, expected)
     assert adds_up(expected)
+
+
+def test_waiting_for_late_ranks_is_not_productive() -> None:
+    known = Goodput(wall_ns=120, startup_ns=20, productive_ns=90, data_stall_ns=10, late_ns=None)
+    divided = known.with_late(0.25)
+    assert divided == Goodput(wall_ns=120, startup_ns=20, productive_ns=65, data_stall_ns=10, late_ns=25)
+    assert divided.ettr == 65 / 120
+    assert adds_up(divided)
+    assert divided.with_late(None) == known
+    assert known.with_late(2.0).productive_ns == 0  # never more than there is
+    both = divided + known
+    assert (both.late_ns, both.productive_ns, adds_up(both)) == (None, 180, True)
+
+
+def test_one_rank_waits_for_no_other() -> None:
+    assert session(*steps(1, 4, 3), world_size=1).result().late_ns == 0
+    assert session(*steps(1, 4, 3), world_size=2).result().late_ns is None
 
 
 def test_a_host_that_names_no_loading_has_no_data_stall_of_0() -> None:

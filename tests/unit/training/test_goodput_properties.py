@@ -17,6 +17,7 @@ CLASSES = (
     "evaluation_ns",
     "checkpoint_ns",
     "data_stall_ns",
+    "late_ns",
     "lost_ns",
     "idle_ns",
 )

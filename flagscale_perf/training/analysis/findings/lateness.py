@@ -46,6 +46,7 @@ def late_finding(
         ranks=list(row.ranks),
         phase=row.phase,
         pattern=row.pattern,
+        step_ms=row.usual_ns / NS_PER_MS,
         causes=[*dict.fromkeys(causes), *found.causes],
         changes=[*_deciding(case, row), *found.changes],
     )

@@ -53,8 +53,8 @@ def straggler(this: TrainingRule, case: TrainingCase) -> list[Finding]:
 
 
 def _with_profile(this: TrainingRule, case: TrainingCase, found: Finding) -> Finding:
-    """The finding with a profile of its ranks as a change. Lateness that comes and goes is caused by no slow
-    device: there it is the first one.
+    """The finding with a profile of its ranks as the first change, unless steps are profiled. Lateness that
+    comes and goes is caused by no slow device.
     """
     is_periodic = found.pattern == "periodic"
     text = (
@@ -68,7 +68,7 @@ def _with_profile(this: TrainingRule, case: TrainingCase, found: Finding) -> Fin
     others = [one for one in found.changes if not any(flag.startswith(_PROFILE) for flag in one.flags)]
     if not is_periodic:
         is_profiled = case.options.perf_profile_steps is not None
-        return replace(found, changes=[*others, *([] if is_profiled else [change])])
+        return replace(found, changes=[*([] if is_profiled else [change]), *others])
     own = [cause for cause in found.causes if cause not in this.causes]
     return replace(found, changes=[change, *others], causes=[*own, "code that runs in these steps only"])
 

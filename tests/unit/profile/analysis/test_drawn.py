@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flagscale_perf.analysis.blocks import HeatMap, Series, StackedBar, Waterfall
 from flagscale_perf.profile.analysis import drawn
 from flagscale_perf.profile.analysis.report import ProfileReport
@@ -15,8 +17,24 @@ def test_a_bar_for_each_rank(found: ProfileReport) -> None:
     assert [part.value for part in second.parts] == [73, 6, 10, 7, 3, 2]
 
 
+def test_layers_against_ranks(found: ProfileReport) -> None:
+    sums = found.sums["train"]
+    second = max(sums.books)
+    slow = [replace(cell, self_ns=2 * cell.self_ns) if cell.rank == second else cell for cell in sums.cells]
+    ranks, *_ = drawn.layers(found, replace(sums, cells=slow))
+    assert isinstance(ranks, HeatMap)
+    assert (ranks.rows, ranks.columns) == (
+        ["embed_tokens", "layer 0", "layer 1", "outside"],
+        ["rank 0", "rank 1"],
+    )
+    whole, *parts = ranks.layers
+    assert [one.label for one in parts] == ["forward", "backward", "optimizer", "other"]
+    assert whole.values == [[2, 4], [53, 106], [33, 66], [11, 22]]
+    assert parts[1].values == [[None, None], [20, 40], [15, 30], [3, 6]]
+
+
 def test_layers_against_kinds_of_work_and_modules(found: ProfileReport) -> None:
-    kinds, modules = drawn.layers(found, found.sums["train"])
+    _, kinds, modules = drawn.layers(found, found.sums["train"])
     assert isinstance(kinds, HeatMap)
     assert isinstance(modules, HeatMap)
     assert kinds.rows == ["embed_tokens", "layer 0", "layer 1", "outside"]

@@ -14,7 +14,7 @@ from flagscale_perf.profile.analysis.sums import sums_of
 from flagscale_perf.profile.records import Sort
 from tests.profile_runs import FORWARD, MATMUL, MS, Profiled, Run
 
-LAYERS = 4
+LAYERS, HEAD = 4, -1
 
 
 def _times(directory: Path, *steps: list[tuple[int, str, int, int]], ranks: int = 1) -> LayerTimes | None:
@@ -25,17 +25,21 @@ def _times(directory: Path, *steps: list[tuple[int, str, int, int]], ranks: int 
         numbers = [job.step(process, 1000 * place, 100, 100).number for place in range(len(steps))]
         runs = {
             number: [
-                Run(FORWARD, f"model.layers.{layer}.mlp", op, host * MS * (1 + rank), device * MS)
+                Run(FORWARD, _module(layer), op, host * MS * (1 + rank), device * MS)
                 for layer, op, host, device in step
             ]
             for number, step in zip(numbers, steps, strict=True)
         }
-        for layer in range(LAYERS):
-            row = (FORWARD, f"model.layers.{layer}.mlp", Sort.OPERATOR, MATMUL, 1, 1, None, None)
+        for layer in (*range(LAYERS), HEAD):
+            row = (FORWARD, _module(layer), Sort.OPERATOR, MATMUL, 1, 1, None, None)
             job.row(process, row, steps=len(steps))
         job.window(process, steps=len(steps), calls=job.runs(directory, runs) if steps else "")
     profile = read_profile(open_session(job.write(directory)))
     return LayerTimes.of(profile, sums_of(profile)["train"])
+
+
+def _module(layer: int) -> str:
+    return "lm_head" if layer == HEAD else f"model.layers.{layer}.mlp"
 
 
 def _step(*ms: int, op: str = MATMUL) -> list[tuple[int, str, int, int]]:
@@ -80,6 +84,17 @@ def test_layers_that_are_dropped_at_random_are_not_compared(tmp_path: Path) -> N
     found = _times(tmp_path, *steps)
     assert found is not None
     assert found.slower() == []
+
+
+def test_python_of_another_module_beyond_the_median_layer_step_by_step(tmp_path: Path) -> None:
+    """Steps of 100 ms: the head takes 20 ms more than the median layer's 5; one step holds it up by 60."""
+    layers = [(layer, "", 5, 0) for layer in range(LAYERS)]
+    heads = ([(HEAD, "", ms, 0), (HEAD, MATMUL, 9, 0)] for ms in (25, 85, 25, 24))
+    found = _times(tmp_path, *([*layers, *head] for head in heads))
+    assert found is not None
+    (one,) = found.python()
+    assert (one.name, one.steps, one.share, one.shares) == ("lm_head", 4, 0.2, (0.19, 0.8))
+    assert one.more_ns == (19 * MS, 80 * MS)
 
 
 @pytest.mark.parametrize("steps", [[_step(1, 1, 9, 1)] * 2, [_step(1, 9)] * 3])

@@ -9,6 +9,7 @@ import pytest
 
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.report.findings import changes, rows
 from flagscale_perf.trace.analysis.instrument import read_report
 from flagscale_perf.trace.analysis.report import TraceReport
 from tests.trace_runs import MIB, MS, US, Job, lines_of_call, pipeline
@@ -102,7 +103,7 @@ def test_the_bound_and_what_its_change_gains(tmp_path: Path, rows, fields, size,
         took = round(takes(count, wide, much) * source.lognormvariate(0, 0.1))
         job.get(worker, number * 100 * MS, range(count), fields=wide, size_bytes=much, total_ns=took)
     finding = findings_of(tmp_path, job)["bound"]
-    assert finding.title.startswith(f"A get is bound by its {bound}: a get with {words}")
+    assert finding.title.startswith(f"Most of a get goes into its {bound}: with {words}")
 
     def saved(rows: int, fields: int, size: int) -> float:
         after = {
@@ -125,6 +126,50 @@ def test_the_slow_storage_unit_is_named(tmp_path: Path, others_last: int) -> Non
     assert finding.title == "Storage unit unit1 holds up the puts"
     assert finding.cost_s == pytest.approx((60 - 60 // others_last) * 0.058)
     assert finding.evidence[0].value == 30
+
+
+def explained(finding: Finding) -> list[tuple[str, float | None, bool]]:
+    return [(link.finding.title, link.share, link.is_cause) for link in finding.links]
+
+
+def slow_unit(slow_ns: int) -> Job:
+    """Calls of 20 ms: gets from two units, of which one takes so long; 4 ms of computing, 2 of putting."""
+    job = Job()
+    worker = job.process("W", 1)
+    for number in range(60):
+        at_ns, call = number * 30 * MS, job.coming(worker, 1)
+        rows = (16, 32, 64)[number % 3]  # so that the cost model can be fitted
+        waits = {"unit0": 2 * MS, "unit1": slow_ns}
+        took = {"total_ns": slow_ns + MS, "unit_ns": slow_ns, "decode_ns": None, "pack_ns": None}
+        job.get(
+            worker, at_ns, range(rows), waits=waits, size_bytes=1024 * (1 + number % 5), call=call, **took
+        )
+        get_ns = slow_ns + 2 * MS
+        times = {"get_ns": get_ns, "compute_ns": 4 * MS, "put_ns": 0, "total_ns": get_ns + 4 * MS}
+        job.call(worker, "reward", at_ns, **times)
+    return job
+
+
+def test_what_a_slow_unit_explains_follows_from_it(tmp_path: Path) -> None:
+    """Of 16 ms in the queue the unit takes 12 more than the other, so that advice remains; of 42 ms 38."""
+    unit = "Storage unit unit1 holds up the gets"
+    part, most = findings_of(tmp_path, slow_unit(14 * MS)), findings_of(tmp_path, slow_unit(40 * MS))
+    assert explained(part["queue_overhead"]) == [(unit, pytest.approx(12 / 16), False)]
+    assert changes(part["queue_overhead"]) == part["queue_overhead"].changes
+    assert explained(most["queue_overhead"]) == [(unit, pytest.approx(38 / 42), True)]
+    assert most["queue_overhead"].overlaps == ["straggling_unit"]
+    for name in ("queue_overhead", "bound"):
+        assert changes(most[name]) == most["straggling_unit"].changes
+    assert [title for title, *_ in explained(most["bound"])] == [unit]
+    assert most["bound"].as_dict()["explained_by"][0]["title"] == unit
+    assert ("explained by", f"{unit} (90.5 % of it)") in rows(most["queue_overhead"])
+    assert most["straggling_unit"].links == ()
+
+
+def test_a_queue_that_is_slow_by_itself_follows_from_nothing(tmp_path: Path) -> None:
+    found = findings_of(tmp_path, slow_unit(2 * MS))
+    assert "straggling_unit" not in found
+    assert all(finding.links == () for finding in found.values())
 
 
 def test_units_that_take_turns_are_none(tmp_path: Path) -> None:

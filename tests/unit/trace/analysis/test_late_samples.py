@@ -43,6 +43,39 @@ def test_stale_samples_and_whose(tmp_path: Path) -> None:
     finding = findings_of(tmp_path, job)["stale_samples"]
     assert finding.title == "Train 2 uses samples that are 2.2 steps old"
     assert finding.evidence[0].figure.startswith("mean, at most 3; longest in the queue: what Rollout 1 puts")
+    assert finding.cost_s is None
+    assert finding.risk == (
+        "no time, but freshness: 75 % of what Train 2 learns from was begun two or more of its steps before,"
+        " by weights as old at best"
+    )
+
+
+@pytest.mark.parametrize("score_ms", [40, 2])
+def test_waiting_follows_from_the_slow_stage(tmp_path: Path, score_ms: int) -> None:
+    """A trainer that asks each 5 ms for what a scorer makes in 40 ms of a step of 60; and one whose scorer
+    is fast, where what takes so long is in no record.
+    """
+    job = Job()
+    train, scorer, maker = (job.process(name, number) for number, name in enumerate(("T", "S", "M"), 1))
+    for step in range(30):
+        at_ns = step * 60 * MS
+        for process, name, work_ms in (
+            (scorer, "score", score_ms),
+            (maker, "make", 1),
+            (train, "train", 1),
+        ):
+            times = {"total_ns": work_ms * MS, "get_ns": 0, "compute_ns": work_ms * MS, "put_ns": 0}
+            job.call(process, name, at_ns, **times)
+        for asked in range(9):
+            job.wait(train, "train", at_ns + (5 + 5 * asked) * MS, 4 if asked == 8 else 0)
+    finding = findings_of(tmp_path, job)["starvation"]
+    slow = "score is the slow stage: 95.2 % of all functions' compute time"
+    if score_ms == 40:
+        (link,) = finding.links
+        assert (link.finding.title, link.share) == (slow, pytest.approx(30 * 39 / (29 * 41), rel=0.01))
+        assert link.is_cause and link.finding.name == "slow_stage"
+    else:
+        assert finding.links == ()
 
 
 def test_the_producer_that_batches_wait_for(tmp_path: Path) -> None:

@@ -9,19 +9,20 @@ import pytest
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.peers.records import ProcessRecord
-from flagscale_perf.spine.records import STOPPED
+from flagscale_perf.spine.records import STOPPED, EventRecord
 from flagscale_perf.trace.analysis.remarks import remarks_of
 from flagscale_perf.trace.analysis.source import read_traces
-from flagscale_perf.trace.records import Kind, UnsizedRecord
+from flagscale_perf.trace.records import Kind, UnitsRecord, UnsizedRecord
 from tests.run_files import left_behind
-from tests.trace_runs import Job, lines_of_call, make_trace_header, pipeline
+from tests.trace_runs import MS, Job, lines_of_call, make_trace_header, pipeline
 
 
 def test_a_run_file_says_who_and_how_it_ended(tmp_path: Path) -> None:
     traces = read_traces(open_session(pipeline(steps=1).write(tmp_path)))
-    assert (traces.title, traces.subject, traces.state, traces.begun) == (
+    assert (traces.title, traces.subject, traces.versions, traces.state, traces.begun) == (
         "Queue traces of session 20240129_103000",
-        "grpo, TransferQueue 0.1.11",
+        "grpo",
+        "TransferQueue 0.1.11",
         "completed",
         "2024-01-29 10:30:00",
     )
@@ -97,3 +98,22 @@ def test_a_run_file_of_another_job_is_left_alone(tmp_path: Path) -> None:
     pipeline(steps=1).write(tmp_path, other)
     (tmp_path / "perf_records_20240129_103009.jsonl").write_bytes(encode(make_trace_header())[:30])
     assert read_traces(open_session(path)).sums.calls == 2
+
+
+def test_requests_that_were_made_again_count_with_their_unit_and_are_remarked(tmp_path: Path) -> None:
+    job = Job()
+    worker = job.process("W", 1)
+    names = [job.name(worker, unit) for unit in ("a", "b")]
+    job.records.append(UnitsRecord(worker, 1, (names[0], 5 * MS, names[1], 2 * MS, names[0], 7 * MS)))
+    job.get(worker, 0, range(4))
+    traces = read_traces(open_session(job.write(tmp_path)))
+    (held,) = traces.sums.operations[Kind.GET].held.items()
+    assert (held[0], held[1].total) == ("a", 10 * MS)
+    assert remarks_of(traces) == ["1 requests had no answer and were made again, by unit: a 1"]
+
+
+def test_what_the_adapter_does_not_know_is_in_the_report_once(tmp_path: Path) -> None:
+    job = Job()
+    job.get(job.process("W", 1), 0, range(4))
+    job.records += [EventRecord("note", at, 0, "async_put is gone") for at in (1, 2)]
+    assert remarks_of(read_traces(open_session(job.write(tmp_path)))) == ["note: async_put is gone"]

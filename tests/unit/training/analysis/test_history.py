@@ -59,13 +59,25 @@ def test_what_a_restart_does_again_was_lost_the_first_time(tmp_path: Path) -> No
     assert (first.session_id, first.first_iteration, first.last_iteration) == ("20240129_103000", 1, 14)
     assert (first.end_reason, first.redone, first.gap_ns) == ("killed", 4, 0)
     assert first.goodput == Goodput(
-        17 * SECOND, 2 * SECOND, 10 * SECOND, data_stall_ns=None, lost_ns=4 * SECOND, idle_ns=SECOND
+        17 * SECOND,
+        2 * SECOND,
+        10 * SECOND,
+        data_stall_ns=None,
+        late_ns=None,
+        lost_ns=4 * SECOND,
+        idle_ns=SECOND,
     )
     # ended at 10:30:15, the next process began at 10:30:58
     assert (second.end_reason, second.redone, second.gap_ns) == ("completed", 0, 43 * SECOND)
-    assert second.goodput == Goodput(12 * SECOND, 2 * SECOND, 10 * SECOND, data_stall_ns=None)
+    assert second.goodput == Goodput(12 * SECOND, 2 * SECOND, 10 * SECOND, data_stall_ns=None, late_ns=None)
     whole = Goodput(
-        72 * SECOND, 4 * SECOND, 20 * SECOND, data_stall_ns=None, lost_ns=4 * SECOND, idle_ns=44 * SECOND
+        72 * SECOND,
+        4 * SECOND,
+        20 * SECOND,
+        data_stall_ns=None,
+        late_ns=None,
+        lost_ns=4 * SECOND,
+        idle_ns=44 * SECOND,
     )
     assert history.goodput == whole
     assert history.goodput.ettr == 20 / 72
@@ -86,7 +98,9 @@ def test_a_second_training_of_one_process_begins_where_the_first_ended(tmp_path:
     history = stitch(tmp_path)
     assert [session.gap_ns for session in history.sessions] == [0, 0]
     # from 10:30:10 to 10:31:00 it was on its way to the next step
-    assert history.sessions[1].goodput == Goodput(52 * SECOND, 50 * SECOND, 2 * SECOND, data_stall_ns=None)
+    assert history.sessions[1].goodput == Goodput(
+        52 * SECOND, 50 * SECOND, 2 * SECOND, data_stall_ns=None, late_ns=None
+    )
     assert history.goodput.wall_ns == 64 * SECOND
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flagscale_perf.training.ledger.fold import MAX_STEPS, LedgerFold
+from flagscale_perf.training.ledger.fold import MAX_STEPS, LedgerFold, late_share
+from flagscale_perf.training.phases import PHASES
 from tests.schedules import noise, recorded
 
 
@@ -27,3 +28,20 @@ def test_of_a_long_run_stretches_are_kept() -> None:
     (ledger,) = fold.result(0)
     assert MAX_STEPS / 4 <= ledger.steps <= MAX_STEPS
     assert ledger.total_ns % ledger.steps == 0
+
+
+def test_late_ranks_count_once_of_the_stage_that_waits_longest() -> None:
+    fold, ms = LedgerFold(), 1_000_000
+    for stage, late_ms in ((0, 20), (1, 40)):
+
+        def late(rank: int, iteration: int, phase: int, ns: int = late_ms * ms) -> int:
+            return ns if rank == 1 and PHASES[phase] == "forward" else 0
+
+        for record in recorded(2, range(2, 80), late):
+            fold.add(replace(record, stage=stage))
+    first, second = fold.result(0)
+    assert late_share([first, second]) == second.share(second.late_ns) > first.share(first.late_ns) > 0
+    assert fold.rows == 2 * 2 * 78
+    loads = replace(first.late[0], phase="data_loading", ranks=(0,))  # it is in rank 0's data stall
+    assert late_share([replace(first, late=[loads])]) == 0.0
+    assert late_share([]) is None

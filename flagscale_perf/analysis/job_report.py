@@ -1,0 +1,255 @@
+"""The report of a job: the leading session's, with one list of findings over all instruments, and what the
+others have below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from flagscale_perf.analysis.blocks import (
+    Block,
+    Cell,
+    Findings,
+    HeatMap,
+    Note,
+    Pairs,
+    Quantity,
+    Report,
+    Section,
+    Series,
+    Table,
+    Tile,
+    Waterfall,
+)
+from flagscale_perf.analysis.clocks import clock_of
+from flagscale_perf.analysis.instrument import clocks_of, load
+from flagscale_perf.analysis.links import inside, linked
+from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.analysis.tree import Node, grafted, laid_in, moved, noted
+from flagscale_perf.analysis.whole import Whole
+from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.units import duration
+
+STEPS = "steps"  # key of the node in which steps are
+_ADDS_UP = (
+    "Parts add up to what they are below, or leave a rest; 'meanwhile': something else goes on as well. What"
+    " was recorded in some steps only is their time, and not multiplied."
+)
+_Row: TypeAlias = tuple[Sequence[Cell], Cell]  # and what stands below it
+_TILES = 4  # of each session beside the leading one
+
+
+@dataclass(frozen=True)
+class Part:
+    """A session beside the leading one, with its report.
+
+    Attributes:
+        name: such as "profile"; with a number where there are several of its instrument.
+        evidence: why it is of the job.
+    """
+
+    name: str
+    session_id: str
+    evidence: str
+    is_on_clock: bool
+    report: Report
+
+    def as_dict(self) -> dict[str, Any]:
+        """Where it is from, as data ready for JSON."""
+        names = ("name", "session_id", "evidence", "is_on_clock")
+        return {name.removesuffix("_id"): getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class JobContent:
+    """The leading session's content, and the job's.
+
+    Attributes:
+        lead: of the leading session, whose keys stay where they are without others.
+        instrument, session_id: of it.
+        parts: the other sessions.
+        apart: sessions that are not of the job, and why.
+        findings: of all of them.
+        tree: where the time goes.
+    """
+
+    lead: Report
+    instrument: str
+    session_id: str
+    parts: Sequence[Part]
+    apart: Sequence[str]
+    findings: Findings
+    tree: Node
+
+    def as_dict(self) -> Mapping[str, Any]:
+        """The lead's dict with the job under "job"."""
+        job = {
+            "sessions": [
+                {"name": self.instrument, "session": self.session_id, "evidence": "", "is_on_clock": True},
+                *(one.as_dict() for one in self.parts),
+            ],
+            "reports": {one.name: one.report.content.as_dict() for one in self.parts},
+            "apart": list(self.apart),
+            "findings": [one.in_job() for one in self.findings.found],
+            "tree": self.tree.as_dict(),
+            "not_judged": list(self.findings.unjudged),
+        }
+        return {**self.lead.content.as_dict(), "job": job}
+
+
+def report_of(whole: Whole) -> Report:
+    """The report of a job; of one session alone, that session's. Raises PerfError where the leading session
+    cannot be read.
+    """
+    lead = load(whole.lead.instrument).report(whole.lead)
+    if not whole.members and not whole.apart:
+        return lead
+    (parts, unread), clocks = _parts(whole), clocks_of(whole.sessions).lines()
+    findings = _findings(whole, lead, parts)
+    tree = _tree(whole, lead, parts, findings)
+    return replace(
+        lead,
+        facts=[
+            *lead.facts,
+            Pairs([*_joined(parts), *(("clock", line) for line in clocks)]),
+            *(Note(line, "warn") for line in [*unread, *whole.apart]),
+        ],
+        tiles=[*lead.tiles, *(tile for one in parts for tile in _tiles(one))],
+        findings=findings,
+        sections=[_drawn(tree), *lead.sections, *(section for one in parts for section in folded(one))],
+        content=JobContent(
+            lead, whole.lead.instrument, whole.lead.header.session_id, parts, whole.apart, findings, tree
+        ),
+        tree=tree,
+    )
+
+
+def _parts(whole: Whole) -> tuple[list[Part], list[str]]:
+    """The other sessions' reports, and why some cannot be read."""
+    parts, unread, seen = list[Part](), list[str](), dict[str, int]()
+    for member in whole.members:
+        session, name = member.session, member.session.instrument
+        try:
+            report = load(name).report(session)
+        except PerfError as error:
+            unread.append(f"{name} session {session.header.session_id} cannot be read: {error}")
+            continue
+        seen[name] = seen.get(name, 0) + 1
+        title = name if seen[name] == 1 else f"{name} {seen[name]}"
+        parts.append(Part(title, session.header.session_id, member.evidence, member.is_on_clock, report))
+    return parts, unread
+
+
+def _joined(parts: Sequence[Part]) -> list[tuple[str, str]]:
+    return [
+        (
+            f"with {one.name}",
+            f"session {one.session_id}: {one.evidence}; "
+            f"{'on the same clock' if one.is_on_clock else 'on the clock of another machine'}",
+        )
+        for one in parts
+    ]
+
+
+def _findings(whole: Whole, lead: Report, parts: Sequence[Part]) -> Findings:
+    named = [(whole.lead.instrument, lead.findings), *((one.name, one.report.findings) for one in parts)]
+    known = [(name, each) for name, each in named if each is not None]
+    found = [
+        replace(one, instrument=name, base=one.base or _base(one, name != whole.lead.instrument))
+        for name, each in known
+        for one in each.found
+    ]
+    unjudged = [f"{name}: {phrase}" for name, each in known for phrase in each.unjudged]
+    nothing = lead.findings.nothing if lead.findings is not None and not found else None
+    return Findings(linked(found), unjudged, nothing)
+
+
+def _base(finding: Finding, is_beside: bool) -> str:
+    """What the share of a cost is of: of a session that does not lead, its own time."""
+    if not is_beside or not finding.cost_share or finding.cost_s is None:
+        return ""
+    return f"its own {duration(finding.cost_s / finding.cost_share)}"
+
+
+def _tree(whole: Whole, lead: Report, parts: Sequence[Part], found: Findings) -> Node:
+    """The leading session's tree, with what the others know of its nodes, and what lies in its steps."""
+    clocks = clocks_of(whole.sessions)
+    tree = lead.tree or Node("wall time", (whole.stretch.end_ns - whole.stretch.begin_ns) / NS_PER_S)
+    for part in parts:
+        if part.report.tree is not None:
+            tree = grafted(tree, part.report.tree)
+    steps, beside = list(load(whole.lead.instrument).steps(whole.lead)), list[Node]()
+    for member in whole.members:
+        instrument, move = member.session.instrument, clocks.mover(clock_of(member.session.header))
+        laid = load(instrument).laid(member.session)
+        beside += laid_in(steps, laid if move is None else moved(laid, move), instrument)
+    for one in found.found:
+        causes = [link.finding for link in one.links if link.is_cause and link.finding.where]
+        if causes and one.phase:
+            tree = noted(tree, one.phase, one.ranks, inside(causes[0]))
+    return _with_beside(tree, beside).closed()
+
+
+def _with_beside(tree: Node, beside: Sequence[Node]) -> Node:
+    """With what lies in the steps at the node of the steps; at the whole where it has none."""
+    if not any(one.key == STEPS for one in tree.parts):
+        return replace(tree, beside=beside)
+    parts = [replace(one, beside=beside) if one.key == STEPS else one for one in tree.parts]
+    return replace(tree, parts=parts)
+
+
+def _drawn(tree: Node) -> Section:
+    """The tree as far as the leading session has it, and apart from it what was recorded in some steps."""
+    rows, samples = list[_Row](), list[_Row]()
+
+    def add(to: list[_Row], node: Node, depth: int, within: Node) -> None:
+        share = None if node.dur_s is None or not within.dur_s else node.dur_s / within.dur_s
+        cells = ("· " * depth + node.name, Quantity(node.dur_s, "s"), Quantity(share, "share"))
+        to.append((cells, node.note or None))
+        for one in node.beside:
+            add(to, replace(one, name=f"meanwhile {one.name}"), depth + 1, within)
+        for one in node.parts:
+            if one.is_sample:
+                add(samples, replace(one, name=f"{node.name} {one.name}"), 0, one)
+            add(to, replace(one, parts=()) if one.is_sample else one, depth + 1, within)
+
+    add(rows, tree, 0, tree)
+    blocks: list[Block] = [_table(rows), Note(_ADDS_UP)]
+    if samples:
+        blocks.append(_table(samples, "What was recorded in some steps only, by module and operator"))
+    return Section("tree", "Tree", "Where the time goes", blocks, on_screen=True)
+
+
+def _table(rows: Sequence[_Row], title: str = "") -> Table:
+    cells, notes = [row for row, _ in rows], [note for _, note in rows]
+    return Table(("", "time", "share"), cells, 2, title, is_folded=bool(title), notes=notes)
+
+
+def _tiles(part: Part) -> Iterator[Tile]:
+    is_empty = part.report.findings is not None and part.report.findings.nothing is not None
+    for tile in () if is_empty else part.report.tiles[:_TILES]:
+        yield replace(tile, label=f"{part.name}: {tile.label}")
+
+
+def folded(part: Part) -> Iterator[Section]:
+    """Its sections with names of their own, folded; the first one begins with its head."""
+    key = part.name.replace(" ", "-")
+    head: list[Block] = list(part.report.head)
+    for number, section in enumerate(part.report.sections):
+        blocks = [*(head if number == 0 else []), *(_keyed(block, key) for block in section.blocks)]
+        yield Section(
+            f"{key}-{section.key}",
+            part.name.capitalize() if number == 0 else "",
+            ": ".join(filter(None, [part.name.capitalize(), section.title])),
+            blocks,
+            is_folded=True,
+        )
+
+
+def _keyed(block: Block, key: str) -> Block:
+    return (
+        replace(block, key=f"{key}-{block.key}") if isinstance(block, Series | HeatMap | Waterfall) else block
+    )

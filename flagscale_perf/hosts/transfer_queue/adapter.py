@@ -1,0 +1,294 @@
+"""The one place that knows TransferQueue's internals: what its functions, their arguments and their parts are
+called. What it sees goes to `trace.plane`. Read from 0.1.11 and from the main branch after it, whose payloads
+go through transports of their own, whose requests are made again, and which merges values in place.
+
+Most of these are no public names. One that is gone, or takes other arguments, costs what it shows: that is
+unknown then, and said by name in the run file, on stderr and by `doctor`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.spine.packages import versions
+from flagscale_perf.trace import plane
+from flagscale_perf.trace import tracer as tracing
+from flagscale_perf.trace.options import TraceOptions
+from flagscale_perf.trace.plane import Run
+from flagscale_perf.trace.records import Kind
+
+PACKAGE, NEWEST = "TransferQueue", (0, 1, 12)  # read up to here
+MODULE, CLIENT = "transfer_queue.client", "AsyncTransferQueueClient"
+OPERATIONS = "operations at all"
+_BASE = "transfer_queue.storage.managers.base"
+_STORAGE = "transfer_queue.storage.managers.simple_storage_manager", "AsyncSimpleStorageManager"
+_MESSAGE = "transfer_queue.utils.zmq_utils", "ZMQMessage"
+_TRANSPORTS = "transfer_queue.storage.payload_transfer"
+_ZMQ, _NIXL = f"{_TRANSPORTS}.zmq", f"{_TRANSPORTS}.nixl"
+_FETCH = "fetch"  # `mode` of a consumer's request; puts ask, too: for room
+_Said = dict[str, Any]  # arguments of a call, by name
+_Wrap = Callable[[Any], Any]
+
+
+def _awaited(handle: Callable[[Run, _Said], Awaitable[Any]]) -> _Wrap:
+    """Hands each call of a coroutine to `handle`, while anything is traced."""
+
+    def wrap(method: Callable[..., Awaitable[Any]]) -> Any:
+        names = tuple(inspect.signature(method).parameters)
+
+        @functools.wraps(method)
+        async def traced(*args: Any, **kwargs: Any) -> Any:
+            if tracing.active is None:
+                return await method(*args, **kwargs)
+            said = dict(zip(names, args, strict=False)) | kwargs
+            return await handle(functools.partial(method, *args, **kwargs), said)
+
+        return traced
+
+    return wrap
+
+
+def _called(handle: Callable[[Callable[[], Any]], Any]) -> _Wrap:
+    """The same for a function, or for a method of a class or its objects."""
+
+    def wrap(given: Any) -> Any:
+        function = getattr(given, "__func__", given)
+
+        @functools.wraps(function)
+        def traced(*args: Any, **kwargs: Any) -> Any:
+            if tracing.active is None:
+                return function(*args, **kwargs)
+            return handle(functools.partial(function, *args, **kwargs))
+
+        return classmethod(traced) if isinstance(given, classmethod) else traced
+
+    return wrap
+
+
+def _put(run: Run, said: _Said) -> Awaitable[Any]:
+    partition = said.get("partition_id") or ""
+    return plane.operate(Kind.PUT, run, said.get("metadata"), partition, said.get("data"))
+
+
+def _get(run: Run, said: _Said) -> Awaitable[Any]:
+    return plane.operate(Kind.GET, run, said.get("metadata"))
+
+
+def _update(run: Run, said: _Said) -> Awaitable[Any]:
+    merged = functools.partial(plane.storing, run)
+    return plane.operate(Kind.UPDATE, merged, said.get("metadata"), "", said.get("values"))
+
+
+def _wait(run: Run, said: _Said) -> Awaitable[Any]:
+    if said.get("mode", _FETCH) != _FETCH:
+        return run()
+    names = [str(said.get(name) or "") for name in ("partition_id", "task_name")]
+    return plane.wait(run, names[0], names[1], said.get("batch_size"))
+
+
+def _clear(run: Run, said: _Said) -> Awaitable[Any]:
+    partition = said.get("partition_id")
+    return plane.clear(run, None if partition is None else str(partition), said.get("metadata"))
+
+
+def _mark(run: Run, said: _Said) -> Awaitable[Any]:
+    plane.clearing(said.get("metadata"))
+    return run()
+
+
+async def _keys(run: Run, said: _Said) -> Any:
+    batch = await run()
+    if said.get("create"):
+        plane.keyed(said["keys"], batch)
+    return batch
+
+
+def _stamp(run: Run, said: _Said) -> Awaitable[Any]:
+    plane.tagging(said.get("metadata"))
+    return run()
+
+
+def _ask(run: Run, said: _Said) -> Awaitable[Any]:
+    return plane.ask(run, str(said.get("target_storage_unit") or said.get("target_id")))
+
+
+_ENCODE = _called(functools.partial(plane.code, kind=Kind.PUT))
+_DECODE = _called(functools.partial(plane.code, kind=Kind.GET))
+
+
+@dataclass(frozen=True)
+class Point:
+    """One part of the queue that is wrapped.
+
+    Attributes:
+        module, owner, name: where it is; no owner for a function of the module.
+        cost: what is not known without it.
+        wrap: makes the traced one of it.
+        reads: its arguments that are looked at.
+        is_new: not in every version that is known, so that nothing is said where it is missing.
+        when: option of the tracer without which it is left alone.
+    """
+
+    module: str
+    owner: str
+    name: str
+    cost: str
+    wrap: _Wrap
+    reads: tuple[str, ...] = ()
+    is_new: bool = False
+    when: str = "detail"
+
+    @property
+    def path(self) -> str:
+        """Its full name."""
+        return ".".join(filter(None, (self.module, self.owner, self.name)))
+
+    def is_in(self, members: set[str]) -> bool:
+        """Whether it is among the functions and methods of its module, as `members_of` reads them."""
+        return ".".join(filter(None, (self.owner, self.name))) in members
+
+    def place_in(self, module: ModuleType) -> tuple[Any, Any]:
+        """Its owner there, and the function as it is: None without one, or if it takes other arguments."""
+        owner = getattr(module, self.owner, None) if self.owner else module
+        found = None if owner is None else vars(owner).get(self.name)
+        if found is None or not self.reads:
+            return owner, found
+        taken = inspect.signature(getattr(found, "__func__", found)).parameters
+        return owner, found if all(name in taken for name in self.reads) else None
+
+
+_CLEARED = "which samples are cleared"
+_UNIT_OF = "time for unit of {}"
+_META, _PARTITION = ("metadata",), ("partition_id",)
+POINTS = (
+    Point(
+        MODULE, CLIENT, "async_put", OPERATIONS, _awaited(_put), ("data", "metadata", "partition_id"), when=""
+    ),
+    Point(MODULE, CLIENT, "async_get_data", OPERATIONS, _awaited(_get), _META, when=""),
+    Point(
+        *_STORAGE, "update_data", "updates", _awaited(_update), ("metadata", "values"), is_new=True, when=""
+    ),
+    Point(MODULE, CLIENT, "async_clear_samples", _CLEARED, _awaited(_clear), _META),
+    Point(MODULE, CLIENT, "async_clear_partition", _CLEARED, _awaited(_clear), _PARTITION),
+    # Is given the samples of a partition that is cleared:
+    Point(MODULE, CLIENT, "_mark_clearing_in_controller", _CLEARED, _awaited(_mark), _META),
+    Point(
+        *(MODULE, CLIENT, "async_get_meta", "how long consumers wait", _awaited(_wait)),
+        ("partition_id", "task_name", "batch_size", "mode"),
+    ),
+    Point(
+        MODULE,
+        CLIENT,
+        "async_kv_retrieve_meta",
+        "keys of samples",
+        _awaited(_keys),
+        ("keys", "create"),
+        when="keys",
+    ),
+    Point(*_STORAGE, "put_data", "time for select", _awaited(lambda run, _: plane.storing(run))),
+    Point(*_STORAGE, "get_data", "time for pack", _awaited(lambda run, _: plane.storing(run))),
+    *(
+        Point(*_STORAGE, name, _UNIT_OF.format(what), _awaited(_ask), ("target_storage_unit",), is_new)
+        for name, what, is_new in (
+            ("_put_to_single_storage_unit", "a put", False),
+            ("_get_from_single_storage_unit", "a get", False),
+            ("_update_to_single_storage_unit", "an update", True),
+        )
+    ),
+    *(  # the same, within these, by transports of their own
+        Point(module, owner, name, _UNIT_OF.format(f"a {name}"), _awaited(_ask), ("target_id",), is_new=True)
+        for module, owner in ((_ZMQ, "ZmqPayloadTransfer"), (_NIXL, "NixlPayloadTransfer"))
+        for name in ("put", "get")
+    ),
+    Point(*_MESSAGE, "serialize", "time for serialize", _ENCODE),
+    Point(*_MESSAGE, "deserialize", "time for decode", _DECODE),
+    Point(_NIXL, "", "encode", "time for serialize, by NIXL", _ENCODE, is_new=True),
+    Point(_NIXL, "", "decode", "time for decode, by NIXL", _DECODE, is_new=True),
+    Point(
+        _BASE,
+        "StorageManager",
+        "notify_data_update",
+        "time for notify",
+        _awaited(lambda run, _: plane.timed(run, "notify")),
+    ),
+    Point(
+        *(_BASE, "KVStorageManager", "_merge_tensors_to_tensordict", "time for pack, of other storages"),
+        _called(plane.pack),
+    ),
+    Point(
+        MODULE,
+        CLIENT,
+        "async_set_custom_meta",
+        "time for tags",
+        _awaited(lambda run, _: plane.timed(run, "tags")),
+    ),
+    Point(
+        MODULE, CLIENT, "async_set_custom_meta", "trace ids of samples", _awaited(_stamp), _META, when="stamp"
+    ),
+)
+MODULES = tuple(dict.fromkeys(point.module for point in POINTS))
+# What the client can do besides, which moves no samples. Anything else may move some.
+_ASKS = {
+    *("async_set_custom_meta", "async_get_consumption_status", "async_get_production_status"),
+    *("async_check_consumption_status", "async_check_production_status", "async_reset_consumption"),
+    *("async_get_partition_list", "async_kv_retrieve_keys", "async_kv_list"),
+    *(f"async_{verb}_{what}_checkpoint" for verb in ("save", "load") for what in ("controller", "storage")),
+}
+
+
+def patch(module: ModuleType, patches: Patches, options: TraceOptions) -> list[str]:
+    """Wraps what a module of the queue has of the points, for all clients, those that are there included.
+    Returns what is not known in this version.
+    """
+    unknown = []
+    for point in POINTS:
+        if point.module != module.__name__ or (point.when and not getattr(options, point.when)):
+            continue
+        owner, found = point.place_in(module)
+        if found is not None:
+            patches.set(owner, point.name, point.wrap(found))
+        elif not point.is_new or hasattr(owner, point.name):
+            unknown.append(
+                f"{point.path} is gone or takes other arguments; not known without it: {point.cost}"
+            )
+    if module.__name__ == MODULE:
+        unknown += strangers(vars(getattr(module, CLIENT, object)))
+        _bind_again(module)
+    return unknown
+
+
+def strangers(names: Iterable[str]) -> list[str]:
+    """Of the client's members: methods that no known version has, and that may move samples; and the version,
+    where it is newer than those.
+    """
+    known = {point.name for point in POINTS if point.owner == CLIENT} | _ASKS
+    found = sorted(name for name in names if name.startswith("async_") and name not in known)
+    said = [f"{CLIENT}.{name} is not known: what it moves may not be counted" for name in found]
+    version = versions((PACKAGE,)).get(PACKAGE, "")
+    numbers = [int(part) for part in version.split(".")[:3] if part.isdecimal()]
+    newer = [f"{PACKAGE} {version} is newer than what is known: see `flagscale-perf doctor`"]
+    return said + (newer if tuple(numbers) > NEWEST else [])
+
+
+def _bind_again(module: ModuleType) -> None:
+    """Live clients took their synchronous methods from the class when they were made; they take them anew."""
+    client = getattr(module, CLIENT, ())
+    for each in gc.get_objects():
+        if issubclass(type(each), client) and hasattr(each, "_bind_sync_methods"):
+            with contextlib.suppress(Exception):  # one that is being made, or was closed: it has none to take
+                each._bind_sync_methods()
+
+
+def bind_again_after_undo() -> None:
+    """Gives live clients the class's own methods back, once the wrappers are off."""
+    if (module := sys.modules.get(MODULE)) is not None:
+        _bind_again(module)

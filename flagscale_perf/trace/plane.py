@@ -1,0 +1,170 @@
+"""What an adapter of a data plane tells the tracer: that samples are put, got, waited for, updated or
+cleared, which they are, and which part of that is going on.
+
+An adapter (one file in `flagscale_perf/hosts`) knows how a queue names these things and wraps its functions;
+here nothing is known of any queue. A batch is the queue's own object: see `trace.batches.Batch`. `run` is the
+queue's own function with its arguments. What it returns or raises is returned or raised; it runs once, traced
+or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+from flagscale_perf.spine.clock import monotonic_ns
+from flagscale_perf.trace import running
+from flagscale_perf.trace import tracer as tracing
+from flagscale_perf.trace.records import Kind
+from flagscale_perf.trace.running import CLEAR, GET, OPERATION, Operation
+
+Run = Callable[[], Awaitable[Any]]
+_ASKING: ContextVar[Operation | None] = ContextVar("flagscale_perf_asking", default=None)
+
+
+async def operate(kind: Kind, run: Run, batch: Any, partition: str = "", data: Any = None) -> Any:
+    """An operation on the samples of `batch`.
+
+    Args:
+        kind: of it. A put returns its batch, a get its data.
+        run: the operation.
+        batch: None where a put makes new samples.
+        partition: of these.
+        data: that are put, or that an update gives: a mapping of fields to values.
+    """
+    tracer = tracing.active
+    if tracer is None:
+        return await run()
+    operation = tracer.begin_operation(int(kind), batch, partition)
+    try:
+        found = await run()
+    except BaseException as error:  # one that is cancelled ends, too
+        tracer.end_operation(operation, batch, None, error)
+        raise
+    finally:
+        OPERATION.set(None)
+    made, moved = found if kind is Kind.PUT else batch, found if kind is Kind.GET else data
+    tracer.end_operation(operation, made, moved, None)
+    return found
+
+
+async def wait(run: Run, partition: str, task: str, wanted: int | None) -> Any:
+    """A request of consumer `task` for `wanted` samples; returns their batch, empty if there are too few."""
+    tracer = tracing.active
+    waiting = None if tracer is None else tracer.begin_wait(running.Wait(partition, task, wanted))
+    if tracer is None or waiting is None:
+        return await run()
+    try:
+        batch = await run()
+    except BaseException as error:
+        tracer.end_wait(waiting, None, error)
+        raise
+    tracer.end_wait(waiting, batch, None)
+    return batch
+
+
+async def clear(run: Run, partition: str | None, batch: Any) -> Any:
+    """These samples are cleared, or all of a partition: then `clearing` may say which they are."""
+    tracer = tracing.active
+    if tracer is None:
+        return await run()
+    cleared = running.Clear(partition, batch, monotonic_ns())
+    CLEAR.set(cleared)
+    error: BaseException | None = None
+    try:
+        return await run()
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        CLEAR.set(None)
+        tracer.end_clear(cleared, error)
+
+
+def clearing(batch: Any) -> None:
+    """The samples of the clear that is going on."""
+    if (cleared := CLEAR.get()) is not None:
+        cleared.batch = batch
+
+
+def keyed(keys: str | Sequence[str], batch: Any) -> None:
+    """These samples have been given these keys."""
+    if tracing.active is not None and batch.global_indexes:
+        tracing.active.add_keys(keys, batch)
+
+
+def tagging(batch: Any) -> None:
+    """A put is about to store its samples' tags: the one thing that stays with a sample."""
+    if tracing.active is not None:
+        tracing.active.stamp(batch)
+
+
+async def storing(run: Run) -> Any:
+    """The storage's part of an operation: lays values out, asks units, puts together what comes."""
+    operation = OPERATION.get()
+    if operation is not None and operation.storage_start_ns is None:
+        operation.storage_start_ns = monotonic_ns()
+    found = await run()
+    if operation is not None and operation.kind == GET and operation.unit_end_ns is not None:
+        operation.pack_ns = monotonic_ns() - operation.unit_end_ns
+    return found
+
+
+async def ask(run: Run, unit: str) -> Any:
+    """A request to a storage unit; one that is made again counts as another. What lies within one is part of
+    it, as where the queue hands the request to a transport of its own.
+    """
+    operation = OPERATION.get()
+    if operation is None or _ASKING.get() is operation:
+        return await run()
+    start_ns, coded_ns = monotonic_ns(), operation.coded_ns
+    if operation.unit_start_ns is None:
+        operation.unit_start_ns = start_ns
+        if operation.kind != GET and operation.storage_start_ns is not None:
+            operation.select_ns = start_ns - operation.storage_start_ns
+    operation.open_units += 1
+    inside = _ASKING.set(operation)
+    try:
+        return await run()
+    finally:
+        _ASKING.reset(inside)
+        end_ns = operation.unit_end_ns = monotonic_ns()
+        operation.open_units -= 1
+        # messages are made and read on the thread that waits: that time is a stage of its own
+        operation.unit_ns = end_ns - operation.unit_start_ns - operation.coded_ns
+        operation.waited_for(unit, end_ns - start_ns - (operation.coded_ns - coded_ns))
+
+
+def code(run: Callable[[], Any], kind: int) -> Any:
+    """A message is made of values (`Kind.PUT`), or values of a message (`Kind.GET`)."""
+    operation = OPERATION.get()
+    if operation is None or not operation.open_units:
+        return run()
+    start_ns = monotonic_ns()
+    found = run()
+    took_ns = monotonic_ns() - start_ns
+    operation.coded_ns += took_ns
+    if kind == GET == operation.kind:
+        operation.decode_ns = (operation.decode_ns or 0) + took_ns
+    elif kind != GET != operation.kind:
+        operation.serialize_ns = (operation.serialize_ns or 0) + took_ns
+    return found
+
+
+def pack(run: Callable[[], Any]) -> Any:
+    """One batch is made of what came, where a storage says so itself."""
+    operation, start_ns = OPERATION.get(), monotonic_ns()
+    found = run()
+    if operation is not None:
+        operation.pack_ns = monotonic_ns() - start_ns
+    return found
+
+
+async def timed(run: Run, stage: str) -> Any:
+    """Another stage: `notify`, the controller is told what is there now; `tags`, the samples' are stored."""
+    start_ns = monotonic_ns()
+    found = await run()
+    if (operation := OPERATION.get()) is not None:
+        setattr(operation, f"{stage}_ns", monotonic_ns() - start_ns)
+    return found

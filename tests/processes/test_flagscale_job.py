@@ -1,0 +1,87 @@
+"""A real FlagScale training of two ranks that profiles twelve of its steps: one job, one report. With a layer
+that sleeps on one rank the first finding names it; without there is nothing to name.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from flagscale_perf.cli import main
+from tests.processes import flagscale as fs
+from tests.processes.slept import said
+
+pytestmark = pytest.mark.host
+
+LAYER, RANK, SLEEP_S, STEPS = 2, 1, 0.03, 60
+SCRIPT = Path(__file__).with_name("slow_layer.py")
+MONITOR = ("--enable-perf-monitor", "--perf-log-dir", "perf", "--perf-log-interval", "5", "--perf-breakdown")
+
+
+def trained(directory: Path, seconds: float) -> Path:
+    """The directory of a run; its layer sleeps so long."""
+    directory.mkdir()
+    script = [str(SCRIPT), str(seconds), str(LAYER), str(RANK), str(fs.train_gpt()), *fs.SMALL]
+    options = ["--num-layers", "4", "--train-iters", str(STEPS), *MONITOR, "--perf-profile-steps", "20-31"]
+    done = fs.run(fs.workers(2, *fs.launched(*script, *options)), directory)
+    assert done.returncode == 0, done.output[-3000:]
+    return directory / "perf"
+
+
+def reported(perf: Path, capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    assert main(["report", str(perf), "--format", "json", *words]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def nodes(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every one; the parts of each add up to it."""
+    known = [one["s"] for one in tree["parts"] if one["s"] is not None]
+    assert not known or math.isclose(sum(known), tree["s"], abs_tol=1e-9), tree["name"]
+    yield tree
+    for part in tree["parts"]:
+        yield from nodes(part)
+
+
+def test_the_report_of_a_directory_names_the_layer_that_sleeps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    perf = trained(tmp_path / "slow", SLEEP_S)
+    found = reported(perf, capsys)
+    job = found["job"]
+    assert [one["name"] for one in job["sessions"]] == ["training", "profile"]
+    assert "recorded process" in job["sessions"][1]["evidence"] and job["sessions"][1]["is_on_clock"]
+    slept_ms = median(one.slept_ns for one in said(tmp_path / "slow")) / 1e6
+    first = next(one for one in job["findings"] if one["links"] and one["links"][0]["is_cause"])
+    assert (first["name"], first["ranks"], first["phase"]) == ("straggler", [RANK], "forward")
+    cause = first["links"][0]["finding"]
+    assert (cause["name"], cause["instrument"], cause["ranks"]) == ("slow_on_rank", "profile", [RANK])
+    assert cause["where"] == f"layer {LAYER - 1}, Python"
+    assert cause["step_ms"] == pytest.approx(slept_ms, rel=0.2)
+    assert (cause["first_iteration"], cause["iteration"]) == (20, 42)  # beside each one a clean step
+    assert first["title"].endswith(f": in layer 1, Python: +{cause['step_ms']:.1f} ms, steps 20 to 42")
+    named = [node for node in nodes(job["tree"]) if node.get("ranks") == [RANK]]
+    assert any(node.get("note", "").startswith("in layer 1, Python") for node in named)
+    parts = {part["name"]: part["dur_s"] for part in found["goodput"]["parts"]}
+    assert parts["late"] > 0.5 * STEPS * slept_ms / 1000
+    summary = fs.summary(perf)["goodput"]
+    assert (summary["late_s"], summary["productive_s"]) == (parts["late"], parts["productive"])
+    alone = reported(perf, capsys, "--instrument", "profile")
+    assert alone == job["reports"]["profile"]
+    assert "job" not in reported(perf, capsys, "--session", job["sessions"][0]["session"])
+
+
+@pytest.mark.long
+def test_without_a_plant_nothing_explains_anything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = reported(trained(tmp_path / "even", 0.0), capsys)["job"]
+    named = [(one["name"], link["finding"]["name"]) for one in job["findings"] for link in one["links"]]
+    assert not [pair for pair in named if pair[1] in ("slow_on_rank", "slow_layer", "python_in_module")], (
+        named
+    )

@@ -1,0 +1,140 @@
+"""What an adapter tells of a queue becomes operations, their stages and waits; nothing of it changes what the
+queue returns or raises. Real queues: tests/trace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flagscale_perf.spine.clock import Anchor
+from flagscale_perf.spine.peers.records import NameRecord
+from flagscale_perf.trace import plane, running
+from flagscale_perf.trace import tracer as tracing
+from flagscale_perf.trace.analysis.lines import TraceLines
+from flagscale_perf.trace.analysis.transfers import Transfers, What, pairs_of
+from flagscale_perf.trace.lines import lines_of
+from flagscale_perf.trace.options import TraceOptions
+from flagscale_perf.trace.records import Begun, Kind, OperationRecord, StartRecord, UnitsRecord
+from flagscale_perf.trace.running import OPERATION
+from flagscale_perf.trace.tracer import Tracer
+from tests.unit.trace.test_tracer import batch
+
+MS = 1_000_000
+
+
+class Queue:
+    """One whose parts take as long as they are told; the clock is moved by hand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.kept = 0, list[Any]()
+        for module in (plane, tracing, running):
+            monkeypatch.setattr(module, "monotonic_ns", lambda: self.now)
+        options = TraceOptions(trace=True, detail=True, directory=Path("unused"))
+        monkeypatch.setattr(tracing, "active", Tracer(options, self.kept.append))
+
+    async def after(self, ms: int, found: Any = None) -> Any:
+        self.now += ms * MS
+        return found
+
+    def made(self, ms: int) -> None:
+        self.now += ms * MS
+
+    def of(self, kind: Any) -> list[Any]:
+        return [record for record in self.kept if isinstance(record, kind)]
+
+    @property
+    def names(self) -> dict[int, str]:
+        return {record.number: record.text for record in self.of(NameRecord)}
+
+    def run(self, kind: Kind, *parts: Callable[[], Awaitable[Any]], found: Any = None) -> OperationRecord:
+        """An operation with these parts within its storage's."""
+
+        async def storage() -> Any:
+            for part in parts:
+                await part()
+            return found
+
+        data = {"prompt": SimpleNamespace(nbytes=64, is_nested=False)}
+        asyncio.run(plane.operate(kind, partial(plane.storing, storage), batch([4, 5]), "train", data))
+        assert OPERATION.get() is None
+        return self.of(OperationRecord)[-1]
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
+    return Queue(monkeypatch)
+
+
+def test_requests_to_one_unit_count_together_and_one_within_another_is_part_of_it(queue: Queue) -> None:
+    async def transport() -> None:
+        await plane.ask(partial(queue.after, 10), "its own name")
+        plane.code(partial(queue.made, 3), Kind.PUT)
+
+    put = queue.run(
+        Kind.PUT,
+        partial(queue.after, 1),
+        partial(plane.ask, transport, "a"),
+        partial(plane.ask, partial(queue.after, 12), "b"),
+        partial(plane.ask, partial(queue.after, 5), "a"),
+        partial(plane.timed, partial(queue.after, 2), "notify"),
+        found=batch([4, 5]),
+    )
+    (units,) = queue.of(UnitsRecord)
+    waits = [(queue.names[name], took_ns // MS) for name, took_ns in pairs_of(units.waits)]
+    assert waits == [("a", 10), ("b", 12), ("a", 5)]
+    assert (queue.names[put.slowest_unit], put.slowest_unit_ns) == ("a", 15 * MS)
+    stages = (put.select_ns, put.serialize_ns, put.unit_ns, put.notify_ns, put.total_ns)
+    assert stages == (MS, 3 * MS, 27 * MS, 2 * MS, 33 * MS)
+    assert (put.decode_ns, put.pack_ns) == (None, None)
+
+
+def test_an_update_is_begun_and_recorded_as_one_and_writes_fields_as_a_put_does(queue: Queue) -> None:
+    async def encoded() -> None:
+        plane.code(partial(queue.made, 1), Kind.PUT)
+        await queue.after(4)
+
+    update = queue.run(Kind.UPDATE, partial(plane.ask, encoded, "a"))
+    assert (update.operation, update.rows, update.size_bytes) == (Kind.UPDATE, 2, 64)
+    assert (update.first_row, update.serialize_ns, update.unit_ns) == (4, MS, 4 * MS)
+    assert [start.begun for start in queue.of(StartRecord)] == [Begun.UPDATE]
+    lines = lines_of(update, queue.names, Anchor(0, 0), 7)
+    assert [line.split(" | ")[1] for line in lines] == [
+        "stage=TQ_CLIENT_UPDATE_START",
+        "stage=TQ_CLIENT_UPDATE_END",
+    ]
+    (read,) = TraceLines().read(["\n".join(lines).encode()])
+    assert (read.kind, read.seconds, read.rows) == (Kind.UPDATE, [0.005], [2])
+    transfers = Transfers()
+    transfers.add(update, "process", What("train"))
+    assert transfers.transfers[0].kind is Kind.PUT
+
+
+@pytest.mark.parametrize("is_traced", [True, False])
+def test_what_the_queue_raises_and_returns_is_as_without(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, is_traced: bool
+) -> None:
+    if not is_traced:
+        monkeypatch.setattr(tracing, "active", None)
+
+    async def fail() -> None:
+        raise KeyError("theirs")
+
+    for call in (
+        lambda run: plane.operate(Kind.GET, run, batch([1])),
+        lambda run: plane.wait(run, "train", "actor", 4),
+        lambda run: plane.clear(run, "train", None),
+        lambda run: plane.ask(run, "a"),
+    ):
+        with pytest.raises(KeyError, match="theirs"):
+            asyncio.run(call(fail))
+        result = batch([1])
+        result.items = dict(prompt=SimpleNamespace(nbytes=8, is_nested=False)).items
+        assert asyncio.run(call(partial(queue.after, 1, result))) is result
+    assert len(queue.of(OperationRecord)) == 2 * is_traced
