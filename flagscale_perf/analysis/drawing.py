@@ -17,7 +17,6 @@ from flagscale_perf.spine.errors import PerfError
 
 MOST_ARROWS = 400_000  # of a job; later ones are left out
 _SAMPLE = 2000  # items of each session, of which the size of all is estimated
-_OF_STEPS = ("iteration", "step")  # facts of an item that is of a step
 
 
 class Chosen(NamedTuple):
@@ -95,8 +94,8 @@ class Drawing:
     def _window_of(self, first: int, last: int) -> tuple[int, int]:
         begins, ends, known = list[int](), list[int](), list[int]()
         for item in self._of_session(self.whole.lead):
-            step = _step_of(item) if isinstance(item, Item) else None
-            if step is not None:
+            step = item.step if isinstance(item, Item) else None
+            if step is not None and isinstance(item, Item):
                 known = [min([step, *known]), max([step, *known])]
                 if first <= step <= last:
                     begins, ends = [min([item.begin_ns, *begins])], [max([item.end_ns, *ends])]
@@ -166,10 +165,6 @@ class Drawing:
             self.zero_ns = item.begin_ns
         for end in item.ends:
             keys.add(end)
-
-
-def _step_of(item: Item) -> int | None:
-    return next((item.facts[name] for name in _OF_STEPS if name in item.facts), None)
 
 
 def _moved(item: Drawn, move: Move) -> Drawn:

@@ -22,6 +22,7 @@ from flagscale_perf.spine.records import (
 )
 
 _LAST = 1_000  # rows of record types that their instrument has no row for, and of events
+_SPREAD = 0x9E3779B97F4A7C15  # odd, so that all multiples differ; far from small
 NOTHING: Mapping[str, Any] = {}
 
 
@@ -125,6 +126,7 @@ class Item(NamedTuple):
         links: the items that it follows from.
         parts: one after another, within it.
         ends: of arrows.
+        step: number of the step that it is, where it is one.
         kind: "producer", "consumer", "client", "server" or "internal", as in OpenTelemetry.
         error: name of the error's type; None where it succeeded.
     """
@@ -139,6 +141,7 @@ class Item(NamedTuple):
     links: tuple[Id, ...] = ()
     parts: tuple[Part, ...] = ()
     ends: tuple[End, ...] = ()
+    step: int | None = None
     kind: str = "internal"
     error: str | None = None
 
@@ -159,6 +162,11 @@ def number_of(text: str, size_bytes: int = 8) -> int:
     """A number of that size from a text, the same each time."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=size_bytes).digest()
     return int.from_bytes(digest, "big") or 1  # 0 is no id
+
+
+def id_within(whole: Id, place: int) -> Id:
+    """The id of the item with that place in another one, in the same trace."""
+    return Id(whole.trace, (whole.span + (place + 1) * _SPREAD) % (1 << 64) or 1)
 
 
 def id_of(trace: str, own: str) -> Id:

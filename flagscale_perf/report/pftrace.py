@@ -7,6 +7,7 @@ and by the time of day, so that other traces can lie beside this one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from flagscale_perf.analysis.drawing import Drawing
@@ -31,7 +32,6 @@ except ImportError as error:
 
 SEQUENCE = 1
 OWN_CLOCK = 64  # of the sequence: nanoseconds since the job's start
-_NEEDS_NAMES = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 _LANES = 100  # places of a track's lanes among the rows
 _BATCH = 256  # packets that are written at once
 _MOST_NAMES = 50_000  # of a table; a long run has a name of its own for each step
@@ -39,14 +39,9 @@ _MOST_NAMES = 50_000  # of a table; a long run has a name of its own for each st
 
 def pieces(drawing: Drawing, items: Iterable[Drawn] | None = None) -> Iterator[bytes]:
     """What the file has, made while it is read; of the drawing, or only of some of its items."""
-    packets = _Packets(drawing)
-    batch = Trace()
-    for packet in packets.all(laid(drawing.items() if items is None else items)):
-        batch.packet.append(packet)
-        if len(batch.packet) == _BATCH:
-            yield batch.SerializeToString()
-            batch.Clear()
-    yield batch.SerializeToString()
+    packets = _Packets(drawing).all(laid(drawing.items() if items is None else items))
+    while batch := [*islice(packets, _BATCH)]:
+        yield Trace(packet=batch).SerializeToString()
 
 
 class _Packets:
@@ -143,14 +138,14 @@ class _Packets:
         yield from self._lane(one.lane)
         item = one.item
         packet = self._new(item.begin_ns)
-        packet.sequence_flags = _NEEDS_NAMES
         event = packet.track_event
         event.track_uuid = self._lanes[one.lane.number]
         is_moment = item.end_ns == item.begin_ns
         event.type = TrackEvent.TYPE_INSTANT if is_moment else TrackEvent.TYPE_SLICE_BEGIN
-        if number := self._intern(packet, "event_names", item.name):
+        number = 0 if item.step is not None else self._intern(packet, "event_names", item.name)
+        if number:
             event.name_iid = number
-        else:
+        else:  # a step's name comes once, and the table has room for the others
             event.name = printable(item.name)
         for name, value in item.facts.items() if not one.lane.track.is_dense else ():
             self._annotate(packet, name, value)

@@ -20,6 +20,7 @@ from flagscale_perf.analysis.timeline import (
     Track,
     arrow,
     id_of,
+    id_within,
     is_told,
 )
 from flagscale_perf.profile.analysis.communication import CLOCK, Operation, RankCollectives, operations_of
@@ -115,13 +116,13 @@ class _Drawn:
         phase = self._name_of(step.process, step.phase)
         title = f"{phase} {step.iteration or ''}".strip() + ("" if step.is_profiled else ", clean")
         facts = {f"{part}_ms": as_ms(getattr(step, f"{part}_ns")) for part in PARTS if step.is_profiled}
-        facts = {"iteration": step.iteration} | facts if step.iteration else facts
         rank = self._ranks.get(step.process)
         if rank is not None and (model := self._name_of(step.process, rank.model)):
             facts |= {"model": model}
         own = self._steps[step.process, step.number] = self._id(step, "step")
         track = Track(self._process(step.process), "profiled steps", STEPS)
-        return Item(title, track, step.start_ns, step.start_ns + step.total_ns, facts, own)
+        end_ns = step.start_ns + step.total_ns
+        return Item(title, track, step.start_ns, end_ns, facts, own, step=step.iteration)
 
     def _collective(self, one: CollectiveRecord) -> Item:
         group, op, module, call = (
@@ -222,7 +223,7 @@ def items_of(calls: Calls, process: Process, more_ns: int, steps: Mapping[int, I
     track = Track(process, "operators", OPERATORS, is_dense=True)
     for place, run in enumerate(run for run in runs if run.op):
         parent = steps.get(run.step)
-        own = None if parent is None else Id(parent.trace, (parent.span + place + 1) % (1 << 64) or 1)
+        own = None if parent is None else id_within(parent, place)
         facts = {"module": run.module, "part": run.part, "run": run.ordinal, "self_ms": as_ms(run.self_ns)}
         yield Item(run.op, track, run.start_ns, run.end_ns, facts, own, parent)
     for place, part in enumerate(dict.fromkeys(run.part for run in runs)):

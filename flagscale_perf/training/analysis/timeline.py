@@ -19,6 +19,7 @@ from flagscale_perf.analysis.timeline import (
     Track,
     end_to_end,
     id_of,
+    id_within,
 )
 from flagscale_perf.spine.units import numbered
 from flagscale_perf.training.capture import is_sound, unpacked
@@ -141,6 +142,7 @@ class _Tracks:
         self._slow: dict[tuple[int, ...], StragglerRecord] = {}
         self._cut_ns: dict[int, int] = {}  # end of the last step of each rank that was laid end to end
         self._host: HostRecord | None = None
+        self._memory_bytes: int | None = None
 
     def node(self, record: NodeRecord) -> tuple[Drawn, ...]:
         self._of.add(record)
@@ -171,15 +173,15 @@ class _Tracks:
         parts = [] if step.outcome == Outcome.DATA_SKIPPED else [Part("train step", *worked)]
         parts += end_to_end(step.start_ns + step.iteration_ns, whole.end_ns, pauses)
         facts = {
-            "iteration": step.iteration,
             "outcome": OUTCOMES.get(step.outcome, str(step.outcome)),  # a damaged file may have any number
             "samples": step.samples,
             "tokens": step.tokens,
         }
         own = self._id(step.iteration)
-        track = self._row(0, STEPS)
-        yield Item(f"iteration {step.iteration}", track, *whole, facts, own, parts=tuple(parts))
-        if step.memory_bytes is not None:
+        track, name = self._row(0, STEPS), f"iteration {step.iteration}"
+        yield Item(name, track, *whole, facts, own, parts=tuple(parts), step=step.iteration)
+        if step.memory_bytes not in (None, self._memory_bytes):
+            self._memory_bytes = step.memory_bytes
             yield Counter("memory bytes", self.process(0), worked.end_ns, step.memory_bytes)
         phases = self._phases.take(step)
         if phases is not None:
@@ -196,10 +198,11 @@ class _Tracks:
         named: Mapping[str, int | None],
     ) -> Iterator[Item]:
         """Phases of which only the nanoseconds are recorded."""
-        for name, begin_ns, end_ns in end_to_end(*whole, named.items()):
-            own = self._id(iteration, f"{name} {begin_ns}", rank)
+        track, parent = self._row(rank, row), self._id(iteration)
+        for place, (name, begin_ns, end_ns) in enumerate(end_to_end(*whole, named.items())):
+            own = id_within(parent, place)
             facts = {"dur_ns": named[name]} if named[name] != end_ns - begin_ns else {}  # where it is cut off
-            yield Item(name, self._row(rank, row), begin_ns, end_ns, facts, own, self._id(iteration))
+            yield Item(name, track, begin_ns, end_ns, facts, own, parent)
 
     def captured(self, step: CapturedRecord) -> Iterator[Item]:
         """A step of a rank, phase by phase, each when it was."""
@@ -210,11 +213,10 @@ class _Tracks:
         own = self._id(step.iteration, "captured", step.rank)
         parent = self._id(step.iteration) if step.iteration in self._worked else None
         yield Item(f"train step {step.iteration}", track, at_ns, end_ns, {}, own, parent)
-        for phase, _, took_ns in ended_spans(unpacked(step), at_ns, end_ns):
+        for place, (phase, _, took_ns) in enumerate(ended_spans(unpacked(step), at_ns, end_ns)):
             until_ns = min(at_ns + max(0, took_ns), end_ns)
             if until_ns > at_ns:
-                one = self._id(step.iteration, f"captured {at_ns}", step.rank)
-                yield Item(PHASES[phase], track, at_ns, until_ns, {}, one, own)
+                yield Item(PHASES[phase], track, at_ns, until_ns, {}, id_within(own, place), own)
             at_ns += took_ns
 
     def cuts(self, cuts: CutsRecord) -> Iterator[Item]:
@@ -234,11 +236,12 @@ class _Tracks:
                 if rank == 0:
                     continue  # of which there are its own phases
                 track, parent = self._row(rank, CUTS), self._id(cuts.iteration)
-                for name, at_ns, until_ns in end_to_end(begin_ns, worked.end_ns, named):
+                laid = self._id(cuts.iteration, "cuts", rank)
+                for place, part in enumerate(end_to_end(begin_ns, worked.end_ns, named)):
+                    name, at_ns, until_ns = part
                     at_ns = max(at_ns, self._cut_ns.get(rank, at_ns))  # the ranks' ends differ by some us
                     if at_ns < until_ns:
-                        own = self._id(cuts.iteration, f"cut {at_ns}", rank)
-                        yield Item(name, track, at_ns, until_ns, {}, own, parent)
+                        yield Item(name, track, at_ns, until_ns, {}, id_within(laid, place), parent)
                 self._cut_ns[rank] = worked.end_ns
 
     def interval(self, interval: IntervalRecord) -> Iterator[Drawn]:

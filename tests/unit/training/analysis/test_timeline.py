@@ -80,7 +80,7 @@ def test_an_iteration_with_its_pauses() -> None:
         ("iteration 5", 500, 4),
     ]
     assert [one.facts for one in trace.slices if one.name == "iteration 5"] == [
-        {"iteration": 5, "outcome": "data_skipped", "samples": 0, "tokens": 0}
+        {"outcome": "data_skipped", "samples": 0, "tokens": 0}
     ]
 
 
@@ -147,7 +147,7 @@ def test_counters_and_instants() -> None:
         *steps, make_interval(10), make_reading(50 * MS), make_event("slow", at_ns=60 * MS, text="a\x1b[2Jb")
     )
     assert [(name, at_ns / MS, value) for _, name, at_ns, value in trace.counters] == [
-        *[("memory bytes", 190 + 100 * n, 2e9) for n in range(10)],
+        ("memory bytes", 190, 2e9),  # it holds from then on
         ("tokens/s", 1100, 10240),
         ("TFLOPS/GPU", 1100, 5),
         ("peak memory bytes", 1100, 3e9),
