@@ -126,9 +126,9 @@ class Item(NamedTuple):
         links: the items that it follows from.
         parts: one after another, within it.
         ends: of arrows.
-        step: number of the step that it is, where it is one.
         kind: "producer", "consumer", "client", "server" or "internal", as in OpenTelemetry.
         error: name of the error's type; None where it succeeded.
+        step: number of the step that it is, where it is one.
     """
 
     name: str
@@ -141,9 +141,9 @@ class Item(NamedTuple):
     links: tuple[Id, ...] = ()
     parts: tuple[Part, ...] = ()
     ends: tuple[End, ...] = ()
-    step: int | None = None
     kind: str = "internal"
     error: str | None = None
+    step: int | None = None
 
 
 class Counter(NamedTuple):
@@ -270,8 +270,8 @@ class Timeline:
         """
         self._header, self._rest = session.header, rest
         self._main = main or Processes(session).main
-        nothing = dict.fromkeys((RunHeader, RunEnd, ClockRecord), _nothing)
-        self._own = nothing | {EventRecord: self._happening} | dict(own or {})
+        unseen = dict.fromkeys((RunHeader, RunEnd, ClockRecord), nothing)
+        self._own = unseen | {EventRecord: self._happening} | dict(own or {})
         self._rows: dict[type, Track] = {}
         self._count = 0
 
@@ -301,5 +301,6 @@ class Timeline:
         return (Item(event.name, track, event.at_ns, event.at_ns, {"text": event.text}),)
 
 
-def _nothing(record: Record) -> tuple[Drawn, ...]:
+def nothing(record: Record) -> tuple[Drawn, ...]:
+    """The items of a record that is not drawn."""
     return ()

@@ -32,9 +32,7 @@ BINARY = ("png",)  # formats that need -o whatever stdout is
 STDOUT = Path("-")
 _PROGRAM = "flagscale-perf"
 
-Content: TypeAlias = (
-    str | bytes | Iterable[str] | Iterable[bytes]
-)  # lines: of what may be too long for memory
+Content: TypeAlias = str | bytes | Iterable[str]  # lines: of what may be too long for memory
 
 
 def add_output(parser: _ActionsContainer, formats: Sequence[str], about: str) -> None:
@@ -129,7 +127,7 @@ def put(content: Content, path: Path | None) -> None:
     print(f"wrote {path} ({size_of(size_bytes)})", file=sys.stderr)
 
 
-def write(content: Content, path: Path) -> int:
+def write(content: Content | Iterable[bytes], path: Path) -> int:
     """Writes the whole file, or into what is none, such as /dev/null, and must not be replaced by one.
     Returns how many bytes. Raises OSError.
     """

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from flagscale_perf.analysis.clocks import clock_of
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import (
-    Drawn,
     End,
     Id,
     Item,
@@ -22,6 +21,7 @@ from flagscale_perf.analysis.timeline import (
     id_of,
     id_within,
     is_told,
+    nothing,
 )
 from flagscale_perf.profile.analysis.communication import CLOCK, Operation, RankCollectives, operations_of
 from flagscale_perf.profile.analysis.source import offset_ns
@@ -49,12 +49,8 @@ _Side = tuple[int, int, int, int | None]  # of an operation: rank, start, time, 
 def timeline(session: Session) -> Timeline:
     """The timeline of a session."""
     drawn = _Drawn(session)
-    own = dict.fromkeys((*NAMES, DelayRecord, ProcessRecord, NameRecord, BeginRecord), _nothing)
+    own = dict.fromkeys((*NAMES, DelayRecord, ProcessRecord, NameRecord, BeginRecord), nothing)
     return Timeline(session, own | dict.fromkeys(_DRAWN, drawn.items))
-
-
-def _nothing(record: Any) -> tuple[Drawn, ...]:
-    return ()
 
 
 class _Drawn:
@@ -115,7 +111,9 @@ class _Drawn:
     def _step(self, step: StepRecord) -> Item:
         phase = self._name_of(step.process, step.phase)
         title = f"{phase} {step.iteration or ''}".strip() + ("" if step.is_profiled else ", clean")
-        facts = {f"{part}_ms": as_ms(getattr(step, f"{part}_ns")) for part in PARTS if step.is_profiled}
+        facts: dict[str, Any] = {
+            f"{part}_ms": as_ms(getattr(step, f"{part}_ns")) for part in PARTS if step.is_profiled
+        }
         rank = self._ranks.get(step.process)
         if rank is not None and (model := self._name_of(step.process, rank.model)):
             facts |= {"model": model}

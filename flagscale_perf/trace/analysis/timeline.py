@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from flagscale_perf.analysis.session import Course, Session
@@ -24,6 +24,7 @@ from flagscale_perf.analysis.timeline import (
     arrow,
     end_to_end,
     is_told,
+    nothing,
     number_of,
 )
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
@@ -75,13 +76,13 @@ class Pair(NamedTuple):
 def timeline(session: Session) -> Timeline:
     """The timeline of a session. Reads it once first; memory grows with the number of operations."""
     drawn = _Drawn(session)
-    own = dict.fromkeys(_NOT_DRAWN, lambda record: ()) | {
+    own: dict[type, Callable[[Any], Iterable[Drawn]]] = {
         CallRecord: drawn.call,
         OperationRecord: drawn.operation,
         ClearRecord: drawn.clear,
         WaitRecord: drawn.wait,
     }
-    return Timeline(session, own)
+    return Timeline(session, dict.fromkeys(_NOT_DRAWN, nothing) | own)
 
 
 class _Drawn:

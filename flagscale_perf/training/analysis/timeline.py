@@ -20,6 +20,7 @@ from flagscale_perf.analysis.timeline import (
     end_to_end,
     id_of,
     id_within,
+    nothing,
 )
 from flagscale_perf.spine.units import numbered
 from flagscale_perf.training.capture import is_sound, unpacked
@@ -73,7 +74,7 @@ def timeline(session: Session) -> Timeline:
         NodeRecord: tracks.node,
         RanksRecord: tracks.ranks,
         CutsRecord: tracks.cuts,
-        CaptureRecord: lambda record: (),
+        CaptureRecord: nothing,
         CapturedRecord: tracks.captured,
         StragglerRecord: tracks.straggler,
     }

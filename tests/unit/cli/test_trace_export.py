@@ -29,7 +29,7 @@ def test_a_trace_beside_the_reader(run_dir: Path, monkeypatch, capsys) -> None:
     assert main(["trace-export", "."]) == 0
     shown = capsys.readouterr()
     assert shown.out.splitlines() == [
-        "about 12.1 kB: 48 slices, 0 arrows",
+        "about 9.4 kB: 48 slices, 0 arrows",
         f"perf_trace_{SESSION}.json: open it at https://ui.perfetto.dev or chrome://tracing",
     ]
     assert shown.err.startswith(
