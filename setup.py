@@ -15,6 +15,7 @@ TABLES = ["duckdb>=1.3", "pyarrow>=18"]
 SERVE = ["starlette>=0.40", "uvicorn>=0.30"]
 RPC = ["pyzmq>=26", "msgpack>=1.0"]
 TRACE = ["opentelemetry-exporter-otlp-proto-http>=1.30"]
+PERFETTO = ["perfetto>=0.50"]
 
 setup(
     name="flagscale-perf",
@@ -61,8 +62,9 @@ setup(
         "serve": SERVE,  # flagscale-perf serve
         "rpc": RPC,  # flagscale_perf.rpc, examples/tee_gpu
         "trace": TRACE,  # flagscale-perf trace-export --format otlp
+        "perfetto": PERFETTO,  # flagscale-perf trace-export -o NAME.pftrace
         "tables": TABLES,  # flagscale-perf seal, query and report --format parquet
-        "all": [*MEGATRON, *SERVE, *RPC, *TRACE, *TABLES, "pandas", "wandb"],
+        "all": [*MEGATRON, *SERVE, *RPC, *TRACE, *PERFETTO, *TABLES, "pandas", "wandb"],
         "dev": [*TABLES, "hypothesis", "mypy", "pandas", "pytest", "ruff"],
     },
     entry_points={

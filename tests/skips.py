@@ -51,7 +51,7 @@ RIGHTS = "not every container may; it runs where it may"
 NO_TOOLS = "nothing may be installed there, and .ci/install_tools has said so"
 ACCEPTED = (
     Accepted("tests/trace/test_*", "needs Ray, TransferQueue and verl", ELSEWHERE, environment=MAIN),
-    Accepted("tests/unit/trace/export/test_otlp.py", "needs OpenTelemetry", ELSEWHERE, environment=MAIN),
+    Accepted("tests/unit/report/test_otlp.py", "needs OpenTelemetry", ELSEWHERE, environment=MAIN),
     Accepted("tests/vllm/test_*", "needs vLLM", ELSEWHERE, environment=MAIN),
     Accepted("tests/gpu/test_*", "needs a CUDA device", HARDWARE),
     Accepted("tests/gpu/test_nvml.py::*", "this device has no energy counter", HARDWARE),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -49,6 +49,23 @@ def _nothing(_: Session) -> tuple[()]:
 
 
 @dataclass(frozen=True)
+class Spans:
+    """The words for an instrument's items as spans of OpenTelemetry.
+
+    Attributes:
+        prefix: of the names of its attributes; "" for the instrument's name.
+        service: of a process without a title; "" for the same.
+        names: of attributes that OpenTelemetry's conventions have names for.
+        of_kind: attributes of each item of a kind.
+    """
+
+    prefix: str = ""
+    service: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
+    of_kind: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Instrument:
     """Its analysis. Each function raises PerfError for what it cannot read; those that an instrument leaves
     out refuse every session.
@@ -70,7 +87,7 @@ class Instrument:
         what: one of its sessions, in words; "" for its name.
         leads: of a job's sessions, the time of the one of the highest number holds that of all others; one
             below 0 is of no job.
-        exports: module with `EXPORTS`, formats of other systems by their names; "" without any.
+        spans: how OpenTelemetry knows what it records.
     """
 
     report: Callable[[Session], Report]
@@ -89,26 +106,11 @@ class Instrument:
     live: Callable[[RunHeader], Live] = _not_offered
     what: str = ""
     leads: int = 0
-    exports: str = ""
+    spans: Spans = field(default_factory=Spans)
 
     def offers(self, what: str) -> bool:
         """Whether it has this function of those that may be left out."""
         return getattr(self, what) is not _not_offered
-
-
-@dataclass(frozen=True)
-class Export:
-    """One format of other systems that a job's run files can be written in.
-
-    Attributes:
-        lines: what is written, made while they are read.
-        suffix: of the file, without its point.
-        about: what it is for, in a few words.
-    """
-
-    lines: Callable[[Session], Iterable[str]]
-    suffix: str
-    about: str
 
 
 def installed() -> list[str]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints, overload
 
 from flagscale_perf.analysis.clocks import Clocks, Move, clock_of
-from flagscale_perf.analysis.timeline import Item, Name, Timeline
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import (
@@ -344,16 +343,6 @@ class Session:
         bad = [SkippedLine(line.number, line.reason) for file in self.files for line in file.bad_lines]
         skipped = sum(file.skipped for file in self.files)
         return Reading(str(self.path), dict(self.course.kinds), skipped, bad, [*self.aside, *self._remarks])
-
-    def items(self, timeline: Timeline) -> Iterator[Item]:
-        """All files drawn on one timeline; where there are several, processes are named with their hosts."""
-        for item in timeline.items(self):
-            if len(self.files) > 1 and isinstance(item, Name) and item.is_process:
-                yield replace(
-                    item, text=f"{item.text}@{self.files[len(self._progress.begun) - 1].header.host}"
-                )
-            else:
-                yield item
 
 
 def moved(record: Record, before: int, move: Move | None) -> Record:

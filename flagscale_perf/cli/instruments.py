@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from flagscale_perf.analysis.instrument import Export, installed, load
+from flagscale_perf.analysis.instrument import installed, load
 from flagscale_perf.analysis.job import Job, open_session
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError
@@ -19,13 +19,6 @@ def load_records() -> None:
     """Registers the record types of every instrument, so that any run file can be read."""
     for name in installed():
         importlib.import_module(f"flagscale_perf.{name}.records")
-
-
-def exports_of(session: Session) -> dict[str, Export]:
-    """Formats of other systems, by name, that the session can be written in."""
-    module = load(session.instrument).exports
-    exports: dict[str, Export] = importlib.import_module(module).EXPORTS if module else {}
-    return exports
 
 
 def has_screen(header: RunHeader) -> bool:

@@ -124,10 +124,10 @@ def put(content: Content, path: Path | None) -> None:
         raise PerfError(
             f"-o {path}: cannot be written ({error.strerror or error}); name another file"
         ) from None
-    print(f"wrote {path} ({_size(size_bytes)})", file=sys.stderr)
+    print(f"wrote {path} ({size_of(size_bytes)})", file=sys.stderr)
 
 
-def write(content: Content, path: Path) -> int:
+def write(content: Content | Iterable[bytes], path: Path) -> int:
     """Writes the whole file, or into what is none, such as /dev/null, and must not be replaced by one.
     Returns how many bytes. Raises OSError.
     """
@@ -196,5 +196,6 @@ def _is_special(path: Path) -> bool:  # a device or a pipe
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
-def _size(size_bytes: int) -> str:
+def size_of(size_bytes: float) -> str:
+    """In megabytes, or kilobytes where it is less than one."""
     return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:.1f} kB"

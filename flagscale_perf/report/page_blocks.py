@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -41,6 +43,7 @@ from flagscale_perf.report.format import bar_parts, part_of_whole, shown
 from flagscale_perf.report.markup import Html, join, lines, tag
 from flagscale_perf.spine.units import UNKNOWN, ranges
 
+_UNSAFE = re.compile(rb"[^A-Za-z0-9_.~/-]")  # in an address
 MOST_COLUMNS = 5  # of tiles; rows are filled evenly
 HINT = "Drag in a chart to zoom all of them to the same stretch; double-click for everything."
 
@@ -184,7 +187,8 @@ def _inline(cell: Cell) -> str:
 
 def _part(part: Part) -> str:
     if isinstance(part, FileLink):
-        return tag("a", part.text, href=part.path)
+        href = _UNSAFE.sub(lambda found: b"%%%02X" % found[0][0], os.fsencode(part.path))
+        return tag("a", part.text, href=href.decode())
     return _sparkline(part) if isinstance(part, Sparkline) else shown(part)
 
 

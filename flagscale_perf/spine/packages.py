@@ -53,7 +53,9 @@ class Part:
         return install_line(*(others or [self.wanted]))
 
 
-MEGATRON, SERVE, RPC, TRACE, TABLES, ALL = "megatron", "serve", "rpc", "trace", "tables", "all"
+MEGATRON, SERVE, RPC, TRACE, PERFETTO, TABLES, ALL = (
+    *("megatron", "serve", "rpc", "trace", "perfetto", "tables", "all"),
+)
 _USED_TOGETHER = (SERVE, TABLES)
 PARTS = (
     Part("hydra", "hydra-core>=1.3", "run.py"),
@@ -84,6 +86,7 @@ PARTS = (
         "flagscale-perf trace-export --format otlp",
         TRACE,
     ),
+    Part("perfetto", "perfetto>=0.50", "flagscale-perf trace-export -o NAME.pftrace and NAME.tar", PERFETTO),
     Part("pyarrow", "pyarrow>=18", "flagscale-perf seal, query and report --format parquet", TABLES),
     Part("duckdb", "duckdb>=1.3", "flagscale-perf query", TABLES),
     Part("pandas", "pandas", "the tables of flagscale_perf.open_run; examples/analysis", ALL),

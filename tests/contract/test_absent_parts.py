@@ -57,6 +57,7 @@ USERS = {
         ["report", "logs", "--format", "parquet", "-o", "tables"],
     ],
     "duckdb": [["query", "logs", "select 1"]],
+    "perfetto": [["trace-export", "logs", "-o", "t.pftrace"], ["trace-export", "logs", "-o", "t.tar"]],
     "numpy": [["report", "profiled"], ["report", "called"]],
     "msgpack": [[f"{TEE_GPU}/test_simple.py"]],
 }

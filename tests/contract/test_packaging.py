@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import flagscale_perf
-from flagscale_perf.spine.packages import ALL, MEGATRON, PARTS, RPC, SERVE, TABLES, TRACE
+from flagscale_perf.spine.packages import ALL, MEGATRON, PARTS, PERFETTO, RPC, SERVE, TABLES, TRACE
 from tests.wheel import build_wheel
 
 REPO = Path(__file__).parents[2]
@@ -74,17 +74,21 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path, monkeypatch, com
 def wanted_of_pip() -> list[str]:
     """What the metadata of the wheel must say: every part of the table that `doctor` shows, and `dev`."""
     always = [part.wanted for part in PARTS if part.extra is None]
-    megatron, serve, rpc, trace, tables = (
+    megatron, serve, rpc, trace, perfetto, tables = (
         [part.wanted for part in PARTS if part.extra == extra]
-        for extra in (MEGATRON, SERVE, RPC, TRACE, TABLES)
+        for extra in (MEGATRON, SERVE, RPC, TRACE, PERFETTO, TABLES)
     )
     extras = {
         MEGATRON: megatron,
         SERVE: serve,
         RPC: rpc,
         TRACE: trace,
+        PERFETTO: perfetto,
         TABLES: tables,
-        ALL: megatron + serve + rpc + trace + tables + [part.wanted for part in PARTS if part.extra == ALL],
+        ALL: [
+            *(megatron + serve + rpc + trace + perfetto + tables),
+            *(part.wanted for part in PARTS if part.extra == ALL),
+        ],
         "dev": [*tables, "hypothesis", "mypy", "pandas", "pytest", "ruff"],
     }
     return always + [f'{name}; extra == "{extra}"' for extra, names in extras.items() for name in names]

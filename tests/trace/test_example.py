@@ -4,7 +4,6 @@ call and operation that its code makes is recorded once, and every format has al
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -17,12 +16,12 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.session import Session
+from flagscale_perf.analysis.timeline import Item
 from flagscale_perf.cli.instruments import load_records
 from flagscale_perf.trace.analysis.instrument import read_report
-from flagscale_perf.trace.export.otlp import otlp_lines
-from flagscale_perf.trace.export.spans import TraceSpan, spans_of
 from tests.conftest import RunPython
-from tests.unit.trace.export.test_otlp import decoded, requests_of, same
+from tests.traces import check, of_json
+from tests.unit.report.test_otlp import decoded, lines_of, requests_of, same, spans_of
 
 REPO = Path(__file__).parents[2]
 STEPS, DELAY, ROWS = 4, 1, 8  # two prompts with four responses each
@@ -59,8 +58,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Session:
 
 
 @pytest.fixture(scope="module")
-def spans(made: Session) -> list[TraceSpan]:
-    return list(spans_of(made))
+def spans(made: Session) -> list[Item]:
+    return spans_of(made)
 
 
 @pytest.mark.parametrize(("slow", "waits"), [("rollout", "trainer"), ("train", "generator")])
@@ -86,12 +85,11 @@ def test_the_head_says_which_end_is_slow_as_the_examples_own_clock_does(
     assert 1 - end.waits_share >= 0.95 * (STEPS - 1) * PAUSE_S / sum(steps_s)  # planted in each of its calls
 
 
-def title_of(span: TraceSpan) -> str:
-    assert span.process is not None
-    return span.process.title
+def title_of(span: Item) -> str:
+    return span.track.process.title
 
 
-def test_each_call_and_operation_is_there_once(spans: list[TraceSpan]) -> None:
+def test_each_call_and_operation_is_there_once(spans: list[Item]) -> None:
     calls = Counter(span.name for span in spans if span.kind == "internal")
     puts, gets = (
         Counter(title_of(span) for span in spans if span.kind == kind) for kind in ("producer", "consumer")
@@ -102,7 +100,7 @@ def test_each_call_and_operation_is_there_once(spans: list[TraceSpan]) -> None:
     assert not any(span.error for span in spans)
 
 
-def test_a_get_is_linked_to_those_who_made_its_batch(spans: list[TraceSpan]) -> None:
+def test_a_get_is_linked_to_those_who_made_its_batch(spans: list[Item]) -> None:
     titles = {span.id: title_of(span) for span in spans}
     linked = {
         title_of(span): {titles[link] for link in span.links} for span in spans if span.kind == "consumer"
@@ -127,17 +125,21 @@ def test_the_demo_shows_and_exports_it(made: Session) -> None:
     assert {"perfetto.json", "spans_otlp.json", "trace.html"} <= {path.name for path in directory.iterdir()}
 
 
-def test_perfetto_has_all_of_them(made: Session, spans: list[TraceSpan], run_python: RunPython) -> None:
+def test_perfetto_has_all_of_them(made: Session, spans: list[Item], run_python: RunPython) -> None:
     assert len(spans) == MADE
     done = run_python("-m", "flagscale_perf", "trace-export", made.files[0].path, "-o", "-")
-    events = json.loads(done.stdout)["traceEvents"]
-    drawn = [event for event in events if event["ph"] in "Xb" and "number" in event.get("args", {})]
-    assert len(drawn) == MADE
-    assert any(event["ph"] == "s" for event in events)  # arrows from puts to gets
+    trace = of_json(done.stdout)
+    check(trace)
+    assert sum("number" in one.facts for one in trace.slices) == MADE
+    assert trace.arrows  # from puts to gets
+    for put, get in trace.arrows:
+        assert (put.name, get.name) == ("put", "get") and put.begin_ns < get.end_ns
 
 
-def test_a_receiver_decodes_what_was_recorded(made: Session, spans: list[TraceSpan]) -> None:
-    found: dict[bytes, tuple[dict[str, object], Span]] = decoded(requests_of(otlp_lines(spans)))
+def test_a_receiver_decodes_what_was_recorded(made: Session, spans: list[Item]) -> None:
+    found: dict[bytes, tuple[dict[str, object], Span]] = decoded(requests_of(lines_of(made)))
+    wall_ns = made.header.start_wall_ns - made.header.start_mono_ns
     assert len(found) == MADE
     for span in spans:
-        same(found[span.id.span.to_bytes(8, "big")][1], span)
+        assert span.id
+        same(found[span.id.span.to_bytes(8, "big")][1], span, wall_ns)

@@ -10,7 +10,7 @@ from flagscale_perf.bench.analysis.report import read_report, report_of
 INSTRUMENT = Instrument(
     leads=-1,
     report=lambda session: report_of(read_report(session)),
-    timeline=lambda session: Timeline(session.header),
+    timeline=Timeline,
     compare=compare.compare,
     what="a file of experiments",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flagscale_perf.analysis.blocks import Report
-from flagscale_perf.analysis.instrument import Instrument
+from flagscale_perf.analysis.instrument import Instrument, Spans
 from flagscale_perf.analysis.laid import Laid
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.store.tables import Tables, words_of
@@ -68,6 +68,14 @@ INSTRUMENT = Instrument(
         words={OperationRecord: {"operation": words_of(Kind)}, StartRecord: {"begun": words_of(Begun)}},
         texts=TEXTS,
     ),
+    spans=Spans(
+        "tq",
+        "transfer_queue",
+        {"partition": "messaging.destination.name", "rows": "messaging.batch.message_count"},
+        {
+            kind: {"messaging.system": "transfer_queue", "messaging.operation.type": operation}
+            for kind, operation in (("producer", "send"), ("consumer", "receive"))
+        },
+    ),
     sample=lambda session, asked: report_of_sample(read_traces(session), asked),
-    exports="flagscale_perf.trace.export.formats",
 )

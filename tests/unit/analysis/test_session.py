@@ -10,7 +10,7 @@ import pytest
 from flagscale_perf.analysis.clocks import clock_of
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.session import moved
-from flagscale_perf.analysis.timeline import Name, Span, Track
+from flagscale_perf.analysis.timeline import Item
 from flagscale_perf.profile.analysis.timeline import timeline
 from flagscale_perf.profile.records import StepRecord
 from flagscale_perf.spine.peers.records import ProcessRecord
@@ -50,21 +50,14 @@ def test_processes_are_told_apart_and_their_marks_are_on_one_clock(tmp_path: Pat
     ]
 
 
-def test_all_are_drawn_and_processes_named_with_their_hosts(tmp_path: Path) -> None:
+def test_all_are_drawn_each_on_its_host(tmp_path: Path) -> None:
     job = open_session(two_machines(tmp_path))
-    items = list(job.items(timeline(job)))
-    names = {item.track: item.text for item in items if isinstance(item, Name) and item.is_process}
-    assert names == {
-        Track(101, 0): "rank 0 GPTModel@node0",
-        Track(102, 0): "rank 1 GPTModel@node0",
-        Track(103, 0): "rank 0 GPTModel@node1",
-        Track(104, 0): "rank 1 GPTModel@node1",
+    first = {
+        (item.track.process.host, item.track.process.rank): item.begin_ns // MS
+        for item in timeline(job).items(job)
+        if isinstance(item, Item) and item.name == "train 20"
     }
-    first = {}
-    for item in items:
-        if isinstance(item, Span) and item.name == "train 20":
-            first[item.track.process] = item.start_ns // MS
-    assert first == {101: 0, 102: 0, 103: -1000, 104: -1000}
+    assert first == {("node0", 0): 0, ("node0", 1): 0, ("node1", 0): -1000, ("node1", 1): -1000}
 
 
 def test_how_it_ended_is_known_without_reading_it_first(tmp_path: Path) -> None:

@@ -35,4 +35,4 @@ def report(session: Session) -> Report:
     return Report(title="Toy run", facts=[], sections=[section], content=Content(rows), rows=csv)
 
 
-INSTRUMENT = Instrument(report=report, timeline=lambda session: Timeline(session.header))
+INSTRUMENT = Instrument(report=report, timeline=Timeline)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from flagscale_perf.analysis.job import open_session
-from flagscale_perf.analysis.timeline import Arrow, Moment, Name, Span, Track
+from flagscale_perf.analysis.lanes import Laid, laid
+from flagscale_perf.analysis.timeline import End, Item
 from flagscale_perf.profile.analysis.timeline import timeline
 from flagscale_perf.profile.calls import CallFiles, StepCalls, read_calls
 from flagscale_perf.profile.events import Kernels
@@ -18,11 +18,14 @@ from tests.profile_runs import MS, Profiled, make_profile, make_profile_header
 
 def test_ranks_are_processes_and_waiting_is_an_arrow(tmp_path: Path) -> None:
     run = open_session(make_profile().write(tmp_path))
-    items = list(timeline(run).items(run))
-    named = [item.text for item in items if isinstance(item, Name) and item.is_process]
-    assert named == ["rank 0", "rank 0 GPTModel", "rank 1", "rank 1 GPTModel"]
-    spans = [item for item in items if isinstance(item, Span) and item.track.process == 101]
-    assert [(span.name, span.start_ns // MS, span.end_ns // MS) for span in spans] == [
+    items = [item for item in timeline(run).items(run) if isinstance(item, Item)]
+    ranks = {item.track.process for item in items}
+    assert {(one.name, one.rank, one.pid) for one in ranks} == {
+        ("rank 0 on node0", 0, 4000),
+        ("rank 1 on node0", 1, 4001),
+    }
+    spans = [item for item in items if item.track.process.rank == 0]
+    assert [(span.name, span.begin_ns // MS, span.end_ns // MS) for span in spans] == [
         ("train 20", 0, 100),
         ("train 21, clean", 110, 206),
         ("train 22", 210, 312),
@@ -33,24 +36,38 @@ def test_ranks_are_processes_and_waiting_is_an_arrow(tmp_path: Path) -> None:
         ("gloo:all_reduce", 170, 175),
         ("window", 0, 396),
     ]
-    arrows = [item for item in items if isinstance(item, Arrow)]
+    steps = {item.id for item in items if item.track.name == "profiled steps"}
+    assert {item.parent for item in items if item.name == "gloo:all_reduce"} <= steps
+    arrows = _arrows_of(items)
     assert len(arrows) == 4  # one for each of the four all-reduces, from the rank that came last
-    assert (arrows[0].source, arrows[0].source_ns) == (Track(102, 10), 23 * MS + 1)
-    assert (arrows[0].target, arrows[0].target_ns) == (Track(101, 10), 27 * MS - 1)
+    assert arrows[0] == ("last to come", 1, 23 * MS, 0, 27 * MS - 1)
 
 
 def test_steps_that_an_earlier_version_slowed_down_are_not_drawn(tmp_path: Path) -> None:
     job = make_profile()
     run = open_session(job.write(tmp_path))
-    drawn = list(timeline(run).items(run))
+    drawn = [item.name for item in timeline(run).items(run)]
     job.records.append(DelayRecord(1, 4001, 9, 0, 12 * MS, 0, 0, 0, 0, 5 * MS, 5 * MS, 1))
     earlier = open_session(job.write(tmp_path))
-    assert list(timeline(earlier).items(earlier)) == drawn
+    assert [item.name for item in timeline(earlier).items(earlier)] == drawn
 
 
-def _arrows(job: Profiled, directory: Path) -> list[Arrow]:
+def _arrows_of(items: list[Item]) -> list[tuple[str, int | None, int, int | None, int]]:
+    """Name, rank and time at one end, rank and time at the other."""
+    ends: dict[int, list[tuple[End, Item]]] = {}
+    for item in items:
+        for end in item.ends:
+            ends.setdefault(end.key, []).append((end, item))
+    made = []
+    for source, target in (sorted(found, key=lambda each: not each[0].is_source) for found in ends.values()):
+        ranks = source[1].track.process.rank, target[1].track.process.rank
+        made.append((source[0].name, ranks[0], source[0].at_ns, ranks[1], target[0].at_ns))
+    return sorted(made, key=lambda arrow: arrow[2])
+
+
+def _arrows(job: Profiled, directory: Path) -> list[tuple[str, int | None, int, int | None, int]]:
     run = open_session(job.write(directory))
-    return [item for item in timeline(run).items(run) if isinstance(item, Arrow)]
+    return _arrows_of([item for item in timeline(run).items(run) if isinstance(item, Item)])
 
 
 def test_a_message_is_an_arrow_from_who_sends_to_who_receives(tmp_path: Path) -> None:
@@ -68,9 +85,7 @@ def test_a_message_is_an_arrow_from_who_sends_to_who_receives(tmp_path: Path) ->
             is_send=is_send,
             peer=1 - rank,
         )
-    assert _arrows(job, tmp_path) == [
-        Arrow("message", "0/0", Track(101, 10), 10 * MS + 1, Track(102, 10), 13 * MS - 1)
-    ]
+    assert _arrows(job, tmp_path) == [("message", 0, 10 * MS, 1, 13 * MS - 1)]
 
 
 def test_groups_of_one_name_are_not_mixed_up_and_a_rank_that_is_missing_may_be_the_last(
@@ -82,8 +97,7 @@ def test_groups_of_one_name_are_not_mixed_up_and_a_rank_that_is_missing_may_be_t
         process = job.rank(rank, 4)
         job.collective(process, 10 + rank, 8 - rank, group=pair, sequence=1, step=1)
     (only,) = _arrows(job, tmp_path)  # rank 3 is not in the file
-    assert (only.name, only.source, only.source_ns) == ("last to come", Track(102, 10), 11 * MS + 1)
-    assert (only.target, only.target_ns) == (Track(101, 10), 18 * MS - 1)
+    assert only == ("last to come", 1, 11 * MS, 0, 18 * MS - 1)
 
 
 ATTENTION, MLP = "model.layers.0.attention", "model.layers.0.mlp"
@@ -121,22 +135,22 @@ def _calls() -> StepCalls:
     )
 
 
-def _items(directory: Path, name: str | None = None) -> list[object]:
+def _items(directory: Path, name: str | None = None) -> list[Item]:
     job = Profiled()
     process = job.rank(0, 1)
     job.window(process, calls=name or CallFiles(directory).write([(1, _calls())]))
     session = open_session(job.write(directory, make_profile_header()))
-    return list(session.items(timeline(session)))
+    return [item for item in timeline(session).items(session) if isinstance(item, Item)]
 
 
 def _drawn(directory: Path) -> dict[str, list[tuple[str, int, int]]]:
-    items = _items(directory)
-    tracks = {item.track: item.text for item in items if isinstance(item, Name)}
+    """What lies in the lanes of each row."""
     made: dict[str, list[tuple[str, int, int]]] = {}
-    for item in items:
-        if isinstance(item, Span):
-            title = f"{tracks[item.track]} {item.track.thread % 1000}"
-            made.setdefault(title, []).append((item.name, item.start_ns // MS, item.end_ns // MS))
+    for one in laid(_items(directory)):
+        if isinstance(one, Laid) and not one.is_end:
+            title = f"{one.lane.track.name} {one.lane.place}"
+            item = one.item
+            made.setdefault(title, []).append((item.name, item.begin_ns // MS, item.end_ns // MS))
     return made
 
 
@@ -165,7 +179,7 @@ def test_modules_last_from_their_first_operator_to_their_last_one(tmp_path: Path
         (ATTENTION, 10, 14),
         (MLP, 14, 19),
     ]
-    assert sorted(found["modules, backward 1"], key=_in_order) == [
+    assert sorted(found["modules, backward 0"], key=_in_order) == [
         ("model", 20, 26),
         ("model.layers.0", 20, 26),
         (MLP, 20, 23),
@@ -176,21 +190,13 @@ def test_modules_last_from_their_first_operator_to_their_last_one(tmp_path: Path
 def test_kernels_lie_on_their_streams(tmp_path: Path) -> None:
     found = _drawn(tmp_path)
     assert found["kernels, stream 7 0"] == [("gemm", 12, 15), ("gemm", 15, 18)]
-    assert found["kernels, stream 20 1"] == [("gemm", 13, 25)]
-
-
-def test_what_has_no_room_in_a_lane_is_drawn_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flagscale_perf.profile.analysis.timeline.RUN_LANES", 0)
-    items = _items(tmp_path)
-    apart = [item for item in items if isinstance(item, Span) and item.category]
-    assert len(apart) == len(FORWARD + BACKWARD)
-    assert (apart[-1].name, apart[-1].start_ns // MS) == ("mm", 23)
-    assert [item.text for item in items if isinstance(item, Name)].count("operators") == 1
+    assert found["kernels, stream 20 0"] == [("gemm", 13, 25)]
 
 
 def test_a_file_that_is_gone_is_a_moment_with_the_reason(tmp_path: Path) -> None:
-    (moment,) = [one for one in _items(tmp_path, "perf_calls_gone.npz") if isinstance(one, Moment)]
-    assert moment.name == "runs of operators are missing" and "perf_calls_gone.npz" in moment.args["text"]
+    moment = _items(tmp_path, "perf_calls_gone.npz")[-1]
+    assert moment.name == "runs of operators are missing" and "perf_calls_gone.npz" in moment.facts["text"]
+    assert moment.begin_ns == moment.end_ns
 
 
 def test_a_file_without_a_device_has_no_kernels(tmp_path: Path) -> None:

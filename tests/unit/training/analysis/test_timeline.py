@@ -1,18 +1,26 @@
-"""The trace, loaded again: every span in its place, in microseconds from the start of the session."""
+"""The trace, loaded again: every slice in its place."""
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
-from types import SimpleNamespace
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
-from flagscale_perf.analysis.session import Session
-from flagscale_perf.report.trace import trace_lines
+from flagscale_perf.analysis.timeline import Item
+from flagscale_perf.report.trace import pieces
 from flagscale_perf.spine.records import RunHeader
-from flagscale_perf.training.analysis.timeline import PHASES_OF_STEPS, RANK_0, RANKS, STEPS, timeline
-from flagscale_perf.training.rank_records import RanksRecord, StragglerRecord
-from flagscale_perf.training.records import Record
+from flagscale_perf.training.analysis.timeline import (
+    CAPTURED,
+    CUTS,
+    PHASES_ROW,
+    SLOW,
+    STEPS,
+    STRETCHES,
+    timeline,
+)
+from flagscale_perf.training.host import HostRecord
+from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.rank_records import CutsRecord, NodeRecord, RanksRecord, StragglerRecord
+from flagscale_perf.training.records import CapturedRecord, Record
 from tests.fakes import (
     MS,
     make_event,
@@ -25,45 +33,23 @@ from tests.fakes import (
     make_step,
     sample_run,
 )
+from tests.traces import Recorded, Trace, check, drawing_of, of_json
 
 
-def session_of(header: RunHeader) -> Session:
-    """Of which a timeline of a training needs the header alone."""
-    return cast(Session, SimpleNamespace(header=header))
+def trace_of(*records: Record, header: RunHeader | None = None) -> Trace:
+    session: Any = Recorded(header or make_header(), *records)
+    trace = of_json(b"".join(pieces(drawing_of(session.header), timeline(session).items(session))))
+    check(trace)
+    return trace
 
 
-def events_of(*records: Record, header: RunHeader | None = None) -> list[dict[str, Any]]:
-    header = header or make_header()
-    trace = json.loads("".join(trace_lines(header, timeline(session_of(header)).items(records))))
-    assert trace["displayTimeUnit"] == "ms"
-    return trace["traceEvents"]
-
-
-def spans_of(events: list[dict[str, Any]], process: int, thread: int) -> list[tuple[str, float, float]]:
+def spans_of(trace: Trace, row: tuple[str, int], rank: int = 0) -> list[tuple[str, float, float]]:
     """Name, start and length, in milliseconds."""
     return [
-        (e["name"], e["ts"] / 1000, e["dur"] / 1000)
-        for e in events
-        if (e["ph"], e["pid"], e["tid"]) == ("X", process, thread)
+        (one.name, one.begin_ns / MS, (one.end_ns - one.begin_ns) / MS)
+        for one in trace.slices
+        if one.row == row[0] and f"rank {rank}" in one.process
     ]
-
-
-def nests(events: list[dict[str, Any]]) -> bool:
-    """Spans of one thread are beside each other or one inside the other."""
-    threads = defaultdict(list)
-    for event in events:
-        if event["ph"] == "X":  # in whole nanoseconds, as Perfetto keeps them
-            start_ns = round(event["ts"] * 1000)
-            threads[event["pid"], event["tid"]].append((start_ns, -round(event["dur"] * 1000)))
-    for spans in threads.values():
-        open_until: list[int] = []
-        for start_ns, minus_dur_ns in sorted(spans):
-            while open_until and open_until[-1] <= start_ns:
-                open_until.pop()
-            if open_until and start_ns - minus_dur_ns > open_until[-1]:
-                return False
-            open_until.append(start_ns - minus_dur_ns)
-    return True
 
 
 def make_straggler(**overrides: Any) -> StragglerRecord:
@@ -85,22 +71,22 @@ def make_straggler(**overrides: Any) -> StragglerRecord:
 
 
 def test_an_iteration_with_its_pauses() -> None:
-    events = events_of(make_step(1, eval_ns=30 * MS, checkpoint_ns=20 * MS), make_skipped_data(5, 4))
-    assert spans_of(events, RANK_0, STEPS) == [
+    trace = trace_of(make_step(1, eval_ns=30 * MS, checkpoint_ns=20 * MS), make_skipped_data(5, 4))
+    assert spans_of(trace, STEPS) == [
         ("iteration 1", 100, 150),
         ("train step", 100, 90),
         ("evaluation", 200, 30),
         ("checkpoint", 230, 20),
         ("iteration 5", 500, 4),
     ]
-    assert [e["args"] for e in events if e["name"] == "iteration 5"] == [
+    assert [one.facts for one in trace.slices if one.name == "iteration 5"] == [
         {"outcome": "data_skipped", "samples": 0, "tokens": 0}
     ]
 
 
 def test_phases_stand_end_to_end_in_their_iteration() -> None:
-    events = events_of(make_phases(1), make_step(1))
-    assert spans_of(events, RANK_0, PHASES_OF_STEPS) == [
+    trace = trace_of(make_phases(1), make_step(1))
+    assert spans_of(trace, PHASES_ROW) == [
         ("data_loading", 100, 2),
         ("forward", 102, 18),
         ("backward", 120, 36),
@@ -117,96 +103,129 @@ def test_phases_stand_end_to_end_in_their_iteration() -> None:
 
 def test_phases_that_take_longer_than_their_iteration_are_cut_at_its_end() -> None:
     # by the device's clock, the host having run ahead: 30 ms more, and that much less between the steps
-    events = events_of(
+    trace = trace_of(
         make_phases(1, backward_ns=66 * MS, between_steps_ns=-20 * MS),
         make_step(1),
         make_phases(2),
         make_step(2),
     )
-    assert spans_of(events, RANK_0, PHASES_OF_STEPS)[2:6] == [
+    assert spans_of(trace, PHASES_ROW)[2:6] == [
         ("backward", 120, 66),
         ("pipeline_recv_wait", 186, 14),  # of 15 ms
         ("data_loading", 200, 2),
         ("forward", 202, 18),
     ]
-    assert [e["args"] for e in events if e["name"] == "pipeline_recv_wait"][0] == {"dur_ns": 15 * MS}
-    assert nests(events)
+    facts = [one.facts for one in trace.slices if one.name in ("backward", "pipeline_recv_wait")]
+    assert facts[:2] == [{}, {"dur_ns": 15 * MS}]
 
 
 def test_ranks_stand_side_by_side_over_their_stretch() -> None:
     nothing: list[int | None] = [None] * 3
     work, wait = [80 * MS, 60 * MS, None], [20 * MS, 40 * MS, None]
-    events = events_of(
+    trace = trace_of(
         make_step(1), make_step(2), RanksRecord(1, 2, 1, nothing, work, wait, nothing, nothing, [2], 1)
     )
-    assert [spans_of(events, RANKS, rank) for rank in range(3)] == [
+    assert [spans_of(trace, STRETCHES, rank) for rank in range(3)] == [
         [("work", 100, 160), ("wait", 260, 40)],
         [("work", 100, 120), ("wait", 220, 80)],
         [],
     ]
-    names = [
-        e["args"]["name"]
-        for e in events
-        if e["ph"] == "M" and e["pid"] == RANKS and e["name"] == "thread_name"
-    ]
-    assert names == ["rank 0", "rank 1", "rank 2"]
 
 
 def test_a_straggler_is_a_span_from_its_first_slow_iteration_to_its_last_also_without_an_end() -> None:
     steps = [make_step(n) for n in range(1, 5)]
     over = [make_straggler(), make_straggler(iteration=3, is_over=True)]
     never_over = make_straggler(ranks=[4, 5], iteration=2)
-    events = [e for e in events_of(*steps, *over, never_over) if e["ph"] in "be"]
-    assert [(e["ph"], e["name"], e["ts"] / 1000) for e in events] == [
-        ("b", "slow: rank 3", 100),
-        ("e", "slow: rank 3", 400),
-        ("b", "slow: ranks 4, 5", 100),
-        ("e", "slow: ranks 4, 5", 300),
-    ]
+    trace = trace_of(*steps, *over, never_over)
+    assert spans_of(trace, SLOW, 3) == [("slow: rank 3", 100, 300)]
+    assert spans_of(trace, SLOW, 4) == [("slow: ranks 4, 5", 100, 200)]
 
 
 def test_counters_and_instants() -> None:
     steps = [make_step(n) for n in range(1, 11)]
-    events = events_of(
+    trace = trace_of(
         *steps, make_interval(10), make_reading(50 * MS), make_event("slow", at_ns=60 * MS, text="a\x1b[2Jb")
     )
-    counters = [(e["name"], e["ts"] / 1000, e["args"]["value"]) for e in events if e["ph"] == "C"]
-    assert counters == [
+    assert [(name, at_ns / MS, value) for _, name, at_ns, value in trace.counters] == [
+        ("memory bytes", 190, 2e9),  # it holds from then on
         ("tokens/s", 1100, 10240),
         ("TFLOPS/GPU", 1100, 5),
-        ("memory bytes", 1100, 2e9),
+        ("peak memory bytes", 1100, 3e9),
         ("power W", 50, 650),
         ("SM clock MHz", 50, 1980),
         ("temperature C", 50, 60),
     ]
-    ((name, at, args),) = [(e["name"], e["ts"], e["args"]) for e in events if e["ph"] == "i"]
-    assert (name, at, args) == ("slow", 60_000, {"text": "a\\x1b[2Jb"})
+    (moment,) = [one for one in trace.slices if one.row == "events"]
+    assert (moment.name, moment.begin_ns, moment.end_ns) == ("slow", 60 * MS, 60 * MS)
+    assert moment.facts == {"text": "a\\x1b[2Jb"}
 
 
 def test_what_is_unknown_is_not_there() -> None:
-    unknown = {"model_flops": None, "memory_bytes": None}
-    events = events_of(
-        make_step(10),
+    unknown = {"memory_peak_bytes": None, "model_flops": None}
+    trace = trace_of(
+        make_step(10, memory_bytes=None),
         make_interval(10, **unknown),
         make_reading(1, power_mw=None, sm_clock_mhz=None, temperature_c=None),
     )
-    assert [e["name"] for e in events if e["ph"] == "C"] == ["tokens/s"]
-    assert events_of(make_interval(10), make_straggler(is_over=True)) == events_of()
+    assert [name for _, name, *_ in trace.counters] == ["tokens/s"]
+    assert trace_of(make_interval(10), make_straggler(is_over=True)) == trace_of()
 
 
-def test_the_check_itself_sees_what_does_not_nest() -> None:
-    inside, across = (
-        {"ph": "X", "pid": 1, "tid": 1, "ts": 1.0, "dur": 1.0},
-        {"ph": "X", "pid": 1, "tid": 1, "ts": 1.5, "dur": 1.0},
+def test_pressure_is_the_share_of_the_time_between_two_readings() -> None:
+    first = HostRecord(100 * MS, cpu_stall_ns=50 * MS, memory_available_bytes=8)
+    trace = trace_of(first, HostRecord(300 * MS, cpu_stall_ns=100 * MS, memory_available_bytes=7))
+    assert [counter[1:] for counter in trace.counters] == [
+        ("memory available bytes", 100 * MS, 8),
+        ("memory available bytes", 300 * MS, 7),
+        ("CPU pressure %", 300 * MS, 25.0),
+    ]
+
+
+def test_a_captured_step_has_each_phase_when_it_was() -> None:
+    marks = [2, 10 * MS, 3, 20 * MS, 4, 5 * MS, 5, 30 * MS]  # forward from 10 to 30, backward from 35 to 65
+    trace = trace_of(make_step(1), CapturedRecord(1, 1, 100 * MS, 90 * MS, marks))
+    assert spans_of(trace, CAPTURED, 1) == [
+        ("train step 1", 100, 90),
+        ("other", 100, 10),
+        ("forward", 110, 20),
+        ("other", 130, 5),
+        ("backward", 135, 30),
+        ("other", 165, 25),
+    ]
+
+
+def test_another_rank_leaves_the_last_collective_of_a_step_when_rank_0_does() -> None:
+    """Between two of them its phases stand end to end, what no timer names before what one does."""
+    forward, other, comm = PHASES.index("forward"), PHASES.index("other"), PHASES.index("exposed_grad_comm")
+    cuts = CutsRecord(
+        1, 0, 2, [comm], [forward, other], [0, 1], [1, 1], [1, 2, 40 * MS, 20 * MS], [3, 25 * MS]
     )
-    assert (nests([inside, across]), nests([inside, across | {"tid": 2}])) == (False, True)
+    trace = trace_of(make_step(1), cuts)
+    assert spans_of(trace, CUTS, 1) == [
+        ("other", 105, 20),
+        ("forward", 125, 40),
+        ("exposed_grad_comm", 165, 25),
+    ]
+    assert spans_of(trace, CUTS, 0) == []  # it has its own phases
+
+
+def test_ranks_have_the_pids_that_their_nodes_told_and_their_stage_and_replica() -> None:
+    facts = make_facts(world_size=8, pipeline_parallel=2, data_parallel=2, tensor_parallel=2, hostname="a")
+    header = make_header(facts=facts)
+    node = NodeRecord("b", [6, 7], [60, 70], ["", ""], [1, 1])
+    session: Any = Recorded(header, node, make_step(1), CapturedRecord(6, 1, 100 * MS, 90 * MS, []))
+    made = {item.track.process for item in timeline(session).items(session) if isinstance(item, Item)}
+    assert {(one.name, one.host, one.pid) for one in made} == {
+        ("stage 0, replica 0, rank 0 on node0", "node0", 1234),
+        ("stage 1, replica 1, rank 6 on b", "b", 60),
+    }
 
 
 def test_a_whole_run_nests_and_hostile_facts_are_escaped() -> None:
-    events = events_of(*sample_run(), header=make_header(facts=make_facts(hostname='"]}\x1b')))
-    assert nests(events)
-    assert events[0]["args"]["name"] == 'rank 0 on "]}\\x1b'
-    assert sum(e["ph"] == "X" and e["name"].startswith("iteration") for e in events) == 23
+    header = replace(make_header(facts=make_facts(hostname='"]}\x1b')), host=None)
+    trace = trace_of(*sample_run(), header=header)
+    assert trace.processes == ['replica 0, rank 0 on "]}\\x1b']
+    assert sum(one.name.startswith("iteration") for one in trace.slices) == 23
 
 
 def test_it_is_made_line_by_line_and_its_memory_does_not_grow() -> None:
@@ -216,5 +235,6 @@ def test_it_is_made_line_by_line_and_its_memory_does_not_grow() -> None:
             number += 1
             yield make_step(number)
 
-    lines = trace_lines(make_header(), timeline(session_of(make_header())).items(endless()))
-    assert '"iteration 20000"' in next(line for line in lines if '"iteration 20000"' in line)
+    session: Any = Recorded(make_header())
+    lines = pieces(drawing_of(session.header), timeline(session).items(endless()))
+    assert next(line for line in lines if b'"iteration 20000"' in line)

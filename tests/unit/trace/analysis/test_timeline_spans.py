@@ -7,29 +7,35 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.analysis.job import open_session
-from flagscale_perf.trace.export.spans import SpanId, TraceSpan, spans_of, trace_number
+from flagscale_perf.analysis.session import Session
+from flagscale_perf.analysis.timeline import Id, Item
+from flagscale_perf.trace.analysis.timeline import timeline, trace_number
 from tests import trace_runs
-from tests.trace_runs import MS, START_WALL_NS, make_trace_header
-from tests.unit.trace.export.sample import TRACE, WALL_NS, operation, process, records, run
+from tests.queue_sample import MONO_NS, TRACE, operation, records, run
+from tests.trace_runs import MS, make_trace_header
 
 GIVEN = 0x0AF7651916CD43DD8448EB211C80319C
 
 
+def spans_of(session: Session) -> list[Item]:
+    return [item for item in timeline(session).items(session) if isinstance(item, Item) and item.id]
+
+
 def test_what_is_made_in_a_call_has_its_trace_and_it_as_parent(tmp_path: Path) -> None:
     put, rollout, *_ = spans_of(run(tmp_path))
-    assert put == TraceSpan(
+    process = put.track.process
+    assert (process.title, process.pid, process.host, process.session) == (
+        "RolloutWorker",
+        101,
+        "node1",
+        "20260102_030405",
+    )
+    assert put == Item(
         name="put",
-        kind="producer",
-        id=SpanId(GIVEN, put.id.span),
-        parent=rollout.id,
-        links=(),
-        start_ns=WALL_NS + 1_000,
-        end_ns=WALL_NS + 1_500,
-        session="20260102_030405",
-        host="node1",
-        process=process(1, 101, "RolloutWorker"),
-        error=None,
-        values={
+        track=put.track,
+        begin_ns=MONO_NS + 1_000,
+        end_ns=MONO_NS + 1_500,
+        facts={
             "number": 1,
             "call": 2,
             "unit_ns": 250,
@@ -43,34 +49,41 @@ def test_what_is_made_in_a_call_has_its_trace_and_it_as_parent(tmp_path: Path) -
             "partition": "train",
             "trace_id": TRACE,
         },
+        id=Id(GIVEN, put.id.span if put.id else 0),
+        parent=rollout.id,
+        parts=(("unit", MONO_NS + 1_000, MONO_NS + 1_250),),
+        ends=put.ends,
+        kind="producer",
     )
-    assert (rollout.name, rollout.kind, rollout.parent, rollout.id.trace) == (
+    assert (rollout.name, rollout.kind, rollout.parent, rollout.id and rollout.id.trace) == (
         "rollout",
         "internal",
         None,
         GIVEN,
     )
-    assert (rollout.start_ns, rollout.end_ns) == (WALL_NS + 500, WALL_NS + 1_600)
+    assert (rollout.begin_ns, rollout.end_ns) == (MONO_NS + 500, MONO_NS + 1_600)
 
 
 def test_a_get_links_to_the_put_that_made_its_rows(tmp_path: Path) -> None:
     put, _, get, *_ = spans_of(run(tmp_path))
     assert (get.name, get.kind, get.links, get.parent) == ("get", "consumer", (put.id,), None)
-    assert get.id.trace != put.id.trace  # it has no id of its own, so it is a trace of its own
-    assert get.values["weight"] == 2.0 and "size_bytes" not in get.values
+    assert (
+        get.id and put.id and get.id.trace != put.id.trace
+    )  # it has no id of its own, so it is a trace of its own
+    assert get.facts["weight"] == 2.0 and "size_bytes" not in get.facts
 
 
 def test_a_call_that_failed_has_its_error_and_no_put(tmp_path: Path) -> None:
     *_, orphan, failed = spans_of(run(tmp_path))
-    assert (failed.name, failed.error, "put_ns" in failed.values) == ("update", "rollout", False)
+    assert (failed.name, failed.error, "put_ns" in failed.facts) == ("update", "rollout", False)
     # the call it was made in was never recorded
-    assert (orphan.name, orphan.values["call"], orphan.parent, orphan.links) == ("get", 9, None, ())
+    assert (orphan.name, orphan.facts["call"], orphan.parent, orphan.links) == ("get", 9, None, ())
 
 
 def test_each_record_is_one_span_and_ids_are_the_same_each_time(tmp_path: Path) -> None:
-    first, second = list(spans_of(run(tmp_path))), list(spans_of(run(tmp_path)))
-    assert first == second
-    assert len(first) == len({span.id.span for span in first}) == 5
+    first, second = spans_of(run(tmp_path)), spans_of(run(tmp_path))
+    assert [span.id for span in first] == [span.id for span in second]
+    assert len(first) == len({span.id.span for span in first if span.id}) == 5
 
 
 def test_spans_of_several_machines_are_linked_and_have_the_ids_they_have_alone(tmp_path: Path) -> None:
@@ -81,22 +94,18 @@ def test_spans_of_several_machines_are_linked_and_have_the_ids_they_have_alone(t
     paths = one.write(tmp_path), two.write(tmp_path, header)
     put, get = spans_of(open_session(paths[0]))
     assert get.links == (put.id,)
-    assert [(span.host, span.session, span.start_ns - START_WALL_NS) for span in (put, get)] == [
-        ("node0", "20240129_103000", 0),
-        ("node1", "20240129_103001", 50 * MS),
-    ]
-    alone = sorted(spans_of(open_session(paths[1])), key=lambda span: span.start_ns)
-    assert [(span.id, span.links, span.start_ns) for span in alone] == [
-        (span.id, span.links, span.start_ns) for span in (put, get)
-    ]
+    found = [(span.track.process.host, span.track.process.session, span.begin_ns) for span in (put, get)]
+    assert found == [("node0", "20240129_103000", 0), ("node1", "20240129_103001", 50 * MS)]
+    alone = sorted(spans_of(open_session(paths[1])), key=lambda span: span.begin_ns)
+    assert [(span.id, span.links) for span in alone] == [(span.id, span.links) for span in (put, get)]
 
 
 def test_a_put_that_the_file_has_later_is_linked(tmp_path: Path) -> None:
     header, producer, *rest = records()
     names, put, rollout = rest[:4], rest[4], rest[5]
     spans = spans_of(run(tmp_path, [header, *rest[6:], producer, *names, put, rollout]))
-    get, linked = ([s for s in spans if s.kind == "consumer" and s.links][0], put)
-    assert [link.trace for link in get.links] == [GIVEN] and linked.number == 1
+    get = next(span for span in spans if span.kind == "consumer" and span.links)
+    assert [link.trace for link in get.links] == [GIVEN] and put.number == 1
 
 
 @pytest.mark.parametrize(
@@ -116,7 +125,7 @@ def test_any_other_text_has_an_id_of_its_own(text: str) -> None:
 def test_operations_without_ids_are_traces_of_their_own(tmp_path: Path) -> None:
     header, producer, *_ = records()
     made = [header, producer, *(operation(0, number, 2_000, 5) for number in (1, 2))]
-    assert len({span.id.trace for span in spans_of(run(tmp_path, made))}) == 2
+    assert len({span.id.trace for span in spans_of(run(tmp_path, made)) if span.id}) == 2
 
 
 def test_calls_that_a_damaged_file_has_in_each_other_have_spans(tmp_path: Path) -> None:
