@@ -12,11 +12,11 @@ from typing import Any, Protocol
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.clocks import Bound, Clocks
 from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison, Gate
+from flagscale_perf.analysis.laid import Laid
 from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.log_files import LogSigns
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Timeline
-from flagscale_perf.analysis.tree import Laid
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import find_part, missing
 from flagscale_perf.spine.records import RunHeader
