@@ -11,7 +11,7 @@ FLEET_READY := .venv_fleet/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-trace venv-vllm venv-fleet install demo demo-rpc demo-trace demo-profile fleet test test-all test-rpc test-trace hosts test-hosts test-vllm tq-contract test-fast walk golden pages pictures cite faults fuzz oracle bench bench-stale soak lint format lock audit clean
+.PHONY: help venv venv-trace venv-vllm venv-fleet install demo demo-rpc demo-trace demo-job demo-profile fleet test test-all test-rpc test-trace hosts test-hosts test-vllm tq-contract test-fast walk golden pages pictures cite faults fuzz oracle bench bench-stale soak lint format lock audit clean
 
 # A target is listed below the word before its colon; one without such a word is for scripts, or a page says when to type it.
 help: ## list the targets
@@ -33,13 +33,13 @@ $(RUN): $(SOURCES) $(call locks,run flagscale)
 	$(call environment,.venv,run)
 
 # what `run` has, and more
-$(TEST): $(SOURCES) $(call locks,test flagscale accelerate oracle bridge)
+$(TEST): $(SOURCES) $(call locks,test flagscale accelerate core bridge)
 	$(call environment,.venv,test)
 	@touch $(RUN)
 
 venv: $(TEST) ## maintain: .venv: pinned dependencies, FlagScale, this package
 
-$(TRACE_READY): $(SOURCES) $(call locks,trace verl)
+$(TRACE_READY): $(SOURCES) $(call locks,trace verl core)
 	$(call environment,.venv_trace,trace)
 
 venv-trace: $(TRACE_READY) ## make .venv_trace: Ray, TransferQueue and verl at pinned versions, this package (editable)
@@ -65,6 +65,10 @@ demo-rpc: $(RUN) ## run: a LLaMA in two processes, and what each call took
 
 demo-trace: $(TRACE_READY) ## run: train over a real TransferQueue, and show what is slow
 	scripts/demo_trace .venv_trace/bin/python outputs/trace
+
+# Without ARGS all three faults of examples/rl_job are planted, otherwise what it says: ARGS='--steps 24' plants none.
+demo-job: $(TRACE_READY) ## run: a small RL job with every instrument, as one report
+	scripts/demo_job .venv_trace/bin/python outputs/job $(ARGS)
 
 demo-profile: $(RUN) ## run: profile a small Qwen3 on the CPU
 	scripts/demo_profile $(BIN)/python outputs/profile

@@ -134,7 +134,7 @@ def open_runs(
     Args:
         directory: where to look.
         where: conditions such as "tp=2" or "mfu>40%", all of which hold for a training in the table.
-        sort: a column or a key of the configuration; None for the newest first.
+        sort: a column or a key of the configuration; None for the newest last.
 
     Raises PerfError where there is no run file, or no such run, and without pandas.
     """

@@ -69,6 +69,8 @@ class Schedule:
         self.stages, self.replicas, self.batches = stages, replicas, batches
         self.has_room, self.is_nested, self.steps = has_room, is_nested, steps
         self.clock_ns, self.draw, self.jitter_ns = draw.randrange(10**12), draw, 0
+        self.message_ns = 0
+        self.longer_ns: dict[tuple[int, int], int] = {}  # of a message between these ranks, the lower first
         self.times = {
             (rank, phase, step, batch): draw.randint(least_ms * 10**6, 10**8)
             * (3 if rank // replicas == heavy and phase == "forward" else 1)
@@ -160,8 +162,14 @@ class Schedule:
                 ]
                 if all(other in at_ns for other in others):
                     timer = "-".join(f"{phase}-{side}" for side, phase, _, _ in sides)
-                    rank.take(timer, max([rank.at_ns, *(at_ns[other] for other in others)]))
+                    came_ns = (at_ns[other] + self._message_ns(rank, other[2]) for other in others)
+                    rank.take(timer, max([rank.at_ns, *came_ns]))
                     todo.pop(0)
+
+    def _message_ns(self, rank: Rank, stage: int) -> int:
+        other = stage * self.replicas + rank.number % self.replicas
+        pair = min(rank.number, other), max(rank.number, other)
+        return self.message_ns + self.longer_ns.get(pair, 0)
 
     def _operations(self, stage: int) -> Iterator[Work | list[Side]]:
         """Work, and what messages are exchanged at once: between passes of one direction a stage first sends

@@ -13,13 +13,13 @@ logging.getLogger("verl.plugin.platform.platform_manager").disabled = True
 END = 0  # is never sampled: every response has the same length
 
 
-def make_model() -> Qwen2ForCausalLM:
+def make_model(layers: int = 2) -> Qwen2ForCausalLM:
     """The same weights in every process."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     return Qwen2ForCausalLM(
         Qwen2Config(
-            vocab_size=VOCABULARY, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+            vocab_size=VOCABULARY, hidden_size=64, intermediate_size=128, num_hidden_layers=layers,
             num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
             bos_token_id=END, eos_token_id=END, pad_token_id=END,
         )

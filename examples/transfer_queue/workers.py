@@ -6,7 +6,9 @@ Each method takes the batch that its argument names out of the queue and puts wh
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 
 import torch
 from model import dense, generate, log_probs_of, make_model, reward_of
@@ -34,25 +36,39 @@ class _Worker(Worker):
         super().__init__()
         self._register_dispatch_collect_info("all", dp_rank=self.rank, is_collect=True)
         self.pause_s = pause_s
+        self.worked_ns: list[int] = []
+
+    @contextlib.contextmanager
+    def work(self) -> Iterator[None]:
+        """Around what a call does between the queue's get and put."""
+        start_ns = time.monotonic_ns()
+        time.sleep(self.pause_s)
+        yield
+        self.worked_ns.append(time.monotonic_ns() - start_ns)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def worked(self) -> list[int]:
+        """How long the work of each call took, in ns."""
+        return self.worked_ns
 
 
 class RolloutWorker(_Worker):
     """Generates responses with the newest weights it was given."""
 
-    def __init__(self, pause_s: float = 0.0) -> None:
+    def __init__(self, pause_s: float = 0.0, layers: int = 2) -> None:
         super().__init__(pause_s)
-        self.model = make_model()
+        self.model = make_model(layers)
         torch.manual_seed(1 + self.rank)
 
     @register(dispatch_mode=BY_RANK)
     def generate_sequences(self, batch: TensorDict) -> TensorDict:
         """Prompts to responses and their log-probabilities."""
-        time.sleep(self.pause_s)
-        prompts = dense(batch["prompts"])
-        responses = generate(self.model, prompts)
-        with torch.no_grad():
-            log_probs = log_probs_of(self.model, prompts, responses)
-        return TensorDict({"responses": responses, "old_log_probs": log_probs}, batch_size=len(prompts))
+        with self.work():
+            prompts = dense(batch["prompts"])
+            responses = generate(self.model, prompts)
+            with torch.no_grad():
+                log_probs = log_probs_of(self.model, prompts, responses)
+            return TensorDict({"responses": responses, "old_log_probs": log_probs}, batch_size=len(prompts))
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
@@ -66,25 +82,36 @@ class RewardWorker(_Worker):
     @register(dispatch_mode=BY_RANK)
     def compute_score(self, batch: TensorDict) -> TensorDict:
         """Responses to rewards."""
-        time.sleep(self.pause_s)
-        rewards = reward_of(dense(batch["responses"]))
-        return TensorDict({"rewards": rewards.unsqueeze(1)}, batch_size=len(rewards))
+        with self.work():
+            rewards = reward_of(dense(batch["responses"]))
+            return TensorDict({"rewards": rewards.unsqueeze(1)}, batch_size=len(rewards))
 
 
 class ReferenceWorker(_Worker):
     """The model as it was in the beginning."""
 
-    def __init__(self, pause_s: float = 0.0) -> None:
+    def __init__(self, pause_s: float = 0.0, layers: int = 2) -> None:
         super().__init__(pause_s)
-        self.model = make_model()
+        self.model = make_model(layers)
 
     @register(dispatch_mode=BY_RANK)
     def compute_ref_log_prob(self, batch: TensorDict) -> TensorDict:
         """Responses to their log-probabilities."""
-        time.sleep(self.pause_s)
-        with torch.no_grad():
-            found = log_probs_of(self.model, dense(batch["prompts"]), dense(batch["responses"]))
-        return TensorDict({"ref_log_probs": found}, batch_size=len(found))
+        with self.work():
+            with torch.no_grad():
+                found = log_probs_of(self.model, dense(batch["prompts"]), dense(batch["responses"]))
+            return TensorDict({"ref_log_probs": found}, batch_size=len(found))
+
+
+def loss_of(now: torch.Tensor, batch: TensorDict) -> torch.Tensor:
+    """GRPO's, with `now` as the log-probabilities of the responses: the clipped gain, and a weight on being
+    far from the first model.
+    """
+    advantages = dense(batch["advantages"])
+    ratio = (now - dense(batch["old_log_probs"])).exp()
+    gain = torch.minimum(ratio * advantages, ratio.clamp(1 - CLIP, 1 + CLIP) * advantages)
+    apart = dense(batch["ref_log_probs"]) - now
+    return (KL_WEIGHT * (apart.exp() - apart - 1) - gain).mean()
 
 
 class ActorWorker(_Worker):
@@ -97,21 +124,15 @@ class ActorWorker(_Worker):
 
     @register(dispatch_mode=BY_RANK | {"collect_fn": collect_all_to_all})
     def update_actor(self, batch: TensorDict) -> float:
-        """One step of the optimizer: the clipped gain, and a weight on being far from the first
-        model. Puts nothing back, and returns the loss.
-        """
-        time.sleep(self.pause_s)
-        now = log_probs_of(self.model, dense(batch["prompts"]), dense(batch["responses"]))
-        advantages = dense(batch["advantages"])
-        ratio = (now - dense(batch["old_log_probs"])).exp()
-        gain = torch.minimum(ratio * advantages, ratio.clamp(1 - CLIP, 1 + CLIP) * advantages)
-        apart = dense(batch["ref_log_probs"]) - now
-        loss = (KL_WEIGHT * (apart.exp() - apart - 1) - gain).mean()
-        self.optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.optimizer.step()
-        return float(loss)
+        """One step of the optimizer. Puts nothing back, and returns the loss."""
+        with self.work():
+            now = log_probs_of(self.model, dense(batch["prompts"]), dense(batch["responses"]))
+            loss = loss_of(now, batch)
+            self.optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+            self.optimizer.step()
+            return float(loss)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def weights(self) -> dict[str, torch.Tensor]:

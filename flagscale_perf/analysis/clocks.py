@@ -99,8 +99,12 @@ class Clocks:
             at_ns += relation.offset_ns(at_ns)
         return total_ns
 
-    def lines(self) -> list[str]:
-        """One line about each other clock."""
+    def lines(self, with_others: bool = False) -> list[str]:
+        """One line about each other clock, where there are run files of several machines; `with_others`: also
+        where only one machine has any, and its records are of others, too.
+        """
+        if len(self._headers) == 1 and not with_others:
+            return []  # without another reading
         others = {*self._headers, *self._pairs_of} - {clock_of(self._first)}
         return [self._line(clock) for clock in sorted(others, key=self._name)]
 
@@ -114,11 +118,10 @@ class Clocks:
     def _pairs(self) -> dict[tuple[str, str], list[tuple[int, int]]]:
         """Marks of messages, by the clock where they began and the one where they ended."""
         found = defaultdict(list)
-        if len(self._headers) > 1 or self._evidence is not tuple:
-            for bound in self._evidence():
-                begun, ended = (self._clock_of_host.get(each, each) for each in (bound.clock, bound.other))
-                if begun != ended:
-                    found[begun, ended].append((bound.at_ns, bound.other_ns))
+        for bound in self._evidence():
+            begun, ended = (self._clock_of_host.get(each, each) for each in (bound.clock, bound.other))
+            if begun != ended:
+                found[begun, ended].append((bound.at_ns, bound.other_ns))
         return found
 
     @cached_property

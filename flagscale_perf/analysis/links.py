@@ -87,6 +87,7 @@ LINKS: tuple[Row, ...] = (
         of_a_step,
     ),
     Row(("training.straggler", "training.slow_stage"), ("profile.late_rank",), of_a_late_step),
+    Row(("profile.late_rank",), ("profile.slow_on_rank",), of_a_late_step),
     # steps that differ: what happens in some of them
     Row(_UNEVEN, ("training.host_short_of_cpu", "training.host_short_of_memory"), of_the_time),
     Row(_UNEVEN, ("training.checkpoint", "training.evaluation", "profile.costly_observer"), of_the_time),

@@ -52,15 +52,17 @@ class Node:
         beside = [one.closed() for one in self.beside]
         if not known or self.dur_s is None:
             return replace(self, parts=unknown, beside=beside)
-        kept = known
-        if len(known) > self.most:
-            longest = sorted(known, key=lambda one: -(one.dur_s or 0.0))[: self.most]
-            kept = [one for one in known if one in longest]
-        rest_s = self.dur_s - sum(one.dur_s or 0.0 for one in kept)
-        if abs(rest_s) > _SAME * abs(self.dur_s):
-            left = len(known) - len(kept)
-            kept = [*kept, Node(self.rest, rest_s, note=f"{left} more" if left else "")]
-        return replace(self, parts=[*kept, *unknown], beside=beside)
+        return replace(self, parts=[*self._kept(known, self.dur_s), *unknown], beside=beside)
+
+    def _kept(self, known: Sequence[Node], whole_s: float) -> list[Node]:
+        """The longest of the parts in their order, and the rest."""
+        longest = sorted(known, key=lambda one: -(one.dur_s or 0.0))[: self.most]
+        kept = [one for one in known if one in longest]
+        rest_s = whole_s - sum(one.dur_s or 0.0 for one in kept)
+        if abs(rest_s) <= _SAME * abs(whole_s):
+            return kept
+        left = len(known) - len(kept)
+        return [*kept, Node(self.rest, rest_s, note=f"{left} more" if left else "")]
 
     def as_dict(self) -> dict[str, Any]:
         """As data ready for JSON."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+from flagscale_perf.analysis.clocks import clock_of
 from flagscale_perf.analysis.instrument import load
-from flagscale_perf.analysis.session import Session, clock_of
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import ProcessRecord
@@ -79,10 +80,15 @@ def whole_of(chosen: Session, near: Iterable[Session]) -> Whole:
     first = sorted(around, key=lambda one: (_leads(one), stretches[id(one)].begin_ns), reverse=True)
     lead = next((one for one in first if not _stranger(chosen, one, _rivals(one, around))), chosen)
     whole = stretches[id(lead)]
-    beside = [one for one in (chosen, *near) if whole.shared_ns(stretches[id(one)]) and one is not lead]
-    members, apart = list[Member](), list[str]()
     if _leads(lead) < 0:
-        return Whole(lead, whole, members, apart)
+        return Whole(lead, whole, [], [])
+    beside = [one for one in (chosen, *near) if whole.shared_ns(stretches[id(one)]) and one is not lead]
+    return _joined(lead, beside, stretches)
+
+
+def _joined(lead: Session, beside: Sequence[Session], stretches: Mapping[int, Stretch]) -> Whole:
+    """The job with what overlaps with its leading session; `stretches` by the sessions' ids."""
+    whole, members, apart = stretches[id(lead)], list[Member](), list[str]()
     rivals = _rivals(lead, beside)
     for one in sorted(beside, key=lambda each: stretches[id(each)]):
         if one.instrument == lead.instrument:

@@ -73,6 +73,8 @@ class CompareCommand(Command):
         options = CompareOptions(args.warmup, args.noise, args.fail_if_slower, args.judge)
         sides = [args.base, *args.more_base], [args.new, *args.more_new]
         if is_tree(args.base) and is_tree(args.new) and args.instrument is None:
+            if chosen == "png":
+                raise PerfError("--format png: two directories of runs have no picture; write html instead")
             report, gate = compare_trees(*sides, options)
         else:
             base, new = ([Job(path).whole(args.instrument) for path in side] for side in sides)

@@ -24,7 +24,7 @@ class RunsCommand(Command):
         add(
             "--sort",
             metavar="KEY",
-            help="a column or a key of the configuration: mfu, tokens_per_s, tp (default: the newest first)",
+            help="a column or a key of the configuration: mfu, tokens_per_s, tp (default: the newest last)",
         )
         add(
             "--where",

@@ -8,22 +8,25 @@ import signal
 import socket
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.job import Job
 from flagscale_perf.analysis.job_report import report_of
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.cli.base import Command, add_cache, add_instrument, add_run, add_session
 from flagscale_perf.cli.stopping import leave
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
+from flagscale_perf.store.runs import files_near
 
 LOOPBACK = "127.0.0.1"
 MAX_PORT = 65535
 POLITE = 10  # a training on the same machine goes first
 BACKLOG = 64
 UNKNOWN_S = 15
+LOOK_S = 30.0  # between looks at what else was recorded of the job
 
 
 class ServeCommand(Command):
@@ -84,6 +87,9 @@ class _Source:
         self._run, self._instrument = run, instrument
         self._session_id = session_id
         self._has_begun = False
+        self._files: list[Path] | None = None
+        self._known: Sequence[Session] = ()
+        self._due_s = 0.0
 
     def _job(self) -> Job | None:
         """As of now; None as long as no run has been there."""
@@ -111,10 +117,18 @@ class _Source:
         """Changes when the run goes on or ends, and every `UNKNOWN_S` where that is not known."""
         if (job := self._job()) is None:
             return self._run, 0, False
-        sessions = job.whole(self._instrument).sessions
+        sessions = self._sessions(job)
         states = {one.is_live() for one in sessions}
         state = time.time() // UNKNOWN_S if None in states else frozenset(states)
         return [one.paths for one in sessions], sum(one.size_bytes for one in sessions), state
+
+    def _sessions(self, job: Job) -> Sequence[Session]:
+        """Those of the job, which are looked for again when there are other files, and now and then."""
+        files = files_near(self._run) if self._run.is_dir() else []
+        if files != self._files or time.monotonic() > self._due_s:
+            self._known = job.whole(self._instrument).sessions
+            self._files, self._due_s = files, time.monotonic() + LOOK_S
+        return self._known
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ def rows(finding: Finding) -> list[tuple[str, str]]:
     if finding.cost_of_steps is not None and finding.cost_share is not None and not finding.base:
         lines.append(("of the session", f"{percent(finding.cost_share)} of the wall time"))
     lines += [("found by", finding.instrument)] if finding.instrument else []
-    lines += [("explained by", explained(link)) for link in finding.links]
+    lines += explanations(finding)
     lines += [("evidence", evidence(each)) for each in finding.evidence]
     where = span(finding.first_iteration, finding.iteration)
     lines += [("iterations", where)] if where is not None else []
@@ -34,12 +34,20 @@ def rows(finding: Finding) -> list[tuple[str, str]]:
     return lines + [("change", _change(change)) for change in changes(finding)]
 
 
-def explained(link: Link) -> str:
-    """What explains a finding, and how much of it."""
-    share = "" if link.share is None else f" ({percent(link.share)} of it)"
-    whose = f", by {link.finding.instrument}" if link.finding.instrument else ""
-    said = f"{link.finding.title}{whose}{share}"
-    return said if link.is_cause else f"in part: {said}"
+def explanations(finding: Finding) -> list[tuple[str, str]]:
+    """What explains a finding, each once, with the share; and behind a cause what explains that."""
+    said = {finding.title: ("", "")}
+
+    def add(links: Sequence[Link], by: str) -> None:
+        for link in [link for link in links if link.finding.title not in said]:
+            whose = f", found by {link.finding.instrument}" if link.finding.instrument else ""
+            share = "" if link.share is None else f" ({percent(link.share)} of it{whose})"
+            said[link.finding.title] = (by if link.is_cause else "in part by", link.finding.title + share)
+            if link.is_cause:
+                add(link.finding.links, "and that by")
+
+    add(finding.links, "explained by")
+    return [row for row in said.values() if row[0]]
 
 
 def changes(finding: Finding) -> Sequence[Change]:

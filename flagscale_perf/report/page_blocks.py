@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -25,13 +27,13 @@ from flagscale_perf.analysis.blocks import (
     Waterfall,
     span,
 )
-from flagscale_perf.analysis.rules import Change, Evidence, Finding, Link
+from flagscale_perf.analysis.rules import Change, Evidence, Finding
 from flagscale_perf.report.findings import (
     RISK,
     capital,
     causes,
     changes,
-    explained,
+    explanations,
     figure,
     gained,
     lost,
@@ -41,6 +43,7 @@ from flagscale_perf.report.format import bar_parts, part_of_whole, shown
 from flagscale_perf.report.markup import Html, join, lines, tag
 from flagscale_perf.spine.units import UNKNOWN, ranges
 
+_UNSAFE = re.compile(rb"[^A-Za-z0-9_.~/-]")  # in an address
 MOST_COLUMNS = 5  # of tiles; rows are filled evenly
 HINT = "Drag in a chart to zoom all of them to the same stretch; double-click for everything."
 
@@ -184,7 +187,8 @@ def _inline(cell: Cell) -> str:
 
 def _part(part: Part) -> str:
     if isinstance(part, FileLink):
-        return tag("a", part.text, href=part.path)
+        href = _UNSAFE.sub(lambda found: b"%%%02X" % found[0][0], os.fsencode(part.path))
+        return tag("a", part.text, href=href.decode())
     return _sparkline(part) if isinstance(part, Sparkline) else shown(part)
 
 
@@ -311,7 +315,14 @@ def _card(one: Finding) -> Html:
         _pairs(where, "facts where") + Html("\n") if any(cell is not None for _, cell in where) else "",
         tag(
             "div",
-            lines([_links(one.links), _evidence(one.evidence), _changes(changes(one)), _causes(causes(one))]),
+            lines(
+                [
+                    _links(explanations(one)),
+                    _evidence(one.evidence),
+                    _changes(changes(one)),
+                    _causes(causes(one)),
+                ]
+            ),
             class_="advice",
         ),
         class_="finding costs" if one.cost_s is not None else "finding",
@@ -329,11 +340,11 @@ def _price(one: Finding) -> Html:
     return tag("p", join(parts, " "), class_="price")
 
 
-def _links(links: Sequence[Link]) -> Html:
-    if not links:
+def _links(known: Sequence[tuple[str, str]]) -> Html:
+    if not known:
         return Html("")
-    items = (tag("li", explained(link)) for link in links)
-    return tag("div", tag("h4", "Explained by"), tag("ul", *items, class_="plain"))
+    items = (tag("li", tag("span", by, class_="small"), " ", text) for by, text in known)
+    return tag("div", tag("h4", "Explained"), tag("ul", *items, class_="plain"))
 
 
 def _evidence(evidence: Sequence[Evidence]) -> Html:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial, reduce
 from itertools import groupby
-from operator import or_
+from operator import attrgetter, or_
 from types import UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -166,6 +166,7 @@ class Decoder:
             raise missing("msgspec", error, "reading a run file") from None
         self._types = {_struct_of(msgspec, kind, type_): type_ for kind, type_ in KINDS.items()}
         self._decoder = msgspec.json.Decoder(reduce(or_, self._types))
+        self._structs = {type_: struct for struct, type_ in self._types.items()}
         self._checks = {type_: list(_checks_of(type_)) for type_ in self._types.values()}
         self._values = msgspec.structs.astuple
 
@@ -173,10 +174,28 @@ class Decoder:
         """The records of whole lines. Raises ValueError where not every line is a record."""
         if len(data) > MAX_LINE_BYTES:
             raise ValueError("a line may be too long")
-        rows = self._decoder.decode_lines(data)
+        rows = self.rows(data)
         if not len(rows) == data.count(b"\n") == data.count(_BETWEEN) + 1:
             raise ValueError("a record that is no line")
         return self._chunk(rows)
+
+    def rows(self, data: bytes | memoryview) -> list[Any]:
+        """A struct for each record, whose attributes are the fields; whether it is a line, and what `check`
+        checks, is left to the caller. Raises ValueError where not all is records.
+        """
+        found: list[Any] = self._decoder.decode_lines(data)
+        return found
+
+    def struct_of(self, record_type: Any) -> Any:
+        """The type of its rows."""
+        return self._structs[record_type]
+
+    def check(self, rows: Sequence[Any]) -> None:
+        """Raises ValueError where one of these rows of one type is no record."""
+        for name, check in self._checks[self._types[type(rows[0])]]:
+            get = attrgetter(name) if name else self._values
+            found = [*map(get, rows)]
+            check(found if name else [*zip(*found, strict=True)])
 
     def line(self, line: bytes) -> Chunk:
         """The record of one line. Raises ValueError with the reason; fields it does not know are left out."""
@@ -195,14 +214,14 @@ class Decoder:
         return self._chunk([row])
 
     def _chunk(self, rows: list[Any]) -> Chunk:
-        structs = list(map(type, rows))
+        structs: list[Any] = list(map(type, rows))
         kinds = set(structs)
         columns: dict[Any, Sequence[Sequence[Any]]] = {}
         for struct in kinds:
             alike = rows if len(kinds) == 1 else [row for row in rows if type(row) is struct]
             made = columns[self._types[struct]] = list(zip(*map(self._values, alike), strict=True))
-            for check in self._checks[self._types[struct]]:
-                check(made)
+            for name, check in self._checks[self._types[struct]]:
+                check(made[struct.__struct_fields__.index(name)] if name else made)
         return Chunk([self._types[struct] for struct in structs], columns)
 
 
@@ -267,29 +286,29 @@ def _parts_of(hint: Any) -> Sequence[Any]:
     return get_args(hint)[:1] if get_origin(hint) in (Annotated, tuple) else get_args(hint)
 
 
-def _checks_of(record_type: Any) -> Iterator[Callable[[Sequence[Sequence[Any]]], None]]:
-    """Checks of a type's columns that msgspec does not make."""
-    for place, (name, hint) in enumerate(get_type_hints(record_type, include_extras=True).items()):
+def _checks_of(record_type: Any) -> Iterator[tuple[str, Callable[[Sequence[Any]], None]]]:
+    """Checks of a type that msgspec does not make: of the column so named, or under no name of all."""
+    for name, hint in get_type_hints(record_type, include_extras=True).items():
         if hint == Wide or Wide in get_args(hint):
-            yield partial(_check_wide, place, name)
+            yield name, partial(_check_wide, name)
         elif hint == dict[str, Any]:
-            yield partial(_check_all_free, place, name)
+            yield name, partial(_check_all_free, name)
     if hasattr(record_type, "__post_init__"):
-        yield partial(_make_all, record_type)
+        yield "", partial(_make_all, record_type)
 
 
 def _make_all(record_type: Any, columns: Sequence[Sequence[Any]]) -> None:
     deque(records_of(record_type, columns), maxlen=0)
 
 
-def _check_wide(place: int, name: str, columns: Sequence[Sequence[Any]]) -> None:
-    known = {*columns[place]} - {None}
+def _check_wide(name: str, column: Sequence[Any]) -> None:
+    known = {*column} - {None}
     if known and not -MAX_INT < min(known) <= max(known) < MAX_INT:
         raise ValueError(f"field {name!r} is out of range")
 
 
-def _check_all_free(place: int, name: str, columns: Sequence[Sequence[Any]]) -> None:
-    for value in columns[place]:
+def _check_all_free(name: str, column: Sequence[Any]) -> None:
+    for value in column:
         _check_free(value, name)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from flagscale_perf.store import cache, state
 from flagscale_perf.store.part import Part
 
-MIN_BYTES = 64 << 20  # less is read again as fast as what came of it is kept
+MIN_BYTES = 32 << 20  # less is read again as fast as what came of it is kept
 _BYTES_A_VALUE = 100  # of the files, for each value of the state: a larger state would save little
 
 

@@ -11,6 +11,9 @@ import os
 import time
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache, reduce
+from itertools import compress
+from operator import xor
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -32,8 +35,10 @@ class Reader:
         at_end: called once, before the last few bytes of the file count as read.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self._found = file, _found(file)
+    def __init__(self, file: BinaryIO, is_summed: bool = True) -> None:
+        """`is_summed`: the checksum is wanted."""
+        self._file, self._found, self._is_summed = file, _found(file), is_summed
+        self.fileno = file.fileno
         self.size_bytes = self.crc32 = 0
         self.at_end: Callable[[], None] | None = None
 
@@ -43,9 +48,16 @@ class Reader:
         if len(data) < size and self.at_end is not None:
             at_end, self.at_end = self.at_end, None
             at_end()
-        self.crc32 = zlib.crc32(data, self.crc32)
+        if self._is_summed:
+            self.crc32 = zlib.crc32(data, self.crc32)
         self.size_bytes += len(data)
         return data
+
+    def skip(self, size: int, crc32: int) -> None:
+        """Goes on behind the next bytes, which somebody else has read. `crc32`: of these. Raises OSError."""
+        self.size_bytes += size
+        self._file.seek(self.size_bytes)
+        self.crc32 = joined_crc32(self.crc32, crc32, size)
 
     def go_on(self, part: Part, begin: int) -> bytes:
         """Goes on behind a part that the file still has; returns the part's bytes from `begin` on, once more.
@@ -113,6 +125,28 @@ class Part(NamedTuple):
                 return self._replace(found=now) if is_same else None
         except OSError:
             return None
+
+
+def joined_crc32(first: int, second: int, size_bytes: int) -> int:
+    """The checksum of bytes and of others behind them: of theirs, and how many the others are."""
+    for number in range(size_bytes.bit_length()):
+        if size_bytes >> number & 1:
+            first = _times(_shifts(number), first)
+    return first ^ second
+
+
+@cache
+def _shifts(number: int) -> Sequence[int]:
+    """What 2 ** `number` zero bytes make of each bit of the checksum before them: that map is linear."""
+    if number:
+        half = _shifts(number - 1)
+        return [_times(half, each) for each in half]
+    none = zlib.crc32(b"\0")
+    return [zlib.crc32(b"\0", 1 << bit) ^ none for bit in range(32)]
+
+
+def _times(columns: Sequence[int], bits: int) -> int:
+    return reduce(xor, compress(columns, map(int, reversed(f"{bits:032b}"))), 0)
 
 
 def whole_parts(paths: Iterable[Path]) -> list[Part]:

@@ -18,6 +18,7 @@ from flagscale_perf.spine.records import TYPES, Record, RunHeader
 from flagscale_perf.store.decoder import Chunk, Joined, decode, read_chunks
 from flagscale_perf.store.evidence import is_written, last_record
 from flagscale_perf.store.part import Part, Reader
+from flagscale_perf.store.segments import in_segments
 from flagscale_perf.store.strangers import NO_RUN_FILE, about_file
 
 MAX_BAD_LINES = 20
@@ -105,6 +106,7 @@ class RunFile:
         for chunk in _chunks(self.path, begin, at_end):
             if isinstance(chunk, Joined):
                 self.joined = f"a second header at line {chunk.number:,}: {JOINED}"
+                return
             elif isinstance(chunk, BadLine):
                 self.skipped += 1
                 if len(self.bad_lines) < MAX_BAD_LINES:
@@ -147,13 +149,11 @@ def _chunks(
     path: Path, begin: Position | None = None, at_end: AtEnd | None = None
 ) -> Iterator[Chunk | BadLine | Joined]:
     with _readable(path), os.fdopen(files.open_regular(path), "rb") as file:
-        if at_end is None:
-            yield from read_chunks(WholeLines(file))
-            return
-        reader = Reader(file)
+        reader = Reader(file, is_summed=at_end is not None)
         rest = reader.go_on(begin.part, begin.line_begin) if begin else b""
-        lines = WholeLines(reader, begin.lines if begin else 0, rest)
-        reader.at_end = partial(_tell, at_end, reader, lines)
+        lines = WholeLines(reader, *(yield from in_segments(reader, begin.lines if begin else 0, rest)))
+        if at_end is not None:
+            reader.at_end = partial(_tell, at_end, reader, lines)
         yield from read_chunks(lines)
 
 

@@ -11,6 +11,7 @@ from zlib import crc32
 
 Place = tuple[str, int | None]  # a partition and an index in it
 TRACE_ID, STEP = "trace_id", "global_steps"
+OLDEST, NEWEST = "min_global_steps", "max_global_steps"  # as verl tags what its agents generate
 _DEPTH = 5  # of wrappers and lists around a value, and of containers in containers
 
 
@@ -55,6 +56,15 @@ def step_of(batch: Any) -> int | None:
         return None
     value = _single(info[STEP])
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def versions_of(batch: Any) -> tuple[int, int] | None:
+    """The oldest and the newest version of the weights that made the batch's samples, as their tags say."""
+    tags = getattr(batch, "custom_meta", None)
+    if not tags or OLDEST not in tags[0]:
+        return None
+    found = [value for tag in tags for name in (OLDEST, NEWEST) if isinstance(value := tag.get(name), int)]
+    return (min(found), max(found)) if found else None
 
 
 def key_number(key: str) -> int:

@@ -10,7 +10,7 @@ or not.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import Any
 
 from flagscale_perf.spine.clock import monotonic_ns
@@ -20,6 +20,7 @@ from flagscale_perf.trace.records import Kind
 from flagscale_perf.trace.running import CLEAR, GET, OPERATION, Operation
 
 Run = Callable[[], Awaitable[Any]]
+Request = tuple[Operation, int, int, Token[Operation | None]]
 _ASKING: ContextVar[Operation | None] = ContextVar("flagscale_perf_asking", default=None)
 
 
@@ -100,71 +101,75 @@ def tagging(batch: Any) -> None:
         tracing.active.stamp(batch)
 
 
-async def storing(run: Run) -> Any:
-    """The storage's part of an operation: lays values out, asks units, puts together what comes."""
+# Parts of an operation: what begins one is called before it, what ends it after it, with what the former
+# returned. They are called several times in an operation, so they wrap nothing.
+
+
+def storing() -> Operation | None:
+    """The storage's part begins: it lays values out, asks units, and puts together what comes."""
     operation = OPERATION.get()
     if operation is not None and operation.storage_start_ns is None:
         operation.storage_start_ns = monotonic_ns()
-    found = await run()
+    return operation
+
+
+def stored(operation: Operation | None) -> None:
+    """It is over; what a get did after the last reply is packing."""
     if operation is not None and operation.kind == GET and operation.unit_end_ns is not None:
         operation.pack_ns = monotonic_ns() - operation.unit_end_ns
-    return found
 
 
-async def ask(run: Run, unit: str) -> Any:
-    """A request to a storage unit; one that is made again counts as another. What lies within one is part of
-    it, as where the queue hands the request to a transport of its own.
+def asking() -> Request | None:
+    """A request to a storage unit begins; one that is made again is another. None for what lies within one,
+    as where a queue hands it to a transport of its own: that is part of it.
     """
     operation = OPERATION.get()
     if operation is None or _ASKING.get() is operation:
-        return await run()
-    start_ns, coded_ns = monotonic_ns(), operation.coded_ns
+        return None
+    start_ns = monotonic_ns()
     if operation.unit_start_ns is None:
         operation.unit_start_ns = start_ns
         if operation.kind != GET and operation.storage_start_ns is not None:
             operation.select_ns = start_ns - operation.storage_start_ns
     operation.open_units += 1
-    inside = _ASKING.set(operation)
-    try:
-        return await run()
-    finally:
-        _ASKING.reset(inside)
-        end_ns = operation.unit_end_ns = monotonic_ns()
-        operation.open_units -= 1
-        # messages are made and read on the thread that waits: that time is a stage of its own
-        operation.unit_ns = end_ns - operation.unit_start_ns - operation.coded_ns
-        operation.waited_for(unit, end_ns - start_ns - (operation.coded_ns - coded_ns))
+    return operation, start_ns, operation.coded_ns, _ASKING.set(operation)
 
 
-def code(run: Callable[[], Any], kind: int) -> Any:
-    """A message is made of values (`Kind.PUT`), or values of a message (`Kind.GET`)."""
+def asked(request: Request | None, unit: object) -> None:
+    """It has been answered by the unit, or has failed."""
+    if request is None:
+        return
+    operation, start_ns, coded_ns, inside = request
+    _ASKING.reset(inside)
+    end_ns = operation.unit_end_ns = monotonic_ns()
+    operation.open_units -= 1
+    # messages are made and read on the thread that waits: that time is a stage of its own
+    operation.unit_ns = end_ns - (operation.unit_start_ns or start_ns) - operation.coded_ns
+    operation.waited_for(str(unit), end_ns - start_ns - (operation.coded_ns - coded_ns))
+
+
+def coding() -> int:
+    """Within a request a message is made of values, or values of a message; 0 elsewhere."""
     operation = OPERATION.get()
-    if operation is None or not operation.open_units:
-        return run()
-    start_ns = monotonic_ns()
-    found = run()
+    return 0 if operation is None or not operation.open_units else monotonic_ns()
+
+
+def coded(start_ns: int, kind: int) -> None:
+    """It is made (`Kind.PUT`) or read (`Kind.GET`)."""
+    operation = OPERATION.get()
+    if not start_ns or operation is None:
+        return
     took_ns = monotonic_ns() - start_ns
     operation.coded_ns += took_ns
     if kind == GET == operation.kind:
         operation.decode_ns = (operation.decode_ns or 0) + took_ns
     elif kind != GET != operation.kind:
         operation.serialize_ns = (operation.serialize_ns or 0) + took_ns
-    return found
 
 
-def pack(run: Callable[[], Any]) -> Any:
-    """One batch is made of what came, where a storage says so itself."""
-    operation, start_ns = OPERATION.get(), monotonic_ns()
-    found = run()
-    if operation is not None:
-        operation.pack_ns = monotonic_ns() - start_ns
-    return found
-
-
-async def timed(run: Run, stage: str) -> Any:
-    """Another stage: `notify`, the controller is told what is there now; `tags`, the samples' are stored."""
-    start_ns = monotonic_ns()
-    found = await run()
+def timed(start_ns: int, field: str) -> None:
+    """Another stage is over: `notify_ns`, the controller is told what is there now; `tags_ns`, the samples'
+    are stored; `pack_ns`, of a storage that says so itself.
+    """
     if (operation := OPERATION.get()) is not None:
-        setattr(operation, f"{stage}_ns", monotonic_ns() - start_ns)
-    return found
+        setattr(operation, field, monotonic_ns() - start_ns)

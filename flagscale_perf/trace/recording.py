@@ -13,6 +13,7 @@ from flagscale_perf.trace.records import (
     StartRecord,
     UnitsRecord,
     UnsizedRecord,
+    VersionsRecord,
     WaitRecord,
 )
 from flagscale_perf.trace.summary import PRESENTATION
@@ -29,6 +30,7 @@ class TracePipeline(ProcessesPipeline):
     recorded = (
         *(*numbered, StartRecord, NameRecord, WaitRecord),
         *(RowsRecord, ClearRecord, FieldsRecord, UnitsRecord, UnsizedRecord, KeysRecord),
+        VersionsRecord,
     )
     things = "calls and operations"
     period_s = 0.1  # so that `tail -f` shows a call within 0.5 s

@@ -219,6 +219,21 @@ class UnsizedRecord(NamedTuple):
     fields: tuple[int, ...]
 
 
+@record("tq_versions", slot=36)
+class VersionsRecord(NamedTuple):
+    """Which weights made the samples of a put, where their tags say so; precedes its record.
+
+    Attributes:
+        process, number: of the put.
+        oldest, newest: versions, as steps of the training.
+    """
+
+    process: int
+    number: int
+    oldest: int
+    newest: int
+
+
 @record("tq_wait", slot=33, start="start_ns", duration="total_ns")
 class WaitRecord(NamedTuple):
     """A consumer asked the controller which samples it may get next. Has no number; sampling never leaves one

@@ -114,10 +114,10 @@ class Operation:
 
     def waited_for(self, unit: str, took_ns: int) -> None:
         """Adds a request to a storage unit that has ended; all that were made to one unit count together."""
-        self.waits.append((unit, took_ns))
         all_ns = took_ns
-        if len(self.waits) > 1:
-            all_ns = sum(each_ns for name, each_ns in self.waits if name == unit)
+        for name, each_ns in self.waits:
+            all_ns += each_ns if name == unit else 0
+        self.waits.append((unit, took_ns))
         if self.slowest_unit_ns is None or all_ns > self.slowest_unit_ns:
             self.slowest_unit_ns, self.slowest_unit = all_ns, unit
 

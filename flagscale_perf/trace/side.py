@@ -16,6 +16,7 @@ from flagscale_perf.trace.records import (
     RowsRecord,
     UnitsRecord,
     UnsizedRecord,
+    VersionsRecord,
 )
 
 MOST_NAMES = 4096  # that are remembered; a run that names each partition anew has no end of them
@@ -68,6 +69,10 @@ class Side:
         for unit, wait_ns in waits[: UNITS_ROOM // 2]:
             held += (names.get(unit) or self._name(unit), wait_ns)
         self._put(tuple_of(UnitsRecord, (0, number, tuple(held))))
+
+    def _put_versions(self, number: int, versions: tuple[int, int] | None) -> None:
+        if versions is not None:
+            self._put(VersionsRecord(0, number, *versions))
 
     def _put_unsized(self, number: int, known: int, fields: Sequence[str]) -> None:
         names = tuple(self._name(field) for field in fields[:UNSIZED_ROOM])

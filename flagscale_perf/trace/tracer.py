@@ -31,6 +31,7 @@ from flagscale_perf.trace.batches import (
     ranges_of,
     stamp,
     trace_id_of,
+    versions_of,
 )
 from flagscale_perf.trace.options import Sampling, TraceOptions
 from flagscale_perf.trace.records import (
@@ -133,13 +134,8 @@ class Tracer(Side):
 
     @_guarded
     def end_operation(self, operation: Operation, batch: Any, data: Any, error: BaseException | None) -> None:
-        """Ends an operation.
-
-        Args:
-            operation: what it was.
-            batch: its samples; None where it failed before it had any.
-            data: what was put, got or merged; None where it failed.
-            error: why it failed.
+        """Ends an operation. `batch` and `data`: its samples, and what was put, got or merged; None where it
+        failed before, for `error`.
         """
         operation.total_ns = monotonic_ns() - operation.start_ns
         call = operation.call
@@ -247,6 +243,8 @@ class Tracer(Side):
             self._put_ranges(number, ranges)
         if len(operation.waits) > 1:
             self._put_units(number, operation.waits)
+        if operation.kind == PUT:
+            self._put_versions(number, versions_of(batch))
         if operation.known_bytes is not None:
             self._put_unsized(number, *operation.known_bytes)
         self._put(

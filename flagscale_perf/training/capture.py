@@ -11,7 +11,8 @@ import contextlib
 import json
 import os
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,17 @@ MAX_STEPS = 1000  # of one window, like `arguments.MAX_CAPTURE_STEPS`
 _RECENT_STEPS = 8  # of which the shortest is the pace: a single slow one would make the lead too short
 _MOST_SHOWN = 8
 _MAX_REQUEST_BYTES = 1024
+# The timers in which each of `Messages` is, and the end of these at which it is.
+_MESSAGES = [
+    ([NUMBER_OF[way], NUMBER_OF[both]], place)
+    for way, both, place in (
+        ("forward-send", "forward-send-backward-recv", 0),
+        ("forward-recv", "backward-send-forward-recv", 1),
+        ("backward-send", "backward-send-forward-recv", 0),
+        ("backward-recv", "forward-send-backward-recv", 1),
+    )
+]
+_CODES = {*range(2 * len(PHASE_OF_NUMBER)), END >> CLOCK_BITS}
 TIMERS = [""] * len(PHASE_OF_NUMBER)
 for _timer, _number in NUMBER_OF.items():
     TIMERS[_number] = _timer
@@ -85,24 +97,64 @@ def packed(marks: Sequence[int], start_ns: int) -> list[int]:
 
 def unpacked(captured: CapturedRecord) -> list[int]:
     """The marks that were `packed`."""
-    marks, at_ns = [], captured.start_ns
-    for code, since_ns in zip(captured.marks[::2], captured.marks[1::2], strict=True):
-        at_ns += since_ns
-        marks.append((code << CLOCK_BITS) + at_ns)
-    return marks
+    return [(code << CLOCK_BITS) + at_ns for code, at_ns in coded(captured)]
+
+
+def coded(captured: CapturedRecord) -> Iterator[tuple[int, int]]:
+    """Of each mark its code and when it was taken."""
+    at_ns = accumulate(captured.marks[1::2], initial=captured.start_ns)
+    next(at_ns)
+    return zip(captured.marks[::2], at_ns, strict=True)
 
 
 def times_of(captured: CapturedRecord) -> dict[int, list[tuple[int, int]]]:
     """By the number of a timer, begin and end of each time that it ran."""
     found: dict[int, list[tuple[int, int]]] = defaultdict(list)
     begun: dict[int, int] = {}
-    for mark in unpacked(captured):
-        number, is_stop = divmod(mark >> CLOCK_BITS, 2)
-        if not is_stop:
-            begun[number] = time_of(mark)
+    for code, at_ns in coded(captured):
+        number = code >> 1
+        if not code & 1:
+            begun[number] = at_ns
         elif number in begun:
-            found[number].append((begun.pop(number), time_of(mark)))
+            found[number].append((begun.pop(number), at_ns))
     return found
+
+
+class Messages(NamedTuple):
+    """The messages of a step of one rank of a 1F1B pipeline, in their order.
+
+    Attributes:
+        sent_on, sent_back: when it began to send each, to the next stage and to the one before.
+        taken_on, taken_back: when it had each, from the stage before and from the next one.
+    """
+
+    sent_on: list[int]
+    taken_on: list[int]
+    sent_back: list[int]
+    taken_back: list[int]
+
+    def forward(self, behind: Messages) -> list[tuple[int, int]]:
+        """Begin and end of each to the rank behind it; none where marks are missing."""
+        return _matched(self.sent_on, behind.taken_on)
+
+    def backward(self, before: Messages) -> list[tuple[int, int]]:
+        """The same to the rank before it."""
+        return _matched(self.sent_back, before.taken_back)
+
+
+def _matched(sent: list[int], taken: list[int]) -> list[tuple[int, int]]:
+    return list(zip(sent, taken, strict=True)) if len(sent) == len(taken) else []
+
+
+def messages_of(captured: CapturedRecord) -> Messages:
+    """When a rank sent and had its messages."""
+    times = times_of(captured)
+    return Messages(
+        *(
+            sorted(span[place] for timer in timers for span in times.get(timer, ()))
+            for timers, place in _MESSAGES
+        )
+    )
 
 
 def is_sound(captured: CapturedRecord) -> bool:
@@ -110,7 +162,7 @@ def is_sound(captured: CapturedRecord) -> bool:
     codes, since_ns = captured.marks[::2], captured.marks[1::2]
     return (
         len(codes) == len(since_ns)
-        and all(0 <= code < 2 * len(PHASE_OF_NUMBER) or code == END >> CLOCK_BITS for code in codes)
+        and _CODES.issuperset(codes)
         and min(captured.start_ns, captured.train_step_ns, *since_ns) >= 0
     )
 

@@ -1,21 +1,40 @@
-"""Intervals in columns, and what a column adds up to."""
+"""Intervals in columns, and what a column adds up to. Integers that are all known may lie in an array; many
+of them are added up by numpy.
+"""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import compress
-from operator import attrgetter
+from operator import attrgetter, le, not_
 from typing import Any, cast
 
+from flagscale_perf.spine.mappings import Mappings
 from flagscale_perf.training.records import IntervalRecord
 
 Columns = Mapping[str, Sequence[Any]]
 _FIELDS = [field.name for field in fields(IntervalRecord)]
 
 
+_MANY = 128  # numbers: fewer are added up sooner one by one
+
+
+def numbers_of(column: Sequence[Any]) -> Any:
+    """An array of many integers as numpy has it; None of any other column."""
+    if type(column) is not array or len(column) < _MANY or column.typecode != "q":
+        return None
+    import numpy
+
+    return numpy.frombuffer(column, numpy.int64)
+
+
 def total(column: Sequence[int | None]) -> int | None:
     """The sum of a column; None where one of its values is not known."""
+    numbers = numbers_of(column)
+    if numbers is not None and max(int(numbers.max()), -int(numbers.min())) < (1 << 63) // len(numbers):
+        return int(numbers.sum())
     try:
         return sum(cast("Sequence[int]", column))
     except TypeError:  # to look for a None in all takes longer
@@ -32,10 +51,38 @@ def known_total(column: Sequence[int | None]) -> int | None:
 
 def highest_of(column: Sequence[Any]) -> Any:
     """The largest of those that are known; None where none is."""
+    numbers = numbers_of(column)
+    if numbers is not None:
+        return int(numbers.max())
     try:
         return max(column, default=None)
     except TypeError:
         return max((value for value in column if value is not None), default=None)
+
+
+def lowest_of(column: Sequence[int]) -> int:
+    """The smallest of a column, in which all are known and there is one."""
+    numbers = numbers_of(column)
+    return min(column) if numbers is None else int(numbers.min())
+
+
+def sums_of(columns: Sequence[Sequence[int]]) -> Sequence[int]:
+    """Of each place the sum of all columns there."""
+    numbers = [*map(numbers_of, columns)]
+    if any(one is None for one in numbers) or sum(int(abs(one).max()) for one in numbers) >= 1 << 63:
+        return list(map(sum, zip(*columns, strict=True)))
+    return array("q", sum(numbers).tobytes())
+
+
+def are_parts(parts: Sequence[int | None], wholes: Sequence[int]) -> bool:
+    """Whether each is known, and between 0 and the other column's value."""
+    some, all_ = numbers_of(parts), numbers_of(wholes)
+    if some is not None and all_ is not None:
+        return bool((some >= 0).all() and (some <= all_).all())
+    try:
+        return min(parts) >= 0 and all(map(le, parts, wholes))  # type: ignore[type-var, operator, arg-type]
+    except TypeError:
+        return False
 
 
 class Intervals:
@@ -83,6 +130,19 @@ class Intervals:
     def seen(self, number: int) -> Any:
         """The same to look at a few of its fields: made in no time, but it keeps all these intervals."""
         return _Seen(self._columns, self._places[number])
+
+    @property
+    def settled(self) -> Intervals:
+        """Those that are more than warm-up."""
+        are_warmup = self["warmup_only"]
+        return self.those(map(not_, are_warmup)) if any(are_warmup) else self
+
+    @property
+    def with_phases(self) -> Intervals:
+        """Those whose phases are known."""
+        column = self["phases_ns"]
+        is_whole = isinstance(column, Mappings)
+        return self if is_whole else self.those(one is not None for one in column)
 
     def part(self, begin: int, end: int) -> Intervals:
         """Those from one place up to another."""

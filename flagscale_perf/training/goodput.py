@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
-from operator import le
 from typing import Any, NamedTuple
 
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
+from flagscale_perf.training.columns import are_parts, highest_of, total
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rates import plus
 from flagscale_perf.training.records import Outcome, PhaseRecord, Record, StepRecord
@@ -70,7 +70,7 @@ class Goodput:
 
     def __add__(self, other: Goodput) -> Goodput:
         """Class by class; where a data stall or waiting is not known in one, that of both is not."""
-        sums = {
+        sums: dict[str, Any] = {
             field.name: plus(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)
         }
         for name in ("data_stall_ns", "late_ns"):
@@ -181,12 +181,8 @@ class _Loading:
         elif self.stall_ns is not None:
             parts_ns, wholes_ns = steps.phases["data_loading_ns"], steps.columns["iteration_ns"]
             self.is_named |= parts_ns.count(None) < len(parts_ns)
-            try:
-                are_parts = min(parts_ns) >= 0 and all(map(le, parts_ns, wholes_ns))
-            except TypeError:
-                are_parts = False
-            if are_parts:
-                self.stall_ns += sum(parts_ns)
+            if are_parts(parts_ns, wholes_ns):
+                self.stall_ns += total(parts_ns) or 0
             elif self.is_named:
                 loading = zip(parts_ns, wholes_ns, strict=True)
                 self.stall_ns += sum(min(max(part_ns or 0, 0), whole_ns) for part_ns, whole_ns in loading)
@@ -273,7 +269,7 @@ class SessionGoodput:
     def add_usual(self, steps: UsualSteps) -> None:
         """Takes steps together; only where `takes_many`."""
         iteration_ns = steps.columns["iteration_ns"]
-        self._trained_until_ns = max(self._trained_until_ns, max(steps.ends_ns))
+        self._trained_until_ns = max(self._trained_until_ns, highest_of(steps.ends_ns))
         self._end_ns = max(self._end_ns, self._trained_until_ns)
         self._evaluation_ns += steps.sum("eval_ns")
         self._checkpoint_ns += steps.sum("checkpoint_ns")

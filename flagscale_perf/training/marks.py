@@ -9,9 +9,9 @@ whatever the host's timers are called and however they are nested.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from flagscale_perf.device.marks import CLOCK_BITS, END, kind_of, start_of, stop_of, time_of
+from flagscale_perf.device.marks import CLOCK_BITS, END, start_of, stop_of, time_of
 from flagscale_perf.spine.records import EventRecord, Record, tuple_of
 from flagscale_perf.training.phases import OTHER, PHASE_OF_NUMBER, PHASES
 from flagscale_perf.training.records import MARKS_PER_SLOT, MarksRecord, PhaseRecord, StepRecord
@@ -20,6 +20,7 @@ from flagscale_perf.training.records import MARKS_PER_SLOT, MarksRecord, PhaseRe
 STARTS = tuple(map(start_of, range(len(PHASE_OF_NUMBER))))
 STOPS = tuple(map(stop_of, range(len(PHASE_OF_NUMBER))))
 
+_END = END >> CLOCK_BITS
 _UNMEASURED: tuple[None, ...] = (None,) * len(PHASES)
 
 FileRecord = StepRecord | PhaseRecord | EventRecord
@@ -95,6 +96,11 @@ def own_times(marks: Sequence[int], start_ns: int, end_ns: int) -> list[int]:
 
 
 def spans(marks: Sequence[int], start_ns: int, end_ns: int) -> list[tuple[int, int]]:
+    """`spans_of` marks as they are taken."""
+    return spans_of(((mark >> CLOCK_BITS, time_of(mark)) for mark in marks), start_ns, end_ns)
+
+
+def spans_of(marks: Iterable[tuple[int, int]], start_ns: int, end_ns: int) -> list[tuple[int, int]]:
     """The phases of a step from `start_ns` to `end_ns`, or to the mark END where there is one, with their
     nanoseconds, one after the other.
 
@@ -102,11 +108,10 @@ def spans(marks: Sequence[int], start_ns: int, end_ns: int) -> list[tuple[int, i
     """
     found = []
     stack, last_ns = [OTHER], start_ns
-    for mark in marks:
-        code, at_ns = mark >> CLOCK_BITS, time_of(mark)
+    for code, at_ns in marks:
         found.append((stack[-1], at_ns - last_ns))
         last_ns = at_ns
-        if kind_of(mark) == END:
+        if code == _END:
             return found
         phase, is_stop = PHASE_OF_NUMBER[code >> 1], code & 1
         if not is_stop:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.figures import GIGABYTES, TERAFLOPS
 from flagscale_perf.spine.units import as_ms
+from flagscale_perf.training.columns import numbers_of
 
 
 class Rates(NamedTuple):
@@ -68,6 +71,19 @@ def tflops_per_gpu(model_flops: int | None, elapsed_ns: int, world_size: int | N
     """TFLOP/s of one device, averaged over the job's."""
     flop_per_s = per_device(per_second(model_flops, elapsed_ns), world_size)
     return None if flop_per_s is None else flop_per_s / TERAFLOPS.divisor
+
+
+def tflops_of_all(
+    model_flops: Sequence[int | None], elapsed_ns: Sequence[int], world_size: int | None
+) -> Sequence[float | None]:
+    """The same of several stretches of time."""
+    flops, times_ns = numbers_of(model_flops), numbers_of(elapsed_ns)
+    is_exact = flops is not None and times_ns is not None and 0 < times_ns.min() <= times_ns.max() < 1 << 53
+    if not is_exact or world_size is None:
+        return [*map(tflops_per_gpu, model_flops, elapsed_ns, repeat(world_size))]
+    # the same operations in the same order: the same floats
+    made: list[float | None] = (flops / (times_ns / NS_PER_S) / world_size / TERAFLOPS.divisor).tolist()
+    return made
 
 
 def per_step(elapsed_ns: int | None, steps: int) -> float | None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from flagscale_perf.spine.averages import percentile
+from flagscale_perf.training.columns import highest_of, lowest_of
 
 RESERVOIR_SIZE = 4096
 MAX_ROWS = 2000
+_MOST = 1 - 2**-53
 
 Row = TypeVar("Row")
 
@@ -26,6 +29,8 @@ class Reservoir:
         self._random = random.Random(0)
         self._kept: list[int] = []
         self._seen = 0
+        self._share = 1.0
+        self._skip(size - 1)
         self.minimum: int | None = None
         self.maximum: int | None = None
 
@@ -40,26 +45,34 @@ class Reservoir:
             self.minimum = value
         if self._seen <= self._size:
             self._kept.append(value)
-        elif (place := int(self._random.random() * self._seen)) < self._size:
-            self._kept[place] = value
+        elif self._seen > self._next:
+            self._kept[int(self._random.random() * self._size)] = value
+            self._skip(self._next)
 
     def add_many(self, values: Sequence[int]) -> None:
         """The next numbers of the stream."""
-        self.minimum = min(values) if self.minimum is None else min(self.minimum, min(values))
-        self.maximum = max(values) if self.maximum is None else max(self.maximum, max(values))
+        low, high = lowest_of(values), highest_of(values)
+        self.minimum = low if self.minimum is None else min(self.minimum, low)
+        self.maximum = high if self.maximum is None else max(self.maximum, high)
         for number, place in self.places(len(values)):
             self.keep(values[number], place)
 
     def places(self, count: int) -> list[tuple[int, int]]:
         """Which of the stream's next `count` numbers to keep, each with its place in the sample."""
         seen, self._seen = self._seen, self._seen + count
-        free, size, random_ = max(0, min(self._size - seen, count)), self._size, self._random.random
-        chosen = [
-            (number, int(place))
-            for number in range(free, count)
-            if (place := random_() * (seen + number + 1)) < size
-        ]
-        return [(number, seen + number) for number in range(free)] + chosen
+        chosen = [(number, seen + number) for number in range(min(self._size - seen, count))]
+        while self._next < self._seen:
+            chosen.append((self._next - seen, int(self._random.random() * self._size)))
+            self._skip(self._next)
+        return chosen
+
+    def _skip(self, number: int) -> None:
+        """Draws which number behind this one is kept next, instead of asking each whether it is: algorithm L
+        of K.-H. Li, "Reservoir-sampling algorithms of time complexity O(n(1+log(N/n)))" (1994).
+        """
+        one, other = (math.log(1 - self._random.random()) for _ in range(2))
+        self._share = min(self._share * math.exp(one / self._size), _MOST)
+        self._next = number + 1 + int(other / math.log1p(-self._share))
 
     def keep(self, value: int, place: int) -> None:
         """Keeps a number at one of these places."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
+from flagscale_perf.spine.mappings import Mappings
 from flagscale_perf.training.columns import Intervals, known_total, total
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.records import IntervalRecord
@@ -100,6 +101,9 @@ Part: TypeAlias = IntervalRecord | Stretch
 
 
 def _added(phases_ns: Sequence[Mapping[str, int | None]]) -> dict[str, int | None]:
+    if isinstance(phases_ns, Mappings):
+        own = phases_ns.columns
+        return {name: known_total(own[name]) if name in own else None for name in PHASES}
     try:
         rows = [*map(itemgetter(*PHASES), phases_ns)]
     except KeyError:  # in files of other versions

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from operator import add
 from typing import Any
 
-from flagscale_perf.training.columns import Columns, known_total, total
+from flagscale_perf.training.columns import Columns, highest_of, known_total, lowest_of, sums_of, total
 from flagscale_perf.training.records import IntervalRecord, Outcome, PhaseRecord, StepRecord
 
 _TRAINED = int(Outcome.TRAINED)
@@ -33,9 +32,8 @@ class UsualSteps:
         self.phases = None if found is None else dict(zip(PhaseRecord._fields, found, strict=True))
         self._totals: dict[str, int | None] = {}
         steps = self.columns
-        self.ends_ns = list(map(add, steps["start_ns"], steps["iteration_ns"]))
-        for pauses_ns in (steps["eval_ns"], steps["checkpoint_ns"]):
-            self.ends_ns = list(map(add, self.ends_ns, pauses_ns)) if any(pauses_ns) else self.ends_ns
+        pauses = [name for name in ("eval_ns", "checkpoint_ns") if self.total(name)]
+        self.ends_ns = sums_of([steps[name] for name in ("start_ns", "iteration_ns", *pauses)])
         places = [place for place, each in enumerate(types) if each is IntervalRecord]
         records = 1 if self.phases is None else 2  # of a step
         self.ends = [(place - number) // records for number, place in enumerate(places)]
@@ -77,9 +75,12 @@ class UsualSteps:
         return PhaseRecord(*(column[number] for column in self.phases.values()))
 
     def _are_usual(self) -> bool:
-        steps, count = self.columns, len(self)
-        is_alike = steps["outcome"].count(_TRAINED) == steps["iterations"].count(1) == count
-        return is_alike and not any(steps["warmup"]) and min(steps["iteration_ns"]) > 0
+        steps = self.columns
+        wanted = {"outcome": _TRAINED, "iterations": 1, "warmup": 0}
+        are_alike = (
+            lowest_of(steps[name]) == value == highest_of(steps[name]) for name, value in wanted.items()
+        )
+        return all(are_alike) and lowest_of(steps["iteration_ns"]) > 0
 
     def _have_their_phases(self, types: Sequence[Any]) -> bool:
         if self.phases is None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.units import percent
-from flagscale_perf.training.columns import Intervals, highest_of, total
+from flagscale_perf.training.columns import Intervals, highest_of, lowest_of, total
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rates import plus
 from flagscale_perf.training.records import IntervalRecord, StepRecord
@@ -110,7 +110,7 @@ class TrustedWork:
     def add_steps(self, iteration_ns: Sequence[int], *flops: Sequence[int | None]) -> None:
         """Several of them; `flops`: of the model, and of the hardware."""
         model, hardware = map(total, flops)
-        self._elapsed_ns += sum(iteration_ns)
+        self._elapsed_ns += total(iteration_ns) or 0
         self._model_flops = plus(self._model_flops, model)
         self._hardware_flops = plus(self._hardware_flops, hardware)
 
@@ -138,7 +138,7 @@ class TrustedWork:
         """Takes steps, and the intervals that end among them."""
         work, begun = [steps.columns[name] for name in _WORK], 0
         theirs, ends = [intervals[name] for name in _WORK], steps.ends
-        least_ns, *most = min(theirs[0], default=0), *map(highest_of, theirs[1:])
+        least_ns, *most = lowest_of(theirs[0]) if ends else 0, *map(highest_of, theirs[1:])
         if ends and least_ns > 0 and not self._is_suspect(least_ns, *most):
             self.add_steps(*(column[: ends[-1]] for column in work))
             self._close(False, len(ends))

@@ -53,9 +53,9 @@ KINDS = {
     # What `run` has, and more. The FLOPs oracle counts what only a newer Megatron-Core than FlagScale's has;
     # Bridge is another host, which tests put together with that one.
     "test": Kind(
-        ("test", "accelerate"), has_host=True, apart={"megatron-core": "oracle", "megatron-bridge": "bridge"}
+        ("test", "accelerate"), has_host=True, apart={"megatron-core": "core", "megatron-bridge": "bridge"}
     ),
-    "trace": Kind(("trace", "verl")),
+    "trace": Kind(("trace", "verl", "core")),
     "vllm": Kind(("vllm",)),
     "fleet": Kind(("fleet",), has_torch=False),
 }

@@ -31,7 +31,7 @@ WHOLE = {
     "vllm": ["vllm", "torch"],
     "fleet": ["fleet"],
 }
-ALONE = ("flagscale", "accelerate", "oracle", "bridge", "verl")  # installed without what they say they need
+ALONE = ("flagscale", "accelerate", "core", "bridge", "verl")  # installed without what they say they need
 # Which file of torch is the right one depends on the machine (requirements/torch.txt): its dependencies are
 # locked; it is not, nor is what only one of its builds needs.
 OF_TORCH = re.compile(r"torch|triton|(?!nvidia-ml-py)nvidia-|cuda-")

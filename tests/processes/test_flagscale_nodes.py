@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.machines import CABLE, Machine, two_machines
+from flagscale_perf.analysis.job import open_session
+from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.training.analysis.fold import read_report
+from flagscale_perf.training.records import CapturedRecord
+from tests.machines import AHEAD_S, CABLE, Machine, two_machines
 from tests.processes import flagscale as fs
 from tests.processes import padded_stages, warm
 from tests.warm_ranks import torchrun_environment
@@ -35,7 +39,7 @@ def node(machines: tuple[Machine, Machine], number: int, ranks: int, port: int) 
         4200,
     ]
     monitor = ["--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", 100]
-    monitor += ["--perf-log-interval", 5, "--perf-log-dir"]
+    monitor += ["--perf-log-interval", 5, "--perf-capture-steps", 5, "--perf-log-dir"]
     words = fs.launched(*map(str, [*script, "--train-iters", ITERATIONS, *monitor, "perf"]))
     address = [f"--master_addr={machines[0].address}", f"--master_port={port}"]
     torchrun = fs.torchrun(ranks, "--nnodes=2", f"--node_rank={number}", *address, *words)
@@ -83,6 +87,16 @@ def test_the_ranks_of_another_node_are_heard_and_its_slow_one_is_named(
     assert (named["ranks"], named["hostname"], named["phase"]) == ([SLOW], "node1", "forward")
     last = fs.records(tmp_path / "perf", "ranks")[-1]
     assert (len(last["work_ns"]), last["silent"]) == (4, [])
+    session = open_session(tmp_path / "perf")
+    known = dict.fromkeys((step.start_ns, step.rank // 2) for step in session.records(CapturedRecord))
+    for at_ns, number in known:
+        move, uncertainty_ns = session.clocks.mover("node1"), session.clocks.uncertainty_ns("node1", at_ns)
+        assert move is not None and uncertainty_ns is not None
+        assert not number or abs(at_ns - AHEAD_S * NS_PER_S - move(at_ns)) <= uncertainty_ns < NS_PER_S
+    assert {number for _, number in known} == {0, 1}
+    captured = read_report(session).captured
+    assert captured is not None and captured.clocks[0].startswith("clock of node1: +1,000,000")
+    assert (captured.slow[0].rank, captured.slow[0].part, captured.links) == (SLOW, "Forward", [])
     said = fs.summary(tmp_path / "perf")["ranks"]
     assert (said["nodes"], said["heard"], said["silent"]) == (2, 4, [])
     assert sorted(path.name.split("_")[1] for path in (tmp_path / "perf").glob("perf_*_*")) == [

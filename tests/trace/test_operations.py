@@ -19,6 +19,7 @@ from flagscale_perf.trace.records import (
     Kind,
     OperationRecord,
     StartRecord,
+    VersionsRecord,
     WaitRecord,
 )
 from tests.trace.tracing import traced
@@ -136,6 +137,15 @@ def test_a_key_is_recorded_with_its_sample(queue: Any) -> None:
     (record,) = kept.of(KeysRecord)
     assert kept.names[record.partition] == "keyed"
     assert dict(pairs_of(record.keys)) == dict(zip(rows, map(key_number, keys), strict=True))
+
+
+def test_the_weights_that_made_samples_are_recorded_as_their_tags_have_them(queue: Any) -> None:
+    tags = [{"min_global_steps": 6 + row, "max_global_steps": 9} for row in range(3)]
+    with traced() as kept:
+        queue.kv_batch_put(["va", "vb", "vc"], "versions", batch(3), tags)
+        queue.get_client().put(data=batch(3), partition_id="no versions")
+    (record,) = kept.of(VersionsRecord)
+    assert (record.number, record.oldest, record.newest) == (1, 6, 9)
 
 
 def test_undone_everything_is_as_before(queue: Any) -> None:

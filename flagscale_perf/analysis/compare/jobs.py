@@ -92,7 +92,7 @@ def _joined(result: Comparison, compared: Mapping[str, Comparison], why: Mapping
         return report
     others = {name: report_of(each) for name, each in compared.items()}
     parts = [
-        Part(name, "", "", True, 0.0, replace(each, facts=[Note(each.title), *each.facts]))
+        Part(name, "", "", True, replace(each, facts=[Note(each.title), *each.facts]))
         for name, each in others.items()
     ]
     said = [Note((f"{name}: ", *_words(each))) for name, each in others.items()]

@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.packages import versions
 from flagscale_perf.trace import plane
 from flagscale_perf.trace import tracer as tracing
@@ -34,6 +35,7 @@ _STORAGE = "transfer_queue.storage.managers.simple_storage_manager", "AsyncSimpl
 _MESSAGE = "transfer_queue.utils.zmq_utils", "ZMQMessage"
 _TRANSPORTS = "transfer_queue.storage.payload_transfer"
 _ZMQ, _NIXL = f"{_TRANSPORTS}.zmq", f"{_TRANSPORTS}.nixl"
+_MERGE, _UNIT = "_merge_tensors_to_tensordict", ("target_storage_unit",)
 _FETCH = "fetch"  # `mode` of a consumer's request; puts ask, too: for room
 _Said = dict[str, Any]  # arguments of a call, by name
 _Wrap = Callable[[Any], Any]
@@ -57,21 +59,44 @@ def _awaited(handle: Callable[[Run, _Said], Awaitable[Any]]) -> _Wrap:
     return wrap
 
 
-def _called(handle: Callable[[Callable[[], Any]], Any]) -> _Wrap:
-    """The same for a function, or for a method of a class or its objects."""
+def _part(begin: Callable[[], Any], end: Callable[[Any], None]) -> _Wrap:
+    """Tells where a part of an operation, a coroutine, function or class method, begins and is done."""
 
     def wrap(given: Any) -> Any:
         function = getattr(given, "__func__", given)
 
         @functools.wraps(function)
-        def traced(*args: Any, **kwargs: Any) -> Any:
-            if tracing.active is None:
-                return function(*args, **kwargs)
-            return handle(functools.partial(function, *args, **kwargs))
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            begun = begin()
+            found = await function(*args, **kwargs)
+            end(begun)
+            return found
 
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            begun = begin()
+            found = function(*args, **kwargs)
+            end(begun)
+            return found
+
+        traced = awaited if inspect.iscoroutinefunction(function) else called
         return classmethod(traced) if isinstance(given, classmethod) else traced
 
     return wrap
+
+
+def _ask(method: Callable[..., Awaitable[Any]]) -> Any:
+    """A request to a unit, which is named by one of two arguments, always as a keyword."""
+
+    @functools.wraps(method)
+    async def traced(*args: Any, **kwargs: Any) -> Any:
+        request = plane.asking()
+        try:
+            return await method(*args, **kwargs)
+        finally:
+            plane.asked(request, kwargs.get("target_storage_unit") or kwargs.get("target_id"))
+
+    return traced
 
 
 def _put(run: Run, said: _Said) -> Awaitable[Any]:
@@ -84,8 +109,7 @@ def _get(run: Run, said: _Said) -> Awaitable[Any]:
 
 
 def _update(run: Run, said: _Said) -> Awaitable[Any]:
-    merged = functools.partial(plane.storing, run)
-    return plane.operate(Kind.UPDATE, merged, said.get("metadata"), "", said.get("values"))
+    return plane.operate(Kind.UPDATE, run, said.get("metadata"), "", said.get("values"))
 
 
 def _wait(run: Run, said: _Said) -> Awaitable[Any]:
@@ -117,12 +141,14 @@ def _stamp(run: Run, said: _Said) -> Awaitable[Any]:
     return run()
 
 
-def _ask(run: Run, said: _Said) -> Awaitable[Any]:
-    return plane.ask(run, str(said.get("target_storage_unit") or said.get("target_id")))
-
-
-_ENCODE = _called(functools.partial(plane.code, kind=Kind.PUT))
-_DECODE = _called(functools.partial(plane.code, kind=Kind.GET))
+_STORES = _part(plane.storing, plane.stored)
+_NOTIFIES, _TAGS, _PACKS = (
+    _part(monotonic_ns, functools.partial(plane.timed, field=f"{stage}_ns"))
+    for stage in ("notify", "tags", "pack")
+)
+_ENCODES, _DECODES = (
+    _part(plane.coding, functools.partial(plane.coded, kind=int(kind))) for kind in (Kind.PUT, Kind.GET)
+)
 
 
 @dataclass(frozen=True)
@@ -166,74 +192,41 @@ class Point:
         return owner, found if all(name in taken for name in self.reads) else None
 
 
-_CLEARED = "which samples are cleared"
-_UNIT_OF = "time for unit of {}"
-_META, _PARTITION = ("metadata",), ("partition_id",)
+_C = MODULE, CLIENT
+_CLEARED, _UNIT_OF = "which samples are cleared", "time for unit of {}"
+_META, _PARTITION, _NAMES = ("metadata",), ("partition_id",), ("task_name", "batch_size", "mode")
 POINTS = (
-    Point(
-        MODULE, CLIENT, "async_put", OPERATIONS, _awaited(_put), ("data", "metadata", "partition_id"), when=""
-    ),
-    Point(MODULE, CLIENT, "async_get_data", OPERATIONS, _awaited(_get), _META, when=""),
-    Point(
-        *_STORAGE, "update_data", "updates", _awaited(_update), ("metadata", "values"), is_new=True, when=""
-    ),
-    Point(MODULE, CLIENT, "async_clear_samples", _CLEARED, _awaited(_clear), _META),
-    Point(MODULE, CLIENT, "async_clear_partition", _CLEARED, _awaited(_clear), _PARTITION),
+    Point(*_C, "async_put", OPERATIONS, _awaited(_put), ("data", *_META, *_PARTITION), when=""),
+    Point(*_C, "async_get_data", OPERATIONS, _awaited(_get), _META, when=""),
+    Point(*_STORAGE, "update_data", "updates", _awaited(_update), (*_META, "values"), is_new=True, when=""),
+    Point(*_C, "async_clear_samples", _CLEARED, _awaited(_clear), _META),
+    Point(*_C, "async_clear_partition", _CLEARED, _awaited(_clear), _PARTITION),
     # Is given the samples of a partition that is cleared:
-    Point(MODULE, CLIENT, "_mark_clearing_in_controller", _CLEARED, _awaited(_mark), _META),
-    Point(
-        *(MODULE, CLIENT, "async_get_meta", "how long consumers wait", _awaited(_wait)),
-        ("partition_id", "task_name", "batch_size", "mode"),
-    ),
-    Point(
-        MODULE,
-        CLIENT,
-        "async_kv_retrieve_meta",
-        "keys of samples",
-        _awaited(_keys),
-        ("keys", "create"),
-        when="keys",
-    ),
-    Point(*_STORAGE, "put_data", "time for select", _awaited(lambda run, _: plane.storing(run))),
-    Point(*_STORAGE, "get_data", "time for pack", _awaited(lambda run, _: plane.storing(run))),
+    Point(*_C, "_mark_clearing_in_controller", _CLEARED, _awaited(_mark), _META),
+    Point(*_C, "async_get_meta", "how long consumers wait", _awaited(_wait), (*_PARTITION, *_NAMES)),
+    Point(*_C, "async_kv_retrieve_meta", "keys", _awaited(_keys), ("keys", "create"), when="keys"),
+    Point(*_STORAGE, "put_data", "time for select", _STORES),
+    Point(*_STORAGE, "get_data", "time for pack", _STORES),
     *(
-        Point(*_STORAGE, name, _UNIT_OF.format(what), _awaited(_ask), ("target_storage_unit",), is_new)
+        Point(*_STORAGE, f"_{name}_single_storage_unit", _UNIT_OF.format(what), _ask, _UNIT, is_new)
         for name, what, is_new in (
-            ("_put_to_single_storage_unit", "a put", False),
-            ("_get_from_single_storage_unit", "a get", False),
-            ("_update_to_single_storage_unit", "an update", True),
+            *(("put_to", "a put", False), ("get_from", "a get", False)),
+            ("update_to", "an update", True),
         )
     ),
     *(  # the same, within these, by transports of their own
-        Point(module, owner, name, _UNIT_OF.format(f"a {name}"), _awaited(_ask), ("target_id",), is_new=True)
+        Point(module, owner, name, _UNIT_OF.format(f"a {name}"), _ask, ("target_id",), is_new=True)
         for module, owner in ((_ZMQ, "ZmqPayloadTransfer"), (_NIXL, "NixlPayloadTransfer"))
         for name in ("put", "get")
     ),
-    Point(*_MESSAGE, "serialize", "time for serialize", _ENCODE),
-    Point(*_MESSAGE, "deserialize", "time for decode", _DECODE),
-    Point(_NIXL, "", "encode", "time for serialize, by NIXL", _ENCODE, is_new=True),
-    Point(_NIXL, "", "decode", "time for decode, by NIXL", _DECODE, is_new=True),
-    Point(
-        _BASE,
-        "StorageManager",
-        "notify_data_update",
-        "time for notify",
-        _awaited(lambda run, _: plane.timed(run, "notify")),
-    ),
-    Point(
-        *(_BASE, "KVStorageManager", "_merge_tensors_to_tensordict", "time for pack, of other storages"),
-        _called(plane.pack),
-    ),
-    Point(
-        MODULE,
-        CLIENT,
-        "async_set_custom_meta",
-        "time for tags",
-        _awaited(lambda run, _: plane.timed(run, "tags")),
-    ),
-    Point(
-        MODULE, CLIENT, "async_set_custom_meta", "trace ids of samples", _awaited(_stamp), _META, when="stamp"
-    ),
+    Point(*_MESSAGE, "serialize", "time for serialize", _ENCODES),
+    Point(*_MESSAGE, "deserialize", "time for decode", _DECODES),
+    Point(_NIXL, "", "encode", "time for serialize, by NIXL", _ENCODES, is_new=True),
+    Point(_NIXL, "", "decode", "time for decode, by NIXL", _DECODES, is_new=True),
+    Point(_BASE, "StorageManager", "notify_data_update", "time for notify", _NOTIFIES),
+    Point(_BASE, "KVStorageManager", _MERGE, "time for pack, of other storages", _PACKS),
+    Point(*_C, "async_set_custom_meta", "time for tags", _TAGS),
+    Point(*_C, "async_set_custom_meta", "trace ids of samples", _awaited(_stamp), _META, when="stamp"),
 )
 MODULES = tuple(dict.fromkeys(point.module for point in POINTS))
 # What the client can do besides, which moves no samples. Anything else may move some.

@@ -17,7 +17,7 @@ from flagscale_perf.profile.analysis.source import Profile, Rank
 from flagscale_perf.profile.analysis.sums import PhaseSums
 from flagscale_perf.profile.analysis.timings import files_of
 from flagscale_perf.profile.calls import Calls
-from flagscale_perf.spine.chance import median_within
+from flagscale_perf.spine.chance import SURE_STEPS, median_within
 
 FEW_STEPS, FEW_LAYERS = 3, 3  # fewer show no spread
 DEALS = 4000  # of ratios to layers; whoever asks again gets the same answer
@@ -84,9 +84,7 @@ class LayerTimes:
     @classmethod
     def of(cls, profile: Profile, sums: PhaseSums) -> LayerTimes | None:
         """None where too few steps or layers have their runs recorded."""
-        places = Places(profile)
-        names = [place.name for place in sums.places if place.number is not None]
-        others = [place.name for place in sums.places if place.number is None and place.name != OUTSIDE]
+        (names, others), places = _names_of(sums), Places(profile)
         columns = {name: number for number, name in enumerate([*names, *others])}
 
         def column(rank: Rank, part: str, module: str, op: str) -> int:
@@ -101,9 +99,7 @@ class LayerTimes:
         if count < FEW_STEPS or len(names) < FEW_LAYERS:
             return None
         on_all = np.all([each.has_runs[:count] for each in ranks], axis=0)
-        taken = np.stack([each.taken_ns(2)[:count, : len(names)][on_all] for each in ranks])
-        runs = (taken > 0).sum(0)
-        mean = np.divide(taken.sum(0), runs, out=np.full(runs.shape, np.nan), where=runs > 0)
+        mean, runs = _mean(np.stack([each.taken_ns(2)[:count, : len(names)][on_all] for each in ranks]))
         python, total = (
             np.mean([each[:count][on_all] for each in tables], axis=0)
             for tables in zip(*((each.python_ns, each.total_ns) for each in ranks), strict=True)
@@ -159,34 +155,42 @@ def slow_on_ranks(profile: Profile, sums: PhaseSums) -> list[OnRank]:
     """For each rank and part of the step, the place that takes longest beyond the same on other ranks, where
     it does so for certain, and longer than any other place there may.
     """
-    keys = dict.fromkeys(
-        (cell.phase, cell.place.name, cell.kind)
-        for cell in sums.cells
-        if cell.kind != COMMUNICATION and cell.place.name != OUTSIDE
-    )
-    places, columns = Places(profile), {key: number for number, key in enumerate(keys)}
+    places, columns = Places(profile), _columns_of(sums)
 
     def column(rank: Rank, part: str, module: str, op: str) -> int:
         kind = kind_of(op, part, module) if op else HOST
         return columns.get((part, places.of(module, rank.place.get("pipeline")).name, kind), -1)
 
     found = [(rank, _on_rank(rank, sums.phase, column, len(columns))) for rank in profile.ranks]
-    ranks = [
-        (rank, each.taken_ns())
-        for rank, each in found
-        if len(each.total_ns) >= FEW_STEPS and each.has_runs.all()
-    ]
+    ranks = [(rank, each.taken_ns()) for rank, each in found if each.has_runs.all()]
     count = min((len(times) for _, times in ranks), default=0)
-    if len(ranks) < 2:
+    if len(ranks) < 2 or count < SURE_STEPS:
         return []
     taken = np.stack([times[:count] for _, times in ranks])
-    taken[:, :, :] = np.where((taken > 0).any(axis=1, keepdims=True), taken, np.nan)  # a stage has its own
-    return [
-        one
+    taken = np.where((taken > 0).any(axis=1, keepdims=True), taken, np.nan)  # a stage has its own places
+    parts = dict.fromkeys(part for part, _, _ in columns)
+    made = (
+        _slowest(rank, part, columns, _beyond(taken, number))
         for number, (rank, _) in enumerate(ranks)
-        for part in dict.fromkeys(key[0] for key in keys)
-        if (one := _slowest(rank, part, columns, _beyond(taken, number))) is not None
-    ]
+        for part in parts
+    )
+    return [one for one in made if one is not None]
+
+
+def _names_of(sums: PhaseSums) -> tuple[list[str], list[str]]:
+    """Of the layers, and of other modules."""
+    names = [place.name for place in sums.places if place.number is not None]
+    return names, [place.name for place in sums.places if place.number is None and place.name != OUTSIDE]
+
+
+def _columns_of(sums: PhaseSums) -> dict[tuple[str, str, str], int]:
+    """Each kind of work in each place in each part of the step, numbered; without collectives."""
+    keys = dict.fromkeys(
+        (cell.phase, cell.place.name, cell.kind)
+        for cell in sums.cells
+        if cell.kind != COMMUNICATION and cell.place.name != OUTSIDE
+    )
+    return {key: number for number, key in enumerate(keys)}
 
 
 def _beyond(taken: Floats, number: int) -> Floats:
@@ -216,6 +220,12 @@ def _slowest(
     middle = float(np.median(sums[place]))
     is_one = float(np.median(kinds[longest])) >= MOSTLY * middle
     return OnRank(rank.rank, part, place, longest if is_one else "", len(more), middle, first)
+
+
+def _mean(taken: Floats) -> tuple[Floats, NDArray[np.int64]]:
+    """The mean over the ranks that have any, not a number where none has, and how many have."""
+    runs = (taken > 0).sum(0)
+    return np.divide(taken.sum(0), runs, out=np.full(runs.shape, np.nan), where=runs > 0), runs
 
 
 def _within(values: Floats) -> tuple[float, float]:

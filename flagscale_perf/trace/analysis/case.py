@@ -11,10 +11,12 @@ from flagscale_perf.spine.limits import Limit
 from flagscale_perf.trace.analysis.model import BOUNDS, BYTES, CELLS, FIXED, Model
 from flagscale_perf.trace.analysis.report import TraceReport
 from flagscale_perf.trace.analysis.sums import JudgedOperations
+from flagscale_perf.trace.analysis.transfers import title_of
 from flagscale_perf.trace.records import Kind
 
 GAIN = "samples in the same time"
 MIN_OPERATIONS = 30  # ours: of fewer nothing is said
+ON_POLICY = 0.5  # ours: steps; below it most samples are of the step that trains on them
 WORTH = Limit(0.02, "share", "ours: less of the time is not worth a change")
 _UNITS = Change(["num_data_storage_units"], "more storage units, on machines with room: parts go in parallel")
 _BACKEND = Change(
@@ -66,6 +68,23 @@ class TraceCase(Case):
         sums = self.report.sums
         times = [one.total for (_, other), one in sums.operations_by.items() if other is kind]
         return max(times) / sum(times) if sum(times) else 1.0
+
+    def waited_share(self, unit: str, kind: Kind) -> float:
+        """The part of the time for which a unit held up operations of a kind that the job waited for it. Of
+        processes that do the same, which they do at the same time, the one held up for longest counts. What
+        different ones do comes in turn where each step trains on its own samples, else at the same time, too.
+        """
+        sums, lineage = self.report.sums, self.report.lineage
+        longest_ns = dict[str, int]()
+        for (process, *what), held_ns in sums.held_by.items():
+            if what == [unit, kind]:
+                does = sorted(name for other, name in sums.by_process if other == process)
+                role = " ".join(does) or title_of(process)
+                longest_ns[role] = max(longest_ns.get(role, 0), held_ns)
+        age = None if lineage is None else lineage.last.mean_age
+        is_in_turn = age is not None and age < ON_POLICY
+        waited_ns = sum(longest_ns.values()) if is_in_turn else max(longest_ns.values(), default=0)
+        return waited_ns / (sums.operations[kind].held[unit].total or 1.0)
 
     def holding(self, held: Mapping[tuple[str, Kind], float], whole_ns: float) -> list[tuple[Finding, float]]:
         """The findings on storage units that held something up which took so long: each with its share."""

@@ -173,7 +173,7 @@ def straggling_unit(this: TraceRule, case: TraceCase) -> list[Finding]:
             ),
         ]
         finding = replace(this.finding(held_up(unit, kind), evidence, GAIN), phase="unit")
-        found.append(case.takes(finding, saved, case.busiest_with(kind)))
+        found.append(case.takes(finding, saved, case.waited_share(unit, kind)))
     return found
 
 

@@ -34,7 +34,10 @@ def _sides(sides: Sides) -> list[Tile]:
         more = (f"of its time; {other.name} ", Quantity(other.waits_share, "share", 0))
         tiles.append(Tile(f"{each[waits].name} waits", Quantity(each[waits].waits_share, "share", 0), more))
     if sides.mean_age is not None:
-        note = f"of {sides.trainer.name}, at most {sides.oldest}; weight versions are not recorded"
+        versions = "weight versions are not recorded"
+        if sides.mean_behind is not None:
+            versions = f"weights {sides.mean_behind:.3g} behind, at most {sides.most_behind}"
+        note = f"of {sides.trainer.name}, at most {sides.oldest}; {versions}"
         tiles.append(Tile("age of samples", three(sides.mean_age, "steps"), note))
     return tiles
 

@@ -10,6 +10,7 @@ from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.trace.analysis.case import GAIN, WORTH, TraceCase, TraceRule
 from flagscale_perf.trace.analysis.sums import Waits
+from flagscale_perf.trace.analysis.transfers import title_of
 
 _MIN_ANSWERED = 10  # ours: of a consumer with fewer nothing is said
 
@@ -72,12 +73,17 @@ def stale_samples(this: TraceRule, case: TraceCase) -> Finding | None:
     age = None if lineage is None else lineage.last.mean_age
     if lineage is None or age is None or not this.exceeds(age, "age"):
         return None
-    waits = {source: flow for (source, target), flow in lineage.flows.items() if target == lineage.last.name}
-    source, flow = max(waits.items(), key=lambda item: item[1].residence.mean or 0.0)
+    name = lineage.last.name
+    waits = [
+        (source, flow)
+        for (source, target), flow in lineage.flows.items()
+        if name in (target, title_of(target))
+    ]
+    source, flow = max(waits, key=lambda item: item[1].residence.mean or 0.0)
     stay = (flow.residence.mean or 0.0) / NS_PER_S
     longest = f"longest in the queue: what {source} puts, {stay:.3g} s on average"
     words = f"mean, at most {max(lineage.last.age)}; {longest}"
-    ages, name = lineage.last.age, lineage.last.name
+    ages = lineage.last.age
     old = sum(count for steps, count in ages.items() if steps > 1) / ages.total()
     risk = (
         f"no time, but freshness: {100 * old:.0f} % of what {name} learns from was begun two or more of its"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any
 
 MOST = 10
 
 
-class Late(NamedTuple):
+@dataclass(frozen=True)
+class Late:
     """Samples with the same history that the last consumer got together. Times are on the common clock.
 
     Attributes:
@@ -32,7 +34,7 @@ class Late(NamedTuple):
     def as_dict(self) -> dict[str, Any]:
         """Its content as JSON-ready data, with durations for times."""
         times = {"took_ns": self.used_ns - self.first_ns, "until_put_ns": self.ready_ns - self.first_ns}
-        content = {key: value for key, value in self._asdict().items() if not key.endswith("_ns")}
+        content = {key: value for key, value in asdict(self).items() if not key.endswith("_ns")}
         return content | times | {"waited_ns": self.used_ns - self.ready_ns}
 
     @property

@@ -66,6 +66,7 @@ class LastConsumer:
         depth: time and how many samples are waiting for it from then on.
         taken: samples that it has got, each once.
         latest: those that took longest from their first put until it had them.
+        behind: by how many steps the oldest weights that made a put are behind its step: samples.
     """
 
     name: str = ""
@@ -74,6 +75,7 @@ class LastConsumer:
     depth: list[tuple[int, int]] = field(default_factory=list)
     taken: int = 0
     latest: list[Late] = field(default_factory=list)
+    behind: Counter[int] = field(default_factory=Counter)
 
     @property
     def mean_age(self) -> float | None:
@@ -167,6 +169,7 @@ class _Join:
     def __init__(self, transfers: Transfers, each: Callable[[int, int, int], None]) -> None:
         self._transfers, self._all, self._each = transfers, transfers.transfers, each
         self._functions = [transfers.function_of(transfer) for transfer in self._all]
+        self._consumers = [transfers.consumer_of(transfer) for transfer in self._all]
         self._turns = list(in_turn(transfers))
         self._exact = cleared_exactly(transfers)
         self.found = Lineage(left_out=transfers.left_out)
@@ -181,7 +184,7 @@ class _Join:
         """The function that is the last to get most samples: before they are cleared if any are, as a run may
         end between two consumers; otherwise before the end.
         """
-        indexes, names = Indexes(), list(dict.fromkeys(self._functions))
+        indexes, names = Indexes(), list(dict.fromkeys(self._consumers))
         numbers = {name: place for place, name in enumerate(names, 1)}
         ended: Counter[int] = Counter()
         for one in self._turns:
@@ -190,7 +193,7 @@ class _Join:
                     ended.update(piece.read())
                     piece.write([0] * len(piece.places))
             elif self._all[one].kind is Kind.GET:
-                number = numbers[self._functions[one]]
+                number = numbers[self._consumers[one]]
                 for piece in indexes.pieces(self._all[one]):
                     piece.write([number] * len(piece.places))
         del ended[0]
@@ -277,7 +280,7 @@ class _Join:
         if transfer.ranges is None:
             found.unknown += transfer.rows
             return
-        is_last = self._functions[place] == found.last.name
+        is_last = self._consumers[place] == found.last.name
         nodes: Counter[int] = Counter()
         places: dict[int, tuple[int, int]] = {}
         for piece in self._indexes.pieces(transfer):
@@ -340,7 +343,7 @@ class _Join:
         puts = self._nodes.writers(node, get.fields)
         if not puts:
             return None
-        is_last = self._functions[place] == found.last.name
+        is_last = self._consumers[place] == found.last.name
         weight = count * get.weight
         found.joined += count
         for put in puts:
@@ -352,6 +355,8 @@ class _Join:
             flow.residence.add(max(0, stayed_ns), weight)
             if is_last:
                 flow.steps[self._steps.between(made, get)] += count
+            if is_last and made.versions is not None and get.step is not None:
+                found.last.behind[get.step - made.versions[0]] += count
         stayed_ns = get.start_ns - self._all[puts[0]].ready_ns
         if stayed_ns < 0:
             found.negative += count

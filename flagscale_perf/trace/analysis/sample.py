@@ -224,7 +224,7 @@ class _Story:
             node = self._nodes.after_put(0 if is_new else node, place)
         life.events.append(self._event(place, node, life, "created" if is_new else ""))
         life.step = life.step if transfer.step is None else transfer.step
-        if not is_put and node and self._functions[place] == self._last_consumer:
+        if not is_put and node and self._transfers.consumer_of(transfer) == self._last_consumer:
             node = self._nodes.after_last_get(node)
         return node
 

@@ -4,6 +4,7 @@ which of the two waits.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.trace.analysis.lineage import Lineage
 from flagscale_perf.trace.analysis.sums import Waits
-from flagscale_perf.trace.analysis.transfers import Transfers, Work
+from flagscale_perf.trace.analysis.transfers import Transfers, Work, title_of
 from flagscale_perf.trace.records import Kind
 
 MIN_SPANS = 3  # ours: of a process with fewer calls, or gets, no rate is known
@@ -41,13 +42,15 @@ class Side:
 @dataclass(frozen=True)
 class Sides:
     """Both, with the age of the samples, in steps of the trainer: how many of them ended since the first put
-    of a sample. Which version of the weights made a sample is in no record.
+    of a sample; and by how many its step is ahead of the oldest weights that made it, where tags say so.
     """
 
     generator: Side
     trainer: Side
     mean_age: float | None
     oldest: int | None
+    mean_behind: float | None = None
+    most_behind: int | None = None
 
     @property
     def waits_more(self) -> str | None:
@@ -64,7 +67,7 @@ class Sides:
             "trainer": vars(self.trainer),
             "waits_more": self.waits_more,
             "age_steps": {"mean": self.mean_age, "max": self.oldest},
-            "weight_versions": None,
+            "weights_behind_steps": {"mean": self.mean_behind, "max": self.most_behind},
         }
 
 
@@ -92,7 +95,13 @@ def sides_of(transfers: Transfers, lineage: Lineage, waits: Mapping[tuple[str, s
         _side(lineage.last.name, used, transfers, waits, once),
         lineage.last.mean_age,
         max(ages) if ages else None,
+        _mean(lineage.last.behind),
+        max(lineage.last.behind, default=None),
     )
+
+
+def _mean(counted: Counter[int]) -> float | None:
+    return sum(each * count for each, count in counted.items()) / counted.total() if counted else None
 
 
 def _generator(transfers: Transfers, lineage: Lineage) -> str | None:
@@ -115,12 +124,7 @@ def _generator(transfers: Transfers, lineage: Lineage) -> str | None:
         if any(source == target for source, _ in lineage.flows)
     }
     first = [one for one in found if not any((other, one) in lineage.flows for other in found - {one})]
-    return max(first or found, key=lambda name: works[name], default=_title(most))
-
-
-def _title(label: str) -> str:
-    """What a process is, without its number and its machine."""
-    return label.partition("@")[0].rpartition(" ")[0] or label
+    return max(first or found, key=lambda name: works[name], default=title_of(most))
 
 
 def _spans(transfers: Transfers, name: str, kind: Kind) -> dict[str, list[_Span]]:
@@ -131,8 +135,7 @@ def _spans(transfers: Transfers, name: str, kind: Kind) -> dict[str, list[_Span]
             found.setdefault(work.process, []).append(_Span(work.start_ns, work.end_ns, work.rows or 0))
     if not found:
         for one in transfers.transfers:
-            function = transfers.function_of(one)
-            if one.kind is kind and name in (function, _title(function)):
+            if one.kind is kind and transfers.consumer_of(one) == name:
                 found.setdefault(one.process, []).append(_Span(one.start_ns, one.end_ns, one.rows))
     for spans in found.values():
         spans.sort(key=lambda span: span.end_ns)

@@ -30,6 +30,7 @@ from flagscale_perf.trace.records import (
     StartRecord,
     UnitsRecord,
     UnsizedRecord,
+    VersionsRecord,
     WaitRecord,
 )
 from flagscale_perf.trace.unended import End, Unended
@@ -43,6 +44,8 @@ _BEGUN = {
     Begun.CALL_PUT: "the put",
     Begun.WAIT: "a wait for samples",
 }
+
+_Before = RowsRecord | UnitsRecord | VersionsRecord  # come before their operation
 
 
 @dataclass
@@ -130,7 +133,7 @@ class RunReader:
         self._field_sets: dict[tuple[int, int], frozenset[str]] = {}
         self._unended: dict[int, Unended] = {}
         self._newest_ns = 0
-        self._before: dict[int, list[RowsRecord | UnitsRecord]] = {}
+        self._before: dict[int, list[_Before]] = {}
 
     def add(self, record: Any) -> None:
         """Adds the next record."""
@@ -140,7 +143,7 @@ class RunReader:
                 self._operation(record)
             case CallRecord() | WaitRecord():
                 self._call(record) if isinstance(record, CallRecord) else self._wait(record)
-            case RowsRecord() | UnitsRecord():
+            case RowsRecord() | UnitsRecord() | VersionsRecord():
                 self._before.setdefault(record.process, []).append(record)
             case ClearRecord() | KeysRecord() if self._traces.transfers is not None:
                 self._of_partition(record, self._traces.transfers)
@@ -193,32 +196,27 @@ class RunReader:
     def _operation(self, one: OperationRecord) -> None:
         process = self.label(one.process)
         error = self.name(one.process, one.error)
-        rows, waits = self._own(one)
+        before = self._before.pop(one.process, [])
+        self._before[one.process] = [part for part in before if part.number > one.number]
+        own = [part for part in before if part.number == one.number]
+        waits = self._waits(one.process, own)
         self._traces.sums.add_operation(
             one, process, self.name(one.process, one.slowest_unit or 0), error, waits
         )
         if self._traces.transfers is not None:
             partition = self.name(one.process, one.partition)
             fields = None if one.field_set is None else self._field_sets.get((one.process, one.field_set))
-            self._traces.transfers.add(one, process, What(partition, rows, fields))
+            self._traces.transfers.add(one, process, What(partition, _ranges(own), fields, _versions_of(own)))
 
-    def _own(self, one: OperationRecord) -> tuple[Ranges | None, dict[str, int]]:
-        """Takes what was recorded just before this operation: its ranges, None if there are none or more than
-        are kept; and how long it waited for each storage unit, in all requests to it.
-        """
-        before = self._before.pop(one.process, [])
-        self._before[one.process] = [part for part in before if part.number > one.number]
-        rows = [part for part in before if part.number == one.number and isinstance(part, RowsRecord)]
+    def _waits(self, process: int, own: Sequence[_Before]) -> dict[str, int]:
+        """How long an operation waited for each storage unit, in all requests to it."""
         waits: dict[str, int] = {}
-        for part in before:
-            if part.number == one.number and isinstance(part, UnitsRecord):
-                for number, wait_ns in pairs_of(part.waits):
-                    unit = self.name(one.process, number)
-                    self._traces.again[unit] += unit in waits
-                    waits[unit] = waits.get(unit, 0) + wait_ns
-        if not rows or rows[-1].is_cut:
-            return None, waits
-        return tuple(pair for part in rows for pair in pairs_of(part.ranges)), waits
+        for part in own:
+            for number, wait_ns in pairs_of(part.waits) if isinstance(part, UnitsRecord) else ():
+                unit = self.name(process, number)
+                self._traces.again[unit] += unit in waits
+                waits[unit] = waits.get(unit, 0) + wait_ns
+        return waits
 
     def _wait(self, wait: WaitRecord) -> None:
         process, partition = self.label(wait.process), self.name(wait.process, wait.partition)
@@ -229,6 +227,21 @@ class RunReader:
         self._traces.sums.add_call(call, process, function, self.name(call.process, call.error))
         if self._traces.transfers is not None:
             self._traces.transfers.add_call(call, process, function)
+
+
+def _ranges(own: Sequence[_Before]) -> Ranges | None:
+    """Of what was recorded just before an operation its ranges; None without any, or if some were left
+    out.
+    """
+    rows = [part for part in own if isinstance(part, RowsRecord)]
+    if not rows or rows[-1].is_cut:
+        return None
+    return tuple(pair for part in rows for pair in pairs_of(part.ranges))
+
+
+def _versions_of(own: Sequence[_Before]) -> tuple[int, int] | None:
+    """Likewise which weights made its samples."""
+    return next(((part.oldest, part.newest) for part in own if isinstance(part, VersionsRecord)), None)
 
 
 def _of_logs(paths: Sequence[Path]) -> Traces:

@@ -20,8 +20,8 @@ class Steps:
                 self._ends[work.process].append(work.end_ns)
         if not self._ends:  # outside of functions each get is a step
             for transfer in transfers.transfers:
-                if transfer.kind is Kind.GET and transfer.process == consumer:
-                    self._ends[consumer].append(transfer.end_ns)
+                if transfer.kind is Kind.GET and transfers.consumer_of(transfer) == consumer:
+                    self._ends[transfer.process].append(transfer.end_ns)
         for ends in self._ends.values():
             ends.sort()
 

@@ -123,6 +123,7 @@ class Sums:
         operations_by: by (process, kind), their durations.
         waits: of consumers for samples, by (process, task).
         held: for how long each unit held up the operations of a kind in a function, by function.
+        held_by: the same by (process, unit, kind), of all operations.
         traces: different ids.
         without_id: calls that have none.
         first_ns, last_ns: of the records; None where times of day are not known.
@@ -135,6 +136,7 @@ class Sums:
         self.operations_by: dict[tuple[str, Kind], Spread] = {}
         self.waits: dict[tuple[str, str], Waits] = {}
         self.held: dict[str, Counter[tuple[str, Kind]]] = {}
+        self.held_by: Counter[tuple[str, str, Kind]] = Counter()
         self._held: dict[tuple[str, int], Counter[tuple[str, Kind]]] = {}  # in calls that have not ended
         self.traces = Distinct()
         self.without_id = 0
@@ -204,9 +206,10 @@ class Sums:
         kind = Kind(one.operation)
         self.operations[kind].add(one, error)
         if not error:
-            held_by, held_ns = self.operations[kind].add_judged(one, unit, waits)
+            last, held_ns = self.operations[kind].add_judged(one, unit, waits)
+            self.held_by[process, last, kind] += round(held_ns)
             if held_ns and one.call and len(self._held) < MAX_FUNCTIONS:
-                self._held.setdefault((process, one.call), Counter())[held_by, kind] += round(held_ns)
+                self._held.setdefault((process, one.call), Counter())[last, kind] += round(held_ns)
         self._of_process(process, kind).add(one.total_ns, one.weight_milli / ONE)
         self._seen(one.start_ns, one.total_ns)
 

@@ -30,6 +30,7 @@ class Transfer(NamedTuple):
         fields: of them; None where they are not known.
         step: where the batch says so.
         weight: how many operations it stands for.
+        versions: of the weights that made its samples, the oldest and the newest; None where not known.
     """
 
     kind: Kind
@@ -44,6 +45,7 @@ class Transfer(NamedTuple):
     fields: frozenset[str] | None
     step: int | None
     weight: float
+    versions: tuple[int, int] | None = None
 
 
 def can_have(get: Transfer, put: Transfer) -> bool:
@@ -60,13 +62,14 @@ def _machine(process: str) -> str:
 
 
 class What(NamedTuple):
-    """The content of an operation: the partition, the samples if they have a record of their own, and the
-    fields if they are known.
+    """The content of an operation: the partition, the samples if they have a record of their own, the fields
+    and the versions of the weights that made them, if they are known.
     """
 
     partition: str
     ranges: Ranges | None = None
     fields: frozenset[str] | None = None
+    versions: tuple[int, int] | None = None
 
 
 class Clear(NamedTuple):
@@ -145,6 +148,7 @@ class Transfers:
                 what.fields,
                 one.step,
                 one.weight_milli / 1000,
+                what.versions,
             )
         )
 
@@ -194,6 +198,18 @@ class Transfers:
         """The function in which the transfer was made; outside of any, the label of its process."""
         work = self.works.get((transfer.process, transfer.call))
         return work.function if work is not None else transfer.process
+
+    def consumer_of(self, transfer: Transfer) -> str:
+        """The same for who gets: outside of any function what its process is, as the ranks of a model are one
+        consumer.
+        """
+        work = self.works.get((transfer.process, transfer.call))
+        return work.function if work is not None else title_of(transfer.process)
+
+
+def title_of(process: str) -> str:
+    """What a process is, without its number and its machine."""
+    return process.partition("@")[0].rpartition(" ")[0] or process
 
 
 def pairs_of(ranges: Sequence[int]) -> Ranges:

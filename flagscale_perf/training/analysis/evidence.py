@@ -9,17 +9,12 @@ from typing import NamedTuple
 
 from flagscale_perf.analysis.clocks import Bound, clock_of, none_left_before
 from flagscale_perf.analysis.session import Session
-from flagscale_perf.training.capture import is_sound, times_of
+from flagscale_perf.training.capture import Messages, is_sound, messages_of, times_of
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import NUMBER_OF, ONE_F_ONE_B
 from flagscale_perf.training.rank_records import NodeRecord
 from flagscale_perf.training.records import CapturedRecord
 
-# Timers in which a message goes to the next stage, and in which the next one takes it; and the same way back.
-_WAYS = {
-    1: ({"forward-send", "forward-send-backward-recv"}, {"forward-recv", "backward-send-forward-recv"}),
-    -1: ({"backward-send", "backward-send-forward-recv"}, {"backward-recv", "forward-send-backward-recv"}),
-}
 _GRADIENTS = NUMBER_OF["all-grads-sync"]
 
 _Timed = Mapping[int, Sequence[tuple[int, int]]]  # by timer, begin and end of each time
@@ -47,11 +42,11 @@ def bounds_of(sessions: Sequence[Session]) -> Iterator[Bound]:
                 steps[record.iteration][record.rank] = record
         layout = _layout(session, nodes)
         for ranks in steps.values() if len({*layout.clocks.values()}) > 1 else ():
-            timed = {rank: times_of(step) for rank, step in ranks.items()}
             if facts.pipeline_schedule == ONE_F_ONE_B:
-                yield from _of_pipeline(timed, layout)
+                yield from _of_pipeline({rank: messages_of(step) for rank, step in ranks.items()}, layout)
             # where gradients are reduced beside the backward pass, that has begun before the timer
             if (facts.arguments or {}).get("overlap_grad_reduce") is False and facts.expert_parallel == 1:
+                timed = {rank: times_of(step) for rank, step in ranks.items()}
                 yield from _of_gradients(timed, layout, facts.tensor_parallel or 1)
 
 
@@ -68,13 +63,17 @@ def _layout(session: Session, nodes: Iterable[NodeRecord]) -> _Layout:
     return _Layout(clocks, [*ranks_of.values()])
 
 
-def _of_pipeline(timed: Mapping[int, _Timed], layout: _Layout) -> Iterator[Bound]:
+def _of_pipeline(messages: Mapping[int, Messages], layout: _Layout) -> Iterator[Bound]:
     if len({*map(len, layout.stages)}) > 1:
         return
     for stage, behind in pairwise(layout.stages):
         for one, other in zip(stage, behind, strict=True):
-            if layout.clocks[one] != layout.clocks[other] and {one, other} <= timed.keys():
-                yield from _messages(timed, layout.clocks, one, other)
+            here, there = layout.clocks[one], layout.clocks[other]
+            if here != there and {one, other} <= messages.keys():
+                for begin_ns, end_ns in messages[one].forward(messages[other]):
+                    yield Bound(here, begin_ns, there, end_ns)
+                for begin_ns, end_ns in messages[other].backward(messages[one]):
+                    yield Bound(there, begin_ns, here, end_ns)
 
 
 def _of_gradients(timed: Mapping[int, _Timed], layout: _Layout, width: int) -> Iterator[Bound]:
@@ -86,18 +85,3 @@ def _of_gradients(timed: Mapping[int, _Timed], layout: _Layout, width: int) -> I
                 yield from none_left_before(
                     [(clock, *span) for clock, span in zip(clocks, spans, strict=True)]
                 )
-
-
-def _messages(
-    timed: Mapping[int, _Timed], clocks: Mapping[int, str], one: int, other: int
-) -> Iterator[Bound]:
-    """Between a rank and the one behind it in the pipeline: as many were sent as taken, in one order."""
-    for way, (sending, taking) in _WAYS.items():
-        sender, taker = (one, other) if way == 1 else (other, one)
-        sent, taken = (
-            sorted(span for name in names for span in timed[rank].get(NUMBER_OF[name], ()))
-            for rank, names in ((sender, sending), (taker, taking))
-        )
-        if len(sent) == len(taken):
-            for (begin_ns, _), (_, end_ns) in zip(sent, taken, strict=True):
-                yield Bound(clocks[sender], begin_ns, clocks[taker], end_ns)

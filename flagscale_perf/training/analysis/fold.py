@@ -7,7 +7,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from flagscale_perf.analysis.session import Session
@@ -18,6 +18,7 @@ from flagscale_perf.spine.session import labels_of
 from flagscale_perf.spine.units import as_s
 from flagscale_perf.store.decoder import Chunk
 from flagscale_perf.store.run_file import Reading
+from flagscale_perf.training.analysis.captured import CapturedFold
 from flagscale_perf.training.analysis.findings.anatomy import anatomy_of
 from flagscale_perf.training.analysis.findings.case import TrainingCase
 from flagscale_perf.training.analysis.findings.findings import find
@@ -62,6 +63,7 @@ from flagscale_perf.training.summary.totals import RunTotals
 from flagscale_perf.training.usual import UsualSteps
 from flagscale_perf.training.utilisation import Scale
 
+MAX_CLOCKS = 16  # machines: the file is read again for them
 MAX_EVENTS = 50  # of a name, and names: the monitor itself has a dozen of them
 OTHER_EVENTS = "other"
 TOGETHER = 1024  # records that are taken together: as many as stay in a processor's cache
@@ -90,7 +92,10 @@ def read_report(session: Session, with_unjudged: bool = True) -> TrainingReport:
     A run that never wrote its end is "running" or "killed" where that can be known, else "not known".
     """
     fold = _folded(session)
-    return fold.report(session.reading, session.state, with_unjudged)
+    report = fold.report(session.reading, session.state, with_unjudged)
+    if report.captured is None or not 1 < len(report.overview.nodes) <= MAX_CLOCKS:
+        return report
+    return replace(report, captured=replace(report.captured, clocks=session.clocks.lines(with_others=True)))
 
 
 def read_summary(session: Session) -> Summary:
@@ -158,6 +163,7 @@ class RunFold:
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
         self._trend, self._ranks, self._signals = TrendTotals(header), RankMatrix(), Signals()
         self._walk = WalkFold(RunFacts.of(header.facts))
+        self._captured = CapturedFold(RunFacts.of(header.facts))
         self._events: list[EventRecord] = []
         self._event_counts: Counter[str] = Counter()
         self._last_iteration: int | None = None
@@ -169,9 +175,9 @@ class RunFold:
             StandstillRecord: self._signals.add_standstill,
             EventRecord: self._add_event,
             RanksRecord: self._ranks.add,
-            NodeRecord: self._walk.node,
-            CaptureRecord: self._walk.window,
-            CapturedRecord: self._walk.add,
+            NodeRecord: self._add_captured,
+            CaptureRecord: self._add_captured,
+            CapturedRecord: self._add_captured,
         }
 
     def add(self, record: Record) -> None:
@@ -193,6 +199,11 @@ class RunFold:
     def add_many(self, chunk: Chunk) -> None:
         """Steps, phases and intervals that follow one another."""
         waiting = self._waiting
+        if len(chunk.types) >= TOGETHER:
+            if waiting.types:
+                self._take(waiting.take())
+            self._take(chunk)
+            return
         waiting.add(chunk)
         if len(waiting.types) >= TOGETHER and waiting.types[-1] is not PhaseRecord:
             self._take(waiting.take())
@@ -259,6 +270,7 @@ class RunFold:
             stragglers=stragglers_of(self._totals.ranks, self._last_iteration),
             ledgers=ledgers,
             critical_path=None if path is None else path_of(path),
+            captured=self._captured.result(),
             memory=_memory(summary),
             hardware=summary.hardware,
             goodput=goodput_bar(_with_late(summary.goodput, late_share(ledgers))),
@@ -276,6 +288,15 @@ class RunFold:
             options=PerfConfig.of(self._header.config),
         )
         return find(case, with_unjudged)
+
+    def _add_captured(self, record: NodeRecord | CaptureRecord | CapturedRecord) -> None:
+        for fold in (self._walk, self._captured):
+            if isinstance(record, CapturedRecord):
+                fold.add(record)
+            elif isinstance(record, CaptureRecord):
+                fold.window(record)
+            else:
+                fold.node(record)
 
     def _add_step(self, step: StepRecord) -> None:
         self._last_iteration = step.iteration

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from flagscale_perf.analysis.blocks import Block, Cell, Note, Quantity, Table, span
 from flagscale_perf.spine.clock import NS_PER_MS
-from flagscale_perf.spine.units import ranges
+from flagscale_perf.spine.units import percent, ranges, stretch
 from flagscale_perf.training.analysis import series
+from flagscale_perf.training.analysis.captured import ALL_WORK, LONGER, MAX_LISTED
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.analysis.tables import (
+    CapturedRanks,
     CriticalPath,
     PathRow,
     Phase,
@@ -19,7 +21,7 @@ from flagscale_perf.training.analysis.tables import (
 )
 from flagscale_perf.training.ledger.ledger import BY_PATH, OFF_PATH, LateRow, Ledger
 from flagscale_perf.training.ledger.walk import PathTimes
-from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.phases import GROUP_WORDS, PHASES
 
 _MOST, _MOST_RANKS = 10, 16
 WAIT_PARTS = ("exchange", "for late ranks", "in turns", "residual")
@@ -146,20 +148,62 @@ def in_ms(value_ms: float | None, decimals: int | None = None) -> Quantity:
 
 def ranks_of(found: TrainingReport) -> list[Block]:
     """The ranks side by side, the ledgers, and who was slow."""
-    side_by_side = found.ranks
+    side_by_side, captured = found.ranks, [] if found.captured is None else _captured(found.captured)
     if side_by_side is None or not side_by_side.stretches:
-        return [Note("No ranks side by side: only rank 0 is in the file.")]
+        return captured or [Note("No ranks side by side: only rank 0 is in the file.")]
     numbers = ranges(side_by_side.silent, side_by_side.silent_count)
     events = {each.iteration: each.name for each in found.monitor.events}
     silent = f"{side_by_side.silent_count:,} silent in the last stretch: {numbers}"
     return [
         series.rank_map(side_by_side, found.stragglers, found.trend.points),
         *([Note(silent, "bad")] if side_by_side.silent_count else []),
+        *captured,
         *([] if found.critical_path is None else [_path(found.critical_path)]),
         *(block for one in found.ledgers for block in blocks_of(one, len(found.ledgers), events)),
         _stragglers(found.stragglers),
         _memory_and_cpu(side_by_side),
     ]
+
+
+def _captured(found: CapturedRanks) -> list[Block]:
+    """Captured steps of all ranks; below them who is longest, and which links are slow."""
+    slow: list[Sequence[Cell]] = [
+        (
+            str(one.rank),
+            one.hostname,
+            None if one.stage is None else str(one.stage),
+            GROUP_WORDS.get(one.part, one.part),
+            f"{one.steps} of {len(found.steps)}",
+            in_ms(one.beyond_ms, 1),
+            Quantity(one.beyond_ms / found.step_ms, "share"),
+        )
+        for one in found.slow
+    ]
+    links: list[Sequence[Cell]] = [
+        (
+            " and ".join(map(str, one.ranks)),
+            " and ".join(dict.fromkeys(filter(None, one.hostnames))),
+            in_ms(one.round_ms, 2),
+            in_ms(one.usual_ms, 2),
+            f"{one.pairs:,}",
+        )
+        for one in found.links
+    ]
+    head = ("rank", "node", "stage", "longer in", "in steps", "by", "of a step")
+    link_head = ("slow link: ranks", "node", "there and back", "usually", "links of its kind")
+    tables = [
+        Table(head, slow, 5, "Ranks that work longer than their stage's median in captured steps"),
+        Table(link_head, links, 2, "Slow links: the fastest message there and the fastest one back"),
+    ]
+    compared = any(each is not None for row in found.beyond_ms[ALL_WORK] for each in row)
+    count = f"{MAX_LISTED} or more" if len(found.slow) == MAX_LISTED else str(len(found.slow))
+    about = (
+        f"Captured {stretch('step', found.steps[0], found.steps[-1])}: ranks that work more than"
+        f" {percent(LONGER)} of a step longer than their stage's median: {count}. Of ranks that share a row,"
+        " the map has the worst."
+    )
+    drawn: list[Block] = [Note(about), series.captured_map(found)] if compared else []
+    return [*drawn, *(table for table in tables if table.rows), *map(Note, found.clocks)]
 
 
 def _stragglers(found: Sequence[Straggler]) -> Block:

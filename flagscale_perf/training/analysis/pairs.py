@@ -25,6 +25,7 @@ from flagscale_perf.spine.averages import mean
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import finite
 from flagscale_perf.training.analysis import compare, settings
+from flagscale_perf.training.analysis.basis import ITERATION
 from flagscale_perf.training.analysis.ledgers import words
 from flagscale_perf.training.facts import RunFacts
 
@@ -199,7 +200,8 @@ def _unpaired(groups: Sequence[Mapping[Values, Sequence[Member]]], names: tuple[
     for own, other, name in ((groups[0], groups[1], names[0]), (groups[1], groups[0], names[1])):
         alone = [side[0][0].path.parent for values, side in own.items() if values not in other]
         if alone:
-            lines.append(f"in {name} alone: {len(alone):,} configurations, such as that of {alone[0]}")
+            count = f"{len(alone):,} configuration{'s' * (len(alone) != 1)}"
+            lines.append(f"in {name} alone: {count}, such as that of {alone[0]}")
     return lines
 
 
@@ -262,7 +264,7 @@ def report_of(found: Pairs) -> Report:
     return Report(
         title=_title(found),
         tone=_TONES.get(found.change.verdict, ""),
-        facts=[*_answer(found.gate), *map(Note, said)],
+        facts=[*_answer(found.gate), *_interval(found.change), *map(Note, said)],
         sections=[one for one in sections if one.blocks and (one.key != "differences" or shown)],
         content=found,
     )
@@ -271,15 +273,21 @@ def report_of(found: Pairs) -> Report:
 def _title(found: Pairs) -> Cell:
     change, count = found.change, len(found.pairs)
     of = f"the mean of {count:,} configurations"
-    ends = [Quantity(end, "share", 2, is_change=True) for end in (change.low, change.high)]
-    interval = () if change.low is None else (", 95 % interval ", ends[0], " to ", ends[1])
     if change.verdict == UNDECIDED:
         size = Quantity(change.share, "share", 2, is_change=True)
-        return (f"Undecided whether NEW is slower than BASE in {of}: change ", size, *interval)
+        return (f"Undecided whether NEW is slower than BASE in {of}: change ", size)
     size = Quantity(abs(change.share), "share", 2)
     named = Counter(one.result.culprits[0] for one in found.pairs if one.result.culprits).most_common(1)
     above = f", above all in {words(named[0][0])}" if named else ""
-    return (f"NEW is {change.verdict} than BASE by ", size, f" in {of}{above}", *interval)
+    return (f"NEW is {change.verdict} than BASE by ", size, f" in {of}{above}")
+
+
+def _interval(change: Change) -> list[Note]:
+    """Of the mean; none where it is not known."""
+    if change.low is None:
+        return []
+    share, low, high = (Quantity(end, "share", 2, True) for end in (change.share, change.low, change.high))
+    return [Note(("change ", share, ", 95 % interval ", low, " to ", high))]
 
 
 def _answer(gate: Gate | None) -> list[Note]:
@@ -300,15 +308,13 @@ def _table(pairs: Sequence[Pair]) -> Block:
     reach = max(
         (abs(end) for row in rows for end in (row.share_low, row.share_high) if end is not None), default=0
     )
-    head = (
-        *([settings.HEADS.get(key, key) for key in keys] or ["configuration"]),
-        *("change", "verdict", "above all in", "runs", "BASE", "NEW"),
-    )
+    named = [settings.HEADS.get(key, key) for key in keys]
+    head = ("change", *named, "verdict", "above all in", "runs", "BASE", "NEW")
     return Table(
         head,
         [_row(one, keys, reach) for one in pairs],
         3,
-        title=f"{pairs[0].result.judged}, {pairs[0].result.unit}",
+        title=f"By the {pairs[0].result.judged} {ITERATION}",
         tones=[_TONES.get(row.verdict, "") for row in rows],
         notes=[_doubts(one) for one in pairs],
     )
@@ -320,13 +326,13 @@ def _row(one: Pair, keys: Sequence[str], reach: float) -> Sequence[Cell]:
         Quantity(end, "share", 2, True) for end in (whole.share, whole.share_low, whole.share_high)
     )
     return (
-        *([settings.shown(one.settings.get(key)) for key in keys] or ["all"]),
         Interval(share, low, high, reach),
+        *(settings.shown(one.settings.get(key)) for key in keys),
         _VERDICTS.get(whole.verdict, whole.verdict),
         words(culprits[0]) if culprits else "-",
         f"{len(one.result.base_runs)} and {len(one.result.new_runs)}",
-        Quantity(whole.base, "", 2),
-        Quantity(whole.new, "", 2),
+        Quantity(whole.base, one.result.unit, 2),
+        Quantity(whole.new, one.result.unit, 2),
     )
 
 

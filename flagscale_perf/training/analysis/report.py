@@ -17,6 +17,7 @@ from flagscale_perf.spine.figures import Value
 from flagscale_perf.spine.jsonl import finite
 from flagscale_perf.store.run_file import Reading
 from flagscale_perf.training.analysis.tables import (
+    CapturedRanks,
     CriticalPath,
     GoodputBar,
     Memory,
@@ -210,6 +211,7 @@ class TrainingReport:
         ledgers: of each pipeline stage whose ranks were recorded side by side; JSON has them as
             `tables.in_json` makes them.
         critical_path: of captured steps of a pipeline.
+        captured: every rank in captured steps.
     """
 
     overview: Overview
@@ -229,6 +231,7 @@ class TrainingReport:
     settled: SettledSummary = NOT_SETTLED
     ledgers: list[Ledger] = field(default_factory=list)
     critical_path: CriticalPath | None = None
+    captured: CapturedRanks | None = None
 
     @property
     def rates(self) -> Rates:

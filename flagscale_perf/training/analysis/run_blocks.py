@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import stdev
 from typing import Any
-from urllib.parse import quote
 
 from flagscale_perf.analysis.blocks import Block, Cell, FileLink, Note, Part, Quantity, Report, Section, Table
 from flagscale_perf.analysis.blocks import Sparkline as Spark
@@ -187,7 +186,7 @@ def _place(run: Run) -> str:
 def _note(run: Run, to_pages: str) -> Cell:
     parts: list[Part] = [
         "/".join(part for part in (run.directory, run.session_id) if part and part != _name(run)),
-        "" if run.page is None else FileLink("its page", quote(to_pages + run.page)),
+        "" if run.page is None else FileLink("its page", to_pages + run.page),
         f"beside it: {', '.join(run.beside)}" if run.beside else "",
         "" if run.first_finding is None else f"first finding: {run.first_finding}",
         f"MFU {few}" if (few := left_out(run.intervals, run.suspect_intervals)) else "",

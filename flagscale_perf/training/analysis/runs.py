@@ -109,7 +109,7 @@ class RunList:
     """The runs below a directory.
 
     Attributes:
-        runs: the newest first.
+        runs: in the order asked for, else the newest last.
         unread: files and directories that are not in the list, and why.
         points: the trend of each run, as figures by their keys; in no JSON, like the following.
         starts_ns: Unix time of the start of each run.
@@ -133,9 +133,9 @@ class RunList:
         return dict(finite({"directory": self.directory, "differs": keys, "runs": runs, "unread": unread}))
 
     def ordered(self, key: str) -> RunList:
-        """The best first of a rate, else the lowest; unknown ones last; of equal ones the newest first."""
+        """The best first of a rate, else the lowest; unknown ones last; of equal ones the newest last."""
         rows = [*zip(self.runs, self.points, self.starts_ns, strict=True)]
-        rows.sort(key=lambda row: (-row[2], row[0].directory, row[0].session_id))
+        rows.sort(key=lambda row: (row[2], row[0].directory, row[0].session_id))
         if key != _START:
             rows.sort(key=lambda row: _order(row[0].values.get(key), key in _BEST_IS_HIGH))
         runs, points = [row[0] for row in rows], [row[1] for row in rows]

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from flagscale_perf.analysis.blocks import HeatMap, Layer, Line, Panel, Series, StackedBar, Stripe
 from flagscale_perf.analysis.extremes import thinned
 from flagscale_perf.spine.figures import Value
+from flagscale_perf.training.analysis.captured import ALL_WORK
 from flagscale_perf.training.analysis.report import Curves, Point, TrainingReport
-from flagscale_perf.training.analysis.tables import GoodputBar, Ranks, Straggler
+from flagscale_perf.training.analysis.tables import CapturedRanks, GoodputBar, Ranks, Straggler
 from flagscale_perf.training.analysis.trend import LIMITED
 from flagscale_perf.training.phases import GROUP_WORDS, GROUPS
 
@@ -177,6 +178,19 @@ def rank_map(ranks: Ranks, stragglers: Sequence[Straggler], points: Sequence[Poi
     title = "Every rank over the run"
     outlines = _outlines(ranks, stragglers)
     return HeatMap("ranks", title, "rank", rows, _AXIS, _span(points), edges, layers, outlines)
+
+
+def captured_map(found: CapturedRanks) -> HeatMap:
+    """Captured steps from left to right; of the ranks that share a row, the worst."""
+    rows = [str(first) if first == last else f"{first}–{last}" for first, last in found.rows]
+    layers = [
+        Layer(f"{GROUP_WORDS.get(part, part)}", "ms", values)
+        for part, values in found.beyond_ms.items()
+        if part == ALL_WORK or any(each for row in values for each in row)
+    ]
+    title = "Captured steps: longer than the stage's median rank, the worst of each row"
+    edges, names = [*range(len(found.steps) + 1)], [f"step {step:,}" for step in found.steps]
+    return HeatMap("captured", title, "ranks", rows, "", None, edges, layers, columns=names)
 
 
 def goodput(bar: GoodputBar) -> StackedBar:

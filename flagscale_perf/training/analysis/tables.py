@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
@@ -152,6 +152,61 @@ class CriticalPath:
     steps: int
     step_ms: float
     rows: list[PathRow]
+
+
+@dataclass(frozen=True)
+class CapturedRank:
+    """A rank that works longer than its stage's median rank in captured steps.
+
+    Attributes:
+        part: of its work: a group of phases.
+        steps: in how many it is among the longest; beyond_ms: by how much longer in these, the median.
+    """
+
+    rank: int
+    hostname: str | None
+    stage: int | None
+    part: str
+    steps: int
+    beyond_ms: float
+
+
+@dataclass(frozen=True)
+class SlowLink:
+    """Two ranks of neighbouring stages whose messages take longer than those of other pairs.
+
+    Attributes:
+        round_ms: the fastest message there and the fastest one back, together.
+        usual_ms: the median of all pairs, which are either of one machine or of two; pairs: how many.
+    """
+
+    ranks: list[int]
+    hostnames: list[str | None]
+    round_ms: float
+    usual_ms: float
+    pairs: int
+
+
+@dataclass(frozen=True)
+class CapturedRanks:
+    """Every rank in the steps of the last capture.
+
+    Attributes:
+        steps: the iterations; step_ms: the median of their longest ranks.
+        rows: first and last rank of each.
+        beyond_ms: by part of the work, row and step: by how much the worst rank of the row works longer than
+            its stage's median; None where there is nothing to compare it with.
+        slow, links: the worst first.
+        clocks: a line about the clock of each other machine, of few.
+    """
+
+    steps: list[int]
+    step_ms: float
+    rows: list[list[int]]
+    beyond_ms: dict[str, list[list[float | None]]]
+    slow: list[CapturedRank]
+    links: list[SlowLink]
+    clocks: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -85,8 +85,8 @@ class CurveTotals:
 
     def add(self, every: Intervals) -> None:
         """The next intervals."""
-        settled = every.those(not one for one in every["warmup_only"])
-        with_phases = settled.those(one is not None for one in settled["phases_ns"])
+        settled = every.settled
+        with_phases = settled.with_phases
         doubtful = self._suspect(settled)
         for name in ALWAYS:
             self._put(name, every)

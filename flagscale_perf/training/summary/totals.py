@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import repeat
 from typing import Any, TypeVar
 
 from flagscale_perf.arguments import PerfConfig
@@ -24,7 +23,7 @@ from flagscale_perf.training.memory import MemoryTotals
 from flagscale_perf.training.phases import PHASES, PhaseJoin, PhaseSums, StepPhases, Waits, share, total_of
 from flagscale_perf.training.rank_records import CutsRecord
 from flagscale_perf.training.ranks.totals import RankTotals
-from flagscale_perf.training.rates import as_gb, highest, tflops_per_gpu
+from flagscale_perf.training.rates import as_gb, highest, tflops_of_all, tflops_per_gpu
 from flagscale_perf.training.records import (
     HardwareRecord,
     IntervalRecord,
@@ -222,7 +221,7 @@ class RunTotals:
         self._rows.add_many([dur_ns or 0 for dur_ns in intervals["iteration_max_ns"]], intervals.one)
         self._hardware.add_intervals(intervals)
         self._course.dropped = intervals["dropped"][-1]
-        settled = intervals.those(not one for one in intervals["warmup_only"])
+        settled = intervals.settled
         self._rate(settled["model_flops"], settled["iteration_ns"])
 
     def _add_interval(self, interval: IntervalRecord) -> None:
@@ -234,7 +233,7 @@ class RunTotals:
             self._rate([interval.model_flops], [interval.iteration_ns])
 
     def _rate(self, model_flops: Sequence[int | None], iteration_ns: Sequence[int]) -> None:
-        rates = [*map(tflops_per_gpu, model_flops, iteration_ns, repeat(self._scale.world_size))]
+        rates = tflops_of_all(model_flops, iteration_ns, self._scale.world_size)
         known = [rate for rate in rates if rate is not None]
         self._has_unknown_rate |= len(known) < len(rates)
         if known:

@@ -1,3 +1,5 @@
+"""Which sessions are one job, which of them leads, and why."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -20,6 +20,7 @@ from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.training.analysis.blocks import report_of
 from flagscale_perf.training.analysis.fold import read_report
 from tests.conftest import RunPython
+from tests.every_instrument import beside
 from tests.fakes import make_header, make_step
 from tests.golden import golden
 from tests.rpc_sessions import REQUIREMENT_LOG
@@ -280,3 +281,27 @@ def test_a_session_of_another_instrument_in_the_directory_is_named(
     assert capsys.readouterr() == (golden("report.txt"), said)
     assert main(["report", str(run_dir), "--full", "--session", SESSION]) == 0
     assert capsys.readouterr() == (golden("report.txt"), "")
+
+
+def test_one_instrument_of_a_job_or_one_session(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    beside(tmp_path, "training", 10, 80, (7,), pid=7)
+    beside(tmp_path / "calls", "rpc", 20, 70, (7,), pid=7)
+    trace = beside(tmp_path / "queue", "trace", 20, 70, (7,), pid=6)
+    assert main(["report", str(tmp_path), "--full"]) == 0
+    whole = capsys.readouterr()
+    assert "Where the time goes" in whole.out and "with rpc" in whole.out
+    assert whole.err == ""  # nothing is hidden that would have to be named
+    assert main(["report", str(tmp_path), "--full", "--instrument", "rpc"]) == 0
+    alone = capsys.readouterr().out
+    assert main(["report", str(tmp_path / "calls"), "--full"]) == 0
+    assert alone == capsys.readouterr().out
+    assert main(["report", str(tmp_path), "--session", "20240129_100010", "--full"]) == 0
+    assert "with rpc" not in capsys.readouterr().out
+    assert main(["report", str(tmp_path), "--instrument", "rcp"]) == 2
+    assert capsys.readouterr().err == (
+        f"no session of the instrument 'rcp' in {str(tmp_path)!r}; there are training, rpc, trace\n"
+    )
+    sample = "train_0:0"
+    assert main(["report", str(tmp_path), "--sample", sample]) == main(
+        ["report", str(trace), "--sample", sample]
+    )

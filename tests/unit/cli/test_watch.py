@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.instrument import load
+from flagscale_perf.analysis.job import Job
 from flagscale_perf.cli import main
 from flagscale_perf.spine.jsonl import encode
+from tests.every_instrument import beside
 from tests.fakes import make_header, make_step, sample_run
 from tests.profile_runs import make_profile, make_profile_header
 from tests.run_files import left_behind
@@ -49,6 +52,27 @@ def test_a_session_without_a_screen_is_passed_over(run_dir: Path, capsys) -> Non
     make_profile().write(run_dir, make_profile_header(f"{SESSION}_2"))
     assert main(["watch", str(run_dir), "--once"]) == 0
     assert capsys.readouterr().out.startswith(f"COMPLETED  session {SESSION}\n")
+
+
+def test_the_leading_session_is_shown_and_the_others_are_named_with_what_they_found(
+    tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    beside(tmp_path, "training", 10, 80, (7,), pid=7)
+    beside(tmp_path, "rpc", 20, 70, (7,), pid=7)  # is newer, and has a screen of its own
+    beside(tmp_path, "profile", 30, 40, (7,), pid=7)
+    assert main(["watch", str(tmp_path), "--once"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("COMPLETED  session 20240129_100010")
+    named = [line for line in lines if line.startswith(("rpc session", "profile session"))]
+    (calls,) = Job(tmp_path).whole().of("rpc")
+    first = load("rpc").report(calls).findings.found[0].title
+    assert named == [
+        f"rpc session 20240129_100020: {first}",
+        "profile session 20240129_100030: nothing found",
+    ]
+    assert main(["watch", str(tmp_path), "--once", "--session", "20240129_100020"]) == 0
+    assert "profile session" not in capsys.readouterr().out
 
 
 def test_without_a_terminal_it_says_what_to_do(run_dir: Path, capsys) -> None:

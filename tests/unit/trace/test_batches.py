@@ -15,6 +15,7 @@ from flagscale_perf.trace.batches import (
     ranges_of,
     step_of,
     trace_id_of,
+    versions_of,
 )
 
 ROWS = [torch.zeros(n + 1) for n in range(4)]  # 10 numbers
@@ -127,3 +128,22 @@ def test_fields_are_those_of_a_tensordict_however_it_holds_them() -> None:
     dense = torch.zeros(2)
     assert fields_of(SimpleNamespace(_tensordict={"x": dense})) == {"x": dense}
     assert fields_of(SimpleNamespace(items=lambda: [("x", dense)])) == {"x": dense}
+
+
+@pytest.mark.parametrize(
+    ("tags", "versions"),
+    [
+        (
+            [{"min_global_steps": 3, "max_global_steps": 5}, {"min_global_steps": 4, "max_global_steps": 4}],
+            (3, 5),
+        ),
+        ([{"min_global_steps": None, "max_global_steps": None}], None),
+        ([{"min_global_steps": 7}, {}], (7, 7)),
+        ([{"status": "success"}], None),
+        ([], None),
+    ],
+)
+def test_versions_of_weights_are_read_from_tags(
+    tags: list[dict[str, object]], versions: tuple[int, int] | None
+) -> None:
+    assert versions_of(SimpleNamespace(custom_meta=tags)) == versions

@@ -33,7 +33,7 @@ class Queue:
     """One whose parts take as long as they are told; the clock is moved by hand."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now, self.kept = 0, list[Any]()
+        self.now, self.kept = MS, list[Any]()
         for module in (plane, tracing, running):
             monkeypatch.setattr(module, "monotonic_ns", lambda: self.now)
         options = TraceOptions(trace=True, detail=True, directory=Path("unused"))
@@ -43,9 +43,6 @@ class Queue:
         self.now += ms * MS
         return found
 
-    def made(self, ms: int) -> None:
-        self.now += ms * MS
-
     def of(self, kind: Any) -> list[Any]:
         return [record for record in self.kept if isinstance(record, kind)]
 
@@ -53,16 +50,39 @@ class Queue:
     def names(self) -> dict[int, str]:
         return {record.number: record.text for record in self.of(NameRecord)}
 
+    async def ask(self, unit: str, *parts: Callable[[], Any]) -> None:
+        """A request to a unit that consists of these."""
+        request = plane.asking()
+        try:
+            for part in parts:
+                await part()
+        finally:
+            plane.asked(request, unit)
+
+    async def encode(self, ms: int) -> None:
+        """Makes a message, which takes so long."""
+        start_ns = plane.coding()
+        self.now += ms * MS
+        plane.coded(start_ns, Kind.PUT)
+
+    async def notify(self, ms: int) -> None:
+        """Tells the controller, likewise."""
+        start_ns = self.now
+        self.now += ms * MS
+        plane.timed(start_ns, "notify_ns")
+
     def run(self, kind: Kind, *parts: Callable[[], Awaitable[Any]], found: Any = None) -> OperationRecord:
         """An operation with these parts within its storage's."""
 
         async def storage() -> Any:
+            begun = plane.storing()
             for part in parts:
                 await part()
+            plane.stored(begun)
             return found
 
         data = {"prompt": SimpleNamespace(nbytes=64, is_nested=False)}
-        asyncio.run(plane.operate(kind, partial(plane.storing, storage), batch([4, 5]), "train", data))
+        asyncio.run(plane.operate(kind, storage, batch([4, 5]), "train", data))
         assert OPERATION.get() is None
         return self.of(OperationRecord)[-1]
 
@@ -73,17 +93,15 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
 
 
 def test_requests_to_one_unit_count_together_and_one_within_another_is_part_of_it(queue: Queue) -> None:
-    async def transport() -> None:
-        await plane.ask(partial(queue.after, 10), "its own name")
-        plane.code(partial(queue.made, 3), Kind.PUT)
-
     put = queue.run(
         Kind.PUT,
         partial(queue.after, 1),
-        partial(plane.ask, transport, "a"),
-        partial(plane.ask, partial(queue.after, 12), "b"),
-        partial(plane.ask, partial(queue.after, 5), "a"),
-        partial(plane.timed, partial(queue.after, 2), "notify"),
+        partial(
+            queue.ask, "a", partial(queue.ask, "within", partial(queue.after, 10)), partial(queue.encode, 3)
+        ),
+        partial(queue.ask, "b", partial(queue.after, 12)),
+        partial(queue.ask, "a", partial(queue.after, 5)),
+        partial(queue.notify, 2),
         found=batch([4, 5]),
     )
     (units,) = queue.of(UnitsRecord)
@@ -96,11 +114,9 @@ def test_requests_to_one_unit_count_together_and_one_within_another_is_part_of_i
 
 
 def test_an_update_is_begun_and_recorded_as_one_and_writes_fields_as_a_put_does(queue: Queue) -> None:
-    async def encoded() -> None:
-        plane.code(partial(queue.made, 1), Kind.PUT)
-        await queue.after(4)
-
-    update = queue.run(Kind.UPDATE, partial(plane.ask, encoded, "a"))
+    update = queue.run(
+        Kind.UPDATE, partial(queue.ask, "a", partial(queue.encode, 1), partial(queue.after, 4))
+    )
     assert (update.operation, update.rows, update.size_bytes) == (Kind.UPDATE, 2, 64)
     assert (update.first_row, update.serialize_ns, update.unit_ns) == (4, MS, 4 * MS)
     assert [start.begun for start in queue.of(StartRecord)] == [Begun.UPDATE]
@@ -130,7 +146,6 @@ def test_what_the_queue_raises_and_returns_is_as_without(
         lambda run: plane.operate(Kind.GET, run, batch([1])),
         lambda run: plane.wait(run, "train", "actor", 4),
         lambda run: plane.clear(run, "train", None),
-        lambda run: plane.ask(run, "a"),
     ):
         with pytest.raises(KeyError, match="theirs"):
             asyncio.run(call(fail))

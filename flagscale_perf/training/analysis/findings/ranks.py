@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from flagscale_perf.analysis.rules import Advice, Change, Finding, rule
 from flagscale_perf.spine.limits import Limit
-from flagscale_perf.spine.units import percent
+from flagscale_perf.spine.units import number, percent
 from flagscale_perf.training.analysis.findings.advice import is_set, provided, switch_on
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
 from flagscale_perf.training.analysis.findings.causes import profile_of
@@ -79,6 +79,35 @@ def _look(case: TrainingCase) -> Change:
     )
     then = "" if case.is_on_one_host() else ", then leave it out"
     return Change([], f"look at {device}what else runs on its host (top){then}")
+
+
+@rule(
+    limits={
+        "slow_link": Limit(0.01, "share", "ours: what one link costs all ranks is worth a look from 1 % on")
+    },
+    causes=["a bad cable or port, or errors on it", "a route that other traffic takes, too"],
+    changes=[Change([], "look at the counters of that link's ports, then leave its node out")],
+)
+def slow_link(this: TrainingRule, case: TrainingCase) -> Finding | None:
+    """Neighbours in the pipeline whose messages take longer than those of others: the fastest one there and
+    the fastest one back, which every step waits for at least once.
+    """
+    captured = case.report.captured
+    if captured is None or not captured.links:
+        return None
+    link, *others = captured.links
+    share = (link.round_ms - link.usual_ms) / captured.step_ms
+    if not this.exceeds(share, "slow_link"):
+        return None
+    where = " and ".join(
+        f"{rank} ({host or 'unknown'})" for rank, host in zip(link.ranks, link.hostnames, strict=True)
+    )
+    took = f"{number(link.round_ms, 1)} ms there and back, other links {number(link.usual_ms, 1)} ms"
+    more = f", and {len(others)} more links are slow" if others else ""
+    evidence = [this.broke("of a captured step, at least: what the link takes longer", share, "slow_link")]
+    found = slows(this, case, f"The link between ranks {where} is slow: {took}{more}", share, evidence)
+    first, last = captured.steps[0], captured.steps[-1]
+    return replace(found, ranks=link.ranks, first_iteration=first, iteration=last)
 
 
 @rule(

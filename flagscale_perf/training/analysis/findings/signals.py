@@ -17,7 +17,7 @@ from flagscale_perf.spine.limits import Limit
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 from flagscale_perf.training.analysis.findings.course import Course
 from flagscale_perf.training.clocks import caps_in
-from flagscale_perf.training.columns import Intervals
+from flagscale_perf.training.columns import Intervals, highest_of, lowest_of
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.records import IntervalRecord, PhaseRecord, StandstillRecord, StepRecord
@@ -194,7 +194,7 @@ class Signals:
     def add_usual(self, steps: UsualSteps) -> set[int]:
         """Takes in steps and returns the places of those that are slow."""
         iterations = steps.columns["iteration"]
-        are_left_out = self._sample.keeps_none(min(iterations), max(iterations))
+        are_left_out = self._sample.keeps_none(lowest_of(iterations), highest_of(iterations))
         for number, iteration in enumerate(() if are_left_out else iterations):
             if self._sample.keeps(iteration):
                 self._sample.add(Step.of(steps.one(number), steps.phases_of(number)))

@@ -128,6 +128,24 @@ def test_the_slow_storage_unit_is_named(tmp_path: Path, others_last: int) -> Non
     assert finding.evidence[0].value == 30
 
 
+@pytest.mark.parametrize(("late", "in_turn"), [(0, 2), (2, 1)])
+def test_what_waits_for_a_unit_in_turn_adds_up(tmp_path: Path, late: int, in_turn: int) -> None:
+    """A driver and then two generators at once put, each held up for 58 ms; a step trains on its own samples,
+    or on those of two steps before, when the driver puts while the generators do.
+    """
+    job, slow = Job(), {"waits": {"unit0": 2 * MS, "unit1": 60 * MS}, "total_ns": 62 * MS}
+    driver, train = job.process("Driver", 1), job.process("Train", 2)
+    generators = [job.process("Generate", 3), job.process("Generate", 4)]
+    for step in range(30):
+        at_ns, rows = step * 400 * MS, range(8 * step, 8 * step + 8)
+        job.put(driver, at_ns, rows, **slow)
+        for number, generator in enumerate(generators):
+            job.put(generator, at_ns + 100 * MS, rows[4 * number : 4 * number + 4], **slow)
+        if step >= late:
+            job.get(train, at_ns + 300 * MS, range(8 * (step - late), 8 * (step - late) + 8))
+    assert findings_of(tmp_path, job)["straggling_unit"].cost_s == pytest.approx(30 * in_turn * 0.058)
+
+
 def explained(finding: Finding) -> list[tuple[str, float | None, bool]]:
     return [(link.finding.title, link.share, link.is_cause) for link in finding.links]
 

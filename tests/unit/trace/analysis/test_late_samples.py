@@ -41,11 +41,11 @@ def test_stale_samples_and_whose(tmp_path: Path) -> None:
     for step in range(3, 11):
         job.get(train, step * 100 * MS + 50 * MS, range(8 * (step - 3), 8 * (step - 3) + 8))
     finding = findings_of(tmp_path, job)["stale_samples"]
-    assert finding.title == "Train 2 uses samples that are 2.2 steps old"
+    assert finding.title == "Train uses samples that are 2.2 steps old"
     assert finding.evidence[0].figure.startswith("mean, at most 3; longest in the queue: what Rollout 1 puts")
     assert finding.cost_s is None
     assert finding.risk == (
-        "no time, but freshness: 75 % of what Train 2 learns from was begun two or more of its steps before,"
+        "no time, but freshness: 75 % of what Train learns from was begun two or more of its steps before,"
         " by weights as old at best"
     )
 

@@ -117,7 +117,7 @@ def test_every_function_that_added_to_a_sample_is_a_flow_and_the_last_one_made_i
         job.put(reward, at_ns + 50 * MS, rows)
         job.get(train, at_ns + 80 * MS, rows)
     found = _lineage(tmp_path, job)
-    assert found.last.name == "T 4"
+    assert found.last.name == "T"
     assert {pair: flow.samples for pair, flow in found.flows.items()} == {
         ("L 1", "R 2"): 96,
         ("R 2", "W 3"): 96,
@@ -327,7 +327,7 @@ def test_what_nobody_trained_on_is_counted(tmp_path: Path) -> None:
         if step < 3:
             job.clear(rollout, at_ns + 60 * MS, (rows[0], 8))
     found = _lineage(tmp_path, job)
-    assert (found.last.name, found.made, found.cleared, found.left) == ("Train 3", 32, 8, 8)
+    assert (found.last.name, found.made, found.cleared, found.left) == ("Train", 32, 8, 8)
     assert found.last.depth[-2:] == [(260 * MS, -8), (300 * MS + READY, 8)]
     assert found.as_dict()["never_consumed"] == {"cleared": 8, "left": 8}
 

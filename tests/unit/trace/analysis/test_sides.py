@@ -10,6 +10,7 @@ import pytest
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.trace.analysis.instrument import read_report
 from flagscale_perf.trace.analysis.sides import ASKED, NOT_IN_CALLS, Side, Sides
+from flagscale_perf.trace.records import VersionsRecord
 from tests.trace_runs import MS, Job
 
 ROWS = range(32)
@@ -70,22 +71,27 @@ def test_ranks_that_get_the_same_samples_train_on_each_once(tmp_path: Path) -> N
     assert (sides.trainer.processes, sides.trainer.samples_per_s) == (4, pytest.approx(320))
 
 
-def test_what_asks_for_samples_waits_as_long_as_it_is_told_to(tmp_path: Path) -> None:
-    """No function: a rollout puts 8 samples each 100 ms, a trainer asks each 10 ms, and works 30 ms on 8."""
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_what_asks_for_samples_waits_as_long_as_it_is_told_to(tmp_path: Path, ranks: int) -> None:
+    """No function: a rollout puts 8 samples each 100 ms, a trainer asks each 10 ms, and works 30 ms on 8, or
+    each of two ranks on 4.
+    """
     job = Job()
     rollouts = [job.process("Rollout", 7), job.process("Rollout", 8)]
-    train = job.process("Train", 9)
+    trains, each = [job.process("Train", 9 + rank) for rank in range(ranks)], 8 // ranks
     for step in range(20):
         begin_ns = step * 100 * MS
         for number, rollout in enumerate(rollouts):
             first = 8 * step + 4 * number
             job.put(rollout, begin_ns, range(first, first + 4))
-        for asked in range(7):
-            job.wait(train, "actor", begin_ns + (40 + asked * 10) * MS, 8 if asked == 6 else 0)
-        job.get(train, begin_ns + 102 * MS, range(8 * step, 8 * step + 8))
+        for rank, train in enumerate(trains):
+            for asked in range(7):
+                job.wait(train, "actor", begin_ns + (40 + asked * 10) * MS, each if asked == 6 else 0)
+            first = 8 * step + each * rank
+            job.get(train, begin_ns + 102 * MS, range(first, first + each))
     sides = sides_of(tmp_path, job)
     assert sides.generator == Side("Rollout", 2, pytest.approx(80), None, "")
-    assert sides.trainer == Side("Train 9", 1, pytest.approx(80), pytest.approx(0.61, abs=0.01), ASKED)
+    assert sides.trainer == Side("Train", ranks, pytest.approx(80), pytest.approx(0.61, abs=0.01), ASKED)
     assert sides.waits_more is None
 
 
@@ -105,7 +111,22 @@ def test_the_head_is_in_the_data(tmp_path: Path) -> None:
     assert content["generator"]["name"] == "generate"
     assert content["trainer"]["waits_share"] == pytest.approx(0.8)
     assert (content["waits_more"], content["age_steps"]) == ("trainer", {"mean": 0.0, "max": 0})
-    assert content["weight_versions"] is None
+    assert content["weights_behind_steps"] == {"mean": None, "max": None}
+
+
+def test_weights_are_as_far_behind_as_their_versions_say(tmp_path: Path) -> None:
+    """Half of the samples by weights of the step before, half by weights of two before that."""
+    job = Job()
+    rollout, train = job.process("Rollout", 1), job.process("Train", 2)
+    for step in range(10, 15):
+        for half, behind in ((range(4), 1), (range(4, 8), 3)):
+            number = job.coming(rollout, 0)
+            job.records.append(VersionsRecord(rollout, number, step - behind, step - 1))
+            job.put(rollout, step * 100 * MS, half)
+        job.get(train, step * 100 * MS + 50 * MS, range(8), step=step)
+        job.clear(rollout, step * 100 * MS + 80 * MS, (0, 8))
+    sides = sides_of(tmp_path, job)
+    assert (sides.mean_behind, sides.most_behind) == (2.0, 3)
 
 
 def test_where_nobody_gets_samples_there_are_no_ends(tmp_path: Path) -> None:

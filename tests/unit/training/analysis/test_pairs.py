@@ -66,9 +66,19 @@ def test_the_text_says_the_whole_then_each(sweep: Path, capsys) -> None:
     assert main(["compare", str(sweep / "week46"), str(sweep / "week47")]) == 0
     out = capsys.readouterr().out
     assert out.startswith("NEW is slower than BASE by ")
-    assert " in the mean of 4 configurations, above all in data loading, 95 % interval +" in out
+    first, second, *_ = out.splitlines()
+    assert first.endswith(" in the mean of 4 configurations, above all in data loading")
+    assert second.startswith("  change +") and ", 95 % interval +" in second
     assert "by themselves 4 slower of 4; all their intervals hold together with 95 %" in out
     assert "num_workers  8     2" in out
+
+
+def test_there_is_no_picture(sweep: Path, tmp_path: Path, capsys) -> None:
+    words = [str(sweep / "week46"), str(sweep / "week47"), "-o", str(tmp_path / "out.png")]
+    assert main(["compare", *words]) == 2
+    assert capsys.readouterr().err == (
+        "--format png: two directories of runs have no picture; write html instead\n"
+    )
 
 
 def test_what_one_tree_lacks_is_said(sweep: Path, tmp_path: Path, capsys) -> None:
@@ -80,7 +90,7 @@ def test_what_one_tree_lacks_is_said(sweep: Path, tmp_path: Path, capsys) -> Non
     found = json.loads(capsys.readouterr().out)
     assert len(found["pairs"]) == 3
     (line,) = found["left_out"]
-    assert line.startswith(f"in {tmp_path / 'week46'} alone: 1 configurations, such as that of ")
+    assert line.startswith(f"in {tmp_path / 'week46'} alone: 1 configuration, such as that of ")
 
 
 def test_trees_without_a_configuration_in_common_are_refused(sweep: Path, tmp_path: Path, capsys) -> None:

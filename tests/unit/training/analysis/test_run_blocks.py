@@ -43,7 +43,7 @@ def test_columns_are_what_differs_and_nothing_else(said: Said) -> None:
     found = json.loads(said("--format", "json"))
     keys = ["tensor_parallel", "micro_batch_size", "num_workers", "recompute_granularity", "seed"]
     assert sorted(found["differs"]) == sorted(keys) and len(found["runs"]) == 48
-    assert found["runs"][-1]["settings"] == {
+    assert found["runs"][0]["settings"] == {
         "tensor_parallel": 1,
         "micro_batch_size": 1,
         "num_workers": 8,
@@ -74,9 +74,9 @@ def test_the_best_configuration_comes_first(said: Said) -> None:
     assert by_tp == sorted(by_tp)
 
 
-def test_the_newest_comes_first_where_no_order_is_asked_for(said: Said) -> None:
+def test_the_newest_comes_last_where_no_order_is_asked_for(said: Said) -> None:
     found = [one["session_id"] for one in rows(said("--format", "csv"))]
-    assert found == sorted(found, reverse=True)
+    assert found == sorted(found)
 
 
 def test_a_group_is_a_configuration_over_its_seeds(said: Said) -> None:

@@ -139,11 +139,11 @@ def test_the_fastest_the_newest_and_the_slowest_are_ticked_and_only_runs_with_a_
     empty.write_bytes(encode(replace(make_header("20240106_000000"), start_wall_ns=0)))
     page = Page(html.render_page(report_of(list_runs(sessions_below(tmp_path), False)), LIBRARY))
     boxes = [found for tag, found in page.elements if tag == "input"]
-    assert [box["data-group"] for box in boxes] == [f"run{place}" for place in range(5)]
-    ticked = [5 - int(box["data-group"][3:]) for box in boxes if "checked" in box]
-    assert ticked == [5, 3, 2]  # the rows are the newest first
+    assert [box["data-group"] for box in boxes] == [f"run{place}" for place in range(1, 6)]
+    ticked = [int(box["data-group"][3:]) for box in boxes if "checked" in box]  # the oldest is the empty one
+    assert ticked == [2, 3, 5]
     traces = charts_of(page)["trend"]["data"]
-    assert {trace["meta"]["group"] for trace in traces} == {f"run{place}" for place in range(5)}
+    assert {trace["meta"]["group"] for trace in traces} == {f"run{place}" for place in range(1, 6)}
     assert len([tag for tag, _ in page.elements if tag == "svg"]) == 5
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.spine.records import Record
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.rank_records import StragglerRecord
-from flagscale_perf.training.records import StandstillRecord
+from flagscale_perf.training.records import CaptureRecord, StandstillRecord
 from tests.fakes import MS, SECOND
+from tests.pipelines import Schedule
 from tests.synthetic import PHASES, STEPS, Plan, cuts_records, node_record, ranks_record, write
 
 
@@ -30,6 +32,15 @@ def slow_rank(**overrides: object) -> StragglerRecord:
         "cause": "clock capped by power",
     }
     return StragglerRecord(**fields | overrides)  # type: ignore[arg-type]
+
+
+def slow_link() -> list[Record]:
+    """Captured steps of four stages and two replicas; the messages between ranks 3 and 5 take 400 ms more."""
+    job = Schedule(stages=4, replicas=2, batches=8, seed=7, least_ms=90)
+    job.message_ns, job.longer_ns = MS, {(3, 5): 400 * MS}
+    captured, _ = job.run()
+    node = node_record(stages=[rank // 2 for rank in range(8)])
+    return [node, CaptureRecord(7, 8, []), *captured]
 
 
 def when(condition: bool, **fields: int) -> dict[str, int]:
@@ -75,6 +86,7 @@ PLANTED: dict[str, tuple[Plan, float | None]] = {
         ),
         0.335,
     ),
+    "slow_link": (Plan(facts=PIPELINE | {"data_parallel": 2}, also=slow_link()), None),
     "exposed_comm": (
         Plan(extra=lambda n: {"exposed_grad_comm_ns": 100 * MS, "exposed_param_comm_ns": 60 * MS}),
         0.19,
