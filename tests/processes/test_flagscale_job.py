@@ -16,6 +16,7 @@ import pytest
 from flagscale_perf.cli import main
 from tests.processes import flagscale as fs
 from tests.processes.slept import said
+from tests.traces import check, of_json
 
 pytestmark = pytest.mark.host
 
@@ -83,9 +84,32 @@ def test_the_report_of_a_directory_names_the_layer_that_sleeps(
     assert parts["late"] > 0.5 * STEPS * slept_ms / 1000
     summary = fs.summary(perf)["goodput"]
     assert (summary["late_s"], summary["productive_s"]) == (parts["late"], parts["productive"])
+    drawn(perf, tmp_path / "trace.json")
     alone = reported(perf, capsys, "--instrument", "profile")
     assert alone == job["reports"]["profile"]
     assert "job" not in reported(perf, capsys, "--session", job["sessions"][0]["session"])
+
+
+def drawn(perf: Path, output: Path) -> None:
+    """Asserts that the job's trace has the layer that sleeps inside of what the training's own marks say: the
+    rank's forward pass of the same step; and all phases of a step in that step.
+    """
+    assert main(["trace-export", str(perf), "-o", str(output)]) == 0
+    trace = of_json(output.read_bytes())
+    check(trace)
+    assert len(trace.processes) == 2 and all(f"rank {rank}" in trace.processes[rank] for rank in (0, 1))
+    slow = [one for one in trace.slices if "rank 1" in one.process and one.row == "modules, forward"]
+    slow = [one for one in slow if one.name.endswith(f"layers.{LAYER - 1}")]
+    forward = [one for one in trace.slices if "rank 1" in one.process and one.name == "forward"]
+    assert len(slow) == 12 and min(one.end_ns - one.begin_ns for one in slow) >= 1e9 * SLEEP_S
+    for one in slow:
+        assert any(each.begin_ns <= one.begin_ns and one.end_ns <= each.end_ns for each in forward)
+    steps = {one.name: one for one in trace.slices if one.row == "iterations"}
+    phases = [one for one in trace.slices if one.row == "phases, end to end"]
+    starts = sorted((each.begin_ns, each.end_ns) for name, each in steps.items() if "iteration" in name)
+    assert len(starts) == STEPS and len(phases) > STEPS
+    assert all(any(begin <= one.begin_ns and one.end_ns <= end for begin, end in starts) for one in phases)
+    assert trace.arrows  # of the collectives
 
 
 @pytest.mark.long

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from flagscale_perf.analysis.clocks import clock_of
@@ -252,24 +253,25 @@ def _modules(runs: Sequence[_Run]) -> Iterator[_Run]:
     """Modules of one part of the step: from the first to the last of consecutive runs in a module. One ends
     where the next begins at the latest, though another thread may still be in it.
     """
-    opened: list[_Run] = []
+    opened: list[list[Any]] = []  # module, the first run in it, end
     for run in runs:
         paths = _paths(run.module)
-        same = next(
-            (
-                n
-                for n, (one, path) in enumerate(zip(opened, paths, strict=False))
-                if (one.module, one.step) != (path, run.step)
-            ),
-            min(len(opened), len(paths)),
-        )
-        for one in opened[same:]:
-            yield one._replace(end_ns=max(one.start_ns, min(one.end_ns, run.start_ns)))
-        opened = [one._replace(end_ns=max(one.end_ns, run.end_ns)) for one in opened[:same]]
-        opened += [run._replace(module=path) for path in paths[same:]]
-    yield from opened
+        same = 0
+        for one, path in zip(opened, paths, strict=False):
+            if one[0] != path or one[1].step != run.step:
+                break
+            same += 1
+        for module, first, end_ns in opened[same:]:
+            yield first._replace(module=module, end_ns=max(first.start_ns, min(end_ns, run.start_ns)))
+        del opened[same:]
+        for one in opened:
+            one[2] = max(one[2], run.end_ns)
+        opened += [[path, run, run.end_ns] for path in paths[same:]]
+    for module, first, end_ns in opened:
+        yield first._replace(module=module, end_ns=end_ns)
 
 
+@cache
 def _paths(module: str) -> list[str]:
     """The module and those around it, the outermost first; lists of modules, which never run, left out."""
     names = module.split(".") if module else []
