@@ -88,8 +88,18 @@ class Clocks:
             return constant_ns.__add__
         return None if way is None else partial(_moved, way)
 
+    def mark_of(self, clock: str, first_ns: int) -> int:
+        """About the mark of this clock at a time of the first one, by evidence; else that time."""
+        way = self._way(self._clock_of_host.get(clock, clock))
+        if not way:
+            return first_ns
+        mark_ns = way[0].first_ns
+        for _ in range(2):  # the offset at a mark that is near enough, then at the mark itself
+            mark_ns += first_ns - _moved(way, mark_ns)
+        return mark_ns
+
     def uncertainty_ns(self, clock: str, at_ns: int) -> int | None:
-        """By how much that may be wrong; None where it is not known."""
+        """By how much a mark of this clock may be off there; None where it is not known."""
         way = self._way(self._clock_of_host.get(clock, clock))
         if way is None:
             return None

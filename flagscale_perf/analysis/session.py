@@ -306,13 +306,14 @@ class Session:
         return self.files[place], process - begun[place]
 
     def uncertainty_ns(self, process: int, other: int, at_ns: int) -> int | None:
-        """By how much the times of these two processes may be apart: 0 on one clock, None where that is not
-        known. An arrow between them tells something only where it is longer.
+        """By how much times of these two processes may be apart, at a time of the first file's clock: 0 on
+        one clock, None where that is not known. An arrow tells something only where it is longer.
         """
         clocks = {clock_of(self.origin(each)[0].header) for each in (process, other)}
         if len(clocks) == 1:
             return 0
-        found = [self.clocks.uncertainty_ns(clock, at_ns) for clock in clocks]
+        known = self.clocks
+        found = [known.uncertainty_ns(clock, known.mark_of(clock, at_ns)) for clock in clocks]
         return None if None in found else sum(each or 0 for each in found)
 
     def _read(self) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from flagscale_perf.analysis.clocks import MAX_DRIFT_PPM, Bound, Clocks, none_left_before
-from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.records import RunHeader
 from tests.fakes import make_header
 
@@ -67,6 +67,7 @@ def is_true(clocks: Clocks, span_s: float, clock: Clock = ahead) -> bool:
     for part in range(11):
         truth_ns = BEGIN_NS + span_s * part / 10 * NS_PER_S
         mark_ns = clock(truth_ns)
+        assert abs(clocks.mark_of("boot of node1", move(mark_ns)) - mark_ns) <= NS_PER_MS
         uncertainty_ns = clocks.uncertainty_ns("node1", mark_ns)
         assert uncertainty_ns is not None
         if abs(move(mark_ns) - truth_ns) > uncertainty_ns + 1:
