@@ -148,7 +148,7 @@ bench: $(if $(OTHER),.venv_$(OTHER)/.ready,$(TEST)) ## measure: every benchmark;
 bench-stale: $(TEST) ## list the results that are older than the code they are of
 	$(BIN)/python -m benchmarks.provenance
 
-soak: $(TEST) ## measure: a million steps through every file (minutes)
+soak: $(TEST) ## a million steps through every file (minutes)
 	$(BIN)/python benchmarks/soak.py $(ARGS)
 
 lint: $(TEST) ## test: style, types and formatting

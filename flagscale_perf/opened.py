@@ -39,10 +39,12 @@ class OfJob(Session):
     has none. Why a session is of it, `job` says.
     """
 
+    _within: Path | None = None
+
     @cached_property
     def job(self) -> Whole:
         """The leading session, the others with the evidence for it, and those that stand apart."""
-        return Job(self.path.parent).whole_of(self)
+        return Job(self._within or self.path.parent).whole_of(self)
 
     @property
     def training(self) -> RecordedRun | None:
@@ -78,7 +80,7 @@ class OfJob(Session):
         if self.instrument == instrument:
             return self
         found = self.job.of(instrument)
-        return _opened(found[-1], instrument) if found else None
+        return _opened(found[-1], instrument, self._within) if found else None
 
     def _repr_html_(self) -> str:
         """What a notebook shows: key figures, the costliest findings, and what was recorded beside it."""
@@ -122,7 +124,9 @@ def open_run(
 
     Raises PerfError where there is no such session, with what is there instead.
     """
-    return _opened(open_session(Path(local_path(os.fspath(path))), session, instrument), instrument)
+    place = Path(local_path(os.fspath(path)))
+    found = open_session(place, session, instrument)
+    return _opened(found, instrument, place if place.is_dir() and found.files else None)
 
 
 def open_runs(
@@ -146,8 +150,11 @@ def open_runs(
     return frame_of(list(map(str, head)), rows)
 
 
-def _opened(session: Session, instrument: str) -> OpenedRun | RecordedSession:
-    return OpenedRun(session) if instrument == TRAINING else RecordedSession(session, instrument)
+def _opened(session: Session, instrument: str, within: Path | None) -> OpenedRun | RecordedSession:
+    """`within`: directory in which and right below which its job is; None for its own."""
+    made = OpenedRun(session) if instrument == TRAINING else RecordedSession(session, instrument)
+    made._within = within
+    return made
 
 
 class RecordedSession(OfJob):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -12,14 +12,15 @@ from typing import Any, Protocol
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.clocks import Bound, Clocks
 from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison, Gate
+from flagscale_perf.analysis.laid import Laid
 from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.log_files import LogSigns
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Timeline
-from flagscale_perf.analysis.tree import Laid
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import find_part, missing
 from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.store.kept import Kept
 from flagscale_perf.store.tables import Tables
 
 _PACKAGE, _FILE, _LOGS = Path(__file__).parents[1], "analysis/instrument.py", "analysis/logs.py"
@@ -124,9 +125,22 @@ def clocks_of(sessions: Iterable[Session]) -> Clocks:
     return Clocks([each.header for each in alone], lambda: _evidence_of(alone))
 
 
-def _evidence_of(alone: Sequence[Session]) -> Iterator[Bound]:
-    for name in {*installed()} & {each.instrument for each in alone}:
-        yield from load(name).evidence([each for each in alone if each.instrument == name])
+@dataclass
+class Evidence:
+    """Of long files it is kept, as it takes another reading of them."""
+
+    bounds: list[Bound] = field(default_factory=list)
+
+
+def _evidence_of(alone: Sequence[Session]) -> list[Bound]:
+    found = Evidence()
+    kept = Kept.of([path for each in alone for path in each.paths], [found])
+    if kept is None or kept.restore() is None:
+        for name in sorted({*installed()} & {each.instrument for each in alone}):
+            found.bounds += load(name).evidence([each for each in alone if each.instrument == name])
+        if kept is not None:
+            kept.keep()
+    return found.bounds
 
 
 def signs_of_logs() -> dict[str, LogSigns]:

@@ -114,6 +114,8 @@ class Job:
         """That of the chosen file with all machines of its job; or the logs here. Raises PerfError."""
         if self.logs is not None:
             return self.logs
+        if self._session_id is None and not self.files and (below := self._below()) is not None:
+            return next((one for one in below.sessions if fits and fits(one.header)), below.lead)
         found = self.chosen(fits)
         if found.run is None:
             raise found.trouble or PerfError(f"{found.path}: {NO_RUN_FILE}")

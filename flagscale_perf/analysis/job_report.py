@@ -25,17 +25,17 @@ from flagscale_perf.analysis.blocks import (
 )
 from flagscale_perf.analysis.clocks import clock_of
 from flagscale_perf.analysis.instrument import clocks_of, load
+from flagscale_perf.analysis.laid import Spans, Steps, laid_in
 from flagscale_perf.analysis.links import inside, linked
 from flagscale_perf.analysis.rules import Finding
-from flagscale_perf.analysis.tree import Node, grafted, laid_in, moved, noted
+from flagscale_perf.analysis.tree import Node, grafted, noted
 from flagscale_perf.analysis.whole import Whole
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.units import duration
 
-STEPS = "steps"  # key of the node in which steps are
 _ADDS_UP = (
-    "Parts add up to what they are below, or leave a rest; 'meanwhile': something else goes on as well. What"
+    "Parts add up to what they are below, or leave a rest; 'meanwhile' goes on beside them. What"
     " was recorded in some steps only is their time, and not multiplied."
 )
 _Row: TypeAlias = tuple[Sequence[Cell], Cell]  # and what stands below it
@@ -181,24 +181,17 @@ def _tree(whole: Whole, lead: Report, parts: Sequence[Part], found: Findings) ->
     for part in parts:
         if part.report.tree is not None:
             tree = grafted(tree, part.report.tree)
-    steps, beside = list(load(whole.lead.instrument).steps(whole.lead)), list[Node]()
+    laid = []
     for member in whole.members:
-        instrument, move = member.session.instrument, clocks.mover(clock_of(member.session.header))
-        laid = load(instrument).laid(member.session)
-        beside += laid_in(steps, laid if move is None else moved(laid, move), instrument)
+        move = clocks.mover(clock_of(member.session.header))
+        spans = Spans(load(member.session.instrument).laid(member.session), move)
+        laid += [(member.session.instrument, spans)] if spans.marks else []
+    beside = laid_in(Steps(load(whole.lead.instrument).steps(whole.lead)), laid) if laid else []
     for one in found.found:
         causes = [link.finding for link in one.links if link.is_cause and link.finding.where]
         if causes and one.phase:
             tree = noted(tree, one.phase, one.ranks, inside(causes[0]))
-    return _with_beside(tree, beside).closed()
-
-
-def _with_beside(tree: Node, beside: Sequence[Node]) -> Node:
-    """With what lies in the steps at the node of the steps; at the whole where it has none."""
-    if not any(one.key == STEPS for one in tree.parts):
-        return replace(tree, beside=beside)
-    parts = [replace(one, beside=beside) if one.key == STEPS else one for one in tree.parts]
-    return replace(tree, parts=parts)
+    return replace(tree, beside=beside).closed()
 
 
 def _drawn(tree: Node) -> Section:
@@ -209,12 +202,12 @@ def _drawn(tree: Node) -> Section:
         share = None if node.dur_s is None or not within.dur_s else node.dur_s / within.dur_s
         cells = ("· " * depth + node.name, Quantity(node.dur_s, "s"), Quantity(share, "share"))
         to.append((cells, node.note or None))
-        for one in node.beside:
-            add(to, replace(one, name=f"meanwhile {one.name}"), depth + 1, within)
         for one in node.parts:
             if one.is_sample:
                 add(samples, replace(one, name=f"{node.name} {one.name}"), 0, one)
             add(to, replace(one, parts=()) if one.is_sample else one, depth + 1, within)
+        for one in node.beside:
+            add(to, replace(one, name=f"in steps, meanwhile: {one.name}"), depth + 1, within)
 
     add(rows, tree, 0, tree)
     blocks: list[Block] = [_table(rows), Note(_ADDS_UP)]

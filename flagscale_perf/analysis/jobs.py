@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,13 +24,29 @@ def as_jobs(found: Listing) -> Listing:
     members: dict[Path, list[Session]] = {}
     taken = set[Path]()
     for lead in sorted(found.sessions, key=lambda one: load(one.instrument).leads, reverse=True):
-        around = [one for one in near[lead.path.parent] if one.path not in taken]
-        if lead.path not in taken and _has_other_kinds(lead, around):
+        if lead.path in taken:
+            continue
+        places = [lead.path.parent, *_shared(lead, near)]
+        around = [
+            *{one.path: one for place in places for one in near[place] if one.path not in taken}.values()
+        ]
+        if _has_other_kinds(lead, around):
             beside = _beside(lead, around)
             members |= {lead.path: beside} if beside else {}
             taken.update(one.path for one in beside)
     leading = [one for one in found.sessions if one.path not in taken]
     return replace(found, sessions=leading, members=members)
+
+
+def _shared(lead: Session, near: Mapping[Path, Sequence[Session]]) -> list[Path]:
+    """The directory above, where it has no run file itself and those right below it are of one leading
+    session at most: its sub directories are then what several instruments recorded of one job.
+    """
+    above = lead.path.parent.parent
+    around, own = near[above], load(lead.instrument).leads
+    is_shared = all(one.path.parent != above for one in around)
+    others = [one for one in around if one is not lead and load(one.instrument).leads >= own]
+    return [above] if is_shared and not others else []
 
 
 def report_of(found: Listing, is_all_read: bool) -> Report:

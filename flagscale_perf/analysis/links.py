@@ -134,7 +134,9 @@ class _Below:
             if any(lower is one for one in seen) or any(lower.title == one.finding.title for one in links):
                 continue
             links.append(Link(self.of(lower, seen), min(share, 1.0)))
-            self.causes |= {id(lower)} if links[-1].is_cause else set()
+            # what costs more than what it explains within its own instrument stands for itself, too
+            is_own = lower.instrument == upper.instrument and (lower.cost_s or 0.0) > (upper.cost_s or 0.0)
+            self.causes |= {id(lower)} if links[-1].is_cause and not is_own else set()
         links.sort(key=lambda link: not link.is_cause)
         return replace(upper, links=links, title=_title(upper, links)) if links else upper
 

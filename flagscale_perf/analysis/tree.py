@@ -6,12 +6,9 @@ the same `key`, goes below it, as the time in which it was recorded: nothing is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
-
-from flagscale_perf.analysis.clocks import Move
-from flagscale_perf.spine.clock import NS_PER_S
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 MOST = 12  # parts of a node beside its rest
 _SAME = 1e-6  # of a node's time: parts that differ from it by less add up to it
@@ -77,19 +74,6 @@ class Node:
         }
 
 
-class Laid(NamedTuple):
-    """Something that an instrument recorded from one moment to another; monotonic marks of its session."""
-
-    name: str
-    start_ns: int
-    end_ns: int
-
-
-@dataclass
-class _Spent:
-    spans: list[tuple[int, int]] = field(default_factory=list)
-
-
 def grafted(tree: Node, branch: Node) -> Node:
     """The tree with the parts of another instrument's below the nodes of the same key: each rank's own, or,
     below a usual rank's node, those of the first rank that no node of the tree names.
@@ -119,52 +103,3 @@ def _every(node: Node) -> Iterable[Node]:
     yield node
     for one in node.parts:
         yield from _every(one)
-
-
-def moved(what: Iterable[Laid], move: Move) -> Iterator[Laid]:
-    """The same on another clock."""
-    for name, start_ns, end_ns in what:
-        yield Laid(name, move(start_ns), move(end_ns))
-
-
-def laid_in(steps: Sequence[tuple[int, int]], what: Iterable[Laid], instrument: str) -> list[Node]:
-    """A node for each name of what was recorded: how long at least one of them lies in the steps, how many
-    begin in a step and how many outside of all.
-
-    Args:
-        steps: begin and end of each, in order.
-        what: in any order, on the clock of the steps.
-        instrument: that recorded it.
-    """
-    import numpy as np  # here: a report of one session needs none of it
-
-    found: dict[str, _Spent] = {}
-    for name, start_ns, end_ns in what:
-        found.setdefault(name, _Spent()).spans.append((start_ns, end_ns))
-    edges = np.array(steps, dtype=np.int64).reshape(-1, 2)
-    before = np.concatenate([[0], np.cumsum(edges[:, 1] - edges[:, 0])])
-
-    def in_steps(at: Any) -> Any:  # time of steps until then
-        step = np.searchsorted(edges[:, 0], at, side="right") - 1
-        own = np.minimum(at, edges[step, 1]) - edges[step, 0]
-        return np.where(step < 0, 0, before[np.maximum(step, 0)] + np.maximum(own, 0))
-
-    nodes = []
-    for name, spent in found.items():
-        spans = np.array(sorted(spent.spans), dtype=np.int64)
-        starts, ends = spans[:, 0], np.maximum.accumulate(spans[:, 1])
-        starts = np.maximum(
-            starts, np.concatenate([starts[:1], ends[:-1]])
-        )  # what others lay over counts once
-        count = len(spans)
-        if not len(edges):
-            nodes.append(Node(f"{instrument}: {name}", None, note=f"{count:,}, none of them in a step"))
-            continue
-        inside_s = float((in_steps(ends) - in_steps(starts)).sum()) / NS_PER_S
-        step = np.searchsorted(edges[:, 0], spans[:, 0], side="right") - 1
-        is_inside = (step >= 0) & (spans[:, 0] < edges[np.maximum(step, 0), 1])
-        inside = int(is_inside.sum())
-        touched = len(np.unique(step[is_inside]))
-        note = f"{inside:,} begin in {touched:,} of {len(edges):,} steps, {count - inside:,} outside of all"
-        nodes.append(Node(f"{instrument}: {name}", inside_s, note=note))
-    return sorted(nodes, key=lambda one: -(one.dur_s or 0.0))

@@ -11,7 +11,7 @@ from flagscale_perf.analysis.compare.compare import (
     CompareOptions,
     Gate,
 )
-from flagscale_perf.analysis.compare.jobs import compare_jobs, compare_trees, is_tree
+from flagscale_perf.analysis.compare.jobs import are_trees, compare_jobs, compare_trees
 from flagscale_perf.analysis.compare.judge import SLOWER
 from flagscale_perf.analysis.job import Job
 from flagscale_perf.cli.base import Command, add_cache, add_choice, add_instrument, local_path, percentage
@@ -72,7 +72,7 @@ class CompareCommand(Command):
         chosen = format_of(args, FORMATS, "comparison")
         options = CompareOptions(args.warmup, args.noise, args.fail_if_slower, args.judge)
         sides = [args.base, *args.more_base], [args.new, *args.more_new]
-        if is_tree(args.base) and is_tree(args.new) and args.instrument is None:
+        if args.instrument is None and are_trees(args.base, args.new):
             if chosen == "png":
                 raise PerfError("--format png: two directories of runs have no picture; write html instead")
             report, gate = compare_trees(*sides, options)

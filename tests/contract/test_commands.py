@@ -51,6 +51,7 @@ TYPED = {
     "flagscale-perf capture RUN --steps 20": "tests/processes/test_flagscale_capture.py::"
     "test_a_live_run_is_asked_for_three_steps_more",
     "make demo-trace": "tests/trace/test_example.py::test_the_demo_shows_and_exports_it",
+    "make demo-job": "tests/trace/test_job.py::test_one_command_leaves_report_page_and_trace",
 }
 # Typed nowhere, and why.
 ELSEWHERE = {

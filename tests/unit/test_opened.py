@@ -116,6 +116,17 @@ def test_a_run_is_a_job(tmp_path: Path) -> None:
     assert "<th>beside it</th><td>profile 20240129_103001</td>" in shown and "MFU" in shown
 
 
+def test_sub_directories_of_a_job_are_a_run(tmp_path: Path) -> None:
+    for name, where in (("training", "training"), ("rpc", "calls")):
+        (tmp_path / where).mkdir()
+        write(name, tmp_path / where, "completed", pid=7_000)
+        shutil.rmtree(tmp_path / where / "made")
+    run = open_run(tmp_path)
+    assert run.path.parent.name == "training" and run.calls is not None and run.profile is None
+    assert run.calls.path.parent.name == "calls" and run.calls.training is not None
+    assert open_run(tmp_path, instrument="rpc").path == run.calls.path
+
+
 def test_jobs_are_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweeps.write(tmp_path, seeds=[1, 2])
     (tmp_path / "calls").mkdir()

@@ -62,9 +62,20 @@ def _of(name: str, base: Sequence[Whole], new: Sequence[Whole], options: Compare
     return load(name).compare(ours, theirs, options)
 
 
-def is_tree(path: Path) -> bool:
-    """Whether runs lie below a directory that has none itself."""
+def are_trees(*paths: Path) -> bool:
+    """Whether runs lie below directories that have none themselves, and not of one job in each."""
+    return all(map(_holds_runs, paths)) and not all(map(_is_job, paths))
+
+
+def _holds_runs(path: Path) -> bool:
     return path.is_dir() and not (job := Job(path)).files and job.logs is None and bool(runs_below(path))
+
+
+def _is_job(path: Path) -> bool:
+    try:
+        return bool(Job(path).whole())
+    except PerfError:
+        return False
 
 
 def compare_trees(

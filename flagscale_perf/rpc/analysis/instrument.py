@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import Instrument
+from flagscale_perf.analysis.laid import Laid
 from flagscale_perf.analysis.session import Session
-from flagscale_perf.analysis.tree import Laid
 from flagscale_perf.rpc.analysis import blocks, compare, report
 from flagscale_perf.rpc.analysis.evidence import bounds_of
 from flagscale_perf.rpc.analysis.findings import judge

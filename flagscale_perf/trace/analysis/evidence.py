@@ -7,8 +7,8 @@ from itertools import islice
 
 from flagscale_perf.analysis.clocks import Bound, clock_of
 from flagscale_perf.analysis.session import Session
-from flagscale_perf.trace.analysis.source import Traces, read_traces
-from flagscale_perf.trace.analysis.transfers import Transfer
+from flagscale_perf.trace.analysis.source import RunReader, Traces
+from flagscale_perf.trace.analysis.transfers import Transfer, Transfers
 from flagscale_perf.trace.records import Kind
 
 _KEYS = 256  # of an operation that are looked at: it has one for each field of each sample
@@ -19,7 +19,7 @@ _Put = tuple[str, int]  # clock and mark of its begin
 
 def bounds_of(sessions: Sequence[Session]) -> Iterator[Bound]:
     """A get that has a field of a sample ended after the first put of that began, if one machine put it."""
-    read = [(clock_of(session.header), _all_of(read_traces(session))) for session in sessions]
+    read = [(clock_of(session.header), _all_of(_read(session))) for session in sessions]
     puts: dict[_Key, _Put | None] = {}
     for clock, transfers in read:
         for one in transfers:
@@ -35,6 +35,16 @@ def bounds_of(sessions: Sequence[Session]) -> Iterator[Bound]:
 
 def _earlier(known: _Put | None, clock: str, start_ns: int) -> _Put | None:
     return None if known is None or known[0] != clock else min(known, (clock, start_ns))
+
+
+def _read(session: Session) -> Traces:
+    """Not by what is kept of a report, which it would replace."""
+    traces = Traces("", "", transfers=Transfers())
+    reader = RunReader(traces, session.course)
+    for record in session:
+        reader.add(record)
+    reader.settle()
+    return traces
 
 
 def _all_of(traces: Traces) -> Sequence[Transfer]:

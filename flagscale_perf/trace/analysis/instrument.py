@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import Instrument, Spans
+from flagscale_perf.analysis.laid import Laid
 from flagscale_perf.analysis.session import Session
-from flagscale_perf.analysis.tree import Laid
 from flagscale_perf.store.tables import Tables, words_of
 from flagscale_perf.trace.analysis import blocks, compare
 from flagscale_perf.trace.analysis.evidence import bounds_of

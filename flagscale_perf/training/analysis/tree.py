@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import add
 
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.tree import Node
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.units import ranges
+from flagscale_perf.store.decoder import Chunk
 from flagscale_perf.training.analysis.ledgers import WAIT_PARTS, words
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.analysis.tables import Phase
@@ -25,9 +27,7 @@ def tree_of(found: TrainingReport) -> Node:
     for part in found.goodput.parts:
         node = Node(part.label, part.dur_s)
         if part.name == "productive":
-            node = Node(
-                part.label, part.dur_s, list(_phases(found, late)), key="steps", note=_compared(found)
-            )
+            node = Node(part.label, part.dur_s, list(_phases(found, late)), note=_compared(found))
         elif part.name == "late":
             node = Node(part.label, part.dur_s, [_late(row) for row in late], note=_compared(found))
         parts.append(node)
@@ -36,8 +36,11 @@ def tree_of(found: TrainingReport) -> Node:
 
 def steps_of(session: Session) -> Iterator[tuple[int, int]]:
     """Begin and end of each step, monotonic marks."""
-    for step in session.records(StepRecord):
-        yield step.start_ns, step.start_ns + step.iteration_ns
+    start, took = (StepRecord._fields.index(name) for name in ("start_ns", "iteration_ns"))
+    for part in session.again().chunks({StepRecord}):
+        if isinstance(part, Chunk):
+            columns = part.columns[StepRecord]
+            yield from zip(columns[start], map(add, columns[start], columns[took]), strict=True)
 
 
 def _compared(found: TrainingReport) -> str:

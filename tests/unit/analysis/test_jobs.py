@@ -43,6 +43,14 @@ def test_another_time_is_another_job(tmp_path: Path) -> None:
     assert jobs_in(tmp_path) == {"a": [], "a/later": []}
 
 
+def test_sub_directories_of_one_training_are_one_job(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        put("training", tmp_path / name / "training")
+        put("rpc", tmp_path / name / "calls", number=1)
+        put("trace", tmp_path / name / "queue", number=2)
+    assert jobs_in(tmp_path) == {"one/training": ["rpc", "trace"], "two/training": ["rpc", "trace"]}
+
+
 def test_experiments_are_of_no_job(tmp_path: Path) -> None:
     put("training", tmp_path / "a")
     put("bench", tmp_path / "a/bench", number=1)

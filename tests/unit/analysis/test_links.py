@@ -17,7 +17,7 @@ from flagscale_perf.analysis.links import (
     of_all_steps,
     of_the_time,
 )
-from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.analysis.rules import Finding, consequence
 from flagscale_perf.profile.analysis import findings as of_profiles
 from flagscale_perf.rpc.analysis import findings as of_calls
 from flagscale_perf.trace.analysis import findings as of_queues
@@ -127,3 +127,13 @@ def test_of_several_sessions_of_an_instrument_each_may_explain() -> None:
     second = replace(lower("profile.slow_on_rank", 0.9, phase="forward"), instrument="profile 2")
     (one,) = linked([second, upper("training.straggler")])
     assert [link.finding.instrument for link in one.links] == ["profile 2"]
+
+
+def test_a_cause_that_costs_more_than_its_consequence_in_one_instrument_stands_for_itself() -> None:
+    unit = finding("trace.straggling_unit", cost_s=4.0)
+    small, large = finding("trace.bound", cost_s=1.0), finding("trace.queue_overhead", cost_s=4.0)
+    found = linked([unit, consequence(small, [(unit, 0.95)])])
+    assert [one.name for one in found] == ["straggling_unit", "bound"]
+    assert [link.finding.name for link in found[1].links] == ["straggling_unit"]
+    (one,) = linked([unit, consequence(large, [(unit, 0.95)])])
+    assert one.name == "queue_overhead"

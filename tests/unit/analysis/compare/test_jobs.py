@@ -84,6 +84,17 @@ def test_a_profile_alone_is_never_taken_for_a_training(tmp_path: Path, capsys) -
     assert main(["compare", base, str(tmp_path / "new"), "--instrument", "profile"]) == 0
 
 
+def test_sub_directories_of_one_job_are_compared_as_it(tmp_path: Path, capsys) -> None:
+    for name, more_ms, step_ms in (("base", 0, 200), ("new", 100, 100)):
+        (tmp_path / name / "profiled").mkdir(parents=True)
+        job_in(tmp_path / name / "training", more_ms, None)
+        profile_in(tmp_path / name / "profiled", step_ms)
+    assert main(["compare", str(tmp_path / "base"), str(tmp_path / "new"), "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["whole"]["verdict"] == "slower"
+    assert found["job"]["compared"]["profile"]["whole"]["verdict"] == "faster"
+
+
 @pytest.mark.parametrize("name", ["rpc", "profile"])
 def test_a_job_of_one_session_looks_as_its_session_does(name: str, tmp_path: Path, capsys) -> None:
     path = write(name, tmp_path, "completed")

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from flagscale_perf.analysis import instrument
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.session import Session
+from flagscale_perf.spine import files
 from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.store import kept
 from flagscale_perf.trace.analysis.evidence import bounds_of
 from flagscale_perf.trace.records import OperationRecord
 from tests.trace_runs import MS, SECOND, START_WALL_NS, Job, make_trace_header
@@ -62,8 +65,18 @@ def test_what_was_not_recorded_whole_or_not_got_is_no_evidence(
 ) -> None:
     if "names" in changed:
         two_machines(tmp_path)
-        files = open_session(tmp_path).files[:1]
+        found = open_session(tmp_path).files[:1]
     else:
         two_machines(tmp_path, **changed)
-        files = open_session(tmp_path).files
-    assert [bound for bound in bounds_of([Session([file]) for file in files]) if bound.clock != "b"] == []
+        found = open_session(tmp_path).files
+    assert [bound for bound in bounds_of([Session([file]) for file in found]) if bound.clock != "b"] == []
+
+
+def test_what_was_found_in_long_files_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    two_machines(tmp_path)
+    monkeypatch.setattr(kept, "MIN_BYTES", 1)
+    monkeypatch.setattr(kept, "_BYTES_A_VALUE", 1)
+    monkeypatch.setattr(files, "TICK_NS", 0)  # by which it is known that they have not been changed since
+    first = open_session(tmp_path).clocks.lines()
+    monkeypatch.setattr(instrument, "load", lambda name: pytest.fail("the files are read again"))
+    assert open_session(tmp_path).clocks.lines() == first

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
+from flagscale_perf.report.html import render
+from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.store import kept
+from flagscale_perf.training.analysis.blocks import report_of
 from flagscale_perf.training.analysis.captured import ALL_WORK, MAX_ROWS, CapturedFold
+from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.analysis.tables import CapturedRank, CapturedRanks, SlowLink
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.phases import NUMBER_OF
 from flagscale_perf.training.rank_records import NodeRecord
 from flagscale_perf.training.records import CapturedRecord, CaptureRecord
-from tests.fakes import MS, make_facts
+from tests.fakes import MS, SECOND, make_facts, make_header
 from tests.pipelines import Schedule
 
 STAGES, REPLICAS, BATCHES = 2, 60, 4
@@ -78,3 +86,32 @@ def test_a_step_that_is_not_complete_is_shown_of_the_ranks_there_are() -> None:
     found = folded([each for each in schedule().run()[0] if each.rank != 5])
     assert found is not None
     assert found.slow[0].rank == SLOW
+
+
+def test_of_ten_thousand_ranks_the_slow_one_is_on_a_small_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the second report goes on from what is kept of the first."""
+    ranks, slow = 10_000, 4711
+    forward = 2 * NUMBER_OF["forward-compute"]
+    header = make_header(facts=make_facts(world_size=ranks, pipeline_parallel=1, pipeline_schedule=None))
+    path = tmp_path / "perf_records_20240129_103000.jsonl"
+    with path.open("wb") as file:
+        file.write(encode(header))
+        file.write(encode(NodeRecord("node0", [*range(ranks)], [1] * ranks, ["H200"] * ranks, [0] * ranks)))
+        file.write(encode(CaptureRecord(7, 11, [])))
+        for step in range(7, 12):
+            for rank in range(ranks):
+                took_ns = (130 if rank == slow else 100) * MS
+                marks = [forward, 0, forward + 1, took_ns]
+                file.write(encode(CapturedRecord(rank, step, rank * SECOND, 200 * MS, marks)))
+    monkeypatch.setattr(kept, "MIN_BYTES", 1)
+    monkeypatch.setattr(kept, "_BYTES_A_VALUE", 1)
+    first, again = (read_report(open_session(path)) for _ in range(2))
+    assert first.captured is not None
+    assert [(one.rank, one.beyond_ms) for one in first.captured.slow] == [(slow, 30.0)]
+    row = slow * MAX_ROWS // ranks
+    assert first.captured.beyond_ms[ALL_WORK][row] == [30.0] * 5
+    assert again.captured == first.captured
+    assert [*tmp_path.glob("cache/*.state")]
+    assert len(render(report_of(again)).encode()) < 3_000_000
