@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import IO, Any, NamedTuple
-from urllib.parse import quote
 
 from flagscale_perf.analysis.drawing import Drawing
 from flagscale_perf.report import pftrace
@@ -95,7 +94,7 @@ def _ends(path: Path) -> tuple[bytes, bytes]:
 
 
 def _nsys_base(path: Path) -> int:
-    with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as found:
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as found:
         row = found.execute("select utcEpochNs from TARGET_INFO_SESSION_START_TIME").fetchone()
     if row is None:
         raise sqlite3.DataError("TARGET_INFO_SESSION_START_TIME is empty")

@@ -31,7 +31,7 @@ class TraceOptions:
     """
 
     trace: bool = option(False, parse_bool, "calls of functions", "TQ_TRACE_ENABLED")
-    detail: bool = option(False, parse_bool, "puts and gets of clients", "TQ_TRACE_DETAIL_ENABLED")
+    detail: bool = option(False, parse_bool, "puts, gets and updates of clients", "TQ_TRACE_DETAIL_ENABLED")
     directory: Path = option(
         lambda: Path(DEFAULT_DIRECTORY).absolute(),
         lambda text: Path(path(DEFAULT_DIRECTORY)(text)).absolute(),

@@ -1,7 +1,7 @@
 """Joins every field of each consumed sample to the put that wrote it, by partition, index, fields and time.
 
-Puts and gets are processed in time order. If clears of a partition are recorded, a clear ends the life of an
-index; otherwise puts and gets tell where a new one begins (`lives`).
+If clears of a partition are recorded, a clear ends the life of an index; otherwise puts and gets, which are
+taken in time order, tell where a new one begins (`lives`).
 """
 
 from __future__ import annotations
@@ -348,11 +348,10 @@ class _Join:
         found.joined += count
         for put in puts:
             made = self._all[put]
-            stayed_ns = get.start_ns - made.ready_ns
             self._each(place, put, count)
             flow = found.flows[self._functions[put], self._functions[place]]
             flow.samples += count
-            flow.residence.add(max(0, stayed_ns), weight)
+            flow.residence.add(max(0, get.start_ns - made.ready_ns), weight)
             if is_last:
                 flow.steps[self._steps.between(made, get)] += count
             if is_last and made.versions is not None and get.step is not None:

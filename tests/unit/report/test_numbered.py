@@ -1,4 +1,4 @@
-"""Numbers of processes."""
+"""A process has one number in a trace, and no two have the same."""
 
 from __future__ import annotations
 
