@@ -33,6 +33,7 @@ except ImportError as error:
 SEQUENCE = 1
 OWN_CLOCK = 64  # of the sequence: nanoseconds since the job's start
 _LANES = 100  # places of a track's lanes among the rows
+_MOST = (1 << 63) - 1  # a damaged file may have any number
 _BATCH = 256  # packets that are written at once
 _MOST_NAMES = 50_000  # of a table; a long run has a name of its own for each step
 
@@ -84,9 +85,10 @@ class _Packets:
     def _new(self, at_ns: int | None = None) -> TracePacket:
         packet = TracePacket(trusted_packet_sequence_id=SEQUENCE)
         if at_ns is not None and at_ns >= self._zero_ns:
-            packet.timestamp = at_ns - self._zero_ns
+            packet.timestamp = min(at_ns - self._zero_ns, _MOST)
         elif at_ns is not None:  # recorded after it was looked where everything begins
-            packet.timestamp, packet.timestamp_clock_id = at_ns, BuiltinClock.BUILTIN_CLOCK_MONOTONIC
+            packet.timestamp = max(0, at_ns)
+            packet.timestamp_clock_id = BuiltinClock.BUILTIN_CLOCK_MONOTONIC
         return packet
 
     def _track(self, **fields: Any) -> tuple[int, TracePacket]:
@@ -128,7 +130,7 @@ class _Packets:
         packet = self._new(one.at_ns)
         event = packet.track_event
         event.type, event.track_uuid = TrackEvent.TYPE_COUNTER, self._counters[pid, one.name]
-        if isinstance(one.value, int):
+        if isinstance(one.value, int) and abs(one.value) <= _MOST:
             event.counter_value = one.value
         else:
             event.double_counter_value = one.value

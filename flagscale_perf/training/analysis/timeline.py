@@ -124,7 +124,7 @@ class _Ranks:
             f"rank {rank}",
             rank,
             stage if stages > 1 else None,
-            rank % of_stage // width if of_stage > width else None,
+            rank % of_stage // width if of_stage > width > 0 else None,
         )
 
 

@@ -114,3 +114,13 @@ def test_what_was_written_before_everything_began_is_kept() -> None:
         packet for packet in Decoded.FromString(b"".join(made)).packet if packet.HasField("track_event")
     ]
     assert (packet.timestamp, packet.timestamp_clock_id) == (ZERO + 95, BuiltinClock.BUILTIN_CLOCK_MONOTONIC)
+
+
+def test_impossible_times_and_values_of_a_damaged_file_are_no_error() -> None:
+    track = Track(RANK, "row")
+    made = of_protobuf(
+        made_of(
+            Item("x", track, ZERO, 1 << 90), Counter("y", RANK, 1 << 80, 1 << 90), Item("z", track, -5, -5)
+        )
+    )
+    assert [one.name for one in made.slices] == ["z", "x"] and made.slices[1].end_ns == (1 << 63) - 1

@@ -10,7 +10,7 @@ from flagscale_perf.spine.records import TYPES, place_of
 from flagscale_perf.spine.slots import CRC_BYTES, PREFIX, SLOT_BYTES
 from flagscale_perf.store.decoder import decode
 from flagscale_perf.trace.records import ClearRecord, FieldsRecord, Kind, RowsRecord
-from tests.unit.trace.export.sample import TRACE, call, header, operation, process
+from tests.queue_sample import TRACE, call, header, operation, process
 
 OPERATION = operation(Kind.GET, 7, 2_000, 30, trace_id=TRACE, error=4)
 SLOTTED = [OPERATION, call(8, 1_000, 90, trace_id=TRACE), NameRecord(1, 2, "rollout")]
