@@ -18,7 +18,7 @@ from flagscale_perf.spine.averages import mean
 from flagscale_perf.store.runs import LONG_BYTES
 from flagscale_perf.training.analysis import settings
 from flagscale_perf.training.analysis.report import Curves
-from flagscale_perf.training.analysis.runs import Run, RunList, list_runs
+from flagscale_perf.training.analysis.runs import Run, RunList, list_runs, rate_of
 from flagscale_perf.training.analysis.series import MAX_POINTS, Curve, trends_of_runs
 from flagscale_perf.training.utilisation import left_out
 
@@ -68,7 +68,8 @@ def report_of(
     keys = listed.differs
     groups = configurations(listed.runs, keys) if is_grouped else []
     if not is_sorted:
-        groups.sort(key=lambda group: -(_mean([run.speed for run in group]) or 0.0))
+        rate = rate_of(listed.runs)
+        groups.sort(key=lambda group: -(_mean([getattr(run, rate) for run in group]) or 0.0))
     of = f" of {len(groups):,} configuration{'s' * (len(groups) != 1)}" if is_grouped else ""
     sections = _grouped(groups, keys) if is_grouped else _sections(listed, keys, to_pages)
     rows = _group_rows(groups, keys) if is_grouped else _rows(listed.runs, keys)
@@ -150,8 +151,8 @@ def _heads(keys: Sequence[str]) -> list[str]:
 
 def _drawn_first(listed: RunList, drawn: Sequence[int]) -> list[int]:
     """Of those that can be drawn the fastest, the newest and the slowest."""
-    known = [place for place in drawn if listed.runs[place].speed is not None]
-    ranked = sorted(known, key=lambda place: listed.runs[place].speed or 0.0)
+    speeds = [getattr(run, rate_of(listed.runs)) or 0.0 for run in listed.runs]
+    ranked = sorted((place for place in drawn if speeds[place]), key=lambda place: speeds[place])
     newest = sorted(drawn, key=lambda place: listed.starts_ns[place])
     return [*dict.fromkeys([*ranked[-1:], *newest[-1:], *ranked[:1], *reversed(newest)])][:3]
 

@@ -98,11 +98,6 @@ class Run:
         """All that can be chosen and sorted by."""
         return self.settings | vars(self)
 
-    @property
-    def speed(self) -> float | None:
-        """By which runs are ranked: MFU, which holds for any model and size, else tokens/s."""
-        return self.tokens_per_s if self.mfu is None else self.mfu
-
 
 @dataclass(frozen=True)
 class RunList:
@@ -140,6 +135,11 @@ class RunList:
             rows.sort(key=lambda row: _order(row[0].values.get(key), key in _BEST_IS_HIGH))
         runs, points = [row[0] for row in rows], [row[1] for row in rows]
         return RunList(self.directory, runs, self.unread, points, [row[2] for row in rows])
+
+
+def rate_of(runs: Sequence[Run]) -> str:
+    """The figure that they are ranked by: MFU, which holds for any model and size; without it tokens/s."""
+    return "mfu" if any(run.mfu is not None for run in runs) else "tokens_per_s"
 
 
 def _order(value: Any, is_best_high: bool) -> tuple[int, float, str]:

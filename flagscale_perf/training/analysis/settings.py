@@ -59,15 +59,18 @@ def name_of(header: RunHeader) -> str | None:
 
 
 def differing(all_of_them: Sequence[Settings]) -> list[str]:
-    """The keys in which they differ: the layout first, seeds last."""
+    """The keys in which they differ: the layout first, seeds last. What a run does not have at all is not
+    known of it, and no difference.
+    """
     first, found = all_of_them[0] if all_of_them else {}, set[str]()
-    names, keys = dict.fromkeys([*_FIRST, *first]), [*first]
+    seen, keys = dict(first), [*first]
     for one in all_of_them:
         if [*one] == keys:
             found.update(compress(keys, map(ne, first.values(), one.values())))
         else:
-            names |= dict.fromkeys(one)
-            found |= {name for name in first.keys() | one.keys() if first.get(name) != one.get(name)}
+            found.update(name for name, value in one.items() if name in seen and seen[name] != value)
+            seen |= {name: value for name, value in one.items() if name not in seen}
+    names = dict.fromkeys([*_FIRST, *seen])
     chosen = [name for name in names if name in found - _DERIVED and not _NO_SETTING.fullmatch(name)]
     return sorted(chosen, key=is_seed)
 

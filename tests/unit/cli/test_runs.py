@@ -61,10 +61,10 @@ def test_a_place_that_cannot_be_written(directory, capsys) -> None:
 def test_sessions_of_other_instruments_stand_below(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("calls", "training", "profile"):
-        (tmp_path / name).mkdir()
-    write_run(tmp_path / "calls", [make_call(1)])
-    make_profile().write(tmp_path / "profile")
+    for name in ("service/calls", "training", "models/profile"):
+        (tmp_path / name).mkdir(parents=True)
+    write_run(tmp_path / "service/calls", [make_call(1)])
+    make_profile().write(tmp_path / "models/profile")
     (tmp_path / "training/perf_records_20240129_103000.jsonl").write_text(golden("perf_records.jsonl"))
     assert main(["runs", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
@@ -74,8 +74,8 @@ def test_sessions_of_other_instruments_stand_below(
     found = json.loads(capsys.readouterr().out)
     assert len(found["runs"]) == 1
     assert [(one["directory"], one["instrument"]) for one in found["sessions"]] == [
-        ("calls", "rpc"),
-        ("profile", "profile"),
+        ("models/profile", "profile"),
+        ("service/calls", "rpc"),
     ]
 
 

@@ -147,6 +147,16 @@ def test_the_fastest_the_newest_and_the_slowest_are_ticked_and_only_runs_with_a_
     assert len([tag for tag, _ in page.elements if tag == "svg"]) == 5
 
 
+def test_a_run_of_unknown_mfu_is_not_the_fastest(tmp_path) -> None:
+    for day, facts in enumerate(({}, {"peak_flop_per_s": None}, {}), start=1):
+        put(tmp_path / str(day), f"2024010{day}_000000", **facts)
+    listed = list_runs(sessions_below(tmp_path), False)
+    assert [run.mfu is None for run in listed.runs] == [False, True, False]
+    assert run_blocks.rate_of(listed.runs) == "mfu"
+    assert 1 not in run_blocks._drawn_first(listed, range(3))[:2]
+    assert runs.rate_of(listed.runs[1:2]) == "tokens_per_s"
+
+
 def test_many_runs_have_fewer_points_each(tmp_path, monkeypatch) -> None:
     header = make_header()
     path = tmp_path / file_names(SESSION)["records"]

@@ -25,7 +25,16 @@ def settings(**facts: object) -> dict[str, object]:
 
 
 def test_what_differs_is_named_and_nothing_else() -> None:
-    one = settings(arguments={"lr": 1e-4, "seed": 1, "save": "/a", "log_dir": "/a", "wandb_exp_name": "a"})
+    one = settings(
+        arguments={
+            "lr": 1e-4,
+            "seed": 1,
+            "save": "/a",
+            "log_dir": "/a",
+            "wandb_exp_name": "a",
+            "swiglu": False,
+        }
+    )
     two = settings(
         hostname="node7",
         pid=7,
@@ -43,6 +52,13 @@ def test_what_differs_is_named_and_nothing_else() -> None:
     assert differing([one, one]) == differing([one]) == differing([]) == []
     assert differing([one, two]) == ["tensor_parallel", "swiglu", "seed"]  # data parallelism follows from it
     assert [is_seed(name) for name in ("seed", "data_seed", "seeds", "seed_lm")] == [True, True, False, False]
+
+
+def test_what_a_run_does_not_record_is_no_difference() -> None:
+    known = settings(arguments={"lr": 1e-4, "seed": 1})
+    other = settings(tensor_parallel=4, arguments={"lr": 1e-3, "seed": 1, "of_a_newer_host": 7})
+    assert differing([known, settings()]) == differing([settings(), known]) == []
+    assert differing([settings(), known, other]) == ["tensor_parallel", "lr"]
 
 
 def test_a_host_without_arguments_has_its_models_shape() -> None:
