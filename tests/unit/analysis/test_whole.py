@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from flagscale_perf.analysis.job import Job
+from flagscale_perf.analysis.job_report import report_of
 from flagscale_perf.analysis.whole import Whole
 from flagscale_perf.spine.errors import PerfError
 from tests.every_instrument import beside
@@ -79,3 +81,49 @@ def test_a_directory_whose_sub_directories_hold_one_job_is_that_job(tmp_path: Pa
     with pytest.raises(PerfError) as refused:
         Job(tmp_path).whole()
     assert "another" in str(refused.value) and "training" in str(refused.value)
+
+
+_DAMAGED = {
+    "the file is empty": lambda _: b"",
+    "neither JSON nor text": lambda data: b"\0\xff" * 99 + data[200:],
+    "schema version 99 is newer": lambda data: data.replace(b'"schema_version":1', b'"schema_version":99', 1),
+    "the instrument 'dance' is not known": lambda data: data.replace(b'"profile"', b'"dance"', 1),
+}
+
+
+@pytest.mark.parametrize("why", _DAMAGED)
+def test_a_newer_file_that_cannot_be_read_hides_no_job_that_it_was_recorded_beside(
+    tmp_path: Path, why: str
+) -> None:
+    training = beside(tmp_path, "training", 10, 50)
+    damaged = beside(tmp_path, "profile", 20, 30)
+    damaged.write_bytes(_DAMAGED[why](damaged.read_bytes()))
+    found = Job(tmp_path)
+    assert found.awaited is None
+    whole = found.whole()
+    assert [one.path for one in whole.sessions] == [training]
+    (said,) = whole.apart
+    assert said.startswith("a file of the same time cannot be read: ") and why in said
+    assert report_of(whole).content.as_dict()["job"]["apart"] == [said]
+    beside(tmp_path, "training", 110, 150).write_bytes(b"")  # what began later is another job
+    assert Job(tmp_path).chosen().path.name == "perf_records_20240129_100110.jsonl"
+
+
+def test_copied_files_are_of_the_job_whatever_their_times_of_change(tmp_path: Path) -> None:
+    training = beside(tmp_path, "training", 10, 50)
+    profile = beside(tmp_path, "profile", 20, 30)
+    for path in (training, profile):
+        os.utime(path, (0, 0))
+    assert [one.path for one in Job(tmp_path).whole().sessions] == [training, profile]
+
+
+def test_an_instrument_that_is_asked_for_is_found_outside_of_the_newest_job_too(tmp_path: Path) -> None:
+    training, bench = beside(tmp_path, "training", 10, 50), beside(tmp_path, "bench", 20, 30)
+    beside(tmp_path, "profile", 110, 120)
+    assert [Job(tmp_path).whole(name).lead.path for name in ("training", "bench")] == [training, bench]
+    with pytest.raises(PerfError) as refused:
+        Job(tmp_path).whole("trainin")
+    assert str(refused.value) == (
+        f"--instrument trainin: nothing in '{tmp_path}' was recorded by it, but by bench, profile, training;"
+        " did you mean training?"
+    )
