@@ -159,9 +159,10 @@ class Job:
         if session.instrument != instrument:
             there = {one.instrument for one in whole.sessions}
             there |= {each.run.header.instrument for each in self.files if each.run}
+            near = "" if instrument in installed() else did_you_mean(instrument, installed())
             raise PerfError(
-                f"--instrument {instrument}: nothing in {str(self.path)!r} was recorded by it, but by"
-                f" {', '.join(sorted(there))}{did_you_mean(instrument, installed())}"
+                f"no session of the instrument {instrument!r} in {str(self.path)!r}; there are sessions of"
+                f" {', '.join(sorted(there))}{near}"
             )
         return session
 

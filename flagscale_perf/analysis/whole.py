@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from flagscale_perf.analysis.clocks import clock_of
 from flagscale_perf.analysis.instrument import load
@@ -14,9 +16,12 @@ from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import ProcessRecord
 from flagscale_perf.spine.units import duration
+from flagscale_perf.store.run_file import RunFile
 
 # Processes are recorded when their first records arrive: those of the beginning are enough to tell a job.
 _FIRST_RECORDS = 20_000
+# Of each file: it is held against all that were written at the same time.
+_known: WeakKeyDictionary[RunFile, set[tuple[str, int]]] = WeakKeyDictionary()
 
 
 class Stretch(NamedTuple):
@@ -160,13 +165,19 @@ def _shares_process(one: Session, other: Session) -> int | None:
 
 
 def _processes(session: Session) -> set[tuple[str, int]]:
-    found = set[tuple[str, int]]()
-    for file in session.again().files:
-        clock, header = clock_of(file.header), file.header
-        found |= {(clock, header.pid)} if header.pid is not None else set()
-        try:
-            first = islice(file, _FIRST_RECORDS)
-            found |= {(clock, each.pid) for each in first if isinstance(each, ProcessRecord)}
-        except PerfError:
-            continue  # who reads the session says so
+    return set[tuple[str, int]]().union(*map(_processes_in, session.files))
+
+
+def _processes_in(file: RunFile) -> set[tuple[str, int]]:
+    if file not in _known:
+        _known[file] = _read_processes(file)
+    return _known[file]
+
+
+def _read_processes(file: RunFile) -> set[tuple[str, int]]:
+    clock, header = clock_of(file.header), file.header
+    found = {(clock, header.pid)} if header.pid is not None else set()
+    with suppress(PerfError):  # who reads the session says so
+        first = islice(RunFile(file.path), _FIRST_RECORDS)  # what the file itself counts stays as it is
+        found |= {(clock, each.pid) for each in first if isinstance(each, ProcessRecord)}
     return found

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis import whole
 from flagscale_perf.analysis.job import Job
 from flagscale_perf.analysis.job_report import report_of
 from flagscale_perf.analysis.whole import Whole
@@ -124,6 +125,19 @@ def test_an_instrument_that_is_asked_for_is_found_outside_of_the_newest_job_too(
     with pytest.raises(PerfError) as refused:
         Job(tmp_path).whole("trainin")
     assert str(refused.value) == (
-        f"--instrument trainin: nothing in '{tmp_path}' was recorded by it, but by bench, profile, training;"
-        " did you mean training?"
+        f"no session of the instrument 'trainin' in '{tmp_path}'; there are sessions of bench, profile,"
+        " training; did you mean training?"
     )
+
+
+def test_each_session_is_read_once_to_know_whose_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = list[Path]()
+    own = whole._read_processes
+    monkeypatch.setattr(whole, "_read_processes", lambda one: read.append(one.path) or own(one))
+    for begin_s in (10, 11, 12):
+        beside(tmp_path, "training", begin_s, 50, pid=begin_s)
+        beside(tmp_path, "profile", begin_s + 10, 40, (begin_s,))
+    assert len(Job(tmp_path).whole().members) == 1
+    assert sorted(read) == sorted({*read}) and len(read) <= 6
