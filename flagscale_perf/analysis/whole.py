@@ -30,6 +30,10 @@ class Stretch(NamedTuple):
     begin_ns: int
     end_ns: int
 
+    def meets(self, other: Stretch) -> bool:
+        """Whether one lasted when the other began; of which nothing but the beginning was recorded, too."""
+        return self.begin_ns <= other.end_ns and other.begin_ns <= self.end_ns
+
     def shared_ns(self, other: Stretch) -> int:
         """How long both lasted at the same time; 0 where they did not."""
         return max(min(self.end_ns, other.end_ns) - max(self.begin_ns, other.begin_ns), 0)
@@ -81,13 +85,13 @@ def whole_of(chosen: Session, near: Iterable[Session]) -> Whole:
     near = [one for one in near if not _is_same(one, chosen)]
     stretches = {id(one): stretch_of(one) for one in (chosen, *near)}
     own = stretches[id(chosen)]
-    around = [one for one in near if own.shared_ns(stretches[id(one)]) and _leads(one) > _leads(chosen) >= 0]
+    around = [one for one in near if own.meets(stretches[id(one)]) and _leads(one) > _leads(chosen) >= 0]
     first = sorted(around, key=lambda one: (_leads(one), stretches[id(one)].begin_ns), reverse=True)
     lead = next((one for one in first if not _stranger(chosen, one, _rivals(one, around))), chosen)
     whole = stretches[id(lead)]
     if _leads(lead) < 0:
         return Whole(lead, whole, [], [])
-    beside = [one for one in (chosen, *near) if whole.shared_ns(stretches[id(one)]) and one is not lead]
+    beside = [one for one in (chosen, *near) if whole.meets(stretches[id(one)]) and one is not lead]
     return _joined(lead, beside, stretches)
 
 
@@ -150,7 +154,7 @@ def _stranger(one: Session, lead: Session, rivals: Sequence[Session]) -> str:
 
 def _evidence(one: Session, lead: Session, own: Stretch, whole: Stretch) -> str:
     shared_s, all_s = (ns / NS_PER_S for ns in (own.shared_ns(whole), own.end_ns - own.begin_ns))
-    shared = f"{duration(shared_s)} of its {duration(all_s)} lie in it"
+    shared = f"{duration(shared_s)} of its {duration(all_s)} lie in it" if all_s else "began in it"
     if pid := _shares_process(one, lead):
         return f"recorded process {pid} of it; {shared}"
     below = one.path.parent != lead.path.parent

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.analysis import whole
-from flagscale_perf.analysis.job import Job
+from flagscale_perf.analysis.job import Job, sessions_below
 from flagscale_perf.analysis.job_report import report_of
+from flagscale_perf.analysis.jobs import as_jobs
 from flagscale_perf.analysis.whole import Whole
 from flagscale_perf.spine.errors import PerfError
 from tests.every_instrument import beside
+from tests.run_files import NO_PID
 
 
 def _said(whole: Whole) -> list[str]:
@@ -141,3 +143,14 @@ def test_each_session_is_read_once_to_know_whose_it_is(
         beside(tmp_path, "profile", begin_s + 10, 40, (begin_s,))
     assert len(Job(tmp_path).whole().members) == 1
     assert sorted(read) == sorted({*read}) and len(read) <= 6
+
+
+def test_a_session_of_which_only_the_beginning_was_recorded_is_of_its_job(tmp_path: Path) -> None:
+    training, profile = beside(tmp_path, "training", 10, 50), beside(tmp_path, "profile", 20, 30)
+    head, _ = profile.read_bytes().split(b"\n", 1)
+    profile.write_bytes(head + b"\n")  # killed before its first window had ended
+    found = Job(tmp_path).whole()
+    assert [one.path for one in found.sessions] == [training, profile]
+    assert _said(found) == [f"profile: recorded process {NO_PID} of it; began in it"]
+    (lead,) = as_jobs(sessions_below(tmp_path)).sessions
+    assert lead.path == training
