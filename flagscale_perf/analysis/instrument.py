@@ -114,6 +114,7 @@ class Instrument:
         return getattr(self, what) is not _not_offered
 
 
+@cache
 def installed() -> list[str]:
     """Names of the instruments, one folder of the package each; a run file names the one that wrote it."""
     return sorted(path.parts[-3] for path in _PACKAGE.glob(f"*/{_FILE}"))

@@ -7,19 +7,25 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
+from flagscale_perf.analysis.found import Found, began_in, find
 from flagscale_perf.analysis.instrument import installed, load, signs_of_logs
 from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.log_files import has_mark, has_title, log_files
 from flagscale_perf.analysis.machines import grouped, groups, is_of_job, mates_of
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.whole import Whole, stretch_of, whole_of
-from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.errors import PerfError, did_you_mean
 from flagscale_perf.spine.records import RunHeader
-from flagscale_perf.spine.session import REALTIME_FILE, age_of, file_names, session_of, session_shown_by
+from flagscale_perf.spine.session import (
+    REALTIME_FILE,
+    file_names,
+    session_of,
+    session_shown_by,
+)
 from flagscale_perf.store.rows import Rows
 from flagscale_perf.store.run_file import RunFile
 from flagscale_perf.store.runs import files_near, find_runs, runs_below
@@ -29,26 +35,6 @@ WAIT_S = 10.0
 PERIOD_S = 0.2
 FRESH_S = 60.0  # a directory or an empty file that is younger may be a session's that begins
 Fits = Callable[[RunHeader], bool]
-
-
-class Found(NamedTuple):
-    """A file that is called as a run file is: what it is, or why it is none."""
-
-    path: Path
-    run: RunFile | None
-    trouble: PerfError | None = None
-
-    @property
-    def age(self) -> tuple[int, str, int, str]:
-        """Sorts from old to new."""
-        return age_of(self.path, self.run.header if self.run else None)
-
-
-def _found(path: Path) -> Found:
-    try:
-        return Found(path, RunFile(path))
-    except PerfError as error:
-        return Found(path, None, error)
 
 
 class Job:
@@ -80,7 +66,7 @@ class Job:
 
     def _open(self, path: Path) -> Found:
         if path not in self._opened:
-            self._opened[path] = _found(path)
+            self._opened[path] = find(path)
         return self._opened[path]
 
     def chosen(self, fits: Fits | None = None) -> Found:
@@ -102,6 +88,8 @@ class Job:
     def _newest(self, fits: Fits | None) -> Found:
         unread: list[Found] = []
         for each in reversed(self.files):
+            if each.trouble and self._is_beside(each):
+                continue
             if each.run is None:  # damaged, or its header is not written yet: only its last change is known
                 unread.append(each)
             elif fits is None:  # one that is newer by its name, too, is the newest
@@ -109,6 +97,10 @@ class Job:
             elif fits(each.run.header):
                 return each
         return self.files[-1]
+
+    def _is_beside(self, unread: Found) -> bool:
+        """Whether it began while one lasted that can be read, which is meant then."""
+        return any(each.run and not each.trouble and began_in(unread, each.run) for each in self.files)
 
     def session(self, fits: Fits | None = None) -> Session:
         """That of the chosen file with all machines of its job; or the logs here. Raises PerfError."""
@@ -141,7 +133,10 @@ class Job:
         whole = whole_of(session, self._overlapping(session))
         if whole.lead is not session:  # it lasted longer, and more may lie in it
             whole = whole_of(whole.lead, self._overlapping(whole.lead))
-        return whole
+        near = map(self._open, files_near(self._directory))
+        unread = [each.trouble for each in near if each.trouble and began_in(each, *whole.lead.files)]
+        said = [f"a file of the same time cannot be read: {why}" for why in unread]
+        return replace(whole, apart=[*whole.apart, *said])
 
     def _below(self) -> Whole | None:
         """The one job of which all sessions right below a directory are that has none itself; else None."""
@@ -156,29 +151,27 @@ class Job:
         return whole if len(whole.sessions) == len(sessions) else None
 
     def _of(self, instrument: str) -> Session:
-        """The newest session of the job that this instrument recorded."""
+        """The newest session that this instrument recorded of the job; where it has none, the newest here."""
         whole = self.whole()
-        if not (found := whole.of(instrument)):
-            known = ", ".join(dict.fromkeys(one.instrument for one in whole.sessions))
+        if found := whole.of(instrument):
+            return found[-1]
+        session = self.session(lambda header: header.instrument == instrument)
+        if session.instrument != instrument:
+            there = {one.instrument for one in whole.sessions}
+            there |= {each.run.header.instrument for each in self.files if each.run}
+            near = "" if instrument in installed() else did_you_mean(instrument, installed())
             raise PerfError(
-                f"no session of the instrument {instrument!r} in {str(self.path)!r}; there are {known}"
+                f"no session of the instrument {instrument!r} in {str(self.path)!r}; there are sessions of"
+                f" {', '.join(sorted(there))}{near}"
             )
-        return found[-1]
+        return session
 
     def _overlapping(self, session: Session) -> list[Session]:
         """Sessions in the directory and right below it that may have lasted at the same time."""
         begin_ns, end_ns = stretch_of(session)
-        runs = [each.run for each in map(self._open, files_near(self._directory)) if each.run]
-        known = {*installed()}
-        return grouped(
-            [
-                run
-                for run in runs
-                if run.header.instrument in known
-                and run.header.start_wall_ns <= end_ns
-                and run.changed_ns >= begin_ns
-            ]
-        )
+        near = map(self._open, files_near(self._directory))
+        runs = [each.run for each in near if each.run and not each.trouble]
+        return grouped([run for run in runs if run.header.start_wall_ns <= end_ns and _lasted(run, begin_ns)])
 
     def near(self, path: Path) -> list[Path]:
         """Run files of its job that were written after it began, in its directory and right below."""
@@ -277,20 +270,24 @@ def sessions_below(directory: Path) -> Listing:
     any.
     """
     paths, unread = find_runs(directory)
-    return _listed(Listing(directory, [], unread, Rows(directory)), map(_found, paths))
+    return _listed(Listing(directory, [], unread, Rows(directory)), map(find, paths))
 
 
 def _listed(listing: Listing, found: Iterable[Found]) -> Listing:
     """With the sessions of these files, and those that none of the instruments here can read left out."""
     files = []
-    known = {*installed()}
     for path, run, trouble in found:
-        if run is None or run.header.instrument not in known:
-            listing.leave_out(path, trouble or PerfError("the run of another instrument"))
+        if run is None or trouble:
+            listing.leave_out(path, trouble or PerfError(NO_RUN_FILE))
         else:
             files.append(run)
     listing.sessions.extend(grouped(files))
     return listing
+
+
+def _lasted(run: RunFile, until_ns: int) -> bool:
+    """Whether it may have; a copy's time of the last change may lie before all that is in it."""
+    return run.changed_ns >= until_ns or run.changed_ns < run.header.start_wall_ns
 
 
 def _group_of(own: RunFile, around: Iterable[Found]) -> list[RunFile]:

@@ -29,7 +29,7 @@ from flagscale_perf.analysis.laid import Spans, Steps, laid_in
 from flagscale_perf.analysis.links import inside, linked
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.tree import Node, grafted, noted
-from flagscale_perf.analysis.whole import Whole
+from flagscale_perf.analysis.whole import Member, Whole
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.units import duration
@@ -107,7 +107,8 @@ def report_of(whole: Whole) -> Report:
     lead = load(whole.lead.instrument).report(whole.lead)
     if not whole.members and not whole.apart:
         return lead
-    (parts, unread), clocks = _parts(whole), clocks_of(whole.sessions).lines()
+    whole, parts = _parts(whole)
+    clocks = clocks_of(whole.sessions).lines()
     findings = _findings(whole, lead, parts)
     tree = _tree(whole, lead, parts, findings)
     return replace(
@@ -115,7 +116,7 @@ def report_of(whole: Whole) -> Report:
         facts=[
             *lead.facts,
             Pairs([*_joined(parts), *(("clock", line) for line in clocks)]),
-            *(Note(line, "warn") for line in [*unread, *whole.apart]),
+            *(Note(line, "warn") for line in whole.apart),
         ],
         tiles=[*lead.tiles, *(tile for one in parts for tile in _tiles(one))],
         findings=findings,
@@ -127,9 +128,9 @@ def report_of(whole: Whole) -> Report:
     )
 
 
-def _parts(whole: Whole) -> tuple[list[Part], list[str]]:
-    """The other sessions' reports, and why some cannot be read."""
-    parts, unread, seen = list[Part](), list[str](), dict[str, int]()
+def _parts(whole: Whole) -> tuple[Whole, list[Part]]:
+    """The other sessions' reports, and the job without those that cannot be read, which stand apart."""
+    members, parts, unread, seen = list[Member](), list[Part](), list[str](), dict[str, int]()
     for member in whole.members:
         session, name = member.session, member.session.instrument
         try:
@@ -137,10 +138,11 @@ def _parts(whole: Whole) -> tuple[list[Part], list[str]]:
         except PerfError as error:
             unread.append(f"{name} session {session.header.session_id} cannot be read: {error}")
             continue
+        members.append(member)
         seen[name] = seen.get(name, 0) + 1
         title = name if seen[name] == 1 else f"{name} {seen[name]}"
         parts.append(Part(title, session.header.session_id, member.evidence, member.is_on_clock, report))
-    return parts, unread
+    return replace(whole, members=members, apart=[*unread, *whole.apart]), parts
 
 
 def _joined(parts: Sequence[Part]) -> list[tuple[str, str]]:

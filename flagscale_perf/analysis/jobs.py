@@ -77,7 +77,7 @@ def _has_other_kinds(lead: Session, around: Sequence[Session]) -> bool:
 def _beside(lead: Session, around: Sequence[Session]) -> list[Session]:
     """Sessions of its job. Where it is alone with them, their records need not be read to know that."""
     own = stretch_of(lead)
-    near = [one for one in around if one is not lead and own.shared_ns(stretch_of(one))]
+    near = [one for one in around if one is not lead and own.meets(stretch_of(one))]
     if any(one.instrument == lead.instrument for one in near):
         whole = whole_of(lead, near)
         return [one.session for one in whole.members] if whole.lead is lead else []

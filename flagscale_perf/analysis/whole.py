@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from flagscale_perf.analysis.clocks import clock_of
 from flagscale_perf.analysis.instrument import load
@@ -14,9 +16,12 @@ from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import ProcessRecord
 from flagscale_perf.spine.units import duration
+from flagscale_perf.store.run_file import RunFile
 
 # Processes are recorded when their first records arrive: those of the beginning are enough to tell a job.
 _FIRST_RECORDS = 20_000
+# Of each file: it is held against all that were written at the same time.
+_known: WeakKeyDictionary[RunFile, set[tuple[str, int]]] = WeakKeyDictionary()
 
 
 class Stretch(NamedTuple):
@@ -24,6 +29,10 @@ class Stretch(NamedTuple):
 
     begin_ns: int
     end_ns: int
+
+    def meets(self, other: Stretch) -> bool:
+        """Whether one lasted when the other began; of which nothing but the beginning was recorded, too."""
+        return self.begin_ns <= other.end_ns and other.begin_ns <= self.end_ns
 
     def shared_ns(self, other: Stretch) -> int:
         """How long both lasted at the same time; 0 where they did not."""
@@ -76,13 +85,13 @@ def whole_of(chosen: Session, near: Iterable[Session]) -> Whole:
     near = [one for one in near if not _is_same(one, chosen)]
     stretches = {id(one): stretch_of(one) for one in (chosen, *near)}
     own = stretches[id(chosen)]
-    around = [one for one in near if own.shared_ns(stretches[id(one)]) and _leads(one) > _leads(chosen) >= 0]
+    around = [one for one in near if own.meets(stretches[id(one)]) and _leads(one) > _leads(chosen) >= 0]
     first = sorted(around, key=lambda one: (_leads(one), stretches[id(one)].begin_ns), reverse=True)
     lead = next((one for one in first if not _stranger(chosen, one, _rivals(one, around))), chosen)
     whole = stretches[id(lead)]
     if _leads(lead) < 0:
         return Whole(lead, whole, [], [])
-    beside = [one for one in (chosen, *near) if whole.shared_ns(stretches[id(one)]) and one is not lead]
+    beside = [one for one in (chosen, *near) if whole.meets(stretches[id(one)]) and one is not lead]
     return _joined(lead, beside, stretches)
 
 
@@ -145,7 +154,7 @@ def _stranger(one: Session, lead: Session, rivals: Sequence[Session]) -> str:
 
 def _evidence(one: Session, lead: Session, own: Stretch, whole: Stretch) -> str:
     shared_s, all_s = (ns / NS_PER_S for ns in (own.shared_ns(whole), own.end_ns - own.begin_ns))
-    shared = f"{duration(shared_s)} of its {duration(all_s)} lie in it"
+    shared = f"{duration(shared_s)} of its {duration(all_s)} lie in it" if all_s else "began in it"
     if pid := _shares_process(one, lead):
         return f"recorded process {pid} of it; {shared}"
     below = one.path.parent != lead.path.parent
@@ -160,13 +169,19 @@ def _shares_process(one: Session, other: Session) -> int | None:
 
 
 def _processes(session: Session) -> set[tuple[str, int]]:
-    found = set[tuple[str, int]]()
-    for file in session.again().files:
-        clock, header = clock_of(file.header), file.header
-        found |= {(clock, header.pid)} if header.pid is not None else set()
-        try:
-            first = islice(file, _FIRST_RECORDS)
-            found |= {(clock, each.pid) for each in first if isinstance(each, ProcessRecord)}
-        except PerfError:
-            continue  # who reads the session says so
+    return set[tuple[str, int]]().union(*map(_processes_in, session.files))
+
+
+def _processes_in(file: RunFile) -> set[tuple[str, int]]:
+    if file not in _known:
+        _known[file] = _read_processes(file)
+    return _known[file]
+
+
+def _read_processes(file: RunFile) -> set[tuple[str, int]]:
+    clock, header = clock_of(file.header), file.header
+    found = {(clock, header.pid)} if header.pid is not None else set()
+    with suppress(PerfError):  # who reads the session says so
+        first = islice(RunFile(file.path), _FIRST_RECORDS)  # what the file itself counts stays as it is
+        found |= {(clock, each.pid) for each in first if isinstance(each, ProcessRecord)}
     return found

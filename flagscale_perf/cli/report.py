@@ -106,7 +106,10 @@ def _tables(args: Namespace) -> int:
         if getattr(args, option):
             flag = "--" + option.replace("_", "-")
             raise PerfError(f"{flag} goes with no tables; leave it out, or --format parquet")
-    session = begun(args.run, args.session, say).session()
+    whole = begun(args.run, args.session, say).whole(args.instrument)
+    session = whole.lead
+    for name in dict.fromkeys(one.session.instrument for one in whole.members):
+        say(f"tables of the {session.instrument} alone; --instrument {name} for those of the {name}")
     made = write_tables(session, directory, say)
     say(f"wrote {directory} ({sum(sum(each.rows.values()) for each in made):,} rows)")
     return 0

@@ -141,7 +141,8 @@ def test_one_instrument_of_the_job(job: Path) -> None:
     with pytest.raises(PerfError) as refused:
         Job(job).whole("profiles")
     assert str(refused.value) == (
-        f"no session of the instrument 'profiles' in {str(job)!r}; there are training, {', '.join(PARTS)}"
+        f"no session of the instrument 'profiles' in {str(job)!r}; there are sessions of bench, profile, rpc,"
+        " trace, training; did you mean profile?"
     )
 
 
@@ -155,3 +156,12 @@ def test_a_session_that_cannot_be_read_is_named_and_the_others_shown(
     said = text.render(report_of(Job(job).whole()))
     assert "rpc session 20240129_100020 cannot be read: it is torn" in said
     assert "with profile" in said
+
+
+def test_a_session_that_is_removed_meanwhile_is_named(job: Path) -> None:
+    whole = Job(job).whole()
+    (calls,) = whole.of("rpc")
+    calls.path.unlink()
+    found = report_of(whole).content.as_dict()["job"]
+    assert "rpc" not in found["reports"] and "profile" in found["reports"]
+    assert f"rpc session {calls.header.session_id} cannot be read: " in found["apart"][0]

@@ -299,7 +299,8 @@ def test_one_instrument_of_a_job_or_one_session(tmp_path: Path, capsys: pytest.C
     assert "with rpc" not in capsys.readouterr().out
     assert main(["report", str(tmp_path), "--instrument", "rcp"]) == 2
     assert capsys.readouterr().err == (
-        f"no session of the instrument 'rcp' in {str(tmp_path)!r}; there are training, rpc, trace\n"
+        f"no session of the instrument 'rcp' in {str(tmp_path)!r}; there are sessions of rpc, trace,"
+        " training; did you mean rpc?\n"
     )
     sample = "train_0:0"
     assert main(["report", str(tmp_path), "--sample", sample]) == main(

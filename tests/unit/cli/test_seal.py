@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.cli import main
+from tests.every_instrument import beside
 from tests.run_files import steady, write
 
 pytest.importorskip("pyarrow")
@@ -39,6 +40,20 @@ def test_a_report_as_tables(run: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert f"wrote {out} (" in capsys.readouterr().err
     assert {"kind=step", "kind=header", "kind=run", "kind=finding"} <= {path.name for path in out.iterdir()}
     assert not (run / "cache").exists()
+
+
+@pytest.mark.parametrize(("words", "kind"), [([], "step"), (["--instrument", "profile"], "profile_step")])
+def test_tables_are_of_the_leading_session_or_of_the_instrument_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], kind: str
+) -> None:
+    beside(tmp_path / "run", "training", 10, 50)
+    beside(tmp_path / "run", "profile", 20, 30)
+    out = tmp_path / "tables"
+    assert main(["report", str(tmp_path / "run"), "--format", "parquet", "-o", str(out), *words]) == 0
+    kinds = {path.name for path in out.iterdir()}
+    assert {"kind=step", "kind=profile_step"} & kinds == {f"kind={kind}"}
+    left_out = "tables of the training alone; --instrument profile for those of the profile"
+    assert (left_out in capsys.readouterr().err) is (not words)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_one_instrument_may_be_asked_for(tmp_path: Path, capsys) -> None:
     assert capsys.readouterr().out.startswith("NEW is faster than BASE by")
     assert main(["compare", base, new, "--instrument", "rpc"]) == 2
     assert capsys.readouterr().err == (
-        f"no session of the instrument 'rpc' in '{base}'; there are training, profile\n"
+        f"no session of the instrument 'rpc' in '{base}'; there are sessions of profile, training\n"
     )
 
 

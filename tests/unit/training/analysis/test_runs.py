@@ -15,7 +15,6 @@ from flagscale_perf.report import json as as_json
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import RunEnd
 from flagscale_perf.spine.session import file_names
-from flagscale_perf.store.runs import Unread
 from flagscale_perf.training.analysis import run_blocks, runs
 from flagscale_perf.training.analysis.fold import read_summary
 from flagscale_perf.training.analysis.run_blocks import report_of
@@ -123,7 +122,9 @@ def test_another_instruments_run_is_named(tmp_path) -> None:
     path = put(tmp_path)
     first, rest = path.read_bytes().split(b"\n", 1)
     path.write_bytes(json.dumps(json.loads(first) | {"instrument": "another"}).encode() + b"\n" + rest)
-    assert sessions_below(tmp_path).unread == [Unread(path.name, "the run of another instrument")]
+    (unread,) = sessions_below(tmp_path).unread
+    assert unread.path == path.name
+    assert unread.reason.startswith("the instrument 'another' is not known; this version has bench")
 
 
 def test_the_fastest_the_newest_and_the_slowest_are_ticked_and_only_runs_with_a_trend_can_be(
