@@ -2,7 +2,7 @@
 # protobuf 7.36.2 (its default C implementation, upb), with Perfetto's package 0.59.1: a message that is filled, written and cleared again and
 # again keeps the memory of everything that ever was in it; Clear() frees nothing as long as the message lives. A writer of long traces does this.
 #
-# Guess before the run: Clear() makes room for the next batch, so that memory stays what one batch takes.
+# Guess, as a first writer was designed: Clear() makes room for the next batch, so that memory stays what one batch takes.
 # Seen: 6,000 batches of 256 packets in one message that is cleared in between: about 200 MB more, growing with the batches. A new message for each batch: a few MB.
 #
 # Installs perfetto and protobuf into a temporary directory. Exit status 0: as stated here; 1: it has changed.
