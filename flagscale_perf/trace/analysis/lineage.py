@@ -1,7 +1,6 @@
 """Joins every field of each consumed sample to the put that wrote it, by partition, index, fields and time.
 
-Puts and gets are processed in time order. If clears of a partition are recorded, a clear ends the life of an
-index; otherwise puts and gets tell where a new one begins (`lives`).
+In time order. A recorded clear ends the life of an index; without any, puts and gets tell where one begins.
 """
 
 from __future__ import annotations
@@ -355,8 +354,8 @@ class _Join:
             flow.residence.add(max(0, stayed_ns), weight)
             if is_last:
                 flow.steps[self._steps.between(made, get)] += count
-            if is_last and made.versions is not None and get.step is not None:
-                found.last.behind[get.step - made.versions[0]] += count
+                if made.versions is not None and get.step is not None:
+                    found.last.behind[get.step - made.versions[0]] += count
         stayed_ns = get.start_ns - self._all[puts[0]].ready_ns
         if stayed_ns < 0:
             found.negative += count
