@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -18,8 +17,6 @@ from flagscale_perf.spine.peers.records import ProcessRecord
 from flagscale_perf.spine.units import duration
 from flagscale_perf.store.run_file import RunFile
 
-# Processes are recorded when their first records arrive: those of the beginning are enough to tell a job.
-_FIRST_RECORDS = 20_000
 # Of each file: it is held against all that were written at the same time.
 _known: WeakKeyDictionary[RunFile, set[tuple[str, int]]] = WeakKeyDictionary()
 
@@ -181,7 +178,6 @@ def _processes_in(file: RunFile) -> set[tuple[str, int]]:
 def _read_processes(file: RunFile) -> set[tuple[str, int]]:
     clock, header = clock_of(file.header), file.header
     found = {(clock, header.pid)} if header.pid is not None else set()
-    with suppress(PerfError):  # who reads the session says so
-        first = islice(RunFile(file.path), _FIRST_RECORDS)  # what the file itself counts stays as it is
-        found |= {(clock, each.pid) for each in first if isinstance(each, ProcessRecord)}
+    with suppress(PerfError, OSError):  # who reads the session says so
+        found |= {(clock, each.pid) for each in file.early(ProcessRecord)}
     return found

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flagscale_perf.spine import files
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, BadLine, WholeLines, one_by_one
-from flagscale_perf.spine.records import TYPES, Record, RunHeader
+from flagscale_perf.spine.records import TYPES, Record, RunHeader, kind_of
 from flagscale_perf.store.decoder import Chunk, Joined, decode, read_chunks
 from flagscale_perf.store.evidence import is_written, last_record
 from flagscale_perf.store.part import Part, Reader
@@ -22,6 +22,7 @@ from flagscale_perf.store.segments import in_segments
 from flagscale_perf.store.strangers import NO_RUN_FILE, about_file
 
 MAX_BAD_LINES = 20
+_EARLY_BYTES = 1 << 20
 JOINED = "files were joined, or one doubled; not read from there on"
 
 
@@ -134,6 +135,20 @@ class RunFile:
             return last_ns if is_end or not self.is_live() else time.time_ns()
         except (PerfError, OSError):
             return self.header.start_wall_ns
+
+    def early(self, type_: type[Any]) -> list[Any]:
+        """Records of this type near the beginning of the file; no other line is looked into. Raises OSError
+        or PerfError where it cannot be read.
+        """
+        begin = f'{{"kind":"{kind_of(type_)}"'.encode()
+        with os.fdopen(files.open_regular(self.path), "rb") as file:
+            *whole, _ = file.read(_EARLY_BYTES).split(b"\n")
+        found = []
+        for line in whole:
+            if line.startswith(begin):
+                with contextlib.suppress(ValueError):  # who reads the file counts it
+                    found.append(decode(line))
+        return found
 
     def has_begun(self) -> bool:
         """Whether something that took a while is recorded, such as an iteration. Raises PerfError."""

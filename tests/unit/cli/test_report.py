@@ -272,8 +272,10 @@ def test_a_session_of_another_instrument_in_the_directory_is_named(
     run_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     earlier, damaged = "20240129_102959", "20240129_102958"
+    header = make_header(session_id=earlier)
+    before_ns = header.start_wall_ns - 3_600_000_000_000  # over when this one begins
     (run_dir / f"perf_records_{earlier}.jsonl").write_bytes(
-        encode(replace(make_header(session_id=earlier), instrument="rpc"))
+        encode(replace(header, instrument="rpc", start_wall_ns=before_ns))
     )
     (run_dir / f"perf_records_{damaged}.jsonl").write_bytes(b"{\n")
     said = f"the rpc session {earlier} is here, too; --session {earlier} shows it\n"
