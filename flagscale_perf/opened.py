@@ -137,13 +137,15 @@ def open_runs(
 
     Args:
         directory: where to look.
-        where: conditions such as "tp=2" or "mfu>40%", all of which hold for a training in the table.
+        where: a condition such as "tp=2" or "mfu>40%", or several, all of which hold for a training in the
+            table.
         sort: a column or a key of the configuration; None for the newest last.
 
     Raises PerfError where there is no run file, or no such run, and without pandas.
     """
     listing = sessions_below(Path(local_path(os.fspath(directory))))
-    chosen = replace(as_jobs(listing), is_drawn=False, where=where, sort=sort)
+    conditions = [where] if isinstance(where, str) else where
+    chosen = replace(as_jobs(listing), is_drawn=False, where=conditions, sort=sort)
     head, *rows = runs_of(chosen, is_all_read=False).rows
     if listing.kept is not None:
         listing.kept.keep(is_all=not where)

@@ -143,7 +143,7 @@ def _judged(report: Report, chosen: str) -> int:
     if reading.skipped and chosen == "csv":
         first = reading.first_skipped[0]
         print(
-            f"{reading.skipped} lines of {reading.path} are not records; line {first.number}: "
+            f"{reading.path}: lines that are no records: {reading.skipped:,}; line {first.number}: "
             f"{printable(first.reason)}",
             file=sys.stderr,
         )

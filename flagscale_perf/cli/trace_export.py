@@ -184,6 +184,6 @@ def _say_skipped(whole: Whole) -> None:
             if file.skipped:
                 first = file.bad_lines[0]
                 say(
-                    f"{file.skipped} lines are not records and were left out; the first: "
+                    f"left out, lines that are no records: {file.skipped:,}; the first: "
                     f"{file.path}:{first.number}: {first.reason}"
                 )

@@ -106,7 +106,7 @@ class _View:
         if follower.is_joined:
             notes.append(f"a second header: {JOINED}")
         if follower.skipped:
-            notes.append(f"{follower.skipped} lines are not records and were left out")
+            notes.append(f"left out, lines that are no records: {follower.skipped:,}")
         notes += self._job.beside
         return tuple(filter(None, (*notes, str(follower.path))))
 

@@ -183,7 +183,7 @@ def _missing(report: Report) -> list[str]:
     reading = report.reading
     if reading is not None and reading.skipped:
         why = "; ".join(f"line {line.number}: {line.reason}" for line in reading.first_skipped[:2])
-        lines.append(f"{reading.skipped} lines of the run file are not records: {why}")
+        lines.append(f"lines of the run file that are no records: {reading.skipped:,}; {why}")
     return lines
 
 

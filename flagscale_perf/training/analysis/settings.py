@@ -103,7 +103,7 @@ class Condition:
         """Raises PerfError for what is no condition, and for a key that no run has."""
         found = _CONDITION.fullmatch(text)
         if found is None:
-            raise PerfError(f"--where {text!r}: is no condition; write one such as tp=2, mfu>40% or seed!=1")
+            raise PerfError(f"--where {text!r} is no condition; write one such as tp=2, mfu>40% or seed!=1")
         self.text = text
         self.key = canonical(found[1], known, f"--where {text!r}")
         self._operator, self._wanted = found[2], found[3]

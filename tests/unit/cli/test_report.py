@@ -146,7 +146,7 @@ def test_lines_that_are_left_out_are_told_beside_a_table_too(
     assert main(["report", str(path), "--format", "csv"]) == 0
     assert (
         capsys.readouterr().err
-        == f"1 lines of {path} are not records; line 2: JSON is malformed: invalid character (byte 0)\n"
+        == f"{path}: lines that are no records: 1; line 2: JSON is malformed: invalid character (byte 0)\n"
     )
 
 

@@ -33,7 +33,7 @@ def test_a_trace_beside_the_reader(run_dir: Path, monkeypatch, capsys) -> None:
         f"perf_trace_{SESSION}.json: open it at https://ui.perfetto.dev or chrome://tracing",
     ]
     assert shown.err.startswith(
-        "1 lines are not records and were left out; the first: perf_records_20240129_103000.jsonl:"
+        "left out, lines that are no records: 1; the first: perf_records_20240129_103000.jsonl:"
     )
     trace = json.loads((run_dir / f"perf_trace_{SESSION}.json").read_text())
     assert trace["otherData"] == {"session": SESSION, "script": "train_gpt.py", "device": "NVIDIA H200"}

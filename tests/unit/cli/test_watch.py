@@ -32,7 +32,7 @@ def test_one_frame_for_scripts(run_dir: Path, capsys, monkeypatch: pytest.Monkey
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"COMPLETED  session {SESSION}"
     assert lines[-2:] == [
-        "1 lines are not records and were left out",
+        "left out, lines that are no records: 1",
         str(run_dir / f"perf_records_{SESSION}.jsonl"),
     ]
 

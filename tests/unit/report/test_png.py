@@ -56,7 +56,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     assert titles(report) == ["Goodput: 2.0 s"]
     missing = " ".join(png._missing(report))
     assert "No phases; switch on --perf-breakdown" in missing
-    assert "1 lines of the run file are not records: line 2: " in missing
+    assert "lines of the run file that are no records: 1; line 2: " in missing
 
 
 def test_a_name_is_no_formula(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_conditions(text: str, fits: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("tp", "--where 'tp': is no condition; write one such as tp=2, mfu>40% or seed!=1"),
+        ("tp", "--where 'tp' is no condition; write one such as tp=2, mfu>40% or seed!=1"),
         ("tp>fast", "--where 'tp>fast': 'fast' is not a number; write one such as tp>2"),
         ("mfuu=2", "--where 'mfuu=2': the runs have no 'mfuu'; did you mean mfu?"),
     ],
