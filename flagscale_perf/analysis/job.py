@@ -71,12 +71,16 @@ class Job:
 
     def chosen(self, fits: Fits | None = None) -> Found:
         """The file that is meant: of a directory the session asked for or the newest one (the newest that
-        `fits`, if any does). Raises PerfError naming what is there instead.
+        `fits`, if any does); of one job in its sub directories what leads that, or the first that `fits`.
+        Raises PerfError naming what is there instead.
         """
         if not self.path.exists():
             raise PerfError(f"{str(self.path)!r} does not exist; {GIVE} or a perf_records_*.jsonl in it")
         if not self.files:
-            raise no_run_in(self._directory, self._names)
+            if self._session_id is not None or (below := self._below()) is None:
+                raise no_run_in(self._directory, self._names)
+            fitting = (one for one in below.sessions if fits and fits(one.header))
+            return self._open(next(fitting, below.lead).path)
         if self._session_id is None or not self._directory.is_dir():
             return self._newest(fits)
         names = {session_of(each.path.name): each for each in self.files}
@@ -106,8 +110,6 @@ class Job:
         """That of the chosen file with all machines of its job; or the logs here. Raises PerfError."""
         if self.logs is not None:
             return self.logs
-        if self._session_id is None and not self.files and (below := self._below()) is not None:
-            return next((one for one in below.sessions if fits and fits(one.header)), below.lead)
         found = self.chosen(fits)
         if found.run is None:
             raise found.trouble or PerfError(f"{found.path}: {NO_RUN_FILE}")

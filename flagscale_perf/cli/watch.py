@@ -107,7 +107,7 @@ class _View:
             notes.append(f"a second header: {JOINED}")
         if follower.skipped:
             notes.append(f"left out, lines that are no records: {follower.skipped:,}")
-        notes += self._job.beside
+        notes += self._job.beside.get(follower.path, [])
         return tuple(filter(None, (*notes, str(follower.path))))
 
     def close(self) -> None:
@@ -119,14 +119,14 @@ class _JobAround:
     """The job in the directory, looked at now and then.
 
     Attributes:
-        beside: a line for each session beside the leading one.
+        beside: a line for each session beside the leading one, by that one's file.
     """
 
     def __init__(self, path: Path, session_id: str | None) -> None:
         self._path, self._is_asked = path, session_id is not None or path.is_file()
         self._lead, self._due_s = "", 0.0
         self._seen: dict[Path, tuple[int, str]] = {}  # a session's size, and its line then
-        self.beside: list[str] = []
+        self.beside: dict[Path, list[str]] = {}
 
     def fits(self, header: RunHeader) -> bool:
         """Whether the session with this header is to be shown."""
@@ -141,13 +141,13 @@ class _JobAround:
 
     def look(self) -> None:
         """Finds out which instrument leads, and what the others have found."""
-        self._due_s, self.beside = time.monotonic() + LOOK_S, []
+        self._due_s, self.beside = time.monotonic() + LOOK_S, {}
         if self._is_asked:
             return
         with contextlib.suppress(PerfError):
             whole = Job(self._path).whole()
             self._lead = whole.lead.instrument if has_screen(whole.lead.header) else ""
-            self.beside = [self._line(one.session) for one in whole.members]
+            self.beside = {whole.lead.path: [self._line(one.session) for one in whole.members]}
 
     def _line(self, session: Session) -> str:
         """The session with its costliest finding; a long one only with its name."""

@@ -102,3 +102,22 @@ def test_it_loads_nothing_heavy(run_dir: Path, run_python) -> None:
     assert {"torch", "numpy", "matplotlib", "pandas", "prometheus_client", "tensorboard"} & set(
         loaded
     ) == set()
+
+
+def test_a_job_in_sub_directories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    beside(tmp_path / "training", "training", 10, 50, pid=7)
+    beside(tmp_path / "calls", "rpc", 20, 40)
+    assert main(["watch", str(tmp_path), "--once"]) == 0
+    shown = capsys.readouterr().out
+    assert "session 20240129_100010" in shown and "rpc session 20240129_100020: " in shown
+
+
+def test_what_is_beside_another_training_is_not_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    beside(tmp_path, "training", 10, 50, pid=7)
+    beside(tmp_path, "training", 11, 50, pid=9)
+    beside(tmp_path, "profile", 20, 30, (7,))
+    assert main(["watch", str(tmp_path), "--once"]) == 0
+    shown = capsys.readouterr().out
+    assert "session 20240129_100011" in shown and "profile session" not in shown
