@@ -85,6 +85,7 @@ def test_the_report_of_a_directory_names_the_layer_that_sleeps(
     summary = fs.summary(perf)["goodput"]
     assert (summary["late_s"], summary["productive_s"]) == (parts["late"], parts["productive"])
     drawn(perf, tmp_path / "trace.json")
+    capsys.readouterr()
     alone = reported(perf, capsys, "--instrument", "profile")
     assert alone == job["reports"]["profile"]
     assert "job" not in reported(perf, capsys, "--session", job["sessions"][0]["session"])
