@@ -26,7 +26,7 @@ class Found(NamedTuple):
 
 
 def find(path: Path) -> Found:
-    """Opens it."""
+    """The file opened, or why it cannot be."""
     run = None
     try:
         run = RunFile(path)

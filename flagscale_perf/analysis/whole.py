@@ -15,10 +15,9 @@ from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import ProcessRecord
 from flagscale_perf.spine.units import duration
-from flagscale_perf.store.run_file import RunFile
 
 # Of each file: it is held against all that were written at the same time.
-_known: WeakKeyDictionary[RunFile, set[tuple[str, int]]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[object, set[tuple[str, int]]] = WeakKeyDictionary()
 
 
 class Stretch(NamedTuple):
@@ -166,18 +165,21 @@ def _shares_process(one: Session, other: Session) -> int | None:
 
 
 def _processes(session: Session) -> set[tuple[str, int]]:
-    return set[tuple[str, int]]().union(*map(_processes_in, session.files))
+    return set[tuple[str, int]]().union(*(_processes_in(Session([file])) for file in session.files))
 
 
-def _processes_in(file: RunFile) -> set[tuple[str, int]]:
+def _processes_in(alone: Session) -> set[tuple[str, int]]:
+    """Those of one file."""
+    (file,) = alone.files
     if file not in _known:
-        _known[file] = _read_processes(file)
+        _known[file] = _read_processes(alone)
     return _known[file]
 
 
-def _read_processes(file: RunFile) -> set[tuple[str, int]]:
-    clock, header = clock_of(file.header), file.header
+def _read_processes(alone: Session) -> set[tuple[str, int]]:
+    clock, header = clock_of(alone.header), alone.header
     found = {(clock, header.pid)} if header.pid is not None else set()
-    with suppress(PerfError, OSError):  # who reads the session says so
-        found |= {(clock, each.pid) for each in file.early(ProcessRecord)}
+    with suppress(PerfError):  # who reads the session says so
+        first = islice(alone.again().files[0], _FIRST_RECORDS)
+        found |= {(clock, each.pid) for each in first if isinstance(each, ProcessRecord)}
     return found

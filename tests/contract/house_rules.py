@@ -34,7 +34,7 @@ MAY_OPEN_RUN_FILES = {
     for name in (
         "spine/session",
         *(f"store/{name}" for name in ("progress", "run_file", "runs", "seal", "strangers")),
-        *(f"analysis/{name}" for name in ("session", "follow", "job", "machines")),
+        *(f"analysis/{name}" for name in ("session", "follow", "found", "job", "machines")),
     )
 }
 RUN_FILE = "perf_records_"
