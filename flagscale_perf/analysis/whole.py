@@ -179,7 +179,6 @@ def _processes_in(alone: Session) -> set[tuple[str, int]]:
 def _read_processes(alone: Session) -> set[tuple[str, int]]:
     clock, header = clock_of(alone.header), alone.header
     found = {(clock, header.pid)} if header.pid is not None else set()
-    with suppress(PerfError):  # who reads the session says so
-        first = islice(alone.again().files[0], _FIRST_RECORDS)
-        found |= {(clock, each.pid) for each in first if isinstance(each, ProcessRecord)}
+    with suppress(PerfError, OSError):  # who reads the session says so
+        found |= {(clock, each.pid) for each in alone.files[0].early(ProcessRecord)}
     return found
