@@ -114,8 +114,7 @@ def report_of(whole: Whole) -> Report:
     return replace(
         lead,
         facts=[
-            *lead.facts,
-            Pairs([*_joined(parts), *(("clock", line) for line in clocks)]),
+            *_with(lead.facts, [*_joined(parts), *(("clock", line) for line in clocks)]),
             *(Note(line, "warn") for line in whole.apart),
         ],
         tiles=[*lead.tiles, *(tile for one in parts for tile in _tiles(one))],
@@ -143,6 +142,16 @@ def _parts(whole: Whole) -> tuple[Whole, list[Part]]:
         title = name if seen[name] == 1 else f"{name} {seen[name]}"
         parts.append(Part(title, session.header.session_id, member.evidence, member.is_on_clock, report))
     return replace(whole, members=members, apart=[*unread, *whole.apart]), parts
+
+
+def _with(facts: Sequence[Pairs | Note], rows: Sequence[tuple[str, str]]) -> list[Pairs | Note]:
+    """The facts of the leading session with these rows behind its first ones, in one column of names."""
+    made = list(facts)
+    for place, each in enumerate(made):
+        if isinstance(each, Pairs):
+            made[place] = Pairs([*each.rows, *rows])
+            return made
+    return [Pairs(rows), *made]
 
 
 def _joined(parts: Sequence[Part]) -> list[tuple[str, str]]:
