@@ -17,6 +17,7 @@ from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.profile.analysis.slow_places import (
     layers_of,
     more_python,
+    outside_python,
     python_in_module,
     slow_layer,
     slow_on_rank,
@@ -141,7 +142,8 @@ def uneven_stages(this: ProfileRule, case: ProfileCase) -> Finding | None:
 )
 def host_bound(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     """Much of the step is spent in Python. Not on a rank that the others wait for: what it spends there
-    beyond them is what they wait. Nor what one layer or module spends beyond the median layer.
+    beyond them is what they wait. Nor what one layer or module spends beyond the median layer, or what is
+    spent outside of the model and the optimizer: who waits for a batch does not lack long operators.
     """
     late, found = {rank for one in case.explained_by for rank in one.ranks}, list[Finding]()
     for sums in case.steps:
@@ -149,6 +151,7 @@ def host_bound(this: ProfileRule, case: ProfileCase) -> list[Finding]:
         if not own:
             continue
         taken = sum(one.python for one in own) / len(own) - sum(more_python(sums).values())
+        taken -= outside_python(sums)
         if sums.busy is not None:  # a device that has work waits for no Python
             taken = min(taken, max(0.0, sums.mean.total - sums.busy))
         found += part(this, sums, "host", "Python", taken)

@@ -40,6 +40,15 @@ def layers_of(sums: PhaseSums) -> list[Place]:
     return found if len(found) >= FEW_LAYERS else []
 
 
+def outside_python(sums: PhaseSums) -> float:
+    """Python outside of forward, backward and optimizer, per step of the mean rank."""
+    found = sums.by(
+        lambda cell: cell.kind,
+        lambda cell: (cell.kind, cell.place.name, cell.phase) == (HOST, OUTSIDE, "other"),
+    )
+    return sum(one.self_ns for one in found.values())
+
+
 def more_python(sums: PhaseSums) -> dict[str, float]:
     """Python of each layer and module beyond that of the median layer, per step of the mean rank."""
     python = sums.by(lambda cell: cell.place, lambda cell: cell.kind == HOST and cell.place.name != OUTSIDE)
