@@ -82,12 +82,13 @@ class _Plan:
         """The columns of all blocks; what they hold goes behind the buffers."""
         import msgspec
 
-        dtype = numpy.dtype([(name, self.codes[name]) for name in self.numbers])
+        places = {name: str(place) for place, name in enumerate(self.numbers)}  # numpy takes no empty name
+        dtype = numpy.dtype([(place, self.codes[name]) for name, place in places.items()])
         numbers = numpy.frombuffer(b"".join(block.numbers for block in blocks), dtype) if self.numbers else {}
         specs: dict[str, Spec] = {name: [_NONE, 0] for name in self.codes}
         for name, code in self.codes.items():
             if name in self.numbers:
-                buffers.append(numbers[name].tobytes())
+                buffers.append(numbers[places[name]].tobytes())
                 specs[name] = [code, len(buffers[-1])]
             elif name in self.others:
                 column = [*chain.from_iterable(block.others[name] for block in blocks)]

@@ -103,8 +103,9 @@ def drawn(perf: Path, output: Path) -> None:
     slow = [one for one in slow if one.name.endswith(f"layers.{LAYER - 1}")]
     forward = [one for one in trace.slices if "rank 1" in one.process and one.name == "forward"]
     assert len(slow) == 12 and min(one.end_ns - one.begin_ns for one in slow) >= 1e9 * SLEEP_S
-    for one in slow:
-        assert any(each.begin_ns <= one.begin_ns and one.end_ns <= each.end_ns for each in forward)
+    for one in slow:  # another rank's phases are laid between its cuts, by their lengths
+        within_ns = max(min(one.end_ns, each.end_ns) - max(one.begin_ns, each.begin_ns) for each in forward)
+        assert within_ns >= 0.5 * (one.end_ns - one.begin_ns)
     steps = {one.name: one for one in trace.slices if one.row == "iterations"}
     phases = [one for one in trace.slices if one.row == "phases, end to end"]
     starts = sorted((each.begin_ns, each.end_ns) for name, each in steps.items() if "iteration" in name)

@@ -129,4 +129,6 @@ def test_and_its_row_says_what_the_job_gains(tmp_path: Path) -> None:
 def test_in_a_pipeline_without_captured_steps_they_are_what_would_tell(tmp_path: Path) -> None:
     (found,) = findings_of(LATE_IN_PIPELINE, tmp_path)
     assert found.gain == pytest.approx(0.1, rel=0.05)
-    assert found.changes[0].flags == ["--perf-capture-steps 20"]
+    profile, capture, *_ = (change.flags for change in found.changes)
+    assert profile == ["--perf-profile-steps 20-31", "--perf-profile-ranks 1"]  # says why it is late
+    assert capture == ["--perf-capture-steps 20"]  # says what the job gains
