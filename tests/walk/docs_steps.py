@@ -155,7 +155,7 @@ CALLS = behind(
 TRACES = (
     read("python scripts/analyze_tq_logs.py logs/trace", "7.81%"),
     read("flagscale-perf report logs/trace", "found  "),
-    read("flagscale-perf report logs/trace --sample train_0:17", "What became of it"),
+    read("flagscale-perf report logs/trace --sample train_0:17", "Sample 17 of partition train_0"),
     left("flagscale-perf watch logs/trace", "COMPLETED"),
     compared("flagscale-perf compare BASE_DIR NEW_DIR"),
     read("flagscale-perf trace-export logs/trace", "perfetto"),
