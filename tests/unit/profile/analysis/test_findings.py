@@ -212,22 +212,6 @@ def test_a_module_that_a_few_steps_have_held_up_is_not_named(held_up: int, tmp_p
     assert "python_in_module" not in {one.name for one in found}
 
 
-@pytest.mark.parametrize(("part", "named"), [(FORWARD, ["host_bound"]), ("other", [])])
-def test_who_waits_for_a_batch_does_not_lack_long_operators(
-    tmp_path: Path, part: str, named: list[str]
-) -> None:
-    """Python takes 60 of 100 ms, in the forward pass or outside of the model and the optimizer."""
-    job = Profiled()
-    process = job.rank(0, 1)
-    for number in range(6):
-        job.step(process, 1000 * number, 100, 40, 0, 60, 0, 0, 0)
-    job.row(process, (FORWARD, "model", Sort.OPERATOR, MATMUL, 6, 240, None, None), steps=6)
-    job.row(process, (part, "", Sort.HOST, "", 6, 360, None, None), steps=6)
-    job.window(process, steps=6, clean_steps=0)
-    found = report_of(read_profile(open_session(job.write(tmp_path)))).findings
-    assert [one.name for one in found] == named
-
-
 def test_on_a_gpu_layers_have_the_devices_time_and_python_costs_what_the_device_idles(tmp_path: Path) -> None:
     """The host launches each layer in 10 ms and is Python for the other 60; kernels take 30 in layer 2 and 10
     in the others, so the device is busy for 60 of 100 ms.

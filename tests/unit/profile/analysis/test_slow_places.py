@@ -95,3 +95,19 @@ def test_of_one_profiled_rank_of_several_the_slow_layer_is_its_own(tmp_path: Pat
     assert one.where == "layer 1, the layer itself (host)"
     alone = _profiled(tmp_path, [{(1, ""): 30}], world=1)
     assert next(each for each in alone.findings if each.name == "slow_layer").ranks == []
+
+
+@pytest.mark.parametrize(("part", "named"), [(FORWARD, ["host_bound"]), ("other", [])])
+def test_who_waits_for_a_batch_does_not_lack_long_operators(
+    tmp_path: Path, part: str, named: list[str]
+) -> None:
+    """Python takes 60 of 100 ms, in the forward pass or outside of the model and the optimizer."""
+    job = Profiled()
+    process = job.rank(0, 1)
+    for number in range(6):
+        job.step(process, 1000 * number, 100, 40, 0, 60, 0, 0, 0)
+    job.row(process, (FORWARD, "model", Sort.OPERATOR, MATMUL, 6, 240, None, None), steps=6)
+    job.row(process, (part, "", Sort.HOST, "", 6, 360, None, None), steps=6)
+    job.window(process, steps=6, clean_steps=0)
+    found = report_of(read_profile(open_session(job.write(tmp_path)))).findings
+    assert [one.name for one in found] == named
