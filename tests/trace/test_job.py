@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -177,10 +178,14 @@ def named(made: Made) -> list[str]:
 
 
 def test_the_faults_are_named_in_the_order_of_what_they_cost(planted: Made, sound: Made) -> None:
-    costs, parts = planted.medians["planted"], planted.medians["median_of_a_step"]
+    own, parts = planted.medians["planted"], planted.medians["median_of_a_step"]
     unit_ms = parts["queue_ms"] - sound.medians["median_of_a_step"]["queue_ms"]
-    assert costs["slow_reward_ms"] > unit_ms > costs["slow_module_ms"] > 0  # by the job's own clocks
-    assert named(planted) == ["reward", "unit", "module"]
+    costs = {"reward": own["slow_reward_ms"], "unit": unit_ms, "module": own["slow_module_ms"]}
+    found = named(planted)
+    assert {*found} == {*costs} and min(costs.values()) > 0
+    for dearer, cheaper in permutations(costs, 2):  # by the job's own clocks
+        if costs[dearer] > 1.25 * costs[cheaper]:  # closer ones a busy machine can turn round
+            assert found.index(dearer) < found.index(cheaper), costs
 
 
 def test_none_is_named_where_none_is_planted(sound: Made) -> None:
