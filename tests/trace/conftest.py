@@ -44,14 +44,11 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     return _NotHere.from_parent(parent, path=module_path)
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for its groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here has the marker `trace`. What shares the Ray stays together, the rest by its file."""
+    """Everything here has the marker `trace`."""
     for item in items:
-        shares = "ray_session" in getattr(item, "fixturenames", ())
         if item.path.is_relative_to(HERE):
             item.add_marker("trace")
-        item.add_marker(pytest.mark.xdist_group("ray" if shares else str(item.path)))
 
 
 @pytest.fixture(autouse=True)
