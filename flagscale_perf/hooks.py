@@ -26,7 +26,14 @@ from flagscale_perf.spine.errors import raised_by_signal, traceback_lines
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ranks.logger import RankLogger
 from flagscale_perf.training.ranks.place import Place
-from flagscale_perf.training.recording.loop import CountFlops, Loop, Pause, StepNumbers, StepProfile
+from flagscale_perf.training.recording.loop import (
+    CountFlops,
+    Loop,
+    Pause,
+    StepNumbers,
+    StepProfile,
+    WorkCounter,
+)
 from flagscale_perf.training.recording.session import end_reason, facts_and_flops, identity_of, unknown_flops
 
 __all__ = ["Loop", "Pause", "StepNumbers", "StepProfile", "TrainingHooks"]
@@ -83,12 +90,14 @@ class TrainingHooks:
         time_mark: measures how long an adapter takes to reach `mark`, in nanoseconds; set by adapters that
             record phases.
         profile: takes steps apart, where an adapter has been asked for that; None otherwise.
+        counter: counts the rank's work, where an adapter has put one in; None otherwise.
         job: what all ranks of this start of the training have in common, and no other training.
     """
 
     def __init__(self) -> None:
         self.active = self.entered = False
         self.profile: StepProfile | None = None
+        self.counter: WorkCounter | None = None
         self.job = ""
         self.mark: Callable[[int], None] | None = None
         self.time_mark: Callable[[], int] = lambda: 0
@@ -187,6 +196,8 @@ class TrainingHooks:
                 self._shed()
             timeline = monitor.timeline
             self.mark = None if timeline is None else timeline.mark
+            if self.counter is not None:
+                self.counter.begin()
             monitor.notes.spent_ns += monotonic_ns() - now_ns
         except Exception as error:  # whatever it is: no failure of the monitor may end a training
             self._failed("step_start", error)
@@ -200,6 +211,8 @@ class TrainingHooks:
             numbers = self._loop.numbers(result)
             if numbers is not None:
                 monitor.step_end(now_ns, numbers)
+                if self.counter is not None:
+                    self._take_work(self.counter)
                 timeline = monitor.timeline
                 if timeline is not None and timeline.trouble:
                     self._note(f"phases are not known for every iteration: {timeline.trouble}")
@@ -208,6 +221,13 @@ class TrainingHooks:
                 self.profile.end(numbers)
         except Exception as error:  # whatever it is: no failure of the monitor may end a training
             self._failed("step_end", error)
+
+    def _take_work(self, counter: WorkCounter) -> None:
+        notes = self._monitor.notes
+        tokens, squared_lengths, _ = notes.work = counter.take()
+        notes.spent_ns += counter.spent_ns
+        if counter.ranks and tokens is not None and squared_lengths is not None:
+            self._monitor.packed(Packed(tokens * counter.ranks, squared_lengths * counter.ranks))
 
     @_guarded
     def _begin_profile(self, profile: StepProfile) -> None:
@@ -258,7 +278,7 @@ class TrainingHooks:
 
     def train_end(self, error: BaseException | None) -> None:
         """The host leaves its loop: normally (None), or by `error`, which the host raises."""
-        self.active, self.mark = False, None
+        self.active, self.mark, self.counter = False, None, None
         self._end_profile()
         if self._logger is not None:
             self._finish()

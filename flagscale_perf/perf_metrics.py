@@ -15,7 +15,7 @@ from flagscale_perf.device.timeline import Timeline
 from flagscale_perf.flops_calculator import Packed
 from flagscale_perf.spine.records import tuple_of
 from flagscale_perf.training.marks import in_slots
-from flagscale_perf.training.recording.loop import CountFlops, Flops, Pause, StepNumbers
+from flagscale_perf.training.recording.loop import CountFlops, Flops, Pause, RankWork, StepNumbers
 from flagscale_perf.training.records import NO_STEP, MarksRecord, Outcome, StepRecord
 
 # Iterations whose device time is not known yet; beyond this many the oldest is emitted without it.
@@ -31,6 +31,7 @@ _Owed = tuple[StepRecord, EventPair | None, Timeline | None, Any]
 
 _NO_MEMORY = (None, None, None, None)
 _NO_FLOPS = (None, None)
+_NOT_COUNTED = (None, None, None)
 _TRAINED, _UPDATE_SKIPPED = int(Outcome.TRAINED), int(Outcome.UPDATE_SKIPPED)
 
 
@@ -44,14 +45,16 @@ class Notes:
         loop_top_ns: mark of the loop's last new pass; where the loop then skips data without a step, the last
             iteration ends here.
         logged_ns: mark of the host's logging of the iteration.
+        work: the last three fields of the step's record, for a rank that counts its work.
     """
 
-    __slots__ = ("logged_ns", "loop_top_ns", "spent_ns")
+    __slots__ = ("logged_ns", "loop_top_ns", "spent_ns", "work")
 
     def __init__(self) -> None:
         self.spent_ns = 0
         self.loop_top_ns: int | None = None
         self.logged_ns: int | None = None
+        self.work: RankWork = _NOT_COUNTED
 
 
 class Overrun(NamedTuple):
@@ -301,6 +304,7 @@ class StepMeter:
                 reserved,
                 retries,
                 notes.spent_ns + self._marks_ns,  # self_ns
+                *notes.work,
             ),
         )
         notes.logged_ns, notes.spent_ns, self._marks_ns = None, 0, 0

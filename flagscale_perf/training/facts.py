@@ -43,6 +43,8 @@ class RunFacts:
         environment: variables of rank 0's process that change how fast a training is; None like arguments.
         host_monitor: "replace" or "keep", what --perf-host-monitor made of the host's own monitor; None for a
             host without one.
+        work_flops: for one unit of each kind of a rank's work, see `flops_calculator.work_flops`; None where
+            the model's FLOPs are not known, and in files of earlier versions.
     """
 
     package_version: str
@@ -79,6 +81,7 @@ class RunFacts:
     arguments: dict[str, Any] | None = None
     environment: dict[str, Any] | None = None
     host_monitor: str | None = None
+    work_flops: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> RunFacts:

@@ -1,0 +1,179 @@
+"""Counts a rank's work where it differs from step to step: lengths of packed documents, as the host's batches
+show them on the CPU before they are copied to the device, and tokens that the rank's experts receive.
+
+Nothing here reads what is on a device, keeps a batch or makes one of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+
+from flagscale_perf.hooks import TrainingHooks
+from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.spine.clock import monotonic_ns
+from flagscale_perf.training.recording.loop import RankWork
+
+DISPATCHERS = "megatron.core.transformer.moe.token_dispatcher"
+# What returns the tokens that the rank's experts are given: in this and in earlier versions.
+RECEIVING = ("dispatch_postprocess", "token_permutation")
+Lengths = tuple[int, int]  # of the documents in a micro-batch: their sum, and that of their squares
+
+
+class Documents(NamedTuple):
+    """How a host separates the documents in a sequence without saying where they begin.
+
+    Attributes:
+        restart: positions begin again at each document.
+        end: the token that ends a document; None where a sequence is one document.
+    """
+
+    restart: bool = False
+    end: int | None = None
+
+
+def lengths_of(batch: Any, documents: Documents) -> Lengths | None:
+    """The lengths in a batch; None where it does not show them. Reads no tensor that is on a device."""
+    if not isinstance(batch, Mapping):
+        return None
+    offsets, tokens = batch.get("cu_seqlens"), batch.get("tokens", batch.get("input_ids"))
+    if offsets is not None:
+        return _by_offsets(offsets) if offsets.is_cpu else None
+    if tokens is None or tokens.dim() != 2:
+        return None
+    rows, width = tokens.shape
+    if documents.restart:
+        positions = batch["position_ids"]
+        # 0 + 1 + ... + (n - 1) is (n * n - n) / 2 for each document
+        return (rows * width, 2 * int(positions.sum()) + rows * width) if positions.is_cpu else None
+    if documents.end is None:
+        return rows * width, rows * width * width
+    return (rows * width, _squares(tokens, documents.end)) if tokens.is_cpu else None
+
+
+def _by_offsets(offsets: Any) -> Lengths:
+    """`offsets`: where documents begin and the last one ends, row by row, filled up with less."""
+    rows = offsets.tolist() if offsets.dim() > 1 else [offsets.tolist()]
+    lengths = [after - before for row in rows for before, after in pairwise(row) if after > before]
+    return sum(lengths), sum(length * length for length in lengths)
+
+
+def _squares(tokens: Any, end: int) -> int:
+    width, begin, total = tokens.shape[1], 0, 0
+    ends = (tokens.reshape(-1) == end).nonzero().reshape(-1).tolist()
+    for row in range(1, tokens.shape[0] + 1):
+        ends.append(row * width - 1)
+    for last in sorted(set(ends)):
+        total += (last + 1 - begin) ** 2
+        begin = last + 1
+    return total
+
+
+class RankCounter:
+    """The `WorkCounter` of this process.
+
+    Attributes:
+        ranks: see there.
+        spent_ns: what counting has taken of the training thread since the step began.
+    """
+
+    def __init__(self, hooks: TrainingHooks, documents: Documents, ranks: int) -> None:
+        self.ranks = ranks
+        self._hooks, self._documents = hooks, documents
+        self.begin()
+
+    def begin(self) -> None:
+        """Forgets what was counted before."""
+        self.spent_ns = 0
+        self._tokens = self._squared_lengths = self._expert_tokens = self._batches = self._layers = 0
+        self._is_unseen = False
+
+    def take(self) -> RankWork:
+        """None for what no batch has shown, or not every one of them."""
+        experts = self._expert_tokens if self._layers else None
+        if self._is_unseen or not self._batches:
+            return None, None, experts
+        return self._tokens, self._squared_lengths, experts
+
+    def add(self, batch: Any) -> None:
+        """One more batch of the host. Never raises."""
+        start_ns = monotonic_ns()
+        try:
+            lengths = lengths_of(batch, self._documents)
+        except Exception as error:  # a batch of another form: no failure of the monitor may end a training
+            self._hooks.phase_failed(error, "a batch")
+            return
+        self._batches += 1
+        if lengths is None:
+            self._is_unseen = True
+        else:
+            self._tokens += lengths[0]
+            self._squared_lengths += lengths[1]
+        self.spent_ns += monotonic_ns() - start_ns
+
+    def receive(self, tokens: int) -> None:
+        """One more layer has given its experts so many tokens."""
+        self._layers += 1
+        self._expert_tokens += tokens
+
+
+class _Counted:
+    """The host's iterator, which it asks for a batch by `next`, and for whatever else it has."""
+
+    def __init__(self, host: Any, counter: RankCounter) -> None:
+        self._host, self._add = host, counter.add
+
+    def __iter__(self) -> _Counted:
+        return self
+
+    def __next__(self) -> Any:
+        batch = next(self._host)
+        self._add(batch)
+        return batch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._host, name)
+
+
+def source_of(iterators: Any) -> Any:
+    """Of the host's iterators, one for each part of the model, which read the same batches, the first that
+    shows where it has them from; None where none does.
+    """
+    every = iterators if isinstance(iterators, list) else [iterators]
+    return next((each for each in every if hasattr(each, "iterable")), None)
+
+
+def patch_batches(source: Any, counter: RankCounter, patches: Patches) -> None:
+    """Lets the counter see every batch that this iterator of the host reads for the first time."""
+    patches.set(source, "iterable", _Counted(source.iterable, counter))
+
+
+def patch_experts(counter: RankCounter, patches: Patches) -> None:
+    """Lets the counter see how many tokens each layer gives this rank's experts: the host knows the size of
+    the tensor that they are in, where it did not ask the device for a fixed one.
+    """
+    if not hasattr(torch._C, "_current_graph_task_id"):
+        return
+    module = sys.modules.get(DISPATCHERS)
+    for owner in vars(module).values() if module else ():
+        if isinstance(owner, type) and owner.__module__ == DISPATCHERS:
+            for name in vars(owner).keys() & set(RECEIVING):
+                patches.wrap(owner, {name: functools.partial(_receiving, counter=counter)})
+
+
+def _receiving(original: Callable[..., Any], counter: RankCounter) -> Callable[..., Any]:
+    task_of_backward = torch._C._current_graph_task_id
+
+    @functools.wraps(original)
+    def given(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        if task_of_backward() < 0:  # else a layer is recomputed
+            counter.receive(result[0].shape[0])
+        return result
+
+    return given

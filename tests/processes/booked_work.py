@@ -1,0 +1,73 @@
+"""Runs a training script and keeps a book of each rank's work, by what the model is given and not by what the
+batches say: how many pairs of tokens the attention's mask leaves, and what the router chose.
+
+`booked_work.py SCRIPT ARGS...`, under `-m flagscale_perf.launch`. `BOOKED_LONGEST` bounds the mock data's
+documents.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import runpy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Booked(NamedTuple):
+    """What a rank did once: a forward pass, or a layer's routing.
+
+    Attributes:
+        what: "pass" or "routed".
+        tokens: that passed through the model; that came to this rank's experts.
+        squared_lengths: of the documents that attend to themselves only.
+    """
+
+    rank: int
+    what: str
+    step: int
+    tokens: int
+    squared_lengths: int
+
+
+def booked(directory: Path) -> list[Booked]:
+    """Of all ranks of the run that had this working directory."""
+    rows = [row for path in sorted(directory.glob("booked_*.csv")) for row in csv.reader(path.open())]
+    return [Booked(int(rank), what, *map(int, numbers)) for rank, what, *numbers in rows]
+
+
+def book(what: str, tokens: int, squared_lengths: int = 0) -> None:
+    from megatron.training import global_vars
+
+    rank = os.environ["RANK"]
+    step = global_vars._GLOBAL_ARGS.curr_iteration + 1  # the host's count begins with 0
+    with open(f"booked_{rank}.csv", "a") as file:
+        file.write(f"{rank},{what},{step},{tokens},{squared_lengths}\n")
+
+
+def passing(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """The model's forward pass, which books what it is given."""
+
+    def call(model: Any, tokens: Any, position_ids: Any, attention_mask: Any, **more: Any) -> Any:
+        seen = int((~attention_mask).sum()) * (tokens.shape[0] // attention_mask.shape[0])
+        book("pass", tokens.numel(), 2 * seen - tokens.numel())  # n (n + 1) / 2 pairs of a document
+        return forward(model, tokens, position_ids, attention_mask, **more)
+
+    return call
+
+
+def keep_book() -> None:
+    from megatron.core.datasets.gpt_dataset import MockGPTLowLevelDataset
+    from megatron.core.models.gpt import GPTModel
+
+    MockGPTLowLevelDataset.max_sequence_length = int(os.environ.get("BOOKED_LONGEST", "4096"))
+    GPTModel.forward = passing(GPTModel.forward)
+
+
+if __name__ == "__main__":
+    del sys.argv[0]
+    sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
+    keep_book()
+    runpy.run_path(sys.argv[0], run_name="__main__")
