@@ -15,13 +15,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 
 class Booked(NamedTuple):
     """What a rank did once: a forward pass, or a layer's routing.
 
     Attributes:
-        what: "pass" or "routed".
-        tokens: that passed through the model; that came to this rank's experts.
+        what: "pass", or "expert N" for what a layer of this rank sent to that expert, which may be on another.
+        tokens: that passed through the model, or were sent.
         squared_lengths: of the documents that attend to themselves only.
     """
 
@@ -58,12 +60,27 @@ def passing(forward: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def routing(route: Callable[..., Any]) -> Callable[..., Any]:
+    """The router's choice, booked where no layer is recomputed."""
+
+    def call(*args: Any, **more: Any) -> Any:
+        made = route(*args, **more)
+        if torch._C._current_graph_task_id() < 0:
+            for expert, tokens in enumerate(made[1].sum(dim=0).tolist()):
+                book(f"expert {expert}", tokens)
+        return made
+
+    return call
+
+
 def keep_book() -> None:
     from megatron.core.datasets.gpt_dataset import MockGPTLowLevelDataset
     from megatron.core.models.gpt import GPTModel
+    from megatron.core.transformer.moe.router import TopKRouter
 
     MockGPTLowLevelDataset.max_sequence_length = int(os.environ.get("BOOKED_LONGEST", "4096"))
     GPTModel.forward = passing(GPTModel.forward)
+    TopKRouter.forward = routing(TopKRouter.forward)
 
 
 if __name__ == "__main__":
