@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from flagscale_perf.training.recording.loop import RankWork
 DISPATCHERS = "megatron.core.transformer.moe.token_dispatcher"
 # What returns the tokens that the rank's experts are given: in this and in earlier versions.
 RECEIVING = ("dispatch_postprocess", "token_permutation")
+UNSEEN = "the host's batches do not show how long their documents are: FLOPs count whole sequences"
 Lengths = tuple[int, int]  # of the documents in a micro-batch: their sum, and that of their squares
 
 
@@ -38,9 +39,9 @@ class Documents(NamedTuple):
 
 
 def lengths_of(batch: Any, documents: Documents) -> Lengths | None:
-    """The lengths in a batch; None where it does not show them. Reads no tensor that is on a device."""
-    if not isinstance(batch, Mapping):
-        return None
+    """The lengths in a batch; None where it does not show them. Reads no tensor that is on a device. Raises
+    anything for a batch of another form.
+    """
     offsets, tokens = batch.get("cu_seqlens"), batch.get("tokens", batch.get("input_ids"))
     if offsets is not None:
         return _by_offsets(offsets) if offsets.is_cpu else None
@@ -49,11 +50,10 @@ def lengths_of(batch: Any, documents: Documents) -> Lengths | None:
     rows, width = tokens.shape
     if documents.restart:
         positions = batch["position_ids"]
-        # 0 + 1 + ... + (n - 1) is (n * n - n) / 2 for each document
-        return (rows * width, 2 * int(positions.sum()) + rows * width) if positions.is_cpu else None
+        return (rows * width, _by_positions(positions)) if positions.is_cpu else None
     if documents.end is None:
         return rows * width, rows * width * width
-    return (rows * width, _squares(tokens, documents.end)) if tokens.is_cpu else None
+    return (rows * width, _by_ends(tokens, documents.end)) if tokens.is_cpu else None
 
 
 def _by_offsets(offsets: Any) -> Lengths:
@@ -63,15 +63,29 @@ def _by_offsets(offsets: Any) -> Lengths:
     return sum(lengths), sum(length * length for length in lengths)
 
 
-def _squares(tokens: Any, end: int) -> int:
-    width, begin, total = tokens.shape[1], 0, 0
-    ends = (tokens.reshape(-1) == end).nonzero().reshape(-1).tolist()
-    for row in range(1, tokens.shape[0] + 1):
-        ends.append(row * width - 1)
-    for last in sorted(set(ends)):
-        total += (last + 1 - begin) ** 2
-        begin = last + 1
+def _by_positions(positions: Any) -> int:
+    """Squared lengths; the last position of a document says where the one before it ends, so that only that
+    one is read of each.
+    """
+    rows, width = positions.shape
+    held, total = memoryview(positions.numpy()), 0
+    for row in range(rows):
+        left = width
+        while left > 0:
+            length = held[row, left - 1] + 1
+            if not 0 < length <= left:
+                raise ValueError("positions that do not begin again at each document")
+            total += length * length
+            left -= length
     return total
+
+
+def _by_ends(tokens: Any, end: int) -> int:
+    """Squared lengths; the end of a row ends a document, too."""
+    rows, width = tokens.shape
+    ends = (tokens.numpy() == end).reshape(-1).nonzero()[0].tolist()
+    ends = sorted({-1, *ends, *range(width - 1, rows * width, width)})
+    return sum((after - before) ** 2 for before, after in pairwise(ends))
 
 
 class RankCounter:
@@ -103,14 +117,15 @@ class RankCounter:
     def add(self, batch: Any) -> None:
         """One more batch of the host. Never raises."""
         start_ns = monotonic_ns()
+        self._batches += 1
         try:
             lengths = lengths_of(batch, self._documents)
-        except Exception as error:  # a batch of another form: no failure of the monitor may end a training
-            self._hooks.phase_failed(error, "a batch")
-            return
-        self._batches += 1
+        except Exception:  # whatever a batch of another form leads to: the training goes on, uncounted
+            lengths = None
         if lengths is None:
             self._is_unseen = True
+            if self.ranks:
+                self._hooks.note(UNSEEN)
         else:
             self._tokens += lengths[0]
             self._squared_lengths += lengths[1]

@@ -2,7 +2,7 @@
 batches say: how many pairs of tokens the attention's mask leaves, and what the router chose.
 
 `booked_work.py SCRIPT ARGS...`, under `-m flagscale_perf.launch`. `BOOKED_LONGEST` bounds the mock data's
-documents.
+documents; the rank BOOKED_EXTRA runs one more micro-batch in every third step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Booked(NamedTuple):
     """What a rank did once: a forward pass, or a layer's routing.
 
     Attributes:
-        what: "pass", or "expert N" for what a layer of this rank sent to that expert, which may be on another.
+        what: "pass", or "expert N": what a layer of this rank sent to that expert of the model.
         tokens: that passed through the model, or were sent.
         squared_lengths: of the documents that attend to themselves only.
     """
@@ -73,14 +73,29 @@ def routing(route: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def once_more(run: Callable[..., Any]) -> Callable[..., Any]:
+    """The host's schedule, with a micro-batch more in some steps."""
+
+    def call(*args: Any, num_microbatches: int, **more: Any) -> Any:
+        from megatron.training import global_vars
+
+        extra = int((global_vars._GLOBAL_ARGS.curr_iteration + 1) % 3 == 0)
+        return run(*args, num_microbatches=num_microbatches + extra, **more)
+
+    return call
+
+
 def keep_book() -> None:
     from megatron.core.datasets.gpt_dataset import MockGPTLowLevelDataset
     from megatron.core.models.gpt import GPTModel
+    from megatron.core.pipeline_parallel import schedules
     from megatron.core.transformer.moe.router import TopKRouter
 
     MockGPTLowLevelDataset.max_sequence_length = int(os.environ.get("BOOKED_LONGEST", "4096"))
     GPTModel.forward = passing(GPTModel.forward)
     TopKRouter.forward = routing(TopKRouter.forward)
+    if os.environ["RANK"] == os.environ.get("BOOKED_EXTRA"):
+        schedules.forward_backward_no_pipelining = once_more(schedules.forward_backward_no_pipelining)
 
 
 if __name__ == "__main__":
