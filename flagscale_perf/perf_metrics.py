@@ -274,6 +274,7 @@ class StepMeter:
             flops = self._known_flops[samples] = self._count_flops(samples, None)
         model_flops, hardware_flops = flops
         memory, peak, reserved, retries = self._memory
+        rank_tokens, squared_lengths, expert_tokens = self.notes.work
         notes, start_ns, eval_ns, checkpoint_ns = self.notes, self._start_ns, 0, 0
         if self._paused_ns:
             eval_ns, checkpoint_ns = self._paused_ns.get("eval", 0), self._paused_ns.get("checkpoint", 0)
@@ -304,7 +305,9 @@ class StepMeter:
                 reserved,
                 retries,
                 notes.spent_ns + self._marks_ns,  # self_ns
-                *notes.work,
+                rank_tokens,
+                squared_lengths,
+                expert_tokens,
             ),
         )
         notes.logged_ns, notes.spent_ns, self._marks_ns = None, 0, 0

@@ -8,7 +8,8 @@ from typing import Any
 
 from flagscale_perf.spine.facts import facts_of
 
-ONLY_IN_RUN_FILE = frozenset({"arguments", "environment"})  # the summary is written every few seconds
+# The summary is written every few seconds.
+ONLY_IN_RUN_FILE = frozenset({"arguments", "environment", "work_flops"})
 
 
 @dataclass(frozen=True)

@@ -141,6 +141,11 @@ class CutsRecord:
         if any(not 0 <= column < cuts * PHASE_BASE for column in self.columns):
             raise ValueError("a column of no cut")
 
+    def works(self) -> list[list[int]]:
+        """The work of each row."""
+        work, kinds = self.work or [UNKNOWN] * len(WORK) * len(self.sizes), len(WORK)
+        return [work[row * kinds : (row + 1) * kinds] for row in range(len(self.sizes))]
+
 
 @dataclass(frozen=True)
 class SlowStretch:
