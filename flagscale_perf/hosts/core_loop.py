@@ -129,6 +129,11 @@ class CoreLoop:
             "dsa_absorbed": absorbs_sparse_attention(),
         }
 
+    @property
+    def has_experts(self) -> bool:
+        """Whether the model has a mixture of experts."""
+        return bool(getattr(self._module.config, "num_moe_experts", None))
+
     def _facts(self, host: str, device: str, missing: Sequence[str]) -> RunFacts:
         return facts_of(
             self._module.config,

@@ -34,7 +34,7 @@ from flagscale_perf.hosts.hook_points import Point, given_to
 from flagscale_perf.hosts.patching import Patches, Wrapper
 from flagscale_perf.hosts.profiled import begin_profile
 from flagscale_perf.hosts.timers import can_mark_phases, mark_phases, time_mark
-from flagscale_perf.hosts.work import Documents, RankCounter, patch_batches, patch_experts, source_of
+from flagscale_perf.hosts.work import Batches, Documents, count_work, source_of
 from flagscale_perf.hosts.wrappers import data_skipped, ending, missing_phases, opening, patch_core, paused
 from flagscale_perf.spine.records import tuple_of
 from flagscale_perf.spine.units import for_stdout
@@ -200,7 +200,7 @@ class MegatronLoop:
     def _missing(self, args: Any) -> list[str]:
         costs = hook_points.missing(self._module, HOOK_POINTS, self._given, vars(args)) + missing_phases()
         if packing := packing_of(args):
-            is_seen = source_of(self._given.get(ITERATORS)) is not None and not _is_regrouped(args)
+            is_seen = _batches(args, self._given.get(ITERATORS)) is not None
             counted = "other ranks' as rank 0's" if is_seen else "whole sequences"
             costs.append(
                 f"lengths of packed documents ({', '.join(packing)}): FLOPs count {counted} where the host "
@@ -214,25 +214,12 @@ def packing_of(args: Any) -> list[str]:
     return [flag_of(name) for name in PACKING_ARGUMENTS if getattr(args, name, False)]
 
 
-def count_work(hooks: TrainingHooks, patches: Patches, iterators: Any) -> None:
-    """Counts this rank's work where it is not the same in every step."""
-    args = _args()
-    source = source_of(iterators) if packing_of(args) and not _is_regrouped(args) else None
-    has_experts = bool(getattr(args, "num_experts", None))
-    if source is None and not has_experts:
-        return
-    hooks.counter = counter = RankCounter(
-        hooks, _documents(args), 0 if args.rank else int(args.data_parallel_size)
-    )
-    if source is not None:
-        patch_batches(source, counter, patches)
-    if has_experts:
-        patch_experts(counter, patches)
-
-
-def _is_regrouped(args: Any) -> bool:
-    """Whether ranks compute other documents than they have read."""
-    return any(getattr(args, name, False) for name in REGROUPING_ARGUMENTS)
+def _batches(args: Any, iterators: Any) -> Batches | None:
+    """None where all samples are equal, where no batch is seen, and where ranks exchange what they read."""
+    source = source_of(iterators) if packing_of(args) else None
+    if source is None or any(getattr(args, name, False) for name in REGROUPING_ARGUMENTS):
+        return None
+    return Batches(source, _documents(args), 0 if args.rank else int(args.data_parallel_size))
 
 
 def _documents(args: Any) -> Documents:
@@ -297,7 +284,9 @@ def _train(module: ModuleType, hooks: TrainingHooks, rehearsing: bool) -> Callab
         hooks.train_start(loop)
         if hooks.active:
             patch_steps(module, hooks, in_training, given)
-            count_work(hooks, in_training, given.get(ITERATORS))
+            args = _args()
+            batches, has_experts = _batches(args, given.get(ITERATORS)), getattr(args, "num_experts", None)
+            count_work(hooks, in_training, batches, bool(has_experts))
             begin_profile(hooks, loop, lambda: given["model"])
 
     @functools.wraps(original)

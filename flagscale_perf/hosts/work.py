@@ -38,11 +38,26 @@ class Documents(NamedTuple):
     end: int | None = None
 
 
+class Batches(NamedTuple):
+    """Where a host's batches come from, and what is in them.
+
+    Attributes:
+        source: an iterator of the host that reads from another, its `iterable`.
+        documents: how they are separated.
+        ranks: see `WorkCounter`.
+    """
+
+    source: Any
+    documents: Documents = Documents()
+    ranks: int = 0
+
+
 def lengths_of(batch: Any, documents: Documents) -> Lengths | None:
     """The lengths in a batch; None where it does not show them. Reads no tensor that is on a device. Raises
     anything for a batch of another form.
     """
-    offsets, tokens = batch.get("cu_seqlens"), batch.get("tokens", batch.get("input_ids"))
+    offsets = batch.get("cu_seqlens_unpadded", batch.get("cu_seqlens"))
+    tokens = batch.get("tokens", batch.get("input_ids"))
     if offsets is not None:
         return _by_offsets(offsets) if offsets.is_cpu else None
     if tokens is None or tokens.dim() != 2:
@@ -163,12 +178,21 @@ def source_of(iterators: Any) -> Any:
     return next((each for each in every if hasattr(each, "iterable")), None)
 
 
-def patch_batches(source: Any, counter: RankCounter, patches: Patches) -> None:
-    """Lets the counter see every batch that this iterator of the host reads for the first time."""
-    patches.set(source, "iterable", _Counted(source.iterable, counter))
+def count_work(hooks: TrainingHooks, patches: Patches, batches: Batches | None, has_experts: bool) -> None:
+    """Counts in a training: what is in its batches, as they are read for the first time, and what its experts
+    receive. None: batches need not be looked at, or cannot be.
+    """
+    if batches is None and not has_experts:
+        return
+    source, documents, ranks = batches or Batches(None)
+    hooks.counter = counter = RankCounter(hooks, documents, ranks)
+    if source is not None:
+        patches.set(source, "iterable", _Counted(source.iterable, counter))
+    if has_experts:
+        _patch_experts(counter, patches)
 
 
-def patch_experts(counter: RankCounter, patches: Patches) -> None:
+def _patch_experts(counter: RankCounter, patches: Patches) -> None:
     """Lets the counter see how many tokens each layer gives this rank's experts: the host knows the size of
     the tensor that they are in, where it did not ask the device for a fixed one.
     """

@@ -74,7 +74,8 @@ def test_another_rank_measures_and_says_nothing(logger, rank_logger, monkeypatch
         ["completed"],
         [],
     )
-    assert told.identity == RankIdentity(1, os.uname().nodename, os.getpid(), "CPU (rehearsal)", None, 0, 1)
+    process = 1, os.uname().nodename, os.getpid()
+    assert told.identity == RankIdentity(*process, "CPU (rehearsal)", None, 0, 1, 1, 2, 8)
     assert (logger.started, loop.said, capfd.readouterr()) == ([], [], ("", ""))
 
 

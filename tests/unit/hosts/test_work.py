@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts import work
 from flagscale_perf.hosts.patching import Patches
-from flagscale_perf.hosts.work import Documents, RankCounter, lengths_of, patch_batches, source_of
+from flagscale_perf.hosts.work import Batches, Documents, RankCounter, lengths_of, source_of
 
 EOD, WIDTH = 7, 40
 ROWS = ([5, 30, 1, 4], [40], [1] * 40, [39, 1])  # the last document of a row may go on in another sample
@@ -95,17 +95,19 @@ class Loader:
 
 
 def test_the_host_gets_its_own_batches_and_what_it_asks_for() -> None:
-    batches, patches = [batch(), batch(), batch()], Patches()
-    host = Host(batches)
-    loader, counter = host.iterable, RankCounter(TrainingHooks(), Documents(restart=True), 1)
-    patch_batches(source_of([None, host, Host([])]), counter, patches)
-    assert next(host) is batches[0] and host.iterable.save_state() == "state"
+    made, patches = [batch(), batch(), batch()], Patches()
+    host = Host(made)
+    loader, hooks = host.iterable, TrainingHooks()
+    batches = Batches(source_of([None, host, Host([])]), Documents(restart=True), 1)
+    work.count_work(hooks, patches, batches, False)
+    counter = hooks.counter
+    assert next(host) is made[0] and host.iterable.save_state() == "state"
     counter.begin()  # that one was of an evaluation
     assert counter.take() == (None, None, None)
-    assert next(host) is batches[1] and counter.take() == (TOKENS, SQUARED, None)
+    assert next(host) is made[1] and counter.take() == (TOKENS, SQUARED, None)
     assert counter.spent_ns > 0
     patches.undo()
-    assert host.iterable is loader and next(host) is batches[2]
+    assert host.iterable is loader and next(host) is made[2]
     with pytest.raises(StopIteration):
         next(host)
 
@@ -142,8 +144,10 @@ def test_tokens_that_experts_receive_and_no_layer_twice(monkeypatch: pytest.Monk
     Dispatcher.__module__ = work.DISPATCHERS
     module.Dispatcher = Dispatcher
     monkeypatch.setitem(work.sys.modules, work.DISPATCHERS, module)
-    counter, patches = RankCounter(TrainingHooks(), Documents(), 0), Patches()
-    work.patch_experts(counter, patches)
+    hooks, patches = TrainingHooks(), Patches()
+    work.count_work(hooks, patches, None, has_experts=True)
+    counter = hooks.counter
+    assert counter is not None
     given = torch.ones(5, 3, requires_grad=True)
     layer = lambda tokens: Dispatcher().dispatch_postprocess(tokens, None)[0]  # noqa: E731
     checkpoint(layer, given, use_reentrant=False).sum().backward()
