@@ -130,9 +130,9 @@ class CoreLoop:
         }
 
     @property
-    def has_experts(self) -> bool:
-        """Whether the model has a mixture of experts."""
-        return bool(getattr(self._module.config, "num_moe_experts", None))
+    def model_config(self) -> Any:
+        """Of the model that was built."""
+        return self._module.config
 
     def _facts(self, host: str, device: str, missing: Sequence[str]) -> RunFacts:
         return facts_of(

@@ -34,7 +34,7 @@ from flagscale_perf.hosts.hook_points import Point, given_to
 from flagscale_perf.hosts.patching import Patches, Wrapper
 from flagscale_perf.hosts.profiled import begin_profile
 from flagscale_perf.hosts.timers import can_mark_phases, mark_phases, time_mark
-from flagscale_perf.hosts.work import Batches, Documents, count_work, source_of
+from flagscale_perf.hosts.work import Batches, Documents, count_work, shows_experts, source_of
 from flagscale_perf.hosts.wrappers import data_skipped, ending, missing_phases, opening, patch_core, paused
 from flagscale_perf.spine.records import tuple_of
 from flagscale_perf.spine.units import for_stdout
@@ -285,8 +285,7 @@ def _train(module: ModuleType, hooks: TrainingHooks, rehearsing: bool) -> Callab
         if hooks.active:
             patch_steps(module, hooks, in_training, given)
             args = _args()
-            batches, has_experts = _batches(args, given.get(ITERATORS)), getattr(args, "num_experts", None)
-            count_work(hooks, in_training, batches, bool(has_experts))
+            count_work(hooks, in_training, _batches(args, given.get(ITERATORS)), shows_experts(args))
             begin_profile(hooks, loop, lambda: given["model"])
 
     @functools.wraps(original)

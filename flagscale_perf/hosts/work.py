@@ -12,14 +12,15 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import torch
-
 from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.spine.clock import monotonic_ns
+from flagscale_perf.spine.errors import raised_by_signal
 from flagscale_perf.training.recording.loop import RankWork
 
 DISPATCHERS = "megatron.core.transformer.moe.token_dispatcher"
+# Under these the tensor that experts are given is as large as the most that they may get.
+FIXED_ARGUMENTS = ("moe_pad_expert_input_to_capacity", "moe_expert_rank_capacity_factor")
 # What returns the tokens that the rank's experts are given: in this and in earlier versions.
 RECEIVING = ("dispatch_postprocess", "token_permutation")
 UNSEEN = "the host's batches do not show how long their documents are: FLOPs count whole sequences"
@@ -109,10 +110,12 @@ class RankCounter:
     Attributes:
         ranks: see there.
         spent_ns: what counting has taken of the training thread since the step began.
+        loses_experts: a layer has not shown what its experts received.
     """
 
     def __init__(self, hooks: TrainingHooks, documents: Documents, ranks: int) -> None:
         self.ranks = ranks
+        self.loses_experts = False
         self._hooks, self._documents = hooks, documents
         self.begin()
 
@@ -124,18 +127,20 @@ class RankCounter:
 
     def take(self) -> RankWork:
         """None for what no batch has shown, or not every one of them."""
-        experts = self._expert_tokens if self._layers else None
+        experts = self._expert_tokens if self._layers and not self.loses_experts else None
         if self._is_unseen or not self._batches:
             return None, None, experts
         return self._tokens, self._squared_lengths, experts
 
     def add(self, batch: Any) -> None:
-        """One more batch of the host. Never raises."""
+        """One more batch of the host. Raises nothing of its own."""
         start_ns = monotonic_ns()
         self._batches += 1
         try:
             lengths = lengths_of(batch, self._documents)
-        except Exception:  # whatever a batch of another form leads to: the training goes on, uncounted
+        except Exception as error:  # whatever a batch of another form leads to
+            if raised_by_signal(error):
+                raise
             lengths = None
         if lengths is None:
             self._is_unseen = True
@@ -178,6 +183,12 @@ def source_of(iterators: Any) -> Any:
     return next((each for each in every if hasattr(each, "iterable")), None)
 
 
+def shows_experts(config: Any) -> bool:
+    """Whether the tokens that experts receive show, under these arguments or this configuration."""
+    has_experts = getattr(config, "num_experts", None) or getattr(config, "num_moe_experts", None)
+    return bool(has_experts) and not any(getattr(config, name, None) for name in FIXED_ARGUMENTS)
+
+
 def count_work(hooks: TrainingHooks, patches: Patches, batches: Batches | None, has_experts: bool) -> None:
     """Counts in a training: what is in its batches, as they are read for the first time, and what its experts
     receive. None: batches need not be looked at, or cannot be.
@@ -196,23 +207,31 @@ def _patch_experts(counter: RankCounter, patches: Patches) -> None:
     """Lets the counter see how many tokens each layer gives this rank's experts: the host knows the size of
     the tensor that they are in, where it did not ask the device for a fixed one.
     """
-    if not hasattr(torch._C, "_current_graph_task_id"):
-        return
-    module = sys.modules.get(DISPATCHERS)
+    import torch
+
+    task_of_backward = getattr(torch._C, "_current_graph_task_id", None)
+    module = sys.modules.get(DISPATCHERS) if task_of_backward else None
     for owner in vars(module).values() if module else ():
         if isinstance(owner, type) and owner.__module__ == DISPATCHERS:
             for name in vars(owner).keys() & set(RECEIVING):
-                patches.wrap(owner, {name: functools.partial(_receiving, counter=counter)})
+                patches.wrap(
+                    owner, {name: functools.partial(_receiving, counter=counter, task=task_of_backward)}
+                )
 
 
-def _receiving(original: Callable[..., Any], counter: RankCounter) -> Callable[..., Any]:
-    task_of_backward = torch._C._current_graph_task_id
+def _receiving(original: Callable[..., Any], counter: RankCounter, task: Any) -> Callable[..., Any]:
+    """`task` returns the number of the backward pass that calls; below 0 there is none."""
 
     @functools.wraps(original)
     def given(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
-        if task_of_backward() < 0:  # else a layer is recomputed
-            counter.receive(result[0].shape[0])
+        try:
+            if task() < 0:  # else a layer is recomputed
+                counter.receive(result[0].shape[0])
+        except Exception as error:  # a dispatcher of another form
+            if raised_by_signal(error):
+                raise
+            counter.loses_experts = True
         return result
 
     return given

@@ -133,6 +133,21 @@ def test_nothing_is_seen_of_iterators_of_another_kind() -> None:
     assert source_of([None, iter([])]) is None
 
 
+@pytest.mark.parametrize(
+    ("config", "shows"),
+    [
+        ({"num_experts": 8}, True),
+        ({"num_moe_experts": 8, "moe_expert_rank_capacity_factor": None}, True),
+        ({"num_moe_experts": 8, "moe_expert_rank_capacity_factor": 1.5}, False),
+        ({"num_experts": 8, "moe_pad_expert_input_to_capacity": True}, False),
+        ({"num_experts": None, "num_moe_experts": None}, False),
+        ({}, False),
+    ],
+)
+def test_a_tensor_of_a_fixed_size_shows_no_tokens(config: dict[str, Any], shows: bool) -> None:
+    assert work.shows_experts(SimpleNamespace(**config)) is shows
+
+
 def test_tokens_that_experts_receive_and_no_layer_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A layer that is recomputed gives its experts the same tokens again."""
     module: Any = ModuleType(work.DISPATCHERS)
@@ -153,6 +168,9 @@ def test_tokens_that_experts_receive_and_no_layer_twice(monkeypatch: pytest.Monk
     checkpoint(layer, given, use_reentrant=False).sum().backward()
     layer(given[:2])
     assert counter.take() == (None, None, 7)
+    module.Dispatcher().dispatch_postprocess(torch.ones(()), None)  # a tensor without rows
+    assert counter.take() == (None, None, None)
+    counter.loses_experts = False
     counter.begin()
     assert counter.take() == (None, None, None), "no layer with experts has run"
     patches.undo()
