@@ -90,14 +90,12 @@ class TrainingHooks:
         time_mark: measures how long an adapter takes to reach `mark`, in nanoseconds; set by adapters that
             record phases.
         profile: takes steps apart, where an adapter has been asked for that; None otherwise.
-        counter: counts the rank's work, where an adapter has put one in; None otherwise.
         job: what all ranks of this start of the training have in common, and no other training.
     """
 
     def __init__(self) -> None:
         self.active = self.entered = False
         self.profile: StepProfile | None = None
-        self.counter: WorkCounter | None = None
         self.job = ""
         self.mark: Callable[[int], None] | None = None
         self.time_mark: Callable[[], int] = lambda: 0
@@ -196,8 +194,9 @@ class TrainingHooks:
                 self._shed()
             timeline = monitor.timeline
             self.mark = None if timeline is None else timeline.mark
-            if self.counter is not None:
-                self.counter.begin()
+            counter = monitor.notes.counter
+            if counter is not None:
+                counter.begin()
             monitor.notes.spent_ns += monotonic_ns() - now_ns
         except Exception as error:  # whatever it is: no failure of the monitor may end a training
             self._failed("step_start", error)
@@ -211,8 +210,9 @@ class TrainingHooks:
             numbers = self._loop.numbers(result)
             if numbers is not None:
                 monitor.step_end(now_ns, numbers)
-                if self.counter is not None:
-                    self._take_work(self.counter)
+                counter = monitor.notes.counter
+                if counter is not None:
+                    self._take_work(counter)
                 timeline = monitor.timeline
                 if timeline is not None and timeline.trouble:
                     self._note(f"phases are not known for every iteration: {timeline.trouble}")
@@ -221,6 +221,10 @@ class TrainingHooks:
                 self.profile.end(numbers)
         except Exception as error:  # whatever it is: no failure of the monitor may end a training
             self._failed("step_end", error)
+
+    def count_by(self, counter: WorkCounter) -> None:
+        """Has this rank's work counted, in the training that has begun."""
+        self._monitor.notes.counter = counter
 
     def _take_work(self, counter: WorkCounter) -> None:
         notes = self._monitor.notes
@@ -278,7 +282,7 @@ class TrainingHooks:
 
     def train_end(self, error: BaseException | None) -> None:
         """The host leaves its loop: normally (None), or by `error`, which the host raises."""
-        self.active, self.mark, self.counter = False, None, None
+        self.active, self.mark = False, None
         self._end_profile()
         if self._logger is not None:
             self._finish()

@@ -15,8 +15,9 @@ from flagscale_perf.device.timeline import Timeline
 from flagscale_perf.flops_calculator import Packed
 from flagscale_perf.spine.records import tuple_of
 from flagscale_perf.training.marks import in_slots
-from flagscale_perf.training.recording.loop import CountFlops, Flops, Pause, RankWork, StepNumbers
+from flagscale_perf.training.recording.loop import CountFlops, Flops, Pause, StepNumbers, WorkCounter
 from flagscale_perf.training.records import NO_STEP, MarksRecord, Outcome, StepRecord
+from flagscale_perf.training.work import RankWork
 
 # Iterations whose device time is not known yet; beyond this many the oldest is emitted without it.
 MAX_PENDING = 8
@@ -45,15 +46,17 @@ class Notes:
         loop_top_ns: mark of the loop's last new pass; where the loop then skips data without a step, the last
             iteration ends here.
         logged_ns: mark of the host's logging of the iteration.
-        work: the last three fields of the step's record, for a rank that counts its work.
+        counter: counts the rank's work; None where that follows from the step's size.
+        work: what it has counted, the last three fields of the step's record.
     """
 
-    __slots__ = ("logged_ns", "loop_top_ns", "spent_ns", "work")
+    __slots__ = ("counter", "logged_ns", "loop_top_ns", "spent_ns", "work")
 
     def __init__(self) -> None:
         self.spent_ns = 0
         self.loop_top_ns: int | None = None
         self.logged_ns: int | None = None
+        self.counter: WorkCounter | None = None
         self.work: RankWork = _NOT_COUNTED
 
 

@@ -16,7 +16,7 @@ from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.errors import raised_by_signal
-from flagscale_perf.training.recording.loop import RankWork
+from flagscale_perf.training.work import RankWork
 
 DISPATCHERS = "megatron.core.transformer.moe.token_dispatcher"
 # Under these the tensor that experts are given is as large as the most that they may get.
@@ -196,7 +196,8 @@ def count_work(hooks: TrainingHooks, patches: Patches, batches: Batches | None, 
     if batches is None and not has_experts:
         return
     source, documents, ranks = batches or Batches(None)
-    hooks.counter = counter = RankCounter(hooks, documents, ranks)
+    counter = RankCounter(hooks, documents, ranks)
+    hooks.count_by(counter)
     if source is not None:
         patches.set(source, "iterable", _Counted(source.iterable, counter))
     if has_experts:

@@ -13,6 +13,7 @@ from flagscale_perf.spine.averages import median
 # attends to itself only; tokens that its experts received, all its layers together; micro-batches.
 WORK = ("tokens", "squared_lengths", "expert_tokens", "microbatches")
 UNKNOWN = -1
+RankWork = tuple[int | None, int | None, int | None]  # the first three, as `StepRecord` has them
 
 
 class Microbatch(NamedTuple):

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from flagscale_perf.device.marks import kind_of, start_of
-from flagscale_perf.training.marks import spans
+from flagscale_perf.training.marks import spans, starts_of
 from flagscale_perf.training.phases import GROUPS, PHASES, Kind, of_kind
 from flagscale_perf.training.records import Outcome, StepRecord
 from flagscale_perf.training.work import UNKNOWN, Microbatch
@@ -23,7 +22,7 @@ CUTS = frozenset(map(PHASES.index, GROUPS["Comm"]))
 WAITING = frozenset(map(PHASES.index, of_kind(Kind.WAITING)))
 BETWEEN = PHASES.index("between_steps")
 _KEPT_STEPS = 64  # whose cuts have not been asked for yet
-_FORWARD = start_of(PHASES.index("forward"))  # of the timer that has the phase's own number
+_FORWARD = PHASES.index("forward")
 
 
 class Cut(NamedTuple):
@@ -85,7 +84,7 @@ def work_of(step: StepRecord, marks: Sequence[int], each: Microbatch) -> tuple[i
     """The work of the step's rank, by `WORK`: what it has counted itself, else what follows from equal
     samples; UNKNOWN for what neither tells. How many micro-batches ran, their forward passes show.
     """
-    passes = sum(kind_of(mark) == _FORWARD for mark in marks)
+    passes = starts_of(_FORWARD, marks)
     is_marked = each.chunks > 0 and passes > 0 and passes % each.chunks == 0
     microbatches = passes // each.chunks if is_marked else step.microbatches
     tokens, squared_lengths = step.rank_tokens, step.rank_squared_lengths

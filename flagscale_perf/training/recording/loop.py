@@ -8,11 +8,10 @@ from typing import Any, Literal, NamedTuple, Protocol
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.flops_calculator import Packed
 from flagscale_perf.training.facts import RunFacts
-from flagscale_perf.training.work import Microbatch
+from flagscale_perf.training.work import Microbatch, RankWork
 
 Pause = Literal["eval", "checkpoint"]
 Flops = tuple[int | None, int | None]  # model, hardware
-RankWork = tuple[int | None, int | None, int | None]  # as `StepRecord` has it last
 CountFlops = Callable[[int, Packed | None], Flops]
 
 
