@@ -41,7 +41,7 @@ from flagscale_perf.spine.units import for_stdout
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.host_arguments import recorded, recorded_environment
 from flagscale_perf.training.phases import AGREEMENT
-from flagscale_perf.training.work import Microbatch
+from flagscale_perf.training.work import AS_RANK_0, Microbatch
 
 ARGUMENTS_MODULE = "megatron.training.arguments"
 GLOBALS_MODULE = "megatron.training.global_vars"
@@ -201,7 +201,7 @@ class MegatronLoop:
         costs = hook_points.missing(self._module, HOOK_POINTS, self._given, vars(args)) + missing_phases()
         if packing := packing_of(args):
             is_seen = _batches(args, self._given.get(ITERATORS)) is not None
-            counted = "other ranks' as rank 0's" if is_seen else "whole sequences"
+            counted = AS_RANK_0 if is_seen else "whole sequences"
             costs.append(
                 f"lengths of packed documents ({', '.join(packing)}): FLOPs count {counted} where the host "
                 "gives none"

@@ -13,6 +13,8 @@ from flagscale_perf.spine.averages import median
 # attends to itself only; tokens that its experts received, all its layers together; micro-batches.
 WORK = ("tokens", "squared_lengths", "expert_tokens", "microbatches")
 UNKNOWN = -1
+# In what is not available, where a job's FLOPs follow from the documents of one rank
+AS_RANK_0 = "other ranks' as rank 0's"
 RankWork = tuple[int | None, int | None, int | None]  # the first three, as `StepRecord` has them
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
+from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.work import UNKNOWN, WORK
 from tests.processes import booked_work
 from tests.processes import flagscale as fs
@@ -82,6 +84,8 @@ def test_packed_documents_and_one_micro_batch_more(tmp_path: Path) -> None:
         mine = book[step["iteration"], 0]
         assert step["rank_squared_lengths"] == sum(each.squared_lengths for each in mine)
         assert step["rank_tokens"] == sum(each.tokens for each in mine)
+    facts = read_report(open_session(tmp_path / "on" / "perf")).overview.missing
+    assert any("FLOPs count other ranks' as rank 0's" in each and "multiply MFU" in each for each in facts)
 
 
 def test_tokens_that_hot_experts_receive(tmp_path: Path) -> None:
