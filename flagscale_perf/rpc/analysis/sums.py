@@ -6,10 +6,11 @@ import heapq
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import log, log1p
 from operator import itemgetter
 from typing import Any
 
-from flagscale_perf.rpc.analysis.columns import Columns, call_at, calls_in
+from flagscale_perf.rpc.analysis.columns import Columns, call_at, calls_in, known, largest, least, total
 from flagscale_perf.rpc.records import CallRecord, Status
 from flagscale_perf.rpc.stages import FIELDS
 from flagscale_perf.rpc.totals import CallTotals, Totals
@@ -34,24 +35,16 @@ def add_columns(totals: Totals, columns: Columns) -> None:
     statuses = columns["status"]
     totals.calls += len(statuses)
     totals.failed += len(statuses) - statuses.count(Status.OK)
-    whole = _sum(columns["total_ns"])
-    totals.total_ns += whole
-    parts = [_sum(columns[name]) for name in FIELDS]
-    told = [len(statuses) - columns[name].count(None) for name in FIELDS]
+    whole, parts = total(columns["total_ns"]), [total(columns[name]) for name in FIELDS]
+    told = [*(known(columns[name]) for name in FIELDS), len(statuses)]
     for place, took_ns in enumerate([*parts, whole - sum(parts)]):
         totals.stages_ns[place] += took_ns
-        totals.told[place] += [*told, len(statuses)][place]
-    totals.sent_bytes += _sum(columns["sent_bytes"])
-    totals.received_bytes += _sum(columns["received_bytes"])
-    totals.socket_bytes += _sum(columns["socket_sent_bytes"]) + _sum(columns["socket_received_bytes"])
-    totals.shared_bytes += _sum(columns["shared_sent_bytes"]) + _sum(columns["shared_received_bytes"])
-
-
-def _sum(values: Sequence[Any]) -> int:
-    try:
-        return int(round(sum(values)))
-    except TypeError:
-        return int(round(sum(value for value in values if value is not None)))
+        totals.told[place] += told[place]
+    totals.total_ns += whole
+    totals.sent_bytes += total(columns["sent_bytes"])
+    totals.received_bytes += total(columns["received_bytes"])
+    totals.socket_bytes += total(columns["socket_sent_bytes"]) + total(columns["socket_received_bytes"])
+    totals.shared_bytes += total(columns["shared_sent_bytes"]) + total(columns["shared_received_bytes"])
 
 
 def add_batch(totals: CallTotals, columns: Columns) -> None:
@@ -81,23 +74,31 @@ def _picked(values: Sequence[Any], places: list[int]) -> Sequence[Any]:
 
 
 class Sample:
-    """A uniform sample of `SAMPLE` calls, or all if there are fewer; deterministic for the same calls."""
+    """A uniform sample of `SAMPLE` calls, or all if there are fewer; deterministic for the same calls.
+
+    It draws how many calls to pass over, not for each call whether it comes in: algorithm L of K.-H. Li,
+    "Reservoir-sampling algorithms of time complexity O(n(1 + log(N/n)))", 1994.
+    """
 
     def __init__(self) -> None:
         self.calls: list[CallRecord] = []
-        self._random = random.Random(0).random
-        self._seen = 0
+        self._random = random.Random(0)
+        self._seen, self._next = 0, SAMPLE - 1
+        self._chance = 1.0  # of a call to come in, about
 
     def add(self, columns: Columns) -> None:
         """Adds the next calls."""
-        count = len(columns["number"])
-        free = min(count, SAMPLE - len(self.calls))
-        self.calls += calls_in(columns, 0, free)
-        for place in range(free, count):  # each takes the place of another with the chance that it should
-            taken = int(self._random() * (self._seen + place + 1))
-            if taken < SAMPLE:
-                self.calls[taken] = call_at(columns, place)
+        before, count = self._seen, len(columns["number"])
+        self.calls += calls_in(columns, 0, min(count, SAMPLE - len(self.calls)))
         self._seen += count
+        while self._next < self._seen:
+            if self._next >= SAMPLE:
+                self.calls[int(self._random.random() * SAMPLE)] = call_at(columns, self._next - before)
+            self._chance *= self._draw() ** (1 / SAMPLE)
+            self._next += 1 + int(log(self._draw()) / log1p(-self._chance))
+
+    def _draw(self) -> float:
+        return 1 - self._random.random()  # never 0
 
 
 @dataclass
@@ -111,10 +112,11 @@ class Tops:
         numbers = columns["number"]
         places: Iterable[int] = range(len(figures))
         if len(self.rows) == TOP:
-            least, number, _ = self.rows[-1]
-            if max(figures) < least or (max(figures) == least and min(numbers) > -number):
+            last, number, _ = self.rows[-1]
+            most = largest(figures)
+            if most < last or (most == last and least(numbers) > -number):
                 return
-            places = [place for place in places if figures[place] >= least]
+            places = [place for place in places if figures[place] >= last]
         best = heapq.nlargest(TOP, places, key=lambda place: (figures[place], -numbers[place]))
         new = [(figures[place], -numbers[place], call_at(columns, place)) for place in best]
         self.rows = heapq.nlargest(TOP, [*self.rows, *new], key=lambda row: row[:2])
