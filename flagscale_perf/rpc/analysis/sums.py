@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import heapq
-import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from math import log, log1p
 from operator import itemgetter
 from typing import Any
 
-from flagscale_perf.rpc.analysis.columns import Columns, call_at, calls_in, known, largest, least, total
+from flagscale_perf.rpc.analysis.columns import Columns, call_at, known, largest, least, total
 from flagscale_perf.rpc.records import CallRecord, Status
 from flagscale_perf.rpc.stages import FIELDS
 from flagscale_perf.rpc.totals import CallTotals, Totals
+from flagscale_perf.spine.chance import Choice
 
 TOP = 5
 SAMPLE = 1024
@@ -73,32 +72,17 @@ def _picked(values: Sequence[Any], places: list[int]) -> Sequence[Any]:
     return itemgetter(*places)(values) if len(places) > 1 else [values[places[0]]]
 
 
-class Sample:
-    """A uniform sample of `SAMPLE` calls, or all if there are fewer; deterministic for the same calls.
-
-    It draws how many calls to pass over, not for each call whether it comes in: algorithm L of K.-H. Li,
-    "Reservoir-sampling algorithms of time complexity O(n(1 + log(N/n)))", 1994.
-    """
+class Sample(Choice):
+    """A uniform sample of `SAMPLE` calls, or all if there are fewer; deterministic for the same calls."""
 
     def __init__(self) -> None:
+        super().__init__(SAMPLE)
         self.calls: list[CallRecord] = []
-        self._random = random.Random(0)
-        self._seen, self._next = 0, SAMPLE - 1
-        self._chance = 1.0  # of a call to come in, about
 
     def add(self, columns: Columns) -> None:
         """Adds the next calls."""
-        before, count = self._seen, len(columns["number"])
-        self.calls += calls_in(columns, 0, min(count, SAMPLE - len(self.calls)))
-        self._seen += count
-        while self._next < self._seen:
-            if self._next >= SAMPLE:
-                self.calls[int(self._random.random() * SAMPLE)] = call_at(columns, self._next - before)
-            self._chance *= self._draw() ** (1 / SAMPLE)
-            self._next += 1 + int(log(self._draw()) / log1p(-self._chance))
-
-    def _draw(self) -> float:
-        return 1 - self._random.random()  # never 0
+        for number, place in self.places(len(columns["number"])):
+            self.calls[place : place + 1] = [call_at(columns, number)]
 
 
 @dataclass
