@@ -152,7 +152,7 @@ class Summary:
         return "{\n" + ",\n".join(parts) + "\n}\n"
 
     def _content(self) -> dict[str, Any]:
-        plain = _plain(self)
+        plain: dict[str, Any] = _plain(self)
         statistics = plain["final_statistics"]
         also = {name: statistics[key] for name, key in NAMES[STATISTICS].items()}
         return plain | {"final_statistics": statistics | also}
