@@ -13,7 +13,7 @@ from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.figures import MIB, TABLE
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.rpc.totals import StageSum, Totals
-from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.sinks.base import FileSink, SinkContext
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.figures import Figure
 from flagscale_perf.spine.files import AppendFile, open_locked, open_regular
@@ -112,7 +112,7 @@ class _There(NamedTuple):
     has_footer: bool
 
 
-class PerformanceLogSink:
+class PerformanceLogSink(FileSink):
     """The log, enabled by naming a file for it. A session empties the log with its first call, or continues
     it with `append`. A log that another client is writing is left alone: the next free name is taken and
     reported.
@@ -158,10 +158,6 @@ class PerformanceLogSink:
     def _would_only_empty(self) -> bool:
         """Before its first call this session may yet be refused: an earlier one's log is left as it is."""
         return not (self._has_begun or self._totals.calls) and self._wanted.exists()
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
 
     def _look(self) -> _There:
         """What the log has of this session; nothing if no log has its mark."""

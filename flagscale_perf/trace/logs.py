@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.sinks.base import Sink, SinkContext
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.files import AppendFile, open_locked, open_regular, rotate
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
@@ -67,7 +67,7 @@ class _Log:
             return open_locked(self.file.path)
 
 
-class LinesSink:
+class LinesSink(Sink):
     """One live file per process; older parts end in `.1.log` (the newest of them), `.2.log` ..."""
 
     name: ClassVar[str] = "trace logs"
