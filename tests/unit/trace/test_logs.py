@@ -173,11 +173,12 @@ def test_a_large_log_goes_on_in_a_new_part(tmp_path: Path) -> None:
     assert {part.read_text().splitlines()[0] for part in parts} == {HEAD}
 
 
-def test_the_next_writer_adds_what_is_missing_and_mends_what_is_torn(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", list(Kind))
+def test_the_next_writer_adds_what_is_missing_and_mends_what_is_torn(first: Kind, tmp_path: Path) -> None:
     log = tmp_path / log_name(123)
     log.write_text("what an earlier session has left\n")
     sink = opened(context(tmp_path))
-    records = [operation(1, process=1), call(2, process=1), operation(3, process=1)]
+    records = [operation(1, process=1, operation=int(first)), call(2, process=1), operation(3, process=1)]
     for record in records[:2]:
         sink.write(record)
     sink.flush()
