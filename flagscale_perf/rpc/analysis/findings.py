@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from math import isclose
 
 from flagscale_perf.analysis.rules import Change, Evidence, Finding, Rule, find, rule, unless
@@ -314,12 +315,7 @@ def shared_memory(this: CallsRule, case: CallsCase) -> Finding | None:
 
 # Findings of different time: of different stages, or of calls and of bytes.
 APART: tuple[set[str], ...] = (
-    {"serialization", "transport"},
-    {"serialization", "server"},
-    {"serialization", "deserialization"},
-    {"transport", "server"},
-    {"transport", "deserialization"},
-    {"server", "deserialization"},
+    *map(set, combinations(("serialization", "transport", "server", "deserialization"), 2)),
     {"many_calls", "half_precision"},
     {"many_calls", "shared_memory"},
 )
