@@ -54,8 +54,7 @@ def dtype_name(dtype: int) -> str | None:
 
 def throughput(call: CallRecord) -> float | None:
     """Bytes of arrays per second, both directions together."""
-    moved = call.sent_bytes + call.received_bytes
-    return moved * NS_PER_S / call.total_ns if call.total_ns else None
+    return call.moved_bytes * NS_PER_S / call.total_ns if call.total_ns else None
 
 
 def _ms(column: str, label: str, width: int, value: Callable[[CallRecord], int | None], meaning: str) -> Call:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from flagscale_perf.rpc.records import CallRecord, Status
 from flagscale_perf.rpc.stages import ALL_STAGES, Stage, stage_times
-from flagscale_perf.spine.clock import NS_PER_MS
+from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
 MAX_METHODS = 64  # kept apart; the others are summed under one name
 OTHER_METHODS = "(other methods)"
@@ -83,6 +83,16 @@ class Totals:
             "socket_bytes": self.socket_bytes,
             "shared_bytes": self.shared_bytes,
         }
+
+    @property
+    def moved_bytes(self) -> int:
+        """Of arrays, both ways together."""
+        return self.sent_bytes + self.received_bytes
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """Moved in the calls' time; None where there is none."""
+        return self.moved_bytes * NS_PER_S / self.total_ns if self.total_ns else None
 
     def stages(self) -> list[StageSum]:
         """Each of `ALL_STAGES`: the one place that tells 0 from unknown."""

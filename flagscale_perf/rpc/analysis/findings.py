@@ -284,7 +284,7 @@ def _empty_call(case: CallsCase) -> str:
 def half_precision(this: CallsRule, case: CallsCase) -> Finding | None:
     """Large arrays that are not in half precision yet."""
     totals, costs = case.report.overall, case.costs
-    mean_mb = (totals.sent_bytes + totals.received_bytes) / max(1, totals.calls) / MIB
+    mean_mb = totals.moved_bytes / max(1, totals.calls) / MIB
     if not this.exceeds(mean_mb, "bytes_per_call") or not costs.may_be_wide:
         return None
     saved = costs.saved_by_halving()
