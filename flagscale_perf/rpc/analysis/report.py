@@ -100,17 +100,8 @@ class CallsReport:
 
 
 def _sums(totals: Totals) -> dict[str, Any]:
-    return {
-        "calls": totals.calls,
-        "failed": totals.failed,
-        "total_ns": totals.total_ns,
-        "stages": {one.stage.name: {"ns": one.took_ns, "share": one.share} for one in totals.stages()},
-        **({"told_calls": told} if (told := totals.partly_told()) else {}),
-        "sent_bytes": totals.sent_bytes,
-        "received_bytes": totals.received_bytes,
-        "socket_bytes": totals.socket_bytes,
-        "shared_bytes": totals.shared_bytes,
-    }
+    stages = {one.stage.name: {"ns": one.took_ns, "share": one.share} for one in totals.stages()}
+    return totals.as_dict({"stages": stages})
 
 
 class Fold:

@@ -70,10 +70,6 @@ def written(directory: Path, *intervals, resumed: bool = False) -> list[dict[str
     return rows_of(directory)
 
 
-def test_only_with_the_option(tmp_path: Path) -> None:
-    assert CsvSink.open(make_context(make_header(), tmp_path, print)) is None
-
-
 def test_every_cell_of_an_interval(tmp_path: Path) -> None:
     phases_ns = dict.fromkeys(PHASES) | {"forward": 300 * MS}
     (row,) = written(tmp_path, make_interval(10, phases_ns=phases_ns, bubble_ns=40 * MS))
