@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 from flagscale_perf.device.counters import HardwareRecord, NoCountersError, plausible
+from flagscale_perf.device.gpm import TensorCounter
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.packages import missing
 
@@ -41,6 +42,7 @@ class NvmlReader:
             if self._ask(f"link {link}", self._link_state, link) is not None
         ]
         self._xids = self._ask("xid", self._xid_queue)
+        self._tensor = self._ask("tensor", lambda: TensorCounter(nvml, device))
 
     @classmethod
     def open(cls, device_uuid: str) -> NvmlReader:
@@ -75,8 +77,13 @@ class NvmlReader:
         values["xid"] = None if self._xids is None else self._ask("xid", self._last_xid)
         active = [self._ask(f"link {link}", self._link_state, link) for link in self._links]
         values["nvlinks_active"] = None if None in active or not active else sum(filter(None, active))
+        tensor = None if self._tensor is None else self._ask("tensor", self._tensor.read)
+        tensor_ppm, tensor_ns = tensor or (None, None)
+        values["processes"] = None if tensor is None else self._ask("processes", self._processes)
         known = {name: None if value is None else plausible(name, value) for name, value in values.items()}
-        return HardwareRecord(at_ns=at_ns, throttle=self._throttle(), **known)
+        return HardwareRecord(
+            at_ns=at_ns, throttle=self._throttle(), tensor_ppm=tensor_ppm, tensor_ns=tensor_ns, **known
+        )
 
     def _ask(self, name: str, query: Callable[..., Any], *args: int) -> Any:
         if name in self._refused:
@@ -112,6 +119,9 @@ class NvmlReader:
                 self._nvml.nvmlEventSetFree(queue)
             raise
         return queue
+
+    def _processes(self) -> int:
+        return len(self._nvml.nvmlDeviceGetComputeRunningProcesses(self._device))
 
     def _last_xid(self) -> int:
         xid = 0
