@@ -191,10 +191,10 @@ _UTILISATION: tuple[Row, ...] = (
         in_summary=True, limit=1),
     Row("mfu_by_counter", "MFU by counter", SHARE, lambda i, run: mfu_by_counter(i, run.scale),
         "tensor_cycles × FLOP of a clock / tensor_ns / dense peak × Σ model_flops / Σ hardware_flops, "
-        "of rank 0's device", watch=Watched(10, "MFU by counter"), curve="performance/mfu_by_counter",
+        "of rank 0's device", watch=Watched(10, "MFU counted"), curve="performance/mfu_by_counter",
         gauge=Gauge("mfu_by_counter_ratio", "Model FLOPs utilisation of rank 0's device by its tensor cores' "
                     "counter, last interval; absent where that does not cover the interval."),
-        in_summary=True),
+        in_summary=True, limit=1),
     Row("suspect", "suspect", PLAIN, lambda i, run: _utilisation(i, run).is_suspect, "MFU or HFU is above 1",
         in_summary=True),
 )  # fmt: skip

@@ -107,7 +107,7 @@ def why_not_compared(report: TrainingReport) -> str | None:
         report.figures.train_s,
     )
     reasons = [
-        (read.counter_read_s is None, "not counted: NVML's GPM needs Hopper or later, and no MIG slices"),
+        (read.counter_read_s is None, "it was not read: that needs Hopper or later, and no MIG slices"),
         ((read.max_processes or 0) > 1, f"{read.max_processes} processes are on rank 0's device"),
         (facts.parallel.get("PP", 1) > 1, "rank 0's device has one stage of several"),
         (report.figures.hardware_flops is None, "hardware FLOPs are not known"),

@@ -73,7 +73,7 @@ def test_two_points_apart_are_no_finding(ppm: int, tmp_path: Path) -> None:
     [
         (
             Plan(reading=lambda n: {"tensor_ppm": None, "tensor_ns": None}),
-            "not counted: NVML's GPM needs Hopper or later, and no MIG slices",
+            "it was not read: that needs Hopper or later, and no MIG slices",
         ),
         (
             Plan(reading=lambda n: {"tensor_ppm": 800_000, "processes": 2}),
