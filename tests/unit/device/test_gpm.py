@@ -1,4 +1,4 @@
-"""The tensor cores' counter, with the real nvidia-ml-py: which devices have one, and samples that are too near.
+"""The tensor cores' counter, with the real nvidia-ml-py: which devices have one; samples that are too near.
 What it reads: test_nvml.py.
 """
 
