@@ -58,25 +58,3 @@ def _is_divided(nvml: Any, device: Any) -> bool:
         return bool(nvml.nvmlDeviceIsMigDeviceHandle(device).value or nvml.nvmlDeviceGetMigMode(device)[0])
     except nvml.NVMLError:  # a device that cannot be divided
         return False
-
-
-def tensor_counters() -> str:
-    """Which of this machine's NVIDIA devices count the work of their tensor cores, in one line."""
-    try:
-        import pynvml
-    except ImportError:
-        return "tensor core counters: not known, nvidia-ml-py is not installed"
-    try:
-        pynvml.nvmlInit()
-        devices = [*map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))]
-    except pynvml.NVMLError as error:
-        return f"tensor core counters: not known, NVML: {error}"
-    counting, why = 0, "need Hopper or later"
-    for device in devices:
-        try:
-            TensorCounter(pynvml, device)
-            counting += 1
-        except (pynvml.NVMLError, AttributeError) as error:
-            why = why if isinstance(error, pynvml.NVMLError_NotSupported) else str(error)
-    lack = "" if counting == len(devices) else f": the others {why}, not divided into MIG slices"
-    return f"tensor core counters (GPM, for MFU by counter) on {counting} of {len(devices)} devices{lack}"

@@ -57,6 +57,11 @@ class NvmlReader:
         except pynvml.NVMLError as error:
             raise NoCountersError(str(error)) from None
 
+    @property
+    def counts_tensor_cores(self) -> bool:
+        """Whether device, driver and package have the counter."""
+        return self._tensor is not None
+
     def read(self) -> HardwareRecord:
         """About 10 queries and one per link. PCIe throughput is left out, as it takes the driver 40 ms."""
         nvml, device = self._nvml, self._device
@@ -131,6 +136,15 @@ class NvmlReader:
             except self._nvml.NVMLError_Timeout:
                 break
         return xid
+
+
+def tensor_counters(device_uuid: str) -> str:
+    """Whether the device counts what its tensor cores do, in one line."""
+    try:
+        counts = NvmlReader.open(device_uuid).counts_tensor_cores
+    except NoCountersError as error:
+        return f"MFU by counter: not known, {error}"
+    return f"MFU by counter: {'yes' if counts else 'no, that needs Hopper or later, and no MIG slices'}"
 
 
 def _find(nvml: Any, device_uuid: str) -> Any:

@@ -80,13 +80,7 @@ ROWS = (
     PeakRow(r"nvidia h100 pcie", "H100 PCIe", "A", _HOPPER, 756, 1513, flop_per_clock=_H100_PCIE),
     PeakRow(r"nvidia h100 nvl", "H100 NVL", "A", _HOPPER, 835, 1671, flop_per_clock=_H100),
     PeakRow(
-        r"nvidia h800",
-        "H800 SXM",
-        "B",
-        "verl: H100's compute with half of its NVLink",
-        989.4,
-        1979,
-        flop_per_clock=_H100,
+        r"nvidia h800", "H800 SXM", "B", "verl: H100, half its NVLink", 989.4, 1979, flop_per_clock=_H100
     ),
     PeakRow(r"nvidia h20", "H20", "A", "torchtitan and verl; fp8 is twice bf16 by design", 148, 296),
     PeakRow(r"nvidia h200", "H200 SXM", "A", _HOPPER, 989.4, 1979, flop_per_clock=_H100),

@@ -19,6 +19,7 @@ CAPS = ("power", "temperature", "power brake", "hardware slowdown")
 REASONS = (*CAPS, "idle", "application clocks", "sync boost", "display", "other")
 
 MW_PER_W = 1000
+_LAST = ("ecc_uncorrected", "pcie_generation", "pcie_width", "pcie_replays", "nvlinks_active")
 MAX_WAITING = 4096  # readings kept for the iteration under way
 READ = 0.8, 1.25  # of what was trained, so that it is what the counter has read: a reading ends a bit later
 
@@ -52,7 +53,7 @@ class Readings:
         self._throttle: str | None = None  # of the one before: names are looked at where they change
         self._power_sum = self._power_count = 0
 
-    def add(self, read: HardwareRecord | IntervalRecord) -> None:
+    def add(self, read: HardwareRecord) -> None:
         """Takes the next one."""
         if read.power_mw is not None:
             self._power_sum += read.power_mw
@@ -177,8 +178,8 @@ def _energy(first: HardwareRecord | None, last: HardwareRecord | None) -> tuple[
 class HardwareSummary:
     """Counters of rank 0's device; `throttle` has every reason that was read. None for what was not.
 
-    counter_read_s: that the tensor cores' counter was read; mfu_by_counter, mfu_by_formula, counter_used_s:
-    of what was trained, by `Counted`; max_processes: most that a reading found.
+    mfu_by_counter, mfu_by_formula: of what was trained, by `Counted`; counter_read_s: of that time, by the
+    tensor cores' counter; max_processes: most that a reading found.
     """
 
     energy_j: float | None
@@ -198,7 +199,6 @@ class HardwareSummary:
     mfu_by_counter: float | None
     mfu_by_formula: float | None
     counter_read_s: float | None
-    counter_used_s: float | None
     max_processes: int | None
 
 
@@ -214,29 +214,11 @@ class HardwareTotals:
         self._read = Readings()
         self._xids = 0
         self._last = HardwareRecord(at_ns=0)
-        self._counted = Counted(scale)
+        self._counted = Counted()
         self._processes: int | None = None
-        self._counter_ns = 0
-
-    def add_interval(self, interval: IntervalRecord) -> None:
-        """Takes the next interval: energy, power, clock, temperature and reasons."""
-        if interval.energy_mj is not None and interval.energy_ns is not None:
-            self._energy_mj += interval.energy_mj
-            self._energy_ns += interval.energy_ns
-        self._read.add(interval)
-        if not interval.warmup_only:
-            self._counted.add(Work.of(interval), interval.tensor_cycles, interval.tensor_ns)
-        power_mw = mean_power_mw(interval)
-        if power_mw is not None and not interval.warmup_only:
-            self._spend(power_mw, interval.tokens, interval.iteration_ns)
-
-    def _spend(self, power_mw: float, tokens: int, dur_ns: int) -> None:
-        self._tokens += tokens
-        self._dur_ns += dur_ns
-        self._spent += power_mw * dur_ns
 
     def add_intervals(self, intervals: Intervals) -> None:
-        """Takes several together."""
+        """Takes the next ones: energy, power, clock, temperature, reasons, and what the counter has read."""
         energy = zip(intervals["energy_mj"], intervals["energy_ns"], strict=True)
         for energy_mj, energy_ns in energy:
             if energy_mj is not None and energy_ns is not None:
@@ -246,28 +228,28 @@ class HardwareTotals:
         trained = intervals.settled
         flops = total(trained["model_flops"]), total(trained["hardware_flops"])
         counted = known_total(trained["tensor_cycles"]), known_total(trained["tensor_ns"])
-        self._counted.add(Work(total(trained["iteration_ns"]) or 0, *flops), *counted)
-        power = powers_mw(intervals)
+        self._counted = self._counted.plus(Work(total(trained["iteration_ns"]) or 0, *flops), *counted)
+        power = powers_mw(trained)
         if power.count(None) == len(power):
             return
-        others = [intervals[name] for name in ("warmup_only", "tokens", "iteration_ns")]
-        for power_mw, is_warmup, tokens, dur_ns in zip(power, *others, strict=True):
-            if power_mw is not None and not is_warmup:
-                self._spend(power_mw, tokens, dur_ns)
+        for power_mw, tokens, dur_ns in zip(power, trained["tokens"], trained["iteration_ns"], strict=True):
+            if power_mw is not None:
+                self._tokens += tokens
+                self._dur_ns += dur_ns
+                self._spent += power_mw * dur_ns
 
     def add_reading(self, reading: HardwareRecord) -> None:
         """Takes the next reading: errors and links, of which the last counts."""
         self._last = reading
         self._xids += bool(reading.xid)
         self._processes = highest(self._processes, reading.processes)
-        self._counter_ns += reading.tensor_ns or 0
 
     def result(self) -> HardwareSummary:
         """The readings so far. Tokens and joules are of the intervals whose power was read."""
         last, read, has_energy = self._last, self._read, self._energy_ns > 0
         power_mw = self._energy_mj * NS_PER_S / self._energy_ns if has_energy else read.power_mw
         spent_mw = self._spent / self._dur_ns if self._dur_ns else None
-        by_counter, by_formula = self._counted.mfu()
+        by_counter, by_formula = self._counted.mfu(self._scale)
         efficiency = _tokens_per_joule(self._tokens, self._dur_ns, spent_mw, self._scale)
         return HardwareSummary(
             energy_j=self._energy_mj / MW_PER_W if has_energy else None,
@@ -278,57 +260,41 @@ class HardwareTotals:
             min_sm_clock_mhz=read.clock_mhz,
             max_temperature_c=read.temperature_c,
             throttle=None if read.reasons is None else sorted(read.reasons),
-            ecc_uncorrected=last.ecc_uncorrected,
+            **{name: getattr(last, name) for name in _LAST},
             xid_readings=self._xids if last.xid is not None else None,
-            pcie_generation=last.pcie_generation,
-            pcie_width=last.pcie_width,
-            pcie_replays=last.pcie_replays,
-            nvlinks_active=last.nvlinks_active,
             mfu_by_counter=by_counter,
             mfu_by_formula=by_formula,
-            counter_used_s=self._counted.read_ns / NS_PER_S if self._counted.read_ns else None,
-            counter_read_s=self._counter_ns / NS_PER_S if self._counter_ns else None,
+            counter_read_s=self._counted.read_ns / NS_PER_S if self._counted.read_ns else None,
             max_processes=self._processes,
         )
 
 
-class Counted:
-    """MFU by the tensor cores' counter, and by the formula, of what was trained.
+class Counted(NamedTuple):
+    """What was trained, and what the tensor cores' counter has read: active clocks, and for how long."""
 
-    Attributes:
-        read_ns: of the trained time, by the counter.
-    """
+    work: Work = Work()
+    cycles: int = 0
+    read_ns: int = 0
 
-    def __init__(self, scale: Scale) -> None:
-        self._scale = scale
-        self._work = Work()
-        self._cycles = self.read_ns = 0
+    def plus(self, work: Work, cycles: int | None, read_ns: int | None) -> Counted:
+        """With one or several intervals more."""
+        return Counted(self.work.plus(work), self.cycles + (cycles or 0), self.read_ns + (read_ns or 0))
 
-    def add(self, work: Work, cycles: int | None, read_ns: int | None) -> None:
-        """Takes the next one or several intervals together."""
-        self._work = self._work.plus(work)
-        self._cycles += cycles or 0
-        self.read_ns += read_ns or 0
-
-    def mfu(self) -> tuple[float | None, float | None]:
+    def mfu(self, scale: Scale) -> tuple[float | None, float | None]:
         """By counter and by formula; None for both where one is not known, or the counter has read much less
         or more than was trained. What is computed again, which it sees too, is taken off by the formula.
         """
-        mfu, hfu = self._work.utilisation(self._scale)
-        _, peak, per_clock = self._scale
-        least_ns, most_ns = (part * self._work.elapsed_ns for part in READ)
+        mfu, hfu = self.work.utilisation(scale)
+        _, peak, per_clock = scale
+        least_ns, most_ns = (part * self.work.elapsed_ns for part in READ)
         if not mfu or not hfu or not peak or not per_clock or not least_ns <= self.read_ns <= most_ns:
             return None, None
-        return self._cycles * per_clock * NS_PER_S / self.read_ns / peak * mfu / hfu, mfu
+        return self.cycles * per_clock * NS_PER_S / self.read_ns / peak * mfu / hfu, mfu
 
 
 def mfu_by_counter(interval: IntervalRecord, scale: Scale) -> float | None:
     """MFU of an interval by the counter of rank 0's device; None where that has not read about as much."""
-    if interval.tensor_ns is None:
-        return None
-    counted = Counted(scale)
-    counted.add(Work.of(interval), interval.tensor_cycles, interval.tensor_ns)
-    return counted.mfu()[0]
+    return Counted().plus(Work.of(interval), interval.tensor_cycles, interval.tensor_ns).mfu(scale)[0]
 
 
 def mean_power_mw(interval: IntervalRecord) -> float | None:

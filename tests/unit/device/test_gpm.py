@@ -10,7 +10,8 @@ import pytest
 
 from tests import fake_nvml
 
-DOCTOR = "from flagscale_perf.device.gpm import tensor_counters; print(tensor_counters())"
+DOCTOR = "from flagscale_perf.device.nvml import tensor_counters; print(tensor_counters('1'))"
+NO = "no, that needs Hopper or later, and no MIG slices"
 NEAR = """
 import time, pynvml
 from flagscale_perf.device.gpm import LEAST_NS, TensorCounter
@@ -32,25 +33,17 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("mode", "line"),
+    ("mode", "said"),
     [
-        ("", "on 1 of 1 devices"),
-        ("ampere", "on 0 of 1 devices: the others need Hopper or later, not divided into MIG slices"),
-        ("divided", "on 0 of 1 devices: the others need Hopper or later, not divided into MIG slices"),
+        ("", "yes"),
+        ("ampere", NO),
+        ("divided", NO),
+        ("mismatch", "not known, RM has detected an NVML/RM version mismatch."),
     ],
 )
-def test_doctor_says_which_devices_count(run_python, library: Path, mode: str, line: str) -> None:
+def test_doctor_says_whether_the_device_counts(run_python, library: Path, mode: str, said: str) -> None:
     done = run_python("-c", DOCTOR, env=fake_nvml.environment(library, mode))
-    assert done.stdout == f"tensor core counters (GPM, for MFU by counter) {line}\n"
-
-
-def test_doctor_says_why_it_is_not_known(run_python, library: Path) -> None:
-    done = run_python("-c", DOCTOR, env=fake_nvml.environment(library, "mismatch"))
-    assert done.stdout == (
-        "tensor core counters: not known, NVML: RM has detected an NVML/RM version mismatch.\n"
-    )
-    done = run_python("-c", f"import sys; sys.modules['pynvml'] = None; {DOCTOR}")
-    assert done.stdout == "tensor core counters: not known, nvidia-ml-py is not installed\n"
+    assert done.stdout == f"MFU by counter: {said}\n"
 
 
 def test_samples_that_may_hold_the_same_counters_are_not_compared(run_python, library: Path) -> None:

@@ -25,6 +25,11 @@ NOTHING = Stretch(None, None, None, None, None, None)
 UNREAD = dict.fromkeys(Stretch._fields)
 
 
+def add(totals, interval):
+    """One interval as the writer has it."""
+    totals.add_intervals(Intervals.of([interval]))
+
+
 def stretches(*parts):
     """Each part: start, end and the readings made until then."""
     window, closed = HardwareWindow(), []
@@ -104,11 +109,9 @@ def test_tokens_per_joule_are_one_devices_share() -> None:
 
 def test_the_run_adds_up_its_intervals() -> None:
     totals = HardwareTotals(Scale(10, None))
-    totals.add_interval(make_interval(10, throttle="power", sm_clock_mhz=1700))
-    totals.add_interval(make_interval(20, **UNREAD))
-    totals.add_interval(
-        make_interval(30, energy_mj=320_000, energy_ns=SECOND, temperature_c=77, throttle="made up")
-    )
+    add(totals, make_interval(10, throttle="power", sm_clock_mhz=1700))
+    add(totals, make_interval(20, **UNREAD))
+    add(totals, make_interval(30, energy_mj=320_000, energy_ns=SECOND, temperature_c=77, throttle="made up"))
     for xid in (0, 79, 0):
         totals.add_reading(make_reading(SECOND, xid=xid, pcie_width=8))
     # 960 J in 2 s are 480 W; 20,480 tokens of the two intervals on 10 devices are 1024 a second each
@@ -129,22 +132,21 @@ def test_the_run_adds_up_its_intervals() -> None:
         "nvlinks_active": 18,
         "mfu_by_counter": None,
         "mfu_by_formula": None,
-        "counter_read_s": None,
-        "counter_used_s": 1.8,
+        "counter_read_s": 1.8,
         "max_processes": 1,
     }
 
 
 def test_nothing_read_is_nothing_known() -> None:
     totals = HardwareTotals(Scale(8, None))
-    totals.add_interval(make_interval(10, **UNREAD))
+    add(totals, make_interval(10, **UNREAD))
     assert set(asdict(totals.result()).values()) == {None}
 
 
 def test_tokens_of_intervals_whose_power_was_not_read_are_in_no_efficiency() -> None:
     totals = HardwareTotals(Scale(8, None))
-    totals.add_interval(make_interval(10))
-    totals.add_interval(make_interval(20, tokens=90_000, **UNREAD))
+    add(totals, make_interval(10))
+    add(totals, make_interval(20, tokens=90_000, **UNREAD))
     assert totals.result().tokens_per_joule == tokens_per_joule(make_interval(10), Scale(8, None))
 
 
@@ -232,13 +234,13 @@ def test_the_run_compares_both_over_the_same_time() -> None:
         make_interval(20, tensor_ns=SECOND, tensor_cycles=120_000_000),
     ]
     for interval in intervals:
-        totals.add_interval(interval)
+        add(totals, interval)
     totals.add_reading(counted(1000, processes=3))
     columns.add_intervals(Intervals.of(intervals))
     columns.add_reading(counted(1000, processes=3))
     assert totals.result() == columns.result()
     found = totals.result()
-    assert (found.counter_read_s, found.counter_used_s, found.max_processes) == (1, 1, 3)
+    assert (found.counter_read_s, found.max_processes) == (1, 3)
     # 80 TFLOP in 1.1 s on 8 devices of 100 TFLOP/s; the counter: 7.5 % x 80 / 100
     assert found.mfu_by_formula == pytest.approx(80 / 1.1 / 800)
     assert found.mfu_by_counter == pytest.approx(0.06)

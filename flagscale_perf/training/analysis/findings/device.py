@@ -55,19 +55,6 @@ def mfu_suspect(this: TrainingRule, case: TrainingCase) -> Finding | None:
     return warns(this, title, [this.broke("MFU", figures.mfu, "mfu_suspect")])
 
 
-_COUNTS_LESS = [
-    "the formula counts more than this model multiplies: experts, a hybrid layer, packed documents",
-    "products that no tensor core does, such as those in fp32",
-    "rank 0's experts receive fewer tokens than the others'",
-]
-_COUNTS_MORE = [
-    "work that is not the model's: another process, hidden from a container; a check within the step",
-    "kernels multiply more than the formula counts: padding, masked blocks of attention, a pass done again",
-    "the formula leaves out a layer of this model",
-    "rank 0's experts receive more tokens than the others'",
-]
-
-
 @rule(
     limits={
         "mfu_by_counter": Limit(
@@ -78,7 +65,12 @@ _COUNTS_MORE = [
         ),
         "mfu_by_counter_s": Limit(60, "s", "ours: so many readings of the clock even out"),
     },
-    causes=_COUNTS_LESS,
+    causes=[
+        "the formula is wrong for this model: experts, a hybrid layer, packed documents",
+        "work that is not the model's: another process, hidden from a container; a check within the step",
+        "products that the formula lacks (padding, masked blocks of attention) or no tensor core does",
+        "rank 0's experts receive more or fewer tokens than the others'",
+    ],
     changes=[
         Change([], "compare the FLOPs with `flagscale-perf flops`, and the layers with a profile"),
         Change([], "see what else runs on the device (nvidia-smi)"),
@@ -91,34 +83,29 @@ def mfu_by_counter(this: TrainingRule, case: TrainingCase) -> Finding | None:
     if by_counter is None or by_formula is None or why_not_compared(case.report) is not None:
         return None
     apart = abs(by_counter - by_formula)
-    if not this.exceeds(apart, "mfu_by_counter") or not this.exceeds(read.counter_used_s, "mfu_by_counter_s"):
+    if not this.exceeds(apart, "mfu_by_counter") or not this.exceeds(read.counter_read_s, "mfu_by_counter_s"):
         return None
     title = f"MFU is {percent(by_formula)} by the formula, {percent(by_counter)} by the tensor cores' counter"
     found = warns(this, title, [this.broke("MFU by counter and by formula, apart", apart, "mfu_by_counter")])
-    return replace(found, ranks=[0], causes=_COUNTS_MORE if by_counter > by_formula else _COUNTS_LESS)
+    return replace(found, ranks=[0])
 
 
 def why_not_compared(report: TrainingReport) -> str | None:
     """Why a known MFU cannot be held against the tensor cores' counter; None where it is."""
-    read, facts = report.hardware, report.overview
-    is_known, used_s, train_s = (
+    read, device = report.hardware, report.overview.device
+    is_known, read_s, train_s = (
         read.mfu_by_counter is not None,
-        read.counter_used_s or 0,
+        read.counter_read_s or 0,
         report.figures.train_s,
     )
+    part = f"read in {read_s:.0f} s of {train_s:.0f} s trained; it needs Hopper or later, and no MIG slices"
+    unknown = f"how much {device} multiplies in a clock is not known, devices differ, or there is fp8"
     reasons = [
-        (read.counter_read_s is None, "it was not read: that needs Hopper or later, and no MIG slices"),
         ((read.max_processes or 0) > 1, f"{read.max_processes} processes are on rank 0's device"),
-        (facts.parallel.get("PP", 1) > 1, "rank 0's device has one stage of several"),
+        (not is_known and read_s < READ[0] * train_s, part),
+        (report.overview.parallel.get("PP", 1) > 1, "rank 0's device has one stage of several"),
         (report.figures.hardware_flops is None, "hardware FLOPs are not known"),
-        (
-            not is_known and used_s < READ[0] * train_s,
-            f"it was read in {used_s:.0f} s of {train_s:.0f} s trained",
-        ),
-        (
-            not is_known,
-            f"how much {facts.device} multiplies in a clock is not known, devices differ, or there is fp8",
-        ),
+        (not is_known, unknown),
     ]
     return next((reason for applies, reason in reasons if applies), None)
 
