@@ -38,6 +38,7 @@ KNOWN = {
     "tflops": "40.0",
     "mfu": "0.05",
     "hfu": "0.0625",
+    "mfu_by_counter": "0.05",
     "suspect": "0",
     "memory_gb": "2.0",
     "memory_peak_gb": "3.0",
