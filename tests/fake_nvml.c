@@ -1,11 +1,12 @@
-/* A driver's library with one device, GPU-1; FAKE_NVML says what is wrong with it. */
+/* A driver's library with one device, GPU-1, and a slice of another; FAKE_NVML says what is wrong with it. */
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { OK = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, TIMED_OUT = 10, LOST = 15, MISMATCH = 18 };
+enum { OK = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6, SMALL = 7, TIMED_OUT = 10, LOST = 15, MISMATCH = 18, IN_USE = 19 };
 
 static int is(const char *mode) {
     const char *set = getenv("FAKE_NVML");
@@ -34,8 +35,11 @@ int nvmlInitWithFlags(unsigned flags) {
     return is("mismatch") ? MISMATCH : OK;
 }
 
+static int slice = 1, whole = 2;
+
+int nvmlDeviceGetCount_v2(unsigned *out) { return *out = 1, OK; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) { return (void)index, *device = &whole, OK; }
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
-    static int slice = 1, whole = 2;
     *device = !strcmp(uuid, "GPU-1") ? &whole : !strcmp(uuid, "MIG-2") ? &slice : 0;
     return *device ? OK : NOT_FOUND;
 }
@@ -73,6 +77,71 @@ int nvmlDeviceGetNvLinkState(void *device, unsigned link, unsigned *out) {
     (void)device;
     if (link >= 18) return NOT_SUPPORTED;
     return give(out, link != 7);
+}
+
+/* GPM, with the tensor cores active half of the time; its counters are renewed every 100 ms */
+struct sample {
+    uint64_t at, active;
+};
+struct metric {
+    unsigned id, status;
+    double value;
+    const char *names[3];
+};
+struct wanted {
+    unsigned version, count;
+    struct sample *from, *to;
+    struct metric metrics[];
+};
+struct support {
+    unsigned version, is_supported;
+};
+struct process {
+    unsigned pid;
+    uint64_t memory;
+    unsigned instances[2];
+};
+
+int nvmlDeviceIsMigDeviceHandle(int *device, unsigned *out) { return *out = *device == 1, OK; }
+int nvmlDeviceGetMigMode(int *device, unsigned *now, unsigned *next) {
+    if (is("cannot be divided")) return NOT_SUPPORTED;
+    return (void)device, *now = *next = is("divided"), OK;
+}
+int nvmlGpmQueryDeviceSupport(void *device, struct support *out) {
+    (void)device;
+    return out->is_supported = out->version == 1 && !is("ampere"), OK;
+}
+int nvmlGpmSampleAlloc(struct sample **out) {
+    return is("no samples") ? NOT_SUPPORTED : (*out = calloc(1, sizeof **out), OK);
+}
+int nvmlGpmSampleGet(int *device, struct sample *out) {
+    static int taken;
+    struct timespec now;
+    taken++;
+    if (is("lost") || (is("gone") && taken > 2)) return LOST;
+    if ((is("no longer") && taken > 2) || *device == 1) return NOT_SUPPORTED;
+    if (is("in use") && taken % 2) return IN_USE;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    out->at = is("still") ? 1 : now.tv_sec * 10ull + now.tv_nsec / 100000000;
+    out->active = out->at * (is("lying") ? 3 : 1);
+    return OK;
+}
+int nvmlGpmMetricsGet(struct wanted *wanted) {
+    for (unsigned n = 0; n < wanted->count; n++) {
+        struct metric *metric = &wanted->metrics[n];
+        metric->status = is("no tensor") || metric->id != 5 ? NOT_SUPPORTED : OK;
+        double span = wanted->to->at - wanted->from->at;
+        metric->value = metric->status ? 0 : span ? 50 * (wanted->to->active - wanted->from->active) / span : NAN;
+    }
+    return wanted->version == 1 ? OK : NOT_SUPPORTED;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struct process *out) {
+    unsigned room = *count;
+    (void)device;
+    *count = is("shared") ? 2 : !is("hidden");
+    if (room < *count) return SMALL;
+    for (unsigned n = 0; n < *count; n++) out[n] = (struct process){.pid = 100 + n};
+    return OK;
 }
 
 struct event {

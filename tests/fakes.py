@@ -30,7 +30,7 @@ from flagscale_perf.training.window import IntervalWindow, end_mono_ns
 
 MS = 1_000_000
 SECOND = 1_000_000_000
-SCALE = Scale(8, 1e14)  # of `make_facts`
+SCALE = Scale(8, 1e14, 62_500)  # of `make_facts`
 
 
 def free_port() -> int:
@@ -162,6 +162,8 @@ def make_interval(iteration: int = 10, **overrides: Any) -> IntervalRecord:
         "sm_clock_mhz": 1980,
         "temperature_c": 60,
         "throttle": "",
+        "tensor_cycles": 90_000_000,
+        "tensor_ns": 900 * MS,
         "self_ns": 200_000,
         "phases_ns": None,
         "bubble_ns": None,
@@ -185,6 +187,7 @@ def make_reading(at_ns: int, **overrides: Any) -> HardwareRecord:
         "pcie_width": 16,
         "pcie_replays": 0,
         "nvlinks_active": 18,
+        "processes": 1,
     }
     return HardwareRecord(at_ns, **fields | overrides)
 
@@ -247,6 +250,7 @@ def make_facts(**overrides: Any) -> RunFacts:
         "process_start_ns": -2 * SECOND,
         "device_uuid": None,
         "device_memory_bytes": 141 * 10**9,
+        "flop_per_clock": 62_500,
     }
     return RunFacts(**fields | overrides)
 

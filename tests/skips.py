@@ -54,6 +54,8 @@ ACCEPTED = (
     Accepted("tests/unit/report/test_otlp.py", "needs OpenTelemetry", ELSEWHERE, environment=MAIN),
     Accepted("tests/vllm/test_*", "needs vLLM", ELSEWHERE, environment=MAIN),
     Accepted("tests/gpu/test_*", "needs a CUDA device", HARDWARE),
+    Accepted("tests/gpu/test_gpm.py::*", "what ", HARDWARE),
+    Accepted("tests/gpu/test_gpm.py::*", "this device does not count its tensor cores", HARDWARE),
     Accepted("tests/gpu/test_nvml.py::*", "this device has no energy counter", HARDWARE),
     Accepted("tests/processes/test_wandb.py::*", "wandb is not installed", "no host here needs it"),
     Accepted("tests/hosts/test_*", "no trees of hosts in", "they are not of this repository"),

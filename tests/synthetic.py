@@ -34,6 +34,7 @@ SHAPE = {
     "micro_batch_size": 1,
     "train_iters": 10_000,
     "peak_flop_per_s": 1e15,
+    "flop_per_clock": 132 * 4096,
     "process_start_ns": -4 * SECOND,
 }
 PHASES = {
@@ -91,7 +92,7 @@ def records_of(plan: Plan) -> list[Record]:
     for number in range(1, plan.steps + 1):
         phases, step = _pair(plan, number, start_ns)
         start_ns = end_mono_ns(step)
-        reading: HardwareRecord = make_reading(start_ns - 1, **plan.reading(number))
+        reading: HardwareRecord = make_reading(start_ns - 1, **_read(step, plan.reading(number)))
         window.add_hardware(reading)
         hosts = [] if plan.host is None else [HostRecord(start_ns - 1, **plan.host(number))]
         for host in hosts:
@@ -104,6 +105,13 @@ def records_of(plan: Plan) -> list[Record]:
         *plan.also,
         RunEnd("completed", header.start_wall_ns + start_ns + plan.after_ns, plan.steps, 0),
     ]
+
+
+def _read(step: StepRecord, planned: dict[str, Any]) -> dict[str, Any]:
+    """What is read after a step; by the tensor cores' counter, that one of eight devices did its FLOPs."""
+    cycles = (step.hardware_flops or 0) / 8 / SHAPE["flop_per_clock"]
+    ppm = round(cycles / planned.get("sm_clock_mhz", 1980) * SECOND / step.iteration_ns)
+    return {"tensor_ppm": ppm, "tensor_ns": step.iteration_ns - 1} | planned
 
 
 def _pair(plan: Plan, number: int, start_ns: int) -> tuple[PhaseRecord, StepRecord]:

@@ -6,7 +6,7 @@ Milliseconds stand for nanoseconds, GB for bytes.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flagscale_perf.spine.clock import NS_PER_MS
@@ -14,7 +14,9 @@ from flagscale_perf.spine.packages import missing
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-    from pyarrow import ChunkedArray
+    from pyarrow import Array
+
+    from flagscale_perf.store.seal import Columns
 
 ROWS = 4096  # are held as Python objects before they go into the columns
 EXACT = 1 << 53  # the whole numbers up to it are exact in a column of floating point
@@ -99,22 +101,46 @@ def made_frame(columns: Mapping[str, Any]) -> DataFrame:
     return frame
 
 
-def column_of(recorded: ChunkedArray, field: Field) -> Any:
-    """A field's column as `frame_of` makes it of the values that are recorded."""
+def column_of(table: Columns, name: str, field: Field, is_asked: Any = None) -> Any:
+    """A field's column of a table as `frame_of` makes it of the values that are recorded, in memory for no
+    more than it; `is_asked`: an array that tells of each row whether it is wanted, None for all.
+    """
     import pyarrow
 
-    numpy = _numpy()
-    if pyarrow.types.is_decimal(recorded.type):
+    numpy, end = _numpy(), 0
+    pieces = _asked(table.column(name), is_asked)
+    if pyarrow.types.is_string(table.type(name)):
+        return pyarrow.chunked_array(pieces, table.type(name)).to_pandas()
+    numbers = numpy.empty(table.rows if is_asked is None else int(is_asked.sum()))
+    whole, is_whole = numbers.view("int64"), field.factor is None
+    for piece in pieces:
+        values = _values(numpy, piece)
+        begin, end = end, end + len(values)
+        if is_whole and (values.dtype.kind != "i" or (abs(values) > EXACT).any()):
+            numbers[:begin], is_whole = whole[:begin], False
+        numpy.multiply(values, field.factor or 1, out=(whole if is_whole else numbers)[begin:end])
+    return whole if is_whole else numbers
+
+
+def _asked(pieces: Iterable[Array], is_asked: Any) -> Iterator[Array]:
+    import pyarrow
+
+    end = 0
+    for piece in pieces:
+        begin, end = end, end + len(piece)
+        yield piece if is_asked is None else piece.filter(pyarrow.array(is_asked[begin:end]))
+
+
+def _values(numpy: Any, piece: Array) -> Any:
+    """Whole numbers where all are known, and fit; else numbers, as Python rounds them."""
+    import pyarrow
+
+    if pyarrow.types.is_decimal(piece.type):
         try:
-            recorded = recorded.cast(pyarrow.int64())
-        except pyarrow.ArrowInvalid:  # each as Python rounds it
-            numbers = [NAN if value is None else float(int(value)) for value in recorded.to_pylist()]
-            return numpy.array(numbers)
-    values = recorded.to_numpy()
-    if field.factor is not None:
-        return values * field.factor
-    is_exact = values.dtype.kind != "i" or (abs(values) <= EXACT).all()
-    return values if is_exact else values.astype(float)
+            piece = piece.cast(pyarrow.int64())
+        except pyarrow.ArrowInvalid:
+            return numpy.array([NAN if value is None else float(int(value)) for value in piece.to_pylist()])
+    return piece.to_numpy(zero_copy_only=False)
 
 
 def _numpy() -> Any:

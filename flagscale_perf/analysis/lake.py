@@ -28,7 +28,7 @@ from flagscale_perf.store.cache import Place
 from flagscale_perf.store.query import Answer, Lake, asked, quoted
 from flagscale_perf.store.replaced import Replaced
 from flagscale_perf.store.runs import find_runs
-from flagscale_perf.store.seal import Sealed, add_tables, beside, read_table, seal
+from flagscale_perf.store.seal import Columns, Sealed, add_tables, beside, seal
 from flagscale_perf.store.sidecars import NoSidecar, SidecarSealer
 from flagscale_perf.store.tables import Tables, arrow, table_of
 
@@ -330,13 +330,23 @@ def to_arrow(session: Session, kind: str | type) -> pyarrow.Table:
         tables.sidecars[name].open(session)  # which says why there is nothing
 
     def read(source: Source) -> pyarrow.Table:
-        if name not in tables.sidecars:
-            return read_table(source.files.get(name, ()), schemas[name])
         remarks: list[str] = []
-        found = read_table(source.sidecars(name, remarks.append), schemas[name])
-        return found.replace_schema_metadata({"remarks": dump(remarks)})
+        is_record = name not in tables.sidecars
+        found = source.files.get(name, ()) if is_record else source.sidecars(name, remarks.append)
+        about = None if is_record else {"remarks": dump(remarks)}
+        return Columns(found, schemas[name]).table().replace_schema_metadata(about)
 
     return _read(paths, _raise, read)
+
+
+def from_columns(session: Session, record_type: type, make: Callable[[Columns], _Read]) -> _Read:
+    """What `make` makes of the columns of a type's table. Raises PerfError."""
+    kind, schemas = kind_of(record_type), all_tables().schemas
+
+    def read(source: Source) -> _Read:
+        return make(Columns(source.files.get(kind, ()), schemas[kind]))
+
+    return _read(_paths_of(session), _raise, read)
 
 
 def _raise(line: str) -> None:

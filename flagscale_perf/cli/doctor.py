@@ -13,7 +13,9 @@ from dataclasses import asdict
 
 from flagscale_perf import __version__
 from flagscale_perf.cli.base import Command
+from flagscale_perf.device.nvml import tensor_counters
 from flagscale_perf.device.peaks import find_peak
+from flagscale_perf.device.probe import CudaProbe
 from flagscale_perf.hosts import autostart
 from flagscale_perf.hosts.doctor import Host, find_hosts
 from flagscale_perf.hosts.hook_points import HookPoint
@@ -150,7 +152,9 @@ def _device_lines() -> list[str]:
     name = torch.cuda.get_device_name()
     peak = find_peak(name, "bf16")
     rate = f"bf16 peak {peak.flop_per_s / 1e12:g} TFLOP/s ({peak.source})" if peak.flop_per_s else peak.source
-    return [f"{torch.cuda.device_count()} x {name}, torch {torch.__version__}", rate]
+    uuid = CudaProbe(torch.cuda).uuid
+    counted = [] if uuid is None else [tensor_counters(uuid)]
+    return [f"{torch.cuda.device_count()} x {name}, torch {torch.__version__}", rate, *counted]
 
 
 def _line(label: str, text: str) -> None:

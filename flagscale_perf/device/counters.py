@@ -27,6 +27,9 @@ class HardwareRecord:
         pcie_generation, pcie_width: of the link now.
         pcie_replays: counter of packets sent again.
         nvlinks_active: number of links that are up.
+        tensor_ppm: part of tensor_ns, in millionths, in which the tensor cores were active, all SMs together.
+        tensor_ns: up to this reading, since the last one.
+        processes: with a compute context on the device; None where they are hidden, as in a container.
     """
 
     at_ns: int
@@ -41,6 +44,9 @@ class HardwareRecord:
     pcie_width: int | None = None
     pcie_replays: int | None = None
     nvlinks_active: int | None = None
+    tensor_ppm: int | None = None
+    tensor_ns: int | None = None
+    processes: int | None = None
 
 
 class NoCountersError(Exception):
@@ -59,6 +65,7 @@ _PLAUSIBLE = {
     "pcie_width": range(1, 33),
     "pcie_replays": range((1 << 32) - 1),
     "nvlinks_active": range(65),
+    "processes": range(1, 1 << 16),
 }
 
 

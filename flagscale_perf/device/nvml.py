@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 from flagscale_perf.device.counters import HardwareRecord, NoCountersError, plausible
+from flagscale_perf.device.gpm import TensorCounter
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.packages import missing
 
@@ -41,6 +42,7 @@ class NvmlReader:
             if self._ask(f"link {link}", self._link_state, link) is not None
         ]
         self._xids = self._ask("xid", self._xid_queue)
+        self._tensor = self._ask("tensor", lambda: TensorCounter(nvml, device))
 
     @classmethod
     def open(cls, device_uuid: str) -> NvmlReader:
@@ -54,6 +56,11 @@ class NvmlReader:
             return cls(pynvml, _find(pynvml, device_uuid))
         except pynvml.NVMLError as error:
             raise NoCountersError(str(error)) from None
+
+    @property
+    def counts_tensor_cores(self) -> bool:
+        """Whether device, driver and package have the counter."""
+        return self._tensor is not None
 
     def read(self) -> HardwareRecord:
         """About 10 queries and one per link. PCIe throughput is left out, as it takes the driver 40 ms."""
@@ -75,8 +82,13 @@ class NvmlReader:
         values["xid"] = None if self._xids is None else self._ask("xid", self._last_xid)
         active = [self._ask(f"link {link}", self._link_state, link) for link in self._links]
         values["nvlinks_active"] = None if None in active or not active else sum(filter(None, active))
+        tensor = None if self._tensor is None else self._ask("tensor", self._tensor.read)
+        tensor_ppm, tensor_ns = tensor or (None, None)
+        values["processes"] = None if tensor is None else self._ask("processes", self._processes)
         known = {name: None if value is None else plausible(name, value) for name, value in values.items()}
-        return HardwareRecord(at_ns=at_ns, throttle=self._throttle(), **known)
+        return HardwareRecord(
+            at_ns=at_ns, throttle=self._throttle(), tensor_ppm=tensor_ppm, tensor_ns=tensor_ns, **known
+        )
 
     def _ask(self, name: str, query: Callable[..., Any], *args: int) -> Any:
         if name in self._refused:
@@ -113,6 +125,9 @@ class NvmlReader:
             raise
         return queue
 
+    def _processes(self) -> int:
+        return len(self._nvml.nvmlDeviceGetComputeRunningProcesses(self._device))
+
     def _last_xid(self) -> int:
         xid = 0
         for _ in range(MAX_XIDS):
@@ -121,6 +136,15 @@ class NvmlReader:
             except self._nvml.NVMLError_Timeout:
                 break
         return xid
+
+
+def tensor_counters(device_uuid: str) -> str:
+    """Whether the device counts what its tensor cores do, in one line."""
+    try:
+        counts = NvmlReader.open(device_uuid).counts_tensor_cores
+    except NoCountersError as error:
+        return f"MFU by counter: not known, {error}"
+    return f"MFU by counter: {'yes' if counts else 'no, that needs Hopper or later, and no MIG slices'}"
 
 
 def _find(nvml: Any, device_uuid: str) -> Any:

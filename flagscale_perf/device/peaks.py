@@ -46,6 +46,8 @@ class PeakRow:
         half: dense TFLOP/s in bf16 and fp16; None if not known well enough.
         fp8: dense TFLOP/s in fp8; None if it has none or it is not known well enough.
         dtypes: what `half` holds for.
+        flop_per_clock: dense FLOP of all tensor cores in one clock of the SMs, in `dtypes`; None if not known
+            well enough.
     """
 
     pattern: str
@@ -55,10 +57,16 @@ class PeakRow:
     half: float | None = None
     fp8: float | None = None
     dtypes: tuple[str, ...] = ("bf16", "fp16")
+    flop_per_clock: int | None = None
 
 
 _HOPPER = "NVIDIA's Hopper datasheet as cited by torchtitan, composer and Lightning"
 _BLACKWELL = "NVIDIA's Blackwell datasheet (sparse figure halved) as cited by torchtitan and verl"
+# SMs x FLOP of an SM in a clock: 4096 on Hopper by NVIDIA's whitepaper (twice Ampere's 2048), 8192 on
+# Blackwell by VeOmni. The peaks divided by them are the clocks that those are stated at: 1830 MHz for H100
+# SXM and H200, 1620 for H100 PCIe, as in the whitepaper, 1545 for H100 NVL, 1856 for B200; devices may run
+# faster. Not known: H20, whose tensor cores are held back in no public way, and GB200 (148 or 152 SMs).
+_H100, _H100_PCIE, _B200 = 132 * 4096, 114 * 4096, 148 * 8192
 _VOLTA = "NVIDIA's Volta datasheet as cited by composer and Lightning"
 _AMPERE = "NVIDIA's A100 datasheet as cited by torchtitan, verl, composer and Lightning"
 
@@ -68,13 +76,15 @@ ROWS = (
     PeakRow(r"(tesla|nvidia) v100s-pcie-\d+gb", "V100S", "A", _VOLTA, 130, dtypes=("fp16",)),
     PeakRow(r"nvidia a100-(sxm4|sxm|pcie|pg509)-\d+gb|nvidia a100 \d+gb pcie", "A100", "A", _AMPERE, 312),
     PeakRow(r"nvidia a800-sxm4-\d+gb|nvidia a800 \d+gb pcie", "A800", "A", _AMPERE + "; same die", 312),
-    PeakRow(r"nvidia h100 80gb hbm3", "H100 SXM", "A", _HOPPER, 989.4, 1979),
-    PeakRow(r"nvidia h100 pcie", "H100 PCIe", "A", _HOPPER, 756, 1513),
-    PeakRow(r"nvidia h100 nvl", "H100 NVL", "A", _HOPPER, 835, 1671),
-    PeakRow(r"nvidia h800", "H800 SXM", "B", "verl: H100's compute with half of its NVLink", 989.4, 1979),
+    PeakRow(r"nvidia h100 80gb hbm3", "H100 SXM", "A", _HOPPER, 989.4, 1979, flop_per_clock=_H100),
+    PeakRow(r"nvidia h100 pcie", "H100 PCIe", "A", _HOPPER, 756, 1513, flop_per_clock=_H100_PCIE),
+    PeakRow(r"nvidia h100 nvl", "H100 NVL", "A", _HOPPER, 835, 1671, flop_per_clock=_H100),
+    PeakRow(
+        r"nvidia h800", "H800 SXM", "B", "verl: H100, half its NVLink", 989.4, 1979, flop_per_clock=_H100
+    ),
     PeakRow(r"nvidia h20", "H20", "A", "torchtitan and verl; fp8 is twice bf16 by design", 148, 296),
-    PeakRow(r"nvidia h200", "H200 SXM", "A", _HOPPER, 989.4, 1979),
-    PeakRow(r"nvidia b200", "B200", "A", _BLACKWELL, 2250, 4500),
+    PeakRow(r"nvidia h200", "H200 SXM", "A", _HOPPER, 989.4, 1979, flop_per_clock=_H100),
+    PeakRow(r"nvidia b200", "B200", "A", _BLACKWELL, 2250, 4500, flop_per_clock=_B200),
     PeakRow(r"nvidia gb200", "GB200, one GPU", "A", _BLACKWELL, 2500, 5000),
     PeakRow(r"nvidia l40s", "L40S", "A", "torchtitan and verl; for fp8 they differ (724 and 733)", 362),
     PeakRow(
@@ -213,3 +223,11 @@ def find_peak(device_name: str, dtype: str) -> Peak:
     if tflops is None:
         return Peak(None, f"no peak of {row.chip} is known for {dtype or 'an unknown data type'}; {HINT}")
     return Peak(tflops * _TERA, f"{row.chip}, dense {dtype}: {row.source} (trust {row.trust})")
+
+
+def flop_per_clock(device_name: str, dtype: str) -> int | None:
+    """Dense FLOP that all tensor cores of one device do in one clock of its SMs; None if not known. Arguments
+    as for `find_peak`.
+    """
+    row = _row_of(device_name)
+    return row.flop_per_clock if row is not None and dtype in row.dtypes else None

@@ -13,13 +13,21 @@ from flagscale_perf.rpc.dtypes import DType
 from flagscale_perf.rpc.records import CallRecord, Status
 from flagscale_perf.rpc.stages import FIELDS, OTHER_STAGE, STAGES, Stage, stage_times
 from flagscale_perf.spine.clock import NS_PER_S
-from flagscale_perf.spine.figures import PLAIN, Column, Figure, Table, Unit, Value
+from flagscale_perf.spine.figures import (
+    FINE_MILLISECONDS,
+    PLAIN,
+    Column,
+    Figure,
+    Table,
+    Unit,
+    Value,
+    start_figure,
+)
 from flagscale_perf.spine.session import Starts
 from flagscale_perf.spine.units import UNKNOWN, printable
 
 KIB, MIB = 1024, 1 << 20  # what the log calls KB and MB
 
-_MS = Unit("ms", 1e6, 3, base=1e9)
 _KIB = Unit("KiB", KIB, 2)
 _MIB_PER_S = Unit("MiB/s", MIB, 2)
 _STATUS = {each.value: each.name for each in Status}
@@ -46,13 +54,12 @@ def dtype_name(dtype: int) -> str | None:
 
 def throughput(call: CallRecord) -> float | None:
     """Bytes of arrays per second, both directions together."""
-    moved = call.sent_bytes + call.received_bytes
-    return moved * NS_PER_S / call.total_ns if call.total_ns else None
+    return call.moved_bytes * NS_PER_S / call.total_ns if call.total_ns else None
 
 
 def _ms(column: str, label: str, width: int, value: Callable[[CallRecord], int | None], meaning: str) -> Call:
     title = Column(f"{column}(ms)", width)
-    return Figure(f"{column}_ms", label, _MS, lambda call, _: value(call), meaning, title)
+    return Figure(f"{column}_ms", label, FINE_MILLISECONDS, lambda call, _: value(call), meaning, title)
 
 
 def _of(stage: Stage, value: Callable[[CallRecord], int | None]) -> Call:
@@ -121,14 +128,7 @@ _MORE: tuple[Call, ...] = (
         lambda call: status_name(call.status),
         "OK, TIMEOUT, PEER_GONE, REFUSED, FAILED or INVALID",
     ),
-    Figure(
-        "Start",
-        "start",
-        PLAIN,
-        lambda call, starts: starts.label(call.start_ns),
-        "when it began, local time",
-        Column("Start", 27),
-    ),
+    start_figure("Start"),
 )
 
 REQUIRED = len(_REQUIRED)  # so many columns other logs of this kind have, too

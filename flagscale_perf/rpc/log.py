@@ -13,8 +13,8 @@ from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.figures import MIB, TABLE
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.rpc.totals import StageSum, Totals
-from flagscale_perf.sinks.base import SinkContext
-from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.sinks.base import FileSink, SinkContext
+from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.figures import Figure
 from flagscale_perf.spine.files import AppendFile, open_locked, open_regular
 from flagscale_perf.spine.records import Record, RunEnd, RunHeader
@@ -26,6 +26,7 @@ FORMAT = 2  # 1 is that of others: no line says so there
 RULER = "=" * 116
 RECEIVE_HAS_WAIT = "# Recv(ms) has the wait for the reply, too"
 ONLY = "# only "
+ABOUT = ("payload", "control", "device", "dtype")  # facts that the log names, too
 LOG_FILE, APPEND, METHODS = "rpc_log_file", "rpc_append", "rpc_methods"  # keys of the header's config
 MAX_NAMES = 99  # zmq_performance.log, zmq_performance_2.log ... where other clients write at the same time
 
@@ -53,9 +54,7 @@ class LogFormat:
         """The lines at the beginning of a session."""
         facts = RpcFacts.of(self._header.facts)
         lines = [f"{TITLE} - Transport: {printable(facts.transport)}", RULER, self._head, RULER, self.mark]
-        known = (facts.payload, facts.control, facts.device, facts.dtype)
-        names = ("payload", "control", "device", "dtype")
-        about = [f"{name} {value}" for name, value in zip(names, known, strict=True) if value is not None]
+        about = [f"{name} {value}" for name in ABOUT if (value := getattr(facts, name)) is not None]
         lines.append(f"# {printable(', '.join([f'{facts.role} at {facts.endpoint}', *about]))}")
         if facts.receive_has_wait:
             lines.append(RECEIVE_HAS_WAIT)
@@ -77,8 +76,7 @@ class LogFormat:
 
     def footer(self, totals: Totals, end: RunEnd) -> str:
         """The lines at the end of a session."""
-        moved = totals.sent_bytes + totals.received_bytes
-        speed = f"{moved / MIB * NS_PER_S / totals.total_ns:.2f} MB/s" if totals.total_ns else UNKNOWN
+        speed = f"{totals.bytes_per_s / MIB:.2f} MB/s" if totals.bytes_per_s is not None else UNKNOWN
         lines = [
             RULER,
             f"Calls: {totals.calls}, failed: {totals.failed}, records lost: {end.dropped}",
@@ -112,7 +110,7 @@ class _There(NamedTuple):
     has_footer: bool
 
 
-class PerformanceLogSink:
+class PerformanceLogSink(FileSink):
     """The log, enabled by naming a file for it. A session empties the log with its first call, or continues
     it with `append`. A log that another client is writing is left alone: the next free name is taken and
     reported.
@@ -158,10 +156,6 @@ class PerformanceLogSink:
     def _would_only_empty(self) -> bool:
         """Before its first call this session may yet be refused: an earlier one's log is left as it is."""
         return not (self._has_begun or self._totals.calls) and self._wanted.exists()
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
 
     def _look(self) -> _There:
         """What the log has of this session; nothing if no log has its mark."""

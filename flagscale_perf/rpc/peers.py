@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.records import ServedRecord
 from flagscale_perf.spine.peers.handover import job_key
-from flagscale_perf.spine.peers.kind import PeerKind
+from flagscale_perf.spine.peers.kind import Fold, PeerKind
 from flagscale_perf.spine.peers.node import Node
 from flagscale_perf.spine.peers.own import OwnRing
 
@@ -38,7 +38,7 @@ def _serving_of(content: Any) -> Serving:
     raise ValueError(f"not who serves whom: {content!r:.40}")
 
 
-class ServedFold:
+class ServedFold(Fold[ServedRecord]):
     """Keeps every record as it is.
 
     Attributes:
@@ -54,17 +54,6 @@ class ServedFold:
         if served:
             self.position = served[-1].number
         return served
-
-    def request(self, content: Any) -> None:
-        """A server is never asked for anything."""
-
-    def notes(self) -> list[str]:
-        """There is nothing to report."""
-        return []
-
-    def close(self) -> list[ServedRecord]:
-        """No records: nothing is ever pending."""
-        return []
 
 
 SERVED = PeerKind(decode_owner=_serving_of, name_of=lambda serving: _NAME, folds=lambda: ServedFold)

@@ -71,6 +71,11 @@ class CallRecord(NamedTuple):
     client: int
     method: Annotated[str, Bytes(METHOD_BYTES)]
 
+    @property
+    def moved_bytes(self) -> int:
+        """Of arrays, both ways together."""
+        return self.sent_bytes + self.received_bytes
+
 
 @record("rpc_served", slot=9, start="start_ns", duration="total_ns")
 class ServedRecord(NamedTuple):

@@ -56,17 +56,7 @@ class RpcSummary:
 
 
 def _totals(totals: Totals) -> dict[str, Any]:
-    return {
-        "calls": totals.calls,
-        "failed": totals.failed,
-        "total_ns": totals.total_ns,
-        **{f"{one.stage.name}_ns": one.took_ns for one in totals.stages()},
-        **({"told_calls": told} if (told := totals.partly_told()) else {}),
-        "sent_bytes": totals.sent_bytes,
-        "received_bytes": totals.received_bytes,
-        "socket_bytes": totals.socket_bytes,
-        "shared_bytes": totals.shared_bytes,
-    }
+    return totals.as_dict({f"{one.stage.name}_ns": one.took_ns for one in totals.stages()})
 
 
 class RpcMetrics:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from operator import add
+from typing import Any, NamedTuple
 
 from flagscale_perf.rpc.records import CallRecord, Status
 from flagscale_perf.rpc.stages import ALL_STAGES, Stage, stage_times
-from flagscale_perf.spine.clock import NS_PER_MS
+from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
 MAX_METHODS = 64  # kept apart; the others are summed under one name
 OTHER_METHODS = "(other methods)"
@@ -65,15 +66,33 @@ class Totals:
 
     def merge(self, other: Totals) -> None:
         """Adds the calls of other totals."""
-        self.calls += other.calls
-        self.failed += other.failed
-        self.total_ns += other.total_ns
-        self.stages_ns = [own + more for own, more in zip(self.stages_ns, other.stages_ns, strict=True)]
-        self.told = [own + more for own, more in zip(self.told, other.told, strict=True)]
-        self.sent_bytes += other.sent_bytes
-        self.received_bytes += other.received_bytes
-        self.socket_bytes += other.socket_bytes
-        self.shared_bytes += other.shared_bytes
+        for name, more in vars(other).items():
+            own = getattr(self, name)
+            setattr(self, name, own + more if isinstance(own, int) else [*map(add, own, more)])
+
+    def as_dict(self, stages: Mapping[str, Any]) -> dict[str, Any]:
+        """JSON-ready; `stages`: what is said of the stages, in their place."""
+        return {
+            "calls": self.calls,
+            "failed": self.failed,
+            "total_ns": self.total_ns,
+            **stages,
+            **({"told_calls": told} if (told := self.partly_told()) else {}),
+            "sent_bytes": self.sent_bytes,
+            "received_bytes": self.received_bytes,
+            "socket_bytes": self.socket_bytes,
+            "shared_bytes": self.shared_bytes,
+        }
+
+    @property
+    def moved_bytes(self) -> int:
+        """Of arrays, both ways together."""
+        return self.sent_bytes + self.received_bytes
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """Moved in the calls' time; None where there is none."""
+        return self.moved_bytes * NS_PER_S / self.total_ns if self.total_ns else None
 
     def stages(self) -> list[StageSum]:
         """Each of `ALL_STAGES`: the one place that tells 0 from unknown."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeAlias
 
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.spine.figures import Table
@@ -121,15 +121,24 @@ class Sink(Protocol):
         name: for messages.
         cost: what is missing while it fails, and what the user can do; one phrase.
         rebuilds: wants the records of a session's earlier process again.
+        option: of `PerfConfig`, which asks for it; None for a sink that needs no asking.
+        file: what it makes, by its key in `spine.session.file_names`; `perf_log_format` may leave it out.
     """
 
     name: ClassVar[str]
     cost: ClassVar[str]
-    rebuilds: ClassVar[bool]
+    rebuilds: ClassVar[bool] = False
+    option: ClassVar[str | None] = None
+    file: ClassVar[str] = ""
+
+    def __init__(self, context: SinkContext) -> None: ...
 
     @classmethod
-    def open(cls, context: SinkContext) -> Sink | None:
+    def open(cls, context: SinkContext) -> Self | None:
         """The sink; None if no option asks for it. Does no I/O. Raises ImportError for a missing package."""
+        options = context.options
+        is_asked_for = cls.option is None or getattr(options, cls.option)
+        return cls(context) if is_asked_for and cls.file not in options.left_out else None
 
     def write(self, record: Record) -> None:
         """Takes one record; ignores those that it does not show."""
@@ -141,7 +150,7 @@ class Sink(Protocol):
         """Gives descriptors back; what is not flushed is lost. May be called again."""
 
 
-class FileSink:
+class FileSink(Sink):
     """A sink of one file, which it appends to."""
 
     _file: AppendFile

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.sinks.base import Sink, SinkContext
 from flagscale_perf.sinks.text_format import TextFormat
 from flagscale_perf.spine.records import Record
 
 
-class ConsoleSink:
+class ConsoleSink(Sink):
     """Hands each line to the host's own printing; asked for by `perf_console_output`."""
 
     name: ClassVar[str] = "console"
     cost: ClassVar[str] = "no lines on the console; the text log goes on"
-    rebuilds: ClassVar[bool] = False
+    option: ClassVar[str | None] = "perf_console_output"
 
     def __init__(self, context: SinkContext) -> None:
         self._format = TextFormat(context)
         self._emit = context.emit
         self._waiting = [] if context.resumed else self._format.heading().splitlines()
-
-    @classmethod
-    def open(cls, context: SinkContext) -> ConsoleSink | None:
-        """Only with the option."""
-        return cls(context) if context.options.perf_console_output else None
 
     def write(self, record: Record) -> None:
         """Keeps the record's line, if it has one."""
@@ -35,6 +30,3 @@ class ConsoleSink:
         waiting, self._waiting = self._waiting, []
         for line in waiting:
             self._emit(line)
-
-    def close(self) -> None:
-        """Does nothing: the console stays open."""

@@ -16,7 +16,7 @@ class CsvSink(FileSink):
 
     name: ClassVar[str] = "CSV"
     cost: ClassVar[str] = "no new rows in it; the run file has them all"
-    rebuilds: ClassVar[bool] = False
+    option: ClassVar[str | None] = "perf_csv"
 
     def __init__(self, context: SinkContext) -> None:
         table = context.presentation.table
@@ -24,11 +24,6 @@ class CsvSink(FileSink):
         head = csv_line(table.csv_keys()).encode()
         path = context.directory / intervals_name(context.header.session_id)
         self._file = AppendFile(path, open_shared, lambda fresh: head if fresh else b"")
-
-    @classmethod
-    def open(cls, context: SinkContext) -> CsvSink | None:
-        """Only with the option."""
-        return cls(context) if context.options.perf_csv else None
 
     def write(self, record: Record) -> None:
         """Keeps the record's row, if it has one."""

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from flagscale_perf.options.values import parse_address
-from flagscale_perf.sinks.base import Metric, SinkContext
+from flagscale_perf.sinks.base import Metric, Sink, SinkContext
 from flagscale_perf.spine.files import replace_file
 from flagscale_perf.spine.records import Record
 from flagscale_perf.spine.units import printable
@@ -87,7 +87,7 @@ class _Exposition:
         return family
 
 
-class PrometheusPortSink:
+class PrometheusPortSink(Sink):
     """Serves `/metrics` as long as the session lives; asked for by `perf_prometheus_port`."""
 
     name: ClassVar[str] = "Prometheus port"
@@ -95,6 +95,7 @@ class PrometheusPortSink:
         "no metrics to scrape; free the port or give another --perf-prometheus-port; retrying"
     )
     rebuilds: ClassVar[bool] = True
+    option: ClassVar[str | None] = "perf_prometheus_port"
 
     def __init__(self, context: SinkContext) -> None:
         """Raises ImportError without the package prometheus_client."""
@@ -103,11 +104,6 @@ class PrometheusPortSink:
         self._host, self._port = parse_address(context.options.perf_prometheus_port or "")
         self._exposition = _Exposition(context)
         self._server: Any = None
-
-    @classmethod
-    def open(cls, context: SinkContext) -> PrometheusPortSink | None:
-        """Only with the option."""
-        return cls(context) if context.options.perf_prometheus_port else None
 
     def write(self, record: Record) -> None:
         """Adds the record."""
@@ -132,7 +128,7 @@ class PrometheusPortSink:
             self._server = None
 
 
-class PrometheusTextfileSink:
+class PrometheusTextfileSink(Sink):
     """Replaces one file for node_exporter's textfile collector; asked for by `perf_prometheus_textfile`. Of
     two sessions that are given the same file, the one that began later has it.
     """
@@ -142,6 +138,7 @@ class PrometheusTextfileSink:
         "its metrics are out of date; make its directory writable or give another --perf-prometheus-textfile"
     )
     rebuilds: ClassVar[bool] = True
+    option: ClassVar[str | None] = "perf_prometheus_textfile"
 
     def __init__(self, context: SinkContext) -> None:
         """Raises ImportError without the package prometheus_client."""
@@ -151,11 +148,6 @@ class PrometheusTextfileSink:
         of_run = {"log_dir": printable(str(context.directory)), "session_id": self._session_id}
         self._exposition = _Exposition(context, of_run)
         self._is_stale, self._has_written, self._other = True, False, ""
-
-    @classmethod
-    def open(cls, context: SinkContext) -> PrometheusTextfileSink | None:
-        """Only with the option."""
-        return cls(context) if context.options.perf_prometheus_textfile else None
 
     def write(self, record: Record) -> None:
         """Adds the record. Raises OSError once another session has taken the file."""
@@ -176,6 +168,3 @@ class PrometheusTextfileSink:
             self._exposition.publish()
             replace_file(self._path, self._exposition.text(), mode=TEXTFILE_MODE)
             self._is_stale, self._has_written = False, True
-
-    def close(self) -> None:
-        """Nothing to close; the file stays, and says that the run has ended."""

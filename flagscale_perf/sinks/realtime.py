@@ -20,18 +20,13 @@ class RealtimeSink(FileSink):
 
     name: ClassVar[str] = "live log"
     cost: ClassVar[str] = "nothing new in perf_realtime.log; the session's own log goes on"
-    rebuilds: ClassVar[bool] = False
+    file: ClassVar[str] = "realtime"
 
     def __init__(self, context: SinkContext, max_bytes: int = MAX_BYTES) -> None:
         self._format = TextFormat(context)
         self._max_bytes = max_bytes
         self._last_write_ns = 0
         self._file = AppendFile(context.directory / REALTIME_FILE, open_shared, self._preamble)
-
-    @classmethod
-    def open(cls, context: SinkContext) -> RealtimeSink | None:
-        """Unless only JSON is asked for."""
-        return None if "realtime" in context.options.left_out else cls(context)
 
     def write(self, record: Record) -> None:
         """Keeps the record's line, if it has one."""

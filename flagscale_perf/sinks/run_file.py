@@ -17,7 +17,6 @@ class RecordsSink(FileSink):
 
     name: ClassVar[str] = "run file"
     cost: ClassVar[str] = "records wait in memory; make room or give another directory"
-    rebuilds: ClassVar[bool] = False
 
     def __init__(self, directory: Path, header: RunHeader) -> None:
         """Opens the run file of a session that is claimed already. Raises OSError."""

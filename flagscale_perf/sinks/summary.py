@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.sinks.base import Sink, SinkContext
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.files import replace_file
 from flagscale_perf.spine.records import Record, RunEnd
@@ -13,7 +13,7 @@ from flagscale_perf.spine.session import file_names
 PERIOD_NS = 5 * NS_PER_S
 
 
-class SummarySink:
+class SummarySink(Sink):
     """`perf_summary_<session>.json`; replaced every few seconds while records come, and at the end."""
 
     name: ClassVar[str] = "summary"
@@ -21,6 +21,7 @@ class SummarySink:
         "perf_summary is out of date; `flagscale-perf report` makes it again from the run file"
     )
     rebuilds: ClassVar[bool] = True
+    file: ClassVar[str] = "summary"
 
     def __init__(self, context: SinkContext, period_ns: int = PERIOD_NS) -> None:
         self._summary = context.presentation.summary(context.header)
@@ -28,11 +29,6 @@ class SummarySink:
         self._period_ns = period_ns
         self._due_ns = 0
         self._is_stale = True
-
-    @classmethod
-    def open(cls, context: SinkContext) -> SummarySink | None:
-        """Unless only text is asked for."""
-        return None if "summary" in context.options.left_out else cls(context)
 
     def write(self, record: Record) -> None:
         """Adds the record to the summary."""
@@ -48,6 +44,3 @@ class SummarySink:
             replace_file(self.path, self._summary.text().encode())
             self._is_stale = False
             self._due_ns = monotonic_ns() + self._period_ns
-
-    def close(self) -> None:
-        """Does nothing: `flush` has written the file."""

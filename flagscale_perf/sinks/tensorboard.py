@@ -21,7 +21,6 @@ class TensorBoardSink(FileSink):
 
     name: ClassVar[str] = "TensorBoard"
     cost: ClassVar[str] = "no curves of the monitor in TensorBoard; everything else goes on"
-    rebuilds: ClassVar[bool] = False
 
     def __init__(self, context: SinkContext) -> None:
         """Raises ImportError without the package tensorboard."""
@@ -48,11 +47,6 @@ class TensorBoardSink(FileSink):
         self._stem = directory / f"events.out.tfevents.{seconds:010d}.{host}.{os.getpid()}"
         self._file = AppendFile(self._numbered(0), open_new, lambda fresh: self._preamble.getvalue())
         self._writer = RecordWriter(self._file)
-
-    @classmethod
-    def open(cls, context: SinkContext) -> TensorBoardSink:
-        """Asked for wherever the package is installed."""
-        return cls(context)
 
     def write(self, record: Record) -> None:
         """One event with all known values of a row."""

@@ -19,7 +19,7 @@ class MetricsSink(FileSink):
 
     name: ClassVar[str] = "text log"
     cost: ClassVar[str] = "no new lines in it; `flagscale-perf report` reads the run file"
-    rebuilds: ClassVar[bool] = False
+    file: ClassVar[str] = "metrics"
 
     def __init__(self, context: SinkContext, max_bytes: int = MAX_BYTES) -> None:
         self._format = TextFormat(context)
@@ -29,11 +29,6 @@ class MetricsSink(FileSink):
         self._file = AppendFile(
             path, open_shared, lambda fresh: self._format.heading().encode() if fresh else b""
         )
-
-    @classmethod
-    def open(cls, context: SinkContext) -> MetricsSink | None:
-        """Unless only JSON is asked for."""
-        return None if "metrics" in context.options.left_out else cls(context)
 
     def write(self, record: Record) -> None:
         """Keeps the record's line, if it has one."""

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.sinks.base import Sink, SinkContext
 from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.records import Record
 
@@ -20,22 +20,17 @@ GROUP = "flagscale_perf"
 MAX_WAITING = 1000  # rows of figures, while the host logs nothing
 
 
-class WandbSink:
+class WandbSink(Sink):
     """Sends each row's figures to the trainer's process; asked for by `perf_wandb`."""
 
     name: ClassVar[str] = "W&B"
     cost: ClassVar[str] = "no figures of the monitor in the host's run; everything else goes on"
-    rebuilds: ClassVar[bool] = False
+    option: ClassVar[str | None] = "perf_wandb"
 
     def __init__(self, context: SinkContext) -> None:
         self._rows = Rows(context.presentation.table, context.header)
         self._emit = context.emit_figures
         self._waiting: list[dict[str, float]] = []
-
-    @classmethod
-    def open(cls, context: SinkContext) -> WandbSink | None:
-        """Only with the option."""
-        return cls(context) if context.options.perf_wandb else None
 
     def write(self, record: Record) -> None:
         """Keeps a row's figures, its step first; unknown ones are left out."""
@@ -49,9 +44,6 @@ class WandbSink:
         waiting, self._waiting = self._waiting, []
         for figures in waiting:
             self._emit(figures)
-
-    def close(self) -> None:
-        """Does nothing: the run is the host's."""
 
 
 class HostRun:

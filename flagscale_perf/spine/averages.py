@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 Number = TypeVar("Number", int, float)
@@ -32,6 +32,12 @@ def mean_of_all(values: Sequence[float | None]) -> float | None:
     """The mean; None where there is no value, or one is not known."""
     known = [value for value in values if value is not None]
     return mean(known) if known and len(known) == len(values) else None
+
+
+def mean_counted(counts: Mapping[int, int]) -> float | None:
+    """The mean of values that each came so often; None where none came."""
+    count = sum(counts.values())
+    return sum(value * times for value, times in counts.items()) / count if count else None
 
 
 def percentile(values: Sequence[Number], share: float) -> Number:

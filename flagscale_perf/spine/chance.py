@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+import random
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -32,6 +33,7 @@ MIN_FOR_RISE = 4 * PARTS  # steps: of fewer, a part's median is no more than a s
 MAX_PERIOD = 256
 SURE_STEPS = 6  # fewer have no interval that holds their median 19 times of 20
 DOUBT = 0.05
+_MOST_SHARE = 1 - 2**-53
 
 
 def median_within(values: Sequence[float]) -> tuple[float, float] | None:
@@ -134,16 +136,47 @@ def _followed(
     return hits, places
 
 
+class Choice:
+    """Which of a stream of any length are in a sample of bounded size: all of them up to its size, then a
+    uniform choice.
+
+    The choice is seeded, so the same stream gives the same sample: a report rebuilt from the run file equals
+    the writer's.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._random = random.Random(0)
+        self._seen = 0
+        self._share = 1.0
+        self._skip(size - 1)
+
+    def places(self, count: int) -> list[tuple[int, int]]:
+        """Which of the stream's next `count` to keep, each with its place in the sample."""
+        seen, self._seen = self._seen, self._seen + count
+        chosen = [(number, seen + number) for number in range(min(self._size - seen, count))]
+        while self._next < self._seen:
+            chosen.append((self._next - seen, int(self._random.random() * self._size)))
+            self._skip(self._next)
+        return chosen
+
+    def _skip(self, number: int) -> None:
+        """Draws which one behind this one is kept next, instead of asking each whether it is: algorithm L of
+        K.-H. Li, "Reservoir-sampling algorithms of time complexity O(n(1+log(N/n)))" (1994).
+        """
+        one, other = math.log(1 - self._random.random()), math.log(1 - self._random.random())
+        self._share = min(self._share * math.exp(one / self._size), _MOST_SHARE)
+        self._next = number + 1 + int(other / math.log1p(-self._share))
+
+
 def rise_of(values: Sequence[float]) -> float:
     """Mann-Kendall: by how many standard deviations more of the later values are greater than the earlier
     ones than where their order is chance.
     """
-    count = len(values)
-    score = sum(
-        (values[later] > values[before]) - (values[later] < values[before])
-        for later in range(count)
-        for before in range(later)
-    )
+    count, score, before = len(values), 0, list[float]()  # the earlier ones, sorted
+    for value in values:
+        score += bisect_left(before, value) + bisect_right(before, value) - len(before)
+        insort(before, value)
     return score / math.sqrt(count * (count - 1) * (2 * count + 5) / 18) if count > 1 else 0.0
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from flagscale_perf.spine.errors import PerfError, did_you_mean
 from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.spine.session import Starts
 from flagscale_perf.spine.units import UNKNOWN, number, printable
 
 Value: TypeAlias = float | str | None
@@ -60,6 +61,7 @@ class Unit:
 PLAIN = Unit()
 SHARE = Unit("share", decimals=1)
 MILLISECONDS = Unit("ms", 1e6, 1, base=1e9)  # recorded in nanoseconds
+FINE_MILLISECONDS = replace(MILLISECONDS, decimals=3)
 SECONDS = Unit("s", 1e9, 1, base=1e9)  # recorded in nanoseconds
 GIGABYTES = Unit("GB", 1e9, 2)  # recorded in bytes
 TERAFLOPS = Unit("TFLOP/s", 1e12, 2)  # computed in FLOP/s
@@ -161,6 +163,14 @@ class Figure(Generic[R, C]):
     def text(self, value: Value) -> str:
         """The value, in the figure's unit, as text; marked if it cannot be true."""
         return self.unit.text(value) + SUSPECT_MARK * self.is_suspect(value)
+
+
+def start_figure(key: str) -> Figure[Any, Starts]:
+    """When a record with a `start_ns` began."""
+    began = Column("Start", 27)
+    return Figure(
+        key, "start", PLAIN, lambda it, by: by.label(it.start_ns), "when it began, local time", began
+    )
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import json
 import math
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from flagscale_perf.spine.records import KINDS, EventRecord, Record, kind_of
@@ -52,8 +52,12 @@ def encode(record: Record) -> bytes:
     """The record's line. NaN and infinities become null, and the text of an event ends at `MAX_TEXT`."""
     if isinstance(record, EventRecord) and len(record.text) > MAX_TEXT:
         record = record._replace(text=record.text[: MAX_TEXT - 3] + "...")
-    fields: dict[str, Any] = record._asdict() if hasattr(record, "_asdict") else asdict(record)
-    return (dump({"kind": kind_of(type(record))} | fields) + "\n").encode()
+    values: dict[str, Any]
+    if hasattr(record, "_asdict"):
+        values = record._asdict()
+    else:  # not by `asdict`, which copies each value
+        values = {each.name: getattr(record, each.name) for each in fields(record)}
+    return (dump({"kind": kind_of(type(record))} | values) + "\n").encode()
 
 
 def dump(value: Any) -> str:

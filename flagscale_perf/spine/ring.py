@@ -95,11 +95,9 @@ class Ring:
         self._words = self._view[:_HEADER_BYTES].cast("Q")
         self.slots = self._words[_WORD_SLOTS]
         self._head = self._known_tail = 0  # the producer's
-        layouts = [registered.layout for registered in TYPES.values() if registered.layout]
-        self._packers = {
-            type_: registered.layout.packer() for type_, registered in TYPES.items() if registered.layout
-        }
-        self._unpackers = {layout.slot: layout.unpack for layout in layouts}
+        layouts = {kind: registered.layout for kind, registered in TYPES.items() if registered.layout}
+        self._packers = {kind: layout.packer() for kind, layout in layouts.items()}
+        self._unpackers = {layout.slot: layout.unpack for layout in layouts.values()}
 
     @classmethod
     def create(cls, slots: int = SLOTS) -> Ring:

@@ -151,15 +151,8 @@ class _Stored(NamedTuple):
 
 
 def _stored(fields: list[tuple[str, int]]) -> _Stored:
-    stored = _Stored([], [], [])
-    for i, (kind, size) in enumerate(fields):
-        if kind == _TEXT:
-            stored.texts.append((i, size))
-        elif kind == _WIDE:
-            stored.wide.append(i)
-        elif kind == _OPTIONAL:
-            stored.optional.append(i)
-    return stored
+    optional, wide = ([i for i, (kind, _) in enumerate(fields) if kind == of] for of in (_OPTIONAL, _WIDE))
+    return _Stored(optional, wide, [(i, size) for i, (kind, size) in enumerate(fields) if kind == _TEXT])
 
 
 def _packer(slot: int, layout: struct.Struct, stored: _Stored) -> Pack:

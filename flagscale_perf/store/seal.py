@@ -17,7 +17,7 @@ import stat
 import string
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain, groupby
 from pathlib import Path
@@ -32,12 +32,13 @@ from flagscale_perf.store.decoder import Chunk, Joined, read_chunks
 from flagscale_perf.store.part import Part, Reader
 from flagscale_perf.store.replaced import Replaced
 from flagscale_perf.store.run_file import RunFile
-from flagscale_perf.store.tables import Maker, Names, Tables, arrow, run_id_of
+from flagscale_perf.store.tables import RUN, Maker, Names, Tables, arrow, run_id_of
 
 if TYPE_CHECKING:
     import pyarrow
 
 ROW_GROUP_BYTES = 16 << 20  # of each kind, in memory
+PIECE_ROWS = 1 << 16  # of a column: what a processor's cache has room for
 _SMALL = 4  # a piece is written anew with what came behind it if it is at most so many times as long
 _NO_HOST = "__HIVE_DEFAULT_PARTITION__"  # which other programs read as "not known"
 _MAX_NAME = 200
@@ -165,12 +166,38 @@ def add_tables(place: Place, tables: Mapping[Path, pyarrow.Table], replaced: Rep
         replaced.by(place, name.rpartition("-")[0], paths)
 
 
-def read_table(paths: Sequence[Path], schema: pyarrow.Schema) -> pyarrow.Table:
-    """What is in tables of one kind. Raises FileNotFoundError where one has just been replaced."""
-    import pyarrow.parquet
+class Columns:
+    """What is in tables of one kind, whatever takes the place of their files meanwhile. Columns of `RUN` come
+    as dictionaries, as each has one value for all rows of a file.
 
-    found = [pyarrow.parquet.ParquetFile(path).read() for path in paths]
-    return pyarrow.concat_tables([schema.empty_table(), *found])
+    Attributes:
+        rows: how many there are.
+    """
+
+    def __init__(self, paths: Sequence[Path], schema: pyarrow.Schema) -> None:
+        """Raises FileNotFoundError where a file has just been replaced."""
+        import pyarrow.parquet
+
+        self._files = [pyarrow.parquet.ParquetFile(path, read_dictionary=RUN) for path in paths]
+        self.rows = sum(each.metadata.num_rows for each in self._files)
+        run = [pyarrow.field(name, pyarrow.dictionary("int32", "string")) for name in RUN]
+        self._none = pyarrow.schema([*run, *list(schema)[len(RUN) :]]).empty_table()
+
+    def table(self) -> pyarrow.Table:
+        """All columns."""
+        import pyarrow
+
+        return pyarrow.concat_tables([self._none, *(each.read() for each in self._files)])
+
+    def type(self, name: str) -> pyarrow.DataType:
+        """Of a column's values."""
+        return self._none.schema.field(name).type
+
+    def column(self, name: str) -> Iterator[pyarrow.Array]:
+        """A column in pieces of `PIECE_ROWS`."""
+        for each in self._files:
+            for batch in each.iter_batches(PIECE_ROWS, columns=[name], use_threads=False):
+                yield batch.column(0)
 
 
 def _name(path: Path) -> str:

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from flagscale_perf.spine.clock import NS_PER_S
-from flagscale_perf.spine.figures import PLAIN, Column, Figure, Table, Unit, Value
+from flagscale_perf.spine.figures import FINE_MILLISECONDS, PLAIN, Figure, Table, Unit, Value, start_figure
 from flagscale_perf.spine.session import Starts
 from flagscale_perf.trace.records import ONE, Kind, OperationRecord
 
-MS = Unit("ms", 1e6, 3, base=1e9)
 MIB = 1 << 20  # what the logs call MB
 _MIB = Unit("MiB", MIB, 3)
 _MIB_PER_S = Unit("MiB/s", MIB, 2)
@@ -70,7 +69,7 @@ def other_ns(operation: OperationRecord) -> int:
 
 def _stage(key: str, meaning: str) -> Operation:
     name = f"{key}_ns"
-    return Figure(f"{key}_ms", key, MS, lambda operation, _: getattr(operation, name), meaning)
+    return Figure(f"{key}_ms", key, FINE_MILLISECONDS, lambda operation, _: getattr(operation, name), meaning)
 
 
 def _whole(key: str, label: str, value: Callable[[OperationRecord], Value], meaning: str) -> Operation:
@@ -86,20 +85,19 @@ OPERATIONS = Table(
         _whole("process", "process", lambda operation: operation.process, "number in the session"),
         _whole("number", "number", lambda operation: operation.number, "of the process, from 1"),
         _whole("kind", "kind", lambda operation: KINDS.get(operation.operation), "put, get or update"),
+        start_figure("start"),
         Figure(
-            "start",
-            "start",
-            PLAIN,
-            lambda operation, starts: starts.label(operation.start_ns),
-            "when it began, local time",
-            Column("Start", 27),
+            "total_ms",
+            "total",
+            FINE_MILLISECONDS,
+            lambda operation, _: operation.total_ns,
+            "until the result",
         ),
-        Figure("total_ms", "total", MS, lambda operation, _: operation.total_ns, "until the result"),
         *(_stage(stage.key, stage.meaning) for stage in STAGES),
         Figure(
             "other_ms",
             "other",
-            MS,
+            FINE_MILLISECONDS,
             lambda operation, _: other_ns(operation),
             "the client's other work: total less all stages",
         ),

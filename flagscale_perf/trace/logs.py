@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.sinks.base import Sink, SinkContext
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.files import AppendFile, open_locked, open_regular, rotate
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import Record
 from flagscale_perf.spine.units import printable
-from flagscale_perf.trace.lines import lines_begun, lines_of
+from flagscale_perf.trace.lines import Lines
 from flagscale_perf.trace.options import hidden_by
 from flagscale_perf.trace.records import CallRecord, OperationRecord, StartRecord, UnsizedRecord, WaitRecord
 from flagscale_perf.trace.task import DETAIL, LEVEL, STDOUT, TRACE
@@ -22,7 +22,7 @@ from flagscale_perf.trace.unended import End, Key, Unended, key_of
 
 _KINDS = ((CallRecord, TRACE), (OperationRecord, DETAIL), (WaitRecord, DETAIL))
 MAX_BYTES = 64 << 20
-_LAST_LINE = re.compile(rb" \| stage=(?:FUNCTION_END|TQ_CLIENT_(?:GET|PUT)_END) \| ")
+_LAST_LINE = re.compile(rb" \| stage=(?:FUNCTION_END|TQ_CLIENT_(?:GET|PUT|UPDATE)_END) \| ")
 _NUMBER = re.compile(rb" \| number=(\d+)")
 
 
@@ -30,6 +30,8 @@ class _Log:
     """The log of one process.
 
     Attributes:
+        pid: of the process.
+        lines: makes its lines.
         there: numbers of the records whose lines an earlier writer has brought there.
         unended: what has begun and not ended.
         early: lines that an earlier writer has brought there of what had not ended.
@@ -37,10 +39,9 @@ class _Log:
         unsized: by number, of operations whose bytes are not all known and whose records come next.
     """
 
-    def __init__(self, path: Path, pid: int, head: bytes, resumed: bool) -> None:
+    def __init__(self, path: Path, pid: int, anchor: Anchor, head: bytes, resumed: bool) -> None:
         """Raises OSError if an existing log to be continued cannot be read."""
-        self.pid = pid
-        self.names: dict[int, str] = {}
+        self.pid, self.lines = pid, Lines(anchor, pid)
         self.there: frozenset[int] = frozenset()
         self.unended = Unended()
         self.early: frozenset[bytes] = frozenset()
@@ -67,7 +68,7 @@ class _Log:
             return open_locked(self.file.path)
 
 
-class LinesSink:
+class LinesSink(Sink):
     """One live file per process; older parts end in `.1.log` (the newest of them), `.2.log` ..."""
 
     name: ClassVar[str] = "trace logs"
@@ -101,13 +102,13 @@ class LinesSink:
         if isinstance(record, ProcessRecord):
             self._process(record)
         elif isinstance(record, NameRecord):
-            self._log(record.process).names[record.number] = record.text
+            self._logs[record.process].lines.names[record.number] = record.text
         elif isinstance(record, StartRecord):
-            self._begun(self._log(record.process), record)
+            self._begun(self._logs[record.process], record)
         elif isinstance(record, UnsizedRecord):
-            self._log(record.process).unsized[record.number] = record
+            self._logs[record.process].unsized[record.number] = record
         elif isinstance(record, self._shown):
-            self._ended(self._log(record.process), record)
+            self._ended(self._logs[record.process], record)
 
     def _ended(self, log: _Log, record: End) -> None:
         log.unended.add(record)
@@ -115,14 +116,14 @@ class LinesSink:
         number = getattr(record, "number", 0)  # a wait has none
         unsized = log.unsized.pop(number, None)
         if number not in log.there:
-            lines = lines_of(record, log.names, self._anchor, log.pid, unsized)[shown:]
+            lines = log.lines.of(record, unsized)[shown:]
             self._put(log, [line for line in lines if number or line.encode() not in log.early])
 
     def _begun(self, log: _Log, record: StartRecord) -> None:
         log.unended.add(record)
         if log.early:
             key = key_of(record)
-            lines = lines_begun(log.unended.begun[key], log.names, self._anchor, log.pid)
+            lines = log.lines.begun(log.unended.begun[key])
             log.shown[key] = sum(line.encode() in log.early for line in lines)
 
     def _put(self, log: _Log, lines: list[str]) -> None:
@@ -136,7 +137,7 @@ class LinesSink:
         and their lines stay together.
         """
         for key, begun in log.unended.begun.items():
-            lines = lines_begun(begun, log.names, self._anchor, log.pid)
+            lines = log.lines.begun(begun)
             self._put(log, lines[log.shown.get(key, 0) :])
             log.shown[key] = len(lines)
 
@@ -156,9 +157,6 @@ class LinesSink:
         for log in self._logs.values():
             log.file.close()
 
-    def _log(self, process: int) -> _Log:
-        return self._logs[process]
-
     def _process(self, record: ProcessRecord) -> None:
         if record.end is not None:
             self._over.append(record.number)
@@ -169,7 +167,7 @@ class LinesSink:
             f"# process {record.number} of session {header.session_id} on {header.host}: {title}\n".encode()
         )
         path = self._context.directory / log_name(record.pid)
-        self._logs[record.number] = _Log(path, record.pid, head, self._context.resumed)
+        self._logs[record.number] = _Log(path, record.pid, self._anchor, head, self._context.resumed)
 
 
 def log_name(pid: int) -> str:

@@ -42,6 +42,9 @@ class RunFacts:
         arguments: the host's own, as they are when training starts, see `training.host_arguments`; None for a
             host without arguments, and in files of earlier versions.
         environment: variables of rank 0's process that change how fast a training is; None like arguments.
+        flop_per_clock: dense FLOP of all tensor cores of a device in one clock of its SMs, for dtype; None if
+            that is not known, where devices differ, where some products are in fp8 or fp4, and in files of
+            earlier versions.
         host_monitor: "replace" or "keep", what --perf-host-monitor made of the host's own monitor; None for a
             host without one.
         work_flops: for one unit of each kind of a rank's work, see `flops_calculator.work_flops`; None where
@@ -82,6 +85,7 @@ class RunFacts:
     arguments: dict[str, Any] | None = None
     environment: dict[str, Any] | None = None
     host_monitor: str | None = None
+    flop_per_clock: int | None = None
     work_flops: dict[str, Any] | None = None
 
     @classmethod

@@ -29,7 +29,13 @@ from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.session import Labels
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.flagscale_names import CURVES, LOGS, NAMES
-from flagscale_perf.training.hardware import CAPS, mean_power_mw, reasons_in, tokens_per_joule
+from flagscale_perf.training.hardware import (
+    CAPS,
+    mean_power_mw,
+    mfu_by_counter,
+    reasons_in,
+    tokens_per_joule,
+)
 from flagscale_perf.training.memory import fragmentation
 from flagscale_perf.training.phases import GROUPS, PHASES, share, total_of
 from flagscale_perf.training.rates import per_device, per_second, per_step
@@ -182,6 +188,12 @@ _UTILISATION: tuple[Row, ...] = (
         "Σ hardware_flops / Σ iteration_ns / world size / dense peak of one device",
         column=Column("HFU(%)", 8, unless=BREAKDOWN), curve="performance/hfu",
         gauge=Gauge("hfu_ratio", "Hardware FLOPs utilisation of the last interval; absent like mfu_ratio."),
+        in_summary=True, limit=1),
+    Row("mfu_by_counter", "MFU by counter", SHARE, lambda i, run: mfu_by_counter(i, run.scale),
+        "tensor_cycles × FLOP of a clock / tensor_ns / dense peak × Σ model_flops / Σ hardware_flops, "
+        "of rank 0's device", watch=Watched(10, "MFU counted"), curve="performance/mfu_by_counter",
+        gauge=Gauge("mfu_by_counter_ratio", "Model FLOPs utilisation of rank 0's device by its tensor cores' "
+                    "counter, last interval; absent where that does not cover the interval."),
         in_summary=True, limit=1),
     Row("suspect", "suspect", PLAIN, lambda i, run: _utilisation(i, run).is_suspect, "MFU or HFU is above 1",
         in_summary=True),

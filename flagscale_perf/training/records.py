@@ -237,6 +237,10 @@ class IntervalRecord:
         sm_clock_mhz: lowest reading.
         temperature_c: highest reading.
         throttle: every reason that was read, as in `HardwareRecord`.
+        tensor_cycles: clocks of an SM in which its tensor cores were active, mean over all SMs, in tensor_ns;
+            None like tensor_ns, and in files of earlier versions.
+        tensor_ns: what the readings in the interval cover; those are left out that hold anything but trained
+            steps, or during which another process was on the device. None without one.
         self_ns: sum; None unless every step summed has it.
         phases_ns: sums of `PhaseRecord`'s fields by their names without `_ns`; None unless every step summed
             has phases.
@@ -285,6 +289,8 @@ class IntervalRecord:
     sm_clock_mhz: int | None
     temperature_c: int | None
     throttle: str | None
+    tensor_cycles: int | None
+    tensor_ns: int | None
     self_ns: int | None
     phases_ns: dict[str, int | None] | None
     bubble_ns: int | None

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import math
-import random
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from flagscale_perf.spine.averages import percentile
+from flagscale_perf.spine.chance import Choice
 from flagscale_perf.training.columns import highest_of, lowest_of
 
 RESERVOIR_SIZE = 4096
 MAX_ROWS = 2000
-_MOST = 1 - 2**-53
 
 Row = TypeVar("Row")
 
 
-class Reservoir:
-    """A bounded sample of a stream of numbers: all of them up to its size, then a uniform choice.
-
-    The choice is seeded, so the same stream gives the same sample: a report rebuilt from the run file equals
-    the writer's.
-    """
+class Reservoir(Choice):
+    """A bounded sample of a stream of numbers: all of them up to its size, then a uniform choice."""
 
     def __init__(self, size: int = RESERVOIR_SIZE) -> None:
-        self._size = size
-        self._random = random.Random(0)
+        super().__init__(size)
         self._kept: list[int] = []
-        self._seen = 0
-        self._share = 1.0
-        self._skip(size - 1)
         self.minimum: int | None = None
         self.maximum: int | None = None
 
@@ -56,23 +46,6 @@ class Reservoir:
         self.maximum = high if self.maximum is None else max(self.maximum, high)
         for number, place in self.places(len(values)):
             self.keep(values[number], place)
-
-    def places(self, count: int) -> list[tuple[int, int]]:
-        """Which of the stream's next `count` numbers to keep, each with its place in the sample."""
-        seen, self._seen = self._seen, self._seen + count
-        chosen = [(number, seen + number) for number in range(min(self._size - seen, count))]
-        while self._next < self._seen:
-            chosen.append((self._next - seen, int(self._random.random() * self._size)))
-            self._skip(self._next)
-        return chosen
-
-    def _skip(self, number: int) -> None:
-        """Draws which number behind this one is kept next, instead of asking each whether it is: algorithm L
-        of K.-H. Li, "Reservoir-sampling algorithms of time complexity O(n(1+log(N/n)))" (1994).
-        """
-        one, other = (math.log(1 - self._random.random()) for _ in range(2))
-        self._share = min(self._share * math.exp(one / self._size), _MOST)
-        self._next = number + 1 + int(other / math.log1p(-self._share))
 
     def keep(self, value: int, place: int) -> None:
         """Keeps a number at one of these places."""

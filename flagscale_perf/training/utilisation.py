@@ -27,15 +27,17 @@ class Scale(NamedTuple):
     Attributes:
         world_size: devices of the job; None if not known.
         peak_flop_per_s: dense peak of one device; None if not known.
+        flop_per_clock: of one device's tensor cores, as in `RunFacts`.
     """
 
     world_size: int | None
     peak_flop_per_s: float | None
+    flop_per_clock: int | None = None
 
     @classmethod
     def of(cls, facts: RunFacts) -> Scale:
         """Reads a run's facts; values that cannot be divided by count as unknown."""
-        return cls(_positive(facts.world_size), _positive(facts.peak_flop_per_s))
+        return cls(*map(_positive, (facts.world_size, facts.peak_flop_per_s, facts.flop_per_clock)))
 
 
 class Utilisation(NamedTuple):
@@ -91,7 +93,7 @@ class TrustedWork:
     def __init__(self, scale: Scale) -> None:
         self._scale = scale
         self._closed = Work()
-        world_size, peak = scale
+        world_size, peak, _ = scale
         self._most_per_ns = None if world_size is None or peak is None else world_size * peak / NS_PER_S
         self._begin_anew()
         self.intervals = self.suspect_intervals = 0

@@ -123,6 +123,11 @@ def end_mono_ns(step: StepRecord) -> int:
     return step.start_ns + step.iteration_ns + step.eval_ns + step.checkpoint_ns
 
 
+def _trained_ns(step: StepRecord) -> tuple[int, int] | None:
+    is_other = step.warmup or step.outcome == Outcome.DATA_SKIPPED
+    return None if is_other else (step.start_ns, step.start_ns + step.iteration_ns)
+
+
 def skipped_iterations(step: StepRecord) -> int:
     """How many iterations of the record trained nothing."""
     return 0 if step.outcome == Outcome.TRAINED else step.iterations
@@ -178,7 +183,7 @@ class IntervalWindow:
         if self._open is None:
             self._open = _Open(step)
         self._open.add(step, phases)
-        self._hardware.advance(self._open.start_ns, end_mono_ns(step))
+        self._hardware.advance(self._open.start_ns, end_mono_ns(step), _trained_ns(step))
         self._host.advance(end_mono_ns(step))
         before = step.iteration - step.iterations
         is_crossed = step.iteration // self._interval > before // self._interval

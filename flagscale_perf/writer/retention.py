@@ -120,11 +120,9 @@ def _files_of(directory: Path, session_id: str, start_ns: int) -> Iterator[Path]
     for part in ranks_parts(directory, start_ns):
         yield directory / ranks_name(start_ns, part)
     yield from _kept_of(directory / CACHE, session_id, start_ns)
-    yield directory / intervals_name(session_id)
-    yield directory / page_name(session_id)
-    yield directory / names["metrics"]
-    yield directory / names["summary"]
-    yield directory / names["records"]  # last: after an interruption the rest is still found
+    # The run file is the last: after an interruption the rest is still found.
+    others = intervals_name(session_id), page_name(session_id), names["metrics"], names["summary"]
+    yield from (directory / name for name in (*others, names["records"]))
 
 
 def _kept_of(cache: Path, session_id: str, start_ns: int) -> Iterator[Path]:

@@ -67,6 +67,8 @@ def test_readings_reach_the_interval_they_were_made_in(library: Path, tmp_path: 
     )
     # Of two readings; a busy machine lets time go by between a reading's mark and its counter, and no less.
     readings = kept(tmp_path, HardwareRecord)
+    counted = [(reading.tensor_ppm, reading.processes) for reading in readings]
+    assert counted[:2] == [(None, None), (500_000, 1)]
     apart = {
         (last.energy_mj - first.energy_mj, last.at_ns - first.at_ns)
         for first, last in combinations(readings, 2)

@@ -2,7 +2,7 @@
 outside, so that its own code runs as it is.
 
 A class of the driver's `__main__` is sent to the workers by value, with every function of it and what these
-refer to. So what is made here refers to functions of this module alone, which are sent by their names.
+refer to. So what is made here refers to names of this module alone, which are sent as such.
 """
 
 from __future__ import annotations
@@ -52,51 +52,31 @@ def traced(function: _Function, decorate: Callable[[_Function], _Function]) -> _
 
         @functools.wraps(function)
         async def compute_async(*args: Any, **kwargs: Any) -> Any:
-            return await awaited_work(function, args, kwargs)
+            with _Work():
+                return await function(*args, **kwargs)
 
         bridged = decorate(compute_async)
 
         @functools.wraps(bridged)
         async def call_async(*args: Any, **kwargs: Any) -> Any:
-            return await awaited_call(bridged, args, kwargs)
+            with _Call(bridged.__name__, (*args, *kwargs.values())):
+                return await bridged(*args, **kwargs)
 
         return call_async
 
     @functools.wraps(function)
     def compute(*args: Any, **kwargs: Any) -> Any:
-        return work(function, args, kwargs)
+        with _Work():
+            return function(*args, **kwargs)
 
     bridged = decorate(compute)
 
     @functools.wraps(bridged)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return called(bridged, args, kwargs)
+        with _Call(bridged.__name__, (*args, *kwargs.values())):
+            return bridged(*args, **kwargs)
 
     return call
-
-
-def called(bridged: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The bridged function's result."""
-    with _Call(bridged.__name__, (*args, *kwargs.values())):
-        return bridged(*args, **kwargs)
-
-
-async def awaited_call(bridged: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The same for a coroutine."""
-    with _Call(bridged.__name__, (*args, *kwargs.values())):
-        return await bridged(*args, **kwargs)
-
-
-def work(function: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The function's own result, between get and put."""
-    with _Work():
-        return function(*args, **kwargs)
-
-
-async def awaited_work(function: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The same for a coroutine."""
-    with _Work():
-        return await function(*args, **kwargs)
 
 
 class _Call:

@@ -105,11 +105,7 @@ def _remarks(found: CallsReport) -> list[Note]:
 
 
 def _tiles(overall: Totals) -> list[Tile]:
-    speed = (
-        (overall.sent_bytes + overall.received_bytes) * NS_PER_S / overall.total_ns
-        if overall.total_ns
-        else None
-    )
+    speed = overall.bytes_per_s
     mean = overall.total_ns / overall.calls if overall.calls else None
     return [
         Tile("calls", Quantity(overall.calls, "")),
@@ -185,12 +181,8 @@ def _layer(found: CallsReport) -> list[Block]:
         for stage, took_ns in zip(ALL_STAGES, stage_times(step.call), strict=True):
             if took_ns is not None:
                 parts.append(Stripe(stage.name, took_ns / NS_PER_MS, None, stage.colour))
-        moved = step.call.sent_bytes + step.call.received_bytes
-        lanes.append(
-            Lane(
-                f"{step.call.number} {method_name(step.call.method)}", at_ns / NS_PER_MS, parts, (_mb(moved),)
-            )
-        )
+        name, moved = f"{step.call.number} {method_name(step.call.method)}", _mb(step.call.moved_bytes)
+        lanes.append(Lane(name, at_ns / NS_PER_MS, parts, (moved,)))
     words = f"{len(layer.steps)} calls that come {layer.repeats} times one after the other; the one of"
     how = "" if layer.starts_known else "; the log has no starts, so calls are drawn end to end"
     return [
@@ -260,13 +252,12 @@ def _largest(found: CallsReport) -> Table:
 
 def _large(call: CallRecord) -> Sequence[Cell]:
     speed = throughput(call)
-    moved = call.sent_bytes + call.received_bytes
     return (
         Quantity(call.number),
         method_name(call.method),
         _kb(call.sent_bytes),
         _kb(call.received_bytes),
-        _kb(moved),
+        _kb(call.moved_bytes),
         Quantity(None if speed is None else speed / MIB, "", 2),
     )
 

@@ -40,8 +40,7 @@ class CallsCase(Case):
         """
         kinds: dict[tuple[str, int, int], list[int]] = {}
         for call in self.report.sample:
-            moved = call.sent_bytes + call.received_bytes
-            times = kinds.setdefault((call.method, call.status, moved.bit_length()), [])
+            times = kinds.setdefault((call.method, call.status, call.moved_bytes.bit_length()), [])
             times.append(stage_times(call)[PLACE[stage]] or 0)
         usual_ns = sum(median(times) * len(times) for times in kinds.values()) * self.scale
         return min(self.share(stage), self.saved(usual_ns))

@@ -145,16 +145,14 @@ class Costs:
         copy_ns = self._copy_ns_per_byte()
         if copy_ns is None:
             return None
-        large = [call for call in self.calls if _moved(call) > SMALL_BYTES]
+        large = [call for call in self.calls if call.moved_bytes > SMALL_BYTES]
         saved = [
             sum(
-                max(
-                    0.0, cost.of_bytes(call.sent_bytes, call.received_bytes) - copies * copy_ns * _moved(call)
-                )
+                max(0.0, cost.of_bytes(call.sent_bytes, call.received_bytes) - copy * call.moved_bytes)
                 for call in large
             )
             for cost in self.costs
-            for copies in SHARED_COPIES
+            for copy in [copies * copy_ns for copies in SHARED_COPIES]
         ]
         return _interval([each * self._scale for each in saved])
 
@@ -169,10 +167,6 @@ class Costs:
 
 def _interval(values: Sequence[float]) -> Interval | None:
     return Interval(min(values), max(values)) if values else None
-
-
-def _moved(call: CallRecord) -> int:
-    return call.sent_bytes + call.received_bytes
 
 
 def _ms(time_ns: float) -> str:

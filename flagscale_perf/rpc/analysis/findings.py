@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from math import isclose
 
 from flagscale_perf.analysis.rules import Change, Evidence, Finding, Rule, find, rule, unless
@@ -283,7 +284,7 @@ def _empty_call(case: CallsCase) -> str:
 def half_precision(this: CallsRule, case: CallsCase) -> Finding | None:
     """Large arrays that are not in half precision yet."""
     totals, costs = case.report.overall, case.costs
-    mean_mb = (totals.sent_bytes + totals.received_bytes) / max(1, totals.calls) / MIB
+    mean_mb = totals.moved_bytes / max(1, totals.calls) / MIB
     if not this.exceeds(mean_mb, "bytes_per_call") or not costs.may_be_wide:
         return None
     saved = costs.saved_by_halving()
@@ -314,12 +315,7 @@ def shared_memory(this: CallsRule, case: CallsCase) -> Finding | None:
 
 # Findings of different time: of different stages, or of calls and of bytes.
 APART: tuple[set[str], ...] = (
-    {"serialization", "transport"},
-    {"serialization", "server"},
-    {"serialization", "deserialization"},
-    {"transport", "server"},
-    {"transport", "deserialization"},
-    {"server", "deserialization"},
+    *map(set, combinations(("serialization", "transport", "server", "deserialization"), 2)),
     {"many_calls", "half_precision"},
     {"many_calls", "shared_memory"},
 )

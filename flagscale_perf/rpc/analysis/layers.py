@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from flagscale_perf.rpc.records import CallRecord
@@ -94,8 +95,11 @@ def find_layer(calls: Sequence[CallRecord], starts_known: bool) -> Layer | None:
     period, begins = cycles(calls)
     if not period:
         return None
-    found = sorted((_laid_out(calls[begin : begin + period], starts_known) for begin in begins), key=_length)
-    return Layer(found[len(found) // 2], len(begins), starts_known)
+    found = [
+        Layer(_laid_out(calls[begin : begin + period], starts_known), len(begins), starts_known)
+        for begin in begins
+    ]
+    return sorted(found, key=attrgetter("total_ns"))[len(found) // 2]
 
 
 def _laid_out(calls: Sequence[CallRecord], starts_known: bool) -> list[Step]:
@@ -105,7 +109,3 @@ def _laid_out(calls: Sequence[CallRecord], starts_known: bool) -> list[Step]:
         steps.append(Step(call, start_ns))
         end_ns = start_ns + call.total_ns
     return steps
-
-
-def _length(steps: list[Step]) -> int:
-    return steps[-1].start_ns + steps[-1].call.total_ns

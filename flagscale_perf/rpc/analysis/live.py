@@ -19,7 +19,7 @@ SHOWN_EVENTS = 4
 CURVES = (
     Curve[Totals]("calls/s", "", "blue", 0, lambda one: float(one.calls)),
     Curve[Totals]("a call", "ms", "green", 3, lambda one: one.total_ns / one.calls / NS_PER_MS),
-    Curve[Totals]("MiB/s", "", "orange", 1, lambda one: (one.sent_bytes + one.received_bytes) / MIB),
+    Curve[Totals]("MiB/s", "", "orange", 1, lambda one: one.moved_bytes / MIB),
 )
 
 

@@ -16,7 +16,7 @@ from flagscale_perf.rpc.analysis.columns import BATCH, Columns
 from flagscale_perf.rpc.dtypes import DType
 from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.figures import KIB, REQUIRED, TABLE
-from flagscale_perf.rpc.log import FORMAT, ONLY, RECEIVE_HAS_WAIT, TITLE
+from flagscale_perf.rpc.log import ABOUT, FORMAT, ONLY, RECEIVE_HAS_WAIT, TITLE
 from flagscale_perf.rpc.records import CallRecord, Status
 from flagscale_perf.rpc.stages import FIELDS, STAGES
 from flagscale_perf.spine.clock import NS_PER_MS
@@ -280,12 +280,5 @@ class LogFile:
 def _facts(facts: RpcFacts, role: str, text: str) -> RpcFacts:
     endpoint, *known = text.split(", ")
     about = dict(each.partition(" ")[::2] for each in known)
-    return replace(
-        facts,
-        role=role,
-        endpoint=endpoint,
-        payload=about.get("payload"),
-        control=about.get("control"),
-        device=about.get("device"),
-        dtype=about.get("dtype"),
-    )
+    said: dict[str, Any] = {name: about.get(name) for name in ABOUT}
+    return replace(facts, role=role, endpoint=endpoint, **said)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from operator import add
 from typing import Any
 
 from flagscale_perf.analysis.blocks import REPORT_VERSION
 from flagscale_perf.analysis.extremes import Extremes
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.session import Session
-from flagscale_perf.rpc.analysis.columns import Columns, call_at, calls_in
+from flagscale_perf.rpc.analysis.columns import Columns, added, call_at, calls_in, largest, least
 from flagscale_perf.rpc.analysis.layers import FIRST, Layer, find_layer
 from flagscale_perf.rpc.analysis.served import Served
 from flagscale_perf.rpc.analysis.source import Source, open_source
@@ -101,17 +100,8 @@ class CallsReport:
 
 
 def _sums(totals: Totals) -> dict[str, Any]:
-    return {
-        "calls": totals.calls,
-        "failed": totals.failed,
-        "total_ns": totals.total_ns,
-        "stages": {one.stage.name: {"ns": one.took_ns, "share": one.share} for one in totals.stages()},
-        **({"told_calls": told} if (told := totals.partly_told()) else {}),
-        "sent_bytes": totals.sent_bytes,
-        "received_bytes": totals.received_bytes,
-        "socket_bytes": totals.socket_bytes,
-        "shared_bytes": totals.shared_bytes,
-    }
+    stages = {one.stage.name: {"ns": one.took_ns, "share": one.share} for one in totals.stages()}
+    return totals.as_dict({"stages": stages})
 
 
 class Fold:
@@ -134,16 +124,16 @@ class Fold:
         """Adds a batch that follows the earlier ones."""
         add_batch(self.totals, columns)
         self.slowest.add(columns, columns["total_ns"])
-        self.largest.add(columns, list(map(add, columns["sent_bytes"], columns["received_bytes"])))
+        self.largest.add(columns, added(columns["sent_bytes"], columns["received_bytes"]))
         self.course.add(columns["total_ns"], partial(call_at, columns))
         self.sample.add(columns)
         numbers = columns["number"]
         self.first += calls_in(columns, 0, FIRST - len(self.first))
-        self.lowest = min(self.lowest or numbers[0], *numbers[:1], min(numbers))
-        self.highest = max(self.highest, max(numbers))
+        self.lowest = min(self.lowest or numbers[0], least(numbers))
+        self.highest = max(self.highest, largest(numbers))
         starts = columns["start_ns"]
-        self.start_ns = min(starts) if self.start_ns is None else min(self.start_ns, min(starts))
-        self.end_ns = max(self.end_ns, max(map(add, starts, columns["total_ns"])))
+        self.start_ns = least(starts) if self.start_ns is None else min(self.start_ns, least(starts))
+        self.end_ns = max(self.end_ns, largest(added(starts, columns["total_ns"])))
 
 
 def read_calls(session: Session) -> CallsReport:

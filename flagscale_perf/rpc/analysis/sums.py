@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import heapq
-import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
-from flagscale_perf.rpc.analysis.columns import Columns, call_at, calls_in
+from flagscale_perf.rpc.analysis.columns import Columns, call_at, known, largest, least, total
 from flagscale_perf.rpc.records import CallRecord, Status
 from flagscale_perf.rpc.stages import FIELDS
 from flagscale_perf.rpc.totals import CallTotals, Totals
+from flagscale_perf.spine.chance import Choice
 
 TOP = 5
 SAMPLE = 1024
@@ -34,24 +34,16 @@ def add_columns(totals: Totals, columns: Columns) -> None:
     statuses = columns["status"]
     totals.calls += len(statuses)
     totals.failed += len(statuses) - statuses.count(Status.OK)
-    whole = _sum(columns["total_ns"])
-    totals.total_ns += whole
-    parts = [_sum(columns[name]) for name in FIELDS]
-    told = [len(statuses) - columns[name].count(None) for name in FIELDS]
+    whole, parts = total(columns["total_ns"]), [total(columns[name]) for name in FIELDS]
+    told = [*(known(columns[name]) for name in FIELDS), len(statuses)]
     for place, took_ns in enumerate([*parts, whole - sum(parts)]):
         totals.stages_ns[place] += took_ns
-        totals.told[place] += [*told, len(statuses)][place]
-    totals.sent_bytes += _sum(columns["sent_bytes"])
-    totals.received_bytes += _sum(columns["received_bytes"])
-    totals.socket_bytes += _sum(columns["socket_sent_bytes"]) + _sum(columns["socket_received_bytes"])
-    totals.shared_bytes += _sum(columns["shared_sent_bytes"]) + _sum(columns["shared_received_bytes"])
-
-
-def _sum(values: Sequence[Any]) -> int:
-    try:
-        return int(round(sum(values)))
-    except TypeError:
-        return int(round(sum(value for value in values if value is not None)))
+        totals.told[place] += told[place]
+    totals.total_ns += whole
+    totals.sent_bytes += total(columns["sent_bytes"])
+    totals.received_bytes += total(columns["received_bytes"])
+    totals.socket_bytes += total(columns["socket_sent_bytes"]) + total(columns["socket_received_bytes"])
+    totals.shared_bytes += total(columns["shared_sent_bytes"]) + total(columns["shared_received_bytes"])
 
 
 def add_batch(totals: CallTotals, columns: Columns) -> None:
@@ -80,24 +72,17 @@ def _picked(values: Sequence[Any], places: list[int]) -> Sequence[Any]:
     return itemgetter(*places)(values) if len(places) > 1 else [values[places[0]]]
 
 
-class Sample:
+class Sample(Choice):
     """A uniform sample of `SAMPLE` calls, or all if there are fewer; deterministic for the same calls."""
 
     def __init__(self) -> None:
+        super().__init__(SAMPLE)
         self.calls: list[CallRecord] = []
-        self._random = random.Random(0).random
-        self._seen = 0
 
     def add(self, columns: Columns) -> None:
         """Adds the next calls."""
-        count = len(columns["number"])
-        free = min(count, SAMPLE - len(self.calls))
-        self.calls += calls_in(columns, 0, free)
-        for place in range(free, count):  # each takes the place of another with the chance that it should
-            taken = int(self._random() * (self._seen + place + 1))
-            if taken < SAMPLE:
-                self.calls[taken] = call_at(columns, place)
-        self._seen += count
+        for number, place in self.places(len(columns["number"])):
+            self.calls[place : place + 1] = [call_at(columns, number)]
 
 
 @dataclass
@@ -111,10 +96,11 @@ class Tops:
         numbers = columns["number"]
         places: Iterable[int] = range(len(figures))
         if len(self.rows) == TOP:
-            least, number, _ = self.rows[-1]
-            if max(figures) < least or (max(figures) == least and min(numbers) > -number):
+            last, number, _ = self.rows[-1]
+            most = largest(figures)
+            if most < last or (most == last and least(numbers) > -number):
                 return
-            places = [place for place in places if figures[place] >= least]
+            places = [place for place in places if figures[place] >= last]
         best = heapq.nlargest(TOP, places, key=lambda place: (figures[place], -numbers[place]))
         new = [(figures[place], -numbers[place], call_at(columns, place)) for place in best]
         self.rows = heapq.nlargest(TOP, [*self.rows, *new], key=lambda row: row[:2])

@@ -116,6 +116,6 @@ def _unit(calls: Sequence[CallRecord]) -> Unit:
     methods: Counter[str] = Counter()
     for call in calls:
         methods[METHOD + method_name(call.method)] += call.total_ns
-    moved = sum(call.sent_bytes + call.received_bytes for call in calls)
+    moved = sum(call.moved_bytes for call in calls)
     amounts = {"calls": len(calls), "moved_mib": moved / MIB}
     return Unit(calls[0].number, methods.total(), {**parts, **methods}, amounts)

@@ -27,9 +27,11 @@ class Fold(Protocol[Item]):
 
     def notes(self) -> list[str]:
         """Reports about the process since the last call."""
+        return []
 
     def close(self) -> list[Item]:
         """Items that are complete now that no more records follow. Called once."""
+        return []
 
 
 @dataclass(frozen=True)

@@ -234,19 +234,7 @@ def _operations(found: TraceReport) -> list[Block]:
         notes.append(f"what holds it is not known: {model.reason}" if model.reason else None)
     if not rows:
         return []
-    head = (
-        "",
-        "operations",
-        "failed",
-        "mean ms",
-        "p50",
-        "p95",
-        "p99",
-        "size",
-        "throughput",
-        "that is",
-        "held by",
-    )
+    head = ("", "operations", "failed", *_SPREAD[:-1], "size", "throughput", "that is", "held by")
     return [Table(head, rows, 10, tones=tones, notes=notes)]
 
 
@@ -270,7 +258,7 @@ def _waterfall(found: TraceReport) -> list[Block]:
         for name, _, share in rows
     ]
     if table:
-        blocks.append(Table(("", "stage", "mean ms", "of all", "p50", "p95", "p99"), table, 5))
+        blocks.append(Table(("", "stage", "mean ms", "of all", *_SPREAD[1:-1]), table, 5))
     for kind in falls:
         units = sorted(found.sums.operations[kind].units.items(), key=lambda item: -item[1].count)
         if units:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
+from flagscale_perf.spine.averages import mean_counted
 from flagscale_perf.trace.analysis.latest import Late, Latest
 from flagscale_perf.trace.analysis.lives import Indexes, Nodes, Piece, cleared_exactly, in_turn
 from flagscale_perf.trace.analysis.steps import Steps
@@ -36,8 +37,7 @@ class Flow:
     @property
     def mean_steps(self) -> float | None:
         """None if the steps are unknown."""
-        count = sum(self.steps.values())
-        return sum(steps * samples for steps, samples in self.steps.items()) / count if count else None
+        return mean_counted(self.steps)
 
 
 @dataclass
@@ -80,8 +80,7 @@ class LastConsumer:
     @property
     def mean_age(self) -> float | None:
         """Mean age in steps; None if no ages are known."""
-        count = sum(self.age.values())
-        return sum(age * samples for age, samples in self.age.items()) / count if count else None
+        return mean_counted(self.age)
 
 
 @dataclass

@@ -57,11 +57,7 @@ class Nodes:
 
     def after_put(self, node: int, put: int) -> int:
         """The node after a put of samples with this node; 0 where a life begins."""
-        self.put.append(put)
-        self.before.append(node)
-        self.first.append(self.first[node] if node else put)
-        self.is_over.append(node > 0 and self.is_over[node])
-        return len(self.put) - 1
+        return self._add(put, node, self.first[node] if node else put, node > 0 and self.is_over[node])
 
     def after_last_get(self, node: int) -> int:
         """The node after the last consumer got samples with this node."""
@@ -69,12 +65,15 @@ class Nodes:
             return node
         over = self._over.get(node)
         if over is None:
-            self.put.append(self.put[node])
-            self.before.append(self.before[node])
-            self.first.append(self.first[node])
-            self.is_over.append(True)
-            over = self._over[node] = len(self.put) - 1
+            over = self._over[node] = self._add(self.put[node], self.before[node], self.first[node], True)
         return over
+
+    def _add(self, put: int, before: int, first: int, is_over: bool) -> int:
+        self.put.append(put)
+        self.before.append(before)
+        self.first.append(first)
+        self.is_over.append(is_over)
+        return len(self.put) - 1
 
     def writers(self, node: int, fields: frozenset[str] | None) -> list[int]:
         """The puts of this life that wrote what a get of these fields has, the last one first: for each field

@@ -20,18 +20,14 @@ def remarks_of(traces: Traces) -> list[str]:
             f"{losses.repeated:,} lines lost: Ray left them out as repetitions{whose}; complete files:"
             f" {complete}. Set RAY_DEDUP_LOGS_ALLOW_REGEX='\\[TQ-' before the driver imports ray"
         )
-    if losses.torn:
-        said.append(f"{losses.torn:,} trace lines are torn and were left out")
-    if losses.unfinished:
-        said.append(
-            f"{losses.unfinished:,} calls began and have no end in it: still running, killed, or lost"
-        )
-    if losses.dropped:
-        said.append(f"{losses.dropped:,} records dropped: a ring was full")
-    if losses.lost:
-        said.append(f"{losses.lost:,} calls and operations were made and did not come, by their numbers")
-    if losses.twice:
-        said.append(f"{losses.twice:,} calls and operations were read twice: these logs repeat each other")
+    counted = (
+        (losses.torn, "trace lines are torn and were left out"),
+        (losses.unfinished, "calls began and have no end in it: still running, killed, or lost"),
+        (losses.dropped, "records dropped: a ring was full"),
+        (losses.lost, "calls and operations were made and did not come, by their numbers"),
+        (losses.twice, "calls and operations were read twice: these logs repeat each other"),
+    )
+    said += [f"{count:,} {what}" for count, what in counted if count]
     return [*said, *_of_operations(traces), *losses.troubles, *dict.fromkeys(traces.events)]
 
 

@@ -4,11 +4,11 @@ which of the two waits.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from flagscale_perf.spine.averages import mean_counted
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.trace.analysis.lineage import Lineage
 from flagscale_perf.trace.analysis.sums import Waits
@@ -95,13 +95,9 @@ def sides_of(transfers: Transfers, lineage: Lineage, waits: Mapping[tuple[str, s
         _side(lineage.last.name, used, transfers, waits, once),
         lineage.last.mean_age,
         max(ages) if ages else None,
-        _mean(lineage.last.behind),
+        mean_counted(lineage.last.behind),
         max(lineage.last.behind, default=None),
     )
-
-
-def _mean(counted: Counter[int]) -> float | None:
-    return sum(each * count for each, count in counted.items()) / counted.total() if counted else None
 
 
 def _generator(transfers: Transfers, lineage: Lineage) -> str | None:

@@ -290,6 +290,8 @@ def _hardware_rows(read: HardwareSummary) -> list[tuple[str, Cell]]:
         ("energy", None if read.energy_j is None else energy),
         ("tokens/J", _known(read.tokens_per_joule, "", 3)),
         ("J/token", _known(read.joules_per_token, "", 3)),
+        ("MFU by formula", _known(read.mfu_by_formula, "share")),
+        ("MFU by counter", _known(read.mfu_by_counter, "share")),
         ("lowest SM clock", _known(read.min_sm_clock_mhz, "MHz")),
         ("highest temperature", _known(read.max_temperature_c, "C")),
         ("clocks capped", None if read.throttle is None else ", ".join(read.throttle) or "never"),

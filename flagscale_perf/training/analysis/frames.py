@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from flagscale_perf.analysis.frames import TIME, Field, Row, column_of, frame_of, made_frame
@@ -11,6 +12,7 @@ from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.records import EventRecord, Record, RunHeader
 from flagscale_perf.spine.session import Labels
 from flagscale_perf.spine.units import as_ms
+from flagscale_perf.store.seal import Columns
 from flagscale_perf.training.analysis.every_rank import COLUMNS, EveryRank
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import TABLE
@@ -23,7 +25,6 @@ from flagscale_perf.training.records import OUTCOMES, IntervalRecord, PhaseRecor
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-    from pyarrow import Table
 
 _BYTES_PER_MB = 10**6
 _EVENT = ("event", TIME, "elapsed_s", "iteration", "text")
@@ -57,18 +58,18 @@ def steps(records: Iterable[Record], header: RunHeader) -> DataFrame:
     return frame_of(names, rows())
 
 
-def steps_of(table: Table, header: RunHeader, first: int | None, last: int | None) -> DataFrame:
-    """The same from a table of the steps' records, of those between two iterations."""
-    import pyarrow.compute as compute
-
-    for limit, keeps in ((first, compute.greater_equal), (last, compute.less_equal)):
-        if limit is not None:
-            table = table.filter(keeps(table["iteration"], limit))
+def steps_of(table: Columns, header: RunHeader, first: int | None, last: int | None) -> DataFrame:
+    """The same from the columns of the steps' table, of those between two iterations."""
+    is_asked, limits = None, (-inf if first is None else first, inf if last is None else last)
+    if limits != (-inf, inf):
+        numbers = column_of(table, "iteration", Field("iteration", None))
+        is_asked = (numbers >= limits[0]) & (numbers <= limits[1])
     columns = {
-        each.name: column_of(table[name], each) for name, each in zip(StepRecord._fields, _STEP, strict=True)
+        field.name: column_of(table, name, field, is_asked)
+        for name, field in zip(StepRecord._fields, _STEP, strict=True)
     }
-    elapsed_s = columns["start_ms"] / 1e3 - header.start_mono_ns / NS_PER_S
-    columns |= {"start_ms": elapsed_s, "warmup": columns["warmup"].astype(bool)}
+    columns["start_ms"] = columns["start_ms"] / 1e3 - header.start_mono_ns / NS_PER_S
+    columns["warmup"] = columns["warmup"].astype(bool)
     return made_frame({"elapsed_s" if name == "start_ms" else name: each for name, each in columns.items()})
 
 

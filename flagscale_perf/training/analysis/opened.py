@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flagscale_perf.analysis.lake import to_arrow
+from flagscale_perf.analysis.lake import from_columns, to_arrow
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.arguments import PerfConfig
@@ -66,7 +67,8 @@ class RecordedRun(Session):
         """A row for each iteration."""
         if self.size_bytes < LONG_BYTES or not has_arrow():
             return frames.steps(self._between(first, last), self.header)
-        return frames.steps_of(self.to_arrow(StepRecord), self.header, first, last)
+        make = partial(frames.steps_of, header=self.header, first=first, last=last)
+        return from_columns(self, StepRecord, make)
 
     def phases(self, first: int | None = None, last: int | None = None) -> DataFrame:
         """A row for each iteration whose phases were measured; the phases add up to `iteration_ms`."""

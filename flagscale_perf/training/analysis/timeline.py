@@ -261,6 +261,7 @@ class _Tracks:
             "power W": None if reading.power_mw is None else reading.power_mw / 1000,
             "SM clock MHz": reading.sm_clock_mhz,
             "temperature C": reading.temperature_c,
+            "tensor cores active %": None if reading.tensor_ppm is None else reading.tensor_ppm / 10_000,
         }
         return self._counters(reading.at_ns, figures)
 

@@ -5,10 +5,12 @@ what will be missing from its records.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.device.peaks import mean_peak, peak_in_force
+from flagscale_perf.device.peaks import flop_per_clock, mean_peak, peak_in_force
 from flagscale_perf.device.probe import DeviceProbe
 from flagscale_perf.flops_calculator import ModelShape, Packed, step_flops, work_flops
 from flagscale_perf.options.peak import PeakOption
@@ -37,7 +39,8 @@ def facts_and_flops(loop: Loop, config: PerfConfig, device: DeviceProbe) -> tupl
     elif config.perf_capture_steps is not None:
         missing.append("raw marks (--perf-capture-steps needs --perf-breakdown)")
     try:
-        shape = ModelShape.from_args(loop.model_args())
+        args = loop.model_args()
+        shape = ModelShape.from_args(args)
         shape.check_step()
     except PerfError as error:
         return replace(facts, missing=[*missing, f"TFLOPS, MFU and HFU ({error})"]), unknown_flops
@@ -48,6 +51,7 @@ def facts_and_flops(loop: Loop, config: PerfConfig, device: DeviceProbe) -> tupl
         flops_convention=shape.convention,
         model_family=shape.family,
         model=shape.as_dict(),
+        flop_per_clock=None if _has_narrow_products(args) else facts.flop_per_clock,
         missing=missing,
         work_flops=work_flops(shape, facts.pipeline_parallel or 1),
     )
@@ -73,12 +77,19 @@ def end_reason(error: BaseException | None) -> str:
 def _with_peak(loop: Loop, config: PerfConfig, facts: RunFacts) -> RunFacts:
     given = None if config.perf_peak_tflops is None else PeakOption.parse(config.perf_peak_tflops)
     ranks = loop.device_types()
-    peak = (
-        mean_peak(given, ranks, facts.world_size)
-        if len(ranks) > 1
-        else peak_in_force(given, facts.device, facts.dtype or "")
-    )
-    return replace(facts, peak_flop_per_s=peak.flop_per_s, peak_source=peak.source)
+    if len(ranks) > 1:
+        peak, per_clock = mean_peak(given, ranks, facts.world_size), None
+    else:
+        dtype = facts.dtype or ""
+        peak = peak_in_force(given, facts.device, dtype)
+        per_clock = flop_per_clock(facts.device, dtype)
+    return replace(facts, peak_flop_per_s=peak.flop_per_s, peak_source=peak.source, flop_per_clock=per_clock)
+
+
+def _has_narrow_products(args: Any) -> bool:
+    """Whether some products are in fp8 or fp4, whose clocks do two or four times as much."""
+    given = args if isinstance(args, Mapping) else vars(args)
+    return any(given.get(name) for name in ("fp8", "fp4"))
 
 
 def _missing_counters(device: DeviceProbe) -> list[str]:

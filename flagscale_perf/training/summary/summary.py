@@ -144,15 +144,18 @@ class Summary:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready, always the same keys; statistics under the names of FlagScale's own monitor, too."""
-        plain = dict(finite(_plain(self)))
-        statistics = plain["final_statistics"]
-        also = {name: statistics[key] for name, key in NAMES[STATISTICS].items()}
-        return plain | {"final_statistics": statistics | also}
+        return dict(finite(self._content()))
 
     def text(self) -> str:
         """The content of the file: a line for each key and each row of `iteration_logs`, strict JSON."""
-        parts = [f"  {json.dumps(key)}: {_block(value)}" for key, value in self.as_dict().items()]
+        parts = [f"  {json.dumps(key)}: {_block(value)}" for key, value in self._content().items()]
         return "{\n" + ",\n".join(parts) + "\n}\n"
+
+    def _content(self) -> dict[str, Any]:
+        plain: dict[str, Any] = _plain(self)
+        statistics = plain["final_statistics"]
+        also = {name: statistics[key] for name, key in NAMES[STATISTICS].items()}
+        return plain | {"final_statistics": statistics | also}
 
 
 def _plain(value: Any) -> Any:
@@ -164,6 +167,9 @@ def _plain(value: Any) -> Any:
 
 
 def _block(value: Any) -> str:
-    if isinstance(value, list) and value:
-        return "[\n" + ",\n".join(f"    {json.dumps(row, allow_nan=False)}" for row in value) + "\n  ]"
-    return json.dumps(value, indent=2, allow_nan=False).replace("\n", "\n  ")
+    try:
+        if isinstance(value, list) and value:
+            return "[\n" + ",\n".join(f"    {json.dumps(row, allow_nan=False)}" for row in value) + "\n  ]"
+        return json.dumps(value, indent=2, allow_nan=False).replace("\n", "\n  ")
+    except ValueError:  # rarely one that is not finite: to look through all values takes longer
+        return _block(finite(value))

@@ -226,7 +226,7 @@ class RunTotals:
 
     def _add_interval(self, interval: IntervalRecord) -> None:
         self._rows.add(interval)
-        self._hardware.add_interval(interval)
+        self._hardware.add_intervals(Intervals.of([interval]))
         self._steps.trusted.close(interval)
         self._course.dropped = interval.dropped
         if not interval.warmup_only:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+
+import pytest
 
 from flagscale_perf.analysis.job import sessions_below
 from flagscale_perf.analysis.jobs import as_jobs
+from flagscale_perf.analysis.whole import Stretch
 from tests.every_instrument import HOUR_NS, write
 
 MADE = "made"
@@ -62,3 +66,19 @@ def test_of_two_trainings_at_once_nothing_says_whose_a_profile_is(tmp_path: Path
     put("training", tmp_path / "a/again", number=1)
     put("profile", tmp_path / "a/profiled", number=2)
     assert jobs_in(tmp_path) == {"a": [], "a/again": [], "a/profiled": []}
+
+
+def test_jobs_one_after_another_in_one_directory_are_not_compared_with_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        for name, second in (("training", 0), ("profile", 1)):
+            start_ns = (100 + 10 * number) * HOUR_NS
+            session = f"202401{10 + number}_10300{second}"
+            write(name, tmp_path, "completed", pid=7_000 + number, start_wall_ns=start_ns, session_id=session)
+    compared, meets = Counter[str](), Stretch.meets
+    monkeypatch.setattr(Stretch, "meets", lambda one, other: compared.update(["pair"]) or meets(one, other))
+    found = as_jobs(sessions_below(tmp_path))
+    own = [one for one in found.sessions if one.path.parent == tmp_path]
+    assert [found.beside(one) for one in own] == [["profile"]] * 20
+    assert compared["pair"] <= 2 * 40  # of 40 * 40

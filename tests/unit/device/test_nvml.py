@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests import fake_nvml
+from tests.fakes import SECOND
 
 READ = """
-import json, sys
+import json, sys, time
 from dataclasses import asdict
 from flagscale_perf.device.counters import NoCountersError
 from flagscale_perf.device.nvml import NvmlReader
@@ -26,6 +27,7 @@ except NoCountersError as error:
     print(json.dumps(str(error)))
 else:
     reader.read()
+    time.sleep(0.25)  # nearer samples may hold the same counters
     print(json.dumps(asdict(reader.read())))
 """
 
@@ -40,7 +42,10 @@ WHOLE = {
     "pcie_width": 16,
     "pcie_replays": 3,
     "nvlinks_active": 17,
+    "tensor_ppm": 500_000,
+    "processes": 1,
 }
+UNCOUNTED = {"tensor_ppm": None, "processes": None}
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +72,8 @@ def read(run_python, library):
             assert answer.pop("at_ns") > 0
             energy = answer.pop("energy_mj")
             assert energy is None or energy > 0
+            counted_ns = answer.pop("tensor_ns")
+            assert counted_ns is None if answer["tensor_ppm"] is None else counted_ns >= SECOND // 5
         return answer
 
     return run
@@ -82,14 +89,35 @@ def test_reasons_have_names_and_unknown_ones_are_other(read) -> None:
 
 def test_a_critical_error_is_reported_once(run_python, library) -> None:
     code = READ.replace(
-        "reader.read()\n    print(json.dumps(asdict(reader.read())))",
+        READ[READ.index("reader.read()") :],
         "print([reader.read().xid for _ in range(2)])",
     )
     assert run_python("-c", code, "1", env=fake_nvml.environment(library, "xid")).stdout == "[79, 0]\n"
 
 
 def test_a_slice_tells_what_it_can(read) -> None:
-    assert read(device_uuid=fake_nvml.SLICE_UUID) == WHOLE | {"power_mw": None}
+    assert read(device_uuid=fake_nvml.SLICE_UUID) == WHOLE | UNCOUNTED | {"power_mw": None}
+
+
+def test_tensor_cores_that_are_busy_half_of_the_time(read) -> None:
+    assert read("cannot be divided") == WHOLE
+    assert read("shared") == WHOLE | {"processes": 2}
+    assert read("hidden") == WHOLE | {"processes": None}
+
+
+@pytest.mark.parametrize("mode", ["ampere", "divided", "no samples", "no tensor", "still", "in use"])
+def test_tensor_cores_that_are_not_counted_cost_only_that(read, mode: str) -> None:
+    assert read(mode) == WHOLE | UNCOUNTED
+
+
+@pytest.mark.parametrize("mode", ["gone", "no longer"])
+def test_counters_that_go_missing_later(run_python, library, mode: str) -> None:
+    code = READ.replace(
+        READ[READ.index("reader.read()") :],
+        "print([(reader.read().tensor_ppm, time.sleep(0.25))[0] for _ in range(4)])",
+    )
+    done = run_python("-c", code, "1", env=fake_nvml.environment(library, mode))
+    assert done.stdout == "[None, 500000, None, None]\n"
 
 
 def test_nothing_a_lying_driver_says_is_believed(read) -> None:
@@ -109,7 +137,7 @@ def test_a_query_that_is_refused_costs_only_its_value(read) -> None:
 
 
 def test_an_old_library_without_some_functions(read, tmp_path) -> None:
-    unknown = ["ecc_uncorrected", "xid", "nvlinks_active"]
+    unknown = ["ecc_uncorrected", "xid", "nvlinks_active", *UNCOUNTED]
     assert read(directory=fake_nvml.build(tmp_path, old=True)) == WHOLE | dict.fromkeys(unknown) | {
         "throttle": "idle"
     }

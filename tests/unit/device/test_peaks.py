@@ -7,7 +7,15 @@ import re
 import pytest
 
 from flagscale_perf.device import peaks
-from flagscale_perf.device.peaks import HINT, ROWS, Peak, find_peak, mean_peak, peak_in_force
+from flagscale_perf.device.peaks import (
+    HINT,
+    ROWS,
+    Peak,
+    find_peak,
+    flop_per_clock,
+    mean_peak,
+    peak_in_force,
+)
 from flagscale_perf.options.peak import PeakOption
 
 KNOWN = [
@@ -224,3 +232,36 @@ def test_every_known_name_is_known() -> None:
 )
 def test_the_names_nearest_to_an_unknown_one(name: str, near: list[str]) -> None:
     assert peaks.near_names(name) == near
+
+
+@pytest.mark.parametrize(
+    ("name", "clock_mhz"),
+    [  # NVIDIA's whitepaper has those of H100 SXM and PCIe; the others are below their boost clocks
+        ("NVIDIA H100 80GB HBM3", 1830),
+        ("NVIDIA H200", 1830),
+        ("NVIDIA H800", 1830),
+        ("NVIDIA H100 PCIe", 1620),
+        ("NVIDIA H100 NVL", 1545),
+        ("NVIDIA B200", 1856),
+    ],
+)
+def test_flop_of_a_clock_make_the_peak_at_the_clock_that_it_is_stated_at(name: str, clock_mhz: int) -> None:
+    per_clock, peak = flop_per_clock(name, "bf16"), find_peak(name, "bf16").flop_per_s
+    assert per_clock == flop_per_clock(name, "fp16") is not None and peak is not None
+    assert peak / per_clock / 1e6 == pytest.approx(clock_mhz, abs=1.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("NVIDIA H200", "fp8"),
+        ("NVIDIA H200", "fp32"),
+        ("NVIDIA H20", "bf16"),
+        ("NVIDIA GB200", "bf16"),
+        ("NVIDIA A100-SXM4-80GB", "bf16"),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "bf16"),
+        ("CPU", "bf16"),
+    ],
+)
+def test_flop_of_a_clock_are_not_guessed(name: str, dtype: str) -> None:
+    assert flop_per_clock(name, dtype) is None

@@ -62,7 +62,7 @@ def test_every_kind_of_block_fits_a_screen() -> None:
 
 def test_the_screen_of_a_run_without_a_finding(tmp_path: Path) -> None:
     text = screen(report_of(tmp_path, [make_header(), *map(make_step, range(1, 6))]))
-    said = "every judged figure is within its limit; 4 not judged"
+    said = "every judged figure is within its limit; 5 not judged"
     assert f"\nFindings\n  none            {said}\n" in text
     assert text.endswith(f"\n\nfound  nothing: {said}\n")
 

@@ -23,7 +23,3 @@ def test_it_gets_the_very_lines_of_the_text_log(tmp_path: Path) -> None:
         sink.write(interval)
         sink.flush()
     assert lines == golden("perf_metrics.log").splitlines()
-
-
-def test_without_the_option_there_is_none(tmp_path: Path) -> None:
-    assert ConsoleSink.open(make_context(make_header(), tmp_path, print)) is None

@@ -38,6 +38,7 @@ KNOWN = {
     "tflops": "40.0",
     "mfu": "0.05",
     "hfu": "0.0625",
+    "mfu_by_counter": "0.05",
     "suspect": "0",
     "memory_gb": "2.0",
     "memory_peak_gb": "3.0",
@@ -68,10 +69,6 @@ def written(directory: Path, *intervals, resumed: bool = False) -> list[dict[str
     sink.flush()
     sink.close()
     return rows_of(directory)
-
-
-def test_only_with_the_option(tmp_path: Path) -> None:
-    assert CsvSink.open(make_context(make_header(), tmp_path, print)) is None
 
 
 def test_every_cell_of_an_interval(tmp_path: Path) -> None:

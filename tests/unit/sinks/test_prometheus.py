@@ -51,11 +51,6 @@ def scraped(sink: PrometheusPortSink) -> dict[str, float]:
         return samples_of(answer.read().decode())
 
 
-def test_without_the_options_there_is_none(tmp_path: Path) -> None:
-    assert PrometheusPortSink.open(context_of(tmp_path)) is None
-    assert PrometheusTextfileSink.open(context_of(tmp_path)) is None
-
-
 def test_a_scrape_shows_what_was_flushed_and_only_loopback_hears(port_sink: PrometheusPortSink) -> None:
     port_sink.flush()
     assert port_sink._server.server_name == "127.0.0.1"

@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.sinks import summary
-from flagscale_perf.sinks.base import Sink
-from flagscale_perf.sinks.realtime import RealtimeSink
 from flagscale_perf.sinks.summary import PERIOD_NS, SummarySink
-from flagscale_perf.sinks.text import MetricsSink
 from flagscale_perf.spine.records import RunEnd
 from tests.fakes import make_context, make_header, make_step, sample_run
 from tests.golden import golden
@@ -43,19 +40,3 @@ def test_its_content_is_the_whole_summary(tmp_path: Path) -> None:
         sink.write(record)
     sink.flush()
     assert (tmp_path / "perf_summary_20240129_103000.json").read_text() == golden("perf_summary.json")
-
-
-@pytest.mark.parametrize(
-    ("chosen", "opened"),
-    [
-        ("both", [MetricsSink, RealtimeSink, SummarySink]),
-        ("text", [MetricsSink, RealtimeSink]),
-        ("json", [SummarySink]),
-    ],
-)
-def test_fewer_files_where_only_text_or_json_is_asked_for(
-    tmp_path: Path, chosen: str, opened: list[type[Sink]]
-) -> None:
-    context = make_context(make_header(perf_log_format=chosen), tmp_path, print)
-    kinds: list[type[Sink]] = [MetricsSink, RealtimeSink, SummarySink]
-    assert [kind for kind in kinds if kind.open(context) is not None] == opened

@@ -22,6 +22,7 @@ KNOWN = {
     "performance/tokens_per_second": 10240.0,
     "performance/mfu": 0.05,
     "performance/hfu": 0.0625,
+    "performance/mfu_by_counter": 0.05,
     "memory/current_gb": 2.0,
     "memory/peak_gb": 3.0,
     "memory/reserved_gb": 4.0,
@@ -83,6 +84,7 @@ def test_tensorboard_reads_the_points_and_none_for_what_is_not_known(tmp_path: P
         "performance/tflops_total",
         "performance/mfu",
         "performance/hfu",
+        "performance/mfu_by_counter",
         "time/device_ms",
     }
     assert {value.tag for value in second.summary.value} == {

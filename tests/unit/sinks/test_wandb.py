@@ -100,10 +100,6 @@ def test_in_shared_mode_a_run_has_no_step_to_read_and_every_interval_is_a_row(
     assert (run.rows, said) == ([{STEP: 10}, {"loss": 10}, {STEP: 20}], [])
 
 
-def test_only_with_the_option(tmp_path: Path) -> None:
-    assert WandbSink.open(make_context(make_header(), tmp_path, print)) is None
-
-
 @pytest.mark.parametrize("is_stepped", [True, False])
 @pytest.mark.parametrize(
     ("hosts", "ours"), [(1, 10), (10, 10), (50, 10), (20, 10), (3, 1), (2, 3), (1000, 10)]

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.spine.averages import deviation, mean, mean_of_all, median, percentile, scatter
+from flagscale_perf.spine.averages import (
+    deviation,
+    mean,
+    mean_counted,
+    mean_of_all,
+    median,
+    percentile,
+    scatter,
+)
 
 
 def test_the_median_of_an_odd_and_an_even_number() -> None:
@@ -20,6 +28,11 @@ def test_the_mean_of_all_is_not_known_where_one_is_not(
     values: list[float | None], value: float | None
 ) -> None:
     assert mean_of_all(values) == value
+
+
+@pytest.mark.parametrize(("counts", "value"), [({0: 1, 2: 3}, 1.5), ({}, None)])
+def test_the_mean_of_values_that_came_several_times(counts: dict[int, int], value: float | None) -> None:
+    assert mean_counted(counts) == value
 
 
 @pytest.mark.parametrize(("share", "value"), [(0.01, 1), (0.5, 10), (0.95, 19), (0.951, 20), (1.0, 20)])

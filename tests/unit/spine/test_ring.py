@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -73,51 +71,9 @@ def test_marks_out_are_the_marks_in(ring: Ring, count: int) -> None:
     assert ring.take(1) == [record]
 
 
-@pytest.mark.parametrize("marks", [(2**63,), (1.5,), (0,) * (MARKS_PER_SLOT + 1)])
-def test_marks_that_do_not_fit_are_a_drop_and_no_exception(ring: Ring, marks) -> None:
-    ring.put(MarksRecord(7, 1, marks))
-    assert (ring.dropped, ring.take(9)) == (1, [])
-
-
 def test_a_long_event_is_cut_to_its_slot(ring: Ring) -> None:
     ring.put(make_event("failure", text="ä" * 150))
     assert ring.take(1) == [make_event("failure", text="ä" * 100)]
-
-
-def test_records_stay_until_they_are_committed(ring: Ring) -> None:
-    for iteration in (1, 2, 3):
-        ring.put(make_step(iteration))
-    assert ring.take(2) == ring.take(2) == [make_step(1), make_step(2)]
-    ring.commit(2)
-    assert ring.take(2) == [make_step(3)]
-
-
-def test_a_full_ring_counts_what_it_cannot_take_and_goes_on_after_a_commit(ring: Ring) -> None:
-    for iteration in range(1, 12):
-        ring.put(make_step(iteration))
-    assert ring.dropped == 3
-    ring.commit(5)
-    ring.put(make_step(12))
-    assert [record.iteration for record in ring.take(99)] == [6, 7, 8, 12]
-    assert ring.dropped == 3
-
-
-def test_many_rounds_through_few_slots(ring: Ring) -> None:
-    for iteration in range(1, 101):
-        ring.put(make_step(iteration))
-        assert ring.take(99) == [make_step(iteration)]
-        ring.commit(1)
-    assert ring.dropped == 0
-
-
-@pytest.mark.parametrize(
-    "record",
-    [make_step(samples=2**63), make_step(model_flops=2**127), make_step(tokens=1.5), make_step(outcome="x")],
-)
-def test_a_value_that_does_not_fit_is_a_drop_and_no_exception(ring: Ring, record: StepRecord) -> None:
-    ring.put(record)
-    ring.put(make_step(2))
-    assert (ring.dropped, ring.take(9)) == (1, [make_step(2)])
 
 
 @pytest.mark.parametrize("record", [(1, 2), object(), 7])
@@ -137,13 +93,6 @@ def test_a_slot_with_one_wrong_byte_counts_as_not_there(ring: Ring) -> None:
     assert ring.take(1) == [make_step(1)]
 
 
-def test_a_slot_of_an_earlier_round_is_not_read_again(ring: Ring) -> None:
-    for iteration in range(1, 9):
-        ring.put(make_step(iteration))
-    ring.commit(8)
-    assert ring.take(8) == []
-
-
 def test_the_other_end_sees_records_texts_and_counts(ring: Ring) -> None:
     other = second_end(ring)
     for iteration in range(1, 10):
@@ -158,17 +107,6 @@ def test_the_other_end_sees_records_texts_and_counts(ring: Ring) -> None:
     other.release()
     ring.put(make_step(10))
     assert ring.take(9) == [make_step(10)]
-
-
-def test_a_second_consumer_goes_on_where_the_first_committed(ring: Ring) -> None:
-    first = second_end(ring)
-    ring.put(make_step(1))
-    ring.put(make_step(2))
-    first.commit(1)
-    first.release()
-    second = second_end(ring)
-    assert second.take(9) == [make_step(2)]
-    second.release()
 
 
 def test_only_a_ring_is_taken_for_one(tmp_path: Path) -> None:
@@ -213,42 +151,6 @@ def test_without_any_descriptor_the_ring_serves_its_own_process(monkeypatch: pyt
     ring = Ring.create(slots=2)
     ring.put(make_step(1))
     assert (ring.fd, ring.take(1)) == (None, [make_step(1)])
-    ring.release()
-
-
-READER = """
-import sys
-from flagscale_perf.spine.ring import Ring
-from flagscale_perf.training import records
-ring, wanted, total, expected = Ring.attach(int(sys.argv[1])), int(sys.argv[2]), 0, 1
-while total < wanted:
-    records = ring.take(512)
-    for record in records:
-        assert record.iteration == expected == record.samples == record.model_flops, (record, expected)
-        expected += 1
-    ring.commit(len(records))
-    total += len(records)
-print(total, ring.dropped)
-"""
-
-
-def test_a_concurrent_reader_in_another_process_gets_every_record_once_and_whole(repo: Path) -> None:
-    ring, wanted = Ring.create(slots=64), 20_000
-    assert ring.fd is not None
-    with subprocess.Popen(
-        [sys.executable, "-c", READER, str(ring.fd), str(wanted)],
-        pass_fds=(ring.fd,),
-        cwd=repo,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as reader:
-        iteration = 1
-        while iteration <= wanted and reader.poll() is None:
-            before = ring.dropped
-            ring.put(make_step(iteration, samples=iteration, model_flops=iteration))
-            iteration += ring.dropped == before
-        output, _ = reader.communicate(timeout=60)
-    assert output.split()[0] == str(wanted)
     ring.release()
 
 

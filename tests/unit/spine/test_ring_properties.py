@@ -42,9 +42,14 @@ FITTING = st.one_of(
 UNFIT = st.sampled_from(
     [
         make_step(samples=2**63),
+        make_step(model_flops=2**127),
         make_step(tokens="1"),
+        make_step(tokens=1.5),
+        make_step(outcome="x"),
         MarksRecord(1, 1, (0,) * (MARKS_PER_SLOT + 1)),
         MarksRecord(1, 2**63, ()),
+        MarksRecord(1, 1, (2**63,)),
+        MarksRecord(1, 1, (1.5,)),  # type: ignore[arg-type]
     ]
 )
 
@@ -183,12 +188,16 @@ ring.close("completed", wanted)
 """
 
 
-def test_what_another_process_puts_comes_once_whole_and_in_order_or_is_counted(repo: Path) -> None:
+@pytest.mark.parametrize("plain", ["", "1"])
+def test_what_another_process_puts_comes_once_whole_and_in_order_or_is_counted(
+    repo: Path, plain: str
+) -> None:
     ring, wanted = Ring.create(16), 20_000
     assert ring.fd is not None
     command = [sys.executable, "-c", PRODUCER, str(ring.fd), str(wanted), "7"]
     last = taken = 0
-    with subprocess.Popen(command, pass_fds=(ring.fd,), cwd=repo, stdout=subprocess.DEVNULL) as producer:
+    given = {"cwd": repo, "env": os.environ | {hot.PLAIN_VARIABLE: plain}, "stdout": subprocess.DEVNULL}
+    with subprocess.Popen(command, pass_fds=(ring.fd,), **given) as producer:
         while True:
             is_over = ring.end is not None or producer.poll() is not None  # asked before the last look
             records = ring.take(5)

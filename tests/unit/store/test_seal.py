@@ -40,7 +40,7 @@ def sealed(path: Path, place: Place | None = None) -> Sealed:
 
 
 def rows_in(made: Sealed, kind: str) -> list[dict[str, Any]]:
-    return seal.read_table(made.files[kind], TABLES.schemas[kind]).to_pylist()
+    return seal.Columns(made.files[kind], TABLES.schemas[kind]).table().to_pylist()
 
 
 def steps_in(made: Sealed) -> list[int]:

@@ -16,7 +16,7 @@ from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.trace import tracer as tracing
 from flagscale_perf.trace.analysis.source import Traces, read_traces
-from flagscale_perf.trace.lines import escaped, lines_of
+from flagscale_perf.trace.lines import Lines, escaped
 from flagscale_perf.trace.options import TraceOptions
 from flagscale_perf.trace.records import Kind
 from flagscale_perf.trace.running import GET, PUT, Call, Operation
@@ -78,12 +78,12 @@ def _logged(function: str, trace_id: str, partition: str, error: str) -> list[st
     tracing.active = None
     records = ring.take(64)
     ring.release()
-    names: dict[int, str] = {}
+    made = Lines(Anchor(0, 0), pid=123)
     lines: list[str] = []
     for record in records:
         if isinstance(record, NameRecord):
-            names[record.number] = record.text
-        lines += lines_of(record, names, Anchor(0, 0), pid=123)
+            made.names[record.number] = record.text
+        lines += made.of(record)
     return lines
 
 

@@ -173,12 +173,16 @@ def test_a_large_log_goes_on_in_a_new_part(tmp_path: Path) -> None:
     assert {part.read_text().splitlines()[0] for part in parts} == {HEAD}
 
 
-def test_the_next_writer_adds_what_is_missing_and_mends_what_is_torn(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", list(Kind))
+def test_the_next_writer_adds_what_is_missing_and_mends_what_is_torn(first: Kind, tmp_path: Path) -> None:
     log = tmp_path / log_name(123)
     log.write_text("what an earlier session has left\n")
     sink = opened(context(tmp_path))
-    records = [operation(1, process=1), call(2, process=1), operation(3, process=1)]
-    for record in records[:2]:
+    records = [
+        *(operation(at, process=1, operation=int(kind)) for at, kind in enumerate((first, Kind.GET), 1))
+    ]
+    records += [call(3, process=1), operation(4, process=1)]
+    for record in records[:3]:
         sink.write(record)
     sink.flush()
     sink.close()
@@ -191,7 +195,7 @@ def test_the_next_writer_adds_what_is_missing_and_mends_what_is_torn(tmp_path: P
     sink.close()
     lines = log.read_text().splitlines()
     assert lines[:2] == ["what an earlier session has left", HEAD]
-    assert ("\n".join(lines[:12]) + "\n", len(lines)) == (whole, 14)
+    assert ("\n".join(lines[:14]) + "\n", len(lines)) == (whole, 16)
 
 
 def test_a_log_that_another_machines_process_writes_is_left_alone(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from flagscale_perf.trace import plane, running
 from flagscale_perf.trace import tracer as tracing
 from flagscale_perf.trace.analysis.lines import TraceLines
 from flagscale_perf.trace.analysis.transfers import Transfers, What, pairs_of
-from flagscale_perf.trace.lines import lines_of
+from flagscale_perf.trace.lines import Lines
 from flagscale_perf.trace.options import TraceOptions
 from flagscale_perf.trace.records import Begun, Kind, OperationRecord, StartRecord, UnitsRecord
 from flagscale_perf.trace.running import OPERATION
@@ -120,7 +120,7 @@ def test_an_update_is_begun_and_recorded_as_one_and_writes_fields_as_a_put_does(
     assert (update.operation, update.rows, update.size_bytes) == (Kind.UPDATE, 2, 64)
     assert (update.first_row, update.serialize_ns, update.unit_ns) == (4, MS, 4 * MS)
     assert [start.begun for start in queue.of(StartRecord)] == [Begun.UPDATE]
-    lines = lines_of(update, queue.names, Anchor(0, 0), 7)
+    lines = Lines(Anchor(0, 0), 7, queue.names).of(update)
     assert [line.split(" | ")[1] for line in lines] == [
         "stage=TQ_CLIENT_UPDATE_START",
         "stage=TQ_CLIENT_UPDATE_END",

@@ -40,6 +40,7 @@ KNOWN = {
     "throttle": "",
     "mfu": 0.05,
     "hfu": 0.0625,
+    "mfu_by_counter": 0.05,
     "suspect": False,
     "skipped_iterations": 2,
     "train_step_ms": 90.0,
@@ -84,8 +85,13 @@ def test_what_is_not_known_is_none_and_nothing_else_is() -> None:
     def missing(figures: dict[str, object]) -> set[str]:
         return {key for key, known in KNOWN.items() if figures[key] is None is not known}
 
-    of_peak = {"mfu", "hfu"}
-    assert missing(csv_of(model_flops=None)) == {"tflops_per_gpu", "tflops", "mfu"}
+    of_peak = {"mfu", "hfu", "mfu_by_counter"}
+    assert missing(csv_of(model_flops=None)) == {
+        "tflops_per_gpu",
+        "tflops",
+        "mfu",
+        "mfu_by_counter",
+    }
     assert missing(csv_of(Rows(TABLE, make_header(facts=make_facts(peak_flop_per_s=None))))) == of_peak
     nobody = Rows(TABLE, make_header(facts=make_facts(world_size=0)))
     assert missing(csv_of(nobody)) == of_peak | {"tflops_per_gpu", "tokens_per_joule"}

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.hardware import Stretch as HardwareStretch
 from flagscale_perf.training.phases import PHASES, PhaseJoin
 from flagscale_perf.training.records import Outcome
 from flagscale_perf.training.utilisation import Scale
@@ -24,7 +25,7 @@ from tests.fakes import (
 START_NS = 1_706_524_200 * SECOND
 ANCHOR = Anchor(wall_ns=START_NS, mono_ns=0)
 
-NOT_READ = dict.fromkeys(["energy_mj", "energy_ns", "power_mw", "sm_clock_mhz", "temperature_c", "throttle"])
+NOT_READ = dict.fromkeys(HardwareStretch._fields)
 
 
 def intervals_of(steps, interval=10, has_first=False):

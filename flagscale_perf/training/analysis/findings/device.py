@@ -16,7 +16,9 @@ from flagscale_perf.training.analysis.findings.case import (
     slows,
     warns,
 )
+from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.clocks import LOWER_CLOCK
+from flagscale_perf.training.hardware import READ
 
 
 @rule(
@@ -51,6 +53,61 @@ def mfu_suspect(this: TrainingRule, case: TrainingCase) -> Finding | None:
         return None
     title = f"MFU of {percent(figures.mfu)} is more than a device is likely to do"
     return warns(this, title, [this.broke("MFU", figures.mfu, "mfu_suspect")])
+
+
+@rule(
+    limits={
+        "mfu_by_counter": Limit(
+            0.03,
+            "share",
+            "arXiv 2605.20799: counter and clock are within 2 points of the true MFU; ours: one more, as the "
+            "clock is read once a second",
+        ),
+        "mfu_by_counter_s": Limit(60, "s", "ours: so many readings of the clock even out"),
+    },
+    causes=[
+        "the formula is wrong for this model: experts, a hybrid layer, packed documents",
+        "work that is not the model's: another process, hidden from a container; a check within the step",
+        "products that the formula lacks (padding, masked blocks of attention) or no tensor core does",
+        "rank 0's experts receive more or fewer tokens than the others'",
+    ],
+    changes=[
+        Change([], "compare the FLOPs with `flagscale-perf flops`, and the layers with a profile"),
+        Change([], "see what else runs on the device (nvidia-smi)"),
+    ],
+)
+def mfu_by_counter(this: TrainingRule, case: TrainingCase) -> Finding | None:
+    """An MFU that the tensor cores' counter of rank 0's device does not confirm."""
+    read = case.report.hardware
+    by_counter, by_formula = read.mfu_by_counter, read.mfu_by_formula
+    if by_counter is None or by_formula is None or why_not_compared(case.report) is not None:
+        return None
+    apart = abs(by_counter - by_formula)
+    if not this.exceeds(apart, "mfu_by_counter") or not this.exceeds(read.counter_read_s, "mfu_by_counter_s"):
+        return None
+    title = f"MFU is {percent(by_formula)} by the formula, {percent(by_counter)} by the tensor cores' counter"
+    found = warns(this, title, [this.broke("MFU by counter and by formula, apart", apart, "mfu_by_counter")])
+    return replace(found, ranks=[0])
+
+
+def why_not_compared(report: TrainingReport) -> str | None:
+    """Why a known MFU cannot be held against the tensor cores' counter; None where it is."""
+    read, device = report.hardware, report.overview.device
+    is_known, read_s, train_s = (
+        read.mfu_by_counter is not None,
+        read.counter_read_s or 0,
+        report.figures.train_s,
+    )
+    part = f"read in {read_s:.0f} s of {train_s:.0f} s trained; it needs Hopper or later, and no MIG slices"
+    unknown = f"how much {device} multiplies in a clock is not known, devices differ, or there is fp8"
+    reasons = [
+        ((read.max_processes or 0) > 1, f"{read.max_processes} processes are on rank 0's device"),
+        (not is_known and read_s < READ[0] * train_s, part),
+        (report.overview.parallel.get("PP", 1) > 1, "rank 0's device has one stage of several"),
+        (report.figures.hardware_flops is None, "hardware FLOPs are not known"),
+        (not is_known, unknown),
+    ]
+    return next((reason for applies, reason in reasons if applies), None)
 
 
 @rule(

@@ -57,6 +57,7 @@ def _footnote(finding: Finding) -> str:
 def _unjudged(case: TrainingCase) -> list[str]:
     """What could not be judged, so that silence is not taken for health."""
     report = case.report
+    uncompared = device.why_not_compared(report)
     is_alone = (report.overview.world_size or 1) == 1
     reasons = [
         (not case.can_judge_speed, f"the speed of the steps: {case.steps} are too few"),
@@ -66,6 +67,10 @@ def _unjudged(case: TrainingCase) -> list[str]:
         ),
         (report.ranks is None and not is_alone, "other ranks than the first: the file has nothing of them"),
         (report.figures.mfu is None, f"MFU: {_no_mfu(report)}"),
+        (
+            report.figures.mfu is not None and uncompared is not None,
+            f"MFU by the tensor cores' counter: {uncompared}",
+        ),
         (report.memory.peak_gb is None, f"memory: {_no_memory(report)}"),
         (report.hardware.throttle is None, f"clocks: {_no_counters(report)}"),
     ]

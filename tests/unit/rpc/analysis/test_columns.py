@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from flagscale_perf.rpc.analysis.columns import call_at
+from array import array
+from operator import add
+
+import pytest
+
+from flagscale_perf.rpc.analysis.columns import added, call_at, known, largest, least, total
 from tests.rpc_sessions import columns_of, make_call
 
 
@@ -16,3 +21,18 @@ def test_a_batch_has_a_column_for_each_field_and_gives_the_calls_back() -> None:
 def test_fractions_of_a_log_are_rounded() -> None:
     columns = columns_of([make_call(1)._replace(sent_bytes=128348.16)])  # type: ignore[arg-type]
     assert call_at(columns, 0).sent_bytes == 128348
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ([3, 1, 2], [0, 5, 9]),
+        ([-(1 << 63), 5], [-1, 7]),
+        ([(1 << 63) - 1, (1 << 63) - 1], [(1 << 63) - 1, 1]),  # neither a sum of 64 bits nor a pair's
+    ],
+)
+def test_an_array_has_the_figures_of_a_list(one: list[int], other: list[int]) -> None:
+    arrays = array("q", one), array("q", other)
+    assert (total(arrays[0]), largest(arrays[0]), least(arrays[0])) == (sum(one), max(one), min(one))
+    assert [*added(*arrays)] == [*added(one, other)] == [*map(add, one, other)]
+    assert (known(arrays[0]), known([*one, None])) == (len(one), len(one))

@@ -6,6 +6,7 @@ from operator import add
 
 from flagscale_perf.rpc.analysis.sums import SAMPLE, Sample, Tops, add_batch
 from flagscale_perf.rpc.totals import CallTotals
+from flagscale_perf.store import state
 from tests.rpc_sessions import columns_of, make_call
 
 
@@ -36,6 +37,17 @@ def test_a_sample_of_few_is_all_and_of_many_an_even_choice() -> None:
     assert len(numbers) == len(set(numbers)) == SAMPLE
     assert abs(sum(numbers) / SAMPLE / count - 0.5) < 0.02
     assert sum(number > count // 2 for number in numbers) > 0.45 * SAMPLE
+
+
+def test_a_sample_is_the_same_whatever_the_batches_and_where_it_was_kept() -> None:
+    calls = [make_call(number) for number in range(1, 8 * SAMPLE)]
+    whole, cut = Sample(), Sample()
+    whole.add(columns_of(calls))
+    for first in range(0, len(calls), 700):
+        cut.add(columns_of(calls[first : first + 700]))
+        text, cut = state.text_of(cut), Sample()
+        state.restore(text, cut)
+    assert cut.calls == whole.calls
 
 
 def test_the_top_ones_are_the_earlier_of_equal_ones() -> None:

@@ -13,7 +13,7 @@ from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.trace.analysis import verdicts
 from flagscale_perf.trace.analysis.instrument import read_report
 from flagscale_perf.trace.figures import MIB
-from flagscale_perf.trace.lines import lines_of
+from flagscale_perf.trace.lines import Lines
 from flagscale_perf.trace.records import CallRecord, OperationRecord
 from tests.trace_runs import MS, START_WALL_NS, Job, pipeline
 
@@ -75,16 +75,14 @@ def test_lines_and_records_of_a_run_give_the_same_figures(tmp_path: Path) -> Non
     job = pipeline(steps=40)
     names = {(one.process, one.number): one.text for one in job.records if isinstance(one, NameRecord)}
     pids = {one.number: one.pid for one in job.records if isinstance(one, ProcessRecord)}
+    made = {process: Lines(Anchor(START_WALL_NS, 0), pid) for process, pid in pids.items()}
+    for (process, number), text in names.items():
+        made[process].names[number] = text
     lines = [
         f"(W pid={pids[record.process]}) {line}"
         for record in job.records
         if isinstance(record, CallRecord | OperationRecord)
-        for line in lines_of(
-            record,
-            {number: text for (process, number), text in names.items() if process == record.process},
-            Anchor(START_WALL_NS, 0),
-            pids[record.process],
-        )
+        for line in made[record.process].of(record)
     ]
     (tmp_path / "a.log").write_text("\n".join(lines) + "\n")
     text, run = (

@@ -9,7 +9,9 @@ import pytest
 
 from flagscale_perf import open_run
 from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.store import seal
 from flagscale_perf.training.analysis import frames
+from flagscale_perf.training.analysis import opened as opened_run
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.rank_records import NodeRecord, RanksRecord
 from flagscale_perf.training.records import PhaseRecord, StepRecord
@@ -189,6 +191,28 @@ def test_a_part_of_a_long_run(opened) -> None:
     assert run.steps(first=4)["iteration"].tolist() == [4, 5, 6, 7, 8, 9, 10]
     assert run.steps(last=2)["iteration"].tolist() == [1, 2]
     assert run.phases(first=4, last=5)["iteration"].tolist() == [4, 5]
+
+
+@pytest.mark.parametrize("limits", [{}, {"first": 3, "last": 6}, {"last": 1}, {"first": 8, "last": 10}])
+def test_the_steps_of_a_long_run_come_from_its_table_alike(
+    opened, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int]
+) -> None:
+    unlike = [
+        {"model_flops": 3 * 10**20, "device_ns": None},
+        {"memory_bytes": None, "memory_retries": None},
+        {"outcome": 7, "tokens": 2**53 + 1, "warmup": 1},
+    ]
+    steps = [make_step(n, **(unlike[n - 3] if 3 <= n <= 5 else {"hardware_flops": None})) for n in range(12)]
+    run = opened(*steps)
+    expected = run.steps(**limits)
+    monkeypatch.setattr(opened_run, "LONG_BYTES", 0)
+    monkeypatch.setattr(seal, "PIECE_ROWS", 4)
+    pandas.testing.assert_frame_equal(run.steps(**limits), expected, check_exact=True)
+    with run.path.open("ab") as file:  # a second table, behind the first one
+        file.writelines(map(encode, [make_step(12), *steps * 100]))
+    pandas.testing.assert_frame_equal(
+        run.steps(**limits), frames.steps(run._between(**{"first": None, "last": None} | limits), run.header)
+    )
 
 
 def test_every_field_of_a_step_has_a_column() -> None:

@@ -87,3 +87,21 @@ def test_an_unknown_column_is_said_and_changes_nothing_else():
     ]
     known = replace(CONFIG, perf_columns="forward_ms,bubble_share")
     assert session.facts_and_flops(FakeLoop(), known, NoDevice())[0].missing == [NO_COUNTERS]
+
+
+@pytest.mark.parametrize(
+    ("given", "flop"),
+    [
+        ({}, 132 * 4096),
+        ({"fp8": None, "fp4": None}, 132 * 4096),
+        ({"fp8": "hybrid"}, None),
+        ({"fp4": "e2m1"}, None),
+    ],
+)
+def test_what_a_clock_multiplies_is_known_of_one_type_of_products(given, flop):
+    device = NoDevice("NVIDIA H200")
+    loop = FakeLoop(facts=replace(FACTS, dtype="bf16"), model_args=GPT | given)
+    completed, _ = session.facts_and_flops(loop, CONFIG, device)
+    assert completed.flop_per_clock == flop
+    told = session.facts_and_flops(loop, replace(CONFIG, perf_peak_tflops="500"), device)[0]
+    assert (told.peak_flop_per_s, told.flop_per_clock) == (5e14, flop)

@@ -163,6 +163,7 @@ PLANTED: dict[str, tuple[Plan, float | None]] = {
         Plan(step=lambda n: {"memory_peak_bytes": 40 * 10**9, "hardware_flops": 3_200 * 10**12 * 4 // 3}),
         0.2225 / (1.002 - 0.2225),
     ),
+    "mfu_by_counter": (Plan(reading=lambda n: {"tensor_ppm": 300_000}), None),
     "mfu_suspect": (Plan(facts={"peak_flop_per_s": 5e14}), None),
     "lost": (Plan(step=lambda n: {"outcome": 1, "tokens": 0, "samples": 0} if n % 10 == 0 else {}), 60 / 545),
     "idle": (Plan(after_ns=200 * SECOND), 200 / 605),
