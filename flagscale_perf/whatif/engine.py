@@ -1,0 +1,141 @@
+"""The engine: recorded steps of all ranks in, their critical paths and what a change would gain out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from flagscale_perf.analysis.replays import Gain, Layout, NotKnownError, PathTimes, RankStep
+from flagscale_perf.whatif.blame import paths_of
+from flagscale_perf.whatif.clocks import aligned
+from flagscale_perf.whatif.graph import Column, Lane, graph_of
+from flagscale_perf.whatif.replay import Arrangement, Replay, Times
+
+_Steps = dict[int, dict[int, RankStep]]  # by iteration and rank
+
+
+class Replays:
+    """Steps that can be replayed."""
+
+    def __init__(self, layout: Layout, replays: Sequence[Replay]) -> None:
+        """`replays`: of each arrangement."""
+        self._layout, self._replays = layout, replays
+
+    def paths(self) -> list[PathTimes]:
+        """The critical path of each step, by iteration."""
+        found = dict(path for replay in self._replays for path in paths_of(self._layout, replay))
+        return [path for _, path in sorted(found.items())]
+
+    def gains(self, ranks: Collection[int], phase: int) -> list[Gain]:
+        """For each step what it gains, by iteration; none where a rank has no other to be compared with."""
+        found = [gain for replay in self._replays for gain in _gains(replay, {*ranks}, phase)]
+        return sorted(found)
+
+
+def replays_of(layout: Layout, steps: Sequence[RankStep]) -> Replays:
+    """The steps of which every rank is there. Raises NotKnownError where there is none, and where it is not
+    known what waited for what.
+    """
+    ranks = _ranks_of(layout)
+    whole: _Steps = defaultdict(dict)
+    for one in steps:
+        whole[one.iteration][one.rank] = one
+    alike: dict[tuple[int, ...], _Steps] = defaultdict(dict)
+    for iteration, own in sorted(whole.items()):
+        if own.keys() >= layout.stages.keys():
+            alike[tuple(id(own[rank].parts) for of_stage in ranks for rank in of_stage)][iteration] = own
+    found, why = [], "no step has the marks of every rank"
+    for own_steps in alike.values():
+        try:
+            arrangement, doubt_ns = aligned(layout, _arranged(layout, ranks, own_steps))
+        except NotKnownError as error:
+            why = str(error)
+            continue
+        replay = Replay(layout, arrangement, doubt_ns)
+        if replay.is_sound.any():
+            found.append(replay)
+        else:
+            why = "parts end before what they wait for"
+    if not found:
+        raise NotKnownError(why)
+    return Replays(layout, found)
+
+
+def _ranks_of(layout: Layout) -> list[list[int]]:
+    """By stage. A rank exchanges messages with those in its place of the stages beside."""
+    of_stage: dict[int, list[int]] = defaultdict(list)
+    for rank, stage in sorted(layout.stages.items()):
+        of_stage[stage].append(rank)
+    ranks = [of_stage[stage] for stage in sorted(of_stage)]
+    if len({*map(len, ranks)}) != 1 or sorted(of_stage) != [*range(len(ranks))]:
+        raise NotKnownError("stages have different numbers of ranks")
+    return ranks
+
+
+def _arranged(layout: Layout, ranks: Sequence[Sequence[int]], steps: _Steps) -> Arrangement:
+    """Steps in all of which each rank does the same parts."""
+    first = next(iter(steps.values()))
+    columns: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for replica, of_replica in enumerate(zip(*ranks, strict=True)):
+        columns[tuple(id(first[rank].parts) for rank in of_replica)].append(replica)
+    members = [*columns.values()]
+    parts: list[Column] = [tuple(first[own[replicas[0]]].parts for own in ranks) for replicas in members]
+    lanes = [Lane(column, stage) for column in range(len(members)) for stage in range(len(ranks))]
+    durs_ns, begin_ns = {}, {}
+    for lane in lanes:
+        own = [ranks[lane.stage][replica] for replica in members[lane.column]]
+        table = [[step[rank].durs_ns for step in steps.values()] for rank in own]
+        durs_ns[lane] = np.ascontiguousarray(np.array(table, np.int64).transpose(2, 0, 1))
+        begin_ns[lane] = np.array(
+            [[step[rank].begin_ns for step in steps.values()] for rank in own], np.int64
+        )
+    return Arrangement(graph_of(layout, parts), members, ranks, [*steps], durs_ns, begin_ns)
+
+
+def _gains(replay: Replay, ranks: set[int], phase: int) -> list[Gain]:
+    changed = dict(replay.lags_ns)
+    longer_ns = np.zeros(len(replay.arrangement.iterations), np.int64)
+    found = replay.arrangement
+    for lane, parts in found.graph.parts.items():
+        rows = [at for at, part in enumerate(parts) if part.phase == phase]
+        for place, replica in enumerate(found.members[lane.column]):
+            if found.ranks[lane.stage][replica] in ranks and rows:
+                usual_ns = _usual(found, lane.stage, ranks, phase, len(rows))
+                if usual_ns is None:
+                    return []
+                own_ns = found.durs_ns[lane][rows, place]
+                usual_ns = np.where(usual_ns < 0, own_ns, usual_ns)
+                if changed[lane] is replay.lags_ns[lane]:
+                    changed[lane] = changed[lane].copy()
+                changed[lane][rows, place] += usual_ns - own_ns
+                longer_ns = np.maximum(longer_ns, (own_ns - usual_ns).sum(axis=0))
+    ends = replay.ends(changed)
+    gain_ns = replay.end_ns - np.max([own[-1].max(axis=0) for own in ends.values()], axis=0)
+    every = zip(found.iterations, gain_ns.tolist(), longer_ns.tolist(), replay.is_sound.tolist(), strict=True)
+    return [Gain(*gain) for *gain, is_sound in every if is_sound]
+
+
+def _usual(found: Arrangement, stage: int, ranks: set[int], phase: int, count: int) -> Times | None:
+    """Of the stage's other ranks the median time for each part of the phase, by its turn, and step: -1 where
+    no other has so many. None where there are no others.
+    """
+    others = []
+    for lane, parts in found.graph.parts.items():
+        if lane.stage == stage:
+            rows = [at for at, part in enumerate(parts) if part.phase == phase][:count]
+            members = found.members[lane.column]
+            own = [at for at, member in enumerate(members) if found.ranks[stage][member] not in ranks]
+            durs_ns = found.durs_ns[lane][rows][:, own].astype(float)
+            others.append(np.pad(durs_ns, ((0, count - len(rows)), (0, 0), (0, 0)), constant_values=np.nan))
+    beside = np.concatenate(others, axis=1)
+    if not beside.shape[1]:
+        return None
+    if not np.isnan(beside).any():
+        return np.median(beside, axis=1).astype(np.int64)
+    has_any = ~np.isnan(beside).all(axis=1)
+    found_ns = np.full(has_any.shape, -1, np.int64)
+    for turn, step in np.argwhere(has_any):
+        found_ns[turn, step] = int(np.nanmedian(beside[turn, :, step]))
+    return found_ns
