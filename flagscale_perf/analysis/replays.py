@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-_ENGINE = Path(__file__).parents[1] / "whatif" / "engine.py"
+_PACKAGE, _FILE = Path(__file__).parents[1], "engine.py"  # of the room that is one
 
 
 class Kind(Enum):
@@ -159,7 +159,5 @@ class Engine(Protocol):
 @cache
 def engine() -> Engine | None:
     """The engine; None where its room is not there."""
-    if not _ENGINE.exists():
-        return None
-    found: Engine = importlib.import_module("flagscale_perf.whatif.engine")
-    return found
+    rooms = [path.parent.name for path in _PACKAGE.glob(f"*/{_FILE}")]
+    return importlib.import_module(f"flagscale_perf.{rooms[0]}.engine") if rooms else None

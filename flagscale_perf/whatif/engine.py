@@ -17,20 +17,23 @@ _Steps = dict[int, dict[int, RankStep]]  # by iteration and rank
 
 
 class Replays:
-    """Steps that can be replayed."""
+    """Steps that can be replayed.
+
+    Attributes:
+        replays: of each arrangement of them.
+    """
 
     def __init__(self, layout: Layout, replays: Sequence[Replay]) -> None:
-        """`replays`: of each arrangement."""
-        self._layout, self._replays = layout, replays
+        self._layout, self.replays = layout, replays
 
     def paths(self) -> list[PathTimes]:
         """The critical path of each step, by iteration."""
-        found = dict(path for replay in self._replays for path in paths_of(self._layout, replay))
+        found = dict(path for replay in self.replays for path in paths_of(self._layout, replay))
         return [path for _, path in sorted(found.items())]
 
     def gains(self, ranks: Collection[int], phase: int) -> list[Gain]:
         """For each step what it gains, by iteration; none where a rank has no other to be compared with."""
-        found = [gain for replay in self._replays for gain in _gains(replay, {*ranks}, phase)]
+        found = [gain for replay in self.replays for gain in _gains(replay, {*ranks}, phase)]
         return sorted(found)
 
 

@@ -124,7 +124,7 @@ def test_a_ledger_is_priced_and_the_path_is_of_all_steps(hosts: int) -> None:
 
 def test_without_the_engine_s_room_nothing_is_priced(monkeypatch) -> None:
     captured, _ = Schedule(2, 2, batches=6, seed=3, steps=8).run()
-    monkeypatch.setattr(replays, "_ENGINE", replays._ENGINE.with_name("none.py"))
+    monkeypatch.setattr(replays, "_FILE", "none.py")
     replays.engine.cache_clear()
     ledger, row = late_row()
     assert folded(captured, [0, 0, 1, 1]).result([ledger]) == ([ledger], None)
