@@ -121,11 +121,11 @@ class PathTimes(NamedTuple):
 
 
 class Gain(NamedTuple):
-    """What one step gains if some ranks take as long in a phase as the others of their stage.
+    """What one step gains by a change.
 
     Attributes:
         gain_ns: by how much sooner it ends.
-        longer_ns: how much longer they take, all of it together; of several ranks, the one that most.
+        longer_ns: how much longer than that the ranks took that are changed: of several, the one that most.
     """
 
     iteration: int
@@ -144,7 +144,12 @@ class Replays(Protocol):
         """The critical path of each step, by iteration."""
 
     def gains(self, ranks: Collection[int], phase: int) -> list[Gain]:
-        """For each step what it gains, by iteration."""
+        """For each step what it gains, by iteration, if these ranks take as long in that phase as the others of
+        their stages; none where there are no others.
+        """
+
+    def scaled(self, factors: Mapping[tuple[int, int], float]) -> list[Gain]:
+        """The same if what a rank does in a phase takes so many times as long."""
 
 
 class Engine(Protocol):

@@ -57,7 +57,7 @@ def _relations(
     wrong, by step. Messages that contradict one another tell nothing.
     """
     ends = {lane: found.begin_ns[lane] + durs.cumsum(axis=0) for lane, durs in found.durs_ns.items()}
-    relations = {}
+    relations: dict[tuple[int, int], tuple[Times, Times]] = {}
     for leaves in _leaves(layout, found, machines, ends, count):
         met = np.flatnonzero((leaves < _NEVER).all(axis=1))
         relations |= {
@@ -101,7 +101,7 @@ def _leaves(
     for one in found.graph.meetings:
         ways = [*groups_of(layout, one, found)] if one.name in layout.strict else []
         for group in ways[1:2] or ways[:1]:  # ranks of one tensor parallel place, where there are several
-            leaves = np.full((group.count, count, len(found.iterations)), _NEVER, np.int64)
+            leaves = np.full((group.many, count, len(found.iterations)), _NEVER, np.int64)
             for lane in group.lanes:
                 np.minimum.at(leaves, (group.of[lane], machines[lane]), ends[lane][one.places[lane]])
             yield from leaves

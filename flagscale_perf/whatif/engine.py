@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -33,8 +33,11 @@ class Replays:
 
     def gains(self, ranks: Collection[int], phase: int) -> list[Gain]:
         """For each step what it gains, by iteration; none where a rank has no other to be compared with."""
-        found = [gain for replay in self.replays for gain in _gains(replay, {*ranks}, phase)]
-        return sorted(found)
+        return sorted(gain for replay in self.replays for gain in _gains(replay, {*ranks}, phase))
+
+    def scaled(self, factors: Mapping[tuple[int, int], float]) -> list[Gain]:
+        """The same if what each of these ranks does in a phase takes so many times as long."""
+        return sorted(gain for replay in self.replays for gain in _scaled(replay, factors))
 
 
 def replays_of(layout: Layout, steps: Sequence[RankStep]) -> Replays:
@@ -98,47 +101,65 @@ def _arranged(layout: Layout, ranks: Sequence[Sequence[int]], steps: _Steps) -> 
 
 
 def _gains(replay: Replay, ranks: set[int], phase: int) -> list[Gain]:
-    changed = dict(replay.lags_ns)
-    longer_ns = np.zeros(len(replay.arrangement.iterations), np.int64)
-    found = replay.arrangement
-    for lane, parts in found.graph.parts.items():
-        rows = [at for at, part in enumerate(parts) if part.phase == phase]
-        for place, replica in enumerate(found.members[lane.column]):
-            if found.ranks[lane.stage][replica] in ranks and rows:
-                usual_ns = _usual(found, lane.stage, ranks, phase, len(rows))
-                if usual_ns is None:
-                    return []
-                own_ns = found.durs_ns[lane][rows, place]
-                usual_ns = np.where(usual_ns < 0, own_ns, usual_ns)
-                if changed[lane] is replay.lags_ns[lane]:
-                    changed[lane] = changed[lane].copy()
-                changed[lane][rows, place] += usual_ns - own_ns
-                longer_ns = np.maximum(longer_ns, (own_ns - usual_ns).sum(axis=0))
-    ends = replay.ends(changed)
-    gain_ns = replay.end_ns - np.max([own[-1].max(axis=0) for own in ends.values()], axis=0)
+    found, changes_ns = replay.arrangement, dict[_Rows, Times]()
+    for lane, place, rank in _places(found):
+        rows = _rows(found, lane, phase)
+        if rank in ranks and rows:
+            usual_ns = _usual(found, lane.stage, ranks, phase, len(rows))
+            if usual_ns is None:
+                return []
+            changes_ns[lane, place, rows] = usual_ns - found.durs_ns[lane][rows, place]
+    return _changed(replay, changes_ns)
+
+
+def _scaled(replay: Replay, factors: Mapping[tuple[int, int], float]) -> list[Gain]:
+    found, changes_ns = replay.arrangement, dict[_Rows, Times]()
+    for lane, place, rank in _places(found):
+        for of, phase in factors:
+            if of == rank and (rows := _rows(found, lane, phase)):
+                more_ns = found.durs_ns[lane][rows, place] * (factors[of, phase] - 1)
+                changes_ns[lane, place, rows] = more_ns.astype(np.int64)
+    return _changed(replay, changes_ns)
+
+
+_Rows = tuple[Lane, int, tuple[int, ...]]  # of a replica's rank the parts that change
+
+
+def _changed(replay: Replay, changes_ns: Mapping[_Rows, Times]) -> list[Gain]:
+    """What each step gains if these parts take so much longer, or less where it is below 0."""
+    changed, found = dict(replay.lags_ns), replay.arrangement
+    longer_ns = np.zeros(len(found.iterations), np.int64)
+    for (lane, place, rows), change_ns in changes_ns.items():
+        if changed[lane] is replay.lags_ns[lane]:
+            changed[lane] = changed[lane].copy()
+        changed[lane][rows, place] += change_ns
+        longer_ns = np.maximum(longer_ns, -change_ns.sum(axis=0))
+    gain_ns = replay.end_ns - np.max([own[-1].max(axis=0) for own in replay.ends(changed).values()], axis=0)
     every = zip(found.iterations, gain_ns.tolist(), longer_ns.tolist(), replay.is_sound.tolist(), strict=True)
     return [Gain(*gain) for *gain, is_sound in every if is_sound]
 
 
+def _places(found: Arrangement) -> Iterator[tuple[Lane, int, int]]:
+    """Of each rank its lane, its place in it, and its number."""
+    for lane in found.graph.parts:
+        for place, replica in enumerate(found.members[lane.column]):
+            yield lane, place, found.ranks[lane.stage][replica]
+
+
+def _rows(found: Arrangement, lane: Lane, phase: int) -> tuple[int, ...]:
+    return tuple(at for at, part in enumerate(found.graph.parts[lane]) if part.phase == phase)
+
+
 def _usual(found: Arrangement, stage: int, ranks: set[int], phase: int, count: int) -> Times | None:
-    """Of the stage's other ranks the median time for each part of the phase, by its turn, and step: -1 where
-    no other has so many. None where there are no others.
+    """Of the stage's other ranks the median time for each part of the phase, by its turn, and step. None where
+    there are no others, or one of them has fewer such parts.
     """
-    others = []
-    for lane, parts in found.graph.parts.items():
-        if lane.stage == stage:
-            rows = [at for at, part in enumerate(parts) if part.phase == phase][:count]
-            members = found.members[lane.column]
-            own = [at for at, member in enumerate(members) if found.ranks[stage][member] not in ranks]
-            durs_ns = found.durs_ns[lane][rows][:, own].astype(float)
-            others.append(np.pad(durs_ns, ((0, count - len(rows)), (0, 0), (0, 0)), constant_values=np.nan))
-    beside = np.concatenate(others, axis=1)
-    if not beside.shape[1]:
+    beside = [
+        found.durs_ns[lane][_rows(found, lane, phase)[:count], place]
+        for lane, place, rank in _places(found)
+        if lane.stage == stage and rank not in ranks
+    ]
+    if not beside or min(map(len, beside)) < count:
         return None
-    if not np.isnan(beside).any():
-        return np.median(beside, axis=1).astype(np.int64)
-    has_any = ~np.isnan(beside).all(axis=1)
-    found_ns = np.full(has_any.shape, -1, np.int64)
-    for turn, step in np.argwhere(has_any):
-        found_ns[turn, step] = int(np.nanmedian(beside[turn, :, step]))
-    return found_ns
+    usual_ns: Times = np.median(np.array(beside), axis=0).astype(np.int64)
+    return usual_ns

@@ -167,7 +167,8 @@ def _told(part: Part) -> str:
 def _planned(each: Pass | Exchange) -> str:
     if isinstance(each, Exchange):
         return each.name
-    return (Kind.FORWARD if each.is_forward else Kind.BACKWARD).value
+    kind: str = (Kind.FORWARD if each.is_forward else Kind.BACKWARD).value
+    return kind
 
 
 def _meetings(layout: Layout, parts: Mapping[Lane, Parts]) -> Iterator[Meeting]:

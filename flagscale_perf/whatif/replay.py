@@ -49,18 +49,18 @@ class Group(NamedTuple):
     Attributes:
         lanes: those that are in it.
         of: for each of these, to which group each of its replicas belongs.
-        count: of groups.
+        many: how many groups.
         holds: by lane, in which steps a replica and its group left at one moment.
     """
 
     lanes: Sequence[Lane]
     of: Mapping[Lane, npt.NDArray[np.intp]]
-    count: int
+    many: int
     holds: dict[Lane, Flags]
 
     def last(self, arrivals: Mapping[Lane, Times], steps: int) -> Times:
         """When the last one of each group has come, by group and step."""
-        found = np.full((self.count, steps), NEVER, np.int64)
+        found = np.full((self.many, steps), NEVER, np.int64)
         for lane in self.lanes:
             np.maximum.at(found, self.of[lane], arrivals[lane])
         return found
@@ -136,7 +136,7 @@ class Replay:
         """When all that a part waits for is there, by replica and step. `arrived`: the last of each group of
         its meeting.
         """
-        ready = ends[node.lane][node.at - 1]
+        ready: Times = ends[node.lane][node.at - 1]
         for edge in self.arrangement.graph.edges.get(node, ()):
             after = ends[edge.after.lane][edge.after.at]
             if edge.is_room:
@@ -213,7 +213,7 @@ def _is_one_moment(
 ) -> Flags:
     """By group and step, whether its waits end together, and none of them before the last has begun."""
     first, last, least, most, shortest = (
-        np.full((group.count, steps), bound, np.int64) for bound in (-NEVER, NEVER, -NEVER, NEVER, -NEVER)
+        np.full((group.many, steps), bound, np.int64) for bound in (-NEVER, NEVER, -NEVER, NEVER, -NEVER)
     )
     for lane in group.lanes:
         of = group.of[lane]
@@ -224,4 +224,5 @@ def _is_one_moment(
         np.minimum.at(shortest, of, leaves[lane] - arrivals[lane])
     spread = SAME_MOMENT_SHARE * (last - first)
     limit = np.maximum(np.maximum(spread, SAME_MOMENT_OF_WAIT * shortest), SAME_MOMENT_NS)
-    return (most - least <= limit) & (least >= last - SAME_MOMENT_NS)
+    holds: Flags = (most - least <= limit) & (least >= last - SAME_MOMENT_NS)
+    return holds

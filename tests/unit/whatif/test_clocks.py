@@ -6,6 +6,7 @@ import pytest
 
 from flagscale_perf.analysis.replays import NotKnownError
 from flagscale_perf.whatif import engine
+from flagscale_perf.whatif.replay import Replay
 from flagscale_perf.whatif.schedules import Pass, Shape
 from tests.timed_pipelines import Pipeline
 
@@ -24,22 +25,18 @@ def pipeline(machines: int, message_ns: int = 400_000) -> Pipeline:
     return found
 
 
+def begins_of(found: Replay) -> list[int]:
+    """Of all ranks, on one clock."""
+    return [ns for begin_ns in found.arrangement.begin_ns.values() for ns in begin_ns.ravel().tolist()]
+
+
 @pytest.mark.parametrize("machines", [1, 2, 4, 8])
 def test_all_begin_together_by_the_clocks_that_messages_bring_together(machines: int) -> None:
-    """Eight machines with one rank each: those of a stage have no messages between them, but a neighbour's."""
+    """Of eight machines with one rank each, those of a replica have messages, those of a stage have not."""
     own = pipeline(machines)
     (found,) = engine.replays_of(own.layout, own.run()[0]).replays
-    begins = [ns for own_ns in found.arrangement.begin_ns.values() for ns in own_ns.ravel().tolist()]
+    begins = begins_of(found)
     assert max(begins) - min(begins) <= 1, "as messages take as long one way as the other"
-
-
-def test_what_takes_longer_one_way_is_half_of_it_wrong_and_contradicts_nothing() -> None:
-    own = pipeline(2)
-    steps, _ = own.run()
-    (found,) = engine.replays_of(own.layout, steps).replays
-    assert found.is_sound.all()
-    lags = [ns for lags in found.lags_ns.values() for ns in lags.ravel().tolist()]
-    assert min(lags) >= 0
 
 
 def test_without_messages_the_exchange_of_gradients_tells() -> None:
@@ -47,7 +44,6 @@ def test_without_messages_the_exchange_of_gradients_tells() -> None:
     own = pipeline(2)
     own.machine_of = lambda rank: rank % 2
     (found,) = engine.replays_of(own.layout, own.run()[0]).replays
-    begins = {ns for begin_ns in found.arrangement.begin_ns.values() for ns in begin_ns.ravel().tolist()}
-    assert len(begins) == 1
+    assert len({*begins_of(found)}) == 1
     with pytest.raises(NotKnownError, match="clock of machine1 from that of machine0"):
         engine.replays_of(own.layout._replace(strict=frozenset()), own.run()[0])

@@ -29,7 +29,8 @@ def test_one_micro_batch_through_two_stages() -> None:
     first, second = Lane(0, 0), Lane(0, 1)
     kinds = [part.name or part.kind.value for part in found.parts[first]]
     assert kinds == [
-        "work", "before", "forward", "forward-send", "backward-recv", "before", "backward", "sync", "agree", "work",
+        "work", "before", "forward", "forward-send", "backward-recv", "before", "backward", "sync", "agree",
+        "work",
     ]  # fmt: skip
     assert [part.name or part.kind.value for part in found.parts[second]][:4] == [
         "work", "forward-recv", "before", "forward",

@@ -46,14 +46,14 @@ def test_agreement_of_all_is_told_from_that_of_each_replica() -> None:
     steps, _ = pipeline.run()
     found = replay(pipeline, steps)
     number = next(at for at, one in enumerate(found.arrangement.graph.meetings) if one.name == "agree")
-    assert [group.count for group in found.groups[number]] == [1]
+    assert [group.many for group in found.groups[number]] == [1]
     alone = [  # the second replica leaves 50 ms later
         step._replace(durs_ns=[*step.durs_ns[:-2], step.durs_ns[-2] + later_ns, step.durs_ns[-1]])
         for step in steps
         for later_ns in [50_000_000 * (step.rank % 2)]
     ]
     found = replay(pipeline, alone)
-    assert [group.count for group in found.groups[number]] == [2]
+    assert [group.many for group in found.groups[number]] == [2]
 
 
 def test_ranks_of_a_tensor_parallel_group_reduce_with_those_in_their_place() -> None:
@@ -69,7 +69,7 @@ def test_ranks_of_a_tensor_parallel_group_reduce_with_those_in_their_place() -> 
         later.append(step._replace(durs_ns=durs_ns))
     found = replay(pipeline, later, tensor_parallel=2)
     counts = {
-        one.name: [group.count for group in groups]
+        one.name: [group.many for group in groups]
         for one, groups in zip(found.arrangement.graph.meetings, found.groups, strict=True)
     }
     assert counts == {"sync": [2], "agree": [1]}
