@@ -144,12 +144,14 @@ class Replays(Protocol):
         """The critical path of each step, by iteration."""
 
     def gains(self, ranks: Collection[int], phase: int) -> list[Gain]:
-        """For each step what it gains, by iteration, if these ranks take as long in that phase as the others of
-        their stages; none where there are no others.
+        """For each step what it gains, by iteration, if these ranks take as long in that phase as the others
+        of their stages; none where there are no others.
         """
 
-    def scaled(self, factors: Mapping[tuple[int, int], float]) -> list[Gain]:
-        """The same if what a rank does in a phase takes so many times as long."""
+    def levelled(self, ranks: Collection[int], like: Collection[int]) -> list[Gain]:
+        """The same if each pass of these ranks takes as long as the mean of the same pass of those `like`
+        which they are to be; none where some have other passes.
+        """
 
 
 class Engine(Protocol):

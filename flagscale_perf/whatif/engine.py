@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from flagscale_perf.analysis.replays import Gain, Layout, NotKnownError, PathTimes, RankStep
+from flagscale_perf.analysis.replays import Gain, Kind, Layout, NotKnownError, PathTimes, RankStep
 from flagscale_perf.whatif.blame import paths_of
 from flagscale_perf.whatif.clocks import aligned
-from flagscale_perf.whatif.graph import Column, Lane, graph_of
+from flagscale_perf.whatif.graph import PASSES, Column, Lane, graph_of
 from flagscale_perf.whatif.replay import Arrangement, Replay, Times
 
 _Steps = dict[int, dict[int, RankStep]]  # by iteration and rank
@@ -35,9 +35,11 @@ class Replays:
         """For each step what it gains, by iteration; none where a rank has no other to be compared with."""
         return sorted(gain for replay in self.replays for gain in _gains(replay, {*ranks}, phase))
 
-    def scaled(self, factors: Mapping[tuple[int, int], float]) -> list[Gain]:
-        """The same if what each of these ranks does in a phase takes so many times as long."""
-        return sorted(gain for replay in self.replays for gain in _scaled(replay, factors))
+    def levelled(self, ranks: Collection[int], like: Collection[int]) -> list[Gain]:
+        """The same if each pass of these ranks takes as long as the mean of the same pass of those `like`
+        which they are to be; none where some have other passes.
+        """
+        return sorted(gain for replay in self.replays for gain in _levelled(replay, {*ranks}, {*like}))
 
 
 def replays_of(layout: Layout, steps: Sequence[RankStep]) -> Replays:
@@ -112,14 +114,34 @@ def _gains(replay: Replay, ranks: set[int], phase: int) -> list[Gain]:
     return _changed(replay, changes_ns)
 
 
-def _scaled(replay: Replay, factors: Mapping[tuple[int, int], float]) -> list[Gain]:
+def _levelled(replay: Replay, ranks: set[int], like: set[int]) -> list[Gain]:
     found, changes_ns = replay.arrangement, dict[_Rows, Times]()
-    for lane, place, rank in _places(found):
-        for of, phase in factors:
-            if of == rank and (rows := _rows(found, lane, phase)):
-                more_ns = found.durs_ns[lane][rows, place] * (factors[of, phase] - 1)
-                changes_ns[lane, place, rows] = more_ns.astype(np.int64)
+    for kind in PASSES:
+        own = {rank: (lane, place, *_passes(found, lane, kind)) for lane, place, rank in _places(found)}
+        sums_ns = {
+            rank: np.add.reduceat(found.durs_ns[lane][rows, place], starts)
+            for rank, (lane, place, rows, starts) in own.items()
+        }
+        if len({one.shape for one in sums_ns.values()}) > 1:
+            return []
+        wanted_ns = np.mean([sums_ns[rank] for rank in sorted(like)], axis=0)
+        for rank in ranks:
+            lane, place, rows, starts = own[rank]
+            factors = wanted_ns / np.maximum(sums_ns[rank], 1) - 1
+            spread = np.repeat(factors, np.diff([*starts, len(rows)]), axis=0)
+            changes_ns[lane, place, rows] = (found.durs_ns[lane][rows, place] * spread).astype(np.int64)
     return _changed(replay, changes_ns)
+
+
+def _passes(found: Arrangement, lane: Lane, kind: Kind) -> tuple[tuple[int, ...], list[int]]:
+    """The parts of all passes of that kind, and which of them begin one: data that is loaded within a pass
+    divides it, and is no part of it.
+    """
+    parts = found.graph.parts[lane]
+    phase = next(part.phase for part in parts if part.kind is kind)
+    rows = _rows(found, lane, phase)
+    ends = [number for number, at in enumerate(rows) if parts[at].kind is kind]
+    return rows[: ends[-1] + 1], [0, *(end + 1 for end in ends[:-1])]
 
 
 _Rows = tuple[Lane, int, tuple[int, ...]]  # of a replica's rank the parts that change
@@ -151,8 +173,8 @@ def _rows(found: Arrangement, lane: Lane, phase: int) -> tuple[int, ...]:
 
 
 def _usual(found: Arrangement, stage: int, ranks: set[int], phase: int, count: int) -> Times | None:
-    """Of the stage's other ranks the median time for each part of the phase, by its turn, and step. None where
-    there are no others, or one of them has fewer such parts.
+    """Of the stage's other ranks the median time for each part of the phase, by its turn, and step. None
+    where there are no others, or one of them has fewer such parts.
     """
     beside = [
         found.durs_ns[lane][_rows(found, lane, phase)[:count], place]

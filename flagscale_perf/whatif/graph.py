@@ -23,7 +23,7 @@ from flagscale_perf.whatif.schedules import (
 
 Parts = tuple[Part, ...]
 Column = tuple[Parts, ...]  # the parts of a replica's ranks, by stage
-_PASSES = (Kind.FORWARD, Kind.BACKWARD)
+PASSES = (Kind.FORWARD, Kind.BACKWARD)
 
 
 class Lane(NamedTuple):
@@ -116,7 +116,7 @@ def _edges(layout: Layout, number: int, column: Column) -> Iterator[tuple[Node, 
     received: dict[Message, tuple[Lane, _Side]] = {}
     for stage, parts in enumerate(column):
         planned = operations_of(shape, stage, layout.overlaps)
-        told = [at for at, part in enumerate(parts) if part.kind in (*_PASSES, Kind.MESSAGE)]
+        told = [at for at, part in enumerate(parts) if part.kind in (*PASSES, Kind.MESSAGE)]
         if [_told(parts[at]) for at in told] != [_planned(each) for each in planned]:
             raise NotKnownError(
                 f"stage {stage} does not compute and exchange messages in the order of its schedule"

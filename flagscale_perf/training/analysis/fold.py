@@ -284,6 +284,7 @@ class RunFold:
             rated.steps,
             rated.iteration_ns / NS_PER_S,
             anatomy_of(ledgers) or self._signals.anatomy(since),
+            stage_gains=self._replayed.stage_gains,
             facts=RunFacts.of(self._header.facts),
             options=PerfConfig.of(self._header.config),
         )

@@ -5,6 +5,7 @@ The ledger knows what a stage waits for a rank; what the job would gain without 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from flagscale_perf.analysis.replays import (
     engine,
 )
 from flagscale_perf.spine.averages import median
-from flagscale_perf.spine.chance import median_within
+from flagscale_perf.spine.chance import SURE_STEPS, median_within
 from flagscale_perf.training.capture import is_sound
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ledger.cuts import BETWEEN, CUTS
@@ -37,6 +38,7 @@ BESIDE = 0.5  # of what the stage waits: a gain between nothing and less than th
 JUDGED = ("data_loading", "forward", "backward")  # of other phases the path is not known well enough
 LATE = 0.5  # of what a unit usually takes longer; a step with so much of it is one of its late ones
 KNOWN_SCHEDULES = (ONE_F_ONE_B, "interleaved")
+_WORK = tuple(map(PHASES.index, ("forward", "backward")))
 _SOME_STEPS = ("periodic", "bursts")
 _PIPE = frozenset(map(PHASES.index, GROUPS["Pipe"]))
 _AGREEING, _EMBEDDINGS = PHASES.index("exposed_stat_comm"), "embedding-grads-all-reduce"
@@ -60,11 +62,26 @@ class Kept(NamedTuple):
     since: str
 
 
+class StageGains(NamedTuple):
+    """What captured steps gain if stages work otherwise, in shares of a mean step: medians.
+
+    Attributes:
+        stage: the one that works the longest.
+        even: if each pass takes as long on every stage as the mean of all.
+        alone: if those of this one take as long as the mean of the others.
+    """
+
+    stage: int
+    even: float
+    alone: float
+
+
 class ReplayFold:
     """Keeps the first captured steps of a window; those of the last window that can be replayed count.
 
     Attributes:
         why_not: why captured steps are not replayed; "" where they are, or where there are none.
+        stage_gains: of the last steps that were replayed; None where these are too few to tell.
     """
 
     def __init__(self, facts: RunFacts) -> None:
@@ -77,6 +94,7 @@ class ReplayFold:
         self._parts = 0
         self._is_new = False
         self.why_not = ""
+        self.stage_gains: StageGains | None = None
         self._path: PathTimes | None = None
         self._gains: dict[tuple[tuple[int, ...], int], list[Gain]] = {}
 
@@ -124,6 +142,7 @@ class ReplayFold:
         if replays is not None:
             if self._is_new or self._path is None:
                 self._path, self._gains = _together(replays.paths()), {}
+                self.stage_gains = _stage_gains(replays, self._path)
             for ranks, phase in judged - self._gains.keys():
                 self._gains[ranks, phase] = replays.gains(ranks, phase)
 
@@ -263,3 +282,19 @@ def _together(paths: Sequence[PathTimes]) -> PathTimes:
         whole.on_ns.update(path.on_ns)
         whole.own_ns.update(path.own_ns)
     return whole
+
+
+def _stage_gains(replays: Replays, path: PathTimes) -> StageGains | None:
+    """By a usual rank of each stage: of two, one of which may be late, the other."""
+    works: dict[int, list[int]] = defaultdict(list)
+    for rank, stage in path.stages.items():
+        works[stage].append(sum(path.own_ns[rank, phase] for phase in _WORK))
+    work = {stage: sorted(of_ranks)[(len(of_ranks) - 1) // 2] for stage, of_ranks in works.items()}
+    slowest = max(work, key=lambda stage: work[stage])
+    own = [rank for rank, stage in path.stages.items() if stage == slowest]
+    others = path.stages.keys() - own
+    both = replays.levelled(path.stages, path.stages), replays.levelled(own, others)
+    if min(map(len, both)) < SURE_STEPS:
+        return None
+    step_ns = path.total_ns / path.steps
+    return StageGains(slowest, *(median([gain.gain_ns / step_ns for gain in gains]) for gains in both))
