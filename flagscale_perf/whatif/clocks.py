@@ -59,7 +59,7 @@ def _relations(
     ends = {lane: found.begin_ns[lane] + durs.cumsum(axis=0) for lane, durs in found.durs_ns.items()}
     relations: dict[tuple[int, int], tuple[Times, Times]] = {}
     for leaves in _leaves(layout, found, machines, ends, count):
-        met = np.flatnonzero((leaves < _NEVER).all(axis=1))
+        met = np.flatnonzero((leaves < _NEVER).all(axis=1)).tolist()
         relations |= {
             (one, other): (leaves[one] - leaves[other], leaves[one] * 0)
             for one in met
@@ -67,7 +67,7 @@ def _relations(
             if one != other
         }
     least = _least(found, machines, ends, count)
-    for one, other in np.argwhere((least < _NEVER).all(axis=2)):
+    for one, other in np.argwhere((least < _NEVER).all(axis=2)).tolist():
         both = least[one, other] + least[other, one]
         if (least[other, one] < _NEVER).all() and (both >= 0).all():
             relations[one, other] = (least[other, one] - least[one, other]) // 2, (both + 1) // 2

@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 
 from flagscale_perf.analysis.blocks import Table
+from flagscale_perf.analysis.replays import PathTimes
 from flagscale_perf.training.analysis.ledgers import blocks_of, path_of
 from flagscale_perf.training.analysis.tables import in_json
 from flagscale_perf.training.ledger.ledger import ledger_of
-from flagscale_perf.analysis.replays import PathTimes
 from tests.schedules import BACKWARD, FORWARD, GRADS, MS, noise, recorded
 
 
