@@ -73,9 +73,8 @@ def timed(what: str, does: Callable[[], Found]) -> Found:
     """Prints what it takes, by the clock and of a processor."""
     begin_s, cpu_s = time.perf_counter(), time.process_time()
     found = does()
-    print(
-        f"{what:16} {time.perf_counter() - begin_s:7.2f} s, {time.process_time() - cpu_s:.2f} s of a processor"
-    )
+    took_s, used_s = time.perf_counter() - begin_s, time.process_time() - cpu_s
+    print(f"{what:16} {took_s:7.2f} s, {used_s:.2f} s of a processor")
     return found
 
 
