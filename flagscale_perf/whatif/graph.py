@@ -104,8 +104,12 @@ def _shape(layout: Layout, column: Column) -> Shape:
     count = sum(part.kind is Kind.FORWARD for part in column[0])
     batches, rest = divmod(count, layout.chunks)
     known = {None: len(column) == 1, ONE_F_ONE_B: layout.chunks == 1, INTERLEAVED: layout.chunks > 1}
-    if not known.get(layout.schedule) or rest or not batches:
-        raise NotKnownError(f"the schedule {layout.schedule or 'without a pipeline'!r} with {count} passes")
+    if not known.get(layout.schedule):
+        raise NotKnownError(f"the schedule {layout.schedule or 'without a pipeline'!r} is not known")
+    if rest or not batches:
+        raise NotKnownError(
+            f"{count} forward passes are not the same number for each of {layout.chunks} chunks"
+        )
     return Shape(len(column), batches, layout.chunks, min(layout.group, batches))
 
 

@@ -30,7 +30,8 @@ _TERMS = (
     " turns: waiting for whichever rank happens to be last; residual: what the ranks' own records leave open"
 )
 _NOT_REPLAYED = (
-    "Not priced: captured steps are not replayed ({}). A late rank costs the job at most what is below."
+    "Late ranks are priced by what their stage waits, not by what the job gains: captured steps are not"
+    " replayed ({})."
 )
 
 

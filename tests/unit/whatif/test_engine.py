@@ -185,7 +185,7 @@ def test_why_steps_are_not_replayed() -> None:
     cases = {
         "no step has the marks of every rank": (layout, steps[1:]),
         "stages have different numbers of ranks": (layout._replace(stages={0: 0, 1: 0, 2: 1}), steps),
-        "the schedule 'dualpipev'": (layout._replace(schedule="dualpipev"), steps),
+        "the schedule 'dualpipev' is not known": (layout._replace(schedule="dualpipev"), steps),
         "in the order of its schedule": (
             layout,
             with_(steps, 0, parts=(*first.parts[:-4], *first.parts[-3:]), durs_ns=first.durs_ns[1:]),
