@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from flagscale_perf.analysis.blocks import Block, Cell, Note, Quantity, Table, span
+from flagscale_perf.analysis.replays import PathTimes
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.units import percent, ranges, stretch
 from flagscale_perf.training.analysis import series
@@ -20,7 +21,6 @@ from flagscale_perf.training.analysis.tables import (
     phases_of,
 )
 from flagscale_perf.training.ledger.ledger import BY_PATH, OFF_PATH, LateRow, Ledger
-from flagscale_perf.training.ledger.walk import PathTimes
 from flagscale_perf.training.phases import GROUP_WORDS, PHASES
 
 _MOST, _MOST_RANKS = 10, 16
@@ -28,6 +28,10 @@ WAIT_PARTS = ("exchange", "for late ranks", "in turns", "residual")
 _TERMS = (
     "late: the others wait for this rank; alone: what a step gains if only this rank is no longer late; in"
     " turns: waiting for whichever rank happens to be last; residual: what the ranks' own records leave open"
+)
+_NOT_REPLAYED = (
+    "Late ranks are priced by what their stage waits, not by what the job gains: captured steps are not"
+    " replayed ({})."
 )
 
 
@@ -131,7 +135,9 @@ def _slowest(found: Ledger, of_stage: str, events: Mapping[int, str]) -> list[Bl
 def _late_words(found: Ledger, row: LateRow) -> Cell:
     rhythm = f"{row.pattern}, last in {row.last_in} of {found.steps:,} steps, "
     least, most, alone = (in_ms(found.step_ms(ns), 1) for ns in (row.least_ns, row.most_ns, row.alone_ns))
-    if row.label in (BY_PATH, OFF_PATH):
+    if row.label == OFF_PATH:
+        return (rhythm, "costs the job nothing: without it, ", least, " to ", most, f"; {row.label}")
+    if row.label == BY_PATH:
         return (rhythm, "the job gains ", alone, " (", least, " to ", most, f") without; {row.label}")
     return (rhythm, least, " to ", most, "; alone ", alone, f"; {row.label}")
 
@@ -203,7 +209,8 @@ def _captured(found: CapturedRanks) -> list[Block]:
         " the map has the worst."
     )
     drawn: list[Block] = [Note(about), series.captured_map(found)] if compared else []
-    return [*drawn, *(table for table in tables if table.rows), *map(Note, found.clocks)]
+    notes = [*found.clocks, *([_NOT_REPLAYED.format(found.not_replayed)] if found.not_replayed else [])]
+    return [*drawn, *(table for table in tables if table.rows), *map(Note, notes)]
 
 
 def _stragglers(found: Sequence[Straggler]) -> Block:
