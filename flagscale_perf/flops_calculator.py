@@ -33,6 +33,7 @@ from flagscale_perf.flops.shape import Shape
 from flagscale_perf.flops.sources import fields_from_args
 from flagscale_perf.flops.step import Measure, Step
 from flagscale_perf.flops.tape import CORE_FORMS, PHASES, Tape
+from flagscale_perf.flops.units import EXPERT_ROW
 from flagscale_perf.spine.errors import PerfError
 
 CONVENTIONS = ("full", "causal_half", "visible")
@@ -257,6 +258,28 @@ def _packed_slopes(shape: ModelShape) -> tuple[_Slopes | None, _Slopes | None]:
     is_known = not (shape.hardware_unknown or has_capacity)
     model = _slopes(_walk(shape), "fwd", "bwd")
     return model, _slopes(_walk(shape, "chunked"), *PHASES) if is_known else None
+
+
+def work_flops(shape: ModelShape, stages: int = 1) -> dict[str, float] | None:
+    """Model FLOPs for one unit of each kind of a rank's work, by its name in `training.work.WORK`: the whole
+    model's for a token and for a squared length, without the routed experts; None where these do not say it.
+
+    A token that an expert of one layer receives costs `stages` times as much: where a stage of the pipeline
+    has a part of the layers, its experts weigh as much beside the whole model's tokens as beside its own.
+    """
+    model, _ = _packed_slopes(shape)
+    if model is None:
+        return None
+    costs = _walk(shape).flops.items()
+    of_row = sum(cost for term, cost in costs if term.unit == EXPERT_ROW and term.phase in ("fwd", "bwd"))
+    found: dict[str, float] = {"tokens": model.token, "squared_lengths": model.squared_length}
+    if shape.experts and of_row:
+        every = range(shape.layers + shape.mtp_layers)
+        found["tokens"] -= shape.experts.topk * of_row
+        found["expert_tokens"] = (
+            stages * of_row / sum("mixture" in shape.layer_blocks(layer) for layer in every)
+        )
+    return found
 
 
 def _slopes(tape: Tape, *phases: str) -> _Slopes | None:

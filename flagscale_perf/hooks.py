@@ -26,7 +26,14 @@ from flagscale_perf.spine.errors import raised_by_signal, traceback_lines
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ranks.logger import RankLogger
 from flagscale_perf.training.ranks.place import Place
-from flagscale_perf.training.recording.loop import CountFlops, Loop, Pause, StepNumbers, StepProfile
+from flagscale_perf.training.recording.loop import (
+    CountFlops,
+    Loop,
+    Pause,
+    StepNumbers,
+    StepProfile,
+    WorkCounter,
+)
 from flagscale_perf.training.recording.session import end_reason, facts_and_flops, identity_of, unknown_flops
 
 __all__ = ["Loop", "Pause", "StepNumbers", "StepProfile", "TrainingHooks"]
@@ -187,6 +194,9 @@ class TrainingHooks:
                 self._shed()
             timeline = monitor.timeline
             self.mark = None if timeline is None else timeline.mark
+            counter = monitor.notes.counter
+            if counter is not None:
+                counter.begin()
             monitor.notes.spent_ns += monotonic_ns() - now_ns
         except Exception as error:  # whatever it is: no failure of the monitor may end a training
             self._failed("step_start", error)
@@ -200,6 +210,9 @@ class TrainingHooks:
             numbers = self._loop.numbers(result)
             if numbers is not None:
                 monitor.step_end(now_ns, numbers)
+                counter = monitor.notes.counter
+                if counter is not None:
+                    self._take_work(counter)
                 timeline = monitor.timeline
                 if timeline is not None and timeline.trouble:
                     self._note(f"phases are not known for every iteration: {timeline.trouble}")
@@ -208,6 +221,17 @@ class TrainingHooks:
                 self.profile.end(numbers)
         except Exception as error:  # whatever it is: no failure of the monitor may end a training
             self._failed("step_end", error)
+
+    def count_by(self, counter: WorkCounter) -> None:
+        """Has this rank's work counted, in the training that has begun."""
+        self._monitor.notes.counter = counter
+
+    def _take_work(self, counter: WorkCounter) -> None:
+        notes = self._monitor.notes
+        tokens, squared_lengths, _ = notes.work = counter.take()
+        notes.spent_ns += counter.spent_ns
+        if counter.ranks and tokens is not None and squared_lengths is not None:
+            self._monitor.packed(Packed(tokens * counter.ranks, squared_lengths * counter.ranks))
 
     @_guarded
     def _begin_profile(self, profile: StepProfile) -> None:

@@ -15,8 +15,9 @@ from flagscale_perf.device.timeline import Timeline
 from flagscale_perf.flops_calculator import Packed
 from flagscale_perf.spine.records import tuple_of
 from flagscale_perf.training.marks import in_slots
-from flagscale_perf.training.recording.loop import CountFlops, Flops, Pause, StepNumbers
+from flagscale_perf.training.recording.loop import CountFlops, Flops, Pause, StepNumbers, WorkCounter
 from flagscale_perf.training.records import NO_STEP, MarksRecord, Outcome, StepRecord
+from flagscale_perf.training.work import RankWork
 
 # Iterations whose device time is not known yet; beyond this many the oldest is emitted without it.
 MAX_PENDING = 8
@@ -31,6 +32,7 @@ _Owed = tuple[StepRecord, EventPair | None, Timeline | None, Any]
 
 _NO_MEMORY = (None, None, None, None)
 _NO_FLOPS = (None, None)
+_NOT_COUNTED = (None, None, None)
 _TRAINED, _UPDATE_SKIPPED = int(Outcome.TRAINED), int(Outcome.UPDATE_SKIPPED)
 
 
@@ -44,14 +46,18 @@ class Notes:
         loop_top_ns: mark of the loop's last new pass; where the loop then skips data without a step, the last
             iteration ends here.
         logged_ns: mark of the host's logging of the iteration.
+        counter: counts the rank's work; None where that follows from the step's size.
+        work: what it has counted, the last three fields of the step's record.
     """
 
-    __slots__ = ("logged_ns", "loop_top_ns", "spent_ns")
+    __slots__ = ("counter", "logged_ns", "loop_top_ns", "spent_ns", "work")
 
     def __init__(self) -> None:
         self.spent_ns = 0
         self.loop_top_ns: int | None = None
         self.logged_ns: int | None = None
+        self.counter: WorkCounter | None = None
+        self.work: RankWork = _NOT_COUNTED
 
 
 class Overrun(NamedTuple):
@@ -271,6 +277,7 @@ class StepMeter:
             flops = self._known_flops[samples] = self._count_flops(samples, None)
         model_flops, hardware_flops = flops
         memory, peak, reserved, retries = self._memory
+        rank_tokens, squared_lengths, expert_tokens = self.notes.work
         notes, start_ns, eval_ns, checkpoint_ns = self.notes, self._start_ns, 0, 0
         if self._paused_ns:
             eval_ns, checkpoint_ns = self._paused_ns.get("eval", 0), self._paused_ns.get("checkpoint", 0)
@@ -301,6 +308,9 @@ class StepMeter:
                 reserved,
                 retries,
                 notes.spent_ns + self._marks_ns,  # self_ns
+                rank_tokens,
+                squared_lengths,
+                expert_tokens,
             ),
         )
         notes.logged_ns, notes.spent_ns, self._marks_ns = None, 0, 0

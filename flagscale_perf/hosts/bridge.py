@@ -22,6 +22,7 @@ from flagscale_perf.hosts.hook_points import Point, given_to
 from flagscale_perf.hosts.patching import Patches, Wrapper
 from flagscale_perf.hosts.profiled import begin_profile
 from flagscale_perf.hosts.timers import mark_phases, time_mark
+from flagscale_perf.hosts.work import Batches, count_work, shows_experts, source_of
 from flagscale_perf.hosts.wrappers import (
     data_skipped,
     ending,
@@ -35,6 +36,7 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.units import for_stdout
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import AGREEMENT
+from flagscale_perf.training.work import Microbatch
 
 PACKAGE = "megatron.bridge"
 PRETRAIN_MODULE = "megatron.bridge.training.pretrain"
@@ -110,6 +112,11 @@ class BridgeLoop(CoreLoop):
         super().__init__(context.model, self._training(), rehearsing)
         self.step_result: tuple[Any, ...] | None = None
         self.say: Callable[[str], None] = lambda line: loop.print_rank_0(for_stdout(line))
+
+    def microbatch(self) -> Microbatch:
+        """Equal samples, unless the dataset says otherwise."""
+        is_equal = not (self.varies or getattr(self._state.cfg.dataset, "reset_attention_mask", False))
+        return super().microbatch() if is_equal else Microbatch(super().microbatch().chunks)
 
     def position(self) -> tuple[int, int]:
         """The host counts a step only after `on_train_step_end`."""
@@ -229,6 +236,9 @@ class BridgeCallback:
         self._hooks.train_start(self.loop)
         if self._hooks.active:
             patch_steps(self._module, self._hooks, self, self.in_training)
+            source = source_of(self.given.get("train_data_iterator")) if self.loop.varies else None
+            batches = None if source is None else Batches(source)
+            count_work(self._hooks, self.in_training, batches, shows_experts(self.loop.model_config))
             begin_profile(self._hooks, self.loop, lambda: context.model)
 
     def on_train_step_start(self, context: Any) -> None:

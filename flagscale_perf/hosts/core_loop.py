@@ -21,6 +21,7 @@ from flagscale_perf.hosts.timers import can_mark_phases
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import ONE_F_ONE_B
+from flagscale_perf.training.work import Microbatch
 
 GPT_MODULE = "megatron.core.models.gpt.gpt_model"
 MICROBATCHES_MODULE = "megatron.core.num_microbatches_calculator"
@@ -83,6 +84,11 @@ class CoreLoop:
         """The number of the group that works in lockstep; the rank itself where no groups are made."""
         return lockstep_group(self.rank())
 
+    def microbatch(self) -> Microbatch:
+        """As the training says it."""
+        training = self.training
+        return Microbatch(chunks_of(self._module.config), training.micro_batch_size, training.seq_length)
+
     def config(self) -> PerfConfig:
         """The options of the environment, the only ones without Megatron's arguments."""
         return PerfConfig.from_args({})
@@ -122,6 +128,11 @@ class CoreLoop:
             "micro_batch_size": self.training.micro_batch_size,
             "dsa_absorbed": absorbs_sparse_attention(),
         }
+
+    @property
+    def model_config(self) -> Any:
+        """Of the model that was built."""
+        return self._module.config
 
     def _facts(self, host: str, device: str, missing: Sequence[str]) -> RunFacts:
         return facts_of(
@@ -198,6 +209,15 @@ def pipeline_schedule(config: Any) -> str | None:
         if (getattr(config, "virtual_pipeline_model_parallel_size", None) or 1) > 1
         else ONE_F_ONE_B
     )
+
+
+def chunks_of(config: Any) -> int:
+    """Parts of the model on this rank, under these arguments or this configuration, that a micro-batch goes
+    through one after another; 0 under a schedule that does not mark them all.
+    """
+    if pipeline_schedule(config) == "dualpipev":
+        return 0
+    return getattr(config, "virtual_pipeline_model_parallel_size", None) or 1
 
 
 def facts_of(config: Any, training: Training, **of_host: Any) -> RunFacts:

@@ -23,6 +23,7 @@ from flagscale_perf.hosts import hook_points, host_monitor
 from flagscale_perf.hosts.core_loop import (
     Training,
     absorbs_sparse_attention,
+    chunks_of,
     facts_of,
     host_name,
     lockstep_group,
@@ -33,12 +34,14 @@ from flagscale_perf.hosts.hook_points import Point, given_to
 from flagscale_perf.hosts.patching import Patches, Wrapper
 from flagscale_perf.hosts.profiled import begin_profile
 from flagscale_perf.hosts.timers import can_mark_phases, mark_phases, time_mark
+from flagscale_perf.hosts.work import Batches, Documents, count_work, shows_experts, source_of
 from flagscale_perf.hosts.wrappers import data_skipped, ending, missing_phases, opening, patch_core, paused
 from flagscale_perf.spine.records import tuple_of
 from flagscale_perf.spine.units import for_stdout
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.host_arguments import recorded, recorded_environment
 from flagscale_perf.training.phases import AGREEMENT
+from flagscale_perf.training.work import AS_RANK_0, Microbatch
 
 ARGUMENTS_MODULE = "megatron.training.arguments"
 GLOBALS_MODULE = "megatron.training.global_vars"
@@ -79,6 +82,9 @@ PACKING_ARGUMENTS = (
     "dynamic_context_parallel",
     "hybrid_context_parallel",
 )
+# Of these, the ones under which ranks exchange documents before they compute.
+REGROUPING_ARGUMENTS = ("sequence_packing_scheduler", "dynamic_context_parallel", "hybrid_context_parallel")
+ITERATORS = "train_data_iterator"  # the argument of `train`
 REQUIRED_POINTS = ("train", "train_step")
 
 
@@ -105,6 +111,12 @@ class MegatronLoop:
     def lockstep(self) -> int:
         """The number of the group that works in lockstep with this rank."""
         return lockstep_group(self.rank())
+
+    def microbatch(self) -> Microbatch:
+        """Equal samples, unless an argument says otherwise."""
+        args = self._args
+        sizes = () if packing_of(args) else (args.micro_batch_size, args.seq_length)
+        return Microbatch(chunks_of(args), *sizes)
 
     def config(self) -> PerfConfig:
         """Flags, then environment, then defaults."""
@@ -187,13 +199,37 @@ class MegatronLoop:
 
     def _missing(self, args: Any) -> list[str]:
         costs = hook_points.missing(self._module, HOOK_POINTS, self._given, vars(args)) + missing_phases()
-        packing = [flag_of(name) for name in PACKING_ARGUMENTS if getattr(args, name, False)]
-        if packing:
+        if packing := packing_of(args):
+            is_seen = _batches(args, self._given.get(ITERATORS)) is not None
+            counted = AS_RANK_0 if is_seen else "whole sequences"
             costs.append(
-                f"lengths of packed documents ({', '.join(packing)}): FLOPs count whole sequences "
-                "where the host gives none"
+                f"lengths of packed documents ({', '.join(packing)}): FLOPs count {counted} where the host "
+                "gives none"
             )
         return costs
+
+
+def packing_of(args: Any) -> list[str]:
+    """The arguments in force under which sequences are not all whole documents of the full length."""
+    return [flag_of(name) for name in PACKING_ARGUMENTS if getattr(args, name, False)]
+
+
+def _batches(args: Any, iterators: Any) -> Batches | None:
+    """None where all samples are equal, where no batch is seen, and where ranks exchange what they read."""
+    source = source_of(iterators) if packing_of(args) else None
+    if source is None or any(getattr(args, name, False) for name in REGROUPING_ARGUMENTS):
+        return None
+    return Batches(source, _documents(args), 0 if args.rank else int(args.data_parallel_size))
+
+
+def _documents(args: Any) -> Documents:
+    """Documents attend to themselves only where the host makes the mask that says so."""
+    is_masked = getattr(args, "create_attention_mask_in_dataloader", True)
+    if not (getattr(args, "reset_attention_mask", False) and is_masked):
+        return Documents()
+    if getattr(args, "reset_position_ids", False):
+        return Documents(restart=True)
+    return Documents(end=sys.modules[GLOBALS_MODULE].get_tokenizer().eod)
 
 
 def _core_version() -> str:
@@ -248,6 +284,8 @@ def _train(module: ModuleType, hooks: TrainingHooks, rehearsing: bool) -> Callab
         hooks.train_start(loop)
         if hooks.active:
             patch_steps(module, hooks, in_training, given)
+            args = _args()
+            count_work(hooks, in_training, _batches(args, given.get(ITERATORS)), shows_experts(args))
             begin_profile(hooks, loop, lambda: given["model"])
 
     @functools.wraps(original)

@@ -8,7 +8,8 @@ from typing import Any
 
 from flagscale_perf.spine.facts import facts_of
 
-ONLY_IN_RUN_FILE = frozenset({"arguments", "environment"})  # the summary is written every few seconds
+# The summary is written every few seconds.
+ONLY_IN_RUN_FILE = frozenset({"arguments", "environment", "work_flops"})
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class RunFacts:
             earlier versions.
         host_monitor: "replace" or "keep", what --perf-host-monitor made of the host's own monitor; None for a
             host without one.
+        work_flops: for one unit of each kind of a rank's work, see `flops_calculator.work_flops`; None where
+            the model's FLOPs are not known, and in files of earlier versions.
     """
 
     package_version: str
@@ -83,6 +86,7 @@ class RunFacts:
     environment: dict[str, Any] | None = None
     host_monitor: str | None = None
     flop_per_clock: int | None = None
+    work_flops: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> RunFacts:

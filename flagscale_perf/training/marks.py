@@ -78,6 +78,11 @@ def _phases(step: StepRecord, marks: Sequence[int]) -> PhaseRecord:
     )
 
 
+def starts_of(phase: int, marks: Sequence[int]) -> int:
+    """How often the first timer of that phase, which has its number, has started."""
+    return sum(mark >> CLOCK_BITS == 2 * phase for mark in marks)
+
+
 def ended_spans(marks: Sequence[int], start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
     """`spans` with their ends: phase, number of the timer whose mark ends it, and nanoseconds. The number is
     -1 if the end of the step ends it.

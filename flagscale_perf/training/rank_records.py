@@ -9,6 +9,7 @@ from typing import Any
 
 from flagscale_perf.spine.records import record
 from flagscale_perf.training.host import HostStretch
+from flagscale_perf.training.work import UNKNOWN, WORK
 
 MAX_ENTRIES, MAX_RANKS_PER_ENTRY = 256, 4096
 PHASE_BASE = 32  # above the number of phases
@@ -112,6 +113,8 @@ class CutsRecord:
         sizes: for each row how many of them it has.
         own_ns: row by row, a value for each column.
         wait_ns: row by row, a value for each cut, the exchange itself included.
+        work: row by row, a value for each kind of `training.work.WORK`, -1 where it is not known; of the row
+            without ranks the medians. None where nothing is known, and in files of earlier versions.
     """
 
     iteration: int
@@ -123,6 +126,7 @@ class CutsRecord:
     sizes: list[int]
     own_ns: list[int]
     wait_ns: list[int]
+    work: list[int] | None = None
 
     def __post_init__(self) -> None:
         rows, cuts = len(self.sizes), len(self.waits)
@@ -132,8 +136,15 @@ class CutsRecord:
             or min(self.sizes, default=0) < 0
         ):
             raise ValueError(f"{rows} rows of {cuts} cuts do not have these lists")
+        if self.work is not None and (len(self.work) != rows * len(WORK) or min(self.work) < UNKNOWN):
+            raise ValueError(f"{rows} rows do not have this work")
         if any(not 0 <= column < cuts * PHASE_BASE for column in self.columns):
             raise ValueError("a column of no cut")
+
+    def works(self) -> list[list[int]]:
+        """The work of each row."""
+        work, kinds = self.work or [UNKNOWN] * len(WORK) * len(self.sizes), len(WORK)
+        return [work[row * kinds : (row + 1) * kinds] for row in range(len(self.sizes))]
 
 
 @dataclass(frozen=True)

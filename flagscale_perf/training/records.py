@@ -62,6 +62,12 @@ class StepRecord(NamedTuple):
             cache; None like memory_bytes.
         self_ns: what the monitor took of the training thread since the last record; None in files of earlier
             versions.
+        rank_tokens: tokens of this rank's own micro-batches, as the host's batches show them; None where all
+            are `seq_length` long, or not known. Like the following two not in files of earlier versions.
+        rank_squared_lengths: sum of the squared lengths of the documents in them, each of which attends to
+            itself only; None like rank_tokens.
+        rank_expert_tokens: tokens that this rank's experts received, summed over its layers; None where the
+            host does not have that number on the CPU.
     """
 
     iteration: int
@@ -86,6 +92,9 @@ class StepRecord(NamedTuple):
     memory_reserved_bytes: int | None
     memory_retries: int | None
     self_ns: int | None
+    rank_tokens: int | None = None
+    rank_squared_lengths: int | None = None
+    rank_expert_tokens: int | None = None
 
 
 # Nothing counted, nothing measured: what passed-over data is recorded from.

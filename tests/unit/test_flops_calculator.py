@@ -10,7 +10,14 @@ from itertools import product
 import pytest
 
 from flagscale_perf.flops.tape import CORE_FORMS
-from flagscale_perf.flops_calculator import FAMILIES, ModelShape, Packed, StepFlops, count, step_flops
+from flagscale_perf.flops_calculator import (
+    FAMILIES,
+    ModelShape,
+    Packed,
+    StepFlops,
+    count,
+    step_flops,
+)
 
 # h 4, 2 heads of width 2, feed-forward 8 without a gate, vocabulary 16, one layer
 TINY = {

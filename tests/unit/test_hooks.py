@@ -12,6 +12,7 @@ from flagscale_perf import hooks as hooks_module
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.work import Microbatch
 
 FACTS = RunFacts(
     package_version="0", host="fake", script="s.py", hostname="h", pid=1, world_size=1, restart_count=0,
@@ -79,6 +80,9 @@ class FakeLoop:
 
     def lockstep(self):
         return self.rank()
+
+    def microbatch(self):
+        return Microbatch(1, 2, 8)
 
     def config(self):
         return self._config

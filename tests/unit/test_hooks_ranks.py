@@ -9,7 +9,7 @@ from flagscale_perf import hooks as hooks_module
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.training.ranks.blocks import RankIdentity
-from tests.unit.test_hooks import FACTS, FakeLogger, FakeLoop, logger
+from tests.unit.test_hooks import FACTS, FORWARD, PAIR, FakeLogger, FakeLoop, logger
 
 __all__ = ["logger"]  # a fixture
 
@@ -74,7 +74,8 @@ def test_another_rank_measures_and_says_nothing(logger, rank_logger, monkeypatch
         ["completed"],
         [],
     )
-    assert told.identity == RankIdentity(1, os.uname().nodename, os.getpid(), "CPU (rehearsal)", None, 0, 1)
+    process = 1, os.uname().nodename, os.getpid()
+    assert told.identity == RankIdentity(*process, "CPU (rehearsal)", None, 0, 1, 1, 2, 8)
     assert (logger.started, loop.said, capfd.readouterr()) == ([], [], ("", ""))
 
 
@@ -127,3 +128,47 @@ def test_a_monitor_that_is_off_does_nothing_on_any_rank(logger, rank_logger, mon
     assert not hooks.active
     hooks.train_end(None)
     assert (logger.started, rank_logger.started) == ([], [])
+
+
+class CountedWork:
+    """What a rank counts in two steps, and the monitor's time for it."""
+
+    def __init__(self, ranks):
+        self.ranks, self.spent_ns, self.begun = ranks, 5_000_000, 0
+
+    def begin(self):
+        self.begun += 1
+
+    def take(self):
+        return [(15, 100, 7), (None, None, 7)][self.begun - 1]
+
+
+@pytest.mark.parametrize(("ranks", "tokens", "squared_lengths"), [(2, 30, 200), (0, 32, 4 * 8 * 8)])
+def test_what_a_rank_counts_is_in_its_steps_and_other_ranks_are_taken_to_have_as_much(
+    ranks, tokens, squared_lengths, logger
+):
+    hooks = TrainingHooks()
+    hooks.train_start(FakeLoop())
+    hooks.count_by(CountedWork(ranks))
+    for _ in range(2):
+        hooks.step_start()
+        hooks.step_end("result")
+        hooks.logged(None, None)
+    hooks.train_end(None)
+    first, second = logger.started[0].records
+    assert first[-3:] == (15, 100, 7) and second[-3:] == (None, None, 7)
+    assert (first.tokens, first.model_flops) == (tokens, 3 * (tokens * FORWARD + squared_lengths * PAIR // 2))
+    assert (second.tokens, second.model_flops) == (32, 3 * (32 * FORWARD + 4 * 8 * 8 * PAIR // 2))
+    assert first.self_ns >= 5_000_000
+
+
+def test_the_hosts_sums_over_all_ranks_win(logger):
+    hooks = TrainingHooks()
+    hooks.train_start(FakeLoop())
+    hooks.count_by(CountedWork(2))
+    hooks.step_start()
+    hooks.step_end("result")
+    hooks.logged(28, 150)
+    hooks.train_end(None)
+    (step,) = logger.started[0].records
+    assert (step.tokens, step.model_flops) == (28, 3 * (28 * FORWARD + 150 * PAIR // 2))

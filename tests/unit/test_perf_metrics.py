@@ -111,6 +111,7 @@ def test_every_value_of_a_step_is_in_the_field_of_its_name():
     run.monitor.step_start(1000, 8, 0)
     run.monitor.step_end(1600, StepNumbers(9, True, 4, 33, 2))
     run.monitor.notes.logged_ns, run.monitor.notes.spent_ns = 1650, 17
+    run.monitor.notes.work = 31, 310, 5
     run.monitor.pause("eval", 1700)
     run.monitor.resume("eval", 1900)
     run.monitor.pause("checkpoint", 1900)
@@ -142,6 +143,9 @@ def test_every_value_of_a_step_is_in_the_field_of_its_name():
                 "memory_reserved_bytes": 60,
                 "memory_retries": 1,
                 "self_ns": 17,
+                "rank_tokens": 31,
+                "rank_squared_lengths": 310,
+                "rank_expert_tokens": 5,
             },
         )
     ]

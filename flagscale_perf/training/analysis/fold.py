@@ -24,7 +24,7 @@ from flagscale_perf.training.analysis.findings.case import TrainingCase
 from flagscale_perf.training.analysis.findings.findings import find
 from flagscale_perf.training.analysis.findings.signals import Signals
 from flagscale_perf.training.analysis.ledgers import path_of
-from flagscale_perf.training.analysis.overview import overview_of
+from flagscale_perf.training.analysis.overview import overview_of, with_share
 from flagscale_perf.training.analysis.ranks import RankMatrix, stragglers_of
 from flagscale_perf.training.analysis.replayed import ReplayFold
 from flagscale_perf.training.analysis.report import Figures, TrainingReport
@@ -256,17 +256,19 @@ class RunFold:
         """The run so far, and what holds it back."""
         summary = self.summary(state)
         rated, since = self._totals.rated, summary.settled.first_iteration or 0
+        facts = RunFacts.of(self._header.facts)
         ledgers, path = self._replayed.result(self._totals.ledgers.result(since))
         report = TrainingReport(
-            overview=overview_of(summary, self._at(self._header.start_wall_ns), self._totals.ranks.nodes()),
+            overview=with_share(
+                overview_of(summary, self._at(self._header.start_wall_ns), self._totals.ranks.nodes()),
+                self._totals.ledgers.share_of_rank_0(facts.work_flops or {}),
+            ),
             findings=[],
             figures=_figures(summary),
             settled=summary.settled,
             trend=self._trend.result(self._signals.slow_steps),
             phases=_phases(summary, ledgers),
-            ranks=self._ranks.result(
-                self._totals.ranks, Scale.of(RunFacts.of(self._header.facts)).world_size
-            ),
+            ranks=self._ranks.result(self._totals.ranks, Scale.of(facts).world_size),
             stragglers=stragglers_of(self._totals.ranks, self._last_iteration),
             ledgers=ledgers,
             critical_path=None if path is None else path_of(path),
@@ -285,7 +287,7 @@ class RunFold:
             rated.iteration_ns / NS_PER_S,
             anatomy_of(ledgers) or self._signals.anatomy(since),
             stage_gains=self._replayed.stage_gains,
-            facts=RunFacts.of(self._header.facts),
+            facts=facts,
             options=PerfConfig.of(self._header.config),
         )
         return find(case, with_unjudged)

@@ -16,6 +16,7 @@ from flagscale_perf.training.ledger.book import rows_of
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import PHASE_BASE, CutsRecord, NodeRecord, RanksRecord
 from flagscale_perf.training.records import OUTCOMES, IntervalRecord, StepRecord
+from flagscale_perf.training.work import UNKNOWN
 
 
 class NodeRow(NamedTuple):
@@ -85,6 +86,10 @@ class CutRow(NamedTuple):
         cut: number of the collective in the step, from 0.
         phase: in which the time went.
         is_wait: the unit waited for others in it, and exchanged.
+        tokens: in its micro-batches of the whole step, like what follows; None where not known.
+        squared_lengths: sum over the documents in them, each of which attends to itself only.
+        expert_tokens: that its experts received, all layers together.
+        microbatches: that it ran.
     """
 
     iteration: int
@@ -95,6 +100,10 @@ class CutRow(NamedTuple):
     phase: str
     is_wait: bool
     duration_ns: int
+    tokens: int | None
+    squared_lengths: int | None
+    expert_tokens: int | None
+    microbatches: int | None
 
 
 def node_rows(record: NodeRecord) -> Iterator[NodeRow]:
@@ -115,13 +124,14 @@ def rank_rows(record: RanksRecord) -> Iterator[RankRow]:
 
 def cut_rows(record: CutsRecord) -> Iterator[CutRow]:
     """A row for each unit, cut and phase that has a value."""
-    for ranks, own_ns, waits_ns in rows_of(record):
+    for (ranks, own_ns, waits_ns), known in zip(rows_of(record), record.works(), strict=True):
+        work = [None if value == UNKNOWN else value for value in known]
         place = record.iteration, record.stage, record.units, [*ranks] or None
         for column, duration_ns in zip(record.columns, own_ns, strict=True):
             cut, phase = divmod(column, PHASE_BASE)
-            yield CutRow(*place, cut, _phase(phase), False, duration_ns)
+            yield CutRow(*place, cut, _phase(phase), False, duration_ns, *work)
         for cut, (phase, duration_ns) in enumerate(zip(record.waits, waits_ns, strict=True)):
-            yield CutRow(*place, cut, _phase(phase), True, duration_ns)
+            yield CutRow(*place, cut, _phase(phase), True, duration_ns, *work)
 
 
 def run_figures(report: TrainingReport) -> RunFigures:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.spine.units import percent
 from flagscale_perf.training.analysis.report import Node, Overview
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.summary.summary import Summary
 from flagscale_perf.training.utilisation import FLOP_PER_TFLOP, Scale
+from flagscale_perf.training.work import AS_RANK_0
 
 SIZES = {
     "TP": "tensor_parallel",
@@ -27,6 +29,15 @@ def sizes_of(facts: RunFacts) -> dict[str, int]:
     """The parallel sizes that are known, by their short names."""
     sizes = {short: getattr(facts, name) for short, name in SIZES.items()}
     return {short: size for short, size in sizes.items() if size is not None}
+
+
+def with_share(overview: Overview, share: float | None) -> Overview:
+    """Says, where FLOPs follow from rank 0's documents, what `share` of that all ranks have counted."""
+    if share is None:
+        return overview
+    told = f" (all ranks together counted {percent(share)} of that: multiply MFU and TFLOPS by it)"
+    missing = [each + told if AS_RANK_0 in each else each for each in overview.missing]
+    return replace(overview, missing=missing)
 
 
 def overview_of(

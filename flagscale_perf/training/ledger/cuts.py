@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from flagscale_perf.training.marks import spans
+from flagscale_perf.training.marks import spans, starts_of
 from flagscale_perf.training.phases import GROUPS, PHASES, Kind, of_kind
 from flagscale_perf.training.records import Outcome, StepRecord
+from flagscale_perf.training.work import UNKNOWN, Microbatch
 
 INTERRUPTION = 0.01  # of an iteration's time: a longer evaluation or checkpoint disturbs the step it is in
 MAX_CUTS = 64  # of a step; a host with more of them has its ranks compared by nothing
@@ -21,6 +22,7 @@ CUTS = frozenset(map(PHASES.index, GROUPS["Comm"]))
 WAITING = frozenset(map(PHASES.index, of_kind(Kind.WAITING)))
 BETWEEN = PHASES.index("between_steps")
 _KEPT_STEPS = 64  # whose cuts have not been asked for yet
+_FORWARD = PHASES.index("forward")
 
 
 class Cut(NamedTuple):
@@ -38,10 +40,15 @@ class Cut(NamedTuple):
 
 
 class StepCuts(NamedTuple):
-    """A step, from the last cut of the step before to its own last cut."""
+    """A step, from the last cut of the step before to its own last cut.
+
+    Attributes:
+        work: of the rank in it, by `work.WORK`; () where nothing is known.
+    """
 
     iteration: int
     cuts: tuple[Cut, ...]
+    work: tuple[int, ...] = ()
 
 
 def cuts_of(found: Iterable[tuple[int, int]]) -> tuple[list[Cut], dict[int, int]]:
@@ -73,10 +80,29 @@ def is_undisturbed(step: StepRecord) -> bool:
     return not (step.warmup or step.outcome == Outcome.DATA_SKIPPED or is_interrupted)
 
 
+def work_of(step: StepRecord, marks: Sequence[int], each: Microbatch) -> tuple[int, ...]:
+    """The work of the step's rank, by `WORK`: what it has counted itself, else what follows from equal
+    samples; UNKNOWN for what neither tells. How many micro-batches ran, their forward passes show.
+    """
+    passes = starts_of(_FORWARD, marks)
+    is_marked = each.chunks > 0 and passes > 0 and passes % each.chunks == 0
+    microbatches = passes // each.chunks if is_marked else step.microbatches
+    tokens, squared_lengths = step.rank_tokens, step.rank_squared_lengths
+    sample_tokens = each.sample_tokens or 0
+    # Where the host says how many tokens the whole step had, equal samples make as many.
+    if tokens is None and each.samples and sample_tokens and step.tokens == step.samples * sample_tokens:
+        tokens = microbatches * each.samples * sample_tokens
+        squared_lengths = tokens * sample_tokens
+    found = tokens, squared_lengths, step.rank_expert_tokens, microbatches
+    return tuple(UNKNOWN if value is None else value for value in found)
+
+
 class CutKeeper:
     """Keeps the cuts of one rank's steps until they are asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, microbatch: Microbatch) -> None:
+        """`microbatch`: of the rank."""
+        self._microbatch = microbatch
         self._kept: dict[int, StepCuts] = {}
         self._before: tuple[int, dict[int, int]] | None = None
 
@@ -94,7 +120,11 @@ class CutKeeper:
         first = dict(before[1])
         for phase, dur_ns in cuts[0].own_ns.items():
             first[phase] = first.get(phase, 0) + dur_ns
-        self._kept[step.iteration] = StepCuts(step.iteration, (cuts[0]._replace(own_ns=first), *cuts[1:]))
+        self._kept[step.iteration] = StepCuts(
+            step.iteration,
+            (cuts[0]._replace(own_ns=first), *cuts[1:]),
+            work_of(step, marks, self._microbatch),
+        )
         if len(self._kept) > _KEPT_STEPS:
             del self._kept[next(iter(self._kept))]
 

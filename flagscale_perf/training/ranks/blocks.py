@@ -20,11 +20,12 @@ from flagscale_perf.training.ranks.rows import MachineCuts
 from flagscale_perf.training.rates import highest
 from flagscale_perf.training.records import HardwareRecord, StepRecord
 from flagscale_perf.training.window import end_mono_ns
+from flagscale_perf.training.work import Microbatch
 
 BLOCK_STEPS = 5
 LARGE = 1000  # ranks; with every so many blocks are longer, and all together cost the gathering as much
 MAX_RANKS = 1 << 20
-_FORMAT = 5  # first element of an encoded block
+_FORMAT = 6  # first element of an encoded block
 _MAX_REASONS = 256  # characters
 _DATA = PHASES.index("data_loading")
 _TIMES = ("work_ns", "wait_ns", "data_ns")
@@ -48,6 +49,7 @@ class RankIdentity(NamedTuple):
         lockstep: number of the group of ranks that do every step together: same data-parallel place and
             stage, another tensor- or context-parallel place. Each of them waits for the slowest inside its
             forward and backward pass.
+        chunks, samples, sample_tokens: of its micro-batches, see `Microbatch`.
     """
 
     rank: int
@@ -57,6 +59,14 @@ class RankIdentity(NamedTuple):
     device_uuid: str | None
     stage: int
     lockstep: int
+    chunks: int = 0
+    samples: int | None = None
+    sample_tokens: int | None = None
+
+    @property
+    def microbatch(self) -> Microbatch:
+        """What is known of its micro-batches."""
+        return Microbatch(self.chunks, self.samples, self.sample_tokens)
 
 
 class Block(NamedTuple):

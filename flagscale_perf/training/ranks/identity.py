@@ -9,6 +9,7 @@ from flagscale_perf.training.ranks.blocks import MAX_RANKS, RankIdentity
 
 MAX_TEXT = 256
 _TEXTS = {"hostname", "device", "device_uuid"}
+_OPTIONAL = {"samples", "sample_tokens"}
 
 
 def content_of(identity: RankIdentity) -> dict[str, Any]:
@@ -39,6 +40,8 @@ def _checked(*values: Any) -> RankIdentity:
 def _check(name: str, value: Any) -> None:
     if name in _TEXTS:
         is_good = (value is None and name == "device_uuid") or (type(value) is str and len(value) <= MAX_TEXT)
+    elif value is None:
+        is_good = name in _OPTIONAL
     else:
         is_good = type(value) is int and 0 <= value < 1 << 53 and (name != "rank" or value < MAX_RANKS)
     if not is_good:

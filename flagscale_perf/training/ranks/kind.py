@@ -40,7 +40,7 @@ class RankFold:
         self._rank, self._machine = identity.rank, machine
         machine.join(identity)
         self._capture = Capture(identity.rank)
-        self._cuts = CutKeeper()
+        self._cuts = CutKeeper(identity.microbatch)
         self._marks = MarksJoin(self._capture.add, self._cuts.add)
         self._phases = PhaseJoin(RunFacts.of({}))
         self._builder = BlockBuilder(identity.rank, machine.steps)

@@ -15,6 +15,7 @@ from flagscale_perf.spine.averages import median
 from flagscale_perf.training.ledger.cuts import CUTS, MAX_CUTS, MAX_NS, StepCuts
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import PHASE_BASE, CutsRecord
+from flagscale_perf.training.work import UNKNOWN, WORK, usual_work
 
 KEPT_UNITS = 8  # of which all rows are kept; of more units the latest ones at each cut
 KEPT_RANKS = 64  # of a job, up to which each machine sends all rows
@@ -22,6 +23,8 @@ LATEST = 2
 MAX_VALUES = 1000  # of one record's lists
 MAX_SHOWN = 64  # ranks of a unit
 USUAL = -1  # in place of a unit: medians of all, and the least wait
+KINDS = len(WORK)
+NO_WORK = (UNKNOWN,) * KINDS
 
 Numbers: TypeAlias = "array[int]"  # of 8 bytes each
 Units = Mapping[int, tuple[int, ...]]  # the ranks of each, by the number of the lockstep group
@@ -51,6 +54,8 @@ class MachineCuts(NamedTuple):
         own_ns: row by row, a value for each column. Where not all units have rows, behind these one more for
             each step: the medians of all.
         wait_ns: row by row, a value for each cut; in those behind, the least waits of all.
+        work: row by row, a value for each kind of `WORK`; in those behind, the medians of all in which it is
+            known. One row where all are alike.
     """
 
     stage: int
@@ -62,19 +67,25 @@ class MachineCuts(NamedTuple):
     rows: Numbers
     own_ns: Numbers
     wait_ns: Numbers
+    work: Numbers
 
     @property
     def has_all(self) -> bool:
         """Whether every unit has a row in every step."""
         return len(self.own_ns) == len(self.rows) * len(self.columns)
 
+    def work_of(self, row: int) -> Sequence[int]:
+        """That of a row, or of a step's row behind all of these."""
+        return self.work if len(self.work) == KINDS else self.work[row * KINDS : (row + 1) * KINDS]
+
 
 class _Row(NamedTuple):
-    """A unit in a step: a value for each column, and for each cut."""
+    """A unit in a step: a value for each column, for each cut, and for each kind of work."""
 
     unit: int
     own_ns: Sequence[int]
     wait_ns: Sequence[int]
+    work: Sequence[int]
 
 
 class _MachineStep(NamedTuple):
@@ -118,6 +129,7 @@ def _step_of(
             unit,
             [step.cuts[cut].own_ns.get(phase, 0) for cut, phase in ways],
             [cut.wait_ns for cut in step.cuts],
+            step.work or NO_WORK,
         )
         for unit, step in units.items()
     ]
@@ -126,7 +138,8 @@ def _step_of(
     waits = list(zip(*(row.wait_ns for row in rows), strict=True))
     kept = dict.fromkeys(place for column in waits for place in _latest(column))
     own = zip(*(row.own_ns for row in rows), strict=True)
-    usual = _Row(USUAL, [int(median(each)) for each in own], list(map(min, waits)))
+    work = usual_work(row.work for row in rows)
+    usual = _Row(USUAL, [int(median(each)) for each in own], list(map(min, waits)), work)
     return _MachineStep(iteration, len(units), [rows[place] for place in kept], [usual])
 
 
@@ -135,6 +148,7 @@ def _joined(
 ) -> MachineCuts:
     rows = list(chain.from_iterable(step.rows for step in steps))
     every = [*rows, *chain.from_iterable(step.usual for step in steps)]
+    works = [tuple(row.work) for row in every]
     return MachineCuts(
         stage,
         waits=array("q", waits),
@@ -145,6 +159,7 @@ def _joined(
         rows=array("q", [row.unit for row in rows]),
         own_ns=array("q", chain.from_iterable(row.own_ns for row in every)),
         wait_ns=array("q", chain.from_iterable(row.wait_ns for row in every)),
+        work=array("q", works[0] if len(set(works)) == 1 else chain.from_iterable(works)),
     )
 
 
@@ -177,8 +192,9 @@ def decode(content: Any) -> MachineCuts:
     steps, rows = len(found.iterations), len(found.rows)
     every = rows if found.has_all else rows + steps
     expected = (steps, steps, rows, every * len(found.columns), every * len(found.waits))
-    lengths = (*map(len, found[4:6]), sum(found.sizes), *map(len, found[7:]))
-    if lengths != expected or min(found.sizes, default=1) < 1 or not _is_shape(found):
+    lengths = (*map(len, found[4:6]), sum(found.sizes), len(found.own_ns), len(found.wait_ns))
+    is_work = len(found.work) in (KINDS, every * KINDS) and min(found.work) >= UNKNOWN
+    if lengths != expected or min(found.sizes, default=1) < 1 or not (is_work and _is_shape(found)):
         raise ValueError("numbers of a machine's steps that do not belong together")
     return found
 
@@ -243,7 +259,8 @@ class _Alike:
             own_ns: Sequence[int] = found.own_ns[row * mine : (row + 1) * mine]
             if found.columns != columns:
                 own_ns = [own_ns[place[each]] if each in place else 0 for each in columns]
-            yield _Row(found.rows[row], own_ns, found.wait_ns[row * cuts : (row + 1) * cuts])
+            wait_ns = found.wait_ns[row * cuts : (row + 1) * cuts]
+            yield _Row(found.rows[row], own_ns, wait_ns, found.work_of(row))
 
     def usual_ns(self, iteration: int, columns: Numbers) -> list[Sequence[int]]:
         """For each column the usual time of each machine; if all units were kept, the time of each unit."""
@@ -261,6 +278,13 @@ class _Alike:
             return list(zip(*least, strict=True))
         first = self.at[iteration] * len(self.waits)
         return list(self._wait_ns[first : first + len(self.waits)])
+
+    def usual_work(self, iteration: int) -> list[Sequence[int]]:
+        """What is usual on each machine; if all units were kept, the work of each unit."""
+        if self.has_all:
+            every = (self.rows(at, iteration, self.columns) for at in range(len(self.machines)))
+            return [row.work for rows in every for row in rows]
+        return [each.work_of(len(each.rows) + self.at[iteration]) for each in self.machines]
 
 
 class _Merged:
@@ -289,7 +313,8 @@ class _Merged:
             return [every[unit] for unit in sorted(every)]
         least_ns = _side_by_side(group.least_ns(self.iteration) for group in self._found)
         usual_ns = _side_by_side(group.usual_ns(self.iteration, self.columns) for group in self._found)
-        usual = _Row(USUAL, [int(median(each)) for each in usual_ns], list(map(min, least_ns)))
+        work = usual_work(row for group in self._found for row in group.usual_work(self.iteration))
+        usual = _Row(USUAL, [int(median(each)) for each in usual_ns], list(map(min, least_ns)), work)
         most = max(1, MAX_VALUES // (len(self.columns) + len(self.waits)) - 1)
         return [*self._noted(suspects, least_ns)[:most], usual]
 
@@ -319,6 +344,7 @@ def _record_of(step: _Merged, stage: int, units: Units, suspects: AbstractSet[in
     if not kept or len(kept) * max(len(step.columns), len(step.waits)) > MAX_VALUES:
         return
     ranks = [units.get(row.unit, ())[:MAX_SHOWN] for row in kept]
+    work = [value for row in kept for value in row.work]
     yield CutsRecord(
         iteration=step.iteration,
         stage=stage,
@@ -329,4 +355,5 @@ def _record_of(step: _Merged, stage: int, units: Units, suspects: AbstractSet[in
         sizes=list(map(len, ranks)),
         own_ns=[value for row in kept for value in row.own_ns],
         wait_ns=[value for row in kept for value in row.wait_ns],
+        work=work if max(work) > UNKNOWN else None,
     )

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.flops_calculator import Packed
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.work import Microbatch, RankWork
 
 Pause = Literal["eval", "checkpoint"]
 Flops = tuple[int | None, int | None]  # model, hardware
@@ -50,6 +51,9 @@ class Loop(Protocol):
     def lockstep(self) -> int:
         """The ranks that wait for each other in every layer; see `RankIdentity`."""
 
+    def microbatch(self) -> Microbatch:
+        """What is known of this rank's micro-batches before the first of them."""
+
     def config(self) -> PerfConfig:
         """The options in force. Raises PerfError."""
 
@@ -76,6 +80,25 @@ class Loop(Protocol):
 
     def say(self, line: str) -> None:
         """Prints through the host's rank-0 printing."""
+
+
+class WorkCounter(Protocol):
+    """Counts what this rank works in a step, where that does not follow from the step's size.
+
+    Attributes:
+        ranks: how many data-parallel ranks the whole step is taken to have, each with as much as this one; 0
+            where this rank says nothing about the whole step.
+        spent_ns: what counting has taken of the training thread since the step began.
+    """
+
+    ranks: int
+    spent_ns: int
+
+    def begin(self) -> None:
+        """A train step begins: what was counted before it, in an evaluation, is no part of it."""
+
+    def take(self) -> RankWork:
+        """What has been counted since then."""
 
 
 class StepProfile(Protocol):

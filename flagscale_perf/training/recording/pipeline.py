@@ -39,6 +39,7 @@ from flagscale_perf.training.standstill import StandstillWatch, Stretches
 from flagscale_perf.training.summary.presentation import PRESENTATION
 from flagscale_perf.training.utilisation import Scale, suspicion
 from flagscale_perf.training.window import IntervalWindow
+from flagscale_perf.training.work import Microbatch
 from flagscale_perf.writer.instrument import Entry, Joined, Remark
 from flagscale_perf.writer.task import Parent, WriterTask
 
@@ -115,7 +116,7 @@ class TrainingPipeline:
         self._capture = CaptureControl(
             request, task.config.get("perf_capture_steps"), sources.ranks.request, self._facts.world_size
         )
-        self._cuts = CutKeeper()
+        self._cuts = CutKeeper(identity_of(task.owner).microbatch if task.owner else Microbatch())
         self.begin()
 
     def begin(self) -> None:

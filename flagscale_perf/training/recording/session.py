@@ -12,7 +12,7 @@ from typing import Any
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.device.peaks import flop_per_clock, mean_peak, peak_in_force
 from flagscale_perf.device.probe import DeviceProbe
-from flagscale_perf.flops_calculator import ModelShape, Packed, step_flops
+from flagscale_perf.flops_calculator import ModelShape, Packed, step_flops, work_flops
 from flagscale_perf.options.peak import PeakOption
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.training.facts import RunFacts
@@ -25,9 +25,8 @@ from flagscale_perf.training.recording.loop import CountFlops, Flops, Loop
 
 def identity_of(loop: Loop, device: DeviceProbe) -> RankIdentity:
     """This rank's identity among the others."""
-    return RankIdentity(
-        loop.rank(), os.uname().nodename, os.getpid(), device.name, device.uuid, loop.stage(), loop.lockstep()
-    )
+    process = loop.rank(), os.uname().nodename, os.getpid()
+    return RankIdentity(*process, device.name, device.uuid, loop.stage(), loop.lockstep(), *loop.microbatch())
 
 
 def facts_and_flops(loop: Loop, config: PerfConfig, device: DeviceProbe) -> tuple[RunFacts, CountFlops]:
@@ -54,6 +53,7 @@ def facts_and_flops(loop: Loop, config: PerfConfig, device: DeviceProbe) -> tupl
         model=shape.as_dict(),
         flop_per_clock=None if _has_narrow_products(args) else facts.flop_per_clock,
         missing=missing,
+        work_flops=work_flops(shape, facts.pipeline_parallel or 1),
     )
     return facts, _flops_of(shape, facts.seq_length or 0)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+
 import pytest
 
-from flagscale_perf.flops.shape import Shape
+from flagscale_perf.flops.shape import Experts, Shape
 from flagscale_perf.flops.step import Measure, Step
 from flagscale_perf.flops.units import EXPERT_ROW, TOKEN, ChunkRow, Pair, Unit
+from flagscale_perf.flops_calculator import ModelShape, Packed, step_flops, work_flops
 
 PAIR = Pair()
 SHAPE = Shape(layers=1, hidden=4, heads=2, kv_groups=2, head_dim=3, ffn=8, gated=False, vocab=16)
@@ -44,3 +47,18 @@ def test_rows_of_chunks_fill_the_last_one_up() -> None:
 def test_what_follows_from_tokens_and_squared_lengths() -> None:
     units: list[Unit] = [TOKEN, EXPERT_ROW, Pair(), ChunkRow(4, restarts=False)]
     assert [unit.slope(SHAPE) for unit in units] == [(2, 0), (2, 0), (0, 1), None]
+
+
+@pytest.mark.parametrize("stages", [1, 4])
+def test_what_a_unit_of_work_costs_adds_up_to_the_step(stages: int) -> None:
+    """A stage of the pipeline has its part of the experts' layers; tokens there weigh as much more."""
+    moe = replace(SHAPE, experts=Experts(8, 2, 16, (True,)))
+    for given, routed in ((SHAPE, 0), (moe, 2)):
+        model = ModelShape(**{each.name: getattr(given, each.name) for each in fields(given)})
+        costs, lengths = work_flops(model, stages), (3, 5, 8, 7)
+        rows = routed * model.layers * sum(lengths) / stages
+        squared = sum(n * n for n in lengths)
+        work = {"tokens": sum(lengths), "squared_lengths": squared, "expert_tokens": rows}
+        expected = step_flops(model, 1, 23, Packed(sum(lengths), squared)).model_flops
+        assert sum(costs[kind] * work[kind] for kind in costs) == pytest.approx(expected, rel=1e-12)
+        assert ("expert_tokens" in costs) == bool(routed)

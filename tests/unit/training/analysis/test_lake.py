@@ -31,9 +31,10 @@ def test_ranks_are_a_row_an_entry() -> None:
 
 
 def test_cuts_are_a_row_a_unit_cut_and_phase() -> None:
-    record = CutsRecord(7, 1, 9, [5], [1, 2], [3, 4], [2, 0], [10, 20, 30, 40], [50, 60])
+    work = [128, 4096, -1, 2, 100, 4000, -1, 2]
+    record = CutsRecord(7, 1, 9, [5], [1, 2], [3, 4], [2, 0], [10, 20, 30, 40], [50, 60], work)
     assert PHASE_BASE > 5
-    assert [tuple(row)[3:] for row in cut_rows(record)] == [
+    assert [tuple(row)[3:8] for row in cut_rows(record)] == [
         ([3, 4], 0, "forward", False, 10),
         ([3, 4], 0, "backward", False, 20),
         ([3, 4], 0, "exposed_grad_comm", True, 50),
@@ -41,3 +42,7 @@ def test_cuts_are_a_row_a_unit_cut_and_phase() -> None:
         (None, 0, "backward", False, 40),
         (None, 0, "exposed_grad_comm", True, 60),
     ]
+    worked = [(128, 4096, None, 2)] * 3 + [(100, 4000, None, 2)] * 3
+    assert [tuple(row)[8:] for row in cut_rows(record)] == worked
+    earlier = replace(record, work=None)
+    assert {tuple(row)[8:] for row in cut_rows(earlier)} == {(None,) * 4}

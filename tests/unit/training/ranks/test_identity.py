@@ -7,7 +7,7 @@ from tests.fakes import make_identity
 
 
 def test_it_comes_back_as_it_was() -> None:
-    identity = make_identity(3, device="NVIDIA H200", device_uuid="abc", stage=1, lockstep=5)
+    identity = make_identity(3, device="NVIDIA H200", device_uuid="abc", stage=1, chunks=2, samples=1)
     assert identity_of(content_of(identity)) == identity
 
 
@@ -28,6 +28,9 @@ def test_a_long_name_is_cut() -> None:
         {"device_uuid": 3},
         {"stage": None},
         {"lockstep": 1 << 60},
+        {"chunks": None},
+        {"samples": -1},
+        {"sample_tokens": "64"},
     ],
 )
 def test_what_cannot_be_true_is_refused(change: dict) -> None:

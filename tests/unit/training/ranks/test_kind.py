@@ -20,7 +20,8 @@ from tests.fakes import make_identity, make_marks, make_phases, make_reading, ma
 
 
 def blocks_of(*iterations: int, with_phases: bool = False) -> list[Block]:
-    builder, phases, cuts, machine = BlockBuilder(1), PhaseJoin(RunFacts.of({})), CutKeeper(), Machine(2)
+    builder, phases, machine = BlockBuilder(1), PhaseJoin(RunFacts.of({})), Machine(2)
+    cuts = CutKeeper(make_identity(1).microbatch)
     machine.join(make_identity(1))
     made: list[Block | None] = []
     for iteration in iterations:

@@ -8,6 +8,7 @@ from array import array
 import pytest
 
 from flagscale_perf.training.ledger.cuts import StepCuts
+from flagscale_perf.training.rank_records import CutsRecord
 from flagscale_perf.training.ranks.rows import KEPT_UNITS, Member, decode, encode, machine_cuts, records_of
 from tests.schedules import FORWARD, MS, noise, recorded, side_by_side, steps_of
 
@@ -90,6 +91,9 @@ def test_the_cuts_of_a_machine_come_back_from_json() -> None:
             (2, [31]),
             (2, found.columns[1:]),
         ),
+        (9, []),
+        (9, [-2, 0, 0, 0]),
+        (9, [*range(5)]),
         *((changed, other) for changed in range(3, 9) for other in ([1 << 60], [*found[changed], 1])),
     ):
         with pytest.raises(ValueError):
@@ -102,3 +106,42 @@ def test_the_cuts_of_a_machine_come_back_from_json() -> None:
     for other in (None, [], [stage], ["3", text], [*content, 1]):
         with pytest.raises(ValueError):
             decode(other)
+
+
+def with_work(found: list[Member], work: dict[int, tuple[int, ...]]) -> list[Member]:
+    """In every step the same; by rank, of which others have none."""
+    steps = [[step._replace(work=work.get(each.rank, ())) for step in each.steps] for each in found]
+    return [each._replace(steps=own) for each, own in zip(found, steps, strict=True)]
+
+
+def test_a_row_has_its_rank_s_work() -> None:
+    work = {rank: (128, 1000 * rank, -1, 2) for rank in range(3)}
+    for record in side_by_side(with_work(members(3), work)):
+        assert record.works() == [[128, 0, -1, 2], [128, 1000, -1, 2], [128, 2000, -1, 2]]
+    (machine,) = machine_cuts(0, with_work(members(3), work), keeps_all=True)
+    assert decode(json.loads(json.dumps(encode(machine)))) == machine
+    alike = with_work(members(3), dict.fromkeys(range(3), (128, 4096, -1, 2)))
+    (machine,) = machine_cuts(0, alike, keeps_all=True)
+    assert list(machine.work) == [128, 4096, -1, 2], "once for all"
+    assert side_by_side(alike)[0].works() == [[128, 4096, -1, 2]] * 3
+    assert side_by_side(members(3))[0].work is None, "nobody knows any"
+    assert side_by_side(members(3))[0].works() == [[-1] * 4] * 3
+
+
+@pytest.mark.parametrize("machine", [8, 1000])
+def test_the_row_of_the_others_has_the_median_of_what_is_known(machine: int) -> None:
+    """Of 100 ranks every fifth does not know its squared lengths; rank 17, which is late, has the most."""
+    work = {rank: (128, 5000 + rank % 5, 7, 2) if rank % 5 else (128, -1, 7, 2) for rank in range(100)}
+    work[17] = (128, 9000, 7, 2)
+    for record in side_by_side(with_work(members(100, late=17), work), frozenset({17}), machine):
+        works = record.works()
+        assert works[0] == [128, 9000, 7, 2] and record.ranks[0] == 17
+        assert works[-1][0] == 128 and works[-1][2:] == [7, 2] and 5001 <= works[-1][1] <= 5004
+        assert [works[row] for row in range(len(works) - 1)] == [
+            list(work[rank]) for rank in record.ranks[: len(works) - 1]
+        ]
+
+
+def test_a_record_without_a_value_for_each_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match="2 rows do not have this work"):
+        CutsRecord(7, 0, 2, [5], [1], [0, 1], [1, 1], [1, 2], [3, 4], [128, 4096, -1, 1])
