@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
-from flagscale_perf.training.ledger.ledger import Ledger, Row, UnitTimes
+from flagscale_perf.training.ledger.entries import UnitTimes
+from flagscale_perf.training.ledger.ledger import UNEVEN, Ledger, Row
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import SlowStretch
 
@@ -124,6 +125,7 @@ class Straggler(SlowStretch):
     iteration_ms: float
     against: str
     cause: str | None
+    observed: str | None
 
 
 @dataclass(frozen=True)
@@ -304,6 +306,7 @@ def in_json(ledger: Ledger) -> dict[str, Any]:
 def _row(ledger: Ledger, row: Row) -> dict[str, Any]:
     """`usual_ms` is how much longer a late step's phase takes; other times are of a mean step."""
     late = row.late
+    within = late or (ledger.uneven if row.kind == UNEVEN and ledger.uneven.cost_ns else None)
     return {
         "kind": row.kind,
         "phase": row.phase,
@@ -316,7 +319,17 @@ def _row(ledger: Ledger, row: Row) -> dict[str, Any]:
         "usual_ms": late and late.usual_ns / NS_PER_MS,
         "last_in": late and late.last_in,
         "alone_ms": late and ledger.step_ms(late.alone_ns),
-        "least_ms": late and ledger.step_ms(late.least_ns),
-        "most_ms": late and ledger.step_ms(late.most_ns),
+        "least_ms": within and ledger.step_ms(within.least_ns),
+        "most_ms": within and ledger.step_ms(within.most_ns),
         "label": late and late.label,
+        "cause": late and late.cause,
+        "work_ratio": late and late.work_ratio,
+        "work_speed": late and late.work_speed,
+    } | {
+        f"more_work{end}_ms": None if part_ns is None else ledger.step_ms(part_ns)
+        for end, part_ns in (
+            ("", late and late.more_work_ns),
+            ("_least", late and late.more_work_least_ns),
+            ("_most", late and late.more_work_most_ns),
+        )
     }

@@ -18,7 +18,9 @@ MAX_STEPS, STRETCH = 2048, 64  # kept of a stage
 class LedgerFold:
     """Keeps steps of every stage, of a long run stretches of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, work_flops: Mapping[str, float] | None = None) -> None:
+        """`work_flops`: as in `RunFacts`."""
+        self._work_flops = work_flops
         self._stages: dict[int, Sample[CutsRecord]] = defaultdict(partial(Sample, MAX_STEPS, STRETCH))
 
     def add(self, record: CutsRecord) -> None:
@@ -44,7 +46,9 @@ class LedgerFold:
     def result(self, since: int) -> list[Ledger]:
         """The ledger of each stage, by stage number, over the steps from iteration `since` on."""
         found = (
-            ledger_of([record for iteration, record in sample.steps.items() if iteration >= since])
+            ledger_of(
+                [record for iteration, record in sample.steps.items() if iteration >= since], self._work_flops
+            )
             for _, sample in sorted(self._stages.items())
         )
         return [ledger for ledger in found if ledger is not None]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flagscale_perf.training.rank_records import CutsRecord, StragglerRecord
-from flagscale_perf.training.ranks.late import LateRanks, cause_of, median_clock, straggler_text
+from flagscale_perf.training.ranks.late import LateRanks, median_clock, observed_of, straggler_text
 from flagscale_perf.training.ranks.rows import Member, machine_cuts
 from tests.fakes import MS
 from tests.rank_simulator import Job, Noise, Simulation, Slow
@@ -36,7 +36,7 @@ def test_a_slow_rank_is_named_within_20_steps_and_is_over() -> None:
     assert len(cuts) == 200
     assert (begins.ranks, begins.phase, begins.against) == ([3], "backward", "peers")
     assert 62 < begins.iteration <= 61 + 20
-    assert begins.cause == "clock capped by power"
+    assert begins.observed == "clock capped by power"
     assert ends.is_over and ends.identity == begins.identity
     assert 141 <= ends.iteration <= 141 + 20
 
@@ -84,11 +84,11 @@ def test_even_ranks_are_never_named() -> None:
             assert named(Job(data=ranks), noise, rounds=60, seed=seed)[1] == []
 
 
-def test_a_clock_is_a_cause_where_it_is_lower_than_the_others_or_capped() -> None:
+def test_a_clock_is_observed_where_it_is_lower_than_the_others_or_capped() -> None:
     (block, *_), *_ = Simulation(Job(data=2)).rounds(1)
     assert median_clock([]) is None
-    assert cause_of([block], 1980) is None
-    assert cause_of([block._replace(sm_clock_mhz=1500)], 1980) == "clock at 1500 MHz instead of 1980 MHz"
+    assert observed_of([block], 1980) is None
+    assert observed_of([block._replace(sm_clock_mhz=1500)], 1980) == "clock at 1500 MHz instead of 1980 MHz"
 
 
 SLOW = StragglerRecord(
@@ -103,6 +103,7 @@ SLOW = StragglerRecord(
     31 * MS,
     375 * MS,
     "peers",
+    "work",
     "clock capped by power",
 )
 
@@ -114,11 +115,18 @@ SLOW = StragglerRecord(
             SLOW,
             (
                 "steps 41 to 55 took 9 % longer: rank 37 (host-5, NVIDIA H200) takes 31 ms longer in forward "
-                "than its peers, clock capped by power"
+                "than its peers, as it has more work; observed: clock capped by power"
             ),
         ),
         (
-            replace(SLOW, ranks=[4, 5], excess_ns=int(2.5 * MS), iteration_ns=int(102.5 * MS), cause=None),
+            replace(
+                SLOW,
+                ranks=[4, 5],
+                excess_ns=int(2.5 * MS),
+                iteration_ns=int(102.5 * MS),
+                cause=None,
+                observed=None,
+            ),
             (
                 "steps 41 to 55 took 2 % longer: ranks 4, 5 (host-5, NVIDIA H200) take 2.5 ms longer in "
                 "forward than their peers"

@@ -1,0 +1,265 @@
+"""Divides lateness into more work and slower at the same work. docs/formulas.md, "The ledger", derives it.
+
+How long a unit takes for one FLOP more follows from the steps themselves, where work differs between them:
+what a step takes whatever is in it is no work. What all ranks have in common cancels, as a unit is laid
+beside the others of the same step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
+from operator import mul
+from typing import NamedTuple
+
+from flagscale_perf.spine.averages import mean, median, scatter
+from flagscale_perf.spine.limits import Limit
+from flagscale_perf.training.ledger.book import Book, Lateness, Place, Step
+from flagscale_perf.training.ledger.load import Load
+from flagscale_perf.training.phases import PHASES
+
+COMPUTING = tuple(map(PHASES.index, ("forward", "backward")))  # what takes longer with more FLOPs
+EQUAL = Limit(0.02, "share", "ours: of the others' work; ranks that differ by less have equal work")
+KNOWN = Limit(
+    0.5, "share", "ours: of the others' time per FLOP; a slope that is known less well says nothing of work"
+)
+OUTLIER, LEAST_NS = 6.0, 10_000  # scatters from the line, and at least so much: what else happens in a step
+BLOCKS = 10  # of the steps; the slope's error is from leaving each out once
+DEVIATIONS = 2
+
+OWN, PEERS, ASSUMED = "its own", "its peers'", "assumed"
+
+
+class Speed(NamedTuple):
+    """How long one FLOP more takes.
+
+    Attributes:
+        ns, least_ns, most_ns: per FLOP.
+        source: whose steps say so; "assumed": no steps differ, and time is taken to be proportional to work,
+            which is the most that it can be.
+    """
+
+    ns: float
+    least_ns: float
+    most_ns: float
+    source: str
+
+
+class Part(NamedTuple):
+    """The part of a lateness that more work explains.
+
+    Attributes:
+        share, least, most: of the lateness, from 0 to 1.
+        ratio: the unit's work against the others'.
+        source: as in `Speed`; None where the work is equal, or its micro-batches say it.
+    """
+
+    share: float
+    least: float
+    most: float
+    ratio: float
+    source: str | None
+
+
+class _Point(NamedTuple):
+    """A unit's phase in a step: its own time, and what that is longer than the others'."""
+
+    at: int
+    load: Load
+    own_ns: int
+    longer_ns: int
+
+    @property
+    def of_passes_ns(self) -> float:
+        """What more micro-batches of the others' size take."""
+        return self.own_ns * (1 - self.load.usual_passes / self.load.passes)
+
+    @property
+    def longer_pass_ns(self) -> float:
+        """How much longer one micro-batch takes."""
+        usual_ns = self.own_ns - self.longer_ns
+        return self.own_ns / self.load.passes - usual_ns / self.load.usual_passes
+
+
+class _Sums(NamedTuple):
+    """Of values x and y: enough for a line through them."""
+
+    count: float = 0
+    x: float = 0
+    y: float = 0
+    xx: float = 0
+    xy: float = 0
+
+    def plus(self, other: _Sums, sign: int = 1) -> _Sums:
+        return _Sums(*(mine + sign * theirs for mine, theirs in zip(self, other, strict=True)))
+
+    @property
+    def spread(self) -> float:
+        return self.xx - self.x * self.x / self.count if self.count else 0.0
+
+    @property
+    def slope(self) -> float | None:
+        return None if self.spread <= 0 else (self.xy - self.x * self.y / self.count) / self.spread
+
+
+class Division:
+    """Of the lateness in a stage's steps."""
+
+    def __init__(self, book: Book, lateness: Lateness) -> None:
+        self._points = _points_of(book, lateness)
+        self._steps = max(1, len(book.steps))
+        self._lines = {place: self._line_of(points) for place, points in self._points.items()}
+
+    def part(self, place: Place, steps: Iterable[int]) -> Part | None:
+        """Of the lateness of a unit in a phase, in these steps; None where the work is not known, or a longer
+        time in this phase need not come from more of it.
+        """
+        unit, phase = place
+        wanted = set(steps)
+        known = phase if phase in COMPUTING else COMPUTING[0]
+        points = [point for point in self._points.get((unit, known), ()) if point.at in wanted]
+        longer_ns = sum(point.longer_ns for point in points)
+        if 2 * len(points) <= len(wanted) or not points:
+            return None
+        ratio = sum(each.load.flops for each in points) / sum(each.load.usual_flops for each in points)
+        passes = [point for point in points if point.load.passes != point.load.usual_passes]
+        if phase not in COMPUTING:
+            is_equal = abs(ratio - 1) <= EQUAL.value and not passes
+            return Part(0.0, 0.0, 0.0, ratio, None) if is_equal else None
+        of_passes_ns = sum(point.of_passes_ns for point in points)
+        flops = sum(point.load.more_flops * point.load.usual_passes for point in points)
+        if longer_ns <= 0:
+            return None
+        speed = self._speed_of(place)
+        share, *ends = (
+            min(1.0, max(0.0, (of_passes_ns + ns * flops) / longer_ns))
+            for ns in (speed.ns, speed.least_ns, speed.most_ns)
+        )
+        return Part(share, min(ends), max(ends), ratio, speed.source if flops else None)
+
+    def common_speeds(self) -> dict[int, Speed]:
+        """Of all units together, by phase; without those that are not known, or may be nothing."""
+        found = {}
+        for phase in COMPUTING:
+            speed = self._known(self._together(phase, None), self._proportional([phase, None]), PEERS)
+            if speed is not None and speed.least_ns > 0:
+                found[phase] = speed
+        return found
+
+    def _speed_of(self, place: Place) -> Speed:
+        unit, phase = place
+        most_ns = self._proportional([phase, unit])
+        own = self._known(self._lines[place], most_ns, OWN)
+        peers = self._known(self._together(phase, unit), most_ns, PEERS)
+        if own is not None and peers is not None:  # a lateness that comes with more work may not come from it
+            return own._replace(least_ns=min(own.least_ns, peers.ns), most_ns=max(own.most_ns, peers.ns))
+        return own or peers or Speed(most_ns, 0.0, most_ns, ASSUMED)
+
+    def _proportional(self, of: Sequence[int | None]) -> float:
+        """The others' time per FLOP."""
+        phase, unit = of
+        points = list(
+            chain.from_iterable(
+                points for (one, at), points in self._points.items() if at == phase and unit in (None, one)
+            )
+        )
+        flops = sum(point.load.usual_flops for point in points)
+        return sum(point.own_ns - point.longer_ns for point in points) / flops if flops else 0.0
+
+    def _together(self, phase: int, but: int | None) -> list[_Sums]:
+        lines = [line for (unit, at), line in self._lines.items() if at == phase and unit != but]
+        return [_added(blocks) for blocks in zip(*lines, strict=True)]
+
+    @staticmethod
+    def _known(line: Sequence[_Sums], usual_ns: float, source: str) -> Speed | None:
+        whole = _added(line)
+        if whole.slope is None:
+            return None
+        without = [whole.plus(block, -1).slope for block in line if block.count]
+        slopes = [slope for slope in without if slope is not None]
+        if len(slopes) < max(3, len(without)):
+            return None
+        middle = mean(slopes)
+        error = math.sqrt((len(slopes) - 1) / len(slopes) * sum((each - middle) ** 2 for each in slopes))
+        if DEVIATIONS * error > KNOWN.value * usual_ns:
+            return None
+        ns, either = max(0.0, whole.slope), DEVIATIONS * error
+        return Speed(ns, max(0.0, ns - either), ns + either, source)
+
+    def _line_of(self, points: Sequence[_Point]) -> list[_Sums]:
+        """The sums of each block of steps, around the unit's means; outliers left out."""
+        values = [(point.at, point.load.more_flops, point.longer_pass_ns) for point in points]
+        for _ in range(2):
+            whole = _added([_sums(x, y) for _, x, y in values])
+            slope, count = whole.slope or 0.0, max(1, len(values))
+            left = [y - slope * x for _, x, y in values]
+            if not left:
+                break
+            middle, limit = median(left), max(LEAST_NS, OUTLIER * scatter(left))
+            values = [one for one, rest in zip(values, left, strict=True) if abs(rest - middle) <= limit]
+        whole, count = _added([_sums(x, y) for _, x, y in values]), max(1, len(values))
+        blocks = [_Sums()] * BLOCKS
+        for at, x, y in values:
+            block = at * BLOCKS // self._steps
+            blocks[block] = blocks[block].plus(_sums(x - whole.x / count, y - whole.y / count))
+        return blocks
+
+
+def _points_of(book: Book, lateness: Lateness) -> dict[Place, list[_Point]]:
+    found: dict[Place, list[_Point]] = defaultdict(list)
+    columns = {
+        phase: [column for column, way in enumerate(book.ways) if way.phase == phase] for phase in COMPUTING
+    }
+    for at, step in enumerate(book.steps):
+        for row, load in enumerate(step.loads or ()):
+            unit = step.units[row]
+            if unit is not None:
+                for phase in COMPUTING:
+                    own_ns = sum(step.own_ns[row][column] for column in columns[phase])
+                    longer_ns = lateness.beyond_ns.get((unit, phase), {}).get(at, 0)
+                    found[unit, phase].append(_Point(at, load, own_ns, longer_ns))
+    return found
+
+
+def _sums(x: float, y: float) -> _Sums:
+    return _Sums(1, x, y, x * x, x * y)
+
+
+def _added(sums: Iterable[_Sums]) -> _Sums:
+    whole = _Sums()
+    for one in sums:
+        whole = whole.plus(one)
+    return whole
+
+
+def surplus_of(
+    book: Book, step: Step, speeds: Mapping[int, Speed], late: Collection[Place]
+) -> list[list[int]]:
+    """For each row and column, by how many nanoseconds more work than the mean of all units makes it longer;
+    below 0 for less work. A unit in `late` has the others' work: what it takes longer is counted elsewhere.
+    """
+    found = [[0] * len(book.ways) for _ in step.units]
+    if step.loads is None:
+        return found
+    weights = [step.others if unit is None else 1 for unit in step.units]
+    for phase, speed in speeds.items():
+        columns = [column for column, way in enumerate(book.ways) if way.phase == phase]
+        is_late = [(unit, phase) in late for unit in step.units]
+        loads = [
+            (load.usual_passes, load.usual_flops) if other else (load.passes, load.flops)
+            for load, other in zip(step.loads, is_late, strict=True)
+        ]
+        passes, flops = (sum(map(mul, weights, each)) for each in zip(*loads, strict=True))
+        usual = passes / sum(weights)
+        for row, (own_passes, own_flops) in enumerate(loads):
+            own_ns = [
+                step.own_ns[row][column] - (max(0, step.beyond_ns[row][column]) if is_late[row] else 0)
+                for column in columns
+            ]
+            whole_ns, of_size = sum(own_ns) or 1, own_flops / own_passes - flops / passes
+            more_ns = whole_ns * (1 - usual / own_passes) + speed.ns * usual * of_size
+            for column, ns in zip(columns, own_ns, strict=True):
+                found[row][column] = min(ns, round(more_ns * ns / whole_ns))
+    return found
