@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import chain
 from operator import mul
 from typing import NamedTuple
 
@@ -23,9 +22,10 @@ from flagscale_perf.training.phases import PHASES
 COMPUTING = tuple(map(PHASES.index, ("forward", "backward")))  # what takes longer with more FLOPs
 EQUAL = Limit(0.02, "share", "ours: of the others' work; ranks that differ by less have equal work")
 KNOWN = Limit(
-    0.5, "share", "ours: of the others' time per FLOP; a slope that is known less well says nothing of work"
+    0.5, "share", "ours: of the others' time per FLOP; a rank's own slope counts where it is known so well"
 )
-OUTLIER, LEAST_NS = 6.0, 10_000  # scatters from the line, and at least so much: what else happens in a step
+OUTLIER, LEAST_NS = 4.0, 10_000  # scatters from the line, and at least so much: what else happens in a step
+ALIKE = 1e-4  # of a micro-batch's work: steps that differ by no more say nothing
 BLOCKS = 10  # of the steps; the slope's error is from leaving each out once
 DEVIATIONS = 2
 
@@ -141,66 +141,48 @@ class Division:
 
     def common_speeds(self) -> dict[int, Speed]:
         """Of all units together, by phase; without those that are not known, or may be nothing."""
-        found = {}
-        for phase in COMPUTING:
-            speed = self._known(self._together(phase, None), self._proportional([phase, None]), PEERS)
-            if speed is not None and speed.least_ns > 0:
-                found[phase] = speed
-        return found
+        speeds = {phase: _speed_by(self._together(phase, None), PEERS) for phase in COMPUTING}
+        return {phase: speed for phase, speed in speeds.items() if speed is not None and speed.least_ns > 0}
 
     def _speed_of(self, place: Place) -> Speed:
         unit, phase = place
-        most_ns = self._proportional([phase, unit])
-        own = self._known(self._lines[place], most_ns, OWN)
-        peers = self._known(self._together(phase, unit), most_ns, PEERS)
-        if own is not None and peers is not None:  # a lateness that comes with more work may not come from it
-            return own._replace(least_ns=min(own.least_ns, peers.ns), most_ns=max(own.most_ns, peers.ns))
-        return own or peers or Speed(most_ns, 0.0, most_ns, ASSUMED)
-
-    def _proportional(self, of: Sequence[int | None]) -> float:
-        """The others' time per FLOP."""
-        phase, unit = of
-        points = list(
-            chain.from_iterable(
-                points for (one, at), points in self._points.items() if at == phase and unit in (None, one)
-            )
+        usual_ns = self._usual_ns(place)
+        own, peers = _speed_by(self._lines[place], OWN), _speed_by(self._together(phase, unit), PEERS)
+        if own is None or peers is None:
+            return own or peers or Speed(usual_ns, 0.0, usual_ns, ASSUMED)
+        own_is_known, peers_are_known = (
+            each.most_ns - each.ns <= KNOWN.value * usual_ns for each in (own, peers)
         )
+        if own_is_known and peers_are_known:  # a lateness that comes with more work may not come from it
+            return own._replace(least_ns=min(own.least_ns, peers.ns), most_ns=max(own.most_ns, peers.ns))
+        return own if own_is_known or own.most_ns - own.ns < peers.most_ns - peers.ns else peers
+
+    def _usual_ns(self, place: Place) -> float:
+        """The others' time per FLOP."""
+        points = self._points[place]
         flops = sum(point.load.usual_flops for point in points)
-        return sum(point.own_ns - point.longer_ns for point in points) / flops if flops else 0.0
+        return sum(point.own_ns - point.longer_ns for point in points) / flops
 
     def _together(self, phase: int, but: int | None) -> list[_Sums]:
         lines = [line for (unit, at), line in self._lines.items() if at == phase and unit != but]
         return [_added(blocks) for blocks in zip(*lines, strict=True)]
 
-    @staticmethod
-    def _known(line: Sequence[_Sums], usual_ns: float, source: str) -> Speed | None:
-        whole = _added(line)
-        if whole.slope is None:
-            return None
-        without = [whole.plus(block, -1).slope for block in line if block.count]
-        slopes = [slope for slope in without if slope is not None]
-        if len(slopes) < max(3, len(without)):
-            return None
-        middle = mean(slopes)
-        error = math.sqrt((len(slopes) - 1) / len(slopes) * sum((each - middle) ** 2 for each in slopes))
-        if DEVIATIONS * error > KNOWN.value * usual_ns:
-            return None
-        ns, either = max(0.0, whole.slope), DEVIATIONS * error
-        return Speed(ns, max(0.0, ns - either), ns + either, source)
-
     def _line_of(self, points: Sequence[_Point]) -> list[_Sums]:
-        """The sums of each block of steps, around the unit's means; outliers left out."""
+        """The sums of each block of steps around the unit's means, outliers left out; of nothing where steps
+        do not differ.
+        """
         values = [(point.at, point.load.more_flops, point.longer_pass_ns) for point in points]
+        blocks = [_Sums()] * BLOCKS
+        of_pass = mean([point.load.usual_flops / point.load.usual_passes for point in points])
+        if max(x for _, x, _ in values) - min(x for _, x, _ in values) < ALIKE * of_pass:
+            return blocks
         for _ in range(2):
             whole = _added([_sums(x, y) for _, x, y in values])
-            slope, count = whole.slope or 0.0, max(1, len(values))
+            slope = whole.slope or 0.0
             left = [y - slope * x for _, x, y in values]
-            if not left:
-                break
             middle, limit = median(left), max(LEAST_NS, OUTLIER * scatter(left))
             values = [one for one, rest in zip(values, left, strict=True) if abs(rest - middle) <= limit]
-        whole, count = _added([_sums(x, y) for _, x, y in values]), max(1, len(values))
-        blocks = [_Sums()] * BLOCKS
+        whole, count = _added([_sums(x, y) for _, x, y in values]), len(values)
         for at, x, y in values:
             block = at * BLOCKS // self._steps
             blocks[block] = blocks[block].plus(_sums(x - whole.x / count, y - whole.y / count))
@@ -225,6 +207,19 @@ def _points_of(book: Book, lateness: Lateness) -> dict[Place, list[_Point]]:
 
 def _sums(x: float, y: float) -> _Sums:
     return _Sums(1, x, y, x * x, x * y)
+
+
+def _speed_by(line: Sequence[_Sums], source: str) -> Speed | None:
+    """The slope, with its error from leaving out each block of steps once; None where too few have one."""
+    whole = _added(line)
+    slopes = [whole.plus(block, -1).slope for block in line if block.count]
+    known = [slope for slope in slopes if slope is not None]
+    if whole.slope is None or len(known) < max(3, len(slopes)):
+        return None
+    middle = mean(known)
+    error = math.sqrt((len(known) - 1) / len(known) * sum((each - middle) ** 2 for each in known))
+    ns, either = max(0.0, whole.slope), DEVIATIONS * error
+    return Speed(ns, max(0.0, ns - either), ns + either, source)
 
 
 def _added(sums: Iterable[_Sums]) -> _Sums:
