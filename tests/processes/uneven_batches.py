@@ -2,7 +2,7 @@
 
 `uneven_batches.py SCRIPT ARGS...`, under `-m flagscale_perf.launch`, without processes that load data. A
 micro-batch of rank n is so many times as long as a whole sequence as the nth of `UNEVEN_SHARES` says (joined
-by commas), give or take `UNEVEN_SPREAD` of that. The model sleeps `UNEVEN_CONSTANT_S` for each micro-batch and
+by commas), give or take `UNEVEN_SPREAD`. The model sleeps `UNEVEN_CONSTANT_S` for each micro-batch and
 `UNEVEN_TOKEN_S` for each token in it, in the backward pass twice as long: as if a device computed, so that a
 busy machine changes little. What was slept each rank says in `slept.say`.
 """
