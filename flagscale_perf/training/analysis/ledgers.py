@@ -146,10 +146,11 @@ def _words_of(found: Ledger, row: Row) -> Cell:
 def _late_words(found: Ledger, row: LateRow) -> Cell:
     rhythm = f"{row.pattern}, last in {row.last_in} of {found.steps:,} steps, "
     parts: tuple[str | Quantity, ...] = ()
-    if row.more_work_ns is not None and row.work_speed != ASSUMED:
+    if row.more_work_ns is not None:
         more_ns = row.more_work_ns
         more, slower = (in_ms(found.step_ms(ns), 1) for ns in (more_ns, row.cost_ns - more_ns))
-        parts = ("; more work ", more, ", slower ", slower)
+        assumed = " (assumed)" if row.work_speed == ASSUMED else ""
+        parts = (f"; more work{assumed} ", more, ", slower ", slower)
     least, most, alone = (in_ms(found.step_ms(ns), 1) for ns in (row.least_ns, row.most_ns, row.alone_ns))
     if row.label in (BY_PATH, OFF_PATH):
         return (rhythm, "the job gains ", alone, " (", least, " to ", most, f") without; {row.label}", *parts)

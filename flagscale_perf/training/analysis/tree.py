@@ -49,7 +49,7 @@ def _compared(found: TrainingReport) -> str:
 
 
 def _late(row: LateRow) -> Node:
-    where = f"rank {ranges(row.ranks)}, {words(row.phase)}"
+    where = f"rank {ranges(row.ranks)}, {words(row.phase)}{', more work' if row.cause == 'work' else ''}"
     return Node(where, row.cost_ns / NS_PER_S, ranks=row.ranks, key=_KEYS.get(row.phase, ""))
 
 

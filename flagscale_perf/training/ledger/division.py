@@ -24,6 +24,9 @@ EQUAL = Limit(0.02, "share", "ours: of the others' work; ranks that differ by le
 KNOWN = Limit(
     0.5, "share", "ours: of the others' time per FLOP; a rank's own slope counts where it is known so well"
 )
+CONSTANT = Limit(
+    0.3, "share", "ours: of a micro-batch's time, what does not grow with it, at most, where no steps tell"
+)
 OUTLIER, LEAST_NS = 4.0, 10_000  # scatters from the line, and at least so much: what else happens in a step
 ALIKE = 1e-4  # of a micro-batch's work: steps that differ by no more say nothing
 BLOCKS = 10  # of the steps; the slope's error is from leaving each out once
@@ -37,8 +40,8 @@ class Speed(NamedTuple):
 
     Attributes:
         ns, least_ns, most_ns: per FLOP.
-        source: whose steps say so; "assumed": no steps differ, and time is taken to be proportional to work,
-            which is the most that it can be.
+        source: whose steps say so; "assumed": work never differs, and time is taken to go with it, but for
+            `CONSTANT` of it.
     """
 
     ns: float
@@ -149,7 +152,7 @@ class Division:
         usual_ns = self._usual_ns(place)
         own, peers = _speed_by(self._lines[place], OWN), _speed_by(self._together(phase, unit), PEERS)
         if own is None or peers is None:
-            return own or peers or Speed(usual_ns, 0.0, usual_ns, ASSUMED)
+            return own or peers or Speed(usual_ns, (1 - CONSTANT.value) * usual_ns, usual_ns, ASSUMED)
         own_is_known, peers_are_known = (
             each.most_ns - each.ns <= KNOWN.value * usual_ns for each in (own, peers)
         )

@@ -78,14 +78,15 @@ def test_one_more_micro_batch_takes_as_long_as_the_others() -> None:
     assert {row.work_speed for row in found.late} == {None}
 
 
-def test_work_that_never_differs_is_no_cause() -> None:
-    """How much of its time a micro-batch takes whatever is in it cannot be seen: at most all of it goes with
-    the work.
-    """
-    found = ledger(4, lambda rank, step: (USUAL * 3 // 2 if rank == 1 else USUAL, 1), slow(1, 9, 18))
-    for row in found.late:
-        assert (row.cause, row.work_speed, row.more_work_least_ns) == (None, "assumed", 0)
-        assert row.more_work_most_ns is not None
+def test_of_work_that_never_differs_it_is_said_what_is_assumed() -> None:
+    """How much of its time a micro-batch takes whatever is in it cannot be seen."""
+
+    def work(rank: int, step: int) -> tuple[int, int]:
+        return USUAL * 3 // 2 if rank == 1 else USUAL, 1
+
+    alone, beside = ledger(4, work, constant=0.1), ledger(4, work, slow(1, 9, 18))
+    for found, cause in ((alone, "work"), (beside, None)):
+        assert {(row.cause, row.work_speed) for row in found.late} == {(cause, "assumed")}
 
 
 def test_the_peers_tell_how_long_the_work_of_a_rank_takes_that_always_has_as_much() -> None:
