@@ -8,13 +8,13 @@ beside the others of the same step.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import mul
 from typing import NamedTuple
 
 from flagscale_perf.spine.averages import mean, median, scatter
-from flagscale_perf.spine.limits import Limit
+from flagscale_perf.spine.limits import CAUSE, Limit
 from flagscale_perf.training.ledger.book import Book, Lateness, Place, Step
 from flagscale_perf.training.ledger.load import Load
 from flagscale_perf.training.phases import PHASES
@@ -66,6 +66,25 @@ class Part(NamedTuple):
     source: str | None
 
 
+class Inside(NamedTuple):
+    """What units wait for the one whose experts have the most, over all steps.
+
+    Attributes:
+        unit: which that is, for at least `CAUSE` of it; None where it is now one, now another.
+        cost_ns, least_ns, most_ns: of the phase.
+        at: places of the steps in which it has the most.
+        ratio: its experts' work against the mean.
+    """
+
+    unit: int | None
+    phase: int
+    cost_ns: int
+    least_ns: int
+    most_ns: int
+    at: list[int]
+    ratio: float
+
+
 class _Point(NamedTuple):
     """A unit's phase in a step: its own time, and what that is longer than the others'."""
 
@@ -114,6 +133,7 @@ class Division:
         self._points = _points_of(book, lateness)
         self._steps = max(1, len(book.steps))
         self._lines = {place: self._line_of(points) for place, points in self._points.items()}
+        self._book = book
 
     def part(self, place: Place, steps: Iterable[int]) -> Part | None:
         """Of the lateness of a unit in a phase, in these steps; None where the work is not known, or a longer
@@ -147,6 +167,37 @@ class Division:
         speeds = {phase: _speed_by(self._together(phase, None), PEERS) for phase in COMPUTING}
         return {phase: speed for phase, speed in speeds.items() if speed is not None and speed.least_ns > 0}
 
+    def inside(self) -> Iterator[Inside]:
+        """What all units wait, inside their layers, for the one whose experts have the most: how much longer
+        all of them take in a phase, the more that one has.
+        """
+        steps = [(at, step) for at, step in enumerate(self._book.steps) if step.loads and not step.others]
+        most = [(at, *_busiest(step)) for at, step in steps]
+        if 2 * len(most) <= self._steps or not any(more for _, _, more, _ in most):
+            return
+        whole = sum(more for _, _, more, _ in most)
+        weights: Counter[int | None] = Counter()
+        for _, unit, more, _ in most:
+            weights[unit] += more
+        unit, weight = weights.most_common(1)[0]
+        for phase in COMPUTING:
+            columns = [column for column, way in enumerate(self._book.ways) if way.phase == phase]
+            times = {
+                at: median(sum(row[column] for column in columns) for row in step.own_ns)
+                for at, step in steps
+            }
+            values = [(at, more, times[at]) for at, _, more, _ in most]
+            speed = _speed_by(self._line(values, ALIKE * whole / len(most)), OWN)
+            if speed is not None and speed.least_ns > speed.ns / 2:
+                is_one = weight >= CAUSE * whole
+                yield Inside(
+                    unit if is_one else None,
+                    phase,
+                    *(round(ns * whole) for ns in speed[:3]),
+                    [at for at, who, _, _ in most if who == unit],
+                    sum(ratio for *_, ratio in most) / len(most),
+                )
+
     def _speed_of(self, place: Place) -> Speed:
         unit, phase = place
         usual_ns = self._usual_ns(place)
@@ -174,10 +225,15 @@ class Division:
         """The sums of each block of steps around the unit's means, outliers left out; of nothing where steps
         do not differ.
         """
-        values = [(point.at, point.load.more_flops, point.longer_pass_ns) for point in points]
-        blocks = [_Sums()] * BLOCKS
         of_pass = mean([point.load.usual_flops / point.load.usual_passes for point in points])
-        if max(x for _, x, _ in values) - min(x for _, x, _ in values) < ALIKE * of_pass:
+        return self._line(
+            [(point.at, point.load.more_flops, point.longer_pass_ns) for point in points], ALIKE * of_pass
+        )
+
+    def _line(self, values: Sequence[tuple[int, float, float]], least: float) -> list[_Sums]:
+        """Of steps, x and y; x differs by at least so much."""
+        blocks = [_Sums()] * BLOCKS
+        if max(x for _, x, _ in values) - min(x for _, x, _ in values) < least:
             return blocks
         for _ in range(2):
             whole = _added([_sums(x, y) for _, x, y in values])
@@ -206,6 +262,13 @@ def _points_of(book: Book, lateness: Lateness) -> dict[Place, list[_Point]]:
                     longer_ns = lateness.beyond_ns.get((unit, phase), {}).get(at, 0)
                     found[unit, phase].append(_Point(at, load, own_ns, longer_ns))
     return found
+
+
+def _busiest(step: Step) -> tuple[int | None, float, float]:
+    """The unit whose experts have the most, how much more than the mean, and how many times as much."""
+    flops = [load.expert_flops for load in step.loads or ()]
+    usual, most = mean(flops), max(flops)
+    return step.units[flops.index(most)], most - usual, most / usual if usual else 1.0
 
 
 def _sums(x: float, y: float) -> _Sums:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from flagscale_perf.spine.averages import deviation
 from flagscale_perf.training.ledger.book import Book, Place, Step, last_of, weighed
-from flagscale_perf.training.ledger.division import DEVIATIONS, Speed, surplus_of
+from flagscale_perf.training.ledger.division import DEVIATIONS, Inside, Speed, surplus_of
 from flagscale_perf.training.ledger.naming import Late
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.sample import Step as CommonStep
@@ -53,6 +53,15 @@ class Uneven(NamedTuple):
     least_ns: int = 0
     most_ns: int = 0
     steps: int = 0
+
+    def plus(self, inside: Inside) -> Uneven:
+        """With what is waited for inside the layers, now for one and now for another."""
+        return Uneven(
+            self.cost_ns + inside.cost_ns,
+            self.least_ns + inside.least_ns,
+            self.most_ns + inside.most_ns,
+            max(self.steps, len(inside.at)),
+        )
 
 
 def entries_of(book: Book, late: Sequence[Late], speeds: Mapping[int, Speed]) -> tuple[Entries, Uneven]:

@@ -15,7 +15,7 @@ from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.limits import CAUSE
 from flagscale_perf.training.ledger.book import Book, Lateness, book_of, lateness_of
-from flagscale_perf.training.ledger.division import DEVIATIONS, Division, Part
+from flagscale_perf.training.ledger.division import DEVIATIONS, Division, Inside, Part
 from flagscale_perf.training.ledger.entries import Uneven, UnitTimes, entries_of, spread_of
 from flagscale_perf.training.ledger.naming import Late, late_units
 from flagscale_perf.training.ledger.slowest import SlowestStep, slowest_of
@@ -25,6 +25,7 @@ from flagscale_perf.training.sample import Step as CommonStep
 
 UNEVEN = "uneven batches"
 MEASURED, SHARED, UNDECIDED = "measured", "shared", "undecided"
+INSIDE = "inside the layers"
 BY_PATH, OFF_PATH = "by the critical path", "off the critical path"
 SHARED_BELOW = 0.5  # of its lateness is what a unit gains alone: others are as late
 SURELY = 2 / 3  # of a cost: so much of it the named cause explains at the worse end of its interval, too
@@ -59,7 +60,8 @@ class LateRow:
         label: "measured"; "shared": another unit is as late, and only both together gain; "undecided": the
             phase may hold waiting, or the unit has several ranks; "by the critical path": what the job
             gains without it is known from captured steps of the whole pipeline; "off the critical path": the
-            same, and it cannot be told from nothing.
+            same, and it cannot be told from nothing; "inside the layers": the others wait for its experts
+            there, and take as long.
     """
 
     ranks: tuple[int, ...]
@@ -188,9 +190,14 @@ class Ledger:
         return part_ns / self.steps / NS_PER_MS
 
 
-def ledger_of(records: Sequence[CutsRecord], work_flops: Mapping[str, float] | None = None) -> Ledger | None:
+def ledger_of(
+    records: Sequence[CutsRecord],
+    work_flops: Mapping[str, float] | None = None,
+    has_divided_experts: bool = False,
+) -> Ledger | None:
     """The ledger of one stage's records; None unless two units were recorded side by side. `work_flops`: as
-    in `RunFacts`; without it nothing is said of work.
+    in `RunFacts`; without it nothing is said of work. `has_divided_experts`: units wait for one another's in
+    each layer (expert parallel).
     """
     book = book_of(records, work_flops)
     if book is None:
@@ -207,10 +214,18 @@ def ledger_of(records: Sequence[CutsRecord], work_flops: Mapping[str, float] | N
         _with_work(_row_of(book, *each), division.part(each[0].place, each[0].at))
         for each in zip(late, gains, costs_ns, strict=True)
     ]
+    for each in division.inside() if has_divided_experts else ():
+        entries.base_ns[each.phase] -= each.cost_ns
+        if each.unit is None:
+            uneven = uneven.plus(each)
+        else:
+            rows.append(_inside(book, each, each.unit))
     base_ns = {PHASES[phase]: ns for phase, ns in sorted(entries.base_ns.items())}
     exchange_ns = {PHASES[phase]: ns for phase, ns in sorted(entries.exchange_ns.items())}
     in_turns_ns = sum(entries.in_turns_ns)
-    known_ns = sum(base_ns.values()) + sum(exchange_ns.values()) + in_turns_ns + entries.late_ns
+    known_ns = (
+        sum(base_ns.values()) + sum(exchange_ns.values()) + in_turns_ns + sum(row.cost_ns for row in rows)
+    )
     return Ledger(
         stage=records[0].stage,
         units=records[0].units,
@@ -268,6 +283,15 @@ def _row_of(book: Book, one: Late, gain: _Gain, cost_ns: int) -> LateRow:
         most_ns=round(cost_ns + either_ns),
         label=_label(one, book, gain.is_shared),
     )
+
+
+def _inside(book: Book, each: Inside, unit: int) -> LateRow:
+    """The row of a unit for whose experts the others wait: their phases take as long as its own."""
+    late = Late(unit, each.phase, "constant", each.at, each.cost_ns // len(each.at))
+    gain = _Gain(each.cost_ns, 0.0, len(each.at), 0, False)
+    row = replace(_row_of(book, late, gain, each.cost_ns), label=INSIDE)
+    row = replace(row, least_ns=each.least_ns, most_ns=each.most_ns)
+    return _with_work(row, Part(1.0, 1.0, 1.0, each.ratio, None))
 
 
 def _with_work(row: LateRow, part: Part | None) -> LateRow:

@@ -11,7 +11,7 @@ from flagscale_perf.spine.averages import median
 from flagscale_perf.training.rank_records import CutsRecord
 from flagscale_perf.training.work import WORK
 
-_TOKENS, _MICROBATCHES = WORK.index("tokens"), WORK.index("microbatches")
+_TOKENS, _EXPERTS, _MICROBATCHES = map(WORK.index, ("tokens", "expert_tokens", "microbatches"))
 
 Kinds = Mapping[int, float]  # what one unit of a kind of work costs in FLOPs, by its place in `WORK`
 
@@ -22,12 +22,14 @@ class Load(NamedTuple):
     Attributes:
         passes, usual_passes: micro-batches; 1 where their number is not known.
         flops, usual_flops: of all of them, forward and backward.
+        expert_flops: of these, what its experts have; 0 where that is not known.
     """
 
     passes: float
     flops: float
     usual_passes: float
     usual_flops: float
+    expert_flops: float = 0.0
 
     @property
     def more_flops(self) -> float:
@@ -69,7 +71,8 @@ def loads_of(record: CutsRecord, kinds: Kinds, rows: Sequence[int], usual: int |
     for number, row in enumerate(rows):
         others = [every[other] for at, other in enumerate(rows) if at != number]
         beside = others if usual is None else [every[usual]]
-        found.append(Load(*every[row], *map(median, zip(*beside, strict=True))))
+        experts = kinds.get(_EXPERTS, 0.0) * (record.work or [])[row * len(WORK) + _EXPERTS]
+        found.append(Load(*every[row], *map(median, zip(*beside, strict=True)), experts))
     return found
 
 

@@ -172,7 +172,7 @@ class RunTotals:
         self._memory, self._hardware = MemoryTotals(self._facts), HardwareTotals(self._scale)
         self._goodput = SessionGoodput(header)
         self.ranks = RankTotals(self._scale.world_size)
-        self.ledgers = LedgerFold(self._facts.work_flops)
+        self.ledgers = LedgerFold(self._facts)
         self._rates: tuple[float, float] | None = None  # lowest and highest of intervals
         self._has_unknown_rate = False
 

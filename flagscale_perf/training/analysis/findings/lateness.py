@@ -11,7 +11,15 @@ from flagscale_perf.spine.units import duration, number, numbered
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
 from flagscale_perf.training.analysis.findings.causes import named
 from flagscale_perf.training.ledger.division import ASSUMED
-from flagscale_perf.training.ledger.ledger import BY_PATH, OFF_PATH, SHARED, UNDECIDED, LateRow, Ledger
+from flagscale_perf.training.ledger.ledger import (
+    BY_PATH,
+    INSIDE,
+    OFF_PATH,
+    SHARED,
+    UNDECIDED,
+    LateRow,
+    Ledger,
+)
 from flagscale_perf.training.ledger.walk import MAX_RANKS, is_judged
 from flagscale_perf.training.phases import ONE_F_ONE_B
 
@@ -93,6 +101,9 @@ def _figures(ledger: Ledger, row: LateRow) -> str:
     between = f"{_ms(ledger.step_ms(row.least_ns))} to {_ms(ledger.step_ms(row.most_ns))} ms a step"
     longer = f"{_ms(row.usual_ns / NS_PER_MS)} ms longer than the others"
     figures = f"{between}; {longer}, last in {row.last_in} of {ledger.steps} steps"
+    if row.label == INSIDE:
+        most = f"its experts have the most in {row.last_in} of {ledger.steps} steps"
+        figures = f"{between}, inside the layers; {most}"
     if row.label == BY_PATH and row.cost_ns > row.price_ns:
         waits = _ms(ledger.step_ms(row.cost_ns))
         return f"{figures}; its stage waits {waits} ms; other stages would hide all but this"

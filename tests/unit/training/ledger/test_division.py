@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -158,3 +159,46 @@ def test_a_cause_explains_four_fifths(part: tuple[float, float, float], cause: s
         more_work_ns=share, more_work_least_ns=least, more_work_most_ns=most,
     )  # fmt: skip
     assert row.cause == cause
+
+
+@pytest.mark.parametrize(("hot", "ranks_of_row"), [((1,), (1,)), ((0, 1, 2, 3), None)])
+def test_ranks_that_wait_inside_their_layers_wait_for_the_busiest_experts(
+    hot: tuple[int, ...], ranks_of_row: tuple[int, ...] | None
+) -> None:
+    """All take as long: nobody is late at a cut. The hot expert is on one rank, or now here and now there."""
+    draw, even, ns_per_token = random.Random(2), noise(0.01, 4), {FORWARD: 3000, BACKWARD: 6000}
+    more = {step: (draw.choice(hot), draw.randrange(0, 8000)) for step in STEPS}
+    records = recorded(
+        4,
+        STEPS,
+        lambda rank, step, phase: even(rank, step, phase) + ns_per_token.get(phase, 0) * more[step][1],
+    )
+    for number, record in enumerate(with_work(records, lambda rank, step: (USUAL, 1))):
+        who, tokens = more[record.iteration]
+        received = [USUAL + tokens * (rank == who) - tokens // 3 * (rank != who) for rank in range(4)]
+        work = [value for rank in range(4) for value in (USUAL, -1, received[rank], 1)]
+        records[number] = replace(record, work=work)
+    price = PRICE | {"expert_tokens": 3e9}
+    found = ledger_of(records, price, has_divided_experts=True)
+    assert found is not None
+    assert sum(row.total_ns for row in found.rows) == found.total_ns
+    truth_ms = sum(tokens for _, tokens in more.values()) * 0.009 / len(STEPS)
+    if ranks_of_row is None:
+        assert (found.late, found.step_ms(found.uneven.cost_ns)) == ([], pytest.approx(truth_ms, rel=0.1))
+    else:
+        assert {(row.ranks, row.cause, row.label) for row in found.late} == {
+            (ranks_of_row, "work", "inside the layers")
+        }
+        assert found.step_ms(found.late_ns) == pytest.approx(truth_ms, rel=0.1)
+    together = ledger_of(records, price)
+    assert together is not None and (together.late, together.uneven.cost_ns) == ([], 0)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_experts_that_nobody_waits_for_are_in_no_row(seed: int) -> None:
+    draw, records = random.Random(seed), recorded(4, STEPS, noise(0.05, seed))
+    for number, record in enumerate(records):
+        work = [value for _ in range(4) for value in (USUAL, -1, draw.randrange(3000, 5000), 1)]
+        records[number] = replace(record, work=work)
+    found = ledger_of(records, PRICE | {"expert_tokens": 3e9}, has_divided_experts=True)
+    assert found is not None and (found.late, found.uneven.cost_ns) == ([], 0)
