@@ -8,7 +8,7 @@ beside the others of the same step.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import mul
 from typing import NamedTuple
@@ -74,6 +74,7 @@ class Inside(NamedTuple):
         cost_ns, least_ns, most_ns: of the phase.
         at: places of the steps in which it has the most.
         ratio: its experts' work against the mean.
+        source: as in `Speed`.
     """
 
     unit: int | None
@@ -83,6 +84,19 @@ class Inside(NamedTuple):
     most_ns: int
     at: list[int]
     ratio: float
+    source: str
+
+
+class _Busiest(NamedTuple):
+    """Of a step the unit whose experts have the most FLOPs: how many more than the mean, how many times as
+    many, and how many it has in all.
+    """
+
+    at: int
+    unit: int | None
+    more: float
+    ratio: float
+    flops: float
 
 
 class _Point(NamedTuple):
@@ -171,39 +185,50 @@ class Division:
         """What all units wait, inside their layers, for the one whose experts have the most: how much longer
         all of them take in a phase, the more that one has.
         """
-        steps = [(at, step) for at, step in enumerate(self._book.steps) if step.loads and not step.others]
-        most = [(at, *_busiest(step)) for at, step in steps]
-        if 2 * len(most) <= self._steps or not any(more for _, _, more, _ in most):
+        most = [
+            _busiest(at, step) for at, step in enumerate(self._book.steps) if step.loads and not step.others
+        ]
+        whole = sum(each.more for each in most)
+        if 2 * len(most) <= self._steps or not whole:
             return
-        whole = sum(more for _, _, more, _ in most)
-        weights: Counter[int | None] = Counter()
-        for _, unit, more, _ in most:
-            weights[unit] += more
-        unit, weight = weights.most_common(1)[0]
+        weights: dict[int | None, float] = defaultdict(float)
+        for each in most:
+            weights[each.unit] += each.more
+        unit, weight = max(weights.items(), key=lambda one: one[1])
         for phase in COMPUTING:
-            columns = [column for column, way in enumerate(self._book.ways) if way.phase == phase]
-            times = {
-                at: median(sum(row[column] for column in columns) for row in step.own_ns)
-                for at, step in steps
-            }
-            values = [(at, more, times[at]) for at, _, more, _ in most]
+            times_ns = [self._usual_of_all_ns(each.at, phase) for each in most]
+            values = [(each.at, each.more, ns) for each, ns in zip(most, times_ns, strict=True)]
             speed = _speed_by(self._line(values, ALIKE * whole / len(most)), OWN)
-            if speed is not None and speed.least_ns > speed.ns / 2:
-                is_one = weight >= CAUSE * whole
+            speed = speed or _assumed(sum(times_ns) / sum(each.flops for each in most))
+            if speed.least_ns > speed.ns / 2:
                 yield Inside(
-                    unit if is_one else None,
+                    unit if weight >= CAUSE * whole else None,
                     phase,
                     *(round(ns * whole) for ns in speed[:3]),
-                    [at for at, who, _, _ in most if who == unit],
-                    sum(ratio for *_, ratio in most) / len(most),
+                    [each.at for each in most if each.unit == unit],
+                    sum(each.ratio for each in most) / len(most),
+                    speed.source,
                 )
+
+    def explained(self, place: Place) -> dict[int, int]:
+        """How much longer more work makes a unit's phase, by the step's place; nothing where not known."""
+        points = self._points.get(place, [])
+        ns = self._speed_of(place).ns if points else 0.0
+        return {
+            point.at: round(point.of_passes_ns + ns * point.load.more_flops * point.load.usual_passes)
+            for point in points
+        }
+
+    def _usual_of_all_ns(self, at: int, phase: int) -> float:
+        columns = [column for column, way in enumerate(self._book.ways) if way.phase == phase]
+        return median(sum(row[column] for column in columns) for row in self._book.steps[at].own_ns)
 
     def _speed_of(self, place: Place) -> Speed:
         unit, phase = place
         usual_ns = self._usual_ns(place)
         own, peers = _speed_by(self._lines[place], OWN), _speed_by(self._together(phase, unit), PEERS)
         if own is None or peers is None:
-            return own or peers or Speed(usual_ns, (1 - CONSTANT.value) * usual_ns, usual_ns, ASSUMED)
+            return own or peers or _assumed(usual_ns)
         own_is_known, peers_are_known = (
             each.most_ns - each.ns <= KNOWN.value * usual_ns for each in (own, peers)
         )
@@ -264,11 +289,19 @@ def _points_of(book: Book, lateness: Lateness) -> dict[Place, list[_Point]]:
     return found
 
 
-def _busiest(step: Step) -> tuple[int | None, float, float]:
-    """The unit whose experts have the most, how much more than the mean, and how many times as much."""
-    flops = [load.expert_flops for load in step.loads or ()]
+def _busiest(at: int, step: Step) -> _Busiest:
+    loads = step.loads or []
+    flops = [load.expert_flops for load in loads]
     usual, most = mean(flops), max(flops)
-    return step.units[flops.index(most)], most - usual, most / usual if usual else 1.0
+    place = flops.index(most)
+    ratio = most / usual if usual else 1.0
+    return _Busiest(at, step.units[place], most - usual, ratio, loads[place].flops)
+
+
+def _assumed(usual_ns: float) -> Speed:
+    """What one FLOP more takes where one takes so long, and no steps tell."""
+    least_ns = (1 - CONSTANT.value) * usual_ns
+    return Speed((least_ns + usual_ns) / 2, least_ns, usual_ns, ASSUMED)
 
 
 def _sums(x: float, y: float) -> _Sums:

@@ -205,8 +205,8 @@ def ledger_of(
     lateness = lateness_of(book)
     times_ns = [step.dur_ns for step in book.steps]
     total_ns = sum(times_ns)
-    late = late_units(book, lateness, median(times_ns))
     division = Division(book, lateness)
+    late = late_units(book, lateness, median(times_ns), division.explained)
     entries, uneven = entries_of(book, late, division.common_speeds())
     gains = [_gain_of(one, lateness, late) for one in late]
     costs_ns = _divided(gains, entries.late_ns)
@@ -291,7 +291,7 @@ def _inside(book: Book, each: Inside, unit: int) -> LateRow:
     gain = _Gain(each.cost_ns, 0.0, len(each.at), 0, False)
     row = replace(_row_of(book, late, gain, each.cost_ns), label=INSIDE)
     row = replace(row, least_ns=each.least_ns, most_ns=each.most_ns)
-    return _with_work(row, Part(1.0, 1.0, 1.0, each.ratio, None))
+    return _with_work(row, Part(1.0, 1.0, 1.0, each.ratio, each.source))
 
 
 def _with_work(row: LateRow, part: Part | None) -> LateRow:
