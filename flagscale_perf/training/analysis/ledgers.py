@@ -65,7 +65,7 @@ def blocks_of(found: Ledger, stages: int, events: Mapping[int, str]) -> list[Blo
     rows.append(
         ("mean step", None, None, None, in_ms(found.step_ms(found.total_ns), 1), Quantity(1.0, "share"))
     )
-    left_out = f"{found.left_out:,} steps with other collectives than these are left out."
+    left_out = f"{found.left_out:,} steps with other collectives or ranks than these are left out."
     head = ("", "phase", "ranks", "", "mean step", "share")
     notes = [Note(_TERMS), *([Note(left_out)] if found.left_out else [])]
     return [

@@ -7,7 +7,7 @@ from typing import Any
 
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.training.ledger.entries import UnitTimes
-from flagscale_perf.training.ledger.ledger import UNEVEN, Ledger, Row
+from flagscale_perf.training.ledger.ledger import UNEVEN, LateRow, Ledger, Row
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import SlowStretch
 
@@ -325,11 +325,12 @@ def _row(ledger: Ledger, row: Row) -> dict[str, Any]:
         "cause": late and late.cause,
         "work_ratio": late and late.work_ratio,
         "work_speed": late and late.work_speed,
-    } | {
-        f"more_work{end}_ms": None if part_ns is None else ledger.step_ms(part_ns)
-        for end, part_ns in (
-            ("", late and late.more_work_ns),
-            ("_least", late and late.more_work_least_ns),
-            ("_most", late and late.more_work_most_ns),
-        )
+        "more_work_ms": _known_ms(ledger, late, "more_work_ns"),
+        "more_work_least_ms": _known_ms(ledger, late, "more_work_least_ns"),
+        "more_work_most_ms": _known_ms(ledger, late, "more_work_most_ns"),
     }
+
+
+def _known_ms(ledger: Ledger, late: LateRow | None, name: str) -> float | None:
+    part_ns = None if late is None else getattr(late, name)
+    return None if part_ns is None else ledger.step_ms(part_ns)

@@ -64,7 +64,7 @@ class Book(NamedTuple):
         waits: the phase of the wait at each cut.
         ways: the columns, those of one cut beside one another.
         steps: by iteration.
-        left_out: how many steps have other cuts.
+        left_out: how many steps have other cuts, or other units.
         is_whole: whether every unit was recorded in every step.
     """
 
@@ -104,11 +104,13 @@ def book_of(records: Sequence[CutsRecord], work_flops: Mapping[str, float] | Non
 
 
 def _alike(records: Sequence[CutsRecord]) -> list[CutsRecord]:
-    """The records with the most frequent sequence of cuts, by iteration."""
+    """The records with the most frequent sequence of cuts and number of units, by iteration: units that were
+    not found yet, or no more, need not be like the others.
+    """
     by_cuts: dict[tuple[int, ...], list[CutsRecord]] = defaultdict(list)
     for record in records:
         if _has_known_phases(record):
-            by_cuts[tuple(record.waits)].append(record)
+            by_cuts[record.units, *record.waits].append(record)
     alike = max(by_cuts.values(), key=len, default=[])
     return sorted(alike, key=lambda record: record.iteration)
 

@@ -122,7 +122,7 @@ class _Point(NamedTuple):
 class _Sums(NamedTuple):
     """Of values x and y: enough for a line through them."""
 
-    count: float = 0
+    steps: float = 0
     x: float = 0
     y: float = 0
     xx: float = 0
@@ -133,11 +133,11 @@ class _Sums(NamedTuple):
 
     @property
     def spread(self) -> float:
-        return self.xx - self.x * self.x / self.count if self.count else 0.0
+        return self.xx - self.x * self.x / self.steps if self.steps else 0.0
 
     @property
     def slope(self) -> float | None:
-        return None if self.spread <= 0 else (self.xy - self.x * self.y / self.count) / self.spread
+        return None if self.spread <= 0 else (self.xy - self.x * self.y / self.steps) / self.spread
 
 
 class Division:
@@ -204,7 +204,9 @@ class Division:
                 yield Inside(
                     unit if weight >= CAUSE * whole else None,
                     phase,
-                    *(round(ns * whole) for ns in speed[:3]),
+                    round(speed.ns * whole),
+                    round(speed.least_ns * whole),
+                    round(speed.most_ns * whole),
                     [each.at for each in most if each.unit == unit],
                     sum(each.ratio for each in most) / len(most),
                     speed.source,
@@ -311,7 +313,7 @@ def _sums(x: float, y: float) -> _Sums:
 def _speed_by(line: Sequence[_Sums], source: str) -> Speed | None:
     """The slope, with its error from leaving out each block of steps once; None where too few have one."""
     whole = _added(line)
-    slopes = [whole.plus(block, -1).slope for block in line if block.count]
+    slopes = [whole.plus(block, -1).slope for block in line if block.steps]
     known = [slope for slope in slopes if slope is not None]
     if whole.slope is None or len(known) < max(3, len(slopes)):
         return None

@@ -131,7 +131,7 @@ class Ledger:
     Attributes:
         stage: place in the pipeline, from 0.
         units, steps: how many were compared.
-        left_out: steps with other cuts than these.
+        left_out: steps with other cuts or units than these.
         first_iteration, iteration: the first and the last step.
         total_ns: the first unit's time from cut to cut.
         base_ns: what a usual unit does, by phase.

@@ -72,7 +72,8 @@ def loads_of(record: CutsRecord, kinds: Kinds, rows: Sequence[int], usual: int |
         others = [every[other] for at, other in enumerate(rows) if at != number]
         beside = others if usual is None else [every[usual]]
         experts = kinds.get(_EXPERTS, 0.0) * (record.work or [])[row * len(WORK) + _EXPERTS]
-        found.append(Load(*every[row], *map(median, zip(*beside, strict=True)), experts))
+        usual_passes, usual_flops = map(median, zip(*beside, strict=True))
+        found.append(Load(*every[row], usual_passes, usual_flops, experts))
     return found
 
 
