@@ -7,7 +7,7 @@ from typing import Any
 
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.training.ledger.entries import UnitTimes
-from flagscale_perf.training.ledger.ledger import UNEVEN, LateRow, Ledger, Row
+from flagscale_perf.training.ledger.ledger import UNEVEN, Ledger, Row
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import SlowStretch
 
@@ -307,6 +307,14 @@ def _row(ledger: Ledger, row: Row) -> dict[str, Any]:
     """`usual_ms` is how much longer a late step's phase takes; other times are of a mean step."""
     late = row.late
     within = late or (ledger.uneven if row.kind == UNEVEN and ledger.uneven.cost_ns else None)
+
+    def ms(found: Any, *names: str) -> dict[str, Any]:
+        parts_ns = {f"{name}_ms": getattr(found, f"{name}_ns", None) for name in names}
+        return {key: None if ns is None else ledger.step_ms(ns) for key, ns in parts_ns.items()}
+
+    def of(*names: str) -> dict[str, Any]:
+        return {name: getattr(late, name, None) for name in names}
+
     return {
         "kind": row.kind,
         "phase": row.phase,
@@ -314,23 +322,11 @@ def _row(ledger: Ledger, row: Row) -> dict[str, Any]:
         "step_ms": ledger.step_ms(row.total_ns),
         "share": ledger.share(row.total_ns),
         "ranks": late.ranks if late else (),
-        "pattern": late and late.pattern,
-        "distance": late and late.distance,
+        **of("pattern", "distance"),
         "usual_ms": late and late.usual_ns / NS_PER_MS,
-        "last_in": late and late.last_in,
-        "alone_ms": late and ledger.step_ms(late.alone_ns),
-        "least_ms": within and ledger.step_ms(within.least_ns),
-        "most_ms": within and ledger.step_ms(within.most_ns),
-        "label": late and late.label,
-        "cause": late and late.cause,
-        "work_ratio": late and late.work_ratio,
-        "work_speed": late and late.work_speed,
-        "more_work_ms": _known_ms(ledger, late, "more_work_ns"),
-        "more_work_least_ms": _known_ms(ledger, late, "more_work_least_ns"),
-        "more_work_most_ms": _known_ms(ledger, late, "more_work_most_ns"),
+        **of("last_in"),
+        **ms(late, "alone"),
+        **ms(within, "least", "most"),
+        **of("label", "cause", "work_ratio", "work_speed"),
+        **ms(late, "more_work", "more_work_least", "more_work_most"),
     }
-
-
-def _known_ms(ledger: Ledger, late: LateRow | None, name: str) -> float | None:
-    part_ns = None if late is None else getattr(late, name)
-    return None if part_ns is None else ledger.step_ms(part_ns)

@@ -153,28 +153,28 @@ class Division:
         """Of the lateness of a unit in a phase, in these steps; None where the work is not known, or a longer
         time in this phase need not come from more of it.
         """
-        unit, phase = place
-        wanted = set(steps)
-        known = phase if phase in COMPUTING else COMPUTING[0]
-        points = [point for point in self._points.get((unit, known), ()) if point.at in wanted]
-        longer_ns = sum(point.longer_ns for point in points)
-        if 2 * len(points) <= len(wanted) or not points:
+        _, phase = place
+        points = self._known_of(place, set(steps))
+        if not points:
             return None
         ratio = sum(each.load.flops for each in points) / sum(each.load.usual_flops for each in points)
-        passes = [point for point in points if point.load.passes != point.load.usual_passes]
+        longer_ns = sum(point.longer_ns for point in points)
         if phase not in COMPUTING:
-            is_equal = abs(ratio - 1) <= EQUAL.value and not passes
+            is_equal = abs(ratio - 1) <= EQUAL.value and not any(each.of_passes_ns for each in points)
             return Part(0.0, 0.0, 0.0, ratio, None) if is_equal else None
         of_passes_ns = sum(point.of_passes_ns for point in points)
         flops = sum(point.load.more_flops * point.load.usual_passes for point in points)
-        if longer_ns <= 0:
-            return None
         speed = self._speed_of(place)
-        share, *ends = (
-            min(1.0, max(0.0, (of_passes_ns + ns * flops) / longer_ns))
-            for ns in (speed.ns, speed.least_ns, speed.most_ns)
-        )
+        explained_ns = (of_passes_ns + ns * flops for ns in (speed.ns, speed.least_ns, speed.most_ns))
+        share, *ends = (min(1.0, max(0.0, ns / max(1, longer_ns))) for ns in explained_ns)
         return Part(share, min(ends), max(ends), ratio, speed.source if flops else None)
+
+    def _known_of(self, place: Place, steps: Collection[int]) -> list[_Point]:
+        """The unit's points in these steps; none where its work is known in less than half of them."""
+        unit, phase = place
+        points = self._points.get((unit, phase if phase in COMPUTING else COMPUTING[0]), ())
+        found = [point for point in points if point.at in steps]
+        return found if 2 * len(found) > len(steps) else []
 
     def common_speeds(self) -> dict[int, Speed]:
         """Of all units together, by phase; without those that are not known, or may be nothing."""
@@ -191,26 +191,16 @@ class Division:
         whole = sum(each.more for each in most)
         if 2 * len(most) <= self._steps or not whole:
             return
-        weights: dict[int | None, float] = defaultdict(float)
-        for each in most:
-            weights[each.unit] += each.more
-        unit, weight = max(weights.items(), key=lambda one: one[1])
+        unit, at = _who(most)
+        ratio = mean([each.ratio for each in most])
         for phase in COMPUTING:
             times_ns = [self._usual_of_all_ns(each.at, phase) for each in most]
             values = [(each.at, each.more, ns) for each, ns in zip(most, times_ns, strict=True)]
             speed = _speed_by(self._line(values, ALIKE * whole / len(most)), OWN)
             speed = speed or _assumed(sum(times_ns) / sum(each.flops for each in most))
             if speed.least_ns > speed.ns / 2:
-                yield Inside(
-                    unit if weight >= CAUSE * whole else None,
-                    phase,
-                    round(speed.ns * whole),
-                    round(speed.least_ns * whole),
-                    round(speed.most_ns * whole),
-                    [each.at for each in most if each.unit == unit],
-                    sum(each.ratio for each in most) / len(most),
-                    speed.source,
-                )
+                ns, least_ns, most_ns = (round(each * whole) for each in speed[:3])
+                yield Inside(unit, phase, ns, least_ns, most_ns, at, ratio, speed.source)
 
     def explained(self, place: Place) -> dict[int, int]:
         """How much longer more work makes a unit's phase, by the step's place; nothing where not known."""
@@ -300,6 +290,16 @@ def _busiest(at: int, step: Step) -> _Busiest:
     return _Busiest(at, step.units[place], most - usual, ratio, loads[place].flops)
 
 
+def _who(most: Sequence[_Busiest]) -> tuple[int | None, list[int]]:
+    """The unit that has most of what is more than the mean, and where; no unit where several have it."""
+    more: dict[int | None, float] = defaultdict(float)
+    for each in most:
+        more[each.unit] += each.more
+    unit = max(more, key=more.__getitem__)
+    is_one = more[unit] >= CAUSE * sum(more.values())
+    return unit if is_one else None, [each.at for each in most if each.unit == unit]
+
+
 def _assumed(usual_ns: float) -> Speed:
     """What one FLOP more takes where one takes so long, and no steps tell."""
     least_ns = (1 - CONSTANT.value) * usual_ns
@@ -337,25 +337,25 @@ def surplus_of(
     below 0 for less work. A unit in `late` has the others' work: what it takes longer is counted elsewhere.
     """
     found = [[0] * len(book.ways) for _ in step.units]
-    if step.loads is None:
-        return found
     weights = [step.others if unit is None else 1 for unit in step.units]
-    for phase, speed in speeds.items():
+    for phase, speed in speeds.items() if step.loads else ():
         columns = [column for column, way in enumerate(book.ways) if way.phase == phase]
         is_late = [(unit, phase) in late for unit in step.units]
-        loads = [
-            (load.usual_passes, load.usual_flops) if other else (load.passes, load.flops)
-            for load, other in zip(step.loads, is_late, strict=True)
-        ]
+        loads = list(map(_counted, step.loads or (), is_late))
         passes, flops = (sum(map(mul, weights, each)) for each in zip(*loads, strict=True))
         usual = passes / sum(weights)
         for row, (own_passes, own_flops) in enumerate(loads):
-            own_ns = [
-                step.own_ns[row][column] - (max(0, step.beyond_ns[row][column]) if is_late[row] else 0)
-                for column in columns
-            ]
+            own_ns = [_own_ns(step, row, column, is_late[row]) for column in columns]
             whole_ns, of_size = sum(own_ns) or 1, own_flops / own_passes - flops / passes
             more_ns = whole_ns * (1 - usual / own_passes) + speed.ns * usual * of_size
             for column, ns in zip(columns, own_ns, strict=True):
                 found[row][column] = min(ns, round(more_ns * ns / whole_ns))
     return found
+
+
+def _counted(load: Load, is_late: bool) -> tuple[float, float]:
+    return (load.usual_passes, load.usual_flops) if is_late else (load.passes, load.flops)
+
+
+def _own_ns(step: Step, row: int, column: int, is_late: bool) -> int:
+    return step.own_ns[row][column] - (max(0, step.beyond_ns[row][column]) if is_late else 0)

@@ -32,11 +32,8 @@ def test_beside_the_row_of_all_others_where_there_is_one() -> None:
 
 
 def test_what_experts_receive_counts_where_all_rows_know_it() -> None:
-    work = [100, 5, 40, -1, 100, 5, 60, -1, 100, 5, 50, -1]
-    (first, second, _) = (
-        loads_of(replace(RECORD, work=work), kinds_of([replace(RECORD, work=work)], PRICE), [0, 1, 2], None)
-        or []
-    )
+    record = replace(RECORD, work=[100, 5, 40, -1, 100, 5, 60, -1, 100, 5, 50, -1])
+    first, second, _ = loads_of(record, kinds_of([record], PRICE), [0, 1, 2], None) or []
     assert (first.flops, first.expert_flops, second.expert_flops) == (1000 + 5 + 80, 80, 120)
     assert (first.passes, second.usual_passes) == (1, 1)
 
