@@ -228,7 +228,7 @@ def ledger_of(
     )
     return Ledger(
         stage=records[0].stage,
-        units=records[0].units,
+        units=max(record.units for record in records),
         steps=len(book.steps),
         left_out=book.left_out,
         first_iteration=book.steps[0].iteration,
