@@ -19,6 +19,7 @@ def test_the_interface_is_these_methods():
         "rank",
         "stage",
         "lockstep",
+        "microbatch",
         "config",
         "facts",
         "device_types",
