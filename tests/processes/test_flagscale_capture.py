@@ -162,6 +162,32 @@ def test_a_live_run_is_asked_for_three_steps_more(captured: Captured) -> None:
     assert not list((captured.directory / "perf").glob("perf_capture_*"))
 
 
+INTERLEAVED = [
+    *("--pipeline-model-parallel-size", "2", "--num-layers", "4", "--vocab-size", "4200"),
+    *("--num-layers-per-virtual-pipeline-stage", "1", "--global-batch-size", "8", "--train-iters", "20"),
+    # a rehearsal's messages beside computing read what has been given back by then: its losses are no numbers
+    *("--no-check-for-nan-in-loss-and-grad", "--rerun-mode", "disabled"),
+]
+
+
+def test_an_interleaved_pipeline_is_replayed_in_its_own_order(tmp_path: Path) -> None:
+    """With messages beside computing, as is Megatron's default. What the stages compute, and no more than a
+    fifth besides, is on the path.
+    """
+    script = [padded_stages.__file__, fs.train_gpt(), *fs.SMALL, *INTERLEAVED]
+    words = fs.launched(*script, *MONITOR, "--perf-capture-steps", "8")
+    finished = fs.run(fs.workers(RANKS, *words), tmp_path, **PADS)
+    assert finished.returncode == 0, finished.output[-3000:]
+    (run_file,) = (tmp_path / "perf").glob("perf_records_*.jsonl")
+    report = read_report(open_session(run_file))
+    assert report.captured is not None and report.captured.not_replayed == ""
+    path = report.critical_path
+    assert path is not None and path.steps >= 6
+    worked = sum(row.share for row in path.rows if row.rank is not None)
+    assert worked > 0.8
+    assert sum(row.share for row in path.rows) == pytest.approx(1)
+
+
 def test_what_does_not_come_of_a_window_is_reported(tmp_path_factory) -> None:
     """It is as long as a hundred such trainings, and a busy machine may see its first steps."""
     run = with_monitor(tmp_path_factory, "MoE EP2")

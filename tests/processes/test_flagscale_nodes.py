@@ -4,7 +4,7 @@ torchrun; what they share is the log directory, if that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,8 +27,10 @@ SLOW = 3  # of four: the last rank of the second node
 PADS = {"PADDED_FORWARD_S": "0.02", "PADDED_BACKWARD_S": "0.03", "PADDED_EXCESS_S": "0.4"}
 
 
-def node(machines: tuple[Machine, Machine], number: int, ranks: int, port: int) -> list[str]:
-    """The command of one node, with so many ranks."""
+def node(
+    machines: tuple[Machine, Machine], number: int, ranks: int, port: int, more: Sequence[str]
+) -> list[str]:
+    """The command of one node, with so many ranks and `more` arguments."""
     script = [
         padded_stages.__file__,
         fs.train_gpt(),
@@ -40,7 +42,7 @@ def node(machines: tuple[Machine, Machine], number: int, ranks: int, port: int) 
     ]
     monitor = ["--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", 100]
     monitor += ["--perf-log-interval", 5, "--perf-capture-steps", 5, "--perf-log-dir"]
-    words = fs.launched(*map(str, [*script, "--train-iters", ITERATIONS, *monitor, "perf"]))
+    words = fs.launched(*map(str, [*script, "--train-iters", ITERATIONS, *more, *monitor, "perf"]))
     address = [f"--master_addr={machines[0].address}", f"--master_port={port}"]
     torchrun = fs.torchrun(ranks, "--nnodes=2", f"--node_rank={number}", *address, *words)
     return machines[number].command(*torchrun)
@@ -60,13 +62,15 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
         yield Machines(both, [warm.start_server(1, within=each.command()) for each in both])
 
 
-def run_nodes(machines: Machines, ranks: int, cwd: Path, **environment: str) -> None:
+def run_nodes(
+    machines: Machines, ranks: int, cwd: Path, more: Sequence[str] = (), **environment: str
+) -> None:
     """Both nodes to their ends, with so many ranks each."""
     port, environment = fs.free_port(), {"GLOO_SOCKET_IFNAME": CABLE, **PADS, **environment}
     nodes = []
     for number, server in enumerate(machines.servers):
         own = torchrun_environment(cwd, fs.environment()["PYTHONPATH"], server)
-        nodes.append(fs.start(node(machines.both, number, ranks, port), cwd, **environment, **own))
+        nodes.append(fs.start(node(machines.both, number, ranks, port, more), cwd, **environment, **own))
     finished = [fs.finish(each) for each in nodes]
     assert [each.returncode for each in finished] == [0, 0], [each.output[-3000:] for each in finished]
     assert [len(each.lines) for each in finished] == [0, ITERATIONS]  # the host prints on its last rank
@@ -105,6 +109,18 @@ def test_the_ranks_of_another_node_are_heard_and_its_slow_one_is_named(
         "summary",
     ]
     assert list((tmp_path / "perf").glob(".ranks_*")) == []
+
+
+def test_a_pipeline_over_both_machines_is_replayed_on_one_clock(machines: Machines, tmp_path: Path) -> None:
+    """The second machine has the second stage, and a clock that is days ahead."""
+    run_nodes(machines, 2, tmp_path, ["--pipeline-model-parallel-size", "2"], SLOW_RANK=str(SLOW))
+    report = read_report(open_session(tmp_path / "perf"))
+    assert report.captured is not None and report.captured.not_replayed == ""
+    path = report.critical_path
+    assert path is not None
+    assert path.rows[0].rank == SLOW
+    assert path.rows[0].of_own is not None and path.rows[0].of_own > 0.9
+    assert sum(row.share for row in path.rows) == pytest.approx(1)
 
 
 def test_a_node_that_has_a_log_directory_of_its_own_costs_nothing_but_its_ranks(

@@ -26,8 +26,10 @@ from flagscale_perf.training.analysis.findings.signals import Signals
 from flagscale_perf.training.analysis.ledgers import path_of
 from flagscale_perf.training.analysis.overview import overview_of, with_share
 from flagscale_perf.training.analysis.ranks import RankMatrix, stragglers_of
+from flagscale_perf.training.analysis.replayed import ReplayFold
 from flagscale_perf.training.analysis.report import Figures, TrainingReport
 from flagscale_perf.training.analysis.tables import (
+    CapturedRanks,
     GoodputBar,
     GoodputPart,
     Happening,
@@ -44,7 +46,6 @@ from flagscale_perf.training.goodput import Goodput
 from flagscale_perf.training.host import HostRecord
 from flagscale_perf.training.ledger.fold import late_share
 from flagscale_perf.training.ledger.ledger import Ledger
-from flagscale_perf.training.ledger.walk import WalkFold
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import CutsRecord, NodeRecord, RanksRecord
 from flagscale_perf.training.rates import SUMMARY_NAMES
@@ -162,7 +163,7 @@ class RunFold:
         self._header = header
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
         self._trend, self._ranks, self._signals = TrendTotals(header), RankMatrix(), Signals()
-        self._walk = WalkFold(RunFacts.of(header.facts))
+        self._replayed = ReplayFold(RunFacts.of(header.facts))
         self._captured = CapturedFold(RunFacts.of(header.facts))
         self._events: list[EventRecord] = []
         self._event_counts: Counter[str] = Counter()
@@ -256,8 +257,7 @@ class RunFold:
         summary = self.summary(state)
         rated, since = self._totals.rated, summary.settled.first_iteration or 0
         facts = RunFacts.of(self._header.facts)
-        ledgers, path = self._totals.ledgers.result(since), self._walk.result()
-        ledgers = list(map(self._walk.price, ledgers))
+        ledgers, path = self._replayed.result(self._totals.ledgers.result(since))
         report = TrainingReport(
             overview=with_share(
                 overview_of(summary, self._at(self._header.start_wall_ns), self._totals.ranks.nodes()),
@@ -272,7 +272,7 @@ class RunFold:
             stragglers=stragglers_of(self._totals.ranks, self._last_iteration),
             ledgers=ledgers,
             critical_path=None if path is None else path_of(path),
-            captured=self._captured.result(),
+            captured=self._captured_ranks(),
             memory=_memory(summary),
             hardware=summary.hardware,
             goodput=goodput_bar(_with_late(summary.goodput, late_share(ledgers))),
@@ -286,13 +286,18 @@ class RunFold:
             rated.steps,
             rated.iteration_ns / NS_PER_S,
             anatomy_of(ledgers) or self._signals.anatomy(since),
+            stage_gains=self._replayed.stage_gains,
             facts=facts,
             options=PerfConfig.of(self._header.config),
         )
         return find(case, with_unjudged)
 
+    def _captured_ranks(self) -> CapturedRanks | None:
+        found = self._captured.result()
+        return None if found is None else replace(found, not_replayed=self._replayed.why_not)
+
     def _add_captured(self, record: NodeRecord | CaptureRecord | CapturedRecord) -> None:
-        for fold in (self._walk, self._captured):
+        for fold in (self._replayed, self._captured):
             if isinstance(record, CapturedRecord):
                 fold.add(record)
             elif isinstance(record, CaptureRecord):

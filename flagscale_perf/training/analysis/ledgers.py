@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from flagscale_perf.analysis.blocks import Block, Cell, Note, Quantity, Table, span
+from flagscale_perf.analysis.replays import PathTimes
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.units import percent, ranges, stretch
 from flagscale_perf.training.analysis import series
@@ -21,7 +22,6 @@ from flagscale_perf.training.analysis.tables import (
 )
 from flagscale_perf.training.ledger.division import ASSUMED
 from flagscale_perf.training.ledger.ledger import BY_PATH, OFF_PATH, UNEVEN, LateRow, Ledger, Row
-from flagscale_perf.training.ledger.walk import PathTimes
 from flagscale_perf.training.phases import GROUP_WORDS, PHASES
 
 _MOST, _MOST_RANKS = 10, 16
@@ -30,6 +30,10 @@ _TERMS = (
     "late: the others wait for this rank; alone: what a step gains if only this rank is no longer late; in"
     " turns: waiting for whichever rank happens to be last; uneven batches: the same where it has more work;"
     " residual: what the ranks' own records leave open"
+)
+_NOT_REPLAYED = (
+    "Late ranks are priced by what their stage waits, not by what the job gains: captured steps are not"
+    " replayed ({})."
 )
 
 
@@ -152,7 +156,9 @@ def _late_words(found: Ledger, row: LateRow) -> Cell:
         assumed = " (assumed)" if row.work_speed == ASSUMED else ""
         parts = (f"; more work{assumed} ", more, ", slower ", slower)
     least, most, alone = (in_ms(found.step_ms(ns), 1) for ns in (row.least_ns, row.most_ns, row.alone_ns))
-    if row.label in (BY_PATH, OFF_PATH):
+    if row.label == OFF_PATH:
+        return (rhythm, "costs the job nothing: without it, ", least, " to ", most, f"; {row.label}")
+    if row.label == BY_PATH:
         return (rhythm, "the job gains ", alone, " (", least, " to ", most, f") without; {row.label}", *parts)
     return (rhythm, least, " to ", most, "; alone ", alone, f"; {row.label}", *parts)
 
@@ -224,7 +230,8 @@ def _captured(found: CapturedRanks) -> list[Block]:
         " the map has the worst."
     )
     drawn: list[Block] = [Note(about), series.captured_map(found)] if compared else []
-    return [*drawn, *(table for table in tables if table.rows), *map(Note, found.clocks)]
+    notes = [*found.clocks, *([_NOT_REPLAYED.format(found.not_replayed)] if found.not_replayed else [])]
+    return [*drawn, *(table for table in tables if table.rows), *map(Note, notes)]
 
 
 def _stragglers(found: Sequence[Straggler]) -> Block:

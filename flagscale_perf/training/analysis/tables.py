@@ -200,6 +200,7 @@ class CapturedRanks:
             its stage's median; None where there is nothing to compare it with.
         slow, links: the worst first.
         clocks: a line about the clock of each other machine, of few.
+        not_replayed: why steps of a pipeline cannot be replayed; "" where they are.
     """
 
     steps: list[int]
@@ -209,6 +210,7 @@ class CapturedRanks:
     slow: list[CapturedRank]
     links: list[SlowLink]
     clocks: list[str] = field(default_factory=list)
+    not_replayed: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 from flagscale_perf.training.analysis.findings.signals import Signals
+from flagscale_perf.training.analysis.replayed import StageGains
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.analysis.tables import RankEntry
 from flagscale_perf.training.facts import RunFacts
@@ -36,6 +37,7 @@ class TrainingCase(Case):
         signals: beyond its tables.
         steps, rated_s: how many steps rates are made of, and their time.
         anatomy: steps taken apart.
+        stage_gains: of replayed steps; None where none are captured.
         facts: of the run, with the host's arguments where the file has them.
         options: of the monitor, in force.
     """
@@ -45,6 +47,7 @@ class TrainingCase(Case):
     steps: int
     rated_s: float
     anatomy: Anatomy = field(default_factory=lambda: Anatomy([]))
+    stage_gains: StageGains | None = field(default=None, kw_only=True)
     facts: RunFacts = field(default_factory=lambda: RunFacts.of({}), kw_only=True)
     options: PerfConfig = field(default_factory=PerfConfig, kw_only=True)
 

@@ -10,6 +10,7 @@ from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.units import duration, number, numbered
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
 from flagscale_perf.training.analysis.findings.causes import named
+from flagscale_perf.training.analysis.replayed import KNOWN_SCHEDULES, is_judged
 from flagscale_perf.training.ledger.division import ASSUMED
 from flagscale_perf.training.ledger.ledger import (
     BY_PATH,
@@ -20,8 +21,6 @@ from flagscale_perf.training.ledger.ledger import (
     LateRow,
     Ledger,
 )
-from flagscale_perf.training.ledger.walk import MAX_RANKS, is_judged
-from flagscale_perf.training.phases import ONE_F_ONE_B
 
 _UNDECIDED = Change(
     ["--perf-profile-steps"],
@@ -66,8 +65,7 @@ def late_finding(
 def _deciding(case: TrainingCase, row: LateRow) -> Iterator[Change]:
     if row.label == UNDECIDED:
         yield _UNDECIDED
-    can_be_walked = case.facts.pipeline_schedule == ONE_F_ONE_B and case.facts.world_size <= MAX_RANKS
-    if can_be_walked and case.is_on_one_host() and is_judged(row):
+    if case.facts.pipeline_schedule in KNOWN_SCHEDULES and is_judged(row):
         yield _HIDDEN
 
 
@@ -84,9 +82,10 @@ def _title(case: TrainingCase, ledger: Ledger, row: LateRow) -> str:
         makes = f"{who} {'has' if one else 'have'} more work than the others, which wait"
     if row.pattern in ("periodic", "bursts"):
         rhythm = f", {_every(row)}" if row.distance else ""
-        costs = _ms(row.cost_ns / row.steps / NS_PER_MS)
+        costs = _ms(row.price_ns / row.steps / NS_PER_MS)
         steps = f"{row.steps} of {ledger.steps} steps{rhythm}"
-        return f"{makes} {costs} ms each in {steps}, in {named(row.phase)}"
+        does = f"{who} {'costs' if one else 'cost'} the job" if row.label == BY_PATH else makes
+        return f"{does} {costs} ms each in {steps}, in {named(row.phase)}"
     costs, step = _ms(ledger.step_ms(row.price_ns)), _ms(ledger.step_ms(ledger.total_ns))
     where = f"in {named(row.phase)}{_when(row)}"
     if row.label == BY_PATH:

@@ -81,7 +81,7 @@ class _Slowest(NamedTuple):
         excess: over the mean stage.
         even: what an even division would save; None where the schedule is not known well enough.
         whole: a bound of that, and of what the stage would save if it worked no longer than the others do on
-            average.
+            average. Both are replayed where steps are captured.
     """
 
     stage: int | None
@@ -97,7 +97,11 @@ def _slowest(case: TrainingCase) -> _Slowest | None:
         return None if excess is None else _Slowest(None, excess, None, excess)
     stage = max(work, key=lambda number: work[number])
     excess = work[stage] - mean([*work.values()])
-    return _Slowest(stage, excess, _even(work, stage, case.facts), excess * len(work) / (len(work) - 1))
+    replayed = case.stage_gains
+    if replayed is None or replayed.stage != stage:
+        return _Slowest(stage, excess, _even(work, stage, case.facts), excess * len(work) / (len(work) - 1))
+    whole = max(replayed.even, replayed.alone)
+    return _Slowest(stage, excess, max(0.0, replayed.even), whole) if whole > 0 else None
 
 
 def _even(work: Mapping[int, float], slowest: int, facts: RunFacts) -> float | None:

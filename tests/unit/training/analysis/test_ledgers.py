@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from flagscale_perf.analysis.blocks import Table
-from flagscale_perf.training.analysis.ledgers import blocks_of, path_of
-from flagscale_perf.training.analysis.tables import in_json
-from flagscale_perf.training.ledger.ledger import ledger_of
-from flagscale_perf.training.ledger.walk import PathTimes
+from flagscale_perf.analysis.blocks import Note, Quantity, Table
+from flagscale_perf.analysis.replays import PathTimes
+from flagscale_perf.training.analysis.captured import ALL_WORK
+from flagscale_perf.training.analysis.ledgers import _captured, blocks_of, path_of
+from flagscale_perf.training.analysis.tables import CapturedRanks, in_json
+from flagscale_perf.training.ledger.ledger import OFF_PATH, ledger_of
 from tests.schedules import BACKWARD, FORWARD, GRADS, MS, noise, recorded
 
 
@@ -43,6 +45,27 @@ def test_the_rows_add_up_to_the_mean_step() -> None:
     assert isinstance(block, Table)
     assert block.title == "Where a mean step goes, all ranks considered: 40 iterations"
     assert block.rows[-1][0] == "mean step"
+
+
+def test_a_late_rank_beside_the_path_is_said_to_cost_nothing() -> None:
+    ledger = ledger_of(
+        recorded(4, range(40), lambda rank, _, phase: 20 * MS * ((rank, phase) == (2, FORWARD)))
+    )
+    assert ledger is not None
+    late = [replace(row, label=OFF_PATH, alone_ns=0, least_ns=0, most_ns=40 * MS) for row in ledger.late]
+    table, *_ = blocks_of(replace(ledger, late=late), 2, {})
+    assert isinstance(table, Table)
+    words = next(row[3] for row in table.rows if row[0] == "late")
+    text = "".join(str(part.value) if isinstance(part, Quantity) else str(part) for part in words)
+    assert text.endswith("costs the job nothing: without it, 0.0 to 1.0; off the critical path")
+
+
+def test_captured_steps_that_are_not_replayed_say_why() -> None:
+    captured = CapturedRanks(
+        [7], 100.0, [], {ALL_WORK: []}, [], [], not_replayed="the schedule 'x' is not known"
+    )
+    notes = [block.text for block in _captured(captured) if isinstance(block, Note)]
+    assert notes[-1].endswith("captured steps are not replayed (the schedule 'x' is not known).")
 
 
 def test_the_slowest_steps_say_whose_they_were_and_what_happened_in_them() -> None:

@@ -1,0 +1,170 @@
+"""What an instrument hands over so that its steps are replayed, and what it gets back.
+
+The engine is the room `whatif`, found by its folder like an instrument: where it is not there, nothing is
+priced. No instrument imports it, and it knows none.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+_PACKAGE, _FILE = Path(__file__).parents[1], "engine.py"  # of the room that is one
+
+
+class Kind(Enum):
+    """What a part of a rank's step is to the other ranks."""
+
+    WORK = "work"
+    FORWARD = "forward"  # the last part of a micro-batch's pass: what it made is there at its end
+    BACKWARD = "backward"
+    BEFORE = "before"  # the part at whose end such a pass begins
+    MESSAGE = "message"  # to or from neighbouring stages
+    MEETING = "meeting"  # a collective
+
+
+WAITS = (Kind.MESSAGE, Kind.MEETING)
+
+
+class Part(NamedTuple):
+    """A part of a rank's step. The parts of a step follow one another without a gap.
+
+    Attributes:
+        phase: the instrument's number of what its time is counted as.
+        name: of a message what it sends and receives, such as "forward-send-backward-recv"; of a meeting the
+            collective.
+    """
+
+    kind: Kind
+    phase: int
+    name: str = ""
+
+
+class RankStep(NamedTuple):
+    """A step of one rank, with the time since the step before.
+
+    Attributes:
+        parts: one object for all steps with the same parts.
+        durs_ns: of each of them; none is below 0.
+        begin_ns: when the step before was over, on the clock of the rank's machine.
+    """
+
+    rank: int
+    iteration: int
+    parts: tuple[Part, ...]
+    durs_ns: Sequence[int]
+    begin_ns: int
+
+
+class Layout(NamedTuple):
+    """The ranks of a job, and the order in which a stage takes its micro-batches.
+
+    Attributes:
+        stages: each rank's place in the pipeline.
+        clocks: the machine of each rank.
+        schedule: "1f1b", "interleaved", or None without a pipeline; another one is not known.
+        chunks: of the model on each stage; 1 unless interleaved.
+        group: micro-batches of a chunk that follow one another, where interleaved.
+        overlaps: whether messages pass beside computing, so that no part of a step is the wait for them.
+        tensor_parallel: so many ranks that follow one another work on the same.
+        agreement: the meeting of all ranks, or of those of one replica.
+        embeddings: that of the first and the last stage.
+        strict: meetings that nobody leaves before all have come.
+    """
+
+    stages: Mapping[int, int]
+    clocks: Mapping[int, str]
+    schedule: str | None
+    chunks: int = 1
+    group: int = 1
+    overlaps: bool = False
+    tensor_parallel: int = 1
+    agreement: str = ""
+    embeddings: str = ""
+    strict: frozenset[str] = frozenset()
+
+
+Entry = tuple[int | None, int]  # a rank, None for an exchange or a message; and a phase
+
+
+class PathTimes(NamedTuple):
+    """The critical path of one step, or of several together: nanoseconds by rank and phase.
+
+    Attributes:
+        steps: how many steps these are.
+        stages: each rank's place in the pipeline.
+        on_ns: time on the path; adds up to the time from the end of one step to that of the next.
+        own_ns: everything that each rank does in these steps except waiting.
+    """
+
+    steps: int
+    stages: Mapping[int, int]
+    on_ns: Counter[Entry]
+    own_ns: Counter[Entry]
+
+    @property
+    def total_ns(self) -> int:
+        """The time from the end of the step before the first to the end of the last."""
+        return sum(self.on_ns.values())
+
+    def part(self, rank: int) -> float:
+        """The share of this rank's work that is on the path."""
+        on_ns, own_ns = (
+            sum(ns for (each, _), ns in found.items() if each == rank) for found in (self.on_ns, self.own_ns)
+        )
+        return on_ns / max(1, own_ns)
+
+
+class Gain(NamedTuple):
+    """What one step gains by a change.
+
+    Attributes:
+        gain_ns: by how much sooner it ends.
+        longer_ns: how much longer than that the ranks took that are changed: of several, the one that most.
+    """
+
+    iteration: int
+    gain_ns: int
+    longer_ns: int
+
+
+class NotKnownError(Exception):
+    """Why these steps cannot be replayed."""
+
+
+class Replays(Protocol):
+    """Steps that can be replayed: those whose records do not contradict one another."""
+
+    def paths(self) -> list[PathTimes]:
+        """The critical path of each step, by iteration."""
+
+    def gains(self, ranks: Collection[int], phase: int) -> list[Gain]:
+        """For each step what it gains, by iteration, if these ranks take as long in that phase as the others
+        of their stages; none where there are no others.
+        """
+
+    def levelled(self, ranks: Collection[int], like: Collection[int]) -> list[Gain]:
+        """The same if each pass of these ranks takes as long as the mean of the same pass of those `like`
+        which they are to be; none where some have other passes.
+        """
+
+
+class Engine(Protocol):
+    """The interface of the room `whatif`."""
+
+    def replays_of(self, layout: Layout, steps: Sequence[RankStep]) -> Replays:
+        """The steps of which every rank is there. Raises NotKnownError where there is none, and where it is
+        not known what waited for what.
+        """
+
+
+@cache
+def engine() -> Engine | None:
+    """The engine; None where its room is not there."""
+    rooms = [path.parent.name for path in _PACKAGE.glob(f"*/{_FILE}")]
+    return importlib.import_module(f"flagscale_perf.{rooms[0]}.engine") if rooms else None

@@ -1,0 +1,300 @@
+"""Captured steps of a pipeline as the engine that replays them takes them, and what it says of late ranks.
+
+The ledger knows what a stage waits for a rank; what the job would gain without that, other stages decide.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from flagscale_perf.analysis.replays import (
+    Gain,
+    Kind,
+    Layout,
+    NotKnownError,
+    Part,
+    PathTimes,
+    RankStep,
+    Replays,
+    engine,
+)
+from flagscale_perf.spine.averages import median
+from flagscale_perf.spine.chance import SURE_STEPS, median_within
+from flagscale_perf.training.capture import is_sound
+from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.ledger.cuts import BETWEEN, CUTS
+from flagscale_perf.training.ledger.ledger import BY_PATH, MEASURED, OFF_PATH, LateRow, Ledger
+from flagscale_perf.training.marks import spans_of
+from flagscale_perf.training.phases import AGREEMENT, GROUPS, NUMBER_OF, ONE_F_ONE_B, PHASES
+from flagscale_perf.training.rank_records import NodeRecord
+from flagscale_perf.training.records import CapturedRecord, CaptureRecord
+
+MAX_STEPS = 64  # of a window
+MAX_PARTS = 6_000_000  # of all steps that are kept: 300 MB while they are replayed, some seconds
+BESIDE = 0.5  # of what the stage waits: a gain between nothing and less than this is beside the path
+JUDGED = ("data_loading", "forward", "backward")  # of other phases the path is not known well enough
+LATE = 0.5  # of what a unit usually takes longer; a step with so much of it is one of its late ones
+KNOWN_SCHEDULES = (ONE_F_ONE_B, "interleaved")
+_WORK = tuple(map(PHASES.index, ("forward", "backward")))
+_SOME_STEPS = ("periodic", "bursts")
+_PIPE = frozenset(map(PHASES.index, GROUPS["Pipe"]))
+_AGREEING, _EMBEDDINGS = PHASES.index("exposed_stat_comm"), "embedding-grads-all-reduce"
+_TIMERS = {number: name for name, number in NUMBER_OF.items()}
+_PASSES = {
+    NUMBER_OF[f"{name}-compute"]: (kind, PHASES.index(name))
+    for name, kind in (("forward", Kind.FORWARD), ("backward", Kind.BACKWARD))
+}
+
+
+class Kept(NamedTuple):
+    """A captured step of a rank, in short: a text is one value of a fold's state.
+
+    Attributes:
+        codes, since: of its marks, as in the record.
+    """
+
+    start_ns: int
+    train_step_ns: int
+    codes: str
+    since: str
+
+
+class StageGains(NamedTuple):
+    """What captured steps gain if stages work otherwise, in shares of a mean step: medians.
+
+    Attributes:
+        stage: the one that works the longest.
+        even: if each pass takes as long on every stage as the mean of all.
+        alone: if those of this one take as long as the mean of the others.
+    """
+
+    stage: int
+    even: float
+    alone: float
+
+
+class ReplayFold:
+    """Keeps the first captured steps of a window; those of the last window that can be replayed count.
+
+    Attributes:
+        why_not: why captured steps are not replayed; "" where they are, or where there are none.
+        stage_gains: of the last steps that were replayed; None where these are too few to tell.
+    """
+
+    def __init__(self, facts: RunFacts) -> None:
+        """`facts` of the run. Without a pipeline the ledger itself says what a late rank costs."""
+        self._facts, self._ranks = facts, facts.world_size or 0
+        self._is_pipeline = (facts.pipeline_parallel or 1) > 1
+        self._stages: dict[int, int] = {}
+        self._hosts: dict[int, str] = {}
+        self._kept: dict[int, dict[int, Kept]] = {}  # by iteration and rank
+        self._parts = 0
+        self._is_new = False
+        self.why_not = ""
+        self.stage_gains: StageGains | None = None
+        self._path: PathTimes | None = None
+        self._gains: dict[tuple[tuple[int, ...], int], list[Gain]] = {}
+
+    def node(self, record: NodeRecord) -> None:
+        """The places of more ranks."""
+        self._stages |= zip(record.ranks, record.stages, strict=False)
+        self._hosts |= dict.fromkeys(record.ranks, record.hostname)
+
+    def window(self, record: CaptureRecord) -> None:
+        """The next window of captured steps."""
+        last = min(record.iteration, record.first_iteration + MAX_STEPS)
+        self._kept = {iteration: {} for iteration in range(record.first_iteration, last + 1)}
+        self._parts = 0
+
+    def add(self, record: CapturedRecord) -> None:
+        """One step of a rank; one that a damaged file has made impossible counts as missing."""
+        if self._is_pipeline and record.iteration in self._kept and is_sound(record):
+            step = self._kept[record.iteration]
+            texts = (" ".join(map(str, numbers)) for numbers in (record.marks[::2], record.marks[1::2]))
+            step[record.rank] = Kept(record.start_ns, record.train_step_ns, *texts)
+            self._is_new = True
+            self._parts += len(record.marks) // 2
+            while self._parts > MAX_PARTS:
+                self._leave_out(max(iteration for iteration, step in self._kept.items() if step))
+
+    def _leave_out(self, first: int) -> None:
+        """The steps of the window from that one on: the job is too large."""
+        self._parts -= sum(one.codes.count(" ") + 1 for one in self._kept[first].values())
+        self._kept = {iteration: step for iteration, step in self._kept.items() if iteration < first}
+
+    def result(self, ledgers: Sequence[Ledger]) -> tuple[list[Ledger], PathTimes | None]:
+        """The ledgers, each late unit priced by what the whole job gains where captured steps tell; and the
+        path of all these steps, None where there are none that can be replayed.
+        """
+        judged = {
+            (row.ranks, PHASES.index(row.phase)) for one in ledgers for row in one.late if is_judged(row)
+        }
+        if self._is_new or not judged <= self._gains.keys():
+            self._replay(judged)
+        self._is_new = False
+        return [self._price(one) for one in ledgers], self._path
+
+    def _replay(self, judged: set[tuple[tuple[int, ...], int]]) -> None:
+        replays = self.replays()
+        if replays is not None:
+            if self._is_new or self._path is None:
+                self._path, self._gains = _together(replays.paths()), {}
+                self.stage_gains = _stage_gains(replays, self._path)
+            for ranks, phase in judged - self._gains.keys():
+                self._gains[ranks, phase] = replays.gains(ranks, phase)
+
+    def replays(self) -> Replays | None:
+        """The steps that are kept, to be replayed; None where they cannot be."""
+        found, steps = engine(), [*steps_of(self._kept)]
+        if found is None or not steps or len(self._stages) != self._ranks:
+            return None
+        try:
+            replays = found.replays_of(layout_of(self._facts, self._stages, self._hosts), steps)
+        except NotKnownError as error:
+            self.why_not = str(error)
+            return None
+        self.why_not = ""
+        return replays
+
+    def _price(self, ledger: Ledger) -> Ledger:
+        late = [
+            priced(row, ledger.steps, self._gains.get((row.ranks, PHASES.index(row.phase)), ()))
+            if is_judged(row)
+            else row
+            for row in ledger.late
+        ]
+        return replace(ledger, late=late)
+
+
+def is_judged(row: LateRow) -> bool:
+    """Whether captured steps can tell what its lateness costs the job."""
+    return row.label == MEASURED and row.phase in JUDGED and row.pattern != "single"
+
+
+def priced(row: LateRow, steps: int, gains: Sequence[Gain]) -> LateRow:
+    """The row of a ledger of so many steps, priced by what replayed steps gain without its lateness; as it is
+    where these are too few or differ too much to tell.
+
+    Of a unit that is late in some steps, those tell in which it is. One that takes longer and longer is
+    priced by the part of its lateness that is gained.
+    """
+    steps_ns = [float(one.gain_ns) for one in gains]
+    count: float = steps
+    if row.pattern in _SOME_STEPS:
+        steps_ns = [one.gain_ns for one in gains if one.longer_ns >= LATE * row.usual_ns]
+        count = row.steps
+    elif row.pattern != "constant":
+        of = [
+            one
+            for one in gains
+            if row.first_iteration <= one.iteration <= row.iteration and one.longer_ns > 0
+        ]
+        steps_ns = [one.gain_ns / one.longer_ns for one in of]
+        count = row.cost_ns
+    within = median_within(steps_ns)
+    if within is None:
+        return row
+    low_ns, high_ns = within
+    is_beside = low_ns <= 0 and count * high_ns < BESIDE * row.cost_ns
+    if low_ns <= 0 and not is_beside:
+        return row
+    return replace(
+        row,
+        alone_ns=max(0, round(count * median(steps_ns))),
+        least_ns=max(0, round(count * low_ns)),
+        most_ns=max(0, round(count * high_ns)),
+        label=OFF_PATH if is_beside else BY_PATH,
+    )
+
+
+def layout_of(facts: RunFacts, stages: Mapping[int, int], clocks: Mapping[int, str]) -> Layout:
+    """How the engine knows the job."""
+    arguments = facts.arguments or {}
+
+    def number(name: str, default: int) -> int:
+        value = arguments.get(name)
+        return value if type(value) is int and value > 0 else default
+
+    chunks = number("virtual_pipeline_model_parallel_size", 1)
+    whole_at_once = arguments.get("overlap_grad_reduce") is False and facts.expert_parallel == 1
+    return Layout(
+        stages=stages,
+        clocks=clocks,
+        schedule=facts.pipeline_schedule,
+        chunks=chunks,
+        group=number("microbatch_group_size_per_vp_stage", facts.pipeline_parallel or 1),
+        overlaps=chunks > 1 and bool(arguments.get("overlap_p2p_comm")),
+        tensor_parallel=facts.tensor_parallel or 1,
+        agreement=AGREEMENT,
+        embeddings=_EMBEDDINGS,
+        # where gradients are reduced beside the backward pass, that has begun before the timer
+        strict=frozenset({"all-grads-sync"} if whole_at_once else ()),
+    )
+
+
+def steps_of(kept: Mapping[int, Mapping[int, Kept]]) -> list[RankStep]:
+    """Every step before which the same rank's step was captured, too, but those whose times run backwards."""
+    parts: dict[str, tuple[Part, ...]] = {}
+    found = []
+    for iteration, step in kept.items():
+        for rank, one in step.items():
+            before = kept.get(iteration - 1, {}).get(rank)
+            if before is not None:
+                begin_ns = before.start_ns + before.train_step_ns
+                since = [*map(int, one.since.split())]
+                own = parts.get(one.codes) or parts.setdefault(one.codes, parts_of(one.codes))
+                rest = [one.train_step_ns - sum(since)] if len(own) == len(since) + 2 else []
+                durs_ns = [one.start_ns - begin_ns, *since[: len(own) - 1], *rest]
+                if min(durs_ns) >= 0:
+                    found.append(RankStep(rank, iteration, own, durs_ns, begin_ns))
+    return found
+
+
+def parts_of(codes: str) -> tuple[Part, ...]:
+    """The parts of a step with these marks, behind the time since the step before."""
+    ends = [*map(int, codes.split())]
+    phases = [phase for phase, _ in spans_of(((code, 0) for code in ends), 0, 0)]
+    return (
+        Part(Kind.WORK, BETWEEN),
+        *(_part(*each) for each in zip(phases, [*ends, -1], strict=False)),
+    )
+
+
+def _part(phase: int, ended_by: int) -> Part:
+    """Of a phase, until that mark."""
+    timer, is_stop = ended_by >> 1, ended_by & 1
+    if phase in _PIPE:
+        return Part(Kind.MESSAGE, phase, _TIMERS.get(timer, ""))
+    if phase in CUTS:  # the agreement that ends a step is ended by no timer of its own
+        return Part(Kind.MEETING, phase, AGREEMENT if phase == _AGREEING else _TIMERS.get(timer, ""))
+    kind, of = _PASSES.get(timer, (Kind.WORK, phase))
+    if not is_stop:
+        return Part(Kind.WORK if kind is Kind.WORK else Kind.BEFORE, phase)
+    return Part(kind if phase == of else Kind.WORK, phase)
+
+
+def _together(paths: Sequence[PathTimes]) -> PathTimes:
+    whole = paths[0]._replace(steps=len(paths), on_ns=paths[0].on_ns.copy(), own_ns=paths[0].own_ns.copy())
+    for path in paths[1:]:
+        whole.on_ns.update(path.on_ns)
+        whole.own_ns.update(path.own_ns)
+    return whole
+
+
+def _stage_gains(replays: Replays, path: PathTimes) -> StageGains | None:
+    """By a usual rank of each stage: of two, one of which may be late, the other."""
+    works: dict[int, list[int]] = defaultdict(list)
+    for rank, stage in path.stages.items():
+        works[stage].append(sum(path.own_ns[rank, phase] for phase in _WORK))
+    work = {stage: sorted(of_ranks)[(len(of_ranks) - 1) // 2] for stage, of_ranks in works.items()}
+    slowest = max(work, key=lambda stage: work[stage])
+    own = [rank for rank, stage in path.stages.items() if stage == slowest]
+    others = path.stages.keys() - own
+    both = replays.levelled(path.stages, path.stages), replays.levelled(own, others)
+    if min(map(len, both)) < SURE_STEPS:
+        return None
+    step_ns = path.total_ns / path.steps
+    return StageGains(slowest, *(median([gain.gain_ns / step_ns for gain in gains]) for gains in both))

@@ -1,0 +1,187 @@
+"""The engine: recorded steps of all ranks in, their critical paths and what a change would gain out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from flagscale_perf.analysis.replays import Gain, Kind, Layout, NotKnownError, PathTimes, RankStep
+from flagscale_perf.whatif.blame import paths_of
+from flagscale_perf.whatif.clocks import aligned
+from flagscale_perf.whatif.graph import PASSES, Column, Lane, graph_of
+from flagscale_perf.whatif.replay import Arrangement, Replay, Times
+
+_Steps = dict[int, dict[int, RankStep]]  # by iteration and rank
+
+
+class Replays:
+    """Steps that can be replayed.
+
+    Attributes:
+        replays: of each arrangement of them.
+    """
+
+    def __init__(self, layout: Layout, replays: Sequence[Replay]) -> None:
+        self._layout, self.replays = layout, replays
+
+    def paths(self) -> list[PathTimes]:
+        """The critical path of each step, by iteration."""
+        found = dict(path for replay in self.replays for path in paths_of(self._layout, replay))
+        return [path for _, path in sorted(found.items())]
+
+    def gains(self, ranks: Collection[int], phase: int) -> list[Gain]:
+        """For each step what it gains, by iteration; none where a rank has no other to be compared with."""
+        return sorted(gain for replay in self.replays for gain in _gains(replay, {*ranks}, phase))
+
+    def levelled(self, ranks: Collection[int], like: Collection[int]) -> list[Gain]:
+        """The same if each pass of these ranks takes as long as the mean of the same pass of those `like`
+        which they are to be; none where some have other passes.
+        """
+        return sorted(gain for replay in self.replays for gain in _levelled(replay, {*ranks}, {*like}))
+
+
+def replays_of(layout: Layout, steps: Sequence[RankStep]) -> Replays:
+    """The steps of which every rank is there. Raises NotKnownError where there is none, and where it is not
+    known what waited for what.
+    """
+    ranks = _ranks_of(layout)
+    whole: _Steps = defaultdict(dict)
+    for one in steps:
+        whole[one.iteration][one.rank] = one
+    alike: dict[tuple[int, ...], _Steps] = defaultdict(dict)
+    for iteration, own in sorted(whole.items()):
+        if own.keys() >= layout.stages.keys():
+            alike[tuple(id(own[rank].parts) for of_stage in ranks for rank in of_stage)][iteration] = own
+    found, why = [], "no step has the marks of every rank"
+    for own_steps in alike.values():
+        try:
+            arrangement, doubt_ns = aligned(layout, _arranged(layout, ranks, own_steps))
+        except NotKnownError as error:
+            why = str(error)
+            continue
+        replay = Replay(layout, arrangement, doubt_ns)
+        if replay.is_sound.any():
+            found.append(replay)
+        else:
+            why = "parts end before what they wait for"
+    if not found:
+        raise NotKnownError(why)
+    return Replays(layout, found)
+
+
+def _ranks_of(layout: Layout) -> list[list[int]]:
+    """By stage. A rank exchanges messages with those in its place of the stages beside."""
+    of_stage: dict[int, list[int]] = defaultdict(list)
+    for rank, stage in sorted(layout.stages.items()):
+        of_stage[stage].append(rank)
+    ranks = [of_stage[stage] for stage in sorted(of_stage)]
+    if len({*map(len, ranks)}) != 1 or sorted(of_stage) != [*range(len(ranks))]:
+        raise NotKnownError("stages have different numbers of ranks")
+    return ranks
+
+
+def _arranged(layout: Layout, ranks: Sequence[Sequence[int]], steps: _Steps) -> Arrangement:
+    """Steps in all of which each rank does the same parts."""
+    first = next(iter(steps.values()))
+    columns: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for replica, of_replica in enumerate(zip(*ranks, strict=True)):
+        columns[tuple(id(first[rank].parts) for rank in of_replica)].append(replica)
+    members = [*columns.values()]
+    parts: list[Column] = [tuple(first[own[replicas[0]]].parts for own in ranks) for replicas in members]
+    lanes = [Lane(column, stage) for column in range(len(members)) for stage in range(len(ranks))]
+    durs_ns, begin_ns = {}, {}
+    for lane in lanes:
+        own = [ranks[lane.stage][replica] for replica in members[lane.column]]
+        table = [[step[rank].durs_ns for step in steps.values()] for rank in own]
+        durs_ns[lane] = np.ascontiguousarray(np.array(table, np.int64).transpose(2, 0, 1))
+        begin_ns[lane] = np.array(
+            [[step[rank].begin_ns for step in steps.values()] for rank in own], np.int64
+        )
+    return Arrangement(graph_of(layout, parts), members, ranks, [*steps], durs_ns, begin_ns)
+
+
+def _gains(replay: Replay, ranks: set[int], phase: int) -> list[Gain]:
+    found, changes_ns = replay.arrangement, dict[_Rows, Times]()
+    for lane, place, rank in _places(found):
+        rows = _rows(found, lane, phase)
+        if rank in ranks and rows:
+            usual_ns = _usual(found, lane.stage, ranks, phase, len(rows))
+            if usual_ns is None:
+                return []
+            changes_ns[lane, place, rows] = usual_ns - found.durs_ns[lane][rows, place]
+    return _changed(replay, changes_ns)
+
+
+def _levelled(replay: Replay, ranks: set[int], like: set[int]) -> list[Gain]:
+    found, changes_ns = replay.arrangement, dict[_Rows, Times]()
+    for kind in PASSES:
+        own = {rank: (lane, place, *_passes(found, lane, kind)) for lane, place, rank in _places(found)}
+        sums_ns = {
+            rank: np.add.reduceat(found.durs_ns[lane][rows, place], starts)
+            for rank, (lane, place, rows, starts) in own.items()
+        }
+        if len({one.shape for one in sums_ns.values()}) > 1:
+            return []
+        wanted_ns = np.mean([sums_ns[rank] for rank in sorted(like)], axis=0)
+        for rank in ranks:
+            lane, place, rows, starts = own[rank]
+            factors = wanted_ns / np.maximum(sums_ns[rank], 1) - 1
+            spread = np.repeat(factors, np.diff([*starts, len(rows)]), axis=0)
+            changes_ns[lane, place, rows] = (found.durs_ns[lane][rows, place] * spread).astype(np.int64)
+    return _changed(replay, changes_ns)
+
+
+def _passes(found: Arrangement, lane: Lane, kind: Kind) -> tuple[tuple[int, ...], list[int]]:
+    """The parts of all passes of that kind, and which of them begin one: data that is loaded within a pass
+    divides it, and is no part of it.
+    """
+    parts = found.graph.parts[lane]
+    phase = next(part.phase for part in parts if part.kind is kind)
+    rows = _rows(found, lane, phase)
+    ends = [number for number, at in enumerate(rows) if parts[at].kind is kind]
+    return rows[: ends[-1] + 1], [0, *(end + 1 for end in ends[:-1])]
+
+
+_Rows = tuple[Lane, int, tuple[int, ...]]  # of a replica's rank the parts that change
+
+
+def _changed(replay: Replay, changes_ns: Mapping[_Rows, Times]) -> list[Gain]:
+    """What each step gains if these parts take so much longer, or less where it is below 0."""
+    changed, found = dict(replay.lags_ns), replay.arrangement
+    longer_ns = np.zeros(len(found.iterations), np.int64)
+    for (lane, place, rows), change_ns in changes_ns.items():
+        if changed[lane] is replay.lags_ns[lane]:
+            changed[lane] = changed[lane].copy()
+        changed[lane][rows, place] += change_ns
+        longer_ns = np.maximum(longer_ns, -change_ns.sum(axis=0))
+    gain_ns = replay.end_ns - np.max([own[-1].max(axis=0) for own in replay.ends(changed).values()], axis=0)
+    every = zip(found.iterations, gain_ns.tolist(), longer_ns.tolist(), replay.is_sound.tolist(), strict=True)
+    return [Gain(*gain) for *gain, is_sound in every if is_sound]
+
+
+def _places(found: Arrangement) -> Iterator[tuple[Lane, int, int]]:
+    """Of each rank its lane, its place in it, and its number."""
+    for lane in found.graph.parts:
+        for place, replica in enumerate(found.members[lane.column]):
+            yield lane, place, found.ranks[lane.stage][replica]
+
+
+def _rows(found: Arrangement, lane: Lane, phase: int) -> tuple[int, ...]:
+    return tuple(at for at, part in enumerate(found.graph.parts[lane]) if part.phase == phase)
+
+
+def _usual(found: Arrangement, stage: int, ranks: set[int], phase: int, count: int) -> Times | None:
+    """Of the stage's other ranks the median time for each part of the phase, by its turn, and step. None
+    where there are no others, or one of them has fewer such parts.
+    """
+    beside = [
+        found.durs_ns[lane][_rows(found, lane, phase)[:count], place]
+        for lane, place, rank in _places(found)
+        if lane.stage == stage and rank not in ranks
+    ]
+    if not beside or min(map(len, beside)) < count:
+        return None
+    usual_ns: Times = np.median(np.array(beside), axis=0).astype(np.int64)
+    return usual_ns
