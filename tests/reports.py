@@ -319,7 +319,7 @@ def hostile() -> TrainingReport:
             [point(10, sm_clock_mhz=1980, throttle=bad), point(20, sm_clock_mhz=1980)], 2, [], 0, 0.0
         ),
         ranks=few_ranks(bad),
-        stragglers=[Straggler(1, 10, True, [1], bad, bad, 0, bad, 5.0, 20.0, bad, bad)],
+        stragglers=[Straggler(1, 10, True, [1], bad, bad, 0, bad, 5.0, 20.0, bad, bad, bad)],
         hardware=unknown(HardwareSummary, throttle=[bad]),
         goodput=GoodputBar(2.0, [GoodputPart(bad, bad, 2.0, 1.0)], 1.0),
         monitor=Monitor(0.1, 1, 1, [Happening(bad, 3, bad, bad)], {bad: 1}),

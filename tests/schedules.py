@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
+from flagscale_perf.spine.averages import median
 from flagscale_perf.training.ledger.cuts import Cut, StepCuts
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import CutsRecord
 from flagscale_perf.training.ranks.rows import Member, machine_cuts, records_of
+from flagscale_perf.training.work import UNKNOWN
 
 MS = 1_000_000
 DATA, FORWARD, BACKWARD, OPTIMIZER = map(
@@ -72,3 +75,37 @@ def noise(share: float, seed: int) -> Extra:
     draw = random.Random(seed)
     usual = {phase: ns for _, _, own in EVEN for phase, ns in own.items()}
     return lambda rank, iteration, phase: round(usual[phase] * max(-0.5, draw.gauss(0, share)))
+
+
+Work = Callable[[int, int], tuple[int, int]]  # rank, iteration -> tokens of the step, micro-batches
+
+
+def with_work(records: Sequence[CutsRecord], work: Work) -> list[CutsRecord]:
+    """The same with what each rank has to do, of a model whose FLOPs are its tokens'; the row of all others
+    has medians.
+    """
+    made = []
+    for record in records:
+        each = [work(rank, record.iteration) for rank in range(record.units)]
+        usual = tuple(int(median(column)) for column in zip(*each, strict=True))
+        firsts = [sum(record.sizes[:row]) for row in range(len(record.sizes))]
+        of_rows = [
+            each[record.ranks[first]] if size else usual
+            for first, size in zip(firsts, record.sizes, strict=True)
+        ]
+        flat = [value for tokens, batches in of_rows for value in (tokens, UNKNOWN, UNKNOWN, batches)]
+        made.append(replace(record, work=flat))
+    return made
+
+
+def takes(work: Work, usual: int, constant: float) -> Extra:
+    """What its work takes a rank longer than the usual tokens would, `constant`: the share of the computing
+    that does not grow with the tokens of a micro-batch.
+    """
+    even = {FORWARD: 30 * MS, BACKWARD: 60 * MS}
+
+    def extra(rank: int, iteration: int, phase: int) -> int:
+        tokens, batches = work(rank, iteration)
+        return round(even.get(phase, 0) * (constant * batches + (1 - constant) * tokens / usual - 1))
+
+    return extra

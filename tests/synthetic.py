@@ -279,6 +279,7 @@ TROUBLED = Plan(
             200 * MS,
             1300 * MS,
             "peers",
+            None,
             "clock capped by power",
         ),
         make_event(

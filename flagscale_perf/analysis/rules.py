@@ -12,7 +12,7 @@ from graphlib import TopologicalSorter
 from types import ModuleType
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from flagscale_perf.spine.limits import Limit
+from flagscale_perf.spine.limits import CAUSE, Limit
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,9 @@ class Finding:
             where no one is known.
         step_ms: how much longer a step is for whom it concerns, in the steps that it concerns; None where it
             is not known.
+        cause: of ranks that others wait for, what explains at least `CAUSE` of it: "work" (they have more of
+            it) or "speed" (they are slower at the same work); "both" where neither does; None where that is
+            not known.
         where: the place inside of what is measured, such as "layer 1, Python"; "" for none.
         base: what the cost's shares are of; "" for the wall time, and the steps' time.
         instrument: that found it, in the report of a job; else "".
@@ -123,6 +126,7 @@ class Finding:
     overlaps: Sequence[str] = ()
     cost_of_steps: float | None = None
     step_ms: float | None = None
+    cause: str | None = None
     where: str = ""
     base: str = ""
     instrument: str = ""
@@ -164,7 +168,6 @@ class Finding:
 
 WALL_TIME = "the wall time"
 IN_JOB = ("step_ms", "where", "base", "instrument", "links")  # fields by which findings of a job are linked
-CAUSE = 0.8  # of a cost: what explains so much of it is its cause, what explains less is an observation
 
 
 @dataclass(frozen=True)

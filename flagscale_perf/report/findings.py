@@ -30,7 +30,7 @@ def rows(finding: Finding) -> list[tuple[str, str]]:
     where = span(finding.first_iteration, finding.iteration)
     lines += [("iterations", where)] if where is not None else []
     lines += [("ranks", ranges(finding.ranks))] if finding.ranks else []
-    lines += [("likely causes", "; ".join(known))] if (known := causes(finding)) else []
+    lines += [("may be due to", "; ".join(known))] if (known := causes(finding)) else []
     return lines + [("change", _change(change)) for change in changes(finding)]
 
 

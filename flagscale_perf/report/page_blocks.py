@@ -379,4 +379,4 @@ def _flag(flag: str) -> Html:
 def _causes(known: Sequence[str]) -> Html:
     if not known:
         return Html("")
-    return tag("div", tag("h4", "Likely causes"), tag("ul", *(tag("li", cause) for cause in known)))
+    return tag("div", tag("h4", "Possible causes"), tag("ul", *(tag("li", cause) for cause in known)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+CAUSE = 0.8  # of a cost: what explains so much of it is its cause, what explains less is an observation
+
 
 @dataclass(frozen=True)
 class Limit:

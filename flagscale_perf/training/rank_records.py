@@ -183,13 +183,16 @@ class StragglerRecord(SlowStretch):
         iteration_ns: the median iteration then.
         against: "peers" of the same pipeline stage, its own "past", or "stages": it belongs to a stage that
             has more to do than the others.
-        cause: what its device says, e.g. "clock capped by power"; None if nothing.
+        cause: "work", "speed" or "both", as in `ledger.LateRow`; None where it is not known. In files of
+            earlier versions, what is `observed` now.
+        observed: what its device says, e.g. "clock capped by power"; None if nothing.
     """
 
     excess_ns: int
     iteration_ns: int
     against: str
     cause: str | None
+    observed: str | None = None
 
     def __post_init__(self) -> None:
         if not self.ranks:

@@ -75,7 +75,7 @@ class Watch:
             return []
         steps = stretch("step", interval.first_iteration, interval.iteration)
         percent = round((slower - 1) * 100)
-        return [Remark("slow", f"{steps} took {percent} % longer: rank 0, {capped_by(caps)}")]
+        return [Remark("slow", f"{steps} took {percent} % longer; observed: rank 0's {capped_by(caps)}")]
 
     def _forecast(self, interval: IntervalRecord) -> list[Remark]:
         left = None if self._has_forecast else self._memory.steps_left()

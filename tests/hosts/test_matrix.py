@@ -6,13 +6,16 @@ trees that it finds; what is installed has tests of its own in tests/processes.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.hosts.rows import ROWS
+from tests.hosts.rows import ROWS, script_of
 from tests.hosts.trees import MISSING, Host, host_of, installed, name_of, places, unpacked
+from tests.processes import flagscale as fs
+from tests.processes.test_flagscale_flags import HOST_FLAGS, LATER_FLAGS
 
 pytestmark = [pytest.mark.host, pytest.mark.other_host]
 INSTALLED = "FlagScale 0.8.0"
@@ -55,6 +58,17 @@ def test_a_host_trains_as_without_us(
 ) -> None:
     record_property("matrix", f"{name}|{row}")
     ROWS[row](host(name), tmp_path / "runs")
+
+
+@pytest.mark.parametrize("name", [name for name, place in PLACES.items() if place is not None])
+def test_flags_that_findings_name_for_later_hosts_are_theirs(
+    name: str, host: Callable[[str], Host], tmp_path: Path
+) -> None:
+    script_of(host(name))
+    (tmp_path / "flags.py").write_text(HOST_FLAGS)
+    words = fs.launched(tmp_path / "flags.py")
+    done = fs.run(fs.workers(1, *words), tmp_path, PYTHONPATH=host(name).pythonpath)
+    assert set(json.loads(done.output.splitlines()[-1])) >= LATER_FLAGS
 
 
 def test_there_are_trees_to_train_with() -> None:

@@ -20,6 +20,9 @@ parser = add_megatron_arguments(argparse.ArgumentParser(allow_abbrev=False))
 print(json.dumps([flag for action in parser._actions for flag in action.option_strings]))
 """
 
+# Of later hosts: advised only where the run's arguments have them; tests/hosts looks them up there.
+LATER_FLAGS = {"--hybrid-context-parallel", "--max-seqlen-per-dp-cp-rank"}
+
 
 @pytest.mark.host
 def test_every_flag_that_a_finding_names_is_one_of_the_host_or_ours(tmp_path: Path) -> None:
@@ -39,4 +42,4 @@ def test_every_flag_that_a_finding_names_is_one_of_the_host_or_ours(tmp_path: Pa
         if word.startswith("--")
     }
     assert len(named) > 20
-    assert named - known == set()
+    assert named - known == LATER_FLAGS

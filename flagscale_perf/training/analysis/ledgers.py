@@ -20,14 +20,16 @@ from flagscale_perf.training.analysis.tables import (
     Straggler,
     phases_of,
 )
-from flagscale_perf.training.ledger.ledger import BY_PATH, OFF_PATH, LateRow, Ledger
+from flagscale_perf.training.ledger.division import ASSUMED
+from flagscale_perf.training.ledger.ledger import BY_PATH, OFF_PATH, UNEVEN, LateRow, Ledger, Row
 from flagscale_perf.training.phases import GROUP_WORDS, PHASES
 
 _MOST, _MOST_RANKS = 10, 16
 WAIT_PARTS = ("exchange", "for late ranks", "in turns", "residual")
 _TERMS = (
     "late: the others wait for this rank; alone: what a step gains if only this rank is no longer late; in"
-    " turns: waiting for whichever rank happens to be last; residual: what the ranks' own records leave open"
+    " turns: waiting for whichever rank happens to be last; uneven batches: the same where it has more work;"
+    " residual: what the ranks' own records leave open"
 )
 _NOT_REPLAYED = (
     "Late ranks are priced by what their stage waits, not by what the job gains: captured steps are not"
@@ -57,7 +59,7 @@ def blocks_of(found: Ledger, stages: int, events: Mapping[int, str]) -> list[Blo
             "all ranks" if row.kind == "base" else row.kind,
             row.phase and words(row.phase),
             None if row.late is None else ranges(row.late.ranks),
-            None if row.late is None else _late_words(found, row.late),
+            _words_of(found, row),
             in_ms(found.step_ms(row.total_ns), 1),
             Quantity(found.share(row.total_ns), "share"),
         )
@@ -67,7 +69,7 @@ def blocks_of(found: Ledger, stages: int, events: Mapping[int, str]) -> list[Blo
     rows.append(
         ("mean step", None, None, None, in_ms(found.step_ms(found.total_ns), 1), Quantity(1.0, "share"))
     )
-    left_out = f"{found.left_out:,} steps with other collectives than these are left out."
+    left_out = f"{found.left_out:,} steps with other collectives or ranks than these are left out."
     head = ("", "phase", "ranks", "", "mean step", "share")
     notes = [Note(_TERMS), *([Note(left_out)] if found.left_out else [])]
     return [
@@ -132,14 +134,33 @@ def _slowest(found: Ledger, of_stage: str, events: Mapping[int, str]) -> list[Bl
     return [Table(head, rows, 3, f"The slowest steps{of_stage}, and what was longer in them")] if rows else []
 
 
+def _words_of(found: Ledger, row: Row) -> Cell:
+    if row.kind == UNEVEN:
+        each = found.uneven
+        least, most = (in_ms(found.step_ms(ns), 1) for ns in (each.least_ns, each.most_ns))
+        return (
+            f"the last of {found.units}, in {each.steps:,} of {found.steps:,} steps, ",
+            least,
+            " to ",
+            most,
+        )
+    return None if row.late is None else _late_words(found, row.late)
+
+
 def _late_words(found: Ledger, row: LateRow) -> Cell:
     rhythm = f"{row.pattern}, last in {row.last_in} of {found.steps:,} steps, "
+    parts: tuple[str | Quantity, ...] = ()
+    if row.more_work_ns is not None:
+        more_ns = row.more_work_ns
+        more, slower = (in_ms(found.step_ms(ns), 1) for ns in (more_ns, row.cost_ns - more_ns))
+        assumed = " (assumed)" if row.work_speed == ASSUMED else ""
+        parts = (f"; more work{assumed} ", more, ", slower ", slower)
     least, most, alone = (in_ms(found.step_ms(ns), 1) for ns in (row.least_ns, row.most_ns, row.alone_ns))
     if row.label == OFF_PATH:
         return (rhythm, "costs the job nothing: without it, ", least, " to ", most, f"; {row.label}")
     if row.label == BY_PATH:
-        return (rhythm, "the job gains ", alone, " (", least, " to ", most, f") without; {row.label}")
-    return (rhythm, least, " to ", most, "; alone ", alone, f"; {row.label}")
+        return (rhythm, "the job gains ", alone, " (", least, " to ", most, f") without; {row.label}", *parts)
+    return (rhythm, least, " to ", most, "; alone ", alone, f"; {row.label}", *parts)
 
 
 def words(name: str) -> str:
@@ -217,8 +238,8 @@ def _stragglers(found: Sequence[Straggler]) -> Block:
     if not found:
         return Note("No rank was reported as a straggler during the run.")
     head = (
-        *("ranks", "node", "device", "stage", "iterations", "phase", "against", "cause", "longer"),
-        "of a step",
+        *("ranks", "node", "device", "stage", "iterations", "phase", "against", "cause", "observed"),
+        *("longer", "of a step"),
     )
     rows = [
         (
@@ -230,6 +251,7 @@ def _stragglers(found: Sequence[Straggler]) -> Block:
             words(one.phase),
             one.against,
             one.cause,
+            one.observed,
             in_ms(one.excess_ms),
             in_ms(one.iteration_ms),
         )

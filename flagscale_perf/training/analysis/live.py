@@ -32,6 +32,7 @@ from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.phases import GROUP_WORDS, GROUPS, share, total_of
 from flagscale_perf.training.rank_records import RanksRecord, StragglerRecord
+from flagscale_perf.training.ranks.late import words_of
 from flagscale_perf.training.records import IntervalRecord, Record, StepRecord
 from flagscale_perf.training.settled import Settling
 from flagscale_perf.training.window import end_mono_ns
@@ -216,5 +217,4 @@ class LiveRun:
 def _straggler(slow: StragglerRecord) -> Note:
     who = f"slow: {numbered('rank', slow.ranks)} on {slow.hostname}, {slow.phase} "
     since = f" longer a step since iteration {slow.first_iteration}"
-    cause = f", {slow.cause}" if slow.cause else ""
-    return Note((who, Quantity(as_ms(slow.excess_ns), "ms"), since, cause), "warn")
+    return Note((who, Quantity(as_ms(slow.excess_ns), "ms"), since, words_of(slow)), "warn")

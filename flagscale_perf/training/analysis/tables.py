@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
-from flagscale_perf.training.ledger.ledger import Ledger, Row, UnitTimes
+from flagscale_perf.training.ledger.entries import UnitTimes
+from flagscale_perf.training.ledger.ledger import UNEVEN, Ledger, Row
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import SlowStretch
 
@@ -124,6 +125,7 @@ class Straggler(SlowStretch):
     iteration_ms: float
     against: str
     cause: str | None
+    observed: str | None
 
 
 @dataclass(frozen=True)
@@ -306,6 +308,15 @@ def in_json(ledger: Ledger) -> dict[str, Any]:
 def _row(ledger: Ledger, row: Row) -> dict[str, Any]:
     """`usual_ms` is how much longer a late step's phase takes; other times are of a mean step."""
     late = row.late
+    within = late or (ledger.uneven if row.kind == UNEVEN and ledger.uneven.cost_ns else None)
+
+    def ms(found: Any, *names: str) -> dict[str, Any]:
+        parts_ns = {f"{name}_ms": getattr(found, f"{name}_ns", None) for name in names}
+        return {key: None if ns is None else ledger.step_ms(ns) for key, ns in parts_ns.items()}
+
+    def of(*names: str) -> dict[str, Any]:
+        return {name: getattr(late, name, None) for name in names}
+
     return {
         "kind": row.kind,
         "phase": row.phase,
@@ -313,12 +324,11 @@ def _row(ledger: Ledger, row: Row) -> dict[str, Any]:
         "step_ms": ledger.step_ms(row.total_ns),
         "share": ledger.share(row.total_ns),
         "ranks": late.ranks if late else (),
-        "pattern": late and late.pattern,
-        "distance": late and late.distance,
+        **of("pattern", "distance"),
         "usual_ms": late and late.usual_ns / NS_PER_MS,
-        "last_in": late and late.last_in,
-        "alone_ms": late and ledger.step_ms(late.alone_ns),
-        "least_ms": late and ledger.step_ms(late.least_ns),
-        "most_ms": late and ledger.step_ms(late.most_ns),
-        "label": late and late.label,
+        **of("last_in"),
+        **ms(late, "alone"),
+        **ms(within, "least", "most"),
+        **of("label", "cause", "work_ratio", "work_speed"),
+        **ms(late, "more_work", "more_work_least", "more_work_most"),
     }

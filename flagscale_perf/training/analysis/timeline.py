@@ -319,6 +319,7 @@ class _Tracks:
             "excess_ns": straggler.excess_ns,
             "against": straggler.against,
             "cause": straggler.cause,
+            "observed": straggler.observed,
         }
         yield Item(name, self._row(straggler.ranks[0], SLOW), *span, facts)
 

@@ -13,7 +13,7 @@ from flagscale_perf.store.decoder import Chunk
 from flagscale_perf.training.analysis.ledgers import WAIT_PARTS, words
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.analysis.tables import Phase
-from flagscale_perf.training.ledger.ledger import LateRow
+from flagscale_perf.training.ledger.ledger import INSIDE, LateRow
 from flagscale_perf.training.records import StepRecord
 
 _KEYS = {"forward": "forward", "backward": "backward", "optimizer_inner_step": "optimizer"}
@@ -49,7 +49,7 @@ def _compared(found: TrainingReport) -> str:
 
 
 def _late(row: LateRow) -> Node:
-    where = f"rank {ranges(row.ranks)}, {words(row.phase)}"
+    where = f"rank {ranges(row.ranks)}, {words(row.phase)}{', more work' if row.cause == 'work' else ''}"
     return Node(where, row.cost_ns / NS_PER_S, ranks=row.ranks, key=_KEYS.get(row.phase, ""))
 
 
@@ -71,7 +71,8 @@ def _phases(found: TrainingReport, late: list[LateRow]) -> Iterator[Node]:
 
 def _late_s(row: Phase, steps: int, late: list[LateRow]) -> float:
     """What rank 0 waits in this phase for late ranks; or, where it is late itself, makes others wait."""
-    own_s = sum(one.cost_ns for one in late if 0 in one.ranks and one.phase == row.name) / NS_PER_S
+    own = [one for one in late if one.phase == row.name and (0 in one.ranks or one.label == INSIDE)]
+    own_s = sum(one.cost_ns for one in own) / NS_PER_S
     waits_ms = row.parts_ms[_FOR_LATE]
     return own_s + (0.0 if waits_ms is None else waits_ms * steps / 1000)
 

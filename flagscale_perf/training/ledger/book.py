@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from flagscale_perf.spine.averages import median
 from flagscale_perf.training.ledger.cuts import WAITING
+from flagscale_perf.training.ledger.load import Kinds, Load, kinds_of, loads_of
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import PHASE_BASE, CutsRecord
 
@@ -38,6 +39,7 @@ class Step(NamedTuple):
         own_ns: for each row a value for each column.
         wait_ns: for each row a value for each cut.
         beyond_ns: for each row and column, by how much it is longer than the median of the other units.
+        loads: what each row has to do; None where that is not known.
     """
 
     iteration: int
@@ -46,6 +48,7 @@ class Step(NamedTuple):
     own_ns: list[list[int]]
     wait_ns: list[list[int]]
     beyond_ns: list[list[int]]
+    loads: list[Load] | None = None
 
     @property
     def dur_ns(self) -> int:
@@ -61,7 +64,7 @@ class Book(NamedTuple):
         waits: the phase of the wait at each cut.
         ways: the columns, those of one cut beside one another.
         steps: by iteration.
-        left_out: how many steps have other cuts.
+        left_out: how many steps have other cuts, or other units.
         is_whole: whether every unit was recorded in every step.
     """
 
@@ -82,8 +85,10 @@ class Book(NamedTuple):
         return [range(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def book_of(records: Sequence[CutsRecord]) -> Book | None:
-    """None where no two units were recorded side by side. Records with unknown phases are left out."""
+def book_of(records: Sequence[CutsRecord], work_flops: Mapping[str, float] | None = None) -> Book | None:
+    """None where no two units were recorded side by side. Records with unknown phases are left out.
+    `work_flops`: as in `RunFacts`.
+    """
     alike = _alike(records)
     units = sorted({unit for record in alike for unit, *_ in rows_of(record) if unit})
     if len(units) < 2:
@@ -93,16 +98,19 @@ def book_of(records: Sequence[CutsRecord]) -> Book | None:
     is_whole = all(len(record.sizes) == len(units) and 0 not in record.sizes for record in alike)
     book = Book(units, alike[0].waits, ways, [], len(records) - len(alike), is_whole)
     numbers = {unit: number for number, unit in enumerate(units)}
-    book.steps.extend(_step_of(record, book, numbers) for record in alike)
+    kinds = kinds_of(alike, work_flops)
+    book.steps.extend(_step_of(record, book, numbers, kinds) for record in alike)
     return _without_false_cuts(book)
 
 
 def _alike(records: Sequence[CutsRecord]) -> list[CutsRecord]:
-    """The records with the most frequent sequence of cuts, by iteration."""
+    """The records with the most frequent sequence of cuts and number of units, by iteration: units that were
+    not found yet, or no more, need not be like the others.
+    """
     by_cuts: dict[tuple[int, ...], list[CutsRecord]] = defaultdict(list)
     for record in records:
         if _has_known_phases(record):
-            by_cuts[tuple(record.waits)].append(record)
+            by_cuts[record.units, *record.waits].append(record)
     alike = max(by_cuts.values(), key=len, default=[])
     return sorted(alike, key=lambda record: record.iteration)
 
@@ -125,10 +133,12 @@ def rows_of(record: CutsRecord) -> Iterator[tuple[Unit, list[int], list[int]]]:
         )
 
 
-def _step_of(record: CutsRecord, book: Book, numbers: Mapping[Unit, int]) -> Step:
+def _step_of(record: CutsRecord, book: Book, numbers: Mapping[Unit, int], kinds: Kinds) -> Step:
     """A unit that was not recorded in this step has what was usual in it, and waits for what is left."""
     found = _in_ways(record, book.ways)
     usual = found.pop((), None)
+    at = {unit: row for row, (unit, *_) in enumerate(rows_of(record))}
+    places = [at[unit] for unit in sorted(found)]
     units: list[int | None] = [*sorted(numbers[unit] for unit in found)]
     others = max(record.units, len(book.units)) - len(found)
     rows = [found[unit] for unit in sorted(found)]
@@ -136,12 +146,14 @@ def _step_of(record: CutsRecord, book: Book, numbers: Mapping[Unit, int]) -> Ste
     if others:
         left_ns = _left(middle, rows[0] if rows else (middle, wait_ns), book.columns())
         units, rows = [None, *units], [(middle, left_ns), *rows]
+        places = [at.get((), places[0] if places else 0), *places]
     own_ns = [own for own, _ in rows]
     if usual is None and not others:
         beyond = _beyond(own_ns, 0)
     else:
         beyond = [list(map(sub, own, middle)) for own in own_ns]
-    return Step(record.iteration, units, others, own_ns, [wait for _, wait in rows], beyond)
+    loads = loads_of(record, kinds, places, places[0] if others else at.get(()))
+    return Step(record.iteration, units, others, own_ns, [wait for _, wait in rows], beyond, loads)
 
 
 def _in_ways(record: CutsRecord, ways: Sequence[Way]) -> dict[Unit, tuple[list[int], list[int]]]:

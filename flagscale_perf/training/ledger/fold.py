@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import partial
 
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ledger.book import rows_of
 from flagscale_perf.training.ledger.ledger import LateRow, Ledger, ledger_of
 from flagscale_perf.training.rank_records import CutsRecord
@@ -18,7 +19,9 @@ MAX_STEPS, STRETCH = 2048, 64  # kept of a stage
 class LedgerFold:
     """Keeps steps of every stage, of a long run stretches of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, facts: RunFacts | None = None) -> None:
+        """`facts` of the run; without them nothing is said of work."""
+        self._work = (facts.work_flops, (facts.expert_parallel or 1) > 1) if facts else ()
         self._stages: dict[int, Sample[CutsRecord]] = defaultdict(partial(Sample, MAX_STEPS, STRETCH))
 
     def add(self, record: CutsRecord) -> None:
@@ -44,7 +47,9 @@ class LedgerFold:
     def result(self, since: int) -> list[Ledger]:
         """The ledger of each stage, by stage number, over the steps from iteration `since` on."""
         found = (
-            ledger_of([record for iteration, record in sample.steps.items() if iteration >= since])
+            ledger_of(
+                [record for iteration, record in sample.steps.items() if iteration >= since], *self._work
+            )
             for _, sample in sorted(self._stages.items())
         )
         return [ledger for ledger in found if ledger is not None]

@@ -7,35 +7,37 @@ ranks. The rest is what a usual unit does. docs/formulas.md, "The ledger", has t
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from flagscale_perf.spine.averages import deviation, median
+from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.clock import NS_PER_MS
-from flagscale_perf.training.ledger.book import (
-    Book,
-    Lateness,
-    Place,
-    Step,
-    book_of,
-    last_of,
-    lateness_of,
-    weighed,
-)
+from flagscale_perf.spine.limits import CAUSE
+from flagscale_perf.training.ledger.book import Book, Lateness, book_of, lateness_of
+from flagscale_perf.training.ledger.division import DEVIATIONS, Division, Inside, Part
+from flagscale_perf.training.ledger.entries import Uneven, UnitTimes, entries_of, spread_of
 from flagscale_perf.training.ledger.naming import Late, late_units
 from flagscale_perf.training.ledger.slowest import SlowestStep, slowest_of
 from flagscale_perf.training.phases import PHASES, TABLE, Kind
 from flagscale_perf.training.rank_records import CutsRecord
 from flagscale_perf.training.sample import Step as CommonStep
 
+UNEVEN = "uneven batches"
 MEASURED, SHARED, UNDECIDED = "measured", "shared", "undecided"
+INSIDE = "inside the layers"
 BY_PATH, OFF_PATH = "by the critical path", "off the critical path"
 SHARED_BELOW = 0.5  # of its lateness is what a unit gains alone: others are as late
-BLOCK = 5  # steps; what lies further apart is taken to be independent
-DEVIATIONS = 2
+SURELY = 2 / 3  # of a cost: so much of it the named cause explains at the worse end of its interval, too
+
+
+def cause_of(share: float, least: float, most: float) -> str | None:
+    """The cause of a lateness of which more work explains that share, between these two: see `LateRow`."""
+    if share >= CAUSE and least >= SURELY:
+        return "work"
+    if 1 - share >= CAUSE and 1 - most >= SURELY:
+        return "speed"
+    return "both" if most < CAUSE and 1 - least < CAUSE else None
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,16 @@ class LateRow:
         cost_ns: what all late units together cost, its part of it.
         alone_ns: by how much sooner the steps would end if this one alone were not late.
         least_ns, most_ns: of the price, by how it differs from step to step.
+        more_work_ns: the part of the cost that more work explains, the rest is slower at equal work; None
+            where the work is not known, or a longer time in this phase need not come from more of it.
+        more_work_least_ns, more_work_most_ns: of that part, by how well the time of more work is known.
+        work_ratio: its work against the others'; None like the part.
+        work_speed: how the time of more work is known, see `division.Speed`; None also where work is equal.
         label: "measured"; "shared": another unit is as late, and only both together gain; "undecided": the
             phase may hold waiting, or the unit has several ranks; "by the critical path": what the job
             gains without it is known from captured steps of the whole pipeline; "off the critical path": the
-            same, and it cannot be told from nothing.
+            same, and it cannot be told from nothing; "inside the layers": the others wait for its experts
+            there, and take as long.
     """
 
     ranks: tuple[int, ...]
@@ -70,6 +78,27 @@ class LateRow:
     least_ns: int
     most_ns: int
     label: str
+    more_work_ns: int | None = None
+    more_work_least_ns: int | None = None
+    more_work_most_ns: int | None = None
+    work_ratio: float | None = None
+    work_speed: str | None = None
+
+    @property
+    def more_work(self) -> tuple[float, float, float] | None:
+        """The share that more work has of the cost, and between which two shares it lies."""
+        if self.more_work_ns is None or self.cost_ns <= 0:
+            return None
+        parts_ns = (self.more_work_ns, self.more_work_least_ns or 0, self.more_work_most_ns or 0)
+        share, least, most = (part_ns / self.cost_ns for part_ns in parts_ns)
+        return share, least, most
+
+    @property
+    def cause(self) -> str | None:
+        """What explains at least `CAUSE` of the cost, and surely more than anything else: "work" or "speed";
+        "both" where neither can; None where that is not known.
+        """
+        return None if (part := self.more_work) is None else cause_of(*part)
 
     @property
     def price_ns(self) -> int:
@@ -79,40 +108,11 @@ class LateRow:
         return self.alone_ns if self.label in (BY_PATH, OFF_PATH) else self.cost_ns
 
 
-class Wait(NamedTuple):
-    """A unit's wait in a phase, split by cause; the parts add up to it.
-
-    Attributes:
-        exchange_ns: the exchange itself, with no unit late; the same for all units.
-        late_ns: waiting for named late units.
-        in_turns_ns: waiting for whichever unit happened to come last.
-        residual_ns: difference between the ends of its waits and those of the last unit.
-    """
-
-    exchange_ns: int
-    late_ns: int
-    in_turns_ns: int
-    residual_ns: int
-
-
-class UnitTimes(NamedTuple):
-    """A unit's steps by phase: what it did by itself, and its waits.
-
-    Attributes:
-        ranks: of the unit; none for a usual one where not all of them are recorded.
-        own_ns, waits: by phase.
-    """
-
-    ranks: tuple[int, ...]
-    own_ns: Mapping[str, int]
-    waits: Mapping[str, Wait]
-
-
 class Row(NamedTuple):
     """A row of a ledger.
 
     Attributes:
-        kind: "late", "base", "exchange", "in turns" or "residual"; see `Ledger`.
+        kind: "late", "base", "exchange", "uneven batches", "in turns" or "residual"; see `Ledger`.
         phase: of the first three.
         total_ns: over all steps of the ledger.
         late: the unit that is late.
@@ -131,11 +131,13 @@ class Ledger:
     Attributes:
         stage: place in the pipeline, from 0.
         units, steps: how many were compared.
-        left_out: steps with other cuts than these.
+        left_out: steps with other cuts or units than these.
         first_iteration, iteration: the first and the last step.
         total_ns: the first unit's time from cut to cut.
         base_ns: what a usual unit does, by phase.
         late: named units, the costliest first.
+        uneven: what it costs that batches differ, beside the late units: by how much sooner the last would
+            come if all units had as much to do. Nothing where that cannot be told from nothing.
         in_turns_ns: random variation of all ranks: what it costs that the last of several comes last.
         exchange_ns: by phase, the wait of the last unit, which waits for no other.
         residual_ns: what units whose cuts are one moment differ by all the same.
@@ -154,6 +156,7 @@ class Ledger:
     total_ns: int
     base_ns: Mapping[str, int]
     late: Sequence[LateRow]
+    uneven: Uneven
     in_turns_ns: int
     exchange_ns: Mapping[str, int]
     residual_ns: int
@@ -168,6 +171,7 @@ class Ledger:
             *(Row("late", row.phase, row.cost_ns, row) for row in self.late),
             *(Row("base", phase, ns) for phase, ns in self.base_ns.items()),
             *(Row("exchange", phase, ns) for phase, ns in self.exchange_ns.items()),
+            Row(UNEVEN, None, self.uneven.cost_ns),
             Row("in turns", None, self.in_turns_ns),
             Row("residual", None, self.residual_ns),
         ]
@@ -186,23 +190,45 @@ class Ledger:
         return part_ns / self.steps / NS_PER_MS
 
 
-def ledger_of(records: Sequence[CutsRecord]) -> Ledger | None:
-    """The ledger of one stage's records; None unless two units were recorded side by side."""
-    book = book_of(records)
+def ledger_of(
+    records: Sequence[CutsRecord],
+    work_flops: Mapping[str, float] | None = None,
+    has_divided_experts: bool = False,
+) -> Ledger | None:
+    """The ledger of one stage's records; None unless two units were recorded side by side. `work_flops`: as
+    in `RunFacts`; without it nothing is said of work. `has_divided_experts`: units wait for one another's in
+    each layer (expert parallel).
+    """
+    book = book_of(records, work_flops)
     if book is None:
         return None
     lateness = lateness_of(book)
     times_ns = [step.dur_ns for step in book.steps]
     total_ns = sum(times_ns)
-    late = late_units(book, lateness, median(times_ns))
-    entries = _Entries(book, late)
-    rows = _rows_of(book, lateness, late, entries.late_ns)
+    division = Division(book, lateness)
+    late = late_units(book, lateness, median(times_ns), division.explained)
+    entries, uneven = entries_of(book, late, division.common_speeds())
+    gains = [_gain_of(one, lateness, late) for one in late]
+    costs_ns = _divided(gains, entries.late_ns)
+    rows = [
+        _with_work(_row_of(book, *each), division.part(each[0].place, each[0].at))
+        for each in zip(late, gains, costs_ns, strict=True)
+    ]
+    for each in division.inside() if has_divided_experts else ():
+        entries.base_ns[each.phase] -= each.cost_ns
+        if each.unit is None:
+            uneven = uneven.plus(each)
+        else:
+            rows.append(_inside(book, each, each.unit))
     base_ns = {PHASES[phase]: ns for phase, ns in sorted(entries.base_ns.items())}
     exchange_ns = {PHASES[phase]: ns for phase, ns in sorted(entries.exchange_ns.items())}
-    known_ns = sum(base_ns.values()) + sum(exchange_ns.values()) + entries.in_turns_ns + entries.late_ns
+    in_turns_ns = sum(entries.in_turns_ns)
+    known_ns = (
+        sum(base_ns.values()) + sum(exchange_ns.values()) + in_turns_ns + sum(row.cost_ns for row in rows)
+    )
     return Ledger(
         stage=records[0].stage,
-        units=records[0].units,
+        units=max(record.units for record in records),
         steps=len(book.steps),
         left_out=book.left_out,
         first_iteration=book.steps[0].iteration,
@@ -210,95 +236,14 @@ def ledger_of(records: Sequence[CutsRecord]) -> Ledger | None:
         total_ns=total_ns,
         base_ns=base_ns,
         late=sorted(rows, key=lambda row: -row.cost_ns),
-        in_turns_ns=entries.in_turns_ns,
+        uneven=uneven,
+        in_turns_ns=in_turns_ns,
         exchange_ns=exchange_ns,
-        residual_ns=total_ns - known_ns,
+        residual_ns=total_ns - known_ns - uneven.cost_ns,
         common=entries.common,
         slowest=slowest_of(book, lateness, entries.common, times_ns),
         ranks=entries.ranks(),
     )
-
-
-class _Entries:
-    """Every step booked without what the late units take longer.
-
-    Attributes:
-        base_ns, exchange_ns: by phase.
-        in_turns_ns, late_ns, common: as in `Ledger`.
-    """
-
-    def __init__(self, book: Book, late: Sequence[Late]) -> None:
-        self.base_ns: dict[int, int] = defaultdict(int)
-        self.exchange_ns: dict[int, int] = defaultdict(int)
-        self.in_turns_ns = self.late_ns = 0
-        self.common: list[CommonStep] = []
-        self._book = book
-        self._columns = book.columns()
-        self._units = book.units if book.is_whole else [()]
-        self._own_ns: list[dict[int, int]] = [defaultdict(int) for _ in self._units]
-        self._waits_ns: list[dict[int, list[int]]] = [defaultdict(lambda: [0] * 4) for _ in self._units]
-        late_at: dict[int, set[Place]] = defaultdict(set)
-        for one in late:
-            for at in one.at:
-                late_at[at].add(one.place)
-        for at, step in enumerate(book.steps):
-            self._add(step, late_at[at])
-
-    def _add(self, step: Step, late: set[Place]) -> None:
-        phases_ns = [0] * len(PHASES)
-        for cut, columns in enumerate(self._columns):
-            last, _ = last_of(step, columns)
-            whole_ns = sum(step.own_ns[last][column] for column in columns)
-            rows = [self._without(step, row, columns, late) for row in range(len(step.units))]
-            arrivals = list(map(sum, rows))
-            order = sorted(weighed(len(rows), step.others), key=arrivals.__getitem__)
-            usual = order[(len(order) - 1) // 2]
-            self.late_ns += whole_ns - arrivals[order[-1]]
-            self.in_turns_ns += arrivals[order[-1]] - arrivals[usual]
-            self._project(step, cut, last, whole_ns - arrivals[order[-1]])
-            for column, own_ns in zip(columns, rows[usual], strict=True):
-                phases_ns[self._book.ways[column].phase] += own_ns
-                self.base_ns[self._book.ways[column].phase] += own_ns
-            phase, wait_ns = self._book.waits[cut], step.wait_ns[last][cut]
-            phases_ns[phase] += wait_ns
-            self.exchange_ns[phase] += wait_ns
-        self.common.append(CommonStep(step.iteration, sum(phases_ns), 0, 0, None, tuple(phases_ns)))
-
-    def _project(self, step: Step, cut: int, last: int, late_ns: int) -> None:
-        """Books a cut for every unit: its own way to it, and what its wait is made of."""
-        columns, phase = self._columns[cut], self._book.waits[cut]
-        last_ns = sum(step.own_ns[last][column] for column in columns)
-        for number, (own_ns, waits_ns) in enumerate(zip(self._own_ns, self._waits_ns, strict=True)):
-            row, wait_ns = step.own_ns[number], step.wait_ns[number][cut]
-            if not self._book.is_whole:
-                beyond = step.beyond_ns[number]
-                wait_ns += sum(beyond[column] for column in columns)
-                row = [ns - longer_ns for ns, longer_ns in zip(row, beyond, strict=True)]
-            for column in columns:
-                own_ns[self._book.ways[column].phase] += row[column]
-            lead_ns = last_ns - sum(row[column] for column in columns)
-            exchange_ns, for_late_ns = step.wait_ns[last][cut], min(lead_ns, late_ns)
-            parts = (exchange_ns, for_late_ns, lead_ns - for_late_ns, wait_ns - exchange_ns - lead_ns)
-            waits_ns[phase] = [ns + part for ns, part in zip(waits_ns[phase], parts, strict=True)]
-
-    def ranks(self) -> list[UnitTimes]:
-        return [
-            UnitTimes(
-                ranks,
-                {PHASES[phase]: ns for phase, ns in own_ns.items()},
-                {PHASES[phase]: Wait(*parts) for phase, parts in waits_ns.items()},
-            )
-            for ranks, own_ns, waits_ns in zip(self._units, self._own_ns, self._waits_ns, strict=True)
-        ]
-
-    def _without(self, step: Step, row: int, columns: Sequence[int], late: set[Place]) -> list[int]:
-        own, beyond, unit = step.own_ns[row], step.beyond_ns[row], step.units[row]
-        if not late:
-            return [own[column] for column in columns]
-        return [
-            own[column] - (max(0, beyond[column]) if (unit, self._book.ways[column].phase) in late else 0)
-            for column in columns
-        ]
 
 
 class _Gain(NamedTuple):
@@ -319,31 +264,49 @@ class _Gain(NamedTuple):
     is_shared: bool
 
 
-def _rows_of(book: Book, lateness: Lateness, late: Sequence[Late], together_ns: int) -> list[LateRow]:
-    gains = [_gain_of(one, lateness, late) for one in late]
-    rows = []
-    for one, gain, cost_ns in zip(late, gains, _divided(gains, together_ns), strict=True):
-        either_ns = DEVIATIONS * gain.spread_ns + (abs(cost_ns - gain.sum_ns) if gain.is_shared else 0)
-        at = [book.steps[place].iteration for place in one.at]
-        rows.append(
-            LateRow(
-                ranks=book.units[one.unit],
-                phase=PHASES[one.phase],
-                pattern=one.pattern,
-                usual_ns=one.usual_ns,
-                distance=one.distance,
-                first_iteration=at[0],
-                iteration=at[-1],
-                steps=len(at),
-                last_in=gain.steps,
-                cost_ns=cost_ns,
-                alone_ns=gain.sum_ns,
-                least_ns=max(0, round(cost_ns - either_ns)),
-                most_ns=round(cost_ns + either_ns),
-                label=_label(one, book, gain.is_shared),
-            )
-        )
-    return rows
+def _row_of(book: Book, one: Late, gain: _Gain, cost_ns: int) -> LateRow:
+    either_ns = DEVIATIONS * gain.spread_ns + (abs(cost_ns - gain.sum_ns) if gain.is_shared else 0)
+    at = [book.steps[place].iteration for place in one.at]
+    return LateRow(
+        ranks=book.units[one.unit],
+        phase=PHASES[one.phase],
+        pattern=one.pattern,
+        usual_ns=one.usual_ns,
+        distance=one.distance,
+        first_iteration=at[0],
+        iteration=at[-1],
+        steps=len(at),
+        last_in=gain.steps,
+        cost_ns=cost_ns,
+        alone_ns=gain.sum_ns,
+        least_ns=max(0, round(cost_ns - either_ns)),
+        most_ns=round(cost_ns + either_ns),
+        label=_label(one, book, gain.is_shared),
+    )
+
+
+def _inside(book: Book, each: Inside, unit: int) -> LateRow:
+    """The row of a unit for whose experts the others wait: their phases take as long as its own."""
+    late = Late(unit, each.phase, "constant", each.at, each.cost_ns // len(each.at))
+    gain = _Gain(each.cost_ns, 0.0, len(each.at), 0, False)
+    row = replace(_row_of(book, late, gain, each.cost_ns), label=INSIDE)
+    row = replace(row, least_ns=each.least_ns, most_ns=each.most_ns)
+    return _with_work(row, Part(1.0, 1.0, 1.0, each.ratio, each.source))
+
+
+def _with_work(row: LateRow, part: Part | None) -> LateRow:
+    if part is None:
+        return row
+    shares = part.share, part.least, part.most
+    share_ns, least_ns, most_ns = (round(row.cost_ns * share) for share in shares)
+    return replace(
+        row,
+        more_work_ns=share_ns,
+        more_work_least_ns=least_ns,
+        more_work_most_ns=most_ns,
+        work_ratio=part.ratio,
+        work_speed=part.source,
+    )
 
 
 def _gain_of(one: Late, lateness: Lateness, late: Sequence[Late]) -> _Gain:
@@ -361,11 +324,9 @@ def _gain_of(one: Late, lateness: Lateness, late: Sequence[Late]) -> _Gain:
             elif place in other.at:
                 part_ns = min(gain.get(place, 0), max(0, one.usual_ns))
         own.append(part_ns)
-    blocks = [sum(own[start : start + BLOCK]) for start in range(0, len(own), BLOCK)]
-    spread = deviation(blocks) * math.sqrt(len(blocks))
     longer_ns = max(0, one.usual_ns) * len(one.at)
     is_shared = len(late) > 1 and sum(own) < SHARED_BELOW * longer_ns
-    return _Gain(sum(own), spread, sum(part_ns > 0 for part_ns in own), longer_ns, is_shared)
+    return _Gain(sum(own), spread_of(own), sum(part_ns > 0 for part_ns in own), longer_ns, is_shared)
 
 
 def _divided(gains: Sequence[_Gain], together_ns: int) -> list[int]:

@@ -6,7 +6,7 @@ given by a sign test, corrected for the number of units and phases that are look
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from flagscale_perf.spine.averages import median, scatter
@@ -54,8 +54,15 @@ class Late(NamedTuple):
         return self.unit, self.phase
 
 
-def late_units(book: Book, lateness: Lateness, step_ns: float) -> list[Late]:
-    """None of fewer steps than `FEWEST`. `step_ns`: of a usual step."""
+def late_units(
+    book: Book,
+    lateness: Lateness,
+    step_ns: float,
+    explained: Callable[[Place], Mapping[int, int]] = lambda place: {},
+) -> list[Late]:
+    """None of fewer steps than `FEWEST`. `step_ns`: of a usual step; `explained`: how much longer more work
+    makes a unit's phase.
+    """
     steps = len(book.steps)
     if steps < FEWEST.count:
         return []
@@ -72,7 +79,8 @@ def late_units(book: Book, lateness: Lateness, step_ns: float) -> list[Late]:
         found.append(_single(book, place, events, usual_ns, beyond) or _stop(place, beyond, step_ns))
         if series:
             least_ns, looks = STEADY.value * step_ns, len(events)
-            found.append(_grown(place, series, least_ns) or _steady(place, series, least_ns, looks))
+            work = filled(explained(place), steps)
+            found.append(_grown(place, series, least_ns) or _steady(place, series, least_ns, looks, work))
     return [one for one in found if one is not None]
 
 
@@ -139,14 +147,24 @@ def _grown(place: Place, beyond: Sequence[int], least_ns: float) -> Late | None:
     return Late(*place, pattern, at, int(median(beyond[since:])))
 
 
-def _steady(place: Place, beyond: Sequence[int], least_ns: float, looks: int) -> Late | None:
-    """One that is late in most steps, in each part of the run by half as much as in any other at least."""
+def _steady(
+    place: Place, beyond: Sequence[int], least_ns: float, looks: int, work: Sequence[int] = ()
+) -> Late | None:
+    """One that is late in most steps, in each part of the run by half as much as in any other at least; or
+    that has more work, as evenly: `work` is what that takes, without what else happens in a step.
+    """
     count, usual = len(beyond), median(beyond)
     if usual < least_ns:
         return None
     ahead = sum(value > 0 for value in beyond)
-    parts = [beyond[count * part // PARTS : count * (part + 1) // PARTS] for part in range(PARTS)]
-    medians = [median(part) for part in parts]
-    if min(medians) < max(medians) / 2 or binomial_tail(ahead, count, 0.5) * looks > CHANCE.value:
+    is_even = any(_is_even(series, least_ns) for series in (beyond, work))
+    if not is_even or binomial_tail(ahead, count, 0.5) * looks > CHANCE.value:
         return None
     return Late(*place, "constant", range(count), int(usual))
+
+
+def _is_even(series: Sequence[int], least_ns: float) -> bool:
+    count = len(series)
+    parts = [series[count * part // PARTS : count * (part + 1) // PARTS] for part in range(PARTS)]
+    medians = [median(part) for part in parts if part]
+    return bool(medians) and median(series) >= least_ns and min(medians) >= max(medians) / 2

@@ -12,6 +12,8 @@ from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.units import numbered, stretch
 from flagscale_perf.training.clocks import capped_by, caps_in, is_lower
 from flagscale_perf.training.ledger.book import Unit, book_of, filled, lateness_of, rows_of
+from flagscale_perf.training.ledger.division import Division
+from flagscale_perf.training.ledger.ledger import cause_of
 from flagscale_perf.training.ledger.naming import FEWEST, LIVE, Late, steady_units
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import CutsRecord, StragglerRecord
@@ -21,6 +23,8 @@ from flagscale_perf.training.samples import Reservoir
 
 SUSPECT_STEPS = 3  # among the latest in so many of the last steps: its rows are kept from now on
 OVER = 0.5  # of the least lateness: a rank at the limit does not come and go
+
+_CAUSES = {"work": "as it has more work", "speed": "at equal work", "both": "in part as it has more work"}
 
 Seen = Mapping[int, tuple[RankIdentity, Block]]
 
@@ -40,8 +44,8 @@ class _Stage:
         slow: stretches under way, by unit and phase.
     """
 
-    def __init__(self, least: float) -> None:
-        self._least = least
+    def __init__(self, least: float, work_flops: Mapping[str, float] | None) -> None:
+        self._least, self._work_flops = least, work_flops
         self.window: deque[CutsRecord] = deque(maxlen=FEWEST.count)
         self.slow: dict[tuple[Unit, int], _Slow] = {}
 
@@ -52,7 +56,7 @@ class _Stage:
 
     def look(self, seen: Seen) -> list[StragglerRecord]:
         """Looks at new steps; returns stretches that begin with them and those that are over."""
-        book = book_of(list(self.window))
+        book = book_of(list(self.window), self._work_flops)
         if book is None or len(book.steps) < FEWEST.count:
             return []
         lateness, step_ns = lateness_of(book), median(step.dur_ns for step in book.steps)
@@ -74,7 +78,10 @@ class _Stage:
         for key, late in found.items():
             if key not in self.slow and key[0][0] in seen:
                 span = book.steps[0].iteration, iteration
-                self.slow[key] = _slow(key[0], late, span, round(step_ns), seen)
+                part = Division(book, lateness).part(late.place, late.at)
+                cause = None if part is None else cause_of(part.share, part.least, part.most)
+                slow = _slow(key[0], late, span, round(step_ns), seen)
+                self.slow[key] = slow._replace(record=replace(slow.record, cause=cause))
                 records.append(self.slow[key].record)
         return records
 
@@ -86,9 +93,9 @@ class _Stage:
 class LateRanks:
     """Looks at the blocks of all ranks round by round. What it keeps of a rank does not grow with the run."""
 
-    def __init__(self, least: float = LIVE.value) -> None:
-        """`least`: share of a step from which a rank is late."""
-        self._stages: dict[int, _Stage] = defaultdict(lambda: _Stage(least))
+    def __init__(self, least: float = LIVE.value, work_flops: Mapping[str, float] | None = None) -> None:
+        """`least`: share of a step from which a rank is late; `work_flops`: as in `RunFacts`."""
+        self._stages: dict[int, _Stage] = defaultdict(lambda: _Stage(least, work_flops))
 
     def look(self, pairs: Iterable[tuple[RankIdentity, Block]]) -> list[CutsRecord | StragglerRecord]:
         """The blocks of one round: their cuts side by side, and who is late from now on or no more. A machine
@@ -142,7 +149,8 @@ def _slow(unit: Unit, late: Late, span: tuple[int, int], step_ns: int, seen: See
         excess_ns=late.usual_ns,
         iteration_ns=step_ns,
         against="peers",
-        cause=cause_of(blocks, median_clock(block for _, block in seen.values())),
+        cause=None,
+        observed=observed_of(blocks, median_clock(block for _, block in seen.values())),
     )
     excess_ns = Reservoir()
     excess_ns.add(late.usual_ns)
@@ -155,8 +163,8 @@ def median_clock(blocks: Iterable[Block]) -> float | None:
     return median(clocks) if clocks else None
 
 
-def cause_of(blocks: Sequence[Block], usual_mhz: float | None) -> str | None:
-    """Why the device was slow in these blocks: a cap, or just a lower clock; None if it was not."""
+def observed_of(blocks: Sequence[Block], usual_mhz: float | None) -> str | None:
+    """Whether the device's clock was low in these blocks: by a cap, or just lower; None if it was not."""
     clock_mhz = median_clock(blocks)
     throttle = ", ".join(block.throttle for block in blocks if block.throttle)
     caps = caps_in(throttle, clock_mhz, usual_mhz)
@@ -173,10 +181,16 @@ def straggler_text(straggler: StragglerRecord) -> str:
     ranks, excess, phase = numbered("rank", straggler.ranks), _ms(straggler.excess_ns), straggler.phase
     slower = round(100 * straggler.excess_ns / max(straggler.iteration_ns - straggler.excess_ns, 1))
     one = len(straggler.ranks) == 1
-    cause = f", {straggler.cause}" if straggler.cause else ""
     who = f"{ranks} ({straggler.hostname}, {straggler.device})"
     longer = f"{'takes' if one else 'take'} {excess} longer in {phase} than {'its' if one else 'their'} peers"
-    return f"{steps} took {slower} % longer: {who} {longer}{cause}"
+    return f"{steps} took {slower} % longer: {who} {longer}{words_of(straggler)}"
+
+
+def words_of(straggler: StragglerRecord) -> str:
+    """Behind what is said of a slow rank: its cause, where one is known, and what was observed beside it."""
+    cause = _CAUSES.get(straggler.cause or "", straggler.cause)
+    observed = f"; observed: {straggler.observed}" if straggler.observed else ""
+    return f"{f', {cause}' if cause else ''}{observed}"
 
 
 def _ms(dur_ns: int) -> str:

@@ -43,6 +43,7 @@ class SlowRanks(SlowStretch):
     excess_ms: float
     against: str
     cause: str | None
+    observed: str | None
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class RanksView:
         self._steps = block_steps(self._size)
         self._clock = clock
         self._table = RanksTable(self._size)
-        self._late = LateRanks(least)
+        self._late = LateRanks(least, facts.work_flops)
         self._roster = _Roster(self._size)
         self._ecc: dict[int, int] = {}
         self._rounds: dict[int, _Round] = {}

@@ -57,6 +57,7 @@ class FindingsSink(FileSink):
                 excess_ms=record.excess_ns / NS_PER_MS,
                 iteration_ms=record.iteration_ns / NS_PER_MS,
                 cause=record.cause,
+                observed=record.observed,
                 text=self._told,
             )
         elif isinstance(record, EventRecord) and record.name in _FOUND and record.text != self._told:

@@ -171,7 +171,8 @@ class RunTotals:
         self._rows: ThinnedRows[IntervalRecord] = ThinnedRows(MAX_ROWS, lambda row: row.iteration_max_ns or 0)
         self._memory, self._hardware = MemoryTotals(self._facts), HardwareTotals(self._scale)
         self._goodput = SessionGoodput(header)
-        self.ranks, self.ledgers = RankTotals(self._scale.world_size), LedgerFold()
+        self.ranks = RankTotals(self._scale.world_size)
+        self.ledgers = LedgerFold(self._facts)
         self._rates: tuple[float, float] | None = None  # lowest and highest of intervals
         self._has_unknown_rate = False
 

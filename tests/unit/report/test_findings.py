@@ -15,7 +15,7 @@ def test_every_line_of_a_finding() -> None:
         ("evidence", "loading data, of an iteration: 11.0 %, limit 2.0 % (ours: one batch ahead)"),
         ("iterations", "2 to 30"),
         ("ranks", "4 to 7"),
-        ("likely causes", "too few loader processes; slow or far storage"),
+        ("may be due to", "too few loader processes; slow or far storage"),
         ("change", "--num-workers: raise it: more processes prepare batches ahead"),
     ]
 
@@ -34,9 +34,9 @@ def test_what_explains_it_and_what_explains_that_each_once() -> None:
         ("and that by", "layer 1 sleeps (90.0 % of it, found by profile)"),
         ("in part by", "a busy host (25.0 % of it)"),
     ]
-    # advice and likely causes are those of what is at the bottom
+    # advice and possible causes are those of what is at the bottom
     assert lines[-2:] == [
-        ("likely causes", "too few loader processes; slow or far storage"),
+        ("may be due to", "too few loader processes; slow or far storage"),
         ("change", "wake it"),
     ]
 

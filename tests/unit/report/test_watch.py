@@ -49,12 +49,15 @@ def troubled_run() -> LiveRun:
             40 * MS,
             120 * MS,
             "peers",
+            None,
             "clock capped by power",
         )
     )
     run.add(
         make_event(
-            "slow", at_ns=2 * SECOND, text="steps 11 to 20 took 18 % longer: rank 0, clock capped by power"
+            "slow",
+            at_ns=2 * SECOND,
+            text="steps 11 to 20 took 18 % longer; observed: rank 0's clock capped by power",
         )
     )
     run.add(make_event("failure", at_ns=3 * SECOND, text=f"summary: {HOSTILE}"))

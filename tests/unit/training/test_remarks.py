@@ -26,13 +26,13 @@ def slow(iteration, **fields):
 
 def test_a_slow_interval_with_capped_clocks_is_told() -> None:
     assert remarks_of([*usual(), slow(60)]) == [
-        ("slow", "steps 51 to 60 took 18 % longer: rank 0, clock capped by power")
+        ("slow", "steps 51 to 60 took 18 % longer; observed: rank 0's clock capped by power")
     ]
     one = slow(
         4120, first_iteration=4120, iteration_ns=118 * MS, steps=1, throttle="idle, power, temperature"
     )
     assert remarks_of([*usual(), one]) == [
-        ("slow", "step 4120 took 18 % longer: rank 0, clock capped by power and temperature")
+        ("slow", "step 4120 took 18 % longer; observed: rank 0's clock capped by power and temperature")
     ]
 
 

@@ -11,7 +11,16 @@ from flagscale_perf.spine.units import duration, number, numbered
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
 from flagscale_perf.training.analysis.findings.causes import named
 from flagscale_perf.training.analysis.replayed import KNOWN_SCHEDULES, is_judged
-from flagscale_perf.training.ledger.ledger import BY_PATH, OFF_PATH, SHARED, UNDECIDED, LateRow, Ledger
+from flagscale_perf.training.ledger.division import ASSUMED
+from flagscale_perf.training.ledger.ledger import (
+    BY_PATH,
+    INSIDE,
+    OFF_PATH,
+    SHARED,
+    UNDECIDED,
+    LateRow,
+    Ledger,
+)
 
 _UNDECIDED = Change(
     ["--perf-profile-steps"],
@@ -35,8 +44,10 @@ def late_finding(
     share = ledger.share(row.price_ns)
     if not this.exceeds(share - case.host_share(row.ranks, beyond_others=True), limit):
         return None
-    evidence = [this.broke(f"of the steps' time ({_figures(ledger, row)})", share, limit)]
-    causes = [slow.cause for slow in case.report.stragglers if slow.cause and slow.ranks == list(row.ranks)]
+    seen = [slow.observed for slow in case.report.stragglers if slow.ranks == list(row.ranks)]
+    observed = [f"observed: {each}" for each in dict.fromkeys(filter(None, seen))]
+    figures = [_figures(ledger, row), *_work(ledger, row), *observed]
+    evidence = [this.broke(f"of the steps' time ({'; '.join(figures)})", share, limit)]
     found = slows(this, case, _title(case, ledger, row), share, evidence)
     return replace(
         found,
@@ -46,7 +57,7 @@ def late_finding(
         phase=row.phase,
         pattern=row.pattern,
         step_ms=row.usual_ns / NS_PER_MS,
-        causes=[*dict.fromkeys(causes), *found.causes],
+        cause=row.cause,
         changes=[*_deciding(case, row), *found.changes],
     )
 
@@ -67,6 +78,8 @@ def _title(case: TrainingCase, ledger: Ledger, row: LateRow) -> str:
             f"in {named(row.phase)}, in step {row.first_iteration}"
         )
     makes = f"{who} {'makes' if one else 'make'} the others wait"
+    if row.cause == "work":
+        makes = f"{who} {'has' if one else 'have'} more work than the others, which wait"
     if row.pattern in ("periodic", "bursts"):
         rhythm = f", {_every(row)}" if row.distance else ""
         costs = _ms(row.price_ns / row.steps / NS_PER_MS)
@@ -76,7 +89,10 @@ def _title(case: TrainingCase, ledger: Ledger, row: LateRow) -> str:
     costs, step = _ms(ledger.step_ms(row.price_ns)), _ms(ledger.step_ms(ledger.total_ns))
     where = f"in {named(row.phase)}{_when(row)}"
     if row.label == BY_PATH:
-        return f"{who} {'costs' if one else 'cost'} {costs} ms of each step of {step} ms, {where}"
+        price = f"{costs} ms of each step of {step} ms, {where}"
+        if row.cause == "work":
+            return f"{who} {'has' if one else 'have'} more work, which costs {price}"
+        return f"{who} {'costs' if one else 'cost'} {price}"
     return f"{makes} {costs} ms of each step of {step} ms, {where}"
 
 
@@ -84,6 +100,9 @@ def _figures(ledger: Ledger, row: LateRow) -> str:
     between = f"{_ms(ledger.step_ms(row.least_ns))} to {_ms(ledger.step_ms(row.most_ns))} ms a step"
     longer = f"{_ms(row.usual_ns / NS_PER_MS)} ms longer than the others"
     figures = f"{between}; {longer}, last in {row.last_in} of {ledger.steps} steps"
+    if row.label == INSIDE:
+        most = f"its experts have the most in {row.last_in} of {ledger.steps} steps"
+        figures = f"{between}, inside the layers; {most}"
     if row.label == BY_PATH and row.cost_ns > row.price_ns:
         waits = _ms(ledger.step_ms(row.cost_ns))
         return f"{figures}; its stage waits {waits} ms; other stages would hide all but this"
@@ -91,6 +110,18 @@ def _figures(ledger: Ledger, row: LateRow) -> str:
         return figures
     alone, together = _ms(ledger.step_ms(row.alone_ns)), _ms(ledger.step_ms(ledger.late_ns))
     return f"{figures}; without it alone a step gains {alone} ms, without all late ranks {together} ms"
+
+
+def _work(ledger: Ledger, row: LateRow) -> Iterator[str]:
+    """What of the price more work explains."""
+    part = row.more_work
+    if part is None or row.work_ratio is None:
+        return
+    share, *ends = (_ms(ledger.step_ms(row.price_ns * each)) for each in part)
+    slower = _ms(ledger.step_ms(row.price_ns * (1 - part[0])))
+    explains = f"explains {share} ms of it ({' to '.join(ends)}), {slower} ms are slower at equal work"
+    if_so = ", if time goes with work, as it never differs" if row.work_speed == ASSUMED else ""
+    yield f"{number(row.work_ratio, 2)} times the others' work {explains}{if_so}"
 
 
 def _every(row: LateRow) -> str:

@@ -7,13 +7,50 @@ from dataclasses import replace
 from flagscale_perf.analysis.rules import Advice, Change, Finding, rule
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.spine.units import number, percent
-from flagscale_perf.training.analysis.findings.advice import is_set, provided, switch_on
+from flagscale_perf.training.analysis.findings.advice import is_set, name_of, provided, switch_on
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
 from flagscale_perf.training.analysis.findings.causes import profile_of
 from flagscale_perf.training.analysis.findings.lateness import late_finding
+from flagscale_perf.training.ledger.ledger import Ledger
 from flagscale_perf.training.phases import GROUPS
 
 _PROFILE = "--perf-profile-steps"
+_HYBRID, _LONGEST = "--hybrid-context-parallel", "--max-seqlen-per-dp-cp-rank"  # not of every host
+_MORE_WORK = [
+    "longer documents: attention grows with the squares of their lengths",
+    "more micro-batches, or fuller ones",
+    "experts that receive more tokens than others",
+]
+
+
+def _divided(case: TrainingCase) -> Change | None:
+    """Only where the host is known to have the flag, and takes it."""
+    is_there = name_of(_HYBRID) in (case.facts.arguments or {})
+    if not is_there or case.argument(name_of(_HYBRID)) or (case.facts.pipeline_parallel or 1) > 1:
+        return None
+    return Change([_HYBRID, _LONGEST], "let the host divide packed documents among ranks by what they cost")
+
+
+def _evened_experts(case: TrainingCase) -> Change | None:
+    if case.knows_arguments and not case.argument("num_moe_experts") and not case.argument("num_experts"):
+        return None
+    flags = ["--moe-aux-loss-coeff", "--moe-router-enable-expert-bias", "--moe-expert-capacity-factor"]
+    off = [flag for flag in flags if not case.argument(name_of(flag))]
+    text = (
+        "if experts receive unequally many tokens: let the router balance them, which changes what is trained"
+    )
+    return Change(off, text) if off else None
+
+
+_BALANCE = [
+    Change(
+        [],
+        "give every rank batches of equal cost, not of as many samples: sort documents by length, or pack"
+        " them so that the sums of their squared lengths agree, too",
+    ),
+    Advice([_HYBRID, _LONGEST], "let the host divide documents by what they cost", make=_divided),
+    Advice(["--moe-aux-loss-coeff"], "let the router balance experts", make=_evened_experts),
+]
 
 
 @rule(
@@ -26,7 +63,7 @@ _PROFILE = "--perf-profile-steps"
         "a device with a lower clock",
         "another process on its host",
         "a bad link or disk",
-        "more work for its data",
+        "more work: longer documents, more micro-batches",
     ],
     changes=[
         Advice(
@@ -49,7 +86,51 @@ def straggler(this: TrainingRule, case: TrainingCase) -> list[Finding]:
         for row in ledger.late
         if row.phase != "data_loading" or row.pattern != "constant"
     ]
-    return [_with_profile(this, case, finding) for finding in found if finding is not None]
+    return [_advised(this, case, finding) for finding in found if finding is not None]
+
+
+def _advised(this: TrainingRule, case: TrainingCase, found: Finding) -> Finding:
+    """What helps against its cause: unequal work is no device's fault."""
+    if found.cause == "work":
+        own = [change for change in found.changes if change not in this.changes]
+        return replace(found, causes=_MORE_WORK, changes=[*own, *_BALANCE])
+    advised = _with_profile(this, case, found)
+    return replace(advised, changes=[*_BALANCE, *advised.changes]) if found.cause == "both" else advised
+
+
+@rule(
+    needs_speed=True,
+    explains={"jitter"},
+    limits={
+        "uneven_batches": Limit(
+            0.01, "share", "ours: what ranks wait for the one with the most work is worth a look from 1 % on"
+        )
+    },
+    causes=_MORE_WORK,
+    changes=_BALANCE,
+)
+def uneven_batches(this: TrainingRule, case: TrainingCase) -> list[Finding]:
+    """Work that differs between ranks, now one's and now another's: what it costs beside late ranks."""
+    return [
+        _uneven(this, case, ledger)
+        for ledger in case.report.ledgers
+        if this.exceeds(ledger.share(ledger.uneven.cost_ns), "uneven_batches")
+    ]
+
+
+def _uneven(this: TrainingRule, case: TrainingCase, ledger: Ledger) -> Finding:
+    cost, least, most, step = (
+        number(ledger.step_ms(ns), 1)
+        for ns in (ledger.uneven.cost_ns, ledger.uneven.least_ns, ledger.uneven.most_ns, ledger.total_ns)
+    )
+    of_stage = f" of stage {ledger.stage}" if len(case.report.ledgers) > 1 else ""
+    title = f"Uneven batches: the last of {ledger.units}{of_stage} costs {cost} ms of each step of {step} ms"
+    share = ledger.share(ledger.uneven.cost_ns)
+    figure = (
+        f"of the steps' time ({least} to {most} ms a step; in {ledger.uneven.steps:,} of {ledger.steps:,})"
+    )
+    found = slows(this, case, title, share, [this.broke(figure, share, "uneven_batches")])
+    return replace(found, first_iteration=ledger.first_iteration, iteration=ledger.iteration, cause="work")
 
 
 def _with_profile(this: TrainingRule, case: TrainingCase, found: Finding) -> Finding:

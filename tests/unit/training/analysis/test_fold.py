@@ -165,9 +165,9 @@ LISTS = ("iteration_ns", "work_ns", "wait_ns", "data_ns", "memory_peak_bytes")
 
 def test_what_becomes_of_a_straggler_replaces_its_first_record() -> None:
     first = StragglerRecord(11, 20, False, [3], "n", "d", 0, "forward", 10 * MS, 110 * MS, "peers", None)
-    over = replace(first, iteration=30, is_over=True, cause="clock capped by power")
+    over = replace(first, iteration=30, is_over=True, observed="clock capped by power")
     (straggler,) = folded([make_step(40), first, over]).stragglers
-    assert (straggler.iteration, straggler.is_over, straggler.cause) == (
+    assert (straggler.iteration, straggler.is_over, straggler.observed) == (
         30,
         True,
         "clock capped by power",

@@ -35,7 +35,8 @@ def test_the_rows_add_up_to_the_mean_step() -> None:
     assert {tuple(row) for row in table["rows"]} == {
         (
             *("kind", "phase", "total_ns", "step_ms", "share", "ranks", "pattern", "distance", "usual_ms"),
-            *("last_in", "alone_ms", "least_ms", "most_ms", "label"),
+            *("last_in", "alone_ms", "least_ms", "most_ms", "label", "cause", "work_ratio", "work_speed"),
+            *("more_work_ms", "more_work_least_ms", "more_work_most_ms"),
         )
     }
     assert (late["step_ms"], late["usual_ms"]) == (pytest.approx(20, rel=0.05), pytest.approx(20, rel=0.05))

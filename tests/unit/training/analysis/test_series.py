@@ -83,7 +83,7 @@ def test_hardware_says_what_capped_the_clock() -> None:
 
 
 def test_ranks_are_rows_and_a_straggler_has_an_outline() -> None:
-    slow = Straggler(11, 20, True, [1], "node1", "H200", 0, "forward", 5.0, 20.0, "peers", None)
+    slow = Straggler(11, 20, True, [1], "node1", "H200", 0, "forward", 5.0, 20.0, "peers", None, None)
     heat = series.rank_map(few_ranks(), [slow], [point(10), point(20)])
     assert (heat.rows, heat.edges, heat.outlines) == (["0", "1"], [1, 11, 20], [(1, 11, 20)])
     assert (heat.layers[0].label, heat.layers[0].values) == ("Work", [(10.0, 10.0), (15.0, None)])
@@ -91,7 +91,7 @@ def test_ranks_are_rows_and_a_straggler_has_an_outline() -> None:
 
 def test_ranks_that_share_a_row() -> None:
     entries = [RankEntry(0, 3, None, None, None), RankEntry(4, 7, None, None, None)]
-    slow = Straggler(11, 20, False, [5, 6], "n", "d", 0, "forward", 5.0, 20.0, "peers", None)
+    slow = Straggler(11, 20, False, [5, 6], "n", "d", 0, "forward", 5.0, 20.0, "peers", None, None)
     heat = series.rank_map(replace(few_ranks(), entries=entries), [slow], [point(20)])
     assert (heat.rows, heat.outlines) == (["0–3", "4–7"], [(1, 11, 20)])
 

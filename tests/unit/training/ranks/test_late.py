@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
 
 from flagscale_perf.training.rank_records import CutsRecord, StragglerRecord
-from flagscale_perf.training.ranks.late import LateRanks, cause_of, median_clock, straggler_text
+from flagscale_perf.training.ranks.late import LateRanks, median_clock, observed_of, straggler_text
 from flagscale_perf.training.ranks.rows import Member, machine_cuts
 from tests.fakes import MS
 from tests.rank_simulator import Job, Noise, Simulation, Slow
-from tests.schedules import steps_of
+from tests.schedules import FORWARD, noise, steps_of, takes
 
 
 def named(
@@ -36,7 +37,7 @@ def test_a_slow_rank_is_named_within_20_steps_and_is_over() -> None:
     assert len(cuts) == 200
     assert (begins.ranks, begins.phase, begins.against) == ([3], "backward", "peers")
     assert 62 < begins.iteration <= 61 + 20
-    assert begins.cause == "clock capped by power"
+    assert begins.observed == "clock capped by power"
     assert ends.is_over and ends.identity == begins.identity
     assert 141 <= ends.iteration <= 141 + 20
 
@@ -79,16 +80,46 @@ def test_ranks_of_every_stage_on_one_machine_are_compared() -> None:
 
 
 def test_even_ranks_are_never_named() -> None:
-    for seed, noise in enumerate((Noise(step=0.02, drift=0.005, hiccup=0.001), Noise(step=0.05))):
+    for seed, each in enumerate((Noise(step=0.02, drift=0.005, hiccup=0.001), Noise(step=0.05))):
         for ranks in (2, 8, 20):
-            assert named(Job(data=ranks), noise, rounds=60, seed=seed)[1] == []
+            assert named(Job(data=ranks), each, rounds=60, seed=seed)[1] == []
 
 
-def test_a_clock_is_a_cause_where_it_is_lower_than_the_others_or_capped() -> None:
+@pytest.mark.parametrize(("share", "slower_ms", "cause"), [(1.6, 0, "work"), (1.0, 30, "speed")])
+def test_who_has_more_work_is_no_slow_rank_and_says_so(share: float, slower_ms: int, cause: str) -> None:
+    """Within its first steps: their work differs, and how long more of it takes can be seen in them."""
+    draw, late, found = random.Random(5), LateRanks(work_flops={"tokens": 6e9}), []
+    work = {
+        (rank, step): (round(4000 * draw.uniform(0.7, 1.3) * (share if rank == 1 else 1)), 1)
+        for step in range(50)
+        for rank in range(4)
+    }
+    by_work, uneven = takes(lambda *at: work[at], 4000, 0.4), noise(0.01, 3)
+
+    def extra(*at: int) -> int:
+        return by_work(*at) + uneven(*at) + slower_ms * MS * (at[::2] == (1, FORWARD))
+
+    for number, blocks in enumerate(Simulation(Job(data=4)).rounds(10)):
+        made = enumerate(steps_of(4, range(5 * number, 5 * number + 5), extra))
+        known = (
+            [one._replace(work=(work[rank, one.iteration][0], -1, -1, 1)) for one in steps]
+            for rank, steps in made
+        )
+        members = [Member(rank, rank, steps) for rank, steps in enumerate(known)]
+        *others, last = (block._replace(cuts=()) for block in blocks)
+        cuts = tuple(machine_cuts(0, members, True))
+        found += late.look(zip(Job(data=4).identities(), [*others, last._replace(cuts=cuts)], strict=True))
+    named = [each for each in found if isinstance(each, StragglerRecord)]
+    assert {(tuple(each.ranks), each.cause) for each in named} == {((1,), cause)}
+    words = {"work": "than its peers, as it has more work", "speed": "than its peers, at equal work"}
+    assert straggler_text(named[0]).endswith(words[cause])
+
+
+def test_a_clock_is_observed_where_it_is_lower_than_the_others_or_capped() -> None:
     (block, *_), *_ = Simulation(Job(data=2)).rounds(1)
     assert median_clock([]) is None
-    assert cause_of([block], 1980) is None
-    assert cause_of([block._replace(sm_clock_mhz=1500)], 1980) == "clock at 1500 MHz instead of 1980 MHz"
+    assert observed_of([block], 1980) is None
+    assert observed_of([block._replace(sm_clock_mhz=1500)], 1980) == "clock at 1500 MHz instead of 1980 MHz"
 
 
 SLOW = StragglerRecord(
@@ -103,6 +134,7 @@ SLOW = StragglerRecord(
     31 * MS,
     375 * MS,
     "peers",
+    "work",
     "clock capped by power",
 )
 
@@ -114,11 +146,18 @@ SLOW = StragglerRecord(
             SLOW,
             (
                 "steps 41 to 55 took 9 % longer: rank 37 (host-5, NVIDIA H200) takes 31 ms longer in forward "
-                "than its peers, clock capped by power"
+                "than its peers, as it has more work; observed: clock capped by power"
             ),
         ),
         (
-            replace(SLOW, ranks=[4, 5], excess_ns=int(2.5 * MS), iteration_ns=int(102.5 * MS), cause=None),
+            replace(
+                SLOW,
+                ranks=[4, 5],
+                excess_ns=int(2.5 * MS),
+                iteration_ns=int(102.5 * MS),
+                cause=None,
+                observed=None,
+            ),
             (
                 "steps 41 to 55 took 2 % longer: ranks 4, 5 (host-5, NVIDIA H200) take 2.5 ms longer in "
                 "forward than their peers"

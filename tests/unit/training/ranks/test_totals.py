@@ -23,7 +23,19 @@ STRETCH = RanksRecord(
     silent_count=1,
 )
 SLOW = StragglerRecord(
-    41, 55, False, [1], "b", "NVIDIA H200", 0, "forward", 31 * MS, 375 * MS, "peers", "clock capped by power"
+    41,
+    55,
+    False,
+    [1],
+    "b",
+    "NVIDIA H200",
+    0,
+    "forward",
+    31 * MS,
+    375 * MS,
+    "peers",
+    None,
+    "clock capped by power",
 )
 
 
@@ -71,7 +83,8 @@ def test_all_ranks_of_a_run() -> None:
                 "phase": "forward",
                 "excess_ms": 31.0,
                 "against": "peers",
-                "cause": "clock capped by power",
+                "cause": None,
+                "observed": "clock capped by power",
             }
         ],
     }

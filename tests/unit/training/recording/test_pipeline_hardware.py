@@ -92,4 +92,4 @@ def test_a_slow_interval_with_capped_clocks_is_told_behind_it(
     assert isinstance(events[-2], IntervalRecord)
     assert (events[-1].name, events[-1].iteration) == ("slow", 50)
     # one step of ten took three times as long
-    assert events[-1].text == "steps 41 to 50 took 20 % longer: rank 0, clock capped by power"
+    assert events[-1].text == "steps 41 to 50 took 20 % longer; observed: rank 0's clock capped by power"

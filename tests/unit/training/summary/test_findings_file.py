@@ -63,6 +63,7 @@ def test_a_slow_rank_has_a_line_when_it_begins_and_when_it_ends(tmp_path: Path) 
         "excess_ms": 80.0,
         "iteration_ms": 320.0,
         "cause": None,
+        "observed": None,
         "text": TEXT,
     }
     assert (ends["state"], ends["iteration"], ends["ranks"]) == ("ends", 60, [1])

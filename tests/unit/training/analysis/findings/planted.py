@@ -29,7 +29,8 @@ def slow_rank(**overrides: object) -> StragglerRecord:
         "excess_ns": 200 * MS,
         "iteration_ns": 1200 * MS,
         "against": "peers",
-        "cause": "clock capped by power",
+        "cause": None,
+        "observed": "clock capped by power",
     }
     return StragglerRecord(**fields | overrides)  # type: ignore[arg-type]
 
