@@ -119,7 +119,7 @@ def test_hostile_text_is_refused_or_arrives_and_runs_nothing(config, tmp_path, p
     assert not list(tmp_path.rglob("pwned"))
 
 
-@pytest.mark.parametrize("value", [*HOSTILE, [], {}, ["run"], None, 1, True, ""])
+@pytest.mark.parametrize("value", [*HOSTILE, [], {}, ["run"], None, 1, True, "", "start"])
 def test_an_action_that_is_none_is_refused(config, value) -> None:
     def no_runner(root: str, job: dict[str, Any]) -> Any:
         pytest.fail("no runner was to be made")

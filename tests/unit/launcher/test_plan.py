@@ -114,8 +114,8 @@ def test_null_directory_stays_off(config) -> None:
 
 
 def test_files_that_are_only_in_flagscale_are_taken_from_there(config, tmp_path) -> None:
-    (tmp_path / "FlagScale" / "vocab.json").write_text("")
-    (tmp_path / "mine.json").write_text("")
+    for path in ("FlagScale/vocab.json", "FlagScale/mine.json", "mine.json"):
+        (tmp_path / path).write_text("")
     config["train"]["data"] = {
         "vocab_file": "./vocab.json",
         "merge_file": "mine.json",
@@ -134,11 +134,12 @@ def test_files_that_are_only_in_flagscale_are_taken_from_there(config, tmp_path)
 
 
 def test_environment_of_the_job_decides_options_that_the_configuration_leaves_open(config, tmp_path) -> None:
-    config["experiment"]["envs"] = {"FLAGSCALE_PERF_LOG_DIR": "from_env"}
-    assert (
-        make_plan(read_job(config, HERE), {"FLAGSCALE_PERF_LOG_DIR": "from_caller"}).perf.perf_log_dir
-        == f"{tmp_path}/exp/from_env"
-    )
+    """Before the caller's, which decides what nobody else does."""
+    environ = {"FLAGSCALE_PERF_LOG_DIR": "from_caller"}
+    for envs, expected in (({}, "from_caller"), ({"FLAGSCALE_PERF_LOG_DIR": "from_env"}, "from_env")):
+        config["experiment"]["envs"] = envs
+        perf = make_plan(read_job(config, HERE), environ).perf
+        assert perf.perf_log_dir == f"{tmp_path}/exp/{expected}"
 
 
 def test_variables(config) -> None:
@@ -154,43 +155,29 @@ def test_variables(config) -> None:
     assert make_plan(read_job(config, HERE), {}).job.env == expected
 
 
-def test_keys_of_the_runner_are_options_of_torchrun(config, tmp_path) -> None:
-    config["experiment"]["runner"] |= {
-        "max_restarts": 2,
-        "log_dir": "details",
-        "tee": "3",
-        "no_python": True,
-        "x": False,
-        "y": None,
-    }
+@pytest.mark.parametrize(
+    ("runner", "words"),
+    [
+        (
+            {"max_restarts": 2, "log_dir": "details", "tee": "3", "no_python": True, "x": False, "y": None},
+            "--standalone --nproc_per_node 2 --max_restarts 2 --log_dir {exp}/details --tee 3 --no_python",
+        ),
+        (
+            {"nnodes": 2, "rdzv_endpoint": "node0:29500", "rdzv_id": "job"},
+            "--nnodes 2 --nproc_per_node 2 --rdzv_endpoint node0:29500 --rdzv_id job",
+        ),
+        (
+            {"nnodes": "1:1", "nproc_per_node": None, "rdzv_id": "job"},
+            "--standalone --nproc_per_node 1",
+        ),
+    ],
+    ids=["any", "a rendezvous of its own", "one machine needs none"],
+)
+def test_keys_of_the_runner_are_options_of_torchrun(config, tmp_path, runner, words) -> None:
+    config["experiment"]["runner"] |= runner
     command = make_plan(read_job(config, HERE), {}).command
-    assert command[3 : command.index("flagscale_perf.launch") - 1] == [
-        "--standalone",
-        "--nproc_per_node",
-        "2",
-        "--max_restarts",
-        "2",
-        "--log_dir",
-        f"{tmp_path}/exp/details",
-        "--tee",
-        "3",
-        "--no_python",
-    ]
-
-
-def test_own_rendezvous_is_passed_on(config) -> None:
-    config["experiment"]["runner"] |= {"nnodes": 2, "rdzv_endpoint": "node0:29500", "rdzv_id": "job"}
-    command = make_plan(read_job(config, HERE), {}).command
-    assert command[3 : command.index("flagscale_perf.launch") - 1] == [
-        "--nnodes",
-        "2",
-        "--nproc_per_node",
-        "2",
-        "--rdzv_endpoint",
-        "node0:29500",
-        "--rdzv_id",
-        "job",
-    ]
+    expected = words.format(exp=tmp_path / "exp").split(" ")
+    assert command[3 : command.index("flagscale_perf.launch") - 1] == expected
 
 
 @pytest.mark.parametrize(
@@ -267,38 +254,6 @@ def test_what_cannot_work_is_refused_by_name(config, where, value, message) -> N
     assert str(refusal.value) == message
 
 
-def test_wrong_option_of_the_monitor_is_refused(config) -> None:
-    config["train"]["system"]["perf_log_interval"] = 0
-    with pytest.raises(PerfError) as refusal:
-        make_plan(read_job(config, HERE), {})
-    wrong = "0 is not a whole number from 1 to 1000000000; write for example 10"
-    assert str(refusal.value) == f"train.system.perf_log_interval: {wrong}"
-
-
-def test_one_machine_needs_no_rendezvous_of_its_own(config) -> None:
-    config["experiment"]["runner"] |= {"nnodes": "1:1", "nproc_per_node": None, "rdzv_id": "job"}
-    command = make_plan(read_job(config, HERE), {}).command
-    assert command[3 : command.index("flagscale_perf.launch") - 1] == [
-        "--standalone",
-        "--nproc_per_node",
-        "1",
-    ]
-
-
-def test_files_of_ones_own_go_before_those_of_flagscale(config, tmp_path) -> None:
-    for directory in (tmp_path, tmp_path / "FlagScale"):
-        (directory / "vocab.json").write_text("")
-    config["train"]["data"] = {"vocab_file": "vocab.json"}
-    assert make_plan(read_job(config, str(tmp_path)), {}).settings["vocab_file"].value == "vocab.json"
-
-
-def test_the_callers_environment_decides_options_that_nobody_else_does(config, tmp_path) -> None:
-    assert (
-        make_plan(read_job(config, HERE), {"FLAGSCALE_PERF_LOG_DIR": "from_caller"}).perf.perf_log_dir
-        == f"{tmp_path}/exp/from_caller"
-    )
-
-
 def test_an_unknown_column_of_the_log_is_refused(config) -> None:
     config["train"]["system"]["perf_columns"] = "mfu,forward_ns"
     with pytest.raises(
@@ -318,6 +273,7 @@ def test_an_unknown_column_of_the_log_is_refused(config) -> None:
         ("perf_quux_flurb", None, "the monitor has no such option"),
         ("enable_perf_monitr", True, "the monitor has no such option; did you mean enable_perf_monitor?"),
         ("no_perf_memory_track", True, "the monitor has no such option; did you mean perf_memory_tracking?"),
+        ("perf_log_interval", 0, "0 is not a whole number from 1 to 1000000000; write for example 10"),
         ("perf_log_interval", -3, "-3 is not a whole number from 1 to 1000000000; write for example 10"),
         ("perf_log_interval", 2.5, "2.5 is not a whole number from 1 to 1000000000; write for example 10"),
         ("perf_log_interval", True, "True is not a whole number from 1 to 1000000000; write for example 10"),
