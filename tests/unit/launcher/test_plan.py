@@ -186,60 +186,49 @@ def test_keys_of_the_runner_are_options_of_torchrun(config, tmp_path, runner, wo
         (
             "runner.nnodes",
             2,
-            "experiment.runner.nnodes: several machines need "
-            "experiment.runner.hostfile=FILE, or else"
+            "experiment.runner.nnodes: several machines need experiment.runner.hostfile=FILE, or else"
             " experiment.runner.rdzv_endpoint=HOST:PORT and this command on each of them",
         ),
-        (
-            "runner.type",
-            "cloud",
-            "experiment.runner.type: 'cloud' is not supported by this launcher, only "
-            "'ssh';"
-            " use FlagScale's own run.py for it",
+        *(
+            (
+                where,
+                value,
+                f"experiment.{where}: {value!r} is not supported by this launcher, only {only!r};"
+                " use FlagScale's own run.py for it",
+            )
+            for where, value, only in (("runner.type", "cloud", "ssh"), ("task.type", "serve", "train"))
         ),
-        (
-            "task.type",
-            "serve",
-            "experiment.task.type: 'serve' is not supported by this launcher, only "
-            "'train';"
-            " use FlagScale's own run.py for it",
+        *(
+            (
+                where,
+                value,
+                f"experiment.{where}: {value!r} is not a single value; write a number, a text, true or false",
+            )
+            for where, value in (("runner.nproc_per_node", [1]), ("envs.A", {"x": 1}))
         ),
-        (
-            "runner.nproc_per_node",
-            [1],
-            "experiment.runner.nproc_per_node: [1] is not a single value;"
-            " write a number, a text, true or false",
-        ),
-        (
-            "envs.A",
-            "\0",
-            ("experiment.envs.A: '\\x00' contains a NUL character, which no program can be given; remove it"),
+        *(
+            (
+                where,
+                "\0",
+                f"experiment.{where}: '\\x00' contains a NUL character, which no program can be given;"
+                " remove it",
+            )
+            for where in ("envs.A", "cmds.before_start")
         ),
         (
             "envs.A-B",
             "x",
-            ("'experiment.envs.A-B': 'A-B' cannot be a variable's name; use letters, digits and _"),
-        ),
-        (
-            "envs.A",
-            {"x": 1},
-            ("experiment.envs.A: {'x': 1} is not a single value; write a number, a text, true or false"),
-        ),
-        (
-            "cmds.before_start",
-            "\0",
-            "experiment.cmds.before_start: '\\x00' contains a NUL character,"
-            " which no program can be given; remove it",
+            "'experiment.envs.A-B': 'A-B' cannot be a variable's name; use letters, digits and _",
         ),
         (
             "runner.a b",
             1,
-            ("'experiment.runner.a b': 'a b' cannot be an option of torchrun; use letters, digits and _"),
+            "'experiment.runner.a b': 'a b' cannot be an option of torchrun; use letters, digits and _",
         ),
         (
             "task",
             "x",
-            ("experiment.task: task is 'x' and not a section of keys; see conf/train.yaml for the form"),
+            "experiment.task: task is 'x' and not a section of keys; see conf/train.yaml for the form",
         ),
     ],
 )
