@@ -128,13 +128,7 @@ def test_json_is_the_table(model, capsys):
     printed = json.loads(capsys.readouterr().out)
     assert printed == count(ModelShape.from_args(ARGS), 3, 64).as_dict()
     assert list(printed) == [
-        "family",
-        "batch_size",
-        "parameters",
-        "totals",
-        "components",
-        "core",
-        "totals_by_core",
+        *("family", "batch_size", "parameters", "totals", "components", "core", "totals_by_core"),
     ]
 
 

@@ -14,19 +14,9 @@ def test_whole_command(config, tmp_path) -> None:
     plan = make_plan(read_job(config, HERE), {})
     root = tmp_path / "FlagScale"
     assert plan.command == [
-        "/usr/bin/python3",
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc_per_node",
-        "2",
-        "-m",
-        "flagscale_perf.launch",
-        f"{root}/flagscale/train/train_gpt.py",
-        "--enable-perf-monitor",
-        "--num-layers",
-        "2",
-        "--perf-log-dir",
+        *("/usr/bin/python3", "-m", "torch.distributed.run", "--standalone"),
+        *("--nproc_per_node", "2", "-m", "flagscale_perf.launch", f"{root}/flagscale/train/train_gpt.py"),
+        *("--enable-perf-monitor", "--num-layers", "2", "--perf-log-dir"),
         f"{tmp_path}/exp/logs/perf_monitor",
     ]
     assert plan.job.env == {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
