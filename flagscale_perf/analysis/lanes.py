@@ -12,6 +12,7 @@ from flagscale_perf.analysis.timeline import Counter, Drawn, Item, Track
 
 WAITING = 4096  # items of a track that wait to be sorted; half of them go on
 MOST_WAITING = 200_000  # of all tracks
+_LANES = 100  # places of a track's lanes among the rows
 
 
 class Lane:
@@ -28,6 +29,11 @@ class Lane:
         self.track, self.number, self.place = track, number, place
         self.floor_ns = -(1 << 63)  # nothing can begin before it any more
         self.opened: list[Item] = []
+
+    @property
+    def order(self) -> int:
+        """Among the rows of its process, for the viewers that sort them."""
+        return self.track.order * _LANES + min(self.place, _LANES - 1)
 
     def fits(self, item: Item) -> bool:
         """Whether it lies beside or inside of what is here, once the others have been closed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from flagscale_perf.flops.arguments import Arguments
@@ -83,26 +84,31 @@ def args_from_qwen_vl(config: Mapping[str, Any], family: str, gated: bool) -> di
 def qwen_vision(given: Mapping[str, Any]) -> Vision:
     """The tower of a Qwen2.5-VL with these sizes, the others by transformers' defaults. Raises PerfError."""
     tower = {**_QWEN_VISION, **given}
-    number, layers = Arguments(tower).integer, Arguments(tower).layers("depth")
-    hidden, merge = number("hidden_size"), number("spatial_merge_size")
+    made, number = _qwen_tower(tower), Arguments(tower).integer
     whole = tower.get("fullatt_block_indexes", [7, 15, 23, 31])
-    window = number("window_size") // merge // number("patch_size")
+    window = number("window_size") // made.merge // number("patch_size")
     if not isinstance(whole, list) or not window:
         raise PerfError(
             f"config.json: vision_config has fullatt_block_indexes {whole!r} and window_size "
             f"{tower['window_size']!r}; write a list of layers, and pixels of at least one merged patch"
         )
+    whole_frames = tuple(layer in whole for layer in range(made.layers))
+    return replace(made, gated=True, window=window, whole_frames=whole_frames)
+
+
+def _qwen_tower(tower: Mapping[str, Any]) -> Vision:
+    """What the towers of Qwen's models have in common."""
+    number = Arguments(tower).integer
+    hidden, merge = number("hidden_size"), number("spatial_merge_size")
     return Vision(
-        layers=layers,
+        layers=Arguments(tower).layers("depth"),
         hidden=hidden,
         heads=number("num_heads"),
         ffn=number("intermediate_size"),
-        gated=True,
+        gated=False,
         patch_inputs=number("in_channels") * number("temporal_patch_size") * number("patch_size") ** 2,
         projector_inner=hidden * merge**2,
         merge=merge,
-        window=window,
-        whole_frames=tuple(layer in whole for layer in range(layers)),
         projector_norm=True,
     )
 
@@ -143,29 +149,15 @@ def _check_joined(config: Mapping[str, Any], text: Mapping[str, Any], usual: int
 def qwen3_vision(given: Mapping[str, Any]) -> Vision:
     """The tower of a Qwen3-VL with these sizes, the others by transformers' defaults. Raises PerfError."""
     tower = {**_QWEN3_VISION, **given}
-    number, layers = Arguments(tower).integer, Arguments(tower).layers("depth")
-    hidden, merge = number("hidden_size"), number("spatial_merge_size")
+    made = _qwen_tower(tower)
     deep = tower.get("deepstack_visual_indexes", [8, 16, 24])
-    if not isinstance(deep, list) or not all(type(each) is int and 0 <= each < layers for each in deep):
+    if not isinstance(deep, list) or not all(type(each) is int and 0 <= each < made.layers for each in deep):
         raise PerfError(
             f"config.json: vision_config has deepstack_visual_indexes {deep!r}; write a list of its layers, "
-            f"from 0 to {layers - 1}"
+            f"from 0 to {made.layers - 1}"
         )
-    return Vision(
-        layers=layers,
-        hidden=hidden,
-        heads=number("num_heads"),
-        ffn=number("intermediate_size"),
-        gated=False,
-        patch_inputs=number("in_channels") * number("temporal_patch_size") * number("patch_size") ** 2,
-        projector_inner=hidden * merge**2,
-        merge=merge,
-        deepstack=tuple(deep),
-        patch_bias=True,
-        norm_bias=True,
-        projector_norm=True,
-        positions=number("num_position_embeddings"),
-    )
+    positions = Arguments(tower).integer("num_position_embeddings")
+    return replace(made, deepstack=tuple(deep), patch_bias=True, norm_bias=True, positions=positions)
 
 
 def args_from_llava(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flagscale_perf.profile.records import NAMES, DelayRecord, StepRecord
+from flagscale_perf.profile.records import NAMES, StepRecord
 from flagscale_perf.sinks.base import Presentation
 from flagscale_perf.spine.figures import Table
 from flagscale_perf.spine.peers.records import NameRecord
@@ -29,7 +29,7 @@ class ProfilePipeline(ProcessesPipeline):
         _not_shown,
         views=(),
     )
-    numbered = (*NAMES, DelayRecord)
+    numbered = tuple(NAMES)
     recorded = (*numbered, NameRecord)
     things = "records"
     steps = (StepRecord,)

@@ -278,24 +278,6 @@ class RoofRecord(NamedTuple):
     per_second: int
 
 
-@record("profile_delay", slot=31, start="start_ns", duration="total_ns")
-class DelayRecord(NamedTuple):
-    """A step that was delayed on purpose: in files of earlier versions only, and shown nowhere."""
-
-    process: int
-    number: int
-    iteration: int
-    start_ns: int
-    total_ns: int
-    delayed_rank: int | None
-    is_second: int
-    module: int
-    op: int
-    asked_ns: int
-    planted_ns: int
-    runs: int
-
-
 # Fields that hold the number of a name, by record type.
 NAMES: Mapping[type, frozenset[str]] = {
     RankRecord: frozenset({"host", "model", "device", "mode"}),

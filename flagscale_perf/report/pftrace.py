@@ -32,7 +32,6 @@ except ImportError as error:
 
 SEQUENCE = 1
 OWN_CLOCK = 64  # of the sequence: nanoseconds since the job's start
-_LANES = 100  # places of a track's lanes among the rows
 _MOST = (1 << 63) - 1  # a damaged file may have any number
 _BATCH = 256  # packets that are written at once
 _MOST_NAMES = 50_000  # of a table; a long run has a name of its own for each step
@@ -113,9 +112,8 @@ class _Packets:
             return
         yield from self._process(lane.track.process)
         parent = self._processes[self._numbers.of(lane.track.process)[0]]
-        order = lane.track.order * _LANES + min(lane.place, _LANES - 1)
         self._lanes[lane.number], packet = self._track(
-            parent_uuid=parent, name=printable(lane.track.name), sibling_order_rank=order
+            parent_uuid=parent, name=printable(lane.track.name), sibling_order_rank=lane.order
         )
         yield packet
 

@@ -17,7 +17,6 @@ from flagscale_perf.report.numbered import Numbers, sort_index
 from flagscale_perf.spine.units import printable
 
 _NS_PER_US = 1000
-_LANES = 100  # places of a track's lanes among the rows
 
 Event = dict[str, Any]
 
@@ -87,8 +86,7 @@ class _Events:
 
 def _names(lane: Lane, pid: int) -> Iterator[Event]:
     yield _name("thread", pid, lane.number, {"name": printable(lane.track.name)})
-    order = lane.track.order * _LANES + min(lane.place, _LANES - 1)
-    yield _name("thread", pid, lane.number, {"sort_index": order}, "sort_index")
+    yield _name("thread", pid, lane.number, {"sort_index": lane.order}, "sort_index")
 
 
 def _name(of: str, pid: int, tid: int, args: Event, what: str = "name") -> Event:

@@ -20,13 +20,8 @@ ITERATIONS = 6
 # What a tree asks for beyond 0.8.0: it divides by the interval, also where it never evaluates.
 COMMON = (*fs.TINY, "--eval-interval", 1000, "--train-iters", ITERATIONS)
 EXPERTS = (
-    "--disable-bias-linear",
-    "--num-experts",
-    4,
-    "--moe-router-topk",
-    2,
-    "--expert-model-parallel-size",
-    2,
+    *("--disable-bias-linear", "--num-experts", 4, "--moe-router-topk", 2),
+    *("--expert-model-parallel-size", 2),
 )
 NO_RUNNER = "it has no runner of its own"
 DOCUMENTS = Path(__file__).with_name("documents.py")

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from flagscale_perf.profile.analysis.source import Profile
 from flagscale_perf.profile.operations import POINT_TO_POINT, Group, operation_of
 
 CLOCK, SHORTEST = "clock", "shortest"
@@ -33,6 +34,11 @@ class RankCollectives:
     clock: str
     place: Mapping[str, Any]
     collectives: Sequence[Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, profile: Profile) -> list[RankCollectives]:
+        """Those of each rank of a profile."""
+        return [cls(one.rank, one.clock, one.place, list(one.collectives.records())) for one in profile.ranks]
 
 
 class Side(NamedTuple):

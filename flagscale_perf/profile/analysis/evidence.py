@@ -14,12 +14,7 @@ _ALL_FOR_ALL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_
 
 def bounds_of(sessions: Sequence[Session]) -> Iterator[Bound]:
     """Nobody has a result that all take part in before all have begun, nor a message before it is sent."""
-    profiles = map(read_profile, sessions)
-    ranks = [
-        RankCollectives(rank.rank, rank.clock, rank.place, list(rank.collectives.records()))
-        for profile in profiles
-        for rank in profile.ranks
-    ]
+    ranks = [rank for session in sessions for rank in RankCollectives.of(read_profile(session))]
     clocks = {rank.rank: rank.clock for rank in ranks}
     for operation in operations_of(ranks):
         if operation.transfer_ns is None:

@@ -32,7 +32,6 @@ from flagscale_perf.profile.records import (
     PARTS,
     BeginRecord,
     CollectiveRecord,
-    DelayRecord,
     RankRecord,
     StepRecord,
     WindowRecord,
@@ -50,7 +49,7 @@ _Side = tuple[int, int, int, int | None]  # of an operation: rank, start, time, 
 def timeline(session: Session) -> Timeline:
     """The timeline of a session."""
     drawn = _Drawn(session)
-    own = dict.fromkeys((*NAMES, DelayRecord, ProcessRecord, NameRecord, BeginRecord), nothing)
+    own = dict.fromkeys((*NAMES, ProcessRecord, NameRecord, BeginRecord), nothing)
     return Timeline(session, own | dict.fromkeys(_DRAWN, drawn.items))
 
 

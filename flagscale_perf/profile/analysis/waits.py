@@ -146,10 +146,7 @@ class Communication:
 
 def communication_of(profile: Profile) -> Communication:
     """The communication of a profile."""
-    ranks = [
-        RankCollectives(rank.rank, rank.clock, rank.place, list(rank.collectives.records()))
-        for rank in profile.ranks
-    ]
+    ranks = RankCollectives.of(profile)
     # a group of one rank has no other to send to, or to wait for
     everything = operations_of(ranks)
     operations = [operation for operation in everything if operation.size != 1]

@@ -128,13 +128,7 @@ def test_json_is_the_table(model, capsys):
     printed = json.loads(capsys.readouterr().out)
     assert printed == count(ModelShape.from_args(ARGS), 3, 64).as_dict()
     assert list(printed) == [
-        "family",
-        "batch_size",
-        "parameters",
-        "totals",
-        "components",
-        "core",
-        "totals_by_core",
+        *("family", "batch_size", "parameters", "totals", "components", "core", "totals_by_core"),
     ]
 
 
@@ -216,10 +210,8 @@ def test_unknown_recomputation_is_said(model, capsys):
 
 
 @pytest.mark.parametrize("name", ["model.json", "model.yaml"])
-def test_a_file_nested_without_end_is_explained(tmp_path, capsys, name):
-    path = tmp_path / name
-    path.write_text("[" * 100_000)
-    assert main(["flops", "--args", str(path)]) == 2
+def test_a_file_nested_without_end_is_explained(model, capsys, name):
+    assert main(["flops", "--args", model("[" * 100_000, name)]) == 2
     assert "is neither JSON nor yaml (maximum recursion depth exceeded" in capsys.readouterr().err
 
 
@@ -233,23 +225,16 @@ def test_a_file_nested_without_end_is_explained(tmp_path, capsys, name):
         '"swiglu": {}',
     ],
 )
-def test_a_value_of_another_kind_is_a_mistake_of_the_user(tmp_path, capsys, wrong):
-    path = tmp_path / "model.json"
-    path.write_text(
-        '{"model_type": "mistral", "num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2, '
-        '"intermediate_size": 32,'
-        f' "vocab_size": 16, "global_batch_size": true, "seq_length": 8, {wrong}}}'
-    )
-    assert main(["flops", "--args", str(path)]) == 2
+def test_a_value_of_another_kind_is_a_mistake_of_the_user(model, capsys, wrong):
+    given = json.dumps(HF | {"model_type": "mistral", "global_batch_size": True, "seq_length": 8})
+    assert main(["flops", "--args", model(f"{given[:-1]}, {wrong}}}")]) == 2
     assert capsys.readouterr().err.startswith(
         ("--args ", "model: ", "config.json: ", "global_batch_size is True in the file")
     )
 
 
-def test_what_a_step_has_beside_tokens_comes_from_the_command_line(tmp_path, capsys):
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(QWEN_VL), encoding="utf-8")
-    step = ["flops", "--args", str(path), "--batch-size", "2", "--seq-length", "20", "--json"]
+def test_what_a_step_has_beside_tokens_comes_from_the_command_line(model, capsys):
+    step = ["flops", "--args", model(QWEN_VL), "--batch-size", "2", "--seq-length", "20", "--json"]
     assert main([*step, "--image-grids", "1,4,6;2,4,4"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["components"]["vision_patch_embed"]["fwd"] == 2 * (24 + 32) * 24 * 24
@@ -259,10 +244,8 @@ def test_what_a_step_has_beside_tokens_comes_from_the_command_line(tmp_path, cap
     assert "image_grids is missing" in capsys.readouterr().err
 
 
-def test_a_decoders_length_comes_from_the_command_line(tmp_path, capsys):
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(T5), encoding="utf-8")
-    step = ["flops", "--args", str(path), "--batch-size", "2", "--seq-length", "20", "--json"]
+def test_a_decoders_length_comes_from_the_command_line(model, capsys):
+    step = ["flops", "--args", model(T5), "--batch-size", "2", "--seq-length", "20", "--json"]
     assert main([*step, "--decoder-seq-length", "9"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["components"]["cross_core_attention"]["fwd"] == 3 * 2 * 20 * 9 * 4 * 24 * 2 // 2
@@ -307,28 +290,22 @@ def test_defaults_that_hydra_cannot_follow_are_refused(tmp_path, capsys, texts, 
         ("model.yaml", "model: {num_layers: 2, num_layers: 4}\n"),
     ],
 )
-def test_a_name_that_is_given_twice_is_refused(tmp_path, capsys, name, text):
-    path = tmp_path / name
-    path.write_text(text, encoding="utf-8")
-    assert main(["flops", "--args", str(path)]) == 2
+def test_a_name_that_is_given_twice_is_refused(model, capsys, name, text):
+    assert main(["flops", "--args", model(text, name)]) == 2
     assert "num_layers is given twice" in capsys.readouterr().err
 
 
-def test_a_name_that_is_merged_and_then_given_is_given_once(tmp_path):
-    path = tmp_path / "model.yaml"
-    path.write_text(
+def test_a_name_that_is_merged_and_then_given_is_given_once(model):
+    text = (
         "small: &small {num_layers: 2, hidden_size: 64}\n"
         "models:\n  deep: &deep {<<: *small, num_layers: 4}\n"
-        "model: {<<: *deep, hidden_size: 128}\n",
-        encoding="utf-8",
+        "model: {<<: *deep, hidden_size: 128}\n"
     )
-    assert _parse(path)["model"] == {"num_layers": 4, "hidden_size": 128}
+    assert _parse(Path(model(text, "model.yaml")))["model"] == {"num_layers": 4, "hidden_size": 128}
 
 
-def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path, capsys):
-    path = tmp_path / "model.json"
-    path.write_text(json.dumps(ARGS), encoding="utf-8-sig")
-    assert main(["flops", "--args", str(path)]) == 0
+def test_a_byte_order_mark_is_no_part_of_a_file(model):
+    assert main(["flops", "--args", model("\ufeff" + json.dumps(ARGS))]) == 0
 
 
 @pytest.mark.parametrize("has_biases", [True, False])

@@ -42,19 +42,10 @@ def test_every_file_by_the_requirements_names(
         extend.forget()
     assert code == 0
     assert sorted(path.name for path in out.iterdir()) == [
-        "README.md",
-        "analysis_report.json",
-        "bandwidth_analysis.png",
-        "comm_analysis.json",
-        "comprehensive_report.json",
-        "compute_vs_communication.png",
-        "detailed_timings.csv",
-        "layer_performance_heatmap.png",
-        "memory_usage_analysis.png",
-        "mine.png",
-        "operation_time_distribution.png",
-        "operator_sums.csv",
-        "performance_bottlenecks.png",
+        *("README.md", "analysis_report.json", "bandwidth_analysis.png", "comm_analysis.json"),
+        *("comprehensive_report.json", "compute_vs_communication.png", "detailed_timings.csv"),
+        *("layer_performance_heatmap.png", "memory_usage_analysis.png", "mine.png"),
+        *("operation_time_distribution.png", "operator_sums.csv", "performance_bottlenecks.png"),
         "report.html",
     ]
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in out.glob("*.png"))

@@ -93,12 +93,8 @@ def test_every_format_goes_to_the_terminal_or_to_a_file(
     [
         f"perf_{view.format(SESSION)}"
         for view in (
-            "summary_{}.json",
-            "metrics_{}.log",
-            "metrics_{}.12.log",
-            "intervals_{}.csv",
-            "report_{}.html",
-            "realtime.log",
+            *("summary_{}.json", "metrics_{}.log", "metrics_{}.12.log", "intervals_{}.csv"),
+            *("report_{}.html", "realtime.log"),
         )
     ],
 )

@@ -147,13 +147,7 @@ def test_a_name_of_nothing_is_no_size():
         *(
             (ARGUMENTS | {name: 3}, f"{name} is 3; no argument")
             for name in (
-                "num_foo",
-                "foo_size",
-                "r",
-                "num_loops",
-                "use_mla",
-                "hc_mult",
-                "unfreeze",
+                *("num_foo", "foo_size", "r", "num_loops", "use_mla", "hc_mult", "unfreeze"),
                 "ref_model",
             )
         ),

@@ -53,26 +53,13 @@ def test_flops_are_costs_per_unit_times_units() -> None:
     [
         ((0, 8), "a step cannot have 0 sequences of 8 tokens; both must be above 0"),
         ((1, 0), "a step cannot have 1 sequences of 0 tokens; both must be above 0"),
-        (
-            (1, 8, (4, 5)),
+        *(
             (
-                "packed lengths must be above 0 and sum up to at most 1 x 8 = 8 tokens; they are 2 lengths "
-                "of 9 tokens"
-            ),
-        ),
-        (
-            (1, 8, (4, 0)),
-            (
-                "packed lengths must be above 0 and sum up to at most 1 x 8 = 8 tokens; they are 2 lengths "
-                "of 4 tokens"
-            ),
-        ),
-        (
-            (1, 8, ()),
-            (
-                "packed lengths must be above 0 and sum up to at most 1 x 8 = 8 tokens; they are 0 lengths "
-                "of 0 tokens"
-            ),
+                (1, 8, lengths),
+                "packed lengths must be above 0 and sum up to at most 1 x 8 = 8 tokens; they are"
+                f" {len(lengths)} lengths of {tokens} tokens",
+            )
+            for lengths, tokens in (((4, 5), 9), ((4, 0), 4), ((), 0))
         ),
     ],
 )

@@ -61,15 +61,6 @@ def test_an_action_that_starts_nothing_needs_the_directories_only() -> None:
     assert read_asked(config, "/").paths == ExperimentPaths("/e", "/e/logs", "/")
 
 
-@pytest.mark.parametrize("name", ["start", 3, None])
-def test_unknown_actions_are_refused(name) -> None:
-    with pytest.raises(PerfError) as refusal:
-        read_asked({"action": name, "experiment": {"exp_dir": "e"}}, "/")
-    assert str(refusal.value) == (
-        f"action: {name!r} is not one of run, dryrun, test, stop, query; write for example action=run"
-    )
-
-
 def test_a_hostfile_means_several_machines() -> None:
     for hostfile in (None, "hosts"):
         config = {"experiment": {"exp_dir": "e", "runner": {"hostfile": hostfile}}}

@@ -11,6 +11,9 @@ SMALLER = (
     "make the job smaller: fewer ranks on this machine, a smaller micro batch, fewer layers, or recomputation"
     " (recompute_granularity=full)"
 )
+TERMINATED = (
+    "was ended by signal 15 (SIGTERM): it was asked to end: by a scheduler at its time limit, or by kill"
+)
 
 
 def line(code: int) -> str:
@@ -65,12 +68,7 @@ def test_a_rank_that_was_killed(before, after, why) -> None:
 @pytest.mark.parametrize(
     ("status", "output", "said"),
     [
-        (
-            1,
-            [line(-15)],
-            "local rank 3 (pid 77) was ended by signal 15 (SIGTERM): it was asked to end:"
-            " by a scheduler at its time limit, or by kill",
-        ),
+        (1, [line(-15)], f"local rank 3 (pid 77) {TERMINATED}"),
         (
             1,
             [line(-7)],
@@ -80,18 +78,8 @@ def test_a_rank_that_was_killed(before, after, why) -> None:
         ),
         (1, [line(-10)], "local rank 3 (pid 77) was ended by signal 10 (SIGUSR1): who sent it is not known"),
         (1, [line(-40)], "local rank 3 (pid 77) was ended by signal 40: who sent it is not known"),
-        (
-            143,
-            [],
-            "torchrun was ended by signal 15 (SIGTERM): it was asked to end: by a scheduler at"
-            " its time limit, or by kill",
-        ),
-        (
-            -15,
-            [],
-            "torchrun was ended by signal 15 (SIGTERM): it was asked to end: by a scheduler at"
-            " its time limit, or by kill",
-        ),
+        (143, [], f"torchrun {TERMINATED}"),
+        (-15, [], f"torchrun {TERMINATED}"),
         (
             1,
             [line(2)],

@@ -29,41 +29,14 @@ HOSTILE = [
     "é\u202e\x1b[2J\x7f$HOME${HOME}*?~!{a,b}",
 ]
 ADDED = [
-    *(
-        "rdzv_id",
-        "rdzv_endpoint",
-        "rdzv_backend",
-        "rdzv_conf",
-        "master_addr",
-        "master_port",
-        "node_rank",
-        "max_restarts",
-        "log_dir",
-    ),
-    *(
-        "ssh_port",
-        "no_shared_fs",
-        "per_node_task",
-        "enable_monitoring",
-        "tee",
-        "redirects",
-        "local_addr",
-        "role",
-    ),
+    *("rdzv_id", "rdzv_endpoint", "rdzv_backend", "rdzv_conf", "master_addr", "master_port", "node_rank"),
+    *("max_restarts", "log_dir", "ssh_port", "no_shared_fs", "per_node_task", "enable_monitoring", "tee"),
+    *("redirects", "local_addr", "role"),
 ]
 BY_HAND = [
     *(f"experiment.runner.{key}" for key in ADDED),
-    *(
-        "experiment.envs.PATH",
-        "experiment.envs.ANY",
-        "experiment.envs.FLAGSCALE_HOME",
-        "experiment.envs.FLAGSCALE_PERF_LOG_DIR",
-    ),
-    *(
-        "train.system.logging.log_dir",
-        "train.system.logging.wandb_exp_name",
-        "train.system.logging.wandb_save_dir",
-    ),
+    *(f"experiment.envs.{name}" for name in ("PATH", "ANY", "FLAGSCALE_HOME", "FLAGSCALE_PERF_LOG_DIR")),
+    *(f"train.system.logging.{key}" for key in ("log_dir", "wandb_exp_name", "wandb_save_dir")),
     *("train.system.wandb_project", "train.model.any", "train.data.tokenizer_path"),
 ]
 SHELL_CODE = "experiment.cmds.before_start"  # by intention
@@ -119,7 +92,7 @@ def test_hostile_text_is_refused_or_arrives_and_runs_nothing(config, tmp_path, p
     assert not list(tmp_path.rglob("pwned"))
 
 
-@pytest.mark.parametrize("value", [*HOSTILE, [], {}, ["run"], None, 1, True, ""])
+@pytest.mark.parametrize("value", [*HOSTILE, [], {}, ["run"], None, 1, True, "", "start"])
 def test_an_action_that_is_none_is_refused(config, value) -> None:
     def no_runner(root: str, job: dict[str, Any]) -> Any:
         pytest.fail("no runner was to be made")

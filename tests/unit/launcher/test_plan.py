@@ -14,19 +14,9 @@ def test_whole_command(config, tmp_path) -> None:
     plan = make_plan(read_job(config, HERE), {})
     root = tmp_path / "FlagScale"
     assert plan.command == [
-        "/usr/bin/python3",
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc_per_node",
-        "2",
-        "-m",
-        "flagscale_perf.launch",
-        f"{root}/flagscale/train/train_gpt.py",
-        "--enable-perf-monitor",
-        "--num-layers",
-        "2",
-        "--perf-log-dir",
+        *("/usr/bin/python3", "-m", "torch.distributed.run", "--standalone"),
+        *("--nproc_per_node", "2", "-m", "flagscale_perf.launch", f"{root}/flagscale/train/train_gpt.py"),
+        *("--enable-perf-monitor", "--num-layers", "2", "--perf-log-dir"),
         f"{tmp_path}/exp/logs/perf_monitor",
     ]
     assert plan.job.env == {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
@@ -114,8 +104,8 @@ def test_null_directory_stays_off(config) -> None:
 
 
 def test_files_that_are_only_in_flagscale_are_taken_from_there(config, tmp_path) -> None:
-    (tmp_path / "FlagScale" / "vocab.json").write_text("")
-    (tmp_path / "mine.json").write_text("")
+    for path in ("FlagScale/vocab.json", "FlagScale/mine.json", "mine.json"):
+        (tmp_path / path).write_text("")
     config["train"]["data"] = {
         "vocab_file": "./vocab.json",
         "merge_file": "mine.json",
@@ -134,11 +124,12 @@ def test_files_that_are_only_in_flagscale_are_taken_from_there(config, tmp_path)
 
 
 def test_environment_of_the_job_decides_options_that_the_configuration_leaves_open(config, tmp_path) -> None:
-    config["experiment"]["envs"] = {"FLAGSCALE_PERF_LOG_DIR": "from_env"}
-    assert (
-        make_plan(read_job(config, HERE), {"FLAGSCALE_PERF_LOG_DIR": "from_caller"}).perf.perf_log_dir
-        == f"{tmp_path}/exp/from_env"
-    )
+    """Before the caller's, which decides what nobody else does."""
+    environ = {"FLAGSCALE_PERF_LOG_DIR": "from_caller"}
+    for envs, expected in (({}, "from_caller"), ({"FLAGSCALE_PERF_LOG_DIR": "from_env"}, "from_env")):
+        config["experiment"]["envs"] = envs
+        perf = make_plan(read_job(config, HERE), environ).perf
+        assert perf.perf_log_dir == f"{tmp_path}/exp/{expected}"
 
 
 def test_variables(config) -> None:
@@ -154,43 +145,29 @@ def test_variables(config) -> None:
     assert make_plan(read_job(config, HERE), {}).job.env == expected
 
 
-def test_keys_of_the_runner_are_options_of_torchrun(config, tmp_path) -> None:
-    config["experiment"]["runner"] |= {
-        "max_restarts": 2,
-        "log_dir": "details",
-        "tee": "3",
-        "no_python": True,
-        "x": False,
-        "y": None,
-    }
+@pytest.mark.parametrize(
+    ("runner", "words"),
+    [
+        (
+            {"max_restarts": 2, "log_dir": "details", "tee": "3", "no_python": True, "x": False, "y": None},
+            "--standalone --nproc_per_node 2 --max_restarts 2 --log_dir {exp}/details --tee 3 --no_python",
+        ),
+        (
+            {"nnodes": 2, "rdzv_endpoint": "node0:29500", "rdzv_id": "job"},
+            "--nnodes 2 --nproc_per_node 2 --rdzv_endpoint node0:29500 --rdzv_id job",
+        ),
+        (
+            {"nnodes": "1:1", "nproc_per_node": None, "rdzv_id": "job"},
+            "--standalone --nproc_per_node 1",
+        ),
+    ],
+    ids=["any", "a rendezvous of its own", "one machine needs none"],
+)
+def test_keys_of_the_runner_are_options_of_torchrun(config, tmp_path, runner, words) -> None:
+    config["experiment"]["runner"] |= runner
     command = make_plan(read_job(config, HERE), {}).command
-    assert command[3 : command.index("flagscale_perf.launch") - 1] == [
-        "--standalone",
-        "--nproc_per_node",
-        "2",
-        "--max_restarts",
-        "2",
-        "--log_dir",
-        f"{tmp_path}/exp/details",
-        "--tee",
-        "3",
-        "--no_python",
-    ]
-
-
-def test_own_rendezvous_is_passed_on(config) -> None:
-    config["experiment"]["runner"] |= {"nnodes": 2, "rdzv_endpoint": "node0:29500", "rdzv_id": "job"}
-    command = make_plan(read_job(config, HERE), {}).command
-    assert command[3 : command.index("flagscale_perf.launch") - 1] == [
-        "--nnodes",
-        "2",
-        "--nproc_per_node",
-        "2",
-        "--rdzv_endpoint",
-        "node0:29500",
-        "--rdzv_id",
-        "job",
-    ]
+    expected = words.format(exp=tmp_path / "exp").split(" ")
+    assert command[3 : command.index("flagscale_perf.launch") - 1] == expected
 
 
 @pytest.mark.parametrize(
@@ -199,60 +176,49 @@ def test_own_rendezvous_is_passed_on(config) -> None:
         (
             "runner.nnodes",
             2,
-            "experiment.runner.nnodes: several machines need "
-            "experiment.runner.hostfile=FILE, or else"
+            "experiment.runner.nnodes: several machines need experiment.runner.hostfile=FILE, or else"
             " experiment.runner.rdzv_endpoint=HOST:PORT and this command on each of them",
         ),
-        (
-            "runner.type",
-            "cloud",
-            "experiment.runner.type: 'cloud' is not supported by this launcher, only "
-            "'ssh';"
-            " use FlagScale's own run.py for it",
+        *(
+            (
+                where,
+                value,
+                f"experiment.{where}: {value!r} is not supported by this launcher, only {only!r};"
+                " use FlagScale's own run.py for it",
+            )
+            for where, value, only in (("runner.type", "cloud", "ssh"), ("task.type", "serve", "train"))
         ),
-        (
-            "task.type",
-            "serve",
-            "experiment.task.type: 'serve' is not supported by this launcher, only "
-            "'train';"
-            " use FlagScale's own run.py for it",
+        *(
+            (
+                where,
+                value,
+                f"experiment.{where}: {value!r} is not a single value; write a number, a text, true or false",
+            )
+            for where, value in (("runner.nproc_per_node", [1]), ("envs.A", {"x": 1}))
         ),
-        (
-            "runner.nproc_per_node",
-            [1],
-            "experiment.runner.nproc_per_node: [1] is not a single value;"
-            " write a number, a text, true or false",
-        ),
-        (
-            "envs.A",
-            "\0",
-            ("experiment.envs.A: '\\x00' contains a NUL character, which no program can be given; remove it"),
+        *(
+            (
+                where,
+                "\0",
+                f"experiment.{where}: '\\x00' contains a NUL character, which no program can be given;"
+                " remove it",
+            )
+            for where in ("envs.A", "cmds.before_start")
         ),
         (
             "envs.A-B",
             "x",
-            ("'experiment.envs.A-B': 'A-B' cannot be a variable's name; use letters, digits and _"),
-        ),
-        (
-            "envs.A",
-            {"x": 1},
-            ("experiment.envs.A: {'x': 1} is not a single value; write a number, a text, true or false"),
-        ),
-        (
-            "cmds.before_start",
-            "\0",
-            "experiment.cmds.before_start: '\\x00' contains a NUL character,"
-            " which no program can be given; remove it",
+            "'experiment.envs.A-B': 'A-B' cannot be a variable's name; use letters, digits and _",
         ),
         (
             "runner.a b",
             1,
-            ("'experiment.runner.a b': 'a b' cannot be an option of torchrun; use letters, digits and _"),
+            "'experiment.runner.a b': 'a b' cannot be an option of torchrun; use letters, digits and _",
         ),
         (
             "task",
             "x",
-            ("experiment.task: task is 'x' and not a section of keys; see conf/train.yaml for the form"),
+            "experiment.task: task is 'x' and not a section of keys; see conf/train.yaml for the form",
         ),
     ],
 )
@@ -265,38 +231,6 @@ def test_what_cannot_work_is_refused_by_name(config, where, value, message) -> N
     with pytest.raises(PerfError) as refusal:
         make_plan(read_job(config, HERE), {})
     assert str(refusal.value) == message
-
-
-def test_wrong_option_of_the_monitor_is_refused(config) -> None:
-    config["train"]["system"]["perf_log_interval"] = 0
-    with pytest.raises(PerfError) as refusal:
-        make_plan(read_job(config, HERE), {})
-    wrong = "0 is not a whole number from 1 to 1000000000; write for example 10"
-    assert str(refusal.value) == f"train.system.perf_log_interval: {wrong}"
-
-
-def test_one_machine_needs_no_rendezvous_of_its_own(config) -> None:
-    config["experiment"]["runner"] |= {"nnodes": "1:1", "nproc_per_node": None, "rdzv_id": "job"}
-    command = make_plan(read_job(config, HERE), {}).command
-    assert command[3 : command.index("flagscale_perf.launch") - 1] == [
-        "--standalone",
-        "--nproc_per_node",
-        "1",
-    ]
-
-
-def test_files_of_ones_own_go_before_those_of_flagscale(config, tmp_path) -> None:
-    for directory in (tmp_path, tmp_path / "FlagScale"):
-        (directory / "vocab.json").write_text("")
-    config["train"]["data"] = {"vocab_file": "vocab.json"}
-    assert make_plan(read_job(config, str(tmp_path)), {}).settings["vocab_file"].value == "vocab.json"
-
-
-def test_the_callers_environment_decides_options_that_nobody_else_does(config, tmp_path) -> None:
-    assert (
-        make_plan(read_job(config, HERE), {"FLAGSCALE_PERF_LOG_DIR": "from_caller"}).perf.perf_log_dir
-        == f"{tmp_path}/exp/from_caller"
-    )
 
 
 def test_an_unknown_column_of_the_log_is_refused(config) -> None:
@@ -318,6 +252,7 @@ def test_an_unknown_column_of_the_log_is_refused(config) -> None:
         ("perf_quux_flurb", None, "the monitor has no such option"),
         ("enable_perf_monitr", True, "the monitor has no such option; did you mean enable_perf_monitor?"),
         ("no_perf_memory_track", True, "the monitor has no such option; did you mean perf_memory_tracking?"),
+        ("perf_log_interval", 0, "0 is not a whole number from 1 to 1000000000; write for example 10"),
         ("perf_log_interval", -3, "-3 is not a whole number from 1 to 1000000000; write for example 10"),
         ("perf_log_interval", 2.5, "2.5 is not a whole number from 1 to 1000000000; write for example 10"),
         ("perf_log_interval", True, "True is not a whole number from 1 to 1000000000; write for example 10"),

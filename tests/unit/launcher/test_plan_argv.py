@@ -20,17 +20,8 @@ def test_sections_follow_each_other_and_outer_keys_are_dropped() -> None:
         model={"num_layers": 2, "optimizer": {"lr_scheduler": {"lr": 2.0e-5}}},
         system={"checkpoint": {"save_interval": 20}, "fp16": True},
     ) == [
-        "--save-interval",
-        "20",
-        "--fp16",
-        "--num-layers",
-        "2",
-        "--lr",
-        "2e-05",
-        "--vocab-size",
-        "8000",
-        "--tokenizer-type",
-        "NullTokenizer",
+        *("--save-interval", "20", "--fp16", "--num-layers", "2", "--lr", "2e-05"),
+        *("--vocab-size", "8000", "--tokenizer-type", "NullTokenizer"),
     ]
 
 

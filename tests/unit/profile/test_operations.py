@@ -58,18 +58,11 @@ def test_a_collective(name: str, role: Role, operation: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "aten::mm",
-        "aten::scatter_",
-        "aten::gather",
-        "vllm::unified_attention_with_output",
-        "_c10d_functional::_wrap_tensor_autograd",
-        "_c10d_functional::batch_p2p_ops",
-        "c10d::check_for_nan",
-        "symm_mem::_rendezvous",
-        "symm_mem::nvshmem_put",
+        *("aten::mm", "aten::scatter_", "aten::gather", "vllm::unified_attention_with_output"),
+        *("_c10d_functional::_wrap_tensor_autograd", "_c10d_functional::batch_p2p_ops"),
+        *("c10d::check_for_nan", "symm_mem::_rendezvous", "symm_mem::nvshmem_put"),
         "_C::init_shm_manager",
-        "void at::native::reduce_kernel<512, 1>(at::native::ReduceOp<float>)",
-        "",
+        *("void at::native::reduce_kernel<512, 1>(at::native::ReduceOp<float>)", ""),
     ],
 )
 def test_none(name: str) -> None:

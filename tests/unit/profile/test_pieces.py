@@ -185,36 +185,37 @@ def exposed_of(events: Events) -> list[Collective]:
 CALL = E("c10d::allreduce_", 100, 110)
 
 
-def test_a_thread_that_waits_is_exposed_from_the_call_on() -> None:
-    assert found([CALL, E("aten::mul", 305, 400)], (120, 300)) == [200]
+WAIT = E("_c10d_functional::wait_tensor", 260, 302)
 
 
-def test_work_until_the_operation_is_over_hides_it() -> None:
-    assert found([CALL, E("aten::mm", 115, 400)], (120, 300)) == [10]
-
-
-def test_work_hides_what_it_covers_and_the_wait_after_it_is_exposed() -> None:
-    assert found([CALL, E("aten::mm", 115, 250)], (120, 300)) == [60]
-
-
-def test_a_wait_operator_is_no_work() -> None:
-    """Its last 2 ns are spent on waiting, too."""
-    wait = E("_c10d_functional::wait_tensor", 260, 302)
-    assert found([CALL, E("aten::mm", 115, 250), wait], (120, 300)) == [10 + 42]
-
-
-def test_two_waits_do_not_cover_the_same_time() -> None:
-    assert found([CALL, E("c10d::allreduce_", 115, 120)], (120, 200), (130, 300)) == [90, 105]
-
-
-def test_a_call_that_lasts_as_long_as_the_operation_is_exposed_whole() -> None:
-    assert found([E("c10d::allreduce_", 100, 300)], (100, 300)) == [200]
-
-
-def test_calls_around_it_are_its_own() -> None:
-    """A functional collective has c10d's call in it, and its operator begins and ends around that."""
-    made = [E("_c10d_functional::all_reduce", 100, 150), E("c10d::allreduce_", 120, 140)]
-    assert found(made, (130, 300)) == [200]
+@pytest.mark.parametrize(
+    ("made", "spans", "exposed_ns"),
+    [
+        ([CALL, E("aten::mul", 305, 400)], [(120, 300)], [200]),
+        ([CALL, E("aten::mm", 115, 400)], [(120, 300)], [10]),
+        ([CALL, E("aten::mm", 115, 250)], [(120, 300)], [60]),
+        ([CALL, E("aten::mm", 115, 250), WAIT], [(120, 300)], [10 + 42]),  # its last 2 ns are waiting, too
+        ([CALL, E("c10d::allreduce_", 115, 120)], [(120, 200), (130, 300)], [90, 105]),
+        ([E("c10d::allreduce_", 100, 300)], [(100, 300)], [200]),
+        # a functional collective has c10d's call in it, and its operator begins and ends around that
+        (
+            [E("_c10d_functional::all_reduce", 100, 150), E("c10d::allreduce_", 120, 140)],
+            [(130, 300)],
+            [200],
+        ),
+    ],
+    ids=[
+        "a thread that waits is exposed from the call on",
+        "work until the operation is over hides it",
+        "work hides what it covers, and the wait after it is exposed",
+        "a wait operator is no work",
+        "two waits do not cover the same time",
+        "a call that lasts as long as the operation is exposed whole",
+        "calls around it are its own",
+    ],
+)
+def test_what_is_exposed(made: list[E], spans: list[tuple[int, int]], exposed_ns: list[int]) -> None:
+    assert found(made, *spans) == exposed_ns
 
 
 def test_on_a_device_other_kernels_hide_it() -> None:

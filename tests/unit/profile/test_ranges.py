@@ -71,12 +71,7 @@ def test_layers_of_a_pipelines_stage_have_their_numbers_in_the_whole_model() -> 
     stage = nn.Module()
     stage.layers = nn.ModuleList([Layer(3), Layer(4)])
     assert list(paths_of(stage)) == [
-        "Module",
-        "layers",
-        "layers.2",
-        "layers.2.attention",
-        "layers.3",
-        "layers.3.attention",
+        *("Module", "layers", "layers.2", "layers.2.attention", "layers.3", "layers.3.attention"),
     ]
 
 

@@ -20,7 +20,6 @@ RECORDS = [
     records.WindowRecord(0, 6, 10**9, 200, 3, 3, 2700, 0, 5, 6, 7, 0, 0),
     records.RoofRecord(0, 7, 12, 4 * 10**12),
     records.BeginRecord(0, 9, 10**9, None),
-    records.DelayRecord(0, 8, 31, 10**9, 200, 1, 0, 7, 8, 10**7, 3 * 10**7, 3),
 ]
 
 

@@ -81,17 +81,9 @@ def test_the_phases_of_a_run(tmp_path: Path) -> None:
 def test_a_run_of_which_little_is_known(tmp_path: Path) -> None:
     unknown = dict.fromkeys(
         [
-            "world_size",
-            "peak_flop_per_s",
-            "dtype",
-            "tensor_parallel",
-            "pipeline_parallel",
-            "data_parallel",
-            "context_parallel",
-            "expert_parallel",
-            "process_start_ns",
-            "device_uuid",
-            "device_memory_bytes",
+            *("world_size", "peak_flop_per_s", "dtype", "tensor_parallel", "pipeline_parallel"),
+            *("data_parallel", "context_parallel", "expert_parallel", "process_start_ns"),
+            *("device_uuid", "device_memory_bytes"),
         ]
     )
     text = render(report_of(tmp_path, [make_header(facts=make_facts(**unknown))], b"damaged\n{"))

@@ -37,17 +37,7 @@ def test_a_row_for_each_setting_by_size(tmp_path: Path) -> None:
     (table,) = [block for block in section.blocks if isinstance(block, Table)]
     assert [row[0] for row in table.rows] == ["single", "TP 2", "single"]
     assert [cell.value for cell in table.rows[0][1:] if isinstance(cell, Quantity)] == [
-        2,
-        128,
-        16,
-        100.0,
-        100.0,
-        10.0,
-        20.0,
-        1000.0,
-        2000.0,
-        16.0,
-        None,
+        *(2, 128, 16, 100.0, 100.0, 10.0, 20.0, 1000.0, 2000.0, 16.0, None),
     ]
     assert SHOWN.sections(Part("latency")) == [] and SHOWN.drawn(Part("latency")) == []
 

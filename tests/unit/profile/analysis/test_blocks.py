@@ -108,14 +108,7 @@ def test_waiting_is_told_from_the_transfer(found: ProfileReport) -> None:
     assert [[part.value for part in lane.parts] for lane in waits.lanes] == [[3, 10, 0], [0, 10, 0]]
     assert [(lane.label, lane.parts[0].value) for lane in speeds.lanes] == [("TP all_reduce", 0.2)]
     assert cells(table)[1][:8] == [
-        "rank 0",
-        "TP",
-        "gloo:all_reduce",
-        "4",
-        "26.000",
-        "6.000",
-        "20.000",
-        "0.000",
+        *("rank 0", "TP", "gloo:all_reduce", "4", "26.000", "6.000", "20.000", "0.000"),
     ]
     assert cells(lates)[1] == ["rank 1", "model.layers.0.self_attn, forward", "2 of 4", "6.000", "6.000"]
 

@@ -39,13 +39,7 @@ def test_layers_against_kinds_of_work_and_modules(found: ProfileReport) -> None:
     assert isinstance(modules, HeatMap)
     assert kinds.rows == ["embed_tokens", "layer 0", "layer 1", "outside"]
     assert [layer.label for layer in kinds.layers] == [
-        "whole train step",
-        "forward",
-        "backward",
-        "optimizer",
-        "other",
-        "rank 0",
-        "rank 1",
+        *("whole train step", "forward", "backward", "optimizer", "other", "rank 0", "rank 1"),
     ]
     by_label = {layer.label: layer.values for layer in kinds.layers}
     assert by_label["whole train step"][1][0] == 36.5

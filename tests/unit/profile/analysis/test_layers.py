@@ -32,12 +32,7 @@ def test_places_in_the_order_of_the_model(profile: Profile) -> None:
     names = ["lm_head", "", "model.layers.1.mlp", "model.norm", "model.layers.0", "model.embed_tokens"]
     found = ordered(places.of(name, 0) for name in names)
     assert [place.name for place in found] == [
-        "embed_tokens",
-        "layer 0",
-        "layer 1",
-        "norm",
-        "lm_head",
-        "outside",
+        *("embed_tokens", "layer 0", "layer 1", "norm", "lm_head", "outside"),
     ]
 
 

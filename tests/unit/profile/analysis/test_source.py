@@ -6,7 +6,6 @@ from pathlib import Path
 
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.profile.analysis.source import UNKNOWN, Profile, read_profile
-from flagscale_perf.profile.records import DelayRecord
 from flagscale_perf.spine.peers.records import ProcessRecord
 from tests.profile_runs import MS, make_profile, make_profile_header
 from tests.run_files import left_behind
@@ -42,15 +41,6 @@ def test_how_the_run_ended_and_what_is_lost(tmp_path: Path) -> None:
     job.records.append(ProcessRecord(1, 4000, "rank 0", 0, "gone", 3, 2))
     profile = read_profile(open_session(left_behind(job.write(tmp_path, end=None))))
     assert (profile.state, profile.lost) == ("killed", 2)
-
-
-def test_steps_that_an_earlier_version_slowed_down_are_read_past(tmp_path: Path) -> None:
-    job = make_profile()
-    profile = read_profile(open_session(job.write(tmp_path)))
-    job.records.append(DelayRecord(1, 4001, 9, 0, 12 * MS, 0, 0, 0, 0, 5 * MS, 5 * MS, 1))
-    earlier = read_profile(open_session(job.write(tmp_path)))
-    assert (earlier.reading.skipped, earlier.reading.records.pop("profile_delay")) == (0, 1)
-    assert earlier.reading.records == profile.reading.records
 
 
 def test_another_machines_ranks_are_put_on_one_clock(tmp_path: Path) -> None:

@@ -30,13 +30,7 @@ def test_by_layer_and_kind(profile: Profile) -> None:
     sums = sums_of(profile)["train"]
     assert [place.name for place in sums.places] == ["embed_tokens", "layer 0", "layer 1", "outside"]
     assert sums.kinds == [
-        "matmul",
-        "attention",
-        "activation",
-        "embedding",
-        "optimizer",
-        "communication",
-        "host",
+        *("matmul", "attention", "activation", "embedding", "optimizer", "communication", "host"),
         "engine",
     ]
     amounts = sums.by_place(lambda cell: (cell.place.name, cell.kind))

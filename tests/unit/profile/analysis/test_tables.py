@@ -37,14 +37,7 @@ def test_the_roofs(found: ProfileReport) -> None:
     assert isinstance(roofs, Pairs)
     assert isinstance(table, Table)
     assert cells(table)[2] == [
-        "layer 1 matmul",
-        "25.000",
-        "11.250",
-        "50.0",
-        "90.0",
-        "1.8",
-        "45.0 %",
-        "compute",
+        *("layer 1 matmul", "25.000", "11.250", "50.0", "90.0", "1.8", "45.0 %", "compute"),
     ]
 
 
@@ -55,13 +48,5 @@ def test_memory_and_the_observer(found: ProfileReport) -> None:
     assert isinstance(observer, Table)
     assert cells(memory)[1] == ["layer 0", "3.00", "2.00", "9.00"]
     assert cells(observer)[1] == [
-        "train",
-        "1.047",
-        "0.00494",
-        "4",
-        "1.072",
-        "1.021",
-        "0.000",
-        "2.500",
-        "10.000",
+        *("train", "1.047", "0.00494", "4", "1.072", "1.021", "0.000", "2.500", "10.000"),
     ]

@@ -12,7 +12,6 @@ from flagscale_perf.analysis.timeline import End, Item
 from flagscale_perf.profile.analysis.timeline import timeline
 from flagscale_perf.profile.calls import CallFiles, StepCalls, read_calls
 from flagscale_perf.profile.events import Kernels
-from flagscale_perf.profile.records import DelayRecord
 from tests.profile_runs import MS, Profiled, make_profile, make_profile_header
 
 
@@ -41,15 +40,6 @@ def test_ranks_are_processes_and_waiting_is_an_arrow(tmp_path: Path) -> None:
     arrows = _arrows_of(items)
     assert len(arrows) == 4  # one for each of the four all-reduces, from the rank that came last
     assert arrows[0] == ("last to come", 1, 23 * MS, 0, 27 * MS - 1)
-
-
-def test_steps_that_an_earlier_version_slowed_down_are_not_drawn(tmp_path: Path) -> None:
-    job = make_profile()
-    run = open_session(job.write(tmp_path))
-    drawn = [item.name for item in timeline(run).items(run)]
-    job.records.append(DelayRecord(1, 4001, 9, 0, 12 * MS, 0, 0, 0, 0, 5 * MS, 5 * MS, 1))
-    earlier = open_session(job.write(tmp_path))
-    assert [item.name for item in timeline(earlier).items(earlier)] == drawn
 
 
 def _arrows_of(items: list[Item]) -> list[tuple[str, int | None, int, int | None, int]]:
