@@ -18,20 +18,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":
-    from plants import EVEN, LONG, MIXED, Delay, Planted, documents_of, is_on, part_of, rank_of
-else:
-    from benchmarks.slow_training.plants import (
-        EVEN,
-        LONG,
-        MIXED,
-        Delay,
-        Planted,
-        documents_of,
-        is_on,
-        part_of,
-        rank_of,
-    )
+from benchmarks.slow_training.plants import (
+    EVEN,
+    INTERLEAVED,
+    LONG,
+    MIXED,
+    Delay,
+    Planted,
+    documents_of,
+    is_on,
+    part_of,
+    rank_of,
+)
 
 FORWARD_S, BACKWARD_S = 0.015, 0.030  # of a micro-batch
 WORK_S = 0.020  # of the forward pass of a usual micro-batch in runs of work
@@ -137,6 +135,8 @@ def pad(plan: Planted) -> None:
     forward_s, backward_s = PIPELINE_S if plan.stages > 1 else (FORWARD_S, BACKWARD_S)
     if plan.heavy is not None and RANK * plan.stages // plan.ranks == plan.heavy:
         forward_s += HEAVIER_S
+    if plan.options == INTERLEAVED:  # two parts of the model on each rank
+        forward_s, backward_s = forward_s / 2, backward_s / 2
     slow_forward(lambda: time.sleep(forward_s))
     wrap(*OWNERS["backward"], lambda function: before(lambda: time.sleep(backward_s), function))
 
@@ -340,7 +340,7 @@ def read_plan(path: Path) -> Planted:
     """As `record.py` has written it."""
     found = json.loads(path.read_text())
     delays = [Delay(**each | {"ranks": tuple(each["ranks"])}) for each in found.pop("delays")]
-    return Planted(**found | {"delays": tuple(delays)})
+    return Planted(**found | {"delays": tuple(delays), "options": tuple(found["options"])})
 
 
 def main(words: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 The first ALWAYS steps of a run carry the plants in each step, as a tool sees a slow job. In the rest they are
 switched on and off in windows of WINDOW steps, and what a step takes longer with them is what they cost
-(truth.py). This file is read where a run is drawn, and by each of its ranks (inside.py): it imports nothing
+(costs.py). This file is read where a run is drawn, and by each of its ranks (inside.py): it imports nothing
 but the standard library.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 ALWAYS, WINDOW = 60, 5
-SWITCHED, SWITCHED_MORE = 80, 200  # steps: more where a delay is small, or two are switched each by itself
+SWITCHED, SWITCHED_MORE = 80, 160  # steps: more where a delay is small, or two are switched each by itself
 SMALL_MS = 20
 PHASES = ("data_loading", "forward", "backward", "optimizer_inner_step", "exposed_grad_comm")
 SIZES_MS = (10, 40, 120)
@@ -45,6 +45,7 @@ EXPERTS = shlex.split(
     "--moe-ffn-hidden-size 1024 --moe-token-dispatcher-type alltoall --moe-router-load-balancing-type none "
     "--disable-bias-linear --vocab-size 120"
 )
+INTERLEAVED = ("--num-layers-per-virtual-pipeline-stage", "1", "--no-overlap-p2p-communication")
 OVERLAP = ("--overlap-grad-reduce",)
 
 
@@ -156,6 +157,9 @@ def drawn(seed: int) -> list[Planted]:
     found += [_run("inside_agreement", 4, draw, Delay("exposed_stat_comm", 40, (draw.randrange(4),)))]
     found += [_work(kind, ranks, draw) for kind, counts in WORKS.items() for ranks in counts]
     found += [_pipeline(number, draw) for number in range(6)]
+    found += [
+        replace(_pipeline(0, draw), kind="interleaved_2x2", name="interleaved_2x2", options=INTERLEAVED)
+    ]
     draw.shuffle(found)
     found += _healthy(draw)
     return [replace(run, name=f"{run.name}_s{seed}") for run in found]
@@ -185,7 +189,7 @@ def _pair(kind: str, draw: random.Random) -> Planted:
     # data, forward and backward are in front of the same wait, the optimizer's step in front of the next
     parts = ("forward", "forward") if kind == "pair_same" else ("backward", "optimizer_inner_step")
     delays = [
-        Delay(part, 60, (rank,), group=group)
+        Delay(part, 40, (rank,), group=group)
         for group, (part, rank) in enumerate(zip(parts, (one, other), strict=True))
     ]
     return replace(_run(kind, 4, draw, *delays), switched=SWITCHED_MORE)

@@ -28,8 +28,8 @@ import pyarrow.parquet as pq
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.slow_training import inside
-from benchmarks.slow_training.plants import ALWAYS, Planted, drawn
-from benchmarks.slow_training.truth import truth_of
+from benchmarks.slow_training.costs import truth_of
+from benchmarks.slow_training.plants import ALWAYS, INTERLEAVED, Planted, drawn
 from flagscale_perf.training.ledger.lanes import Lane
 from flagscale_perf.training.phases import PHASES, TABLE, Kind
 from flagscale_perf.training.rank_records import PHASE_BASE
@@ -52,8 +52,12 @@ SCHEMA = pa.schema(
 Steps = tuple[tuple[int, int], Sequence[int], list[tuple[str, int]]]  # a step's number and rank, work, spans
 
 
-def main() -> None:
-    """Records what is not recorded, a line for each."""
+class TrainingFailedError(RuntimeError):
+    """A run that has ended otherwise than it should."""
+
+
+def main() -> int:
+    """Records what is not recorded, a line for each; 1 where a run failed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -62,6 +66,7 @@ def main() -> None:
     parser.add_argument("--into", type=Path, default=HERE, help="where runs/ and truth/ are")
     parser.add_argument("--list", action="store_true", help="the names only")
     options = parser.parse_args()
+    failed = 0
     for plan in drawn(options.seed):
         if not any(fnmatch.fnmatch(plan.name, pattern) for pattern in options.only):
             continue
@@ -70,10 +75,16 @@ def main() -> None:
             print(plan.name, "recorded" if truth.exists() else "")
             continue
         begin = time.monotonic()
-        record(plan, options.into / "runs" / plan.name, truth)
+        try:
+            record(plan, options.into / "runs" / plan.name, truth)
+        except TrainingFailedError as error:
+            failed = 1
+            print(error, file=sys.stderr)
+            continue
         found = json.loads(truth.read_text())
         cost = f"{found['cost_ms']:6.1f} +- {found['within_ms']:4.1f} of {found['step_ms']:4.0f} ms"
         print(f"{plan.name:36} {cost}, took {time.monotonic() - begin:.0f} s", flush=True)
+    return failed
 
 
 def record(plan: Planted, directory: Path, truth: Path) -> None:
@@ -137,7 +148,8 @@ def train(plan: Planted, directory: Path) -> fs.Finished:
     steps = ALWAYS + plan.switched
     host: list[object] = [*fs.SMALL, "--vocab-size", 4200, "--global-batch-size", 4 * plan.ranks // 2]
     if plan.stages > 1:
-        batch = 2 * PIPELINE_MICROBATCHES * plan.ranks // plan.stages
+        microbatches = PIPELINE_MICROBATCHES + (plan.options == INTERLEAVED)  # there, whole rounds of stages
+        batch = 2 * microbatches * plan.ranks // plan.stages
         host += ["--pipeline-model-parallel-size", plan.stages, "--num-layers", PIPELINE_LAYERS]
         host += ["--global-batch-size", batch, "--perf-capture-steps", 20]
     if "--micro-batch-size" in plan.options:
@@ -149,7 +161,7 @@ def train(plan: Planted, directory: Path) -> fs.Finished:
     words = fs.launched(*map(str, [inside.__file__, given, fs.train_gpt(), *host, *MONITOR]))
     finished = fs.run(fs.workers(plan.ranks, *words), directory)
     if finished.returncode:
-        sys.exit(f"{plan.name}: the training failed:\n{finished.output[-3000:]}")
+        raise TrainingFailedError(f"{plan.name}: the training failed:\n{finished.output[-3000:]}")
     return finished
 
 
@@ -220,4 +232,4 @@ def _by_phase(spans: Iterable[tuple[str, int]]) -> dict[str, tuple[int, int, int
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
