@@ -14,7 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 ALWAYS, WINDOW = 60, 5
-SWITCHED, SWITCHED_MORE = 80, 160  # steps: more where a delay is small, or two are switched each by itself
+SWITCHED_LEAST, SWITCHED, SWITCHED_MORE = (
+    60,
+    80,
+    160,
+)  # more where delays are small or two, fewer where steps are long
 SMALL_MS = 20
 PHASES = ("data_loading", "forward", "backward", "optimizer_inner_step", "exposed_grad_comm")
 SIZES_MS = (10, 40, 120)
@@ -32,9 +36,9 @@ WORKS = {
 }
 EVERY, BURST, BURSTS = 6, 3, 4
 
-# So narrow that attention is a third of the FLOPs of a long document.
+# So narrow that attention is near half of the FLOPs of a long document.
 DOCUMENTS = shlex.split(
-    "--seq-length 128 --max-position-embeddings 128 --micro-batch-size 1 --vocab-size 120 --hidden-size 16 "
+    "--seq-length 128 --max-position-embeddings 128 --micro-batch-size 1 --vocab-size 120 --hidden-size 8 "
     "--num-attention-heads 1 --attention-dropout 0 --hidden-dropout 0 --reset-position-ids "
     "--reset-attention-mask"
 )
@@ -45,7 +49,10 @@ EXPERTS = shlex.split(
     "--moe-ffn-hidden-size 1024 --moe-token-dispatcher-type alltoall --moe-router-load-balancing-type none "
     "--disable-bias-linear --vocab-size 120"
 )
-INTERLEAVED = ("--num-layers-per-virtual-pipeline-stage", "1", "--no-overlap-p2p-communication")
+INTERLEAVED = (
+    *("--num-layers-per-virtual-pipeline-stage", "1"),
+    *("--no-check-for-nan-in-loss-and-grad", "--rerun-mode", "disabled"),
+)
 OVERLAP = ("--overlap-grad-reduce",)
 
 
@@ -216,7 +223,7 @@ def _pipeline(number: int, draw: random.Random) -> Planted:
     )
     kind = f"pipeline_{stages}x{4 // stages}{'' if heavy is None else '_heavy'}"
     run = _run(kind, 4, draw, Delay(phase, 60 if stages == 4 else 40, (rank,)), name=f"{kind}_{phase}")
-    return replace(run, stages=stages, heavy=heavy)
+    return replace(run, stages=stages, heavy=heavy, switched=SWITCHED if stages < 4 else SWITCHED_LEAST)
 
 
 def _healthy(draw: random.Random) -> list[Planted]:
