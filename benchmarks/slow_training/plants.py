@@ -14,11 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 ALWAYS, WINDOW = 60, 5
-SWITCHED_LEAST, SWITCHED, SWITCHED_MORE = (
-    60,
-    80,
-    160,
-)  # more where delays are small or two, fewer where steps are long
+# More steps where delays are small or two, fewer where steps are long.
+SWITCHED_LEAST, SWITCHED, SWITCHED_MORE = 80, 120, 160
 SMALL_MS = 20
 PHASES = ("data_loading", "forward", "backward", "optimizer_inner_step", "exposed_grad_comm")
 SIZES_MS = (10, 40, 120)
@@ -223,7 +220,7 @@ def _pipeline(number: int, draw: random.Random) -> Planted:
     )
     kind = f"pipeline_{stages}x{4 // stages}{'' if heavy is None else '_heavy'}"
     run = _run(kind, 4, draw, Delay(phase, 60 if stages == 4 else 40, (rank,)), name=f"{kind}_{phase}")
-    return replace(run, stages=stages, heavy=heavy, switched=SWITCHED if stages < 4 else SWITCHED_LEAST)
+    return replace(run, stages=stages, heavy=heavy, switched=SWITCHED_LEAST)
 
 
 def _healthy(draw: random.Random) -> list[Planted]:
