@@ -42,10 +42,11 @@ def truth_of(plan: Planted, step_ms: Sequence[tuple[int, float]], work_ms: float
         "note": NO_PEERS if is_lone else "",
         "step_ms": round(statistics.fmean(first), 2),
         "standing": _standing(plan),
+        "switched_ms": [ms for step, ms in step_ms if step > ALWAYS],
     }
     if found["healthy"]:
         return found | _summed(Cost(0.0, 0.0), None, [])
-    windows = windows_of(step_ms)
+    windows = windows_of(plan, step_ms)
     if plan.groups > 1:
         together, *alone = costs_of_two(windows)
         return found | _summed(together, 0.0, _pair(plan, together, alone))
@@ -72,13 +73,17 @@ def _summed(cost: Cost, work_share: float | None, plants: list[dict[str, Any]]) 
     }
 
 
-def windows_of(step_ms: Sequence[tuple[int, float]]) -> list[float]:
-    """The usual step of each window of the switched half, in milliseconds."""
+def windows_of(plan: Planted, step_ms: Sequence[tuple[int, float]]) -> list[float]:
+    """The mean step of each window of the switched half, in milliseconds. What is late after the last wait of
+    a step is paid in the next one: of such plants the first step of a window is left out.
+    """
+    first = int(any(delay.part == "optimizer_inner_step" for delay in plan.delays))
     windows: dict[int, list[float]] = defaultdict(list)
     for step, ms in step_ms:
-        if step > ALWAYS:
-            windows[(step - ALWAYS - 1) // WINDOW].append(ms)
-    return [statistics.median(found) for _, found in sorted(windows.items())]
+        window, place = divmod(step - ALWAYS - 1, WINDOW)
+        if window >= 0 and place >= first:
+            windows[window].append(ms)
+    return [statistics.fmean(found) for _, found in sorted(windows.items())]
 
 
 def cost_of(windows: Sequence[float]) -> Cost:
@@ -113,9 +118,11 @@ def _usual(costs: Sequence[float], independent: float) -> Cost:
 
 
 def _pair(plan: Planted, together: Cost, alone: Sequence[Cost]) -> list[dict[str, Any]]:
-    """Each costs what it costs alone, and a part of what only both together do."""
+    """Each costs what it costs alone, and a part of what only both together do; they add up."""
     gains = [max(0.0, each.ms) for each in alone]
-    rest_ms = max(0.0, together.ms - sum(gains))
+    scale = min(1.0, max(0.0, together.ms) / (sum(gains) or 1.0))
+    gains = [scale * gain for gain in gains]
+    rest_ms = max(0.0, together.ms) - sum(gains)
     whole_ms = sum(delay.ms for delay in plan.delays)
     return [
         _plant(plan, delay.phase, Cost(gain + rest_ms * delay.ms / whole_ms, together.within_ms), 0.0, group)

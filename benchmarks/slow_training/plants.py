@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-ALWAYS, WINDOW = 60, 5
+ALWAYS, WINDOW = 60, 3  # steps; windows so short that what holds a machine up for seconds is in both kinds
 # More steps where delays are small or two, fewer where steps are long.
 SWITCHED_LEAST, SWITCHED, SWITCHED_MORE = 80, 120, 160
 SMALL_MS = 20
