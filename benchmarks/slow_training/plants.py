@@ -19,8 +19,9 @@ SWITCHED_LEAST, SWITCHED, SWITCHED_MORE = 80, 120, 160
 SMALL_MS = 20
 PHASES = ("data_loading", "forward", "backward", "optimizer_inner_step", "exposed_grad_comm")
 SIZES_MS = (10, 40, 120)
-# A wait for others has no rank that a tool could name: who is late inside it, nothing of one run decides.
-WAITS = ("exposed_grad_comm", "exposed_stat_comm")
+# All wait for all in it: who is late inside, nothing in the marks of one run decides. (Late inside the step's
+# agreement is another thing: FlagScale asks nobody there, so that the others wait at the next collective.)
+WAITS = ("exposed_grad_comm",)
 # Beside delays of each phase and size; the numbers are ranks.
 PATTERNS = ("rotating", "growing", "bursts", "periodic")
 PAIRS = ("pair_same", "pair_other")
