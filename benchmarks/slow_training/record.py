@@ -31,7 +31,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.slow_training import inside
 from benchmarks.slow_training.costs import truth_of
 from benchmarks.slow_training.plants import ALWAYS, INTERLEAVED, Planted, drawn
-from flagscale_perf.training.ledger.lanes import Lane
+from flagscale_perf.training.capture import unpacked
+from flagscale_perf.training.marks import spans
 from flagscale_perf.training.phases import PHASES, TABLE, Kind
 from flagscale_perf.training.rank_records import PHASE_BASE
 from flagscale_perf.training.records import CapturedRecord
@@ -180,9 +181,9 @@ def table_of(rows: Sequence[dict[str, Any]]) -> pa.Table:
     ranks that are alone in their stage, only captured steps are known.
     """
     table: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
-    by_cuts = [found for row in rows if row["kind"] == "cuts" for found in _of_cuts(row)]
-    for key, work, spans in sorted(by_cuts or _of_captured(rows), key=lambda found: found[0]):
-        for name, times in _by_phase(spans).items():
+    by_cuts = [step for row in rows if row["kind"] == "cuts" for step in _of_cuts(row)]
+    for key, work, found in sorted(by_cuts or _of_captured(rows), key=lambda step: step[0]):
+        for name, times in _by_phase(found).items():
             values = (*reversed(key), name, *times, *(None if each < 0 else each for each in work))
             for column, value in zip(table.values(), values, strict=True):
                 column.append(value)
@@ -196,35 +197,37 @@ def _of_cuts(row: dict[str, Any]) -> Iterator[Steps]:
         own = row["own_ns"][number * width : (number + 1) * width]
         waited = row["wait_ns"][number * waits : (number + 1) * waits]
         work = (row.get("work") or UNKNOWN * len(row["ranks"]))[number * len(WORK) : (number + 1) * len(WORK)]
-        spans = []
+        steps: list[tuple[str, int]] = []
         for cut, wait in enumerate(row["waits"]):
-            found = [
+            parts = [
                 (PHASES[column % PHASE_BASE], ns)
                 for column, ns in zip(row["columns"], own, strict=True)
                 if column // PHASE_BASE == cut
             ]
-            spans += sorted(found, key=lambda each: each[0] != "zero_grad")  # others run as they are listed
-            spans.append((PHASES[wait], waited[cut]))
-        yield (row["iteration"], rank), work, spans
+            steps += sorted(parts, key=lambda each: each[0] != "zero_grad")  # others run as they are listed
+            steps.append((PHASES[wait], waited[cut]))
+        yield (row["iteration"], rank), work, steps
 
 
 def _of_captured(rows: Sequence[dict[str, Any]]) -> Iterator[Steps]:
-    before: dict[int, CapturedRecord] = {}
+    ends_ns: dict[int, int] = {}
     names = [field.name for field in fields(CapturedRecord)]
     for row in rows:
         if row["kind"] == "captured":
             step = CapturedRecord(**{name: row[name] for name in names})
-            if step.rank in before:
-                spans = [(PHASES[each.phase], each.dur_ns) for each in Lane(before[step.rank], step).spans]
-                yield (step.iteration, step.rank), UNKNOWN, spans
-            before[step.rank] = step
+            end_ns = step.start_ns + step.train_step_ns
+            if step.rank in ends_ns:
+                found = [("between_steps", step.start_ns - ends_ns[step.rank])]
+                found += [(PHASES[phase], ns) for phase, ns in spans(unpacked(step), step.start_ns, end_ns)]
+                yield (step.iteration, step.rank), UNKNOWN, found
+            ends_ns[step.rank] = end_ns
 
 
-def _by_phase(spans: Iterable[tuple[str, int]]) -> dict[str, tuple[int, int, int]]:
+def _by_phase(parts: Iterable[tuple[str, int]]) -> dict[str, tuple[int, int, int]]:
     """Own time, waiting, and when it began after the step did: all of a phase together."""
     found: dict[str, tuple[int, int, int]] = {}
     at_ns = 0
-    for name, ns in spans:
+    for name, ns in parts:
         own_ns, wait_ns, start_ns = found.get(name, (0, 0, at_ns))
         is_wait = TABLE[name].kind is Kind.WAITING
         found[name] = own_ns + ns * (not is_wait), wait_ns + ns * is_wait, start_ns

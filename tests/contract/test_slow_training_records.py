@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections import Counter
 
@@ -9,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.slow_training.plants import ALWAYS, DEALT, EVEN, LONG, Planted, documents_of, drawn
-from benchmarks.slow_training.record import HERE
+from benchmarks.slow_training.record import HERE, table_of
 
 RUNS = sorted(path.name for path in (HERE / "runs").iterdir())
 MOST_BYTES = 20e6
@@ -55,6 +56,13 @@ def test_a_run_shows_the_planted_half_and_its_truth(name: str) -> None:
     assert said >= planted
     assert truth["healthy"] == (not said)
     assert sum(plant["cost_ms"] for plant in truth["plants"]) == pytest.approx(truth["cost_ms"], abs=0.1)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_any_tool_gets_what_our_own_file_has(name: str) -> None:
+    with gzip.open(HERE / "runs" / name / "perf.jsonl.gz", "rt") as file:
+        made = table_of([json.loads(line) for line in file])
+    assert made.equals(pq.read_table(HERE / "runs" / name / "steps.parquet"))
 
 
 @pytest.mark.parametrize("name", [*names("long_documents"), *names("documents_and_slow")])
