@@ -22,10 +22,9 @@ SIZES_MS = (10, 40, 120)
 # All wait for all in it: who is late inside, nothing in the marks of one run decides. (Late inside the step's
 # agreement is another thing: FlagScale asks nobody there, so that the others wait at the next collective.)
 WAITS = ("exposed_grad_comm",)
-# Beside delays of each phase and size; the numbers are ranks.
 PATTERNS = ("rotating", "growing", "bursts", "periodic")
 PAIRS = ("pair_same", "pair_other")
-WORKS = {
+WORKS = {  # with how many ranks
     "long_documents": (2, 4),
     "uneven_packing": (4,),
     "hot_expert": (2,),
@@ -88,8 +87,8 @@ class Planted:
         ranks, stages: processes, and stages of the pipeline.
         seed: of what changes from step to step.
         delays: of ranks that are slower at the same work.
-        more_work: a kind of WORKS of which `worker` has more than the others, at the same speed; "packing"
-            is dealt anew in each step, to all ranks.
+        more_work: a kind of WORKS: what `worker` has more of than the others, at the same speed. Without a
+            worker it is dealt anew in each step.
         heavy: a stage whose ranks take longer in each forward pass, in all steps.
         busy: beside a process that never rests.
         options: of the host, beside those of all runs.
