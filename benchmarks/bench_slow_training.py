@@ -22,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.provenance import head
 from benchmarks.slow_training import ours, rules
 from benchmarks.slow_training.answers import WrongAnswer, checked, read
-from benchmarks.slow_training.scorer import BARS, each_plant, score, table, truths_of
+from benchmarks.slow_training.faults import truths_of
+from benchmarks.slow_training.scorer import BARS, each_plant, score, table
 
 DATA = Path(__file__).with_name("slow_training")
 OURS = "flagscale_perf"

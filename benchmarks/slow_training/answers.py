@@ -59,7 +59,7 @@ def _check_run(found: Any, where: str) -> None:
 
 
 def _check_finding(each: Any, where: str) -> None:
-    allowed = ("rank", "phase", "cause", *COSTS)
+    allowed = ("rank", "phase", "cause", "work_share", *COSTS)
     if not isinstance(each, dict) or each.keys() - set(allowed):
         raise WrongAnswer(f"{where}: {each!r} is no finding; its fields are {', '.join(allowed)}")
     rank, phase, cause = (each.get(name) for name in allowed[:3])
@@ -68,14 +68,21 @@ def _check_finding(each: Any, where: str) -> None:
     for name, value, known in (("phase", phase, PHASES), ("cause", cause, CAUSES)):
         if value is not None and value not in known:
             raise WrongAnswer(f"{where}: {name} is {value!r}; write one of {', '.join(known)}, or null")
-    costs = [each.get(name) for name in COSTS]
+    share, costs = each.get("work_share"), [each.get(name) for name in COSTS]
+    if share is not None and not (is_number(share) and 0 <= share <= 1):
+        raise WrongAnswer(f"{where}: work_share is {share!r}; write the part of the cost, 0 to 1, or null")
     for name, cost in zip(COSTS, costs, strict=True):
-        if cost is not None and (type(cost) not in (int, float) or not math.isfinite(cost)):
+        if cost is not None and not is_number(cost):
             raise WrongAnswer(f"{where}: {name} is {cost!r}; write milliseconds of a step, or null")
     if (costs[0] is None) != (costs[2] is None) or (
         costs[0] is not None and costs != sorted(costs, key=_low)
     ):
         raise WrongAnswer(f"{where}: {costs} are no interval; write {' <= '.join(COSTS)}, or no bounds")
+
+
+def is_number(value: Any) -> bool:
+    """Of JSON, and finite."""
+    return type(value) in (int, float) and math.isfinite(value)
 
 
 def _low(cost: float | None) -> float:

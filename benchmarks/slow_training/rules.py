@@ -139,12 +139,13 @@ def stagefrontier(run: Marks) -> Said:
     if run.stages > 1:
         return abstained("the stages of a step have one order only where there is no pipeline")
     stages = {
+        "between_steps": run.of("between_steps", "other"),
         "data_loading": run.of("data_loading"),
         "forward": run.of("forward"),
         "backward": run.of("backward"),
         "exposed_grad_comm": run.of("exposed_grad_comm", "forward_backward_other"),
-        OPTIMIZER: run.of(OPTIMIZER, "exposed_param_comm"),
-        "other": run.of("exposed_stat_comm", "zero_grad", "other", "between_steps"),
+        OPTIMIZER: run.of(OPTIMIZER, "zero_grad", "exposed_param_comm"),
+        "exposed_stat_comm": run.of("exposed_stat_comm"),
     }
     found, ends, before = [], np.zeros((len(run.steps), len(run.ranks))), np.zeros(len(run.steps))
     for stage, taken in stages.items():

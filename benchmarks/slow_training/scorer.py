@@ -8,7 +8,6 @@ README.md beside this file has the form of an answer, and what each row of the t
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import statistics
 import sys
@@ -19,15 +18,18 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.slow_training.answers import WrongAnswer, read
+from benchmarks.slow_training.answers import COSTS, WrongAnswer, read
+from benchmarks.slow_training.faults import NEAR_OF_STEP, Fault, faults_of, is_standing, truths_of
 
-NEAR, NEAR_OF_STEP = 0.2, 0.02  # of the true cost, or of a step: a cost that is as near is right
-WAITS = ("exposed_grad_comm", "exposed_param_comm", "exposed_stat_comm", "pipeline_recv_wait")
+NEAR = 0.2  # of the true cost; or NEAR_OF_STEP, whichever is more: a cost that is as near is right
+NEAR_SHARE = 0.2
 FIRST, TWO, RANK = "rank and phase first", "rank and phase among the first two", "rank first"
 PRICED, PRICED_IF = "cost right", "cost right, as far as the truth is known"
 HELD, WIDTH = "interval holds the true cost", "width of the interval, of the cost"
-CAUSE, FALSE = "cause right, where one is named", "healthy runs in which something is named"
-WRONG, ABSTAINED = "undecidable runs in which a wrong rank is named", "runs without an answer"
+CAUSE, SHARE = "cause right, where one is named", "share of more work right, where given"
+FALSE, WRONG = "healthy runs in which something is named", "undecidable runs in which a wrong rank is named"
+ABSTAINED = "runs without an answer"
+ROWS = (FIRST, TWO, RANK, PRICED, PRICED_IF, HELD, WIDTH, CAUSE, SHARE, FALSE, WRONG, ABSTAINED)
 BARS = {FIRST: (0.9, "of all"), PRICED: (0.9, "of all"), CAUSE: (0.95, "of those named"), FALSE: (0.0, "")}
 
 
@@ -40,7 +42,7 @@ class Score:
     kinds: dict[str, list[bool]] = field(default_factory=lambda: defaultdict(list))
     widths: list[float] = field(default_factory=list)
     each: list[str] = field(default_factory=list)
-    missing: int = 0  # decidable plants in runs without an answer: they meet no bar
+    missing: int = 0  # decidable faults in runs without an answer: they meet no bar
 
     def cell(self, row: str) -> str:
         """As the table shows it."""
@@ -62,60 +64,66 @@ def score(answer: dict[str, Any], truths: dict[str, dict[str, Any]]) -> Score:
     """Of one tool, over all runs. An answer's form is checked first (`WrongAnswer`)."""
     made = Score(answer["tool"])
     for run, truth in sorted(truths.items()):
-        found = answer["answers"][run]
-        is_open = isinstance(found, dict)
-        made.rows[ABSTAINED].append(is_open)
-        if is_open:
-            made.missing += len(truth["plants"]) if truth["decidable"] else 0
+        found, faults = answer["answers"][run], faults_of(run, truth)
+        made.rows[ABSTAINED].append(isinstance(found, dict))
+        if isinstance(found, dict):
+            made.missing += truth["decidable"] * sum(not fault.is_small for fault in faults)
         elif truth["healthy"]:
             made.rows[FALSE].append(bool(found))
             made.each += [f"{run}: healthy; {said(each)}" for each in found]
-        elif not truth["decidable"]:
-            ranks = [None, *(plant["rank"] for plant in truth["plants"])]
-            made.rows[WRONG].append(any(each.get("rank") not in ranks for each in found))
+        elif truth["decidable"]:
+            costly = [each for each in found if not is_standing(each, truth)]
+            for fault in faults:
+                judge(made, fault, costly, len(faults))
         else:
-            for plant in truth["plants"]:
-                judge(made, run, truth, plant, found)
+            ranks = [None, *(fault.rank for fault in faults)]
+            made.rows[WRONG].append(any(each.get("rank") not in ranks for each in found))
     return made
 
 
-def judge(made: Score, run: str, truth: dict[str, Any], plant: dict[str, Any], found: list[Any]) -> None:
-    """Adds what was said of one plant. With several in a run, each may come first of them."""
-    count = len(truth["plants"])
-    true_ms, within_ms = plant["cost_ms"], plant["within_ms"]
-    hits = [names(each, plant) and in_phase(each, plant) for each in found]
-    made.rows[FIRST].append(any(hits[:count]))
-    made.rows[TWO].append(any(hits[: count + 1]))
-    if plant["rank"] is not None:
-        made.rows[RANK].append(any(names(each, plant) for each in found[:count]))
-    made.kinds[truth["kind"]].append(any(hits[:count]))
-    named = found[hits.index(True)] if any(hits[: count + 1]) else {"cost_ms": 0.0}
-    cost_ms, limit_ms = named.get("cost_ms"), max(NEAR * abs(true_ms), NEAR_OF_STEP * truth["step_ms"])
-    off_ms = math.inf if cost_ms is None else abs(cost_ms - true_ms)
+def judge(made: Score, fault: Fault, found: list[dict[str, Any]], count: int) -> None:
+    """Adds what was said of one fault. With several in a run, each may come first of them."""
+    hits = [fault.has(each) for each in found]
+    named = [each for each, is_hit in zip(found, hits, strict=True) if is_hit]
+    if not fault.is_small:
+        made.rows[FIRST].append(any(hits[:count]))
+        made.rows[TWO].append(any(hits[: count + 1]))
+        made.kinds[fault.truth["kind"]].append(any(hits[:count]))
+        if fault.rank is not None:
+            made.rows[RANK].append(fault.rank in [each.get("rank") for each in found[:count]])
+    is_right = judge_cost(made, fault, named)
+    for each in named:
+        part = fault.part(each.get("phase")) or {"cause": "work", "work_share": 1.0}
+        if each.get("cause") is not None:
+            made.rows[CAUSE].append(each["cause"] == part["cause"])
+        if each.get("work_share") is not None:
+            made.rows[SHARE].append(abs(each["work_share"] - part["work_share"]) <= NEAR_SHARE)
+    mark = "small" if fault.is_small else "first" if any(hits[:count]) else "later" if named else "missed"
+    made.each.append(
+        f"{fault.run}: rank {'?' if fault.rank is None else fault.rank} {' + '.join(fault.parts)}, "
+        f"{fault.cost_ms:.1f} +- {fault.within_ms:.1f} of {fault.truth['step_ms']:.0f} ms; "
+        f"{mark}, cost {'right' if is_right else 'wrong'}; {', '.join(map(said, found[:3])) or 'nothing'}"
+    )
+
+
+def judge_cost(made: Score, fault: Fault, named: list[dict[str, Any]]) -> bool:
+    """Adds whether the cost is right, which all findings of a fault have together, and says so."""
+    least_ms, cost_ms, most_ms = (total(named, name) for name in COSTS)
+    limit_ms = max(NEAR * abs(fault.cost_ms), NEAR_OF_STEP * fault.truth["step_ms"])
+    off_ms = math.inf if cost_ms is None else abs(cost_ms - fault.cost_ms)
     made.rows[PRICED].append(off_ms <= limit_ms)
-    made.rows[PRICED_IF].append(off_ms <= limit_ms + within_ms)
-    if (least_ms := named.get("cost_least_ms")) is not None:
-        most_ms = named["cost_most_ms"]
-        made.rows[HELD].append(least_ms - within_ms <= true_ms <= most_ms + within_ms)
-        made.widths.append((most_ms - least_ms) / max(abs(true_ms), 1e-9))
-    if named.get("cause") is not None:
-        made.rows[CAUSE].append(named["cause"] == plant["cause"])
-    mark = "first" if any(hits[:count]) else "second" if any(hits[: count + 1]) else "missed"
-    first = ", ".join(map(said, found[: count + 1])) or "nothing"
-    where = f"{true_ms:.1f} +- {within_ms:.1f} ms, rank {plant['rank']} {plant['phase']}"
-    made.each.append(f"{run}: {where}; {mark}, cost {'right' if off_ms <= limit_ms else 'wrong'}; {first}")
+    made.rows[PRICED_IF].append(off_ms <= limit_ms + fault.within_ms)
+    if named and least_ms is not None and most_ms is not None:
+        below_ms, above_ms = least_ms - fault.within_ms, most_ms + fault.within_ms
+        made.rows[HELD].append(below_ms <= fault.cost_ms <= above_ms)
+        made.widths.append((most_ms - least_ms) / abs(fault.cost_ms or math.inf))
+    return off_ms <= limit_ms
 
 
-def names(each: dict[str, Any], plant: dict[str, Any]) -> bool:
-    """Whether the rank is right. Inside a wait it cannot be told from marks: no rank is right, too."""
-    rank = each.get("rank")
-    return bool(rank == plant["rank"] or (rank is None and plant["phase"] in WAITS))
-
-
-def in_phase(each: dict[str, Any], plant: dict[str, Any]) -> bool:
-    """Whether the phase is right; "optimizer" is, for all parts of it."""
-    phase = each.get("phase")
-    return bool(phase == plant["phase"] or (phase == "optimizer" and plant["phase"].startswith(phase)))
+def total(named: list[dict[str, Any]], name: str) -> float | None:
+    """Of all findings of a fault; 0 where there are none, None where one does not say."""
+    values = [each.get(name) for each in named]
+    return None if None in values else sum(values)
 
 
 def said(each: dict[str, Any]) -> str:
@@ -128,11 +136,15 @@ def said(each: dict[str, Any]) -> str:
 
 def table(scores: list[Score], truths: dict[str, dict[str, Any]]) -> str:
     """Every row for all tools, then the bars, then which kinds of plants came first."""
-    plants = [plant for truth in truths.values() if truth["decidable"] for plant in truth["plants"]]
+    faults = [
+        fault.is_small
+        for run, truth in truths.items()
+        for fault in faults_of(run, truth) if truth["decidable"]
+    ]  # fmt: skip
     healthy = sum(truth["healthy"] for truth in truths.values())
-    rows = [FIRST, TWO, RANK, PRICED, PRICED_IF, HELD, WIDTH, CAUSE, FALSE, WRONG, ABSTAINED]
-    lines = [[f"{len(plants)} decidable plants, {healthy} healthy runs", *(each.tool for each in scores)]]
-    lines += [[row, *(each.cell(row) for each in scores)] for row in rows]
+    head = f"{faults.count(False)} to be named, {faults.count(True)} small, {healthy} healthy runs"
+    lines = [[head, *(each.tool for each in scores)]]
+    lines += [[row, *(each.cell(row) for each in scores)] for row in ROWS]
     lines += [[], ["bars"]]
     for row, (share, of) in BARS.items():
         bar = f"{row}: {'none' if row == FALSE else f'{share:.0%} {of}'}"
@@ -151,11 +163,6 @@ def table(scores: list[Score], truths: dict[str, dict[str, Any]]) -> str:
 def each_plant(scores: list[Score]) -> str:
     """What each tool said of every plant, and what it named in healthy runs."""
     return "\n".join(f"\n{each.tool}\n" + "\n".join(each.each) for each in scores)
-
-
-def truths_of(directory: Path) -> dict[str, dict[str, Any]]:
-    """Of every run, by name."""
-    return {path.stem: json.loads(path.read_text()) for path in sorted(directory.glob("*.json"))}
 
 
 def main() -> int:
