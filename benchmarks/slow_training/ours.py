@@ -16,6 +16,8 @@ from flagscale_perf.training.analysis.fold import read_report
 # bubble. As for the other tools, what only describes all ranks answers nothing.
 BESIDE = ("jitter", "slow_start", "host_short_of_cpu", "startup", "pipeline_bubble")
 
+OF_ROW = ("ranks", "phase", "pattern")
+
 
 def report_of(run: Path) -> dict[str, Any]:
     """The JSON report of a run's directory."""
@@ -32,35 +34,38 @@ def answer(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Its findings that cost time in steps, in their order. A finding of several ranks names none of them."""
     ledgers = report["ledgers"]
     step_ms = ledgers[0]["step_ms"] if ledgers else report["figures"]["iteration_ms"]
-    late = [row for ledger in ledgers for row in ledger["rows"] if row["kind"] == "late"]
+    rows = [row for ledger in ledgers for row in ledger["rows"]]
     costly = [
-        each for each in report["findings"] if each["gain_of"] == "tokens/s" and each["name"] not in BESIDE
+        each
+        for each in report["findings"]
+        if each["gain_of"] == "tokens/s" and each["name"] not in BESIDE and each["cost_of_steps"] is not None
     ]
-    return [_said(each, step_ms, late) for each in costly if each["cost_of_steps"] is not None]
+    return [_said(each, step_ms, _row_of(each, rows)) for each in costly]
 
 
-def _said(found: Mapping[str, Any], step_ms: float, late: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    ranks, phase, cost_ms = found["ranks"], found["phase"], found["cost_of_steps"] * step_ms
-    least_ms, most_ms = _interval(found, step_ms, late)
-    cause = found.get("cause")
+def _row_of(found: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The row of a ledger that a finding is made of; empty where it is of none."""
+    for row in rows:
+        is_late = row["kind"] == "late" and all(row[name] == found[name] for name in OF_ROW)
+        if is_late or (row["kind"].replace(" ", "_") == found["name"] and row["least_ms"] is not None):
+            return row
+    return {}
+
+
+def _said(found: Mapping[str, Any], step_ms: float, row: Mapping[str, Any]) -> dict[str, Any]:
+    """As an answer has it. Without a row, the upper end of an interval is the cost."""
+    ranks, cause, cost_ms = found["ranks"], found.get("cause"), found["cost_of_steps"] * step_ms
     said = {
         "rank": ranks[0] if len(ranks) == 1 else None,
-        "phase": phase,
+        "phase": found["phase"],
         "cause": cause if cause in ("work", "speed") else None,
         "cost_ms": cost_ms,
     }
+    if row.get("more_work_ms") is not None and row["step_ms"]:
+        said["work_share"] = min(1.0, max(0.0, row["more_work_ms"] / row["step_ms"]))
+    gain = found["least_gain"]
+    least_ms = row.get("least_ms", None if gain is None else gain / (1 + gain) * step_ms)
     if least_ms is None:
         return said
-    return said | {"cost_least_ms": min(least_ms, cost_ms), "cost_most_ms": max(most_ms or 0.0, cost_ms)}
-
-
-def _interval(
-    found: Mapping[str, Any], step_ms: float, late: Sequence[Mapping[str, Any]]
-) -> tuple[float | None, float | None]:
-    """Of a cost: the ledger's for a late rank, else the finding's own, whose upper end is its cost."""
-    for row in late:
-        if (row["ranks"], row["phase"], row["pattern"]) == (found["ranks"], found["phase"], found["pattern"]):
-            return row["least_ms"], row["most_ms"]
-    if (gain := found["least_gain"]) is None:
-        return None, None
-    return gain / (1 + gain) * step_ms, found["cost_of_steps"] * step_ms
+    most_ms = row.get("most_ms", cost_ms)
+    return said | {"cost_least_ms": min(least_ms, cost_ms), "cost_most_ms": max(most_ms, cost_ms)}

@@ -80,7 +80,7 @@ POOR = answers(
     group=[found(0, "forward", 40.0)],
     well=[found(0, None)],
 ) | {"tool": "another"}
-# Costs: 48 is 20 % of 40 off; 22 and 27 are 9 off 40, where 8, and 8 + 2, are allowed; nothing is 3.9 off 3.9,
+# Costs: 48 is 20 % of 40 off; 22 and 27 are 9 off 40, where 8 and 8 + 2 are allowed; nothing is 3.9 off 3.9,
 # where 2 % of a step, 4, is allowed; 24.5 is 4.5 off 20, where 4, and 4 + 1, are allowed.
 TABLE = """\
 7 to be named, 1 small, 2 healthy runs                       a tool         another
