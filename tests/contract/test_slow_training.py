@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.bench_slow_training import DATA
 from benchmarks.slow_training.answers import WrongAnswer, checked
-from benchmarks.slow_training.scorer import score, table
+from benchmarks.slow_training.scorer import PRICED, PRICED_IF, score, table
 
 SCORER = DATA / "scorer.py"
 
@@ -83,30 +83,30 @@ POOR = answers(
 # Costs: 48 is 20 % of 40 off; 22 and 27 are 9 off 40, where 8 and 8 + 2 are allowed; nothing is 3.9 off 3.9,
 # where 2 % of a step, 4, is allowed; 24.5 is 4.5 off 20, where 4, and 4 + 1, are allowed.
 TABLE = """\
-7 to be named, 1 small, 2 healthy runs                       a tool         another
-rank and phase first                                            6/7             1/4
-rank and phase among the first two                              7/7             1/4
-rank first                                                      4/5             0/2
-cost right                                                      6/8             2/5
-cost right, as far as the truth is known                        8/8             2/5
-interval holds the true cost                                    1/2               -
-width of the interval, of the cost                              45%               -
-cause right, where one is named                                 3/4               -
-share of more work right, where given                           1/2               -
-healthy runs in which something is named                        0/2             1/2
-undecidable runs in which a wrong rank is named                 0/1             1/1
-runs without an answer                                         0/10            2/10
+7 to be named, 1 small, 2 healthy runs                         a tool         another
+rank and phase first                                              6/7             1/4
+rank and phase among the first two                                7/7             1/4
+rank first                                                        4/5             0/2
+cost right, where the truth is known well                         6/8             2/5
+cost right, as far as the truth is known                          8/8             2/5
+interval holds the true cost                                      1/2               -
+width of the interval, of the cost                                45%               -
+cause right, where one is named                                   3/4               -
+share of more work right, where given                             1/2               -
+healthy runs in which something is named                          0/2             1/2
+undecidable runs in which a wrong rank is named                   0/1             1/1
+runs without an answer                                           0/10            2/10
 
 bars
-rank and phase first: 90% of all                             missed          missed
-cost right: 90% of all                                       missed          missed
-cause right, where one is named: 95% of those named          missed               -
-healthy runs in which something is named: none                  met          missed
+rank and phase first: 90% of all                               missed          missed
+cost right, where the truth is known well: 90% of all          missed          missed
+cause right, where one is named: 95% of those named            missed               -
+healthy runs in which something is named: none                    met          missed
 
 rank and phase first, by kind
-inside                                                          1/1             0/1
-late                                                            4/4             0/2
-work                                                            1/2             1/1"""
+inside                                                            1/1             0/1
+late                                                              4/4             0/2
+work                                                              1/2             1/1"""
 
 
 def test_a_table_counts_what_is_right() -> None:
@@ -182,3 +182,12 @@ def test_the_scorer_is_a_program_of_its_own(tmp_path: Path) -> None:
     assert (done[0].returncode, done[0].stdout, done[0].stderr) == (0, f"{TABLE}\n", "")
     assert (done[1].returncode, done[1].stdout) == (2, "")
     assert done[1].stderr.startswith("scorer.py: cut.json: Expecting ")
+
+
+def test_a_truth_that_is_not_known_well_does_not_decide() -> None:
+    """Of 40 ms, 8 have to be told apart."""
+    for within_ms, cells in ((8.0, ("0/1", "1/1", "wrong")), (9.0, ("-", "1/1", "not known"))):
+        truths = {"late": truth("late", plant(2, "forward", 40.0, within_ms=within_ms))}
+        made = score({"tool": "", "answers": {"late": [found(2, "forward", 49.0)]}}, truths)
+        assert (made.cell(PRICED), made.cell(PRICED_IF)) == cells[:2]
+        assert f"cost {cells[2]};" in made.each[0]
