@@ -21,8 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.slow_training.answers import COSTS, WrongAnswer, read
 from benchmarks.slow_training.faults import NEAR_OF_STEP, Fault, faults_of, is_standing, truths_of
 
-NEAR = 0.2  # of the true cost; or NEAR_OF_STEP, whichever is more: a cost that is as near is right
-NEAR_SHARE = 0.2
+NEAR = 0.2  # of the true cost, or NEAR_OF_STEP, whichever is more; of shares, too
 FIRST, TWO, RANK = "rank and phase first", "rank and phase among the first two", "rank first"
 PRICED, PRICED_IF = "cost right, where the truth is known well", "cost right, as far as the truth is known"
 HELD, WIDTH = "interval holds the true cost", "width of the interval, of the cost"
@@ -73,9 +72,10 @@ def score(answer: dict[str, Any], truths: dict[str, dict[str, Any]]) -> Score:
             for fault in faults if truth["decidable"] else ():
                 judge(unsaid, fault, [], len(faults))
             made.missing.update({row: len(cases) for row, cases in unsaid.rows.items()})
+            made.each.append(f"{run}: no answer; {found['reason']}")
         elif truth["healthy"]:
             made.rows[FALSE].append(bool(found))
-            made.each += [f"{run}: healthy; {said(each)}" for each in found]
+            made.each += [f"{run}: healthy; {heard(found)}"] if found else []
         elif truth["decidable"]:
             costly = [each for each in found if not is_standing(each, truth)]
             for fault in faults:
@@ -83,6 +83,7 @@ def score(answer: dict[str, Any], truths: dict[str, dict[str, Any]]) -> Score:
         else:
             ranks = [None, *(fault.rank for fault in faults)]
             made.rows[WRONG].append(any(each.get("rank") not in ranks for each in found))
+            made.each.append(f"{run}: undecidable, {truth['note']}; {heard(found)}")
     return made
 
 
@@ -102,12 +103,12 @@ def judge(made: Score, fault: Fault, found: list[dict[str, Any]], count: int) ->
         if each.get("cause") is not None:
             made.rows[CAUSE].append(each["cause"] == part["cause"])
         if each.get("work_share") is not None:
-            made.rows[SHARE].append(abs(each["work_share"] - part["work_share"]) <= NEAR_SHARE)
+            made.rows[SHARE].append(abs(each["work_share"] - part["work_share"]) <= NEAR)
     mark = "small" if fault.is_small else "first" if any(hits[:count]) else "later" if named else "missed"
     made.each.append(
         f"{fault.run}: rank {'?' if fault.rank is None else fault.rank} {' + '.join(fault.parts)}, "
         f"{fault.cost_ms:.1f} +- {fault.within_ms:.1f} of {fault.truth['step_ms']:.0f} ms; "
-        f"{mark}, cost {cost}; {', '.join(map(said, found[:3])) or 'nothing'}"
+        f"{mark}, cost {cost}; {heard(found)}"
     )
 
 
@@ -133,12 +134,15 @@ def total(named: list[dict[str, Any]], name: str) -> float | None:
     return None if None in values else sum(values)
 
 
-def said(each: dict[str, Any]) -> str:
-    """A finding in a few words."""
-    rank, cost_ms = each.get("rank"), each.get("cost_ms")
-    cost = "" if cost_ms is None else f"{cost_ms:.1f} ms"
-    words = ["no rank" if rank is None else f"rank {rank}", each.get("phase") or "", cost]
-    return " ".join(filter(None, [*words, each.get("cause") or ""]))
+def heard(found: list[dict[str, Any]]) -> str:
+    """The first findings in a few words."""
+    texts = []
+    for each in found[:3]:
+        rank, cost_ms = each.get("rank"), each.get("cost_ms")
+        cost = "" if cost_ms is None else f"{cost_ms:.1f} ms"
+        words = ["no rank" if rank is None else f"rank {rank}", each.get("phase"), cost, each.get("cause")]
+        texts.append(" ".join(filter(None, words)))
+    return ", ".join(texts) or "nothing"
 
 
 def table(scores: list[Score], truths: dict[str, dict[str, Any]]) -> str:

@@ -42,7 +42,7 @@ TRUTHS = {
     "heavy": truth("late", plant(1, "forward", 40.0)) | {"standing": [{"ranks": [2, 3], "phase": "forward"}]},
     "two": truth("late", plant(0, "backward", 20.0), plant(3, "optimizer_inner_step", 50.0)),
     "wait": truth("inside", plant(None, "exposed_grad_comm", 25.0, planted_on=[3])),
-    "group": truth("late", plant(1, "forward", 40.0), decidable=False),
+    "group": truth("late", plant(1, "forward", 40.0), decidable=False) | {"note": "alone in its stage"},
     "well": truth("healthy"),
     "fine": truth("healthy"),
 }
@@ -115,12 +115,15 @@ def test_a_table_counts_what_is_right() -> None:
 
 def test_each_fault_has_a_line() -> None:
     assert score(POOR, TRUTHS).each == [
+        "group: undecidable, alone in its stage; rank 0 forward 40.0 ms",
         "heavy: rank 1 forward, 40.0 +- 1.0 of 200 ms; missed, cost wrong; nothing",
         "late: rank 2 forward, 40.0 +- 1.0 of 200 ms; later, cost right; "
         "rank 1 forward 40.0 ms, rank 0 forward, rank 2 forward 40.0 ms",
+        "long: no answer; has no rule for it",
         "packed: rank ? forward + backward, 20.0 +- 2.0 of 200 ms; first, cost right; "
         "no rank forward 20.0 ms",
         "tiny: rank 0 forward, 3.9 +- 1.0 of 200 ms; small, cost wrong; rank 0 forward",
+        "two: no answer; has no rule for it",
         "wait: rank ? exposed_grad_comm, 25.0 +- 1.0 of 200 ms; missed, cost wrong; "
         "rank 2 exposed_grad_comm 25.0 ms",
         "well: healthy; rank 0",
