@@ -76,14 +76,14 @@ def score(answer: dict[str, Any], truths: dict[str, dict[str, Any]]) -> Score:
         elif truth["healthy"]:
             made.rows[FALSE].append(bool(found))
             made.each += [f"{run}: healthy; {heard(found)}"] if found else []
-        elif truth["decidable"]:
-            costly = [each for each in found if not is_standing(each, truth)]
-            for fault in faults:
-                judge(made, fault, costly, len(faults))
         else:
-            ranks = [None, *(fault.rank for fault in faults)]
-            made.rows[WRONG].append(any(each.get("rank") not in ranks for each in found))
-            made.each.append(f"{run}: undecidable, {truth['note']}; {heard(found)}")
+            costly = [each for each in found if not is_standing(each, truth)]
+            for fault in faults if truth["decidable"] else ():
+                judge(made, fault, costly, len(faults))
+            if not truth["decidable"]:
+                ranks = [None, *(fault.rank for fault in faults)]
+                made.rows[WRONG].append(any(each.get("rank") not in ranks for each in costly))
+                made.each.append(f"{run}: undecidable, {truth['note']}; {heard(found)}")
     return made
 
 
