@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from flagscale_perf.spine.averages import mean, median
 from flagscale_perf.spine.chance import (
-    MIN_FOR_RISE,
     PARTS,
     RISE,
     edges_of_parts,
@@ -18,6 +17,9 @@ from flagscale_perf.spine.chance import (
 from flagscale_perf.spine.limits import Limit
 
 FEWEST = 3  # parts on either side of a place from which on a phase takes longer
+# One step cannot move the median of three. A slower machine asks for more steps (`findings/slower.py`): there
+# nothing is compared with other ranks or phases of the same step.
+FEWEST_STEPS = 3 * PARTS
 LEVELS = Limit(
     0.5,
     "times",
@@ -45,7 +47,7 @@ class Growth(NamedTuple):
 
 def growth_of(phase: str, column: Sequence[int], rest: Sequence[int]) -> Growth | None:
     """How a phase grew, from its time and the rest of each step; None for chance, or if the rest grew."""
-    if len(column) < MIN_FOR_RISE:
+    if len(column) < FEWEST_STEPS:
         return None
     mine, others = medians_of_parts(column), medians_of_parts(rest)
     levels, line = _two_levels(mine), _line(mine)

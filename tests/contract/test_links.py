@@ -11,7 +11,7 @@ from tests.conftest import REPO
 
 PAGES = sorted(
     path
-    for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", "requirements/*.md")
+    for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", "benchmarks/**/*.md", "requirements/*.md")
     for path in REPO.glob(pattern)
 )
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s#]*)(?:#([^)\s]+))?\)")

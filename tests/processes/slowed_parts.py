@@ -9,7 +9,6 @@ calls N-M: the same in steps N to M only.
 steps: once in every step.
 steps N-M: once in each of these.
 every N: once in every Nth step.
-windows N: once in every step up to the Nth, then in five of ten.
 bursts: once in each of five steps, at uneven distances.
 until N: once in every step before the Nth, without the first.
 growing N: once in every step, from nothing in the first to SECONDS in the Nth.
@@ -62,7 +61,7 @@ OWNERS = {
     "other": ("megatron.core.rerun_state_machine", "RerunStateMachine", "should_checkpoint_and_exit"),
     "between_steps": ("megatron.training.utils", "", "print_rank_last"),
 }
-BURST_STEPS = WINDOW_STEPS = 5
+BURST_STEPS = 5
 BURSTS = tuple(start + step for start in (40, 62, 71, 99, 137) for step in range(BURST_STEPS))
 
 
@@ -98,8 +97,6 @@ class Sleep:
             return min(1.0, step / self._number)
         if self._kind == "every":
             return float(step % self._number == 0)
-        if self._kind == "windows":
-            return float(step <= self._number or (step - self._number - 1) // WINDOW_STEPS % 2 == 0)
         if self._kind == "until":
             return float(1 < step < self._number)
         return float(step in (BURSTS if self._kind == "bursts" else self._steps))

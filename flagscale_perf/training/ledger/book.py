@@ -93,10 +93,12 @@ def book_of(records: Sequence[CutsRecord], work_flops: Mapping[str, float] | Non
     units = sorted({unit for record in alike for unit, *_ in rows_of(record) if unit})
     if len(units) < 2:
         return None
+    whole = [record for record in alike if len(record.sizes) == len(units) and 0 not in record.sizes]
+    if 2 * len(whole) >= len(alike):
+        alike = whole  # a step that lacks a unit, as overloaded machines lose them, tells nothing of that one
     columns = sorted({column for record in alike for column in record.columns})
     ways = [Way(*divmod(column, PHASE_BASE)) for column in columns]
-    is_whole = all(len(record.sizes) == len(units) and 0 not in record.sizes for record in alike)
-    book = Book(units, alike[0].waits, ways, [], len(records) - len(alike), is_whole)
+    book = Book(units, alike[0].waits, ways, [], len(records) - len(alike), len(whole) == len(alike))
     numbers = {unit: number for number, unit in enumerate(units)}
     kinds = kinds_of(alike, work_flops)
     book.steps.extend(_step_of(record, book, numbers, kinds) for record in alike)

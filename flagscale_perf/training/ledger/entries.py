@@ -64,6 +64,13 @@ class Uneven(NamedTuple):
         )
 
 
+class Turns(NamedTuple):
+    """What it costs that the last of several comes last in a phase, and of that the unit that costs most."""
+
+    total_ns: int
+    most_ns: int
+
+
 def entries_of(book: Book, late: Sequence[Late], speeds: Mapping[int, Speed]) -> tuple[Entries, Uneven]:
     """What uneven batches cost is told apart where it is surely more than nothing."""
     if speeds:
@@ -100,6 +107,7 @@ class Entries:
         self.exchange_ns: dict[int, int] = defaultdict(int)
         self.uneven_ns: list[int] = []
         self.in_turns_ns: list[int] = []
+        self._turns_ns: dict[int, dict[int | None, int]] = defaultdict(lambda: defaultdict(int))
         self.late_ns = 0
         self._speeds = speeds
         self.common: list[CommonStep] = []
@@ -136,9 +144,10 @@ class Entries:
             usual = order[(len(order) - 1) // 2]
             uneven_ns += whole_ns - late_ns - arrivals[order[-1]]
             in_turns_ns += arrivals[order[-1]] - arrivals[usual]
-            for column, own_ns in zip(columns, rows[usual], strict=True):
+            for column, own_ns, last_ns in zip(columns, rows[usual], rows[order[-1]], strict=True):
                 phases_ns[self._book.ways[column].phase] += own_ns
                 self.base_ns[self._book.ways[column].phase] += own_ns
+                self._turns_ns[self._book.ways[column].phase][step.units[order[-1]]] += last_ns - own_ns
             phase, wait_ns = self._book.waits[cut], step.wait_ns[last][cut]
             phases_ns[phase] += wait_ns
             self.exchange_ns[phase] += wait_ns
@@ -162,6 +171,13 @@ class Entries:
             exchange_ns, for_late_ns = step.wait_ns[last][cut], min(lead_ns, late_ns)
             parts = (exchange_ns, for_late_ns, lead_ns - for_late_ns, wait_ns - exchange_ns - lead_ns)
             waits_ns[phase] = [ns + part for ns, part in zip(waits_ns[phase], parts, strict=True)]
+
+    def turns(self) -> dict[str, Turns]:
+        """By the phase in which the last one takes longer than a usual one; all of them are `in_turns_ns`."""
+        return {
+            PHASES[phase]: Turns(sum(by_unit.values()), max(by_unit.values()))
+            for phase, by_unit in self._turns_ns.items()
+        }
 
     def ranks(self) -> list[UnitTimes]:
         """Every unit's phases; a usual one's where not all of them are recorded."""

@@ -16,7 +16,7 @@ from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.limits import CAUSE
 from flagscale_perf.training.ledger.book import Book, Lateness, book_of, lateness_of
 from flagscale_perf.training.ledger.division import DEVIATIONS, Division, Inside, Part
-from flagscale_perf.training.ledger.entries import Uneven, UnitTimes, entries_of, spread_of
+from flagscale_perf.training.ledger.entries import Turns, Uneven, UnitTimes, entries_of, spread_of
 from flagscale_perf.training.ledger.naming import Late, late_units
 from flagscale_perf.training.ledger.slowest import SlowestStep, slowest_of
 from flagscale_perf.training.phases import PHASES, TABLE, Kind
@@ -139,6 +139,7 @@ class Ledger:
         uneven: what it costs that batches differ, beside the late units: by how much sooner the last would
             come if all units had as much to do. Nothing where that cannot be told from nothing.
         in_turns_ns: random variation of all ranks: what it costs that the last of several comes last.
+        turns: the same by the phase in which the last one takes longer than a usual one.
         exchange_ns: by phase, the wait of the last unit, which waits for no other.
         residual_ns: what units whose cuts are one moment differ by all the same.
         common: the steps without lateness: what all units have in common.
@@ -158,6 +159,7 @@ class Ledger:
     late: Sequence[LateRow]
     uneven: Uneven
     in_turns_ns: int
+    turns: Mapping[str, Turns]
     exchange_ns: Mapping[str, int]
     residual_ns: int
     common: Sequence[CommonStep]
@@ -238,6 +240,7 @@ def ledger_of(
         late=sorted(rows, key=lambda row: -row.cost_ns),
         uneven=uneven,
         in_turns_ns=in_turns_ns,
+        turns=entries.turns(),
         exchange_ns=exchange_ns,
         residual_ns=total_ns - known_ns - uneven.cost_ns,
         common=entries.common,

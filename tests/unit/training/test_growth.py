@@ -27,8 +27,8 @@ def test_a_line_has_both_its_ends() -> None:
 
 
 def test_too_few_steps_say_nothing() -> None:
-    assert growth_of("other", [10] * 32 + [50] * 31, [100] * 63) is None
-    assert growth_of("other", [10] * 32 + [50] * 32, [100] * 64) is not None
+    assert growth_of("other", [10] * 24 + [50] * 23, [100] * 47) is None
+    assert growth_of("other", [10] * 24 + [50] * 24, [100] * 48) is not None
 
 
 def test_what_falls_does_not_grow() -> None:

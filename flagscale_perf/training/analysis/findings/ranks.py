@@ -9,10 +9,10 @@ from flagscale_perf.spine.limits import Limit
 from flagscale_perf.spine.units import number, percent
 from flagscale_perf.training.analysis.findings.advice import is_set, name_of, provided, switch_on
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
-from flagscale_perf.training.analysis.findings.causes import profile_of
+from flagscale_perf.training.analysis.findings.causes import named, profile_of
 from flagscale_perf.training.analysis.findings.lateness import late_finding
 from flagscale_perf.training.ledger.ledger import Ledger
-from flagscale_perf.training.phases import GROUPS
+from flagscale_perf.training.phases import GROUPS, Kind, of_kind
 
 _PROFILE = "--perf-profile-steps"
 _HYBRID, _LONGEST = "--hybrid-context-parallel", "--max-seqlen-per-dp-cp-rank"  # not of every host
@@ -131,6 +131,50 @@ def _uneven(this: TrainingRule, case: TrainingCase, ledger: Ledger) -> Finding:
     )
     found = slows(this, case, title, share, [this.broke(figure, share, "uneven_batches")])
     return replace(found, first_iteration=ledger.first_iteration, iteration=ledger.iteration, cause="work")
+
+
+@rule(
+    needs_speed=True,
+    explains={"jitter"},
+    limits={
+        "last_in_turns": Limit(
+            0.1, "share", "measured: beyond what hosts explain; in healthy runs on shared cores up to 8 %"
+        )
+    },
+    causes=[
+        "storage or a cache that serves one rank after the other",
+        "garbage collection, in other steps on each rank",
+        "work that differs from step to step, where it is not known",
+    ],
+    changes=[
+        switch_on("--manual-gc", text="let all ranks collect garbage in the same iterations"),
+        Change(
+            [], "see what these steps have in common on the rank that is last in them: its files, its data"
+        ),
+    ],
+)
+def last_in_turns(this: TrainingRule, case: TrainingCase) -> list[Finding]:
+    """Ranks that are late in turns, in one phase before all others, and no one of them for the most part."""
+    return [
+        _in_turns(this, case, ledger, phase)
+        for ledger in case.report.ledgers
+        for phase, turns in ledger.turns.items()
+        if phase not in of_kind(Kind.WAITING)
+        and 2 * turns.total_ns > ledger.in_turns_ns
+        # halfway between an even part and all of it
+        and 2 * ledger.units * turns.most_ns < (ledger.units + 1) * turns.total_ns
+        and this.exceeds(ledger.share(turns.total_ns) - case.host_share(), "last_in_turns")
+    ]
+
+
+def _in_turns(this: TrainingRule, case: TrainingCase, ledger: Ledger, phase: str) -> Finding:
+    cost, step = (number(ledger.step_ms(ns), 1) for ns in (ledger.turns[phase].total_ns, ledger.total_ns))
+    of_stage = f" of stage {ledger.stage}" if len(case.report.ledgers) > 1 else ""
+    title = f"Ranks{of_stage} are late in turns: the last costs {cost} ms of each step of {step} ms, in"
+    share = ledger.share(ledger.turns[phase].total_ns)
+    evidence = [this.broke("of the steps' time, what the last takes longer in it", share, "last_in_turns")]
+    found = slows(this, case, f"{title} {named(phase)}", share, evidence)
+    return replace(found, first_iteration=ledger.first_iteration, iteration=ledger.iteration, phase=phase)
 
 
 def _with_profile(this: TrainingRule, case: TrainingCase, found: Finding) -> Finding:

@@ -65,6 +65,25 @@ def test_steps_with_other_cuts_are_counted() -> None:
     assert book_of([]) is None
 
 
+def test_where_most_steps_have_all_units_the_others_are_left_out() -> None:
+    """They would say that a unit whose row was lost is as late as usual, which it need not be."""
+    records = recorded(3, EIGHT, noise(0.01, 3))
+    lost = [
+        replace(
+            each,
+            ranks=each.ranks[1:],
+            sizes=each.sizes[1:],
+            own_ns=each.own_ns[len(each.columns) :],
+            wait_ns=each.wait_ns[len(each.waits) :],
+        )
+        for each in records
+    ]
+    some, most = book_of([*lost[:3], *records[3:]]), book_of([*lost[:5], *records[5:]])
+    assert some is not None and most is not None
+    assert (len(some.steps), some.left_out, some.is_whole) == (5, 3, True)
+    assert (len(most.steps), most.left_out, most.is_whole) == (8, 0, False)
+
+
 def test_phases_that_nobody_knows_are_left_out() -> None:
     records = recorded(2, EIGHT, noise(0.01, 3))
     odd = [replace(each, waits=[31] * len(each.waits)) for each in records[:2]]

@@ -19,6 +19,7 @@ def ledger(ranks: int, extra: Extra, tensor: int = 1) -> Ledger:
     assert found is not None
     parts = [*found.base_ns.values(), *found.exchange_ns.values(), *(row.cost_ns for row in found.late)]
     assert sum(parts) + found.in_turns_ns + found.residual_ns == found.total_ns
+    assert sum(turns.total_ns for turns in found.turns.values()) == found.in_turns_ns
     for unit in found.ranks:
         assert {phase: wait.exchange_ns for phase, wait in unit.waits.items()} == found.exchange_ns
         assert all(min(wait[:3]) >= 0 == wait.residual_ns for wait in unit.waits.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,6 +85,20 @@ def test_two_ranks_late_at_once_say_what_one_alone_gains(tmp_path: Path) -> None
     assert sum(each.cost_share or 0 for each in found) == pytest.approx(0.1 / 1.1, rel=0.05)
     assert all("without it alone a step gains" in each.evidence[0].figure for each in found)
     assert all("without all late ranks" in each.evidence[0].figure for each in found)
+
+
+def test_ranks_that_are_late_in_turns_are_one_finding_of_no_rank(tmp_path: Path) -> None:
+    draw = random.Random(1)
+    last = [draw.randrange(8) for _ in range(601)]
+    cuts = cuts_records(lambda rank, step: when(rank == last[step], data_loading_ns=200 * MS))
+    plan = Plan(
+        extra=lambda n: {"exposed_grad_comm_ns": 200 * MS}, also=[node_record(), ranks_record(600), *cuts]
+    )
+    (found,) = findings_of(plan, tmp_path)
+    step = "of each step of 1202.6 ms"  # the usual one has 1,000 ms, and noise
+    assert found.title == f"Ranks are late in turns: the last costs 200.0 ms {step}, in data loading"
+    assert (found.name, found.ranks, found.phase) == ("last_in_turns", [], "data_loading")
+    assert found.cost_share == pytest.approx(0.2 / 1.2, rel=0.02)
 
 
 LATE_IN_PIPELINE = Plan(
