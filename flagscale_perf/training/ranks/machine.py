@@ -9,6 +9,11 @@ from flagscale_perf.training.ledger.cuts import StepCuts
 from flagscale_perf.training.ranks.blocks import Block, RankIdentity, block_steps
 from flagscale_perf.training.ranks.rows import KEPT_RANKS, MachineCuts, Member, machine_cuts
 
+# What one process has not read yet: ranks of a training are within a step of one another, but their rings are
+# read one after the other, and on a busy machine late. A rank whose ring is out of order is not waited for
+# longer than this.
+WAITED_BLOCKS = 16
+
 
 class Machine:
     """The ranks that one process gathers: their cuts side by side, in the last of their blocks.
@@ -40,12 +45,12 @@ class Machine:
             self._cuts[cuts.iteration // self.steps][rank].append(cuts)
 
     def block(self, block: Block) -> Block:
-        """The block, with what is complete with it: a number that every rank has passed, or that the others
-        are two blocks beyond.
+        """The block, with what is complete with it: a number that every rank has passed, or that another
+        is `WAITED_BLOCKS` beyond.
         """
         number = block.iteration // self.steps
         self._done[number].add(block.rank)
-        self._last = block._replace(cuts=tuple(self._complete(number - 1)))
+        self._last = block._replace(cuts=tuple(self._complete(number + 1 - WAITED_BLOCKS)))
         return self._last
 
     def leave(self, rank: int) -> list[Block]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flagscale_perf.training.ranks.blocks import BLOCK_STEPS, Block, BlockBuilder
-from flagscale_perf.training.ranks.machine import Machine
+from flagscale_perf.training.ranks.machine import WAITED_BLOCKS, Machine
 from tests.fakes import make_identity, make_step
 from tests.schedules import steps_of
 
@@ -52,11 +52,27 @@ def test_what_only_a_rank_was_waited_for_that_has_ended_goes_with_the_last_block
     assert machine.leave(0) == []
 
 
-def test_a_rank_two_blocks_behind_is_not_waited_for() -> None:
-    machine, (first, second) = machine_of(2, 3)
-    assert [steps_with(machine.block(block)) for block in first] == [[], [], [0, 1, 2, 3, 4]]
-    assert [steps_with(machine.block(block)) for block in second] == [
+def test_a_rank_far_behind_is_not_waited_for() -> None:
+    machine, (first, second) = machine_of(2, WAITED_BLOCKS + 1)
+    *waiting, last = [steps_with(machine.block(block)) for block in first]
+    assert waiting == [[]] * WAITED_BLOCKS and last == [0, 1, 2, 3, 4]
+    assert [steps_with(machine.block(block)) for block in second[:3]] == [
         [],
         [5, 6, 7, 8, 9],
         [10, 11, 12, 13, 14],
     ]
+
+
+def test_rings_that_are_read_one_after_the_other_leave_no_step_without_a_rank() -> None:
+    machine, numbers = Machine(3), range(BLOCK_STEPS * 10)
+    found = []
+    for rank, steps in enumerate(steps_of(3, numbers, lambda *_: 0)):
+        machine.join(make_identity(rank))
+        machine.join(make_identity(2))
+        builder = BlockBuilder(rank)
+        for step in steps:
+            machine.step(rank, step)
+            if (block := builder.add(make_step(step.iteration), None)) is not None:
+                found += machine.block(block).cuts
+    units = {iteration: cuts.units[at] for cuts in found for at, iteration in enumerate(cuts.iterations)}
+    assert units == dict.fromkeys(numbers, 3)
