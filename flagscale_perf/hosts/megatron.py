@@ -34,7 +34,7 @@ from flagscale_perf.hosts.hook_points import Point, given_to
 from flagscale_perf.hosts.patching import Patches, Wrapper
 from flagscale_perf.hosts.profiled import begin_profile
 from flagscale_perf.hosts.timers import can_mark_phases, mark_phases, time_mark
-from flagscale_perf.hosts.work import Batches, Documents, count_work, shows_experts, source_of
+from flagscale_perf.hosts.work import Batches, Documents, count_work, shows_experts, sources_of
 from flagscale_perf.hosts.wrappers import data_skipped, ending, missing_phases, opening, patch_core, paused
 from flagscale_perf.spine.records import tuple_of
 from flagscale_perf.spine.units import for_stdout
@@ -216,10 +216,10 @@ def packing_of(args: Any) -> list[str]:
 
 def _batches(args: Any, iterators: Any) -> Batches | None:
     """None where all samples are equal, where no batch is seen, and where ranks exchange what they read."""
-    source = source_of(iterators) if packing_of(args) else None
-    if source is None or any(getattr(args, name, False) for name in REGROUPING_ARGUMENTS):
+    sources = sources_of(iterators) if packing_of(args) else []
+    if not sources or any(getattr(args, name, False) for name in REGROUPING_ARGUMENTS):
         return None
-    return Batches(source, _documents(args), 0 if args.rank else int(args.data_parallel_size))
+    return Batches(sources, _documents(args), 0 if args.rank else int(args.data_parallel_size))
 
 
 def _documents(args: Any) -> Documents:
