@@ -37,16 +37,21 @@ class Load(NamedTuple):
         return self.flops / self.passes - self.usual_flops / self.usual_passes
 
 
-def kinds_of(records: Sequence[CutsRecord], work_flops: Mapping[str, float] | None) -> Kinds:
-    """The kinds of work that most of the records know of all their rows; none without tokens."""
-    known = {
+def costs_of(work_flops: Mapping[str, float] | None) -> dict[int, float]:
+    """What is known of the FLOPs in `RunFacts.work_flops`, by the kind's place in `WORK`."""
+    return {
         place: cost
         for place, name in enumerate(WORK)
-        if work_flops and isinstance(cost := work_flops.get(name), int | float) and 0 < cost < MOST_FLOPS
+        if work_flops and isinstance(cost := work_flops.get(name), int | float) and 0 <= cost < MOST_FLOPS
     }
+
+
+def kinds_of(records: Sequence[CutsRecord], work_flops: Mapping[str, float] | None) -> Kinds:
+    """The kinds of work that most of the records know of all their rows; none without tokens."""
+    known = costs_of(work_flops)
     counts = Counter(_known(record) for record in records if record.work)
     found = max(counts, key=lambda places: (counts[places], len(places)), default=frozenset())
-    if _TOKENS not in found or _TOKENS not in known:
+    if _TOKENS not in found or not known.get(_TOKENS):
         return {}
     price = {place: cost for place, cost in known.items() if place in found}
     return price | ({_MICROBATCHES: 0.0} if _MICROBATCHES in found else {})

@@ -117,6 +117,9 @@ def _work(ledger: Ledger, row: LateRow) -> Iterator[str]:
     part = row.more_work
     if part is None or row.work_ratio is None:
         return
+    if not any(part):
+        yield f"{number(row.work_ratio, 2)} times the others' work: all of it is slower at equal work"
+        return
     share, *ends = (_ms(ledger.step_ms(row.price_ns * each)) for each in part)
     slower = _ms(ledger.step_ms(row.price_ns * (1 - part[0])))
     explains = f"explains {share} ms of it ({' to '.join(ends)}), {slower} ms are slower at equal work"

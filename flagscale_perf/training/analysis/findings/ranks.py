@@ -22,6 +22,7 @@ _MORE_WORK = {
     MICROBATCHES: "more micro-batches, or fuller ones",
     EXPERTS: "experts that receive more tokens than others",
 }
+_MAY_BE_WORK = "more work: longer documents, more micro-batches"
 
 
 def _divided(case: TrainingCase) -> Change | None:
@@ -72,7 +73,7 @@ def _against(kind: str | None) -> list[Change]:
         "a device with a lower clock",
         "another process on its host",
         "a bad link or disk",
-        "more work: longer documents, more micro-batches",
+        _MAY_BE_WORK,
     ],
     changes=[
         Advice(
@@ -104,6 +105,8 @@ def _advised(this: TrainingRule, case: TrainingCase, found: Finding, kind: str |
         own = [change for change in found.changes if change not in this.changes]
         causes = [_MORE_WORK[kind]] if kind else [*_MORE_WORK.values()]
         return replace(found, causes=causes, changes=[*own, *_against(kind)])
+    if found.cause == "speed":
+        found = replace(found, causes=[cause for cause in found.causes if cause != _MAY_BE_WORK])
     advised = _with_profile(this, case, found)
     return replace(advised, changes=[*_against(kind), *advised.changes]) if found.cause == "both" else advised
 

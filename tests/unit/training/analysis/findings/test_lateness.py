@@ -184,3 +184,8 @@ def test_unequal_work_is_balanced_and_never_laid_to_a_device(
     assert ("has more work than the others, which wait" in found.title) == (cause == "work")
     others = {"batches of equal cost", "as many micro-batches", "what else runs on its host"} - {advised}
     assert advised in advice and not any(other in advice for other in others)
+    may_be = " ".join(found.causes)
+    assert ("documents" in may_be) == (advised == "batches of equal cost")
+    assert ("1.00 times the others' work: all of it is slower" in found.evidence[0].figure) == (
+        cause == "speed"
+    )
