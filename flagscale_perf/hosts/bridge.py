@@ -238,7 +238,7 @@ class BridgeCallback:
             patch_steps(self._module, self._hooks, self, self.in_training)
             sources = sources_of(self.given.get("train_data_iterator")) if self.loop.varies else []
             batches = Batches(sources) if sources else None
-            count_work(self._hooks, self.in_training, batches, shows_experts(self.loop.model_config))
+            count_work(self._hooks, self.in_training, lambda: batches, shows_experts(self.loop.model_config))
             begin_profile(self._hooks, self.loop, lambda: context.model)
 
     def on_train_step_start(self, context: Any) -> None:

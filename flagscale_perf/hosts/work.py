@@ -202,10 +202,22 @@ def shows_experts(config: Any) -> bool:
     return bool(has_experts) and not any(getattr(config, name, None) for name in FIXED_ARGUMENTS)
 
 
-def count_work(hooks: TrainingHooks, patches: Patches, batches: Batches | None, has_experts: bool) -> None:
+def count_work(
+    hooks: TrainingHooks, patches: Patches, batches: Callable[[], Batches | None], has_experts: bool
+) -> None:
     """Counts in a training: what is in its batches, as they are read for the first time, and what its experts
-    receive. None: batches need not be looked at, or cannot be.
+    receive. `batches` returns None where they need not be looked at, or cannot be. A failure is reported, and
+    the training is monitored without.
     """
+    try:
+        _count_work(hooks, patches, batches(), has_experts)
+    except Exception as error:  # whatever it is: the monitor goes on
+        if raised_by_signal(error):
+            raise
+        hooks.note(f"the ranks' work is not counted: {type(error).__name__}: {error}")
+
+
+def _count_work(hooks: TrainingHooks, patches: Patches, batches: Batches | None, has_experts: bool) -> None:
     if batches is None and not has_experts:
         return
     sources, documents, ranks = batches or Batches([])

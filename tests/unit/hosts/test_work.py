@@ -102,7 +102,7 @@ def test_the_host_gets_its_own_batches_and_what_it_asks_for() -> None:
     counters: list[RankCounter] = []
     hooks: Any = SimpleNamespace(count_by=counters.append)
     batches = Batches(sources_of([None, host, Host([])]), Documents(restart=True), 1)
-    work.count_work(hooks, patches, batches, False)
+    work.count_work(hooks, patches, lambda: batches, False)
     (counter,) = counters
     assert next(host) is made[0] and host.iterable.save_state() == "state"
     counter.begin()  # that one was of an evaluation
@@ -140,6 +140,14 @@ def test_a_batch_of_another_form_makes_the_step_unknown_and_is_said_once(odd: An
     assert counter.take() == (TOKENS, SQUARED, None)
 
 
+def test_a_host_that_cannot_say_where_documents_end_is_monitored_without() -> None:
+    told: list[str] = []
+    hooks: Any = SimpleNamespace(note=told.append)
+    work.count_work(hooks, Patches(), lambda: SimpleNamespace().eod, has_experts=True)
+    (said,) = told
+    assert said.startswith("the ranks' work is not counted: AttributeError")
+
+
 def test_nothing_is_seen_of_iterators_of_another_kind() -> None:
     class Slotted:
         __slots__ = ("iterable",)
@@ -155,7 +163,8 @@ def test_parts_of_the_model_that_read_the_same_batches_count_once() -> None:
     counters: list[RankCounter] = []
     hooks: Any = SimpleNamespace(count_by=counters.append)
     silent, last, again = hosts = [Host([batch()] * 5) for _ in range(3)]
-    work.count_work(hooks, Patches(), Batches(sources_of(hosts), Documents(restart=True)), False)
+    batches = Batches(sources_of(hosts), Documents(restart=True))
+    work.count_work(hooks, Patches(), lambda: batches, False)
     (counter,) = counters
     for reading in ([last, last], [last, again, last, again], [again, again]):
         counter.begin()
@@ -194,7 +203,7 @@ def test_tokens_that_experts_receive_and_no_layer_twice(monkeypatch: pytest.Monk
     counters: list[RankCounter] = []
     hooks: Any = SimpleNamespace(count_by=counters.append)
     patches = Patches()
-    work.count_work(hooks, patches, None, has_experts=True)
+    work.count_work(hooks, patches, lambda: None, has_experts=True)
     (counter,) = counters
     given = torch.ones(5, 3, requires_grad=True)
     layer = lambda tokens: Dispatcher().dispatch_postprocess(tokens, None)[0]  # noqa: E731
