@@ -215,7 +215,7 @@ def packing_of(args: Any) -> list[str]:
 
 
 def _packed_sources(args: Any, iterators: Any) -> list[Any]:
-    """None where all samples are equal, no batch is seen, or ranks exchange what they read."""
+    """Nothing where all samples are equal, no batch is seen, or ranks exchange what they read."""
     is_whole = not packing_of(args) or any(getattr(args, name, False) for name in REGROUPING_ARGUMENTS)
     return [] if is_whole else sources_of(iterators)
 
