@@ -130,7 +130,7 @@ def judge_cost(made: Score, fault: Fault, named: list[dict[str, Any]]) -> str:
 
 def total(named: list[dict[str, Any]], name: str) -> float | None:
     """Of all findings of a fault; 0 where there are none, None where one does not say."""
-    values = [each.get(name) for each in named]
+    values: list[Any] = [each.get(name) for each in named]
     return None if None in values else sum(values)
 
 

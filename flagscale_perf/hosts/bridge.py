@@ -22,7 +22,7 @@ from flagscale_perf.hosts.hook_points import Point, given_to
 from flagscale_perf.hosts.patching import Patches, Wrapper
 from flagscale_perf.hosts.profiled import begin_profile
 from flagscale_perf.hosts.timers import mark_phases, time_mark
-from flagscale_perf.hosts.work import Batches, count_work, shows_experts, source_of
+from flagscale_perf.hosts.work import Batches, count_work, shows_experts, sources_of
 from flagscale_perf.hosts.wrappers import (
     data_skipped,
     ending,
@@ -236,9 +236,9 @@ class BridgeCallback:
         self._hooks.train_start(self.loop)
         if self._hooks.active:
             patch_steps(self._module, self._hooks, self, self.in_training)
-            source = source_of(self.given.get("train_data_iterator")) if self.loop.varies else None
-            batches = None if source is None else Batches(source)
-            count_work(self._hooks, self.in_training, batches, shows_experts(self.loop.model_config))
+            sources = sources_of(self.given.get("train_data_iterator")) if self.loop.varies else []
+            batches = Batches(sources) if sources else None
+            count_work(self._hooks, self.in_training, lambda: batches, shows_experts(self.loop.model_config))
             begin_profile(self._hooks, self.loop, lambda: context.model)
 
     def on_train_step_start(self, context: Any) -> None:

@@ -34,7 +34,7 @@ from flagscale_perf.hosts.hook_points import Point, given_to
 from flagscale_perf.hosts.patching import Patches, Wrapper
 from flagscale_perf.hosts.profiled import begin_profile
 from flagscale_perf.hosts.timers import can_mark_phases, mark_phases, time_mark
-from flagscale_perf.hosts.work import Batches, Documents, count_work, shows_experts, source_of
+from flagscale_perf.hosts.work import Batches, Documents, count_work, shows_experts, sources_of
 from flagscale_perf.hosts.wrappers import data_skipped, ending, missing_phases, opening, patch_core, paused
 from flagscale_perf.spine.records import tuple_of
 from flagscale_perf.spine.units import for_stdout
@@ -200,7 +200,7 @@ class MegatronLoop:
     def _missing(self, args: Any) -> list[str]:
         costs = hook_points.missing(self._module, HOOK_POINTS, self._given, vars(args)) + missing_phases()
         if packing := packing_of(args):
-            is_seen = _batches(args, self._given.get(ITERATORS)) is not None
+            is_seen = _packed_sources(args, self._given.get(ITERATORS))
             counted = AS_RANK_0 if is_seen else "whole sequences"
             costs.append(
                 f"lengths of packed documents ({', '.join(packing)}): FLOPs count {counted} where the host "
@@ -214,12 +214,16 @@ def packing_of(args: Any) -> list[str]:
     return [flag_of(name) for name in PACKING_ARGUMENTS if getattr(args, name, False)]
 
 
+def _packed_sources(args: Any, iterators: Any) -> list[Any]:
+    """Nothing where all samples are equal, no batch is seen, or ranks exchange what they read."""
+    is_whole = not packing_of(args) or any(getattr(args, name, False) for name in REGROUPING_ARGUMENTS)
+    return [] if is_whole else sources_of(iterators)
+
+
 def _batches(args: Any, iterators: Any) -> Batches | None:
-    """None where all samples are equal, where no batch is seen, and where ranks exchange what they read."""
-    source = source_of(iterators) if packing_of(args) else None
-    if source is None or any(getattr(args, name, False) for name in REGROUPING_ARGUMENTS):
-        return None
-    return Batches(source, _documents(args), 0 if args.rank else int(args.data_parallel_size))
+    if sources := _packed_sources(args, iterators):
+        return Batches(sources, _documents(args), 0 if args.rank else int(args.data_parallel_size))
+    return None
 
 
 def _documents(args: Any) -> Documents:
@@ -285,7 +289,7 @@ def _train(module: ModuleType, hooks: TrainingHooks, rehearsing: bool) -> Callab
         if hooks.active:
             patch_steps(module, hooks, in_training, given)
             args = _args()
-            count_work(hooks, in_training, _batches(args, given.get(ITERATORS)), shows_experts(args))
+            count_work(hooks, in_training, lambda: _batches(args, given.get(ITERATORS)), shows_experts(args))
             begin_profile(hooks, loop, lambda: given["model"])
 
     @functools.wraps(original)

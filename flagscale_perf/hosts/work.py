@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ DISPATCHERS = "megatron.core.transformer.moe.token_dispatcher"
 FIXED_ARGUMENTS = ("moe_pad_expert_input_to_capacity", "moe_expert_rank_capacity_factor")
 # What returns the tokens that the rank's experts are given: in this and in earlier versions.
 RECEIVING = ("dispatch_postprocess", "token_permutation")
+OFFSETS, TOKENS = ("cu_seqlens_unpadded", "cu_seqlens"), ("tokens", "input_ids")  # the first that is there
 UNSEEN = "the host's batches do not show how long their documents are: FLOPs count whole sequences"
 Lengths = tuple[int, int]  # of the documents in a micro-batch: their sum, and that of their squares
 
@@ -43,12 +44,13 @@ class Batches(NamedTuple):
     """Where a host's batches come from, and what is in them.
 
     Attributes:
-        source: an iterator of the host that reads from another, its `iterable`.
+        sources: iterators of the host that read from another, their `iterable`; one for each part of the
+            model, of which all that read get the same batches.
         documents: how they are separated.
         ranks: see `WorkCounter`.
     """
 
-    source: Any
+    sources: Sequence[Any]
     documents: Documents = Documents()
     ranks: int = 0
 
@@ -57,8 +59,10 @@ def lengths_of(batch: Any, documents: Documents) -> Lengths | None:
     """The lengths in a batch; None where it does not show them. Reads no tensor that is on a device. Raises
     anything for a batch of another form.
     """
-    offsets = batch.get("cu_seqlens_unpadded", batch.get("cu_seqlens"))
-    tokens = batch.get("tokens", batch.get("input_ids"))
+    offsets, tokens = (
+        next((batch[name] for name in names if batch.get(name) is not None), None)
+        for names in (OFFSETS, TOKENS)
+    )
     if offsets is not None:
         return _by_offsets(offsets) if offsets.is_cpu else None
     if tokens is None or tokens.dim() != 2:
@@ -66,7 +70,8 @@ def lengths_of(batch: Any, documents: Documents) -> Lengths | None:
     rows, width = tokens.shape
     if documents.restart:
         positions = batch["position_ids"]
-        return (rows * width, _by_positions(positions)) if positions.is_cpu else None
+        is_read = positions.is_cpu and positions.shape == tokens.shape
+        return (rows * width, _by_positions(positions)) if is_read else None
     if documents.end is None:
         return rows * width, rows * width * width
     return (rows * width, _by_ends(tokens, documents.end)) if tokens.is_cpu else None
@@ -124,6 +129,7 @@ class RankCounter:
         self.spent_ns = 0
         self._tokens = self._squared_lengths = self._expert_tokens = self._batches = self._layers = 0
         self._is_unseen = False
+        self._reader: object = None  # of the first batch
 
     def take(self) -> RankWork:
         """None for what no batch has shown, or not every one of them."""
@@ -132,9 +138,14 @@ class RankCounter:
             return None, None, experts
         return self._tokens, self._squared_lengths, experts
 
-    def add(self, batch: Any) -> None:
-        """One more batch of the host. Raises nothing of its own."""
+    def add(self, batch: Any, reader: object = None) -> None:
+        """One more batch of the host. Another reader than the step's first reads the same ones again. Raises
+        nothing of its own.
+        """
         start_ns = monotonic_ns()
+        if self._batches and reader is not self._reader:
+            return
+        self._reader = reader
         self._batches += 1
         try:
             lengths = lengths_of(batch, self._documents)
@@ -168,19 +179,21 @@ class _Counted:
 
     def __next__(self) -> Any:
         batch = next(self._host)
-        self._add(batch)
+        self._add(batch, self)
         return batch
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_host":  # a copy asks for other attributes before it has its own
+            raise AttributeError(name)
         return getattr(self._host, name)
 
 
-def source_of(iterators: Any) -> Any:
-    """Of the host's iterators, one for each part of the model, which read the same batches, the first that
-    shows where it has them from; None where none does.
+def sources_of(iterators: Any) -> list[Any]:
+    """Of the host's iterators, one for each part of the model, those that show where they have batches from.
+    Not every part reads any: of a pipeline the first and the last do.
     """
     every = iterators if isinstance(iterators, list) else [iterators]
-    return next((each for each in every if hasattr(each, "iterable")), None)
+    return [each for each in every if "iterable" in getattr(each, "__dict__", {})]
 
 
 def shows_experts(config: Any) -> bool:
@@ -189,16 +202,28 @@ def shows_experts(config: Any) -> bool:
     return bool(has_experts) and not any(getattr(config, name, None) for name in FIXED_ARGUMENTS)
 
 
-def count_work(hooks: TrainingHooks, patches: Patches, batches: Batches | None, has_experts: bool) -> None:
+def count_work(
+    hooks: TrainingHooks, patches: Patches, batches: Callable[[], Batches | None], has_experts: bool
+) -> None:
     """Counts in a training: what is in its batches, as they are read for the first time, and what its experts
-    receive. None: batches need not be looked at, or cannot be.
+    receive. `batches` returns None where they need not be looked at, or cannot be. A failure is reported, and
+    the training is monitored without.
     """
+    try:
+        _count_work(hooks, patches, batches(), has_experts)
+    except Exception as error:  # whatever it is: the monitor goes on
+        if raised_by_signal(error):
+            raise
+        hooks.note(f"the ranks' work is not counted: {type(error).__name__}: {error}")
+
+
+def _count_work(hooks: TrainingHooks, patches: Patches, batches: Batches | None, has_experts: bool) -> None:
     if batches is None and not has_experts:
         return
-    source, documents, ranks = batches or Batches(None)
+    sources, documents, ranks = batches or Batches([])
     counter = RankCounter(hooks, documents, ranks)
     hooks.count_by(counter)
-    if source is not None:
+    for source in sources:
         patches.set(source, "iterable", _Counted(source.iterable, counter))
     if has_experts:
         _patch_experts(counter, patches)

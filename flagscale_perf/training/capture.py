@@ -158,12 +158,15 @@ def messages_of(captured: CapturedRecord) -> Messages:
 
 
 def is_sound(captured: CapturedRecord) -> bool:
-    """Whether it can be `unpacked` into marks of this version; not so where a file is damaged."""
+    """Whether it can be `unpacked` into marks of this version, and took time; not so where a file is
+    damaged.
+    """
     codes, since_ns = captured.marks[::2], captured.marks[1::2]
     return (
         len(codes) == len(since_ns)
         and _CODES.issuperset(codes)
-        and min(captured.start_ns, captured.train_step_ns, *since_ns) >= 0
+        and min(captured.start_ns, captured.train_step_ns - 1, *since_ns) >= 0
+        and max(captured.start_ns, captured.train_step_ns, *since_ns) < 1 << CLOCK_BITS
     )
 
 

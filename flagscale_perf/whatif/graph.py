@@ -128,6 +128,8 @@ def _edges(layout: Layout, number: int, column: Column) -> Iterator[tuple[Node, 
         own_sent, own_received = _sides(shape, stage, parts, [*zip(told, planned, strict=True)])
         sent |= {message: (Lane(number, stage), side) for message, side in own_sent.items()}
         received |= {message: (Lane(number, stage), side) for message, side in own_received.items()}
+    if not received.keys() >= sent.keys():
+        raise NotKnownError("a stage sends what no other receives")
     for message, (lane, sender) in sent.items():
         other, receiver = received[message]
         yield Node(other, receiver.waits_at), Edge(Node(lane, sender.at - 1), is_room=False)

@@ -261,7 +261,7 @@ class RunFold:
         report = TrainingReport(
             overview=with_share(
                 overview_of(summary, self._at(self._header.start_wall_ns), self._totals.ranks.nodes()),
-                self._totals.ledgers.share_of_rank_0(facts.work_flops or {}),
+                self._totals.ledgers.share_of_rank_0(facts.work_flops),
             ),
             findings=[],
             figures=_figures(summary),

@@ -113,6 +113,8 @@ class ReplayFold:
         """One step of a rank; one that a damaged file has made impossible counts as missing."""
         if self._is_pipeline and record.iteration in self._kept and is_sound(record):
             step = self._kept[record.iteration]
+            if record.rank in step:  # a damaged file may have it twice
+                return
             texts = (" ".join(map(str, numbers)) for numbers in (record.marks[::2], record.marks[1::2]))
             step[record.rank] = Kept(record.start_ns, record.train_step_ns, *texts)
             self._is_new = True
@@ -227,7 +229,7 @@ def layout_of(facts: RunFacts, stages: Mapping[int, int], clocks: Mapping[int, s
         chunks=chunks,
         group=number("microbatch_group_size_per_vp_stage", facts.pipeline_parallel or 1),
         overlaps=chunks > 1 and bool(arguments.get("overlap_p2p_comm")),
-        tensor_parallel=facts.tensor_parallel or 1,
+        tensor_parallel=min(facts.tensor_parallel or 1, len(stages)),
         agreement=AGREEMENT,
         embeddings=_EMBEDDINGS,
         # where gradients are reduced beside the backward pass, that has begun before the timer

@@ -33,6 +33,7 @@ BLOCKS = 10  # of the steps; the slope's error is from leaving each out once
 DEVIATIONS = 2
 
 OWN, PEERS, ASSUMED = "its own", "its peers'", "assumed"
+DOCUMENTS, MICROBATCHES, EXPERTS = "documents", "micro-batches", "experts"
 
 
 class Speed(NamedTuple):
@@ -57,6 +58,8 @@ class Part(NamedTuple):
         share, least, most: of the lateness, from 0 to 1.
         ratio: the unit's work against the others'.
         source: as in `Speed`; None where the work is equal, or its micro-batches say it.
+        kind: what it has more of: for `CAUSE` of that "documents" (longer, or more of them in a
+            micro-batch), "micro-batches" or "experts" (their tokens); None for a mixture.
     """
 
     share: float
@@ -64,6 +67,7 @@ class Part(NamedTuple):
     most: float
     ratio: float
     source: str | None
+    kind: str | None = None
 
 
 class Inside(NamedTuple):
@@ -167,7 +171,8 @@ class Division:
         speed = self._speed_of(place)
         explained_ns = (of_passes_ns + ns * flops for ns in (speed.ns, speed.least_ns, speed.most_ns))
         share, *ends = (min(1.0, max(0.0, ns / max(1, longer_ns))) for ns in explained_ns)
-        return Part(share, min(ends), max(ends), ratio, speed.source if flops else None)
+        kind = _kind_of(of_passes_ns, speed.ns * flops, any(each.load.expert_flops for each in points))
+        return Part(share, min(ends), max(ends), ratio, speed.source if flops else None, kind)
 
     def _known_of(self, place: Place, steps: Collection[int]) -> list[_Point]:
         """The unit's points in these steps; none where its work is known in less than half of them."""
@@ -279,6 +284,16 @@ def _points_of(book: Book, lateness: Lateness) -> dict[Place, list[_Point]]:
                     longer_ns = lateness.beyond_ns.get((unit, phase), {}).get(at, 0)
                     found[unit, phase].append(_Point(at, load, own_ns, longer_ns))
     return found
+
+
+def _kind_of(of_passes_ns: float, of_size_ns: float, has_experts: bool) -> str | None:
+    """`of_passes_ns`, `of_size_ns`: what more micro-batches take, and larger ones."""
+    more_ns = max(0.0, of_passes_ns) + max(0.0, of_size_ns)
+    if more_ns <= 0 or max(of_passes_ns, of_size_ns) < CAUSE * more_ns:
+        return None
+    if of_passes_ns > of_size_ns:
+        return MICROBATCHES
+    return None if has_experts else DOCUMENTS
 
 
 def _busiest(at: int, step: Step) -> _Busiest:

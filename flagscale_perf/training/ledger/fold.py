@@ -9,9 +9,10 @@ from functools import partial
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ledger.book import rows_of
 from flagscale_perf.training.ledger.ledger import LateRow, Ledger, ledger_of
+from flagscale_perf.training.ledger.load import costs_of
 from flagscale_perf.training.rank_records import CutsRecord
 from flagscale_perf.training.sample import Sample
-from flagscale_perf.training.work import UNKNOWN, WORK
+from flagscale_perf.training.work import UNKNOWN
 
 MAX_STEPS, STRETCH = 2048, 64  # kept of a stage
 
@@ -33,14 +34,14 @@ class LedgerFold:
         """How many rows of units and steps are kept: what `result` takes is proportional to that."""
         return sum(len(record.sizes) for sample in self._stages.values() for record in sample.steps.values())
 
-    def share_of_rank_0(self, work_flops: Mapping[str, float]) -> float | None:
+    def share_of_rank_0(self, work_flops: Mapping[str, float] | None) -> float | None:
         """FLOPs of all ranks against those of as many ranks like rank 0, over the steps kept of its stage in
         which both are known; None without any.
         """
-        is_told = all(isinstance(work_flops.get(kind), int | float) for kind in WORK[:2])
-        if not is_told or "expert_tokens" in work_flops:  # what experts do for a token is not in its cost
+        costs = costs_of(work_flops)
+        if costs.keys() != {0, 1}:  # what experts do for a token is not in its cost
             return None
-        found = [_flops_of(record, work_flops) for record in self._stages[0].steps.values()]
+        found = [_flops_of(record, costs) for record in self._stages[0].steps.values()]
         known = [pair for pair in found if pair is not None]
         return sum(done for done, _ in known) / sum(taken for _, taken in known) if known else None
 
@@ -55,14 +56,13 @@ class LedgerFold:
         return [ledger for ledger in found if ledger is not None]
 
 
-def _flops_of(record: CutsRecord, work_flops: Mapping[str, float]) -> tuple[float, float] | None:
+def _flops_of(record: CutsRecord, costs: Mapping[int, float]) -> tuple[float, float] | None:
     """Of all ranks, and what they are taken for. The row without ranks stands for all that have none."""
     units, works = [unit for unit, *_ in rows_of(record)], record.works()
     first = next((row for row, unit in enumerate(units) if 0 in unit), None)
     if first is None or any(UNKNOWN in work[:2] for work in works):
         return None
-    token, squared_length = (work_flops[kind] for kind in WORK[:2])
-    flops = [token * tokens + squared_length * squared for tokens, squared, *_ in works]
+    flops = [sum(cost * work[place] for place, cost in costs.items()) for work in works]
     others = record.units - sum(map(bool, units))
     done = sum(each if unit else others * each for each, unit in zip(flops, units, strict=True))
     return (done, record.units * flops[first]) if flops[first] > 0 else None

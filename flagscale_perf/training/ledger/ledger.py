@@ -15,7 +15,7 @@ from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.limits import CAUSE
 from flagscale_perf.training.ledger.book import Book, Lateness, book_of, lateness_of
-from flagscale_perf.training.ledger.division import DEVIATIONS, Division, Inside, Part
+from flagscale_perf.training.ledger.division import DEVIATIONS, EXPERTS, Division, Inside, Part
 from flagscale_perf.training.ledger.entries import Turns, Uneven, UnitTimes, entries_of, spread_of
 from flagscale_perf.training.ledger.naming import Late, late_units
 from flagscale_perf.training.ledger.slowest import SlowestStep, slowest_of
@@ -57,6 +57,7 @@ class LateRow:
         more_work_least_ns, more_work_most_ns: of that part, by how well the time of more work is known.
         work_ratio: its work against the others'; None like the part.
         work_speed: how the time of more work is known, see `division.Speed`; None also where work is equal.
+        work_kind: what it has more of, see `division.Part`.
         label: "measured"; "shared": another unit is as late, and only both together gain; "undecided": the
             phase may hold waiting, or the unit has several ranks; "by the critical path": what the job
             gains without it is known from captured steps of the whole pipeline; "off the critical path": the
@@ -83,6 +84,7 @@ class LateRow:
     more_work_most_ns: int | None = None
     work_ratio: float | None = None
     work_speed: str | None = None
+    work_kind: str | None = None
 
     @property
     def more_work(self) -> tuple[float, float, float] | None:
@@ -294,7 +296,7 @@ def _inside(book: Book, each: Inside, unit: int) -> LateRow:
     gain = _Gain(each.cost_ns, 0.0, len(each.at), 0, False)
     row = replace(_row_of(book, late, gain, each.cost_ns), label=INSIDE)
     row = replace(row, least_ns=each.least_ns, most_ns=each.most_ns)
-    return _with_work(row, Part(1.0, 1.0, 1.0, each.ratio, each.source))
+    return _with_work(row, Part(1.0, 1.0, 1.0, each.ratio, each.source, EXPERTS))
 
 
 def _with_work(row: LateRow, part: Part | None) -> LateRow:
@@ -309,6 +311,7 @@ def _with_work(row: LateRow, part: Part | None) -> LateRow:
         more_work_most_ns=most_ns,
         work_ratio=part.ratio,
         work_speed=part.source,
+        work_kind=part.kind,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -11,6 +10,7 @@ from flagscale_perf.spine.averages import median
 from flagscale_perf.training.rank_records import CutsRecord
 from flagscale_perf.training.work import WORK
 
+MOST_FLOPS = 1e30  # of a unit of work: what a damaged file has beyond that is not known
 _TOKENS, _EXPERTS, _MICROBATCHES = map(WORK.index, ("tokens", "expert_tokens", "microbatches"))
 
 Kinds = Mapping[int, float]  # what one unit of a kind of work costs in FLOPs, by its place in `WORK`
@@ -37,18 +37,23 @@ class Load(NamedTuple):
         return self.flops / self.passes - self.usual_flops / self.usual_passes
 
 
+def costs_of(work_flops: Mapping[str, float] | None) -> dict[int, float]:
+    """What is known of the FLOPs in `RunFacts.work_flops`, by the kind's place in `WORK`."""
+    return {
+        place: cost
+        for place, name in enumerate(WORK)
+        if work_flops and isinstance(cost := work_flops.get(name), int | float) and 0 <= cost < MOST_FLOPS
+    }
+
+
 def kinds_of(records: Sequence[CutsRecord], work_flops: Mapping[str, float] | None) -> Kinds:
     """The kinds of work that most of the records know of all their rows; none without tokens."""
-    known = {
-        place: work_flops[name]
-        for place, name in enumerate(WORK)
-        if work_flops and isinstance(work_flops.get(name), int | float) and work_flops[name] > 0
-    }
+    known = costs_of(work_flops)
     counts = Counter(_known(record) for record in records if record.work)
     found = max(counts, key=lambda places: (counts[places], len(places)), default=frozenset())
-    if _TOKENS not in found or _TOKENS not in known:
+    if _TOKENS not in found or not known.get(_TOKENS):
         return {}
-    price = {place: cost for place, cost in known.items() if place in found and math.isfinite(cost)}
+    price = {place: cost for place, cost in known.items() if place in found}
     return price | ({_MICROBATCHES: 0.0} if _MICROBATCHES in found else {})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
@@ -13,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from flagscale_perf.hosts import work
 from flagscale_perf.hosts.patching import Patches
-from flagscale_perf.hosts.work import Batches, Documents, RankCounter, lengths_of, source_of
+from flagscale_perf.hosts.work import Batches, Documents, RankCounter, lengths_of, sources_of
 
 EOD, WIDTH = 7, 40
 ROWS = ([5, 30, 1, 4], [40], [1] * 40, [39, 1])  # the last document of a row may go on in another sample
@@ -53,7 +54,8 @@ def test_drawn_lengths() -> None:
 def test_offsets_say_it_whatever_else_does(offsets: list[Any]) -> None:
     found = batch() | {"cu_seqlens": torch.tensor(offsets, dtype=torch.int32)}
     for documents in (Documents(), Documents(restart=True)):
-        assert lengths_of(found, documents) == (32, 5 * 5 + 20 * 20 + 7 * 7)
+        for unpadded in ({}, {"cu_seqlens_unpadded": None}):
+            assert lengths_of(found | unpadded, documents) == (32, 5 * 5 + 20 * 20 + 7 * 7)
 
 
 def test_the_rows_of_several_samples() -> None:
@@ -99,8 +101,8 @@ def test_the_host_gets_its_own_batches_and_what_it_asks_for() -> None:
     loader = host.iterable
     counters: list[RankCounter] = []
     hooks: Any = SimpleNamespace(count_by=counters.append)
-    batches = Batches(source_of([None, host, Host([])]), Documents(restart=True), 1)
-    work.count_work(hooks, patches, batches, False)
+    batches = Batches(sources_of([None, host, Host([])]), Documents(restart=True), 1)
+    work.count_work(hooks, patches, lambda: batches, False)
     (counter,) = counters
     assert next(host) is made[0] and host.iterable.save_state() == "state"
     counter.begin()  # that one was of an evaluation
@@ -114,7 +116,16 @@ def test_the_host_gets_its_own_batches_and_what_it_asks_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "odd", [None, 3, [batch()], {}, {"tokens": torch.zeros(4)}, {"tokens": torch.zeros(1, 4)}]
+    "odd",
+    [
+        None,
+        3,
+        [batch()],
+        {},
+        {"tokens": torch.zeros(4)},
+        {"tokens": torch.zeros(1, 4)},
+        {"tokens": torch.zeros(4, 3), "position_ids": torch.arange(3).reshape(1, 3)},
+    ],
 )
 def test_a_batch_of_another_form_makes_the_step_unknown_and_is_said_once(odd: Any) -> None:
     told: list[str] = []
@@ -129,9 +140,38 @@ def test_a_batch_of_another_form_makes_the_step_unknown_and_is_said_once(odd: An
     assert counter.take() == (TOKENS, SQUARED, None)
 
 
+def test_a_host_that_cannot_say_where_documents_end_is_monitored_without() -> None:
+    told: list[str] = []
+    hooks: Any = SimpleNamespace(note=told.append)
+    work.count_work(hooks, Patches(), lambda: SimpleNamespace().eod, has_experts=True)
+    (said,) = told
+    assert said.startswith("the ranks' work is not counted: AttributeError")
+
+
 def test_nothing_is_seen_of_iterators_of_another_kind() -> None:
-    assert source_of(None) is None
-    assert source_of([None, iter([])]) is None
+    class Slotted:
+        __slots__ = ("iterable",)
+
+    slotted = Slotted()
+    slotted.iterable = iter([])
+    for each in (None, [None, iter([]), slotted]):
+        assert sources_of(each) == []
+
+
+def test_parts_of_the_model_that_read_the_same_batches_count_once() -> None:
+    """Of a pipeline's last stage only the last part reads; another one may, too."""
+    counters: list[RankCounter] = []
+    hooks: Any = SimpleNamespace(count_by=counters.append)
+    silent, last, again = hosts = [Host([batch()] * 5) for _ in range(3)]
+    batches = Batches(sources_of(hosts), Documents(restart=True))
+    work.count_work(hooks, Patches(), lambda: batches, False)
+    (counter,) = counters
+    for reading in ([last, last], [last, again, last, again], [again, again]):
+        counter.begin()
+        for host in reading:
+            next(host)
+        assert counter.take() == (2 * TOKENS, 2 * SQUARED, None)
+    assert copy.copy(silent.iterable).save_state() == "state"
 
 
 @pytest.mark.parametrize(
@@ -163,7 +203,7 @@ def test_tokens_that_experts_receive_and_no_layer_twice(monkeypatch: pytest.Monk
     counters: list[RankCounter] = []
     hooks: Any = SimpleNamespace(count_by=counters.append)
     patches = Patches()
-    work.count_work(hooks, patches, None, has_experts=True)
+    work.count_work(hooks, patches, lambda: None, has_experts=True)
     (counter,) = counters
     given = torch.ones(5, 3, requires_grad=True)
     layer = lambda tokens: Dispatcher().dispatch_postprocess(tokens, None)[0]  # noqa: E731

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.analysis.replays import Kind, NotKnownError, Part
+from flagscale_perf.analysis.replays import Kind, Layout, NotKnownError, Part
 from flagscale_perf.whatif.graph import Edge, Graph, Lane, Node, graph_of
-from flagscale_perf.whatif.schedules import Pass, Shape
+from flagscale_perf.whatif.schedules import Exchange, Pass, Shape, operations_of
 from tests.timed_pipelines import AGREE, PIPE, Pipeline
 
 
@@ -74,6 +74,24 @@ def test_another_order_than_the_schedule_s_is_not_guessed(extra: Part) -> None:
     for column in ((first, (*second, extra)), ((*first, extra), second), (first, second[:3])):
         with pytest.raises(NotKnownError, match="schedule"):
             graph_of(pipeline.layout, [column])
+
+
+def test_a_schedule_that_cannot_be_is_not_guessed() -> None:
+    """One micro-batch, where interleaved stages take as many as they are in turns."""
+    shape = Shape(2, 1, chunks=2)
+    kinds = {True: Kind.FORWARD, False: Kind.BACKWARD}
+    columns = []
+    for stage in range(2):
+        parts = [Part(Kind.WORK, 0)]
+        for each in operations_of(shape, stage):
+            is_exchange = isinstance(each, Exchange)
+            parts.append(
+                Part(Kind.MESSAGE, PIPE, each.name) if is_exchange else Part(kinds[each.is_forward], 0)
+            )
+        columns.append(tuple(parts))
+    layout = Layout({0: 0, 1: 1}, {0: "", 1: ""}, "interleaved", chunks=2, group=2)
+    with pytest.raises(NotKnownError, match="a stage sends what no other receives"):
+        graph_of(layout, [tuple(columns)])
 
 
 def test_ranks_that_wait_for_one_another_are_no_step() -> None:

@@ -117,10 +117,15 @@ def _work(ledger: Ledger, row: LateRow) -> Iterator[str]:
     part = row.more_work
     if part is None or row.work_ratio is None:
         return
+    if not any(part):
+        yield f"{number(row.work_ratio, 2)} times the others' work: all of it is slower at equal work"
+        return
     share, *ends = (_ms(ledger.step_ms(row.price_ns * each)) for each in part)
     slower = _ms(ledger.step_ms(row.price_ns * (1 - part[0])))
     explains = f"explains {share} ms of it ({' to '.join(ends)}), {slower} ms are slower at equal work"
-    if_so = ", if time goes with work, as it never differs" if row.work_speed == ASSUMED else ""
+    if_so = (
+        ", if time goes with work: each rank's is the same in every step" if row.work_speed == ASSUMED else ""
+    )
     yield f"{number(row.work_ratio, 2)} times the others' work {explains}{if_so}"
 
 

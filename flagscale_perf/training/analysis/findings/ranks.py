@@ -11,16 +11,18 @@ from flagscale_perf.training.analysis.findings.advice import is_set, name_of, pr
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
 from flagscale_perf.training.analysis.findings.causes import named, profile_of
 from flagscale_perf.training.analysis.findings.lateness import late_finding
+from flagscale_perf.training.ledger.division import DOCUMENTS, EXPERTS, MICROBATCHES
 from flagscale_perf.training.ledger.ledger import Ledger
 from flagscale_perf.training.phases import GROUPS, Kind, of_kind
 
 _PROFILE = "--perf-profile-steps"
 _HYBRID, _LONGEST = "--hybrid-context-parallel", "--max-seqlen-per-dp-cp-rank"  # not of every host
-_MORE_WORK = [
-    "longer documents: attention grows with the squares of their lengths",
-    "more micro-batches, or fuller ones",
-    "experts that receive more tokens than others",
-]
+_MORE_WORK = {
+    DOCUMENTS: "longer documents: attention grows with the squares of their lengths",
+    MICROBATCHES: "more micro-batches, or fuller ones",
+    EXPERTS: "experts that receive more tokens than others",
+}
+_MAY_BE_WORK = "more work: longer documents, more micro-batches"
 
 
 def _divided(case: TrainingCase) -> Change | None:
@@ -42,15 +44,23 @@ def _evened_experts(case: TrainingCase) -> Change | None:
     return Change(off, text) if off else None
 
 
-_BALANCE = [
-    Change(
-        [],
-        "give every rank batches of equal cost, not of as many samples: sort documents by length, or pack"
-        " them so that the sums of their squared lengths agree, too",
-    ),
-    Advice([_HYBRID, _LONGEST], "let the host divide documents by what they cost", make=_divided),
-    Advice(["--moe-aux-loss-coeff"], "let the router balance experts", make=_evened_experts),
-]
+_BALANCE: dict[str, list[Change]] = {
+    DOCUMENTS: [
+        Change(
+            [],
+            "give every rank batches of equal cost, not of as many samples: sort documents by length, or pack"
+            " them so that the sums of their squared lengths agree, too",
+        ),
+        Advice([_HYBRID, _LONGEST], "let the host divide documents by what they cost", make=_divided),
+    ],
+    MICROBATCHES: [Change([], "give every rank as many micro-batches, and as much in each of them")],
+    EXPERTS: [Advice(["--moe-aux-loss-coeff"], "let the router balance experts", make=_evened_experts)],
+}
+
+
+def _against(kind: str | None) -> list[Change]:
+    """What evens out this kind of work; where it is not known which it is, documents and experts."""
+    return _BALANCE[kind] if kind else [*_BALANCE[DOCUMENTS], *_BALANCE[EXPERTS]]
 
 
 @rule(
@@ -63,7 +73,7 @@ _BALANCE = [
         "a device with a lower clock",
         "another process on its host",
         "a bad link or disk",
-        "more work: longer documents, more micro-batches",
+        _MAY_BE_WORK,
     ],
     changes=[
         Advice(
@@ -81,21 +91,24 @@ def straggler(this: TrainingRule, case: TrainingCase) -> list[Finding]:
         limit = Limit(chosen / 100, "share", "--perf-straggler-threshold of the run")
         this = replace(this, limits={"straggler": limit})
     found = [
-        late_finding(this, case, ledger, row, "straggler")
+        (late_finding(this, case, ledger, row, "straggler"), row.work_kind)
         for ledger in case.report.ledgers
         for row in ledger.late
         if row.phase != "data_loading" or row.pattern != "constant"
     ]
-    return [_advised(this, case, finding) for finding in found if finding is not None]
+    return [_advised(this, case, finding, kind) for finding, kind in found if finding is not None]
 
 
-def _advised(this: TrainingRule, case: TrainingCase, found: Finding) -> Finding:
+def _advised(this: TrainingRule, case: TrainingCase, found: Finding, kind: str | None) -> Finding:
     """What helps against its cause: unequal work is no device's fault."""
     if found.cause == "work":
         own = [change for change in found.changes if change not in this.changes]
-        return replace(found, causes=_MORE_WORK, changes=[*own, *_BALANCE])
+        causes = [_MORE_WORK[kind]] if kind else [*_MORE_WORK.values()]
+        return replace(found, causes=causes, changes=[*own, *_against(kind)])
+    if found.cause == "speed":
+        found = replace(found, causes=[cause for cause in found.causes if cause != _MAY_BE_WORK])
     advised = _with_profile(this, case, found)
-    return replace(advised, changes=[*_BALANCE, *advised.changes]) if found.cause == "both" else advised
+    return replace(advised, changes=[*_against(kind), *advised.changes]) if found.cause == "both" else advised
 
 
 @rule(
@@ -106,8 +119,8 @@ def _advised(this: TrainingRule, case: TrainingCase, found: Finding) -> Finding:
             0.01, "share", "ours: what ranks wait for the one with the most work is worth a look from 1 % on"
         )
     },
-    causes=_MORE_WORK,
-    changes=_BALANCE,
+    causes=[*_MORE_WORK.values()],
+    changes=_against(None),
 )
 def uneven_batches(this: TrainingRule, case: TrainingCase) -> list[Finding]:
     """Work that differs between ranks, now one's and now another's: what it costs beside late ranks."""

@@ -115,3 +115,7 @@ def test_of_ten_thousand_ranks_the_slow_one_is_on_a_small_page(
     assert again.captured == first.captured
     assert [*tmp_path.glob("cache/*.state")]
     assert len(render(report_of(again)).encode()) < 3_000_000
+
+
+def test_steps_that_took_no_time_are_damaged() -> None:
+    assert folded([replace(each, train_step_ns=0) for each in schedule().run()[0]]) is None

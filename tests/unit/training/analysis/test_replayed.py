@@ -12,7 +12,7 @@ import pytest
 from flagscale_perf.analysis import replays
 from flagscale_perf.analysis.replays import Gain, Kind, Part
 from flagscale_perf.training.analysis import replayed
-from flagscale_perf.training.analysis.replayed import ReplayFold, is_judged, parts_of, priced
+from flagscale_perf.training.analysis.replayed import ReplayFold, is_judged, layout_of, parts_of, priced
 from flagscale_perf.training.ledger.cuts import BETWEEN
 from flagscale_perf.training.ledger.ledger import BY_PATH, MEASURED, OFF_PATH, LateRow, Ledger, ledger_of
 from flagscale_perf.training.phases import NUMBER_OF, ONE_F_ONE_B, OTHER, PHASES
@@ -204,6 +204,7 @@ def test_the_interval_of_a_price_is_that_of_a_sign_test(steps: int, least: int, 
         {"marks": [126, -5]},
         {"marks": [124, 5]},
         {"train_step_ns": -1},
+        {"train_step_ns": 1 << 60},
         {"start_ns": 0},
     ],
 )
@@ -246,9 +247,14 @@ def test_of_a_large_job_the_last_steps_of_a_window_are_left_out(monkeypatch) -> 
     monkeypatch.setattr(
         replayed, "MAX_PARTS", sum(len(one.marks) // 2 for one in captured if one.iteration < 11)
     )
-    found = folded(captured, [0, 0, 1, 1]).replays()
-    assert found is not None
-    assert [gain.iteration for gain in found.gains((1,), PHASES.index("forward"))] == [8, 9, 10]
+    for given in (captured, [one for one in captured for _ in range(3)]):  # also where each is there again
+        found = folded(given, [0, 0, 1, 1]).replays()
+        assert found is not None
+        assert [gain.iteration for gain in found.gains((1,), PHASES.index("forward"))] == [8, 9, 10]
+
+
+def test_tensor_parallel_ranks_are_no_more_than_there_are() -> None:
+    assert layout_of(make_facts(tensor_parallel=10**30), {0: 0, 1: 1}, {}).tensor_parallel == 2
 
 
 def test_the_parts_between_marks() -> None:

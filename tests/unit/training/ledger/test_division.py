@@ -76,7 +76,7 @@ def test_one_more_micro_batch_takes_as_long_as_the_others() -> None:
     """Nothing differs from step to step, nor has to: its other micro-batches say how long one takes."""
     found = ledger(4, lambda rank, step: (USUAL * 5 // 4, 5) if rank == 1 else (USUAL, 4), constant=0.0)
     assert {row.cause for row in found.late} == {"work"}
-    assert {row.work_speed for row in found.late} == {None}
+    assert {(row.work_speed, row.work_kind) for row in found.late} == {(None, "micro-batches")}
 
 
 def test_of_work_that_never_differs_it_is_said_what_is_assumed() -> None:
@@ -86,6 +86,7 @@ def test_of_work_that_never_differs_it_is_said_what_is_assumed() -> None:
         return USUAL * 3 // 2 if rank == 1 else USUAL, 1
 
     alone, beside = ledger(4, work, constant=0.1), ledger(4, work, slow(1, 9, 18))
+    assert {row.work_kind for row in alone.late} == {"documents"}
     for found, cause in ((alone, "work"), (beside, None)):
         assert {(row.cause, row.work_speed) for row in found.late} == {(cause, "assumed")}
 
@@ -186,8 +187,8 @@ def test_ranks_that_wait_inside_their_layers_wait_for_the_busiest_experts(
     if ranks_of_row is None:
         assert (found.late, found.step_ms(found.uneven.cost_ns)) == ([], pytest.approx(truth_ms, rel=0.1))
     else:
-        assert {(row.ranks, row.cause, row.label) for row in found.late} == {
-            (ranks_of_row, "work", "inside the layers")
+        assert {(row.ranks, row.cause, row.label, row.work_kind) for row in found.late} == {
+            (ranks_of_row, "work", "inside the layers", "experts")
         }
         assert found.step_ms(found.late_ns) == pytest.approx(truth_ms, rel=0.1)
     together = ledger_of(records, price)

@@ -73,8 +73,17 @@ def test_what_all_ranks_did_against_as_many_as_rank_0() -> None:
     assert share_of(2, [0, 1], [1, 1], [0, 0, -1, 1] * 2) is None
 
 
-@pytest.mark.parametrize("costs", [{}, {"tokens": "10", "squared_lengths": 1}, COSTS | {"expert_tokens": 3}])
-def test_without_the_cost_of_all_of_it_there_is_no_share(costs: dict) -> None:
+@pytest.mark.parametrize(
+    "costs",
+    [
+        None,
+        {},
+        {"tokens": "10", "squared_lengths": 1},
+        {"tokens": 1e308, "squared_lengths": 1e308},
+        COSTS | {"expert_tokens": 3},
+    ],
+)
+def test_without_the_cost_of_all_of_it_there_is_no_share(costs: dict | None) -> None:
     fold = LedgerFold()
     (record,) = recorded(2, [2], noise(0.01, 1))
     fold.add(replace(record, work=[100, 2000, -1, 1] * 2))

@@ -38,7 +38,9 @@ def test_what_experts_receive_counts_where_all_rows_know_it() -> None:
     assert (first.passes, second.usual_passes) == (1, 1)
 
 
-@pytest.mark.parametrize("price", [None, {}, {"squared_lengths": 1.0}, {"tokens": 0.0}, {"tokens": "many"}])
+@pytest.mark.parametrize(
+    "price", [None, {}, {"squared_lengths": 1.0}, {"tokens": 0.0}, {"tokens": "many"}, {"tokens": 1e300}]
+)
 def test_without_the_flops_of_a_token_nothing_is_known(price: dict | None) -> None:
     assert kinds_of([RECORD], price) == {}
     assert loads_of(RECORD, {}, [0, 1, 2], None) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 from flagscale_perf.analysis.job import open_session
@@ -42,6 +43,23 @@ def slow_link() -> list[Record]:
     captured, _ = job.run()
     node = node_record(stages=[rank // 2 for rank in range(8)])
     return [node, CaptureRecord(7, 8, []), *captured]
+
+
+LAST = random.Random(1).choices(range(8), k=STEPS + 1)  # whose turn it is
+
+
+def in_turns(step: int, phase: str, rank: int = 0) -> dict[str, int]:
+    """What that rank takes longer in a step, in the phase or for the rank whose turn it is."""
+    return {phase if LAST[step] == rank else "exposed_grad_comm_ns": 200 * MS}
+
+
+def turns(phase: str, more_tokens: int = 0) -> list[Record]:
+    """The records of all ranks of that; who takes longer has so many tokens more."""
+    found = cuts_records(lambda rank, step: when(LAST[step] == rank, **{phase: 200 * MS}))
+    for number, one in enumerate(found):
+        tokens = [1000 + more_tokens * (LAST[one.iteration] == rank) for rank in range(8)]
+        found[number] = replace(one, work=[value for each in tokens for value in (each, -1, -1, 1)])
+    return [node_record(), ranks_record(STEPS), *found]
 
 
 def when(condition: bool, **fields: int) -> dict[str, int]:
@@ -86,6 +104,20 @@ PLANTED: dict[str, tuple[Plan, float | None]] = {
             extra=lambda n: {"pipeline_recv_wait_ns": 335 * MS},
         ),
         0.335,
+    ),
+    # Each rank in turn takes 200 ms longer: with as many tokens as the others; or with twice as many, which
+    # leaves an eighth of it to each.
+    "last_in_turns": (
+        Plan(extra=lambda n: in_turns(n, "data_loading_ns"), also=turns("data_loading_ns")),
+        0.2,
+    ),
+    "uneven_batches": (
+        Plan(
+            facts={"work_flops": {"tokens": 6e9}},
+            extra=lambda n: in_turns(n, "forward_ns"),
+            also=turns("forward_ns", more_tokens=1000),
+        ),
+        0.175 / (1.2 - 0.175),
     ),
     "slow_link": (Plan(facts=PIPELINE | {"data_parallel": 2}, also=slow_link()), None),
     "exposed_comm": (

@@ -150,8 +150,17 @@ def test_in_a_pipeline_without_captured_steps_they_are_what_would_tell(tmp_path:
     assert capture == ["--perf-capture-steps 20"]  # says what the job gains
 
 
-@pytest.mark.parametrize(("tokens", "cause"), [(2000, "work"), (1000, "speed")])
-def test_unequal_work_is_balanced_and_never_laid_to_a_device(tokens: int, cause: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("tokens", "batches", "cause", "advised"),
+    [
+        (2000, 1, "work", "batches of equal cost"),
+        (2000, 2, "work", "as many micro-batches"),
+        (1000, 1, "speed", "what else runs on its host"),
+    ],
+)
+def test_unequal_work_is_balanced_and_never_laid_to_a_device(
+    tokens: int, batches: int, cause: str, advised: str, tmp_path: Path
+) -> None:
     """Rank 5 takes 200 ms longer: with twice as many tokens as the others, or with as many."""
     cuts = [
         replace(
@@ -159,7 +168,7 @@ def test_unequal_work_is_balanced_and_never_laid_to_a_device(tokens: int, cause:
             work=[
                 value
                 for rank in range(len(each.sizes))
-                for value in (tokens if each.ranks[rank] == 5 else 1000, -1, -1, 1)
+                for value in ((tokens, -1, -1, batches) if each.ranks[rank] == 5 else (1000, -1, -1, 1))
             ],
         )
         for each in cuts_records(lambda rank, step: when(rank == 5, forward_ns=200 * MS))
@@ -172,6 +181,11 @@ def test_unequal_work_is_balanced_and_never_laid_to_a_device(tokens: int, cause:
     (found,) = findings_of(plan, tmp_path)
     assert (found.ranks, found.phase, found.cause) == ([5], "forward", cause)
     advice = " ".join(change.text for change in found.changes)
-    has_more = "has more work than the others, which wait" in found.title
-    assert has_more == ("batches of equal cost" in advice) == (cause == "work")
-    assert ("what else runs on its host" in advice) == (cause == "speed")
+    assert ("has more work than the others, which wait" in found.title) == (cause == "work")
+    others = {"batches of equal cost", "as many micro-batches", "what else runs on its host"} - {advised}
+    assert advised in advice and not any(other in advice for other in others)
+    may_be = " ".join(found.causes)
+    assert ("documents" in may_be) == (advised == "batches of equal cost")
+    assert ("1.00 times the others' work: all of it is slower" in found.evidence[0].figure) == (
+        cause == "speed"
+    )
