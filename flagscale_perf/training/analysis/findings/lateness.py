@@ -123,9 +123,7 @@ def _work(ledger: Ledger, row: LateRow) -> Iterator[str]:
     share, *ends = (_ms(ledger.step_ms(row.price_ns * each)) for each in part)
     slower = _ms(ledger.step_ms(row.price_ns * (1 - part[0])))
     explains = f"explains {share} ms of it ({' to '.join(ends)}), {slower} ms are slower at equal work"
-    if_so = (
-        ", if time goes with work: each rank's is the same in every step" if row.work_speed == ASSUMED else ""
-    )
+    if_so = ", assumed: no rank's work differs between steps" if row.work_speed == ASSUMED else ""
     yield f"{number(row.work_ratio, 2)} times the others' work {explains}{if_so}"
 
 
