@@ -20,6 +20,7 @@ from flagscale_perf.training.rank_records import (
 )
 from flagscale_perf.training.records import Outcome, Record, StepRecord
 from flagscale_perf.training.window import end_mono_ns
+from flagscale_perf.training.work import UNKNOWN, WORK
 from tests.fakes import (
     MS,
     make_event,
@@ -99,7 +100,7 @@ def _column(name: str, size: int) -> st.SearchStrategy[list[int | None]]:
     return st.lists(st.none() | _values(name, int), min_size=size, max_size=size)
 
 
-def _cuts(rows: int, cuts: int, columns: int) -> dict[str, st.SearchStrategy[list[int]]]:
+def _cuts(rows: int, cuts: int, columns: int) -> dict[str, st.SearchStrategy[Any]]:
     columns = columns if cuts else 0
     lists = {
         "waits": (st.integers(0, PHASE_BASE - 1), cuts),
@@ -109,7 +110,9 @@ def _cuts(rows: int, cuts: int, columns: int) -> dict[str, st.SearchStrategy[lis
         "own_ns": (_values("own_ns", int), rows * columns),
         "wait_ns": (_values("wait_ns", int), rows * cuts),
     }
-    return {name: st.lists(of, min_size=size, max_size=size) for name, (of, size) in lists.items()}
+    work = st.lists(st.integers(UNKNOWN, 2**63 - 1), min_size=rows * len(WORK), max_size=rows * len(WORK))
+    found = {name: st.lists(of, min_size=size, max_size=size) for name, (of, size) in lists.items()}
+    return found | {"work": st.none() | work}
 
 
 any_record: st.SearchStrategy[Record] = st.one_of([_any_of(record_type) for record_type in KINDS.values()])

@@ -136,7 +136,9 @@ class CutsRecord:
             or min(self.sizes, default=0) < 0
         ):
             raise ValueError(f"{rows} rows of {cuts} cuts do not have these lists")
-        if self.work is not None and (len(self.work) != rows * len(WORK) or min(self.work) < UNKNOWN):
+        if self.work is not None and (
+            len(self.work) != rows * len(WORK) or min(self.work, default=0) < UNKNOWN
+        ):
             raise ValueError(f"{rows} rows do not have this work")
         if any(not 0 <= column < cuts * PHASE_BASE for column in self.columns):
             raise ValueError("a column of no cut")

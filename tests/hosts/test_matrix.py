@@ -60,15 +60,17 @@ def test_a_host_trains_as_without_us(
     ROWS[row](host(name), tmp_path / "runs")
 
 
-@pytest.mark.parametrize("name", [name for name, place in PLACES.items() if place is not None])
 def test_flags_that_findings_name_for_later_hosts_are_theirs(
-    name: str, host: Callable[[str], Host], tmp_path: Path
+    host: Callable[[str], Host], tmp_path: Path
 ) -> None:
-    script_of(host(name))
-    (tmp_path / "flags.py").write_text(HOST_FLAGS)
-    words = fs.launched(tmp_path / "flags.py")
-    done = fs.run(fs.workers(1, *words), tmp_path, PYTHONPATH=host(name).pythonpath)
-    assert set(json.loads(done.output.splitlines()[-1])) >= LATER_FLAGS
+    if not (later := [name for name, place in PLACES.items() if place is not None]):
+        pytest.skip(MISSING)
+    for name in later:
+        script_of(host(name))
+        (tmp_path / "flags.py").write_text(HOST_FLAGS)
+        words = fs.launched(tmp_path / "flags.py")
+        done = fs.run(fs.workers(1, *words), tmp_path, PYTHONPATH=host(name).pythonpath)
+        assert set(json.loads(done.output.splitlines()[-1])) >= LATER_FLAGS, name
 
 
 def test_there_are_trees_to_train_with() -> None:

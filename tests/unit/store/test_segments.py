@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from flagscale_perf.spine import companion
-from flagscale_perf.spine.jsonl import MAX_LINE_BYTES
+from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, BadLine
 from flagscale_perf.spine.records import Record, RunHeader
 from flagscale_perf.store import kept, segments
 from flagscale_perf.store.packed import unpacked
@@ -165,11 +165,17 @@ def test_a_reading_goes_on_where_one_stood(unpacked_count: list[int], tmp_path: 
     path = run(tmp_path, [b"bad\n"] * 5)
     (records, bad, skipped, _), content = read(path), path.read_bytes()
     path.write_bytes(content[: content.rfind(b"\n", 0, len(content) * 2 // 3) + 1])
-    file, told = RunFile(path), list[Position]()
-    for _ in file.chunks(at_end=told.append):
+    file, told, noted = RunFile(path), list[Position](), list[tuple[list[BadLine], int]]()
+
+    def tell(position: Position) -> None:
+        told.append(position)
+        noted.append((list(file.bad_lines), file.skipped))
+
+    for _ in file.chunks(at_end=tell):
         pass
+    file.bad_lines, file.skipped = noted[0]  # what is behind the position is read again
     path.write_bytes(content)
-    after = [record for chunk in file.chunks(told[0], told.append) for record in chunk.records()]
+    after = [record for chunk in file.chunks(told[0], tell) for record in chunk.records()]
     for part, line_begin, lines in told:
         assert part.crc32 == zlib.crc32(content[: part.size_bytes])
         assert content[:line_begin].count(b"\n") == lines
