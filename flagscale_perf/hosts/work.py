@@ -142,9 +142,9 @@ class RankCounter:
         """One more batch of the host. Another reader than the step's first reads the same ones again. Raises
         nothing of its own.
         """
-        start_ns = monotonic_ns()
         if self._batches and reader is not self._reader:
             return
+        start_ns = monotonic_ns()
         self._reader = reader
         self._batches += 1
         try:

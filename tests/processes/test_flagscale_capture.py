@@ -165,7 +165,7 @@ def test_a_live_run_is_asked_for_three_steps_more(captured: Captured) -> None:
 INTERLEAVED = [
     *("--pipeline-model-parallel-size", "2", "--num-layers", "4", "--vocab-size", "4200"),
     *("--num-layers-per-virtual-pipeline-stage", "1", "--global-batch-size", "8", "--train-iters", "20"),
-    # a rehearsal's messages beside computing read what has been given back by then: its losses are no numbers
+    # with messages beside computing the losses of a rehearsal are no numbers; why is not known
     *("--no-check-for-nan-in-loss-and-grad", "--rerun-mode", "disabled"),
 ]
 
