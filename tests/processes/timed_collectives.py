@@ -2,7 +2,7 @@
 
 `timed_collectives.py SCRIPT ARGS...`, under `-m flagscale_perf.launch`. In `timed_RANK.json` each rank leaves
 each call of a collective and each wait for one: what it is of, its begin and end, monotonic, in ns; and for
-how long of that the thread was ready to run and had no processor.
+how long of that, and of the time since the one before, the thread was ready to run and had no processor.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ OPERATIONS = {
     "barrier": "barrier",
 }
 COALESCED = "coalesced"  # what is waited for by a manager of torch has no name
-took: list[tuple[str, int, int, int]] = []
+took: list[tuple[str, int, int, int, int]] = []
 asked: dict[int, tuple[str, Any]] = {}  # what is not waited for yet, by its id
 depth = 0
+delay_before_ns = 0
 
 
 def delay_ns() -> int:
@@ -42,7 +43,7 @@ def delay_ns() -> int:
 @contextlib.contextmanager
 def clock(name: str) -> Iterator[None]:
     """Of the outermost call."""
-    global depth
+    global depth, delay_before_ns
     depth += 1
     before_ns, begin_ns = delay_ns(), time.monotonic_ns()
     try:
@@ -51,7 +52,9 @@ def clock(name: str) -> Iterator[None]:
         end_ns = time.monotonic_ns()
         depth -= 1
         if not depth:
-            took.append((name, begin_ns, end_ns, delay_ns() - before_ns))
+            delay_after_ns = delay_ns()
+            took.append((name, begin_ns, end_ns, delay_after_ns - before_ns, before_ns - delay_before_ns))
+            delay_before_ns = delay_after_ns
 
 
 def timed(function: Callable[..., Any], operation: str) -> Callable[..., Any]:
