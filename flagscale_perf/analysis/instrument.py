@@ -15,6 +15,7 @@ from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison, 
 from flagscale_perf.analysis.laid import Laid
 from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.log_files import LogSigns
+from flagscale_perf.analysis.replays import Replayable
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Timeline
 from flagscale_perf.spine.errors import PerfError
@@ -84,6 +85,7 @@ class Instrument:
         laid: what it recorded that lies in such steps: calls, operations.
         evidence: what messages between machines say of their clocks; of each machine's run file alone, with
             marks as recorded.
+        replayable: a session, so that changes of it can be predicted.
         live: a session to be followed, from its header on.
         what: one of its sessions, in words; "" for its name.
         leads: of a job's sessions, the time of the one of the highest number holds that of all others; one
@@ -104,6 +106,7 @@ class Instrument:
     steps: Callable[[Session], Iterable[tuple[int, int]]] = _nothing
     laid: Callable[[Session], Iterable[Laid]] = _nothing
     evidence: Callable[[Sequence[Session]], Iterable[Bound]] = lambda _: ()
+    replayable: Callable[[Session], Replayable] = _not_offered
     live: Callable[[RunHeader], Live] = _not_offered
     what: str = ""
     leads: int = 0

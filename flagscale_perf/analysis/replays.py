@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from flagscale_perf.spine.errors import PerfError
+
 _PACKAGE, _FILE = Path(__file__).parents[1], "engine.py"  # of the room that is one
 
 
@@ -75,6 +77,9 @@ class Layout(NamedTuple):
         agreement: the meeting of all ranks, or of those of one replica.
         embeddings: that of the first and the last stage.
         strict: meetings that nobody leaves before all have come.
+        phases: names that changes may use, each with the numbers of its phases.
+        layers: of the model on each stage, by chunk; () where that is not known.
+        pauses_ns: by name, what stands between two steps now and then, per step on average.
     """
 
     stages: Mapping[int, int]
@@ -87,6 +92,9 @@ class Layout(NamedTuple):
     agreement: str = ""
     embeddings: str = ""
     strict: frozenset[str] = frozenset()
+    phases: Mapping[str, tuple[int, ...]] = {}
+    layers: Sequence[Sequence[int]] = ()
+    pauses_ns: Mapping[str, float] = {}
 
 
 Entry = tuple[int | None, int]  # a rank, None for an exchange or a message; and a phase
@@ -137,6 +145,98 @@ class NotKnownError(Exception):
     """Why these steps cannot be replayed."""
 
 
+class MissingRecordError(PerfError):
+    """A change that cannot be predicted as a record is missing: which one, and the command that makes it."""
+
+    def __init__(self, change: str, record: str, command: str) -> None:
+        super().__init__(f"{change}: no answer without {record}; record it: {command}")
+        self.record, self.command = record, command
+
+
+class Change(NamedTuple):
+    """One change of a run, such as `rank=3 forward=peers` or `m=16`.
+
+    Attributes:
+        name: of a phase, wildcards included, or of what else is changed.
+        how: "=", "*=", "+=" or "-=".
+        value: in its canonical form.
+        where: which ranks' or stages' durations are changed, such as "rank=3"; "" for those of all.
+        kind: "A": the same graph; "B": another graph of the recorded durations; "C": it takes operators.
+    """
+
+    name: str
+    how: str
+    value: str
+    where: str
+    kind: str
+
+    @property
+    def text(self) -> str:
+        """As the user may write it."""
+        return f"{self.where} {self.name}{self.how}{self.value}".strip()
+
+
+class Doubt(NamedTuple):
+    """What is known of predictions beside the steps that they are made of.
+
+    Attributes:
+        drift: standard deviation between the usual steps of two runs of one configuration, a share.
+        drift_source: where that is from.
+        scores: by kind, of each prediction that was checked: how far the outcome was from it, in half widths
+            of an interval without its part "record"; and whether the whole interval held it.
+    """
+
+    drift: float = 0.01
+    drift_source: str = "assumed for devices"
+    scores: Mapping[str, Sequence[tuple[float, bool]]] = {}
+
+
+PARTS = ("replay", "sampling", "drift", "record")
+
+
+class Prediction(NamedTuple):
+    """A usual step after changes.
+
+    Attributes:
+        text: the changes in their canonical form.
+        kind: of the one whose answer is the least sure: "A", "B" or "C".
+        measured_ns: the usual step as it was recorded.
+        predicted_ns: the usual step after the changes.
+        low_ns, high_ns: between these it is, 95 times of 100.
+        parts: half widths in nanoseconds by what they are from: the spread of what the replay does not
+            explain ("replay"), the steps' own differences ("sampling"), those between runs ("drift"), and
+            how predictions of this kind did ("record"). Together the root of the sum of their squares.
+        ceiling_ns: the same if, besides, messages took no time and no rank was later than its peers.
+        steps: how many it is made of.
+        evidence: which ones, in words.
+        checked: of predictions of this kind so far, those that held the outcome, and all.
+        notes: what was assumed, one line each.
+    """
+
+    text: str
+    kind: str
+    measured_ns: float
+    predicted_ns: float
+    low_ns: float
+    high_ns: float
+    parts: Mapping[str, float]
+    ceiling_ns: float | None
+    steps: int
+    evidence: str
+    checked: tuple[int, int]
+    notes: Sequence[str] = ()
+
+    @property
+    def gain_ns(self) -> float:
+        """What a usual step gains; below 0 what it loses."""
+        return self.measured_ns - self.predicted_ns
+
+    @property
+    def is_gain(self) -> bool:
+        """Whether the step is shorter even at the long end of the interval."""
+        return self.high_ns < self.measured_ns
+
+
 class Replays(Protocol):
     """Steps that can be replayed: those whose records do not contradict one another."""
 
@@ -153,9 +253,50 @@ class Replays(Protocol):
         which they are to be; none where some have other passes.
         """
 
+    def predict(self, changes: Sequence[Change], doubt: Doubt = ...) -> Prediction:
+        """The usual step after all these changes. Raises MissingRecordError where a record for that is
+        missing, PerfError for what is impossible.
+        """
+
+
+class Replayable(Protocol):
+    """What an instrument hands over of a session, so that changes of it can be predicted."""
+
+    @property
+    def phases(self) -> Mapping[str, tuple[int, ...]]:
+        """Names that changes may use, each with the numbers of its phases."""
+
+    def replays(self) -> Replays:
+        """Its captured steps. Raises MissingRecordError where there are none that can be replayed."""
+
+    def drift(self) -> tuple[float, str]:
+        """Standard deviation between the usual steps of two runs of this configuration, as a share, and
+        where that is from.
+        """
+
+    def usual_ns(self, text: str) -> float:
+        """The usual step of the whole session, with the pauses that changes of this text are about: what a
+        prediction is checked against. Raises MissingRecordError where it has no steps that tell.
+        """
+
+    def flag_of(self, change: Change) -> str:
+        """The host's own option for that change; "" where there is none."""
+
+    def missing(self, change: Change) -> str | None:
+        """The record without which the change has no answer; None where there are all."""
+
+    def rates(self, prediction: Prediction) -> Mapping[str, float]:
+        """By name with unit, what the host's integers make of the predicted step: tokens/s, MFU."""
+
+    def best(self, doubt: Doubt) -> Sequence[Prediction]:
+        """The ten changes that gain the most, the best first."""
+
 
 class Engine(Protocol):
     """The interface of the room `whatif`."""
+
+    def changes(self, words: Sequence[str], phases: Mapping[str, tuple[int, ...]]) -> list[Change]:
+        """Words such as `rank=3 forward*=peers m=16`. Raises PerfError for one that means nothing."""
 
     def replays_of(self, layout: Layout, steps: Sequence[RankStep]) -> Replays:
         """The steps of which every rank is there. Raises NotKnownError where there is none, and where it is

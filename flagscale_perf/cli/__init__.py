@@ -29,6 +29,7 @@ COMMANDS = {
         "write a run as a trace for Perfetto: iterations, phases, ranks and counters on one timeline"
     ),
     "compare": "compare two runs: is one slower, in which phase, and by more than noise explains",
+    "what-if": "predict a change of a run from its captured steps: more micro-batches, no straggler, a split",
     "flops": "count a model's FLOPs, component by component",
     "peak": "show or measure a device's peak FLOP/s, the denominator of MFU",
     "enable": "let the training scripts of this Python environment understand --enable-perf-monitor",

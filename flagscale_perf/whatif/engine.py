@@ -7,12 +7,25 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from flagscale_perf.analysis.replays import Gain, Kind, Layout, NotKnownError, PathTimes, RankStep
+from flagscale_perf.analysis.replays import (
+    Change,
+    Doubt,
+    Gain,
+    Kind,
+    Layout,
+    NotKnownError,
+    PathTimes,
+    Prediction,
+    RankStep,
+)
+from flagscale_perf.whatif import predicted
 from flagscale_perf.whatif.blame import paths_of
+from flagscale_perf.whatif.changes import changes as changes
 from flagscale_perf.whatif.clocks import aligned
 from flagscale_perf.whatif.graph import PASSES, Column, Lane, graph_of
 from flagscale_perf.whatif.replay import Arrangement, Replay, Times
 
+_NO_DOUBT = Doubt()
 _Steps = dict[int, dict[int, RankStep]]  # by iteration and rank
 
 
@@ -40,6 +53,12 @@ class Replays:
         which they are to be; none where some have other passes.
         """
         return sorted(gain for replay in self.replays for gain in _levelled(replay, {*ranks}, {*like}))
+
+    def predict(self, changes: Sequence[Change], doubt: Doubt = _NO_DOUBT) -> Prediction:
+        """The usual step after all these changes. Raises MissingRecordError where a record for that is
+        missing, PerfError for what is impossible.
+        """
+        return predicted.predict(self._layout, self.replays, changes, doubt)
 
 
 def replays_of(layout: Layout, steps: Sequence[RankStep]) -> Replays:

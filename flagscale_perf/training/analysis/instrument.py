@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flagscale_perf.analysis.instrument import Instrument
 from flagscale_perf.training.analysis import blocks, compare, history, pairs, run_blocks
+from flagscale_perf.training.analysis.changeable import ChangeableRun
 from flagscale_perf.training.analysis.evidence import bounds_of
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.analysis.lake import TABLES
@@ -20,6 +21,7 @@ INSTRUMENT = Instrument(
     runs=run_blocks.listed,
     live=LiveRun,
     evidence=bounds_of,
+    replayable=ChangeableRun,
     timeline=timeline,
     steps=steps_of,
     tables=TABLES,

@@ -39,6 +39,11 @@ JUDGED = ("data_loading", "forward", "backward")  # of other phases the path is 
 LATE = 0.5  # of what a unit usually takes longer; a step with so much of it is one of its late ones
 KNOWN_SCHEDULES = (ONE_F_ONE_B, "interleaved")
 _WORK = tuple(map(PHASES.index, ("forward", "backward")))
+NAMES = {  # that changes may use
+    **{name: (number,) for number, name in enumerate(PHASES)},
+    "optimizer": tuple(number for number, name in enumerate(PHASES) if name.startswith("optimizer")),
+    "p2p": tuple(map(PHASES.index, GROUPS["Pipe"])),
+}
 _SOME_STEPS = ("periodic", "bursts")
 _PIPE = frozenset(map(PHASES.index, GROUPS["Pipe"]))
 _AGREEING, _EMBEDDINGS = PHASES.index("exposed_stat_comm"), "embedding-grads-all-reduce"
@@ -84,10 +89,10 @@ class ReplayFold:
         stage_gains: of the last steps that were replayed; None where these are too few to tell.
     """
 
-    def __init__(self, facts: RunFacts) -> None:
+    def __init__(self, facts: RunFacts, also_without_pipeline: bool = False) -> None:
         """`facts` of the run. Without a pipeline the ledger itself says what a late rank costs."""
         self._facts, self._ranks = facts, facts.world_size or 0
-        self._is_pipeline = (facts.pipeline_parallel or 1) > 1
+        self._is_kept = also_without_pipeline or (facts.pipeline_parallel or 1) > 1
         self._stages: dict[int, int] = {}
         self._hosts: dict[int, str] = {}
         self._kept: dict[int, dict[int, Kept]] = {}  # by iteration and rank
@@ -111,7 +116,7 @@ class ReplayFold:
 
     def add(self, record: CapturedRecord) -> None:
         """One step of a rank; one that a damaged file has made impossible counts as missing."""
-        if self._is_pipeline and record.iteration in self._kept and is_sound(record):
+        if self._is_kept and record.iteration in self._kept and is_sound(record):
             step = self._kept[record.iteration]
             if record.rank in step:  # a damaged file may have it twice
                 return
@@ -148,13 +153,14 @@ class ReplayFold:
             for ranks, phase in judged - self._gains.keys():
                 self._gains[ranks, phase] = replays.gains(ranks, phase)
 
-    def replays(self) -> Replays | None:
-        """The steps that are kept, to be replayed; None where they cannot be."""
+    def replays(self, pauses_ns: Mapping[str, float] | None = None) -> Replays | None:
+        """The steps that are kept, to be replayed; None where they cannot be. `pauses_ns`: see `Layout`."""
         found, steps = engine(), [*steps_of(self._kept)]
         if found is None or not steps or len(self._stages) != self._ranks:
             return None
         try:
-            replays = found.replays_of(layout_of(self._facts, self._stages, self._hosts), steps)
+            layout = layout_of(self._facts, self._stages, self._hosts)
+            replays = found.replays_of(layout._replace(pauses_ns=pauses_ns or {}), steps)
         except NotKnownError as error:
             self.why_not = str(error)
             return None
@@ -234,6 +240,7 @@ def layout_of(facts: RunFacts, stages: Mapping[int, int], clocks: Mapping[int, s
         embeddings=_EMBEDDINGS,
         # where gradients are reduced beside the backward pass, that has begun before the timer
         strict=frozenset({"all-grads-sync"} if whole_at_once else ()),
+        phases=NAMES,
     )
 
 

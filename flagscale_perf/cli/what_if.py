@@ -1,0 +1,135 @@
+"""`flagscale-perf what-if`: what changes would bring a run, from its own captured steps."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from flagscale_perf.analysis.instrument import load
+from flagscale_perf.analysis.job import open_session
+from flagscale_perf.analysis.replays import Engine, Prediction, Replayable, engine
+from flagscale_perf.cli.base import Command, add_instrument, add_run, add_session, local_path, percentage
+from flagscale_perf.cli.instruments import say
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.jsonl import dump
+from flagscale_perf.spine.packages import missing
+
+_MS = 1e6
+_EPILOG = "changes: rank=3 forward=peers, m=16, pp=4 layers=6,6,6,4, work=equal, data_loading=0, p2p*=0.5"
+
+
+class WhatIfCommand(Command):
+    """Predicts what changes would bring a run, each prediction with its interval."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Arguments: the run, the changes, a run that checks an earlier prediction."""
+        add = parser.add_argument
+        parser.epilog = _EPILOG
+        add_run(parser)
+        add("changes", nargs="*", metavar="CHANGE", help="see below; without any, the ten that gain the most")
+        add("--check", type=local_path, metavar="NEWRUN", help="a run with these changes: was it predicted?")
+        add(
+            "--noise",
+            type=percentage,
+            metavar="PERCENT",
+            help="standard deviation to assume between usual steps of two runs of one configuration",
+        )
+        add("--json", action="store_true", help="as JSON")
+        add_session(parser)
+        add_instrument(parser)
+
+    def run(self, args: Namespace) -> int:
+        """Raises PerfError for a change that means nothing, is impossible, or has no answer."""
+        found = _engine()
+        from flagscale_perf.whatif import ledger  # needs numpy
+
+        session = open_session(args.run, args.session, args.instrument)
+        own: Replayable = load(session.instrument).replayable(session)
+        directory = session.path.parent
+        if args.check is not None:
+            return _check(args, own, directory)
+        noise = None if args.noise is None else (args.noise, "--noise")
+        doubt = ledger.doubt(directory, noise or own.drift())
+        if not args.changes:
+            best = own.best(doubt)
+            print(dump([as_dict(one, own) for one in best]) if args.json else "\n".join(_listed(best)))
+            return 0
+        changes = found.changes(args.changes, own.phases)
+        prediction = own.replays().predict(changes, doubt)
+        path = ledger.enter(directory, session.path.name, prediction)
+        if args.json:
+            print(dump(as_dict(prediction, own)))
+        else:
+            flags = [flag for change in changes if (flag := own.flag_of(change))]
+            print("\n".join(_lines(prediction, own.rates(prediction), flags)))
+            say(f"entered into {path}; --check NEWRUN will say whether it held")
+        return 0
+
+
+def _engine() -> Engine:
+    try:
+        found = engine()
+    except ImportError as error:
+        raise missing("numpy", error, "what-if") from None
+    if found is None:
+        raise PerfError("what-if needs the room `whatif` of flagscale_perf, which is not installed here")
+    return found
+
+
+def _check(args: Namespace, own: Replayable, directory: Path) -> int:
+    from flagscale_perf.whatif import ledger
+
+    words = _engine().changes(args.changes, own.phases)
+    text = " ".join(change.text for change in words)
+    known = [entry for entry in ledger.entries(directory) if entry.outcome_ns is None]
+    right = [entry for entry in known if not text or entry.content["change"] == text]
+    texts = sorted({entry.content["change"] for entry in right})
+    if len(texts) != 1:
+        listed = "; ".join(sorted({entry.content["change"] for entry in known})) or "none"
+        raise PerfError(f"--check: name the prediction that NEWRUN checks; those not yet checked: {listed}")
+    new = open_session(args.check, None, args.instrument)
+    outcome_ns = load(new.instrument).replayable(new).usual_ns(texts[0])
+    entry = ledger.check(right[-1], str(args.check), outcome_ns)
+    low, high, off = (entry.content[name] / _MS for name in ("low_ns", "high_ns", "predicted_ns"))
+    if args.json:
+        print(dump({**entry.content, "outcome_ns": outcome_ns, "hit": entry.is_hit}))
+    else:
+        word, within = "hit" if entry.is_hit else "MISS", f"{off:.1f} ms [{low:.1f}, {high:.1f}]"
+        print(f"{word}: {texts[0]}: {outcome_ns / _MS:.1f} ms; predicted {within}")
+    return 0
+
+
+def as_dict(prediction: Prediction, own: Replayable) -> Mapping[str, Any]:
+    """What --json prints of a prediction."""
+    found = {**prediction._asdict(), "gain_ns": prediction.gain_ns, "is_gain": prediction.is_gain}
+    return {**found, "rates": dict(own.rates(prediction))}
+
+
+def _lines(one: Prediction, rates: Mapping[str, float], flags: list[str]) -> Iterator[str]:
+    yield f"{one.text}  (class {one.kind})"
+    yield f"measured   {one.measured_ns / _MS:10.1f} ms a step; {one.evidence}"
+    interval = f"[{one.low_ns / _MS:.1f}, {one.high_ns / _MS:.1f}]"
+    yield f"predicted  {one.predicted_ns / _MS:10.1f} ms, 95 of 100 times within {interval}"
+    half_ns = (one.high_ns - one.low_ns) / 2
+    share = one.gain_ns / one.measured_ns
+    word = "" if one.is_gain else "  no gain that is sure"
+    yield f"gain       {one.gain_ns / _MS:10.1f} ms +- {half_ns / _MS:.1f} ({100 * share:+.1f} %){word}"
+    yield "interval   " + ", ".join(f"{name} {ns / _MS:.1f}" for name, ns in one.parts.items()) + " ms"
+    if one.ceiling_ns is not None:
+        yield f"ceiling    {one.ceiling_ns / _MS:10.1f} ms, if no message took time, and no rank was late"
+    for name, value in rates.items():
+        yield f"{name:10} {value:10,.1f}"
+    if flags:
+        yield f"host       {'; '.join(flags)}"
+    hits, checks = one.checked
+    yield f"checked    {f'{hits} of {checks} of this class held' if checks else 'not yet checked here'}"
+    yield from (f"note       {note}" for note in one.notes)
+
+
+def _listed(best: Any) -> Iterator[str]:
+    for one in best:
+        half_ns = (one.high_ns - one.low_ns) / 2
+        gain = f"{one.gain_ns / _MS:10.1f} ms +- {half_ns / _MS:.1f}"
+        yield f"{gain}  {one.text}  (class {one.kind}; {one.evidence})"

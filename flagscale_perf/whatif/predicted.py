@@ -1,0 +1,147 @@
+"""Predicted = measured + (replay of the change - replay of what was), step by step; the median counts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from flagscale_perf.analysis.replays import (
+    WAITS,
+    Change,
+    Doubt,
+    Layout,
+    MissingRecordError,
+    Prediction,
+)
+from flagscale_perf.spine.averages import median
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.whatif import durations, intervals
+from flagscale_perf.whatif.changes import ASYNC, PAUSES
+from flagscale_perf.whatif.durations import Lags
+from flagscale_perf.whatif.graph import Lane
+from flagscale_perf.whatif.replay import Arrangement, Replay, Times
+
+MIN_STEPS = 3  # of fewer nobody knows how far another one would be
+
+
+def predict(layout: Layout, replays: Sequence[Replay], changes: Sequence[Change], doubt: Doubt) -> Prediction:
+    """The usual step after these changes. Raises MissingRecordError, PerfError for what is impossible."""
+    if not changes:
+        raise PerfError("there is no change to predict; write one, such as m=16")
+    _refuse_operators(changes)
+    columns = [
+        np.concatenate(each) for each in zip(*(_of_one(layout, one, changes) for one in replays), strict=True)
+    ]
+    measured, predicted, residual, ceiling = ([float(ns) for ns in each] for each in columns[:4])
+    iterations = sorted(columns[4].tolist())
+    if len(measured) < MIN_STEPS:
+        raise MissingRecordError(
+            " ".join(change.text for change in changes),
+            f"{MIN_STEPS} captured steps of every rank; there are {len(measured)}",
+            "flagscale-perf capture RUN --steps 20",
+        )
+    kind = max(change.kind for change in changes)
+    parts = intervals.parts_of(kind, measured, predicted, residual, doubt)
+    before_ns, after_ns, reach_ns = _paused(layout, changes)
+    parts["record"] = intervals.together({"record": parts["record"], "pauses": reach_ns})
+    usual_ns, half_ns = median(predicted) + after_ns, intervals.together(parts)
+    scores = doubt.scores.get(kind, ())
+    return Prediction(
+        text=" ".join(change.text for change in changes),
+        kind=kind,
+        measured_ns=median(measured) + before_ns,
+        predicted_ns=usual_ns,
+        low_ns=usual_ns - half_ns,
+        high_ns=usual_ns + half_ns,
+        parts=parts,
+        ceiling_ns=median(ceiling) + (after_ns - reach_ns),
+        steps=len(measured),
+        evidence=f"{len(measured)} captured steps, {iterations[0]}-{iterations[-1]}",
+        checked=(sum(is_hit for _, is_hit in scores), len(scores)),
+    )
+
+
+def _refuse_operators(changes: Sequence[Change]) -> None:
+    for change in changes:
+        if change.kind == "C":
+            raise MissingRecordError(
+                change.text,
+                "a profile of the model's operators",
+                "--enable-perf-profile with the training, then ask again",
+            )
+
+
+def _of_one(layout: Layout, replay: Replay, changes: Sequence[Change]) -> tuple[Times, ...]:
+    """Of each sound step: measured, predicted, the replay's residual, the ceiling; and its iteration."""
+    found = replay.arrangement
+    began_ns = np.max([own.max(axis=0) for own in found.begin_ns.values()], axis=0)
+    measured_ns = replay.end_ns - began_ns
+    of_durations = [change for change in changes if change.kind == "A" and change.name not in PAUSES]
+    lags = durations.changed(layout, replay, of_durations)
+    change_ns = end_of(replay, lags) - replay.end_ns
+    residual_ns = end_of(replay, typical(found, replay.lags_ns)) - replay.end_ns
+    ceiling_ns = end_of(replay, perfect(found, lags)) - replay.end_ns
+    columns = (
+        measured_ns,
+        measured_ns + change_ns,
+        residual_ns,
+        measured_ns + ceiling_ns,
+        np.array(found.iterations),
+    )
+    return tuple(each[replay.is_sound] for each in columns)
+
+
+def end_of(replay: Replay, lags: Mapping[Lane, Times]) -> Times:
+    """By step, when the last rank is through."""
+    ends: Times = np.max([own[-1].max(axis=0) for own in replay.ends(lags).values()], axis=0)
+    return ends
+
+
+def typical(found: Arrangement, lags: Lags) -> Lags:
+    """The same with every message and collective taking what one of its name usually takes on its stage."""
+    usual: dict[tuple[int, str], list[Times]] = defaultdict(list)
+    rows = [
+        (lane, at, (lane.stage, part.name))
+        for lane, parts in found.graph.parts.items()
+        for at, part in enumerate(parts)
+        if part.kind in WAITS
+    ]
+    for lane, at, key in rows:
+        usual[key].append(lags[lane][at].ravel())
+    medians = {key: int(np.median(np.concatenate(own))) for key, own in usual.items()}
+    changed = {lane: own.copy() for lane, own in lags.items()}
+    for lane, at, key in rows:
+        changed[lane][at] = medians[key]
+    return changed
+
+
+def perfect(found: Arrangement, lags: Lags) -> Lags:
+    """The same where messages and collectives take no time, and no rank is later than its usual peer."""
+    changed = {}
+    for lane, parts in found.graph.parts.items():
+        waits = np.array([part.kind in WAITS for part in parts])
+        own = np.minimum(lags[lane], np.median(lags[lane], axis=1, keepdims=True).astype(np.int64))
+        own[waits] = own[waits].clip(None, 0)
+        changed[lane] = own
+    return changed
+
+
+def _paused(layout: Layout, changes: Sequence[Change]) -> tuple[float, float, float]:
+    """What the pauses that changes are about take of a step on average, what is left of that, and by how much
+    it may be otherwise: how long one blocks that is written beside training is not known before.
+    """
+    before_ns = after_ns = reach_ns = 0.0
+    for change in changes:
+        if change.name in PAUSES:
+            if change.name not in layout.pauses_ns:
+                raise MissingRecordError(
+                    change.text, f"a pause of that kind: this run has no {change.name}", "train on until one"
+                )
+            own_ns = layout.pauses_ns[change.name]
+            half = 0.5 if change.value == ASYNC else 0.0
+            before_ns += own_ns
+            after_ns += own_ns * (half or float(change.value))
+            reach_ns += own_ns * half
+    return before_ns, after_ns, reach_ns
