@@ -1,4 +1,5 @@
 """What makes recorded steps as long as they are: their critical paths, in one pass from end to begin."""
+
 from __future__ import annotations
 
 from collections import Counter, defaultdict
