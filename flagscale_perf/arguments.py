@@ -85,8 +85,9 @@ class PerfConfig:
     )
     perf_capture_steps: int | None = option(
         None,
-        whole(1, MAX_CAPTURE_STEPS, 20),
-        "keep the raw marks of all ranks for N steps soon after the start; needs --perf-breakdown",
+        whole(0, MAX_CAPTURE_STEPS, 20),
+        "keep the raw marks of all ranks for N steps soon after the start; needs --perf-breakdown. Unset: for"
+        " seven once the run has settled, and when a rank is late; 0: for none",
         metavar="N",
     )
     perf_profile_steps: str | None = option(

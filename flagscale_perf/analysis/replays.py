@@ -97,35 +97,66 @@ class Layout(NamedTuple):
     pauses_ns: Mapping[str, float] = {}
 
 
-Entry = tuple[int | None, int]  # a rank, None for an exchange or a message; and a phase
+class Cause(Enum):
+    """Why time is on a critical path."""
+
+    USUAL = "as the others"  # or there are no others that do the same
+    LONGER = "longer"  # than the same part takes the others of its stage: it has more to do, or is slower
+    WAITS = "waits"  # in a collective; for whom is not known
+    TRANSFER = "transfer"  # a message, or a collective once the last one has come
+
+
+Entry = tuple[int | None, int]  # a rank, None for a message or an exchange; and a phase
+Blamed = tuple[int | None, int, Cause]
 
 
 class PathTimes(NamedTuple):
-    """The critical path of one step, or of several together: nanoseconds by rank and phase.
+    """The critical path of one step, or of several together: nanoseconds by rank, phase and cause.
 
     Attributes:
         steps: how many steps these are.
         stages: each rank's place in the pipeline.
-        on_ns: time on the path; adds up to the time from the end of one step to that of the next.
-        own_ns: everything that each rank does in these steps except waiting.
+        causes_ns: time on the path; adds up to the time from the end of one step to that of the next.
+        own_ns: everything that each rank does in these steps except waiting; for None, the messages and
+            exchanges of a mean rank.
     """
 
     steps: int
     stages: Mapping[int, int]
-    on_ns: Counter[Entry]
+    causes_ns: Counter[Blamed]
     own_ns: Counter[Entry]
+
+    @property
+    def on_ns(self) -> Counter[Entry]:
+        """Time on the path, whatever the cause."""
+        found = Counter[Entry]()
+        for (rank, phase, _), ns in self.causes_ns.items():
+            found[rank, phase] += ns
+        return found
 
     @property
     def total_ns(self) -> int:
         """The time from the end of the step before the first to the end of the last."""
-        return sum(self.on_ns.values())
+        return sum(self.causes_ns.values())
 
-    def part(self, rank: int) -> float:
-        """The share of this rank's work that is on the path."""
-        on_ns, own_ns = (
-            sum(ns for (each, _), ns in found.items() if each == rank) for found in (self.on_ns, self.own_ns)
-        )
-        return on_ns / max(1, own_ns)
+    @property
+    def slopes(self) -> dict[Entry, float]:
+        """What a step loses by each nanosecond that a rank takes longer in a phase, spread over all parts of
+        it as its time is; for None, that every rank's messages or exchanges take longer. The slope is that to
+        the longer side, along one path: where two are equally long, less time gains nothing, and where the
+        other one is longer by less than what is added, that costs more.
+        """
+        on_ns = self.on_ns
+        return {entry: on_ns[entry] / own_ns for entry, own_ns in self.own_ns.items() if own_ns}
+
+
+def together(paths: Sequence[PathTimes]) -> PathTimes:
+    """Several paths as one, at least one."""
+    causes_ns, own_ns = Counter[Blamed](), Counter[Entry]()
+    for path in paths:
+        causes_ns.update(path.causes_ns)
+        own_ns.update(path.own_ns)
+    return PathTimes(len(paths), paths[0].stages, causes_ns, own_ns)
 
 
 class Gain(NamedTuple):
@@ -242,6 +273,9 @@ class Replays(Protocol):
 
     def paths(self) -> list[PathTimes]:
         """The critical path of each step, by iteration."""
+
+    def slopes(self) -> Mapping[Entry, float]:
+        """What a nanosecond more of a rank in a phase costs a mean step; see `PathTimes.slopes`."""
 
     def gains(self, ranks: Collection[int], phase: int) -> list[Gain]:
         """For each step what it gains, by iteration, if these ranks take as long in that phase as the others

@@ -9,16 +9,15 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from flagscale_perf.analysis.follow import Follower
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.session import Session
-from flagscale_perf.arguments import MAX_CAPTURE_STEPS, PerfConfig
+from flagscale_perf.arguments import MAX_CAPTURE_STEPS
 from flagscale_perf.cli.base import Command, local_path
-from flagscale_perf.options.table import rows_of
+from flagscale_perf.options.values import whole
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import replace_file
 from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.session import capture_request_name
 from flagscale_perf.training.records import CaptureRecord
 
-CAPTURED = rows_of(PerfConfig)["perf_capture_steps"]
 WAIT_S = 30.0
 PERIOD_S = 0.2
 _UNKNOWN = "; whether it still runs cannot be known here: run this on its own machine"
@@ -67,7 +66,7 @@ class CaptureCommand(Command):
 
 def _steps(text: str) -> int:
     try:
-        return int(CAPTURED.parse(text))
+        return whole(1, MAX_CAPTURE_STEPS, 20)(text)
     except PerfError as error:
         raise ArgumentTypeError(str(error)) from None
 
@@ -85,7 +84,7 @@ def _ask(run: Session, steps: int, follower: Follower) -> CaptureRecord:
         deadline_s = time.monotonic() + WAIT_S
         while time.monotonic() < deadline_s:
             for record in follower.poll():
-                if isinstance(record, CaptureRecord):
+                if isinstance(record, CaptureRecord) and not record.why:
                     return record
             if run.is_live() is False:
                 raise PerfError(f"the run of {str(run.path)!r} has ended before it answered")

@@ -21,8 +21,11 @@ from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.files import open_regular
 from flagscale_perf.spine.units import numbered, ranges, stretch
 from flagscale_perf.training.phases import NUMBER_OF, PHASE_OF_NUMBER
+from flagscale_perf.training.rank_records import StragglerRecord
 from flagscale_perf.training.records import CapturedRecord, CaptureRecord, Outcome, StepRecord
 from flagscale_perf.training.settled import is_judged
+from flagscale_perf.training.unasked import STEPS as UNASKED_STEPS
+from flagscale_perf.training.unasked import Unasked
 
 LEAD_NS = 3 * NS_PER_S  # until every node's collector has seen the request
 LATE_NS = 60 * NS_PER_S  # after a window: by then the marks of all nodes have come, or never will
@@ -64,16 +67,19 @@ class Capture:
 
     Attributes:
         window: the iterations to keep.
+        marks: that the last step had.
     """
 
     def __init__(self, rank: int) -> None:
         """`rank` whose steps they are."""
         self.window = NO_WINDOW
+        self.marks = 0
         self._rank = rank
         self._kept: list[CapturedRecord] = []
 
     def add(self, step: StepRecord, marks: Sequence[int]) -> None:
         """A step and all its marks."""
+        self.marks = len(marks)
         if step.iteration in self.window:
             kept = packed(marks, step.start_ns)
             times = step.start_ns, step.train_step_ns
@@ -249,11 +255,13 @@ class CaptureControl:
         self, request_path: Path, steps: int | None, announce: Callable[[Any], None], ranks: int
     ) -> None:
         """`request_path`: where `flagscale-perf capture` leaves its request; `steps`: how many to keep at the
-        start without a request; `announce` sends a window to the other ranks; `ranks`: how many there are.
+        start without a request, None: as `Unasked` does, 0: only with one; `announce` sends a window to the
+        other ranks; `ranks`: how many there are.
         """
         self.own = Capture(0)
         self._request_path = request_path
-        self._steps = steps
+        self._steps = steps or None
+        self._unasked = None if steps == 0 else Unasked(ranks, has_first=steps is not None)
         self._announce = announce
         self._ranks = ranks
         self._last: StepRecord | None = None
@@ -263,7 +271,9 @@ class CaptureControl:
     def resume(self, record: CaptureRecord) -> None:
         """Goes on with a window that a writer before this one has begun."""
         self._steps = None
-        self._open(Window(record.first_iteration, record.iteration))
+        if self._unasked is not None and self._last is not None:
+            self._unasked.taken(self._last.start_ns, self.own.marks)
+        self._open(Window(record.first_iteration, record.iteration), record.why)
 
     def reported(self) -> None:
         """Tells the capture that the writer has reported what the oldest window lacks."""
@@ -272,20 +282,32 @@ class CaptureControl:
     def step(self, step: StepRecord) -> None:
         """One more step of rank 0."""
         self._last = step
+        if self._unasked is not None:
+            self._unasked.step(step)
         if is_judged(step):
             self._recent_ns.append(step.iteration_ns)
         for coming in self._coming.values():
             coming.step(step)
+
+    def late(self, records: Iterable[object]) -> None:
+        """Among these may be ranks that are named as late."""
+        for record in records:
+            if isinstance(record, StragglerRecord) and self._unasked is not None:
+                self._unasked.late(record)
 
     def take(self) -> list[CaptureRecord | CapturedRecord]:
         """Records to write: a window that begins, and rank 0's marks in it."""
         kept: list[CaptureRecord | CapturedRecord] = list(self.own.take())
         # Without a step there is no pace yet; one window at a time.
         if self._last is not None and self._recent_ns and self._last.iteration > self.own.window.last:
-            self._steps = self._steps or self._requested()
-            if self._steps is not None:
-                kept.append(self._begin(self._last.iteration, self._steps))
-                self._steps = None
+            steps, self._steps = self._steps or self._requested(), None
+            if steps is not None:
+                kept.append(self._begin(self._last, steps))
+            elif self._unasked is not None:
+                now_ns, marks = self._last.start_ns, self.own.marks
+                if why := self._unasked.due(now_ns, marks):
+                    self._unasked.taken(now_ns, marks)
+                    kept.append(self._begin(self._last, UNASKED_STEPS, why))
         return kept
 
     def came(self, written: Iterable[object]) -> None:
@@ -311,15 +333,17 @@ class CaptureControl:
             return False
         return self._last.start_ns - coming.over_ns > LATE_NS
 
-    def _begin(self, last: int, steps: int) -> CaptureRecord:
-        ahead = -(-LEAD_NS // max(1, min(self._recent_ns)))
-        window = Window(last + 1 + ahead, last + ahead + min(steps, MAX_STEPS))
-        self._open(window)
-        return CaptureRecord(window.first, window.last, TIMERS)
+    def _begin(self, last: StepRecord, steps: int, why: str = "") -> CaptureRecord:
+        ahead = last.iteration + -(-LEAD_NS // max(1, min(self._recent_ns)))
+        window = Window(ahead + 1, ahead + min(steps, MAX_STEPS))
+        self._open(window, why)
+        return CaptureRecord(window.first, window.last, TIMERS, why)
 
-    def _open(self, window: Window) -> None:
+    def _open(self, window: Window, why: str) -> None:
+        """What a window lacks that nobody asked for is not reported."""
         self.own.window = window
-        self._coming[window] = Coming(window, self._ranks)
+        if not why:
+            self._coming[window] = Coming(window, self._ranks)
         self._announce({"capture": list(window)})
 
     def _requested(self) -> int | None:

@@ -179,11 +179,13 @@ class CaptureRecord:
         first_iteration, iteration: first and last iteration whose marks are kept.
         timers: names of the host's timers; a mark names a timer by its place here. "" for a number that no
             timer has.
+        why: "settled" or "straggler" where nobody asked for it; else "".
     """
 
     first_iteration: int
     iteration: int
     timers: list[str]
+    why: str = ""
 
 
 @record("captured", start="start_ns", duration="train_step_ns")

@@ -1,83 +1,157 @@
-"""The critical path of a recorded step: what it was made of, by rank and phase, from its end to its begin."""
+"""What makes recorded steps as long as they are: their critical paths, in one pass from end to begin."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from flagscale_perf.analysis.replays import WAITS, Entry, Layout, PathTimes
+from flagscale_perf.analysis.replays import WAITS, Blamed, Cause, Entry, Kind, Layout, PathTimes
 from flagscale_perf.whatif.graph import Lane, Node
-from flagscale_perf.whatif.replay import Replay, Times
+from flagscale_perf.whatif.peers import places, rows_of, usual
+from flagscale_perf.whatif.replay import Flags, Replay, Times
 
-_Place = tuple[Node, int]  # a part, and which of its lane's replicas
+_Flags = dict[Lane, Flags]  # like durations: parts, replicas, steps
 
 
 def paths_of(layout: Layout, replay: Replay) -> Iterator[tuple[int, PathTimes]]:
     """Of each step that is sound its iteration and its path."""
-    ends = replay.ends(replay.lags_ns)
+    causes_ns, own_ns = _blamed(replay), _own(replay)
     for step, iteration in enumerate(replay.arrangement.iterations):
         if replay.is_sound[step]:
-            yield iteration, PathTimes(1, layout.stages, _on_path(replay, ends, step), _own(replay, step))
+            by_cause = Counter({key: ns for key, each in causes_ns.items() if (ns := int(each[step]))})
+            own = Counter({key: ns for key, each in own_ns.items() if (ns := round(each[step]))})
+            yield iteration, PathTimes(1, layout.stages, by_cause, own)
 
 
-def _on_path(replay: Replay, ends: Mapping[Lane, Times], step: int) -> Counter[Entry]:
-    """From the last rank's end back to when the last rank began: where a part waits for another rank longer
-    than for its own, the path goes on there.
+class _Path:
+    """The critical path of each step: where a part waits for another rank longer than for its own, it goes on
+    there; where both are as late, with its own.
+
+    Attributes:
+        on: by lane, the parts that are on it.
+        lets: of these the parts that wait, and another rank is what lets them go on.
+        ends: when each part ends.
     """
-    found = replay.arrangement
-    on_ns = Counter[Entry]()
-    begin_ns = max(int(own[:, step].max()) for own in found.begin_ns.values())
-    last = max(ends, key=lambda lane: int(ends[lane][-1, :, step].max()))
-    at: _Place = Node(last, len(ends[last]) - 1), int(ends[last][-1, :, step].argmax())
-    time_ns = int(ends[last][-1, :, step].max())
-    while time_ns > begin_ns:
-        node, replica = at
-        before, until_ns = _before(replay, ends, at, step)
-        part = found.graph.parts[node.lane][node.at]
-        is_own = part.kind not in WAITS and (before is None or before[0].lane == node.lane)
-        rank = found.ranks[node.lane.stage][found.members[node.lane.column][replica]]
-        until_ns = max(until_ns, begin_ns)
-        if time_ns != until_ns:
-            on_ns[rank if is_own else None, part.phase] += time_ns - until_ns
-        if before is None:
-            break
-        at, time_ns = before, until_ns
-    return on_ns
+
+    def __init__(self, replay: Replay) -> None:
+        self._replay, self.ends = replay, replay.ends(replay.lags_ns)
+        self.on: _Flags = {lane: np.zeros(ends.shape, bool) for lane, ends in self.ends.items()}
+        self.lets: _Flags = {lane: np.zeros(ends.shape, bool) for lane, ends in self.ends.items()}
+        self._last = {number: replay.arrived(number, self.ends) for number in range(len(replay.groups))}
+        self._wanted = {
+            number: [np.zeros(own.shape, bool) for own in last] for number, last in self._last.items()
+        }
+        graph = replay.arrangement.graph
+        end_ns = np.max([ends[-1].max(axis=0) for ends in self.ends.values()], axis=0)
+        self._take({lane: (len(ends) - 1, ends[-1] == end_ns) for lane, ends in self.ends.items()})
+        until = {lane: len(parts) for lane, parts in graph.parts.items()}
+        for each in reversed(graph.order):
+            if isinstance(each, Node):
+                self._segment(each, until[each.lane])
+                until[each.lane] = each.at
+            else:
+                self._meeting(each)
+
+    def _take(self, last: Mapping[Lane, tuple[int, Flags]]) -> None:
+        """In each step the first replica of these parts, of those that are flagged."""
+        taken = np.zeros(len(self._replay.arrangement.iterations), bool)
+        for lane, (at, flags) in last.items():
+            self.on[lane][at] |= flags & ~taken & (flags.cumsum(axis=0) == 1)
+            taken |= flags.any(axis=0)
+
+    def _segment(self, head: Node, until: int) -> None:
+        """Parts that follow one another, the first of which waits."""
+        own = self.on[head.lane][head.at : until]
+        own[:] = np.logical_or.accumulate(own[::-1], axis=0)[::-1]
+        left = own[0].copy()
+        if not head.at or not left.any():
+            return
+        ends, number = self.ends, self._replay.meeting(head)
+        last = [] if number is None else self._last[number]
+        ready = self._replay.ready(head, ends, last)
+        here = left & (ends[head.lane][head.at - 1] == ready)
+        self.on[head.lane][head.at - 1] |= here
+        left &= ~here
+        self.lets[head.lane][head.at] = left
+        for edge in self._replay.arrangement.graph.edges.get(head, ()):
+            came = left & (ends[edge.after.lane][edge.after.at] == ready)
+            self.on[edge.after.lane][edge.after.at] |= came
+            left = left & ~came
+        if number is not None:
+            for group, wanted in zip(self._replay.groups[number], self._wanted[number], strict=True):
+                if head.lane in group.holds:
+                    np.logical_or.at(wanted, group.of[head.lane], left & group.holds[head.lane])
+
+    def _meeting(self, number: int) -> None:
+        """Goes on with the first of those that came last, where a part waited for one of them."""
+        one = self._replay.arrangement.graph.meetings[number]
+        groups = zip(self._replay.groups[number], self._last[number], self._wanted[number], strict=True)
+        for group, last, wanted in groups:
+            for lane in group.lanes if wanted.any() else ():
+                at = one.places[lane] - 1
+                for replica, of in enumerate(group.of[lane]):
+                    came = wanted[of] & (self.ends[lane][at, replica] == last[of])
+                    self.on[lane][at, replica] |= came
+                    wanted[of] &= ~came
 
 
-def _before(replay: Replay, ends: Mapping[Lane, Times], at: _Place, step: int) -> tuple[_Place | None, int]:
-    """What a part waited for the longest and when that ended: where it is as late, its rank's part before."""
-    (node, replica), found = at, replay.arrangement
-    if node.at == 0:
-        return None, int(found.begin_ns[node.lane][replica, step])
-    best: _Place = Node(node.lane, node.at - 1), replica
-    until_ns = int(ends[node.lane][node.at - 1, replica, step])
-    for edge in found.graph.edges.get(node, ()):
-        end_ns = int(ends[edge.after.lane][edge.after.at, replica, step])
-        holds = not edge.is_room or replay.rooms[node, edge.after][replica, step]
-        if holds and end_ns > until_ns:
-            best, until_ns = (edge.after, replica), end_ns
-    number = replay.meeting(node)
-    for group in replay.groups[number] if number is not None else ():
-        if node.lane in group.holds and group.holds[node.lane][replica, step]:
-            own = group.of[node.lane][replica]
-            for lane in group.lanes:
-                before = Node(lane, found.graph.meetings[number or 0].places[lane] - 1)
-                came = np.where(group.of[lane] == own, ends[lane][before.at, :, step], 0)
-                if (end_ns := int(came.max())) > until_ns:
-                    best, until_ns = (before, int(came.argmax())), end_ns
-    return best, until_ns
-
-
-def _own(replay: Replay, step: int) -> Counter[Entry]:
-    """What each rank does except waiting."""
-    found, own_ns = replay.arrangement, Counter[Entry]()
+def _blamed(replay: Replay) -> dict[Blamed, Times]:
+    """What the path is made of, by step: from when the last rank began on."""
+    found, path = replay.arrangement, _Path(replay)
+    begin_ns = np.max([own.max(axis=0) for own in found.begin_ns.values()], axis=0)
+    blamed: dict[Blamed, Times] = defaultdict(lambda: np.zeros(len(found.iterations), np.int64))
     for lane, parts in found.graph.parts.items():
-        for phase in {part.phase for part in parts if part.kind not in WAITS}:
-            rows = [at for at, part in enumerate(parts) if part.phase == phase and part.kind not in WAITS]
-            sums = found.durs_ns[lane][rows, :, step].sum(axis=0)
-            for replica, dur_ns in zip(found.members[lane.column], sums.tolist(), strict=True):
-                own_ns[found.ranks[lane.stage][replica], phase] += dur_ns
+        on_ns = np.minimum(replay.lags_ns[lane], path.ends[lane] - begin_ns)
+        on_ns = np.where(path.on[lane], np.maximum(0, on_ns), 0)
+        for phase in {parts[at].phase for at in np.flatnonzero(on_ns.any(axis=(1, 2)))}:
+            rows = [*rows_of(found, lane, phase)]
+            shared = _shared(replay, lane, rows, path.lets[lane])
+            blamed[None, phase, Cause.TRANSFER] += np.where(shared, on_ns[rows], 0).sum(axis=(0, 1))
+            own_ns = np.where(shared, 0, on_ns[rows])
+            for place in np.flatnonzero(own_ns.any(axis=(0, 2))).tolist():
+                rank = found.ranks[lane.stage][found.members[lane.column][place]]
+                if parts[rows[0]].kind in WAITS:
+                    blamed[rank, phase, Cause.WAITS] += own_ns[:, place].sum(axis=0)
+                    continue
+                longer_ns = _longer(replay, lane, rank, phase, own_ns[:, place])
+                blamed[rank, phase, Cause.LONGER] += longer_ns
+                blamed[rank, phase, Cause.USUAL] += own_ns[:, place].sum(axis=0) - longer_ns
+    return blamed
+
+
+def _shared(replay: Replay, lane: Lane, rows: Sequence[int], lets: Flags) -> Flags:
+    """Of parts, replicas and steps, where their time is a message's, or a collective's once all have come."""
+    shared = lets[rows]
+    for place, at in enumerate(rows):
+        number = replay.meeting(Node(lane, at))
+        for group in replay.groups[number] if number is not None else ():
+            if lane in group.holds:
+                shared[place] |= group.holds[lane]
+        shared[place] |= replay.arrangement.graph.parts[lane][at].kind is Kind.MESSAGE
+    return shared
+
+
+def _longer(replay: Replay, lane: Lane, rank: int, phase: int, own_ns: Times) -> Times:
+    """By step, by how much these parts of a rank are longer than the same of the others of its stage."""
+    longer_ns, steps = np.zeros(own_ns.shape[1], np.int64), np.flatnonzero(own_ns.any(axis=0))
+    usual_ns = usual(replay.arrangement, lane.stage, {rank}, phase, len(own_ns), steps)
+    if usual_ns is not None:
+        longer_ns[steps] = np.maximum(0, own_ns[:, steps] - usual_ns).sum(axis=0)
+    return longer_ns
+
+
+def _own(replay: Replay) -> dict[Entry, Times]:
+    """By step, what each rank does except waiting; and of messages and collectives a mean rank's."""
+    found, own_ns = replay.arrangement, dict[Entry, Times]()
+    ranks = sum(map(len, found.ranks))
+    for lane, place, rank in places(found):
+        for phase in {part.phase for part in found.graph.parts[lane]}:
+            rows = [*rows_of(found, lane, phase)]
+            sums = replay.lags_ns[lane][rows, place].sum(axis=0)
+            if found.graph.parts[lane][rows[0]].kind in WAITS:
+                own_ns[None, phase] = own_ns.get((None, phase), 0) + sums / ranks
+            else:
+                own_ns[rank, phase] = sums
     return own_ns

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from flagscale_perf.analysis.replays import (
     Change,
     Doubt,
+    Entry,
     Gain,
     Kind,
     Layout,
@@ -17,12 +18,14 @@ from flagscale_perf.analysis.replays import (
     PathTimes,
     Prediction,
     RankStep,
+    together,
 )
 from flagscale_perf.whatif import predicted
 from flagscale_perf.whatif.blame import paths_of
 from flagscale_perf.whatif.changes import changes as changes
 from flagscale_perf.whatif.clocks import aligned
 from flagscale_perf.whatif.graph import PASSES, Column, Lane, graph_of
+from flagscale_perf.whatif.peers import places, rows_of, usual
 from flagscale_perf.whatif.replay import Arrangement, Replay, Times
 
 _NO_DOUBT = Doubt()
@@ -43,6 +46,10 @@ class Replays:
         """The critical path of each step, by iteration."""
         found = dict(path for replay in self.replays for path in paths_of(self._layout, replay))
         return [path for _, path in sorted(found.items())]
+
+    def slopes(self) -> Mapping[Entry, float]:
+        """What a nanosecond more of a rank in a phase costs a mean step."""
+        return together(self.paths()).slopes
 
     def gains(self, ranks: Collection[int], phase: int) -> list[Gain]:
         """For each step what it gains, by iteration; none where a rank has no other to be compared with."""
@@ -123,10 +130,10 @@ def _arranged(layout: Layout, ranks: Sequence[Sequence[int]], steps: _Steps) -> 
 
 def _gains(replay: Replay, ranks: set[int], phase: int) -> list[Gain]:
     found, changes_ns = replay.arrangement, dict[_Rows, Times]()
-    for lane, place, rank in _places(found):
-        rows = _rows(found, lane, phase)
+    for lane, place, rank in places(found):
+        rows = rows_of(found, lane, phase)
         if rank in ranks and rows:
-            usual_ns = _usual(found, lane.stage, ranks, phase, len(rows))
+            usual_ns = usual(found, lane.stage, ranks, phase, len(rows))
             if usual_ns is None:
                 return []
             changes_ns[lane, place, rows] = usual_ns - found.durs_ns[lane][rows, place]
@@ -136,7 +143,7 @@ def _gains(replay: Replay, ranks: set[int], phase: int) -> list[Gain]:
 def _levelled(replay: Replay, ranks: set[int], like: set[int]) -> list[Gain]:
     found, changes_ns = replay.arrangement, dict[_Rows, Times]()
     for kind in PASSES:
-        own = {rank: (lane, place, *_passes(found, lane, kind)) for lane, place, rank in _places(found)}
+        own = {rank: (lane, place, *_passes(found, lane, kind)) for lane, place, rank in places(found)}
         sums_ns = {
             rank: np.add.reduceat(found.durs_ns[lane][rows, place], starts)
             for rank, (lane, place, rows, starts) in own.items()
@@ -158,7 +165,7 @@ def _passes(found: Arrangement, lane: Lane, kind: Kind) -> tuple[tuple[int, ...]
     """
     parts = found.graph.parts[lane]
     phase = next(part.phase for part in parts if part.kind is kind)
-    rows = _rows(found, lane, phase)
+    rows = rows_of(found, lane, phase)
     ends = [number for number, at in enumerate(rows) if parts[at].kind is kind]
     return rows[: ends[-1] + 1], [0, *(end + 1 for end in ends[:-1])]
 
@@ -178,29 +185,3 @@ def _changed(replay: Replay, changes_ns: Mapping[_Rows, Times]) -> list[Gain]:
     gain_ns = replay.end_ns - np.max([own[-1].max(axis=0) for own in replay.ends(changed).values()], axis=0)
     every = zip(found.iterations, gain_ns.tolist(), longer_ns.tolist(), replay.is_sound.tolist(), strict=True)
     return [Gain(*gain) for *gain, is_sound in every if is_sound]
-
-
-def _places(found: Arrangement) -> Iterator[tuple[Lane, int, int]]:
-    """Of each rank its lane, its place in it, and its number."""
-    for lane in found.graph.parts:
-        for place, replica in enumerate(found.members[lane.column]):
-            yield lane, place, found.ranks[lane.stage][replica]
-
-
-def _rows(found: Arrangement, lane: Lane, phase: int) -> tuple[int, ...]:
-    return tuple(at for at, part in enumerate(found.graph.parts[lane]) if part.phase == phase)
-
-
-def _usual(found: Arrangement, stage: int, ranks: set[int], phase: int, count: int) -> Times | None:
-    """Of the stage's other ranks the median time for each part of the phase, by its turn, and step. None
-    where there are no others, or one of them has fewer such parts.
-    """
-    beside = [
-        found.durs_ns[lane][_rows(found, lane, phase)[:count], place]
-        for lane, place, rank in _places(found)
-        if lane.stage == stage and rank not in ranks
-    ]
-    if not beside or min(map(len, beside)) < count:
-        return None
-    usual_ns: Times = np.median(np.array(beside), axis=0).astype(np.int64)
-    return usual_ns

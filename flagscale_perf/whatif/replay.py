@@ -101,7 +101,9 @@ class Replay:
         self.end_ns = np.max([ends[-1].max(axis=0) for ends in recorded.values()], axis=0)
         self.is_sound = np.ones(self._steps, bool)
         for node in {*graph.edges, *self._met}:
-            ready = self.ready(node, recorded, self._arrived(node, recorded))
+            number = self._met.get(node)
+            last = [] if number is None else self.arrived(number, recorded)
+            ready = self.ready(node, recorded, last)
             lag = recorded[node.lane][node.at] - ready
             self.lags_ns[node.lane][node.at] = lag
             self.is_sound &= (lag >= -SAME_MOMENT_NS - doubt_ns).all(axis=0)
@@ -122,8 +124,7 @@ class Replay:
         arrived: dict[int, list[Times]] = {}
         for each in graph.order:
             if isinstance(each, int):
-                own = self._arrivals(graph.meetings[each], ends)
-                arrived[each] = [group.last(own, self._steps) for group in self.groups[each]]
+                arrived[each] = self.arrived(each, ends)
                 continue
             lane, at = each
             ready = self.ready(each, ends, arrived.get(self._met.get(each, -1), ())) if at else begin[lane]
@@ -153,10 +154,8 @@ class Replay:
         """The number of the meeting that this part is; None if it is none."""
         return self._met.get(node)
 
-    def _arrived(self, node: Node, ends: Mapping[Lane, Times]) -> list[Times]:
-        number = self._met.get(node)
-        if number is None:
-            return []
+    def arrived(self, number: int, ends: Mapping[Lane, Times]) -> list[Times]:
+        """When the last one of each group of that meeting has come, by group and step."""
         own = self._arrivals(self.arrangement.graph.meetings[number], ends)
         return [group.last(own, self._steps) for group in self.groups[number]]
 

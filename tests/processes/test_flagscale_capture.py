@@ -1,4 +1,4 @@
-"""Raw marks of every rank of a real run, by the option and by the command, and what that changes of the run:
+"""Raw marks of every rank of a real run, by themselves and by the command, and what that changes of the run:
 nothing.
 """
 
@@ -21,13 +21,15 @@ from flagscale_perf.training.capture import unpacked
 from flagscale_perf.training.marks import own_times
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.records import CapturedRecord
+from flagscale_perf.training.settled import MIN_STEPS
+from flagscale_perf.training.unasked import STEPS
 from tests.processes import flagscale as fs
 from tests.processes import padded_stages
 from tests.processes.shared_runs import ITERATIONS, SHAPES, with_monitor
 
 pytestmark = pytest.mark.host
 
-RANKS, OPTION_STEPS, ASKED_STEPS = 2, 5, 3
+RANKS, ASKED_STEPS = 2, 3
 MICROBATCHES = 2  # of a step of `fs.SMALL` on one replica
 PIPELINE = ["--pipeline-model-parallel-size", "2", "--vocab-size", "4200", "--train-iters", "5000"]
 MONITOR = [
@@ -44,7 +46,7 @@ ASK = [sys.executable, "-m", "flagscale_perf", "capture", "perf", "--steps", str
 
 @dataclass(frozen=True)
 class Captured:
-    """A run of which two windows were captured: by the option, and by the command.
+    """A run of which two windows were captured: by itself when it had settled, and by the command.
 
     Attributes:
         directory: in which it ran.
@@ -79,15 +81,14 @@ def ask(directory: Path) -> subprocess.CompletedProcess[str]:
 def captured(tmp_path_factory: pytest.TempPathFactory) -> Captured:
     """However long that takes: it ends once both windows are in the run file."""
     directory = tmp_path_factory.mktemp("captured")
-    more = [*MONITOR, "--perf-capture-steps", str(OPTION_STEPS), "--exit-signal-handler"]
-    process = fs.start(command(*more), directory, **PADS)
+    process = fs.start(command(*MONITOR, "--exit-signal-handler"), directory, **PADS)
 
     def has_come(steps: int) -> Callable[[], bool]:
         return lambda: len(fs.records(directory / "perf", "captured")) == RANKS * steps
 
-    read = read_while(process, "", has_come(OPTION_STEPS))
+    read = read_while(process, "", has_come(STEPS))
     answer = ask(directory)
-    read = read_while(process, read, has_come(OPTION_STEPS + ASKED_STEPS))
+    read = read_while(process, read, has_come(STEPS + ASKED_STEPS))
     process.terminate()
     finished = fs.finish(process, read)
     assert finished.returncode == 0, finished.output[-3000:]
@@ -124,9 +125,10 @@ def by_iteration(finished: fs.Finished) -> dict[str, str]:
 def test_a_window_of_all_ranks_marks_with_the_host_s_timers(captured: Captured) -> None:
     window, steps = captured.window(0)
     first = window["first_iteration"]
-    assert window["iteration"] == first + OPTION_STEPS - 1
+    assert (window["iteration"], window["why"]) == (first + STEPS - 1, "settled")
+    assert first > MIN_STEPS
     assert sorted((step.rank, step.iteration) for step in steps) == [
-        (rank, first + place) for rank in range(RANKS) for place in range(OPTION_STEPS)
+        (rank, first + place) for rank in range(RANKS) for place in range(STEPS)
     ]
     sent = [
         {window["timers"][code >> 1] for code in step.marks[::2]} & {"forward-send", "backward-send"}
@@ -147,6 +149,7 @@ def test_a_window_of_all_ranks_marks_with_the_host_s_timers(captured: Captured) 
 def test_a_live_run_is_asked_for_three_steps_more(captured: Captured) -> None:
     window, steps = captured.window(1)
     first, last = window["first_iteration"], window["iteration"]
+    assert window.get("why", "") == ""
     (run_file,) = (captured.directory / "perf").glob("perf_records_*.jsonl")
     shown = (
         f"iterations {first} to {last} of every rank are captured into perf/{run_file.name} when they come\n"

@@ -119,7 +119,7 @@ def test_a_pipeline_over_both_machines_is_replayed_on_one_clock(machines: Machin
     path = report.critical_path
     assert path is not None
     assert path.rows[0].rank == SLOW
-    assert path.rows[0].of_own is not None and path.rows[0].of_own > 0.9
+    assert path.rows[0].slope is not None and path.rows[0].slope > 0.9
     assert sum(row.share for row in path.rows) == pytest.approx(1)
 
 

@@ -146,7 +146,7 @@ def test_the_last_of_two_contradicting_flags_wins():
         ("--perf-log-interval", "ten", "write for example 10"),
         ("--perf-log-interval", "1000000001", "write for example 10"),
         ("--perf-max-log-files", "-1", "write for example 10"),
-        ("--perf-capture-steps", "0", "write for example 20"),
+        ("--perf-capture-steps", "-1", "write for example 20"),
         ("--perf-capture-steps", "1001", "write for example 20"),
         ("--perf-log-dir", "", "write for example logs/perf_monitor"),
         ("--perf-log-dir", "a\nb", "write for example logs/perf_monitor"),

@@ -271,7 +271,7 @@ class RunFold:
             ranks=self._ranks.result(self._totals.ranks, Scale.of(facts).world_size),
             stragglers=stragglers_of(self._totals.ranks, self._last_iteration),
             ledgers=ledgers,
-            critical_path=None if path is None else path_of(path),
+            critical_path=None if path is None else path_of(path, ledgers),
             captured=self._captured_ranks(),
             memory=_memory(summary),
             hardware=summary.hardware,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from flagscale_perf.analysis.blocks import Block, Cell, Note, Quantity, Table, span
-from flagscale_perf.analysis.replays import PathTimes
+from flagscale_perf.analysis.replays import Cause, PathTimes
 from flagscale_perf.spine.clock import NS_PER_MS
-from flagscale_perf.spine.units import percent, ranges, stretch
+from flagscale_perf.spine.units import number, percent, ranges, stretch
 from flagscale_perf.training.analysis import series
 from flagscale_perf.training.analysis.captured import ALL_WORK, LONGER, MAX_LISTED
 from flagscale_perf.training.analysis.report import TrainingReport
@@ -37,17 +37,26 @@ _NOT_REPLAYED = (
 )
 
 
-def path_of(path: PathTimes) -> CriticalPath:
-    """A row for each rank, the most on the path first, and behind them what is no rank's."""
-    rows, whole_ns = [], max(1, path.total_ns)
-    for rank in (*path.stages, None):
-        own = {phase: ns for (each, phase), ns in path.on_ns.items() if each == rank}
-        on_ns, stage = sum(own.values()), None if rank is None else path.stages[rank]
-        phase = PHASES[max(own, key=own.__getitem__)] if own else ""
-        part = None if rank is None else path.part(rank)
-        rows.append(PathRow(rank, stage, phase, on_ns / path.steps / NS_PER_MS, on_ns / whole_ns, part))
-    rows.sort(key=lambda row: (row.rank is None, -row.share))
-    return CriticalPath(path.steps, whole_ns / path.steps / NS_PER_MS, rows)
+def path_of(path: PathTimes, ledgers: Sequence[Ledger]) -> CriticalPath:
+    """Its rows, those with most of the path first. `ledgers`: what of a late rank's time is more work."""
+    rows, slopes = [], path.slopes
+    more = {
+        (rank, PHASES.index(row.phase)): row.more_work[0]
+        for one in ledgers
+        for row in one.late
+        if row.more_work is not None
+        for rank in row.ranks
+    }
+    for (rank, phase, why), whole_ns in path.causes_ns.items():
+        part = more.get((rank, phase)) if rank is not None and why is Cause.LONGER else None
+        causes = {why.value: 1.0} if part is None else {"more work": part, "slower": 1 - part}
+        for cause, of_it in causes.items():
+            share = of_it * whole_ns / max(1, path.total_ns)
+            where = rank, None if rank is None else path.stages[rank], PHASES[phase], cause
+            step_ms = of_it * whole_ns / path.steps / NS_PER_MS
+            rows.append(PathRow(*where, step_ms, share, slopes.get((rank, phase))))
+    rows.sort(key=lambda row: -row.share)
+    return CriticalPath(path.steps, path.total_ns / path.steps / NS_PER_MS, rows)
 
 
 def blocks_of(found: Ledger, stages: int, events: Mapping[int, str]) -> list[Block]:
@@ -106,15 +115,17 @@ def _path(found: CriticalPath) -> Table:
             "messages, collectives" if row.rank is None else f"rank {row.rank}",
             None if row.stage is None else str(row.stage),
             words(row.phase),
+            row.cause,
             in_ms(row.step_ms, 1),
             Quantity(row.share, "share"),
-            Quantity(row.of_own, "share"),
+            Quantity(row.slope, "", 2),
         )
         for row in found.rows
     ]
-    head = ("", "stage", "most of it in", "of a mean step", "share", "of its work")
-    title = f"The critical path of {found.steps} captured steps"
-    return Table(head, rows, 3, title, _MOST_RANKS)
+    head = ("", "stage", "in", "why", "of a mean step", "share", "a ms more costs, ms")
+    mean = number(found.step_ms, 1)
+    title = f"The critical path of {found.steps} captured steps: what makes a mean one of {mean} ms"
+    return Table(head, rows, 4, title, _MOST_RANKS)
 
 
 def _slowest(found: Ledger, of_stage: str, events: Mapping[int, str]) -> list[Block]:

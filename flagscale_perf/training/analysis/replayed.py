@@ -20,6 +20,7 @@ from flagscale_perf.analysis.replays import (
     RankStep,
     Replays,
     engine,
+    together,
 )
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.chance import SURE_STEPS, median_within
@@ -148,7 +149,7 @@ class ReplayFold:
         replays = self.replays()
         if replays is not None:
             if self._is_new or self._path is None:
-                self._path, self._gains = _together(replays.paths()), {}
+                self._path, self._gains = together(replays.paths()), {}
                 self.stage_gains = _stage_gains(replays, self._path)
             for ranks, phase in judged - self._gains.keys():
                 self._gains[ranks, phase] = replays.gains(ranks, phase)
@@ -283,14 +284,6 @@ def _part(phase: int, ended_by: int) -> Part:
     if not is_stop:
         return Part(Kind.WORK if kind is Kind.WORK else Kind.BEFORE, phase)
     return Part(kind if phase == of else Kind.WORK, phase)
-
-
-def _together(paths: Sequence[PathTimes]) -> PathTimes:
-    whole = paths[0]._replace(steps=len(paths), on_ns=paths[0].on_ns.copy(), own_ns=paths[0].own_ns.copy())
-    for path in paths[1:]:
-        whole.on_ns.update(path.on_ns)
-        whole.own_ns.update(path.own_ns)
-    return whole
 
 
 def _stage_gains(replays: Replays, path: PathTimes) -> StageGains | None:

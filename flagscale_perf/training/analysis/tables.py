@@ -130,26 +130,28 @@ class Straggler(SlowStretch):
 
 @dataclass(frozen=True)
 class PathRow:
-    """A rank's time on the critical path, or that of messages and collectives, whose `rank`, `stage` and
-    `of_own` are None.
+    """Time on the critical path, of a rank or, where `rank` and `stage` are None, of messages or collectives.
 
     Attributes:
-        phase: the phase that most of it is in.
+        phase: where it passes.
+        cause: "as the others" of its stage, "more work", "slower", "longer" (which of the two is not known),
+            "waits" (for whom is not known) or "transfer".
         step_ms, share: in a mean step, and as a share of it.
-        of_own: the share of the rank's own work that is on the path.
+        slope: how much longer a step is for each millisecond more of this rank in this phase.
     """
 
     rank: int | None
     stage: int | None
     phase: str
+    cause: str
     step_ms: float
     share: float
-    of_own: float | None
+    slope: float | None
 
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """The way that captured steps of a pipeline took through its ranks; `step_ms` is a mean one."""
+    """The way that captured steps took through the ranks; the rows add up to `step_ms`, a mean step."""
 
     steps: int
     step_ms: float

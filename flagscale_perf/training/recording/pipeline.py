@@ -203,7 +203,9 @@ class TrainingPipeline:
             self._sources.ranks.reading(reading)
             entries += [reading, *self._remarks(reading)]
         entries += [Remark("hardware", note) for note in notes]
-        return self._with_missing([*entries, *_of_ranks(*self._sources.ranks.take())])
+        records, notes = self._sources.ranks.take()
+        self._capture.late(records)
+        return self._with_missing([*entries, *_of_ranks(records, notes)])
 
     def close(self, dropped: int) -> list[Entry]:
         """The last interval, and what remains to be said of the ranks."""

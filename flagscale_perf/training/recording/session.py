@@ -36,7 +36,7 @@ def facts_and_flops(loop: Loop, config: PerfConfig, device: DeviceProbe) -> tupl
     missing = [*facts.missing, *_missing_counters(device), *_missing_ranks(facts), *_missing_columns(config)]
     if config.perf_breakdown:
         missing += _missing_phases(loop, facts)
-    elif config.perf_capture_steps is not None:
+    elif config.perf_capture_steps:
         missing.append("raw marks (--perf-capture-steps needs --perf-breakdown)")
     try:
         args = loop.model_args()

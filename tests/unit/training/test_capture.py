@@ -109,6 +109,36 @@ def test_a_request_is_read_once_and_removed(tmp_path: Path) -> None:
     assert announced == [{"capture": [13, 14]}, {"capture": [18, 20]}]
 
 
+def test_a_window_that_nobody_asked_for_says_so_and_what_it_lacks_is_not_reported(tmp_path: Path) -> None:
+    """The next writer takes no other one."""
+    control, announced = make_control(tmp_path, ranks=2)
+    control.own.marks = 89
+    for iteration in range(1, 21):
+        control.step(make_step(iteration))
+        assert control.take() == ([] if iteration < 20 else [CaptureRecord(51, 57, TIMERS, "settled")])
+    assert announced == [{"capture": [51, 57]}]
+    assert control.missing(is_over=True) == []
+    other, _ = make_control(tmp_path, ranks=2)
+    other.step(make_step(20))
+    other.resume(CaptureRecord(51, 57, TIMERS, "settled"))
+    assert other.own.window == (51, 57)
+    other.own.marks = 89
+    for iteration in range(58, 90):
+        other.step(make_step(iteration))
+        assert other.take() == []
+    assert other.missing(is_over=True) == []
+
+
+def test_with_an_option_of_zero_only_a_request_makes_a_window(tmp_path: Path) -> None:
+    control, _ = make_control(tmp_path, steps=0)
+    control.own.marks = 89
+    for iteration in range(1, 40):
+        control.step(make_step(iteration))
+        assert control.take() == []
+    (tmp_path / "request").write_text('{"steps": 2}')
+    assert control.take() == [CaptureRecord(70, 71, TIMERS)]
+
+
 @pytest.mark.parametrize(
     "content",
     [

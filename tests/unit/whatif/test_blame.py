@@ -47,5 +47,5 @@ def test_one_micro_batch_there_and_back() -> None:
     assert sum(on_ns.values()) == step_ns == path.total_ns
     assert dict(path.on_ns) == on_ns
     assert path.own_ns[1, OPTIMIZER] == OPTIMIZER_NS
-    assert path.part(0) == 1
-    assert 0 < path.part(1) < 1
+    assert path.slopes[0, BACKWARD] == 1
+    assert path.slopes[1, OPTIMIZER] == 0

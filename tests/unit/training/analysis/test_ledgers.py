@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from flagscale_perf.analysis.blocks import Note, Quantity, Table
-from flagscale_perf.analysis.replays import PathTimes
+from flagscale_perf.analysis.replays import Cause, PathTimes
 from flagscale_perf.training.analysis.captured import ALL_WORK
 from flagscale_perf.training.analysis.ledgers import _captured, blocks_of, path_of
 from flagscale_perf.training.analysis.tables import CapturedRanks, in_json
@@ -100,17 +100,34 @@ def test_the_slowest_steps_say_whose_they_were_and_what_happened_in_them() -> No
     ]
 
 
-def test_a_row_of_the_path_for_each_rank_the_most_first() -> None:
-    on_ns = Counter(
-        {(1, FORWARD): 40 * MS, (1, BACKWARD): 100 * MS, (0, FORWARD): 40 * MS, (None, GRADS): 20 * MS}
+def test_a_row_of_the_path_for_each_rank_phase_and_cause_the_most_first() -> None:
+    """What a late rank takes longer is divided as the ledger divides its lateness."""
+    causes_ns = Counter(
+        {
+            (1, BACKWARD, Cause.LONGER): 100 * MS,
+            (1, BACKWARD, Cause.USUAL): 40 * MS,
+            (0, FORWARD, Cause.LONGER): 30 * MS,
+            (None, GRADS, Cause.TRANSFER): 20 * MS,
+            (0, GRADS, Cause.WAITS): 10 * MS,
+        }
     )
     own_ns = Counter({(rank, BACKWARD): 200 * MS for rank in (0, 1, 2)})
-    table = path_of(PathTimes(2, {0: 0, 1: 0, 2: 1}, on_ns, own_ns))
+    own_ns[0, FORWARD] = own_ns[None, GRADS] = 40 * MS
+    ledger = ledger_of(
+        recorded(2, range(40), lambda rank, _, phase: 40 * MS * ((rank, phase) == (1, BACKWARD)))
+    )
+    assert ledger is not None
+    (row,) = ledger.late
+    parted = replace(row, more_work_ns=row.cost_ns * 3 // 4, more_work_least_ns=0, more_work_most_ns=0)
+    table = path_of(PathTimes(2, {0: 0, 1: 0, 2: 1}, causes_ns, own_ns), [replace(ledger, late=[parted])])
     assert (table.steps, table.step_ms) == (2, 100)
-    assert [(row.rank, row.stage, row.phase, row.step_ms, row.of_own) for row in table.rows] == [
-        (1, 0, "backward", 70, pytest.approx(0.7)),
-        (0, 0, "forward", 20, pytest.approx(0.2)),
-        (2, 1, "", 0, 0),
-        (None, None, "exposed_grad_comm", 10, None),
+    assert [(row.rank, row.stage, row.phase, row.cause, row.step_ms, row.slope) for row in table.rows] == [
+        (1, 0, "backward", "more work", pytest.approx(37.5), 0.7),
+        (1, 0, "backward", "as the others", 20, 0.7),
+        (0, 0, "forward", "longer", 15, 0.75),
+        (1, 0, "backward", "slower", pytest.approx(12.5), 0.7),
+        (None, None, "exposed_grad_comm", "transfer", 10, 0.5),
+        (0, 0, "exposed_grad_comm", "waits", 5, None),
     ]
+    assert sum(row.step_ms for row in table.rows) == table.step_ms
     assert sum(row.share for row in table.rows) == pytest.approx(1)

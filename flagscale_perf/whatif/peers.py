@@ -1,0 +1,45 @@
+"""The ranks of an arrangement, and what the others of a stage take for the same part of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from flagscale_perf.whatif.graph import Lane
+from flagscale_perf.whatif.replay import Arrangement, Times
+
+
+def places(found: Arrangement) -> Iterator[tuple[Lane, int, int]]:
+    """Of each rank its lane, its place in it, and its number."""
+    for lane in found.graph.parts:
+        for place, replica in enumerate(found.members[lane.column]):
+            yield lane, place, found.ranks[lane.stage][replica]
+
+
+def rows_of(found: Arrangement, lane: Lane, phase: int) -> tuple[int, ...]:
+    """The parts of a lane's steps in that phase, in turn."""
+    return tuple(at for at, part in enumerate(found.graph.parts[lane]) if part.phase == phase)
+
+
+def usual(
+    found: Arrangement,
+    stage: int,
+    ranks: Collection[int],
+    phase: int,
+    count: int,
+    steps: npt.NDArray[np.intp] | slice = slice(None),
+) -> Times | None:
+    """Of the stage's ranks but these the median time for each part of the phase, by its turn, and step. None
+    where there are no others, or one of them has fewer such parts.
+    """
+    beside = [
+        found.durs_ns[lane][rows_of(found, lane, phase)[:count], place][:, steps]
+        for lane, place, rank in places(found)
+        if lane.stage == stage and rank not in ranks
+    ]
+    if not beside or min(map(len, beside)) < count:
+        return None
+    usual_ns: Times = np.median(np.array(beside), axis=0).astype(np.int64)
+    return usual_ns
