@@ -25,7 +25,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE"],
-    python_requires=">=3.11",
+    python_requires=">=3.10",
     packages=find_packages(include=["flagscale_perf", "flagscale_perf.*"]),
     # the hot path in C; where it cannot be built, Python does the same (`flagscale-perf doctor` says it)
     ext_modules=[
@@ -56,6 +56,7 @@ setup(
         "prometheus-client>=0.20",
         "msgspec>=0.18",
         "numpy>=1.26",
+        'tomli>=2.0; python_version < "3.11"',
     ],
     extras_require={
         "megatron": MEGATRON,

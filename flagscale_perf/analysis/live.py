@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from flagscale_perf.analysis.blocks import Block, Line, Note, Panel, Report, Section, Series
 from flagscale_perf.analysis.session import Course, tone_of
@@ -18,7 +19,8 @@ QUIET_S = 2
 SecondT = TypeVar("SecondT")
 
 
-class Curve(NamedTuple, Generic[SecondT]):
+@dataclass(frozen=True)
+class Curve(Generic[SecondT]):
     """One panel: what a second has of it; None where it is not known."""
 
     title: str

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from flagscale_perf.bench.records import MAX_SAMPLES, BenchBegun, BenchEnded, BenchFigure, BenchPoint
 from flagscale_perf.sinks.run_file import RecordsSink
@@ -134,7 +134,7 @@ class Book:
         self.put(RunEnd(reason, wall_ns, 0, 0))
         self._file.close()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Book:
         return self
 
     def __exit__(

@@ -6,7 +6,7 @@ import contextlib
 import signal
 from collections.abc import Iterator
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Any
 
 EXIT_BY_SIGNAL = 128  # plus its number, as shells report it
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -46,7 +46,7 @@ class Stop:
         finally:
             self._is_waiting = False
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Stop:
         self._before = {number: signal.signal(number, self._come) for number in SIGNALS}
         return self
 

@@ -6,7 +6,7 @@ A name that may be a size and is in no list of `host_options.toml` is refused: w
 from __future__ import annotations
 
 import re
-import tomllib
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -18,6 +18,11 @@ from flagscale_perf.flops.core_names import CORE_NAMES
 from flagscale_perf.flops.hf import KEYS
 from flagscale_perf.flops.sources import NOTHING, UNCOUNTED
 from flagscale_perf.spine.errors import PerfError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # the same, before it came with Python
 
 # A name -> the tool whose files have it, and no file that is read here.
 _TOOLS = {

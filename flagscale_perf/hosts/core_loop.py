@@ -7,8 +7,8 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import os
+import re
 import sys
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -305,8 +305,10 @@ def flagscale_root(source: Path) -> Path | None:
 
 
 def _version_of_tree(root: Path) -> str:
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        return str(tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
+    with contextlib.suppress(OSError, ValueError):
+        project = (root / "pyproject.toml").read_text(encoding="utf-8")
+        if found := re.search(r'^version *= *"([^"]+)"', project, re.MULTILINE):
+            return found[1]
     return "unknown"
 
 

@@ -62,7 +62,7 @@ def _run_script(script: str, words: Sequence[str]) -> None:
     sys.argv = list(words)
     # With -P or PYTHONSAFEPATH Python puts neither our directory first nor the script's, which is that of the
     # file behind a link.
-    if not sys.flags.safe_path:
+    if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = os.path.dirname(os.path.realpath(script))
     runpy.run_path(script, run_name="__main__")
 

@@ -14,7 +14,7 @@ def main() -> None:
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     # Python puts a script's directory first, where this package's modules would shadow others of the same
     # name. `flagscale_perf.launch` puts the real script's directory there.
-    if not sys.flags.safe_path:
+    if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = root
     sys.path.append(root)
     sys.argv[1:1] = [os.environ[SCRIPT_VARIABLE]]

@@ -53,7 +53,9 @@ def quantity(figure: Quantity) -> str:
 
 def _unsigned(value: float, unit: str, decimals: int | None) -> str:
     if unit == "share":
-        return percent(value) if decimals is None else f"{100 * value:z.{decimals}f} %"  # never -0
+        return (
+            percent(value) if decimals is None else f"{round(100 * value, decimals) + 0.0:.{decimals}f} %"
+        )  # never -0
     if unit == "s" and decimals is None:
         return duration(value)
     if unit in _SCALED:

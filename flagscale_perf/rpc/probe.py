@@ -25,7 +25,7 @@ from functools import wraps
 from itertools import count
 from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flagscale_perf.rpc.facts import PROBE, RpcFacts, transport_of
 from flagscale_perf.rpc.names import recorded_name
@@ -115,7 +115,7 @@ class Probe:
         """Ends the session, and waits briefly for its files."""
         self._close(reason)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Probe:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:

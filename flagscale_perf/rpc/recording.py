@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.rpc.facts import RpcFacts
@@ -93,7 +92,7 @@ class RpcRecorder(Recorder):
         facts: RpcFacts,
         options: RecordingOptions | None = None,
         say: Callable[[str], None] = print,
-    ) -> Self:
+    ) -> RpcRecorder:
         """Begins a session and returns at once; the files appear shortly after. Raises PerfError for invalid
         options.
 
@@ -114,7 +113,7 @@ class RpcRecorder(Recorder):
             recorder.observe = lambda record: recorder.put(record) if record.method in chosen else None
         return recorder
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> RpcRecorder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.spine.figures import Table
@@ -134,7 +134,7 @@ class Sink(Protocol):
     def __init__(self, context: SinkContext) -> None: ...
 
     @classmethod
-    def open(cls, context: SinkContext) -> Self | None:
+    def open(cls, context: SinkContext) -> Sink | None:
         """The sink; None if no option asks for it. Does no I/O. Raises ImportError for a missing package."""
         options = context.options
         is_asked_for = cls.option is None or getattr(options, cls.option)

@@ -83,7 +83,7 @@ class _Exposition:
             if bound != "sum":
                 buckets.setdefault(tuple(values), []).append((bound, value))
         for of, held in buckets.items():
-            family.add_metric((*run, *of), buckets=held, sum_value=series[*of, "sum"])
+            family.add_metric((*run, *of), buckets=held, sum_value=series[(*of, "sum")])
         return family
 
 

@@ -279,7 +279,7 @@ def _checked(meta: Any, hint: Any, lowest: int) -> Any:
     if origin is Annotated:
         return parts[0]
     many: Any = dict if origin is dict else list
-    return Annotated[many[*parts], meta(max_length=MAX_ITEMS)]
+    return Annotated[many[tuple(parts)], meta(max_length=MAX_ITEMS)]
 
 
 def _parts_of(hint: Any) -> Sequence[Any]:

@@ -8,7 +8,7 @@ side thread of the process  <-- lines for the console, failures ----+
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Self
+from typing import NamedTuple, TypeVar
 
 from flagscale_perf.spine.errors import traceback_lines
 from flagscale_perf.spine.ring import Producer, Ring
@@ -31,6 +31,9 @@ class Writing(NamedTuple):
     make_instrument: MakeInstrument
 
 
+OwnT = TypeVar("OwnT", bound="Recorder")
+
+
 class Recorder(Producer):
     """One session, in the process that is measured; nothing here raises."""
 
@@ -42,8 +45,12 @@ class Recorder(Producer):
 
     @classmethod
     def begin(
-        cls, writing: Writing, make_task: Callable[[], WriterTask], say: Callable[[str], None], debug: bool
-    ) -> Self:
+        cls: type[OwnT],
+        writing: Writing,
+        make_task: Callable[[], WriterTask],
+        say: Callable[[str], None],
+        debug: bool,
+    ) -> OwnT:
         """Begins a session and returns at once; the files appear a moment later.
 
         What fails here is printed and costs the files, not the program.

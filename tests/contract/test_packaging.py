@@ -65,7 +65,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path, monkeypatch, com
         "[verl.plugins]\nflagscale-perf = flagscale_perf.hosts.transfer_queue.verl_plugin",
         "[vllm.general_plugins]\nflagscale-perf = flagscale_perf.hosts.profiling.vllm:from_environment\n",
     ]
-    assert (metadata["Version"], metadata["Requires-Python"]) == (flagscale_perf.__version__, ">=3.11")
+    assert (metadata["Version"], metadata["Requires-Python"]) == (flagscale_perf.__version__, ">=3.10")
     needs = metadata.get_all("Requires-Dist", [])
     assert sorted(needs) == sorted(wanted_of_pip())
     assert {normal(re.split(r"[<>=; ]", need)[0]) for need in needs} - set(pins()) == NOT_PINNED

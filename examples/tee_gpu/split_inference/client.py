@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import torch
 from tensor_rpc.client import Client, Hello
@@ -125,7 +125,7 @@ class GPUClient:
         if self._recorder is not None:
             self._recorder.observe(record)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> GPUClient:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:

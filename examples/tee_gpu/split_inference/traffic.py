@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 from typing import NamedTuple
 
 TOKEN_ID_BYTES = 8  # int64
@@ -29,7 +29,7 @@ REVEALS = {
 }
 
 
-class Stage(StrEnum):
+class Stage(str, Enum):
     """How a layer is split into calls; each value moves more of the layer to the GPU side than the one
     before.
     """
@@ -39,6 +39,8 @@ class Stage(StrEnum):
     FUSED_ATTENTION = "fused_attention"  # qkv; attention; o; gate and up; down
     FUSED_BLOCKS = "fused_blocks"  # qkv; attention and o; the MLP
     FUSED_LAYER = "fused_layer"  # the layer
+
+    __str__ = str.__str__  # its value, as enum.StrEnum has it since Python 3.11
 
 
 @dataclass(frozen=True)

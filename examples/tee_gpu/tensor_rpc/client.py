@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from flagscale_perf.rpc.dtypes import DType
 from flagscale_perf.rpc.records import CallRecord, Status
@@ -373,7 +373,7 @@ class Client:
         while self._arenas:
             self._arenas.pop().close()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Client:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from typing import Any, Self
+from typing import Any, TypeVar
 
 from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.peers.handover import Visit
@@ -21,6 +21,9 @@ MAX_LAST_PAUSE_S = 0.25  # the same at the end
 LAST_TRIES = 40  # where it is not handed over before the end
 
 
+OwnT = TypeVar("OwnT", bound="OwnRing")
+
+
 class OwnRing(Producer):
     """The ring of this process."""
 
@@ -30,7 +33,7 @@ class OwnRing(Producer):
         self._has_ended = threading.Event()
 
     @classmethod
-    def begin(cls, key: str, owner: Any) -> Self:
+    def begin(cls: type[OwnT], key: str, owner: Any) -> OwnT:
         """Makes a ring, which a thread hands to the process that drains those of `key`, and to its successor
         should it be killed. `owner`: JSON-ready, see `PeerKind`.
 

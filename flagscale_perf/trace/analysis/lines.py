@@ -8,6 +8,7 @@ one for all lines that differ in their figures only.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from itertools import repeat
 from typing import NamedTuple
@@ -37,7 +38,7 @@ _TAIL = (
     r"(?: \| timestamp=[\d.]++)?+(?: \| pid=(\d++))?+(?: \| number=(\d{1,11}+))?+(?: \| weight=([\d.]++))?+"
     r"(?: \| step=\d++)?+"
 )
-_LINES = re.compile(
+_PATTERN = (
     rf"\[TQ-(?:TRACE\] trace_id=({_WORD}) \| func=(?! )({_WORD}) \| stage="
     rf"(?:(FUNCTION|GET|COMPUTE|PUT)_START{_BEGUN_AT}"
     r"|(?:(GET_END|COMPUTE_END|PUT_END) \| |FUNCTION_END \| total_)duration=(\d{1,11}\.\d+)s"
@@ -48,9 +49,11 @@ _LINES = re.compile(
     rf"(?: \| throughput_mbps=(\d{{1,9}}\.\d+))?+{_ERROR}(?: \| batch_size=(\d{{1,11}}+))?+"
     r"(?: \| fields=(\d{1,11}+))?+(?: \| data_size_mb=(\d{1,9}\.\d+))?+"
     rf"{_TAIL}(?: \| partition={_WORD})?+)$"
-    r"|(.*))",
-    re.ASCII | re.MULTILINE,
-).finditer
+    r"|(.*))"
+)
+if sys.version_info < (3, 11):  # has no possessive quantifiers; without, no line matches otherwise, either
+    _PATTERN = re.sub(r"([*+?}])\+", r"\1", _PATTERN)
+_LINES = re.compile(_PATTERN, re.ASCII | re.MULTILINE).finditer
 _BEGINS, _BEGINS_DETAIL, _OTHER = 3, 13, 24  # the last group where a stage begins, and of all other lines
 
 

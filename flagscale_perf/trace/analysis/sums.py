@@ -186,7 +186,7 @@ class Sums:
         """Counts a call's id."""
         if trace_id:
             digest = blake2b(trace_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-            self.traces.add(int.from_bytes(digest))
+            self.traces.add(int.from_bytes(digest, "big"))
         else:
             self.without_id += 1
 

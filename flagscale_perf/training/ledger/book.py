@@ -112,7 +112,7 @@ def _alike(records: Sequence[CutsRecord]) -> list[CutsRecord]:
     by_cuts: dict[tuple[int, ...], list[CutsRecord]] = defaultdict(list)
     for record in records:
         if _has_known_phases(record):
-            by_cuts[record.units, *record.waits].append(record)
+            by_cuts[(record.units, *record.waits)].append(record)
     alike = max(by_cuts.values(), key=len, default=[])
     return sorted(alike, key=lambda record: record.iteration)
 

@@ -89,7 +89,9 @@ def same(made: Span, span: Item, wall_ns: int) -> None:
         span.end_ns + wall_ns,
     )
     assert (made.name, made.kind) == (span.name, KINDS[span.kind])
-    links = [(int.from_bytes(link.trace_id), int.from_bytes(link.span_id)) for link in made.links]
+    links = [
+        (int.from_bytes(link.trace_id, "big"), int.from_bytes(link.span_id, "big")) for link in made.links
+    ]
     assert links == [(link.trace, link.span) for link in span.links]
     status = Status() if span.error is None else Status(code=Status.STATUS_CODE_ERROR, message=span.error)
     assert made.status == status
