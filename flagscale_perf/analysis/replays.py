@@ -79,6 +79,8 @@ class Layout(NamedTuple):
         strict: meetings that nobody leaves before all have come.
         phases: names that changes may use, each with the numbers of its phases.
         layers: of the model on each stage, by chunk; () where that is not known.
+        data_parallel: replicas of the model; 0 for as many as a stage has groups of `tensor_parallel` ranks.
+        exchanges: phases in which replicas exchange gradients and parameters.
         pauses_ns: by name, what stands between two steps now and then, per step on average.
     """
 
@@ -94,6 +96,8 @@ class Layout(NamedTuple):
     strict: frozenset[str] = frozenset()
     phases: Mapping[str, tuple[int, ...]] = {}
     layers: Sequence[Sequence[int]] = ()
+    data_parallel: int = 0
+    exchanges: frozenset[int] = frozenset()
     pauses_ns: Mapping[str, float] = {}
 
 

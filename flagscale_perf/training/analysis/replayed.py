@@ -45,6 +45,19 @@ NAMES = {  # that changes may use
     "optimizer": tuple(number for number, name in enumerate(PHASES) if name.startswith("optimizer")),
     "p2p": tuple(map(PHASES.index, GROUPS["Pipe"])),
 }
+_EXCHANGES = frozenset(map(PHASES.index, ("exposed_grad_comm", "exposed_param_comm")))
+_UNIFORM: Mapping[str, tuple[object, ...]] = {  # arguments by which layers are alike and divided evenly
+    "moe_layer_freq": (None, 1),
+    "hybrid_override_pattern": (None,),
+    "decoder_num_layers": (None,),
+    "mtp_num_layers": (None, 0),
+    "pipeline_model_parallel_layout": (None,),
+    "hetero_pipeline_layer_split": (None,),
+    "heterogeneous_layers_config_path": (None,),
+    "account_for_embedding_in_pipeline_split": (None, False),
+    "account_for_loss_in_pipeline_split": (None, False),
+    "standalone_embedding_stage": (None, False),
+}
 _SOME_STEPS = ("periodic", "bursts")
 _PIPE = frozenset(map(PHASES.index, GROUPS["Pipe"]))
 _AGREEING, _EMBEDDINGS = PHASES.index("exposed_stat_comm"), "embedding-grads-all-reduce"
@@ -242,7 +255,26 @@ def layout_of(facts: RunFacts, stages: Mapping[int, int], clocks: Mapping[int, s
         # where gradients are reduced beside the backward pass, that has begun before the timer
         strict=frozenset({"all-grads-sync"} if whole_at_once else ()),
         phases=NAMES,
+        layers=layers_of(facts, chunks),
+        data_parallel=facts.data_parallel or 0,
+        exchanges=_EXCHANGES,
     )
+
+
+def layers_of(facts: RunFacts, chunks: int) -> list[tuple[int, ...]]:
+    """Layers of each stage, by chunk; none where layers are not alike, or not divided as is usual."""
+    arguments, stages = facts.arguments or {}, facts.pipeline_parallel or 1
+    total = arguments.get("num_layers")
+    if type(total) is not int or any(arguments.get(name) not in usual for name, usual in _UNIFORM.items()):
+        return []
+    ends = [arguments.get(f"decoder_{end}_pipeline_num_layers") for end in ("first", "last")]
+    first, last = (each if type(each) is int else 0 for each in ends)
+    between = stages - (first > 0) - (last > 0)
+    each, rest = divmod(total - first - last, between) if between else (0, total - first - last)
+    counts = [*[first] * (first > 0), *[each] * between, *[last] * (last > 0)]
+    if rest or any(count % chunks or count <= 0 for count in counts):
+        return []
+    return [(count // chunks,) * chunks for count in counts]
 
 
 def steps_of(kept: Mapping[int, Mapping[int, Kept]]) -> list[RankStep]:
