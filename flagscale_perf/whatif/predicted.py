@@ -97,19 +97,25 @@ def _of_one(layout: Layout, replay: Replay, changes: Sequence[Change]) -> _Steps
     of_graph = [change for change in changes if change.kind == "B"]
     lags, notes = durations.changed(layout, replay, of_durations), list[str]()
 
-    def end(lags: Lags) -> Times:
+    def change(lags: Lags) -> Times:
+        """By how much a step gets longer with these lags, in the other graph if there is one."""
         if not of_graph:
-            return replay.end(lags)
-        made = Regenerated(layout, replay, lags)
-        ended = made.end(target_of(layout, made.was, of_graph), " ".join(one.text for one in of_graph))
+            return replay.end(lags) - replay.end_ns
+        was, made = Regenerated(layout, replay, replay.lags_ns), Regenerated(layout, replay, lags)
+        text = " ".join(one.text for one in of_graph)
+        longer_ns: Times = made.end(target_of(layout, was.was, of_graph), text) - was.end(was.was, text)
         notes.extend(made.notes)
-        return ended
+        return longer_ns
 
-    ends = (replay.end_ns, end(lags), began_ns, end(perfect(found, lags)))
-    columns = [(ended - began_ns)[is_sound] for ended in ends]
-    columns[2] = (replay.end(typical(found, replay.lags_ns)) - replay.end_ns)[is_sound]
+    measured_ns = replay.end_ns - began_ns
+    columns = (
+        measured_ns,
+        measured_ns + change(lags),
+        replay.end(typical(found, replay.lags_ns)) - replay.end_ns,
+        measured_ns + change(perfect(found, lags)),
+    )
     iterations = [number for number, sound in zip(found.iterations, is_sound, strict=True) if sound]
-    return _Steps(*columns, iterations, notes)
+    return _Steps(*(each[is_sound] for each in columns), iterations, notes)
 
 
 def typical(found: Arrangement, lags: Lags) -> Lags:
