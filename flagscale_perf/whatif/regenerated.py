@@ -10,7 +10,7 @@ import numpy as np
 
 from flagscale_perf.analysis.replays import Kind, Layout, MissingRecordError, Part
 from flagscale_perf.whatif.durations import Lags
-from flagscale_perf.whatif.graph import PASSES, Graph, Lane, Parts, graph_of, shape_of
+from flagscale_perf.whatif.graph import PASSES, Lane, Parts, graph_of, shape_of
 from flagscale_perf.whatif.layer_times import LayerTimes, Split, by_kind
 from flagscale_perf.whatif.replay import Arrangement, Group, Replay, Simulation, Times, groups_of
 from flagscale_perf.whatif.schedules import Exchange, Pass, operations_of
@@ -123,7 +123,13 @@ class Regenerated:
         ]
         made = Simulation(Arrangement(graph, members, ranks, found.iterations, lags, begin_ns))
         made.groups = [*self._groups(layout, made.arrangement)]
-        made.rooms = dict.fromkeys(_rooms(graph), self._is_rendezvous())
+        is_room = np.full((1, 1), self._is_rendezvous())
+        made.rooms = {
+            (node, edge.after): is_room
+            for node, edges in graph.edges.items()
+            for edge in edges
+            if edge.is_room
+        }
         return made.end(lags)
 
     def _places(self, column: int, replicas: int) -> Iterator[tuple[int, int, int]]:
@@ -259,7 +265,7 @@ class Regenerated:
                 group.holds.update({lane: np.ones(made.begin_ns[lane].shape, bool) for lane in group.lanes})
             yield chosen
 
-    def _is_rendezvous(self) -> np.bool_:
+    def _is_rendezvous(self) -> bool:
         """Whether senders wait for their receivers: of those that came first, most did."""
         found, waited = self._replay.arrangement, list[Times]()
         ends = {lane: found.begin_ns[lane] + durs.cumsum(axis=0) for lane, durs in found.durs_ns.items()}
@@ -267,11 +273,7 @@ class Regenerated:
             came_first = ends[node.lane][node.at - 1] < ends[after.lane][after.at]
             waited.append(np.asarray(holds)[came_first])
         told = np.concatenate(waited) if waited else np.ones(0)
-        return np.bool_(not len(told) or told.mean() >= 0.5)
-
-
-def _rooms(graph: Graph) -> list[tuple]:
-    return [(node, edge.after) for node, edges in graph.edges.items() for edge in edges if edge.is_room]
+        return not len(told) or bool(told.mean() >= 0.5)
 
 
 def _joined(pieces: Sequence[Piece]) -> Piece:
