@@ -63,6 +63,8 @@ def predict(layout: Layout, replays: Sequence[Replay], changes: Sequence[Change]
         steps=len(measured),
         evidence=f"{len(measured)} captured steps, {iterations[0]}-{iterations[-1]}",
         checked=(sum(is_hit for _, is_hit in scores), len(scores)),
+        samples=found[0].sizes[0],
+        ranks=found[0].sizes[1],
         notes=[*dict.fromkeys(note for one in found for note in one.notes)],
     )
 
@@ -79,7 +81,7 @@ def _refuse_operators(changes: Sequence[Change]) -> None:
 
 class _Steps(NamedTuple):
     """Of each sound step of one arrangement: measured, predicted, the replay's residual, the ceiling; and its
-    iteration.
+    iteration. `sizes`: samples and ranks, how many times as many as before.
     """
 
     measured: Times
@@ -88,10 +90,11 @@ class _Steps(NamedTuple):
     ceiling: Times
     iterations: Sequence[int]
     notes: Sequence[str]
+    sizes: tuple[float, float]
 
 
 def _of_one(layout: Layout, replay: Replay, changes: Sequence[Change]) -> _Steps:
-    found, is_sound = replay.arrangement, replay.is_sound
+    found, sizes = replay.arrangement, (1.0, 1.0)
     began_ns = np.max([own.max(axis=0) for own in found.begin_ns.values()], axis=0)
     of_durations = [change for change in changes if change.kind == "A" and change.name not in PAUSES]
     of_graph = [change for change in changes if change.kind == "B"]
@@ -103,7 +106,10 @@ def _of_one(layout: Layout, replay: Replay, changes: Sequence[Change]) -> _Steps
             return replay.end(lags) - replay.end_ns
         was, made = Regenerated(layout, replay, replay.lags_ns), Regenerated(layout, replay, lags)
         text = " ".join(one.text for one in of_graph)
-        longer_ns: Times = made.end(target_of(layout, was.was, of_graph), text) - was.end(was.was, text)
+        nonlocal sizes
+        target = target_of(layout, was.was, of_graph)
+        sizes = target.samples / was.was.samples, target.ranks / was.was.ranks
+        longer_ns: Times = made.end(target, text) - was.end(was.was, text)
         notes.extend(made.notes)
         return longer_ns
 
@@ -114,8 +120,9 @@ def _of_one(layout: Layout, replay: Replay, changes: Sequence[Change]) -> _Steps
         replay.end(typical(found, replay.lags_ns)) - replay.end_ns,
         measured_ns + change(perfect(found, lags)),
     )
-    iterations = [number for number, sound in zip(found.iterations, is_sound, strict=True) if sound]
-    return _Steps(*(each[is_sound] for each in columns), iterations, notes)
+    numbers = np.array(found.iterations)
+    counts = replay.is_sound & (numbers >= layout.since)
+    return _Steps(*(each[counts] for each in columns), numbers[counts].tolist(), notes, sizes)
 
 
 def typical(found: Arrangement, lags: Lags) -> Lags:

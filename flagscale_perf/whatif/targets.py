@@ -27,6 +27,16 @@ class Target(NamedTuple):
     layers: tuple[int, ...] = ()
 
     @property
+    def samples(self) -> int:
+        """What a step trains, in micro-batches of all its ranks of a stage."""
+        return self.shape.batches * self.replicas
+
+    @property
+    def ranks(self) -> int:
+        """Of all stages."""
+        return self.shape.stages * self.replicas
+
+    @property
     def places(self) -> int:
         """How many chunks the model has, on all stages together."""
         return self.shape.stages * self.shape.chunks

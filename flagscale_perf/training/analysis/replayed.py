@@ -141,6 +141,11 @@ class ReplayFold:
             while self._parts > MAX_PARTS:
                 self._leave_out(max(iteration for iteration, step in self._kept.items() if step))
 
+    @property
+    def kept(self) -> Mapping[int, Mapping[int, Kept]]:
+        """The steps of the window, by iteration and rank."""
+        return self._kept
+
     def _leave_out(self, first: int) -> None:
         """The steps of the window from that one on: the job is too large."""
         self._parts -= sum(one.codes.count(" ") + 1 for one in self._kept[first].values())
@@ -167,14 +172,21 @@ class ReplayFold:
             for ranks, phase in judged - self._gains.keys():
                 self._gains[ranks, phase] = replays.gains(ranks, phase)
 
-    def replays(self, pauses_ns: Mapping[str, float] | None = None) -> Replays | None:
-        """The steps that are kept, to be replayed; None where they cannot be. `pauses_ns`: see `Layout`."""
-        found, steps = engine(), [*steps_of(self._kept)]
+    def replays(
+        self,
+        pauses_ns: Mapping[str, float] | None = None,
+        before: Mapping[int, Mapping[int, Kept]] | None = None,
+    ) -> Replays | None:
+        """The steps that are kept, to be replayed; None where they cannot be. `pauses_ns`: see `Layout`;
+        `before`: steps of earlier windows.
+        """
+        found, steps = engine(), [*steps_of({**(before or {}), **self._kept})]
         if found is None or not steps or len(self._stages) != self._ranks:
             return None
         try:
             layout = layout_of(self._facts, self._stages, self._hosts)
-            replays = found.replays_of(layout._replace(pauses_ns=pauses_ns or {}), steps)
+            since = min(self._kept)
+            replays = found.replays_of(layout._replace(pauses_ns=pauses_ns or {}, since=since), steps)
         except NotKnownError as error:
             self.why_not = str(error)
             return None
