@@ -79,6 +79,9 @@ class Layout(NamedTuple):
         strict: meetings that nobody leaves before all have come.
         phases: names that changes may use, each with the numbers of its phases.
         layers: of the model on each stage, by chunk; () where that is not known.
+        data_parallel: replicas of the model; 0 for as many as a stage has groups of `tensor_parallel` ranks.
+        exchanges: phases in which replicas exchange gradients and parameters.
+        since: steps before this iteration only tell what a rank took earlier.
         pauses_ns: by name, what stands between two steps now and then, per step on average.
     """
 
@@ -94,6 +97,9 @@ class Layout(NamedTuple):
     strict: frozenset[str] = frozenset()
     phases: Mapping[str, tuple[int, ...]] = {}
     layers: Sequence[Sequence[int]] = ()
+    data_parallel: int = 0
+    exchanges: frozenset[int] = frozenset()
+    since: int = 0
     pauses_ns: Mapping[str, float] = {}
 
 
@@ -241,6 +247,7 @@ class Prediction(NamedTuple):
         steps: how many it is made of.
         evidence: which ones, in words.
         checked: of predictions of this kind so far, those that held the outcome, and all.
+        samples, ranks: how many times as many a step trains, and the job has, as before.
         notes: what was assumed, one line each.
     """
 
@@ -255,17 +262,21 @@ class Prediction(NamedTuple):
     steps: int
     evidence: str
     checked: tuple[int, int]
+    samples: float = 1.0
+    ranks: float = 1.0
     notes: Sequence[str] = ()
 
     @property
     def gain_ns(self) -> float:
-        """What a usual step gains; below 0 what it loses."""
-        return self.measured_ns - self.predicted_ns
+        """What a usual step gains, where it trains more samples against as much more time as before; below 0
+        what it loses.
+        """
+        return self.samples * self.measured_ns - self.predicted_ns
 
     @property
     def is_gain(self) -> bool:
-        """Whether the step is shorter even at the long end of the interval."""
-        return self.high_ns < self.measured_ns
+        """Whether there is a gain even at the long end of the interval."""
+        return self.high_ns < self.samples * self.measured_ns
 
 
 class Replays(Protocol):

@@ -112,9 +112,11 @@ def _as_peers(
     layout: Layout, found: Arrangement, lags: Lags, told: tuple[Mapping[Lane, Places], Change]
 ) -> None:
     """Each turn as long as the median of the same turn of the stage's other replicas: those that are not
-    changed, or where all of them are, all others.
+    changed, or where all of them are, all others. Where there are none, as long as it was itself in earlier
+    steps.
     """
     places, change = told
+    is_past = np.array(found.iterations) < layout.since
     numbers, wanted = numbers_of(change.name, layout.phases), []
     turns = {lane: turns_of(parts, numbers) for lane, parts in found.graph.parts.items()}
     for lane, own in places.items():
@@ -134,9 +136,14 @@ def _as_peers(
         for place in own.tolist():
             group = found.members[lane.column][place] // layout.tensor_parallel
             others = ~are_changed if not are_changed.all() else replicas != group
-            if not others.any():
+            if others.any():
+                usual_ns = np.median(table[:, others], axis=1)
+            elif is_past.any():
+                own_past = sums(lags[lane][:, [place]][:, :, is_past], own_turns)
+                usual_ns = np.broadcast_to(np.median(own_past, axis=2), (len(own_turns), len(is_past)))
+            else:
                 raise _no_peers(found.ranks[lane.stage][found.members[lane.column][place]], change)
-            wanted.append((lane, own_turns, np.array([place]), np.median(table[:, others], axis=1)))
+            wanted.append((lane, own_turns, np.array([place]), usual_ns))
     for lane, own_turns, place, usual_ns in wanted:
         put(lags[lane], own_turns, place, usual_ns[:, None])
 

@@ -182,6 +182,6 @@ def _changed(replay: Replay, changes_ns: Mapping[_Rows, Times]) -> list[Gain]:
             changed[lane] = changed[lane].copy()
         changed[lane][rows, place] += change_ns
         longer_ns = np.maximum(longer_ns, -change_ns.sum(axis=0))
-    gain_ns = replay.end_ns - np.max([own[-1].max(axis=0) for own in replay.ends(changed).values()], axis=0)
+    gain_ns = replay.end_ns - replay.end(changed)
     every = zip(found.iterations, gain_ns.tolist(), longer_ns.tolist(), replay.is_sound.tolist(), strict=True)
     return [Gain(*gain) for *gain, is_sound in every if is_sound]

@@ -99,7 +99,7 @@ def graph_of(layout: Layout, columns: Sequence[Column]) -> Graph:
     return Graph(parts, edges, meetings, _order(parts, edges, meetings))
 
 
-def _shape(layout: Layout, column: Column) -> Shape:
+def shape_of(layout: Layout, column: Column) -> Shape:
     """Of the pipeline, with as many micro-batches as the first rank has."""
     count = sum(part.kind is Kind.FORWARD for part in column[0])
     batches, rest = divmod(count, layout.chunks)
@@ -115,7 +115,7 @@ def _shape(layout: Layout, column: Column) -> Shape:
 
 def _edges(layout: Layout, number: int, column: Column) -> Iterator[tuple[Node, Edge]]:
     """Of the messages of one replica. To an exchange both sides come with the part before it."""
-    shape = _shape(layout, column)
+    shape = shape_of(layout, column)
     sent: dict[Message, tuple[Lane, _Side]] = {}
     received: dict[Message, tuple[Lane, _Side]] = {}
     for stage, parts in enumerate(column):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,8 +21,9 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.whatif import durations, intervals
 from flagscale_perf.whatif.changes import ASYNC, PAUSES
 from flagscale_perf.whatif.durations import Lags
-from flagscale_perf.whatif.graph import Lane
+from flagscale_perf.whatif.regenerated import Regenerated
 from flagscale_perf.whatif.replay import Arrangement, Replay, Times
+from flagscale_perf.whatif.targets import target_of
 
 MIN_STEPS = 3  # of fewer nobody knows how far another one would be
 
@@ -31,14 +33,15 @@ def predict(layout: Layout, replays: Sequence[Replay], changes: Sequence[Change]
     if not changes:
         raise PerfError("there is no change to predict; write one, such as m=16")
     _refuse_operators(changes)
-    columns = [
-        np.concatenate(each) for each in zip(*(_of_one(layout, one, changes) for one in replays), strict=True)
-    ]
-    measured, predicted, residual, ceiling = ([float(ns) for ns in each] for each in columns[:4])
-    iterations = sorted(columns[4].tolist())
+    text = " ".join(change.text for change in changes)
+    found = [_of_one(layout, one, changes) for one in replays]
+    measured, predicted, residual, ceiling = (
+        [float(ns) for one in found for ns in getattr(one, name)] for name in _Steps._fields[:4]
+    )
+    iterations = sorted(number for one in found for number in one.iterations)
     if len(measured) < MIN_STEPS:
         raise MissingRecordError(
-            " ".join(change.text for change in changes),
+            text,
             f"{MIN_STEPS} captured steps of every rank; there are {len(measured)}",
             "flagscale-perf capture RUN --steps 20",
         )
@@ -49,7 +52,7 @@ def predict(layout: Layout, replays: Sequence[Replay], changes: Sequence[Change]
     usual_ns, half_ns = median(predicted) + after_ns, intervals.together(parts)
     scores = doubt.scores.get(kind, ())
     return Prediction(
-        text=" ".join(change.text for change in changes),
+        text=text,
         kind=kind,
         measured_ns=median(measured) + before_ns,
         predicted_ns=usual_ns,
@@ -60,6 +63,9 @@ def predict(layout: Layout, replays: Sequence[Replay], changes: Sequence[Change]
         steps=len(measured),
         evidence=f"{len(measured)} captured steps, {iterations[0]}-{iterations[-1]}",
         checked=(sum(is_hit for _, is_hit in scores), len(scores)),
+        samples=found[0].sizes[0],
+        ranks=found[0].sizes[1],
+        notes=[*dict.fromkeys(note for one in found for note in one.notes)],
     )
 
 
@@ -73,30 +79,50 @@ def _refuse_operators(changes: Sequence[Change]) -> None:
             )
 
 
-def _of_one(layout: Layout, replay: Replay, changes: Sequence[Change]) -> tuple[Times, ...]:
-    """Of each sound step: measured, predicted, the replay's residual, the ceiling; and its iteration."""
-    found = replay.arrangement
+class _Steps(NamedTuple):
+    """Of each sound step of one arrangement: measured, predicted, the replay's residual, the ceiling; and its
+    iteration. `sizes`: samples and ranks, how many times as many as before.
+    """
+
+    measured: Times
+    predicted: Times
+    residual: Times
+    ceiling: Times
+    iterations: Sequence[int]
+    notes: Sequence[str]
+    sizes: tuple[float, float]
+
+
+def _of_one(layout: Layout, replay: Replay, changes: Sequence[Change]) -> _Steps:
+    found, sizes = replay.arrangement, (1.0, 1.0)
     began_ns = np.max([own.max(axis=0) for own in found.begin_ns.values()], axis=0)
-    measured_ns = replay.end_ns - began_ns
     of_durations = [change for change in changes if change.kind == "A" and change.name not in PAUSES]
-    lags = durations.changed(layout, replay, of_durations)
-    change_ns = end_of(replay, lags) - replay.end_ns
-    residual_ns = end_of(replay, typical(found, replay.lags_ns)) - replay.end_ns
-    ceiling_ns = end_of(replay, perfect(found, lags)) - replay.end_ns
+    of_graph = [change for change in changes if change.kind == "B"]
+    lags, notes = durations.changed(layout, replay, of_durations), list[str]()
+
+    def change(lags: Lags) -> Times:
+        """By how much a step gets longer with these lags, in the other graph if there is one."""
+        if not of_graph:
+            return replay.end(lags) - replay.end_ns
+        was, made = Regenerated(layout, replay, replay.lags_ns), Regenerated(layout, replay, lags)
+        text = " ".join(one.text for one in of_graph)
+        nonlocal sizes
+        target = target_of(layout, was.was, of_graph)
+        sizes = target.samples / was.was.samples, target.ranks / was.was.ranks
+        longer_ns: Times = made.end(target, text) - was.end(was.was, text)
+        notes.extend(made.notes)
+        return longer_ns
+
+    measured_ns = replay.end_ns - began_ns
     columns = (
         measured_ns,
-        measured_ns + change_ns,
-        residual_ns,
-        measured_ns + ceiling_ns,
-        np.array(found.iterations),
+        measured_ns + change(lags),
+        replay.end(typical(found, replay.lags_ns)) - replay.end_ns,
+        measured_ns + change(perfect(found, lags)),
     )
-    return tuple(each[replay.is_sound] for each in columns)
-
-
-def end_of(replay: Replay, lags: Mapping[Lane, Times]) -> Times:
-    """By step, when the last rank is through."""
-    ends: Times = np.max([own[-1].max(axis=0) for own in replay.ends(lags).values()], axis=0)
-    return ends
+    numbers = np.array(found.iterations)
+    counts = replay.is_sound & (numbers >= layout.since)
+    return _Steps(*(each[counts] for each in columns), numbers[counts].tolist(), notes, sizes)
 
 
 def typical(found: Arrangement, lags: Lags) -> Lags:

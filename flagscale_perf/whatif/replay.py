@@ -51,12 +51,14 @@ class Group(NamedTuple):
         of: for each of these, to which group each of its replicas belongs.
         many: how many groups.
         holds: by lane, in which steps a replica and its group left at one moment.
+        way: of the ways in which ranks may meet, which one.
     """
 
     lanes: Sequence[Lane]
     of: Mapping[Lane, npt.NDArray[np.intp]]
     many: int
     holds: dict[Lane, Flags]
+    way: int = 0
 
     def last(self, arrivals: Mapping[Lane, Times], steps: int) -> Times:
         """When the last one of each group has come, by group and step."""
@@ -66,47 +68,30 @@ class Group(NamedTuple):
         return found
 
 
-class Replay:
-    """Steps of one arrangement.
+class Simulation:
+    """Steps of one arrangement, whose parts wait for one another as its graph says.
 
     Attributes:
         arrangement: these.
-        lags_ns: like its durations: of a part that waits, how much later it ends than what it waits for.
-        is_sound: by step, whether no part ends before what it waits for.
-        end_ns: by step, when the last rank is through.
+        groups: of each meeting, who leaves it together.
+        rooms: of a sender's wait for its receiver, by replica and step whether there is one.
     """
 
-    def __init__(self, layout: Layout, arrangement: Arrangement, doubt_ns: Times) -> None:
-        """`doubt_ns`: by step, by how much clocks of machines may be off."""
+    def __init__(self, arrangement: Arrangement) -> None:
         self.arrangement = arrangement
+        self.groups: list[list[Group]] = []
+        self.rooms: dict[tuple[Node, Node], Flags] = {}
         self._steps = len(arrangement.iterations)
-        self.lags_ns = {lane: durs_ns.copy() for lane, durs_ns in arrangement.durs_ns.items()}
-        recorded = {
-            lane: arrangement.begin_ns[lane] + durs_ns.cumsum(axis=0)
-            for lane, durs_ns in self.lags_ns.items()
-        }
-        graph = arrangement.graph
-        self.groups = [self._groups(layout, one, recorded) for one in graph.meetings]
         self._met = {
             Node(lane, at): number
-            for number, one in enumerate(graph.meetings)
+            for number, one in enumerate(arrangement.graph.meetings)
             for lane, at in one.places.items()
         }
-        self.rooms = {
-            (node, edge.after): recorded[edge.after.lane][edge.after.at] <= recorded[node.lane][node.at]
-            for node, edges in graph.edges.items()
-            for edge in edges
-            if edge.is_room
-        }
-        self.end_ns = np.max([ends[-1].max(axis=0) for ends in recorded.values()], axis=0)
-        self.is_sound = np.ones(self._steps, bool)
-        for node in {*graph.edges, *self._met}:
-            number = self._met.get(node)
-            last = [] if number is None else self.arrived(number, recorded)
-            ready = self.ready(node, recorded, last)
-            lag = recorded[node.lane][node.at] - ready
-            self.lags_ns[node.lane][node.at] = lag
-            self.is_sound &= (lag >= -SAME_MOMENT_NS - doubt_ns).all(axis=0)
+
+    def end(self, lags_ns: Mapping[Lane, Times]) -> Times:
+        """By step, when the last rank is through."""
+        ends: Times = np.max([own[-1].max(axis=0) for own in self.ends(lags_ns).values()], axis=0)
+        return ends
 
     def ends(self, lags_ns: Mapping[Lane, Times]) -> dict[Lane, Times]:
         """When every part ends with these lags."""
@@ -163,6 +148,42 @@ class Replay:
     def _arrivals(one: Meeting, ends: Mapping[Lane, Times]) -> dict[Lane, Times]:
         return {lane: ends[lane][at - 1] for lane, at in one.places.items()}
 
+
+class Replay(Simulation):
+    """Steps as they were recorded.
+
+    Attributes:
+        lags_ns: like the durations: of a part that waits, how much later it ends than what it waits for.
+        is_sound: by step, whether no part ends before what it waits for.
+        end_ns: by step, when the last rank is through.
+    """
+
+    def __init__(self, layout: Layout, arrangement: Arrangement, doubt_ns: Times) -> None:
+        """`doubt_ns`: by step, by how much clocks of machines may be off."""
+        super().__init__(arrangement)
+        self.lags_ns = {lane: durs_ns.copy() for lane, durs_ns in arrangement.durs_ns.items()}
+        recorded = {
+            lane: arrangement.begin_ns[lane] + durs_ns.cumsum(axis=0)
+            for lane, durs_ns in self.lags_ns.items()
+        }
+        graph = arrangement.graph
+        self.groups = [self._groups(layout, one, recorded) for one in graph.meetings]
+        self.rooms = {
+            (node, edge.after): recorded[edge.after.lane][edge.after.at] <= recorded[node.lane][node.at]
+            for node, edges in graph.edges.items()
+            for edge in edges
+            if edge.is_room
+        }
+        self.end_ns = np.max([ends[-1].max(axis=0) for ends in recorded.values()], axis=0)
+        self.is_sound = np.ones(self._steps, bool)
+        for node in {*graph.edges, *self._met}:
+            number = self._met.get(node)
+            last = [] if number is None else self.arrived(number, recorded)
+            ready = self.ready(node, recorded, last)
+            lag = recorded[node.lane][node.at] - ready
+            self.lags_ns[node.lane][node.at] = lag
+            self.is_sound &= (lag >= -SAME_MOMENT_NS - doubt_ns).all(axis=0)
+
     def _groups(self, layout: Layout, one: Meeting, recorded: Mapping[Lane, Times]) -> list[Group]:
         """Of the ways in which ranks may meet, for each rank and step the first one whose ranks were recorded
         to leave at one moment.
@@ -170,13 +191,13 @@ class Replay:
         taken = {lane: np.zeros(recorded[lane].shape[1:], bool) for lane in one.places}
         arrivals, found = self._arrivals(one, recorded), []
         leaves = {lane: recorded[lane][at] for lane, at in one.places.items()}
-        for group in groups_of(layout, one, self.arrangement):
+        for way, group in enumerate(groups_of(layout, one, self.arrangement)):
             holds = _is_one_moment(group, arrivals, leaves, self._steps)
             for lane in group.lanes:
                 group.holds[lane] = holds[group.of[lane]] & ~taken[lane]
                 taken[lane] |= group.holds[lane]
             if any(flags.any() for flags in group.holds.values()):
-                found.append(group)
+                found.append(group._replace(way=way))
         return found
 
 

@@ -45,6 +45,19 @@ NAMES = {  # that changes may use
     "optimizer": tuple(number for number, name in enumerate(PHASES) if name.startswith("optimizer")),
     "p2p": tuple(map(PHASES.index, GROUPS["Pipe"])),
 }
+_EXCHANGES = frozenset(map(PHASES.index, ("exposed_grad_comm", "exposed_param_comm")))
+_UNIFORM: Mapping[str, tuple[object, ...]] = {  # arguments by which layers are alike and divided evenly
+    "moe_layer_freq": (None, 1),
+    "hybrid_override_pattern": (None,),
+    "decoder_num_layers": (None,),
+    "mtp_num_layers": (None, 0),
+    "pipeline_model_parallel_layout": (None,),
+    "hetero_pipeline_layer_split": (None,),
+    "heterogeneous_layers_config_path": (None,),
+    "account_for_embedding_in_pipeline_split": (None, False),
+    "account_for_loss_in_pipeline_split": (None, False),
+    "standalone_embedding_stage": (None, False),
+}
 _SOME_STEPS = ("periodic", "bursts")
 _PIPE = frozenset(map(PHASES.index, GROUPS["Pipe"]))
 _AGREEING, _EMBEDDINGS = PHASES.index("exposed_stat_comm"), "embedding-grads-all-reduce"
@@ -128,6 +141,11 @@ class ReplayFold:
             while self._parts > MAX_PARTS:
                 self._leave_out(max(iteration for iteration, step in self._kept.items() if step))
 
+    @property
+    def kept(self) -> Mapping[int, Mapping[int, Kept]]:
+        """The steps of the window, by iteration and rank."""
+        return self._kept
+
     def _leave_out(self, first: int) -> None:
         """The steps of the window from that one on: the job is too large."""
         self._parts -= sum(one.codes.count(" ") + 1 for one in self._kept[first].values())
@@ -154,14 +172,21 @@ class ReplayFold:
             for ranks, phase in judged - self._gains.keys():
                 self._gains[ranks, phase] = replays.gains(ranks, phase)
 
-    def replays(self, pauses_ns: Mapping[str, float] | None = None) -> Replays | None:
-        """The steps that are kept, to be replayed; None where they cannot be. `pauses_ns`: see `Layout`."""
-        found, steps = engine(), [*steps_of(self._kept)]
+    def replays(
+        self,
+        pauses_ns: Mapping[str, float] | None = None,
+        before: Mapping[int, Mapping[int, Kept]] | None = None,
+    ) -> Replays | None:
+        """The steps that are kept, to be replayed; None where they cannot be. `pauses_ns`: see `Layout`;
+        `before`: steps of earlier windows.
+        """
+        found, steps = engine(), [*steps_of({**(before or {}), **self._kept})]
         if found is None or not steps or len(self._stages) != self._ranks:
             return None
         try:
             layout = layout_of(self._facts, self._stages, self._hosts)
-            replays = found.replays_of(layout._replace(pauses_ns=pauses_ns or {}), steps)
+            since = min(self._kept)
+            replays = found.replays_of(layout._replace(pauses_ns=pauses_ns or {}, since=since), steps)
         except NotKnownError as error:
             self.why_not = str(error)
             return None
@@ -242,7 +267,26 @@ def layout_of(facts: RunFacts, stages: Mapping[int, int], clocks: Mapping[int, s
         # where gradients are reduced beside the backward pass, that has begun before the timer
         strict=frozenset({"all-grads-sync"} if whole_at_once else ()),
         phases=NAMES,
+        layers=layers_of(facts, chunks),
+        data_parallel=facts.data_parallel or 0,
+        exchanges=_EXCHANGES,
     )
+
+
+def layers_of(facts: RunFacts, chunks: int) -> list[tuple[int, ...]]:
+    """Layers of each stage, by chunk; none where layers are not alike, or not divided as is usual."""
+    arguments, stages = facts.arguments or {}, facts.pipeline_parallel or 1
+    total = arguments.get("num_layers")
+    if type(total) is not int or any(arguments.get(name) not in usual for name, usual in _UNIFORM.items()):
+        return []
+    ends = [arguments.get(f"decoder_{end}_pipeline_num_layers") for end in ("first", "last")]
+    first, last = (each if type(each) is int else 0 for each in ends)
+    between = stages - (first > 0) - (last > 0)
+    each, rest = divmod(total - first - last, between) if between else (0, total - first - last)
+    counts = [*[first] * (first > 0), *[each] * between, *[last] * (last > 0)]
+    if rest or any(count % chunks or count <= 0 for count in counts):
+        return []
+    return [(count // chunks,) * chunks for count in counts]
 
 
 def steps_of(kept: Mapping[int, Mapping[int, Kept]]) -> list[RankStep]:
