@@ -104,5 +104,11 @@ def test_a_rank_that_waits_for_a_cpu_is_told_over_half_a_minute() -> None:
     shares = [0.2, 0, 0, 0, 0.2, 0.2, 0.1, 0.1, 0.1, 0.2, 0.2, 0.2, 0.05, 0.03, 0.03, 0, 0, 0]
     found = [each for n, share in enumerate(shares) for each in watch.look(waiting(10 * (n + 1), share))]
     assert [(each.finding, each.state, each.subject, each.text) for each in found] == [
-        ("host_short_of_cpu", "begins", "rank 0", "rank 0's training thread waits 10.0% of the time for a CPU"),
+        (
+            "host_short_of_cpu",
+            state,
+            "rank 0",
+            f"rank 0's training thread waits {share} of the time for a CPU",
+        )
+        for state, share in (("begins", "6.7 %"), ("worsens", "13.3 %"), ("ends", "0.0 %"))
     ]
