@@ -33,6 +33,7 @@ from flagscale_perf.options.values import (
     Steps,
     above_zero,
     absolute_path,
+    command,
     keys,
     one_of,
     parse_address,
@@ -174,6 +175,13 @@ class PerfConfig:
         "keep the newest GB of what every rank sends, 40 to 70 bytes a rank and step; without it 4 where the"
         " job has more than 256 ranks, else 0",
         metavar="GB",
+    )
+    perf_on_finding: str | None = option(
+        None,
+        command,
+        "start this when a finding begins, worsens or ends while the training lasts, with the finding as JSON"
+        " on its standard input",
+        metavar="COMMAND",
     )
     perf_run_name: str | None = option(
         None,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ MAX_NAME = 100  # characters of a run's name
 LOOPBACK = "127.0.0.1"
 _TRUE, _FALSE = {"1", "true", "yes", "on", "y", "t"}, {"0", "false", "no", "off", "n", "f"}
 _ADDRESS_EXAMPLE = "write for example 9400, or 0.0.0.0:9400 for every address of the machine"
+_COMMAND = "'/home/me/tell.sh train7b'"
 _STEPS = re.compile(r"(\d+)(?:-(\d+))?(?:/(\d+))?")
 
 
@@ -109,6 +111,17 @@ def run_name(text: object) -> str:
             f"{text!r} is not a name of 1 to {MAX_NAME} characters; write for example llama-7b-tp2"
         )
     return name
+
+
+def command(text: str) -> str:
+    """A command with its arguments, quoted as for a shell; none is started for it."""
+    try:
+        words = shlex.split(str(text))
+    except ValueError as error:
+        raise PerfError(f"{text!r} is no command: {error}; write for example {_COMMAND}") from None
+    if not words:
+        raise PerfError(f"{text!r} is no command; write for example {_COMMAND}")
+    return str(text)
 
 
 def absolute_path(suffix: str, example: str) -> Callable[[str], str]:

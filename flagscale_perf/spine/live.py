@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
-from flagscale_perf.spine.records import RunHeader, record
+from flagscale_perf.spine.records import record
 
 BEGINS, WORSENS, ENDS = STATES = ("begins", "worsens", "ends")
 
@@ -77,12 +77,11 @@ class FindingRecord:
         """The same while it lasts."""
         return self.finding, self.subject
 
-    def told(self, header: RunHeader) -> dict[str, Any]:
-        """JSON-ready, for scripts: one flat object, the sentence last."""
-        wall_ns = Anchor(header.start_wall_ns, header.start_mono_ns).wall_of(self.at_ns)
+    def told(self, session_id: str | None, anchor: Anchor) -> dict[str, Any]:
+        """JSON-ready, for scripts: one flat object, the sentence last. `anchor`: of the session's clocks."""
         return {
-            "session_id": header.session_id,
-            "unix_s": wall_ns / NS_PER_S,
+            "session_id": session_id,
+            "unix_s": anchor.wall_of(self.at_ns) / NS_PER_S,
             "finding": self.finding,
             "state": self.state,
             "iteration": self.iteration,

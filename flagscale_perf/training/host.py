@@ -9,16 +9,21 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
+from flagscale_perf.spine.limits import Limit
+from flagscale_perf.spine.live import BEGINS, ENDS, WORSENS, FindingRecord
 from flagscale_perf.spine.records import record
+from flagscale_perf.spine.units import percent
 from flagscale_perf.training.cpu_limit import groups_of, read_limit
 
 _T = TypeVar("_T")
 PERIOD_NS = NS_PER_S
 _MOMENT_NS = NS_PER_S // 10
 PROC = Path("/proc")
+SHORT = Limit(0.05, "share", "ours: a thread with a core of its own waits less than 1 % of the time for it")
+_JUDGED_NS = 30 * NS_PER_S  # of readings: a burst of others' work is over by then
 _NS_PER_US, _KIB, _SECTOR_BYTES = 1000, 1024, 512
 _MAX_WAITING = 4096  # readings kept for the iteration under way
 _GROWING = (
@@ -164,6 +169,54 @@ def cpu_share(host: HostStretch) -> float:
     read.
     """
     return -1.0 if host.run_delay_ns is None or not host.host_ns else host.run_delay_ns / host.host_ns
+
+
+class Waiting(Protocol):
+    """What a stretch of training says of its host; fields as in `HostStretch`."""
+
+    @property
+    def host_ns(self) -> int | None:
+        """Between the readings."""
+
+    @property
+    def run_delay_ns(self) -> int | None:
+        """For which the training thread was ready to run and had no CPU."""
+
+
+class CpuWatch:
+    """Tells that a rank's training thread waits for a CPU, that it waits twice as long as was told, and that
+    it does not any more.
+    """
+
+    def __init__(self, who: str) -> None:
+        """`who`: the rank, and its host where that is known."""
+        self._who = who
+        self._host_ns = self._delay_ns = 0
+        self._told: float | None = None
+
+    def add(self, stretch: Waiting) -> list[FindingRecord]:
+        """The next stretch of training; one without readings says nothing."""
+        if not stretch.host_ns or stretch.run_delay_ns is None:
+            return []
+        self._host_ns += stretch.host_ns
+        self._delay_ns += stretch.run_delay_ns
+        if self._host_ns < _JUDGED_NS:
+            return []
+        share, self._host_ns, self._delay_ns = self._delay_ns / self._host_ns, 0, 0
+        state = self._state(share)
+        if state is None:
+            return []
+        self._told = None if state == ENDS else share
+        text = f"{self._who}'s training thread waits {percent(share)} of the time for a CPU"
+        evidence = {"cpu_wait_share": share, "limit_share": SHORT.value}
+        return [FindingRecord("host_short_of_cpu", state, text, share, "share", self._who, evidence=evidence)]
+
+    def _state(self, share: float) -> str | None:
+        if self._told is None:
+            return BEGINS if share > SHORT.value else None
+        if share < SHORT.value / 2:
+            return ENDS
+        return WORSENS if share >= 2 * self._told else None
 
 
 def merged(stretches: Iterable[HostStretch]) -> HostStretch:

@@ -178,7 +178,7 @@ class SlowStretch:
 @dataclass(frozen=True)
 class StragglerRecord(SlowStretch):
     """A rank that makes the others wait; written when it is named, and again with the same first_iteration
-    when it is over.
+    when the others wait twice as long as it says, and when it is over.
 
     Attributes:
         excess_ns: what it works longer per step than it should, the median.

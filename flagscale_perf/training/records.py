@@ -11,6 +11,8 @@ from typing import NamedTuple, get_type_hints
 
 from flagscale_perf.device.counters import HardwareRecord as HardwareRecord
 from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.live import BEGINS
+from flagscale_perf.spine.live import FindingRecord as FindingRecord
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader, record, room_of
 from flagscale_perf.spine.slots import Wide
 from flagscale_perf.training.host import HostRecord as HostRecord
@@ -327,13 +329,15 @@ class StandstillRecord(NamedTuple):
     stood_ns: int
     with_writer: int
 
-    def text(self) -> str:
-        """One line on it."""
+    def finding(self) -> FindingRecord:
+        """It is known when it is over: so it begins and does not end."""
         if self.with_writer:
             who = "all of it was stopped: a job that was suspended, a container that was paused"
         else:
             who = "rank 0's process was stopped, by SIGSTOP or a debugger"
-        return f"the job stood still for {self.stood_ns / NS_PER_S:.1f} s: {who}; this time is in no rate"
+        stood_s = self.stood_ns / NS_PER_S
+        text = f"the job stood still for {stood_s:.1f} s: {who}; this time is in no rate"
+        return FindingRecord("standstill", BEGINS, text, stood_s, "s")
 
 
 Record = (
@@ -349,6 +353,7 @@ Record = (
     | RanksRecord
     | CutsRecord
     | StragglerRecord
+    | FindingRecord
     | IntervalRecord
     | EventRecord
     | RunEnd

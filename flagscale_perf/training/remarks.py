@@ -1,15 +1,16 @@
-"""Remarks that a person should see at once, made from a run's records as they arrive."""
+"""Findings that a person should see at once, made from a run's records as they arrive."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
 
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.limits import Limit
+from flagscale_perf.spine.live import BEGINS, FindingRecord
 from flagscale_perf.spine.units import stretch
 from flagscale_perf.training.clocks import capped_by, caps_in
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.host import CpuWatch
 from flagscale_perf.training.memory import MemoryTotals
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord, Record, StepRecord
 from flagscale_perf.training.slowdown import SlowdownWatch
@@ -21,15 +22,8 @@ RECENT = 64
 MIN_RECENT = 3
 
 
-class Remark(NamedTuple):
-    """Name and text of an `EventRecord`."""
-
-    name: str
-    text: str
-
-
 class Watch:
-    """Makes remarks about records. Each trouble is reported when it begins, not while it lasts."""
+    """Looks at records. Each trouble is reported when it begins, not while it lasts."""
 
     def __init__(self, facts: RunFacts) -> None:
         """`facts` of the run: its device's memory, and where training ends."""
@@ -39,27 +33,29 @@ class Watch:
         self._clocks_mhz: deque[int] = deque(maxlen=RECENT)
         self._is_slow = self._has_forecast = False
         self._ecc: int | None = None
-        self._slowdown = SlowdownWatch()
+        self._slowdown, self._cpu = SlowdownWatch(), CpuWatch("rank 0")
 
-    def look(self, record: Record) -> list[Remark]:
-        """The remarks that the next record calls for."""
+    def look(self, record: Record) -> list[FindingRecord]:
+        """What the next record shows."""
         if isinstance(record, StepRecord):
             self._memory.add(record)
         elif isinstance(record, HardwareRecord):
             return self._errors(record)
         elif isinstance(record, IntervalRecord):
-            text = self._slowdown.add(record)
-            slower = [] if text is None else [Remark("slow", text)]
-            return self._slowness(record) + slower + self._forecast(record)
+            slower = self._slowdown.add(record)
+            found = [] if slower is None else [slower]
+            return self._slowness(record) + found + self._forecast(record) + self._cpu.add(record)
         return []
 
-    def _errors(self, reading: HardwareRecord) -> list[Remark]:
+    def _errors(self, reading: HardwareRecord) -> list[FindingRecord]:
         texts = device_errors(reading.xid, reading.ecc_uncorrected, self._ecc)
         if reading.ecc_uncorrected is not None:
             self._ecc = reading.ecc_uncorrected
-        return [Remark("hardware", f"rank 0's device: {text}") for text in texts]
+        return [
+            FindingRecord("hardware", BEGINS, f"rank 0's device: {text}", subject="rank 0") for text in texts
+        ]
 
-    def _slowness(self, interval: IntervalRecord) -> list[Remark]:
+    def _slowness(self, interval: IntervalRecord) -> list[FindingRecord]:
         """A slow interval is worth a remark only where the device explains it by a capped clock."""
         if interval.warmup_only or not interval.steps:
             return []
@@ -75,15 +71,17 @@ class Watch:
             return []
         steps = stretch("step", interval.first_iteration, interval.iteration)
         percent = round((slower - 1) * 100)
-        return [Remark("slow", f"{steps} took {percent} % longer; observed: rank 0's {capped_by(caps)}")]
+        text = f"{steps} took {percent} % longer; observed: rank 0's {capped_by(caps)}"
+        return [FindingRecord("slow", BEGINS, text, slower - 1, "share", evidence={"caps": caps})]
 
-    def _forecast(self, interval: IntervalRecord) -> list[Remark]:
+    def _forecast(self, interval: IntervalRecord) -> list[FindingRecord]:
         left = None if self._has_forecast else self._memory.steps_left()
         if left is None or (self._train_iters is not None and interval.iteration + left >= self._train_iters):
             return []
         self._has_forecast = True
         growth = "if its peak goes on growing like this"
-        return [Remark("memory", f"rank 0's device is out of memory in {left} steps at the latest {growth}")]
+        text = f"rank 0's device is out of memory in {left} steps at the latest {growth}"
+        return [FindingRecord("memory", BEGINS, text, evidence={"steps_left": left})]
 
 
 def device_errors(xid: int | None, ecc: int | None, ecc_before: int | None) -> list[str]:

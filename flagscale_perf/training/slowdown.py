@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.clock import NS_PER_MS
+from flagscale_perf.spine.live import BEGINS, ENDS, WORSENS, FindingRecord
 from flagscale_perf.spine.shift import WORTH_A_LINE, Shift, shifts_of
 from flagscale_perf.spine.units import number
 from flagscale_perf.training.records import IntervalRecord
@@ -18,7 +19,6 @@ LASTS = 16  # means, an eighth of `KEPT`: a change is told that has lasted for a
 EVERY = 4  # new means between looks
 BURST = 64  # steps, which it has lasted for besides: what is slow for less may be over soon
 STEADY = 0.75  # of a change: what the fastest tenths differ by at least; bursts leave some as fast as before
-_LONGER, _BACK = "a step takes", "steps are back to"
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class SlowdownWatch:
         self._since = 0  # iteration of the last change that was told; what was before is no matter any more
         self._told: _Told | None = None
 
-    def add(self, interval: IntervalRecord) -> str | None:
-        """The next interval; what is to be said of the steps up to it. Warm-up and intervals that trained
-        nothing do not count; pauses and standing still are in no step.
+    def add(self, interval: IntervalRecord) -> FindingRecord | None:
+        """The next interval; what is found of the steps up to it. Warm-up and intervals that trained nothing
+        do not count; pauses and standing still are in no step.
         """
         if interval.warmup_only or not interval.steps:
             return None
@@ -59,10 +59,10 @@ class SlowdownWatch:
             return None
         self._means.append(Stretch.of(self._open))
         self._open, self._new = [], self._new + 1
-        text = self._look() if self._new >= EVERY else None
+        found = self._look() if self._new >= EVERY else None
         if len(self._means) >= KEPT:
             self._shrink()
-        return text
+        return found
 
     def _shrink(self) -> None:
         if self._width >= COARSEST:
@@ -71,7 +71,7 @@ class SlowdownWatch:
             self._means = list(map(Stretch.of, zip(self._means[::2], self._means[1::2], strict=True)))
             self._width *= 2
 
-    def _look(self) -> str | None:
+    def _look(self) -> FindingRecord | None:
         self._new = 0
         usual = median(_work(mean) / mean.steps for mean in self._means)
         means = [mean for mean in self._means if mean.iteration > self._since]
@@ -85,10 +85,13 @@ class SlowdownWatch:
             return self._rise(newest, usual)
         if told is None or newest.after >= told.back:
             return None
+        since = newest.last_before + 1
+        text = f"steps are back to {_ms(newest.after * usual)} ms since about iteration {since}"
+        found = _found(ENDS, text, (told.before, newest), usual)
         self._told, self._since = None, newest.last_before
-        return f"{_BACK} {_ms(newest.after * usual)} ms since about iteration {newest.last_before + 1}"
+        return found
 
-    def _rise(self, change: Shift, usual: float) -> str | None:
+    def _rise(self, change: Shift, usual: float) -> FindingRecord | None:
         """The same change, as it looks later, is not told again; of steps that take longer and longer is told
         when they take twice as much longer as was told before.
         """
@@ -105,7 +108,22 @@ class SlowdownWatch:
         longer = round((change.after / change.before - 1) * 100)
         before, after = _ms(change.before * usual), _ms(change.after * usual)
         since = f"since about iteration {change.last_before + 1}"
-        return f"{_LONGER} {longer} % longer {since} ({before} to {after} ms)"
+        text = f"a step takes {longer} % longer {since} ({before} to {after} ms)"
+        return _found(BEGINS if told is None else WORSENS, text, (self._told.before, change), usual)
+
+
+def _found(state: str, text: str, since: tuple[float, Shift], usual: float) -> FindingRecord:
+    """`since`: the time for a unit of work before the first rise, and the newest change; `usual`: work of a
+    step. As times are for a unit of work, MFU and tokens a second have fallen by as much.
+    """
+    before, change = since
+    evidence = {
+        "since_iteration": change.last_before + 1,
+        "before_ms": before * usual / NS_PER_MS,
+        "after_ms": change.after * usual / NS_PER_MS,
+        "rate_down_share": 1 - before / change.after,
+    }
+    return FindingRecord("slowdown", state, text, change.after / before - 1, "share", evidence=evidence)
 
 
 def _lasts(change: Shift, means: Sequence[Stretch], begin: int) -> bool:
@@ -118,11 +136,6 @@ def _lasts(change: Shift, means: Sequence[Stretch], begin: int) -> bool:
         return False
     before, after = (sorted(side)[len(side) // 10] for side in sides)
     return (after - before) / (change.after - change.before) >= STEADY
-
-
-def state_told(text: str) -> str | None:
-    """`begins` or `ends` where a `slow` event has a text of `SlowdownWatch`; None for others."""
-    return "begins" if text.startswith(_LONGER) else "ends" if text.startswith(_BACK) else None
 
 
 def _work(mean: Stretch) -> int:

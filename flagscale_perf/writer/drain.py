@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from flagscale_perf.spine import stop_note
 from flagscale_perf.spine.clock import NS_PER_S, local_time, monotonic_ns
 from flagscale_perf.spine.companion import PATIENCE_S
 from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.spine.live import BEGINS, ENDS, FindingRecord
 from flagscale_perf.spine.peers.rings import AnyRing
 from flagscale_perf.spine.records import KILLED, STOPPED, Record, RunEnd
 from flagscale_perf.spine.ring import RingEnd
@@ -24,6 +26,7 @@ from flagscale_perf.writer.instrument import Instrument
 from flagscale_perf.writer.journal import Journal, Notices
 from flagscale_perf.writer.losses import described
 from flagscale_perf.writer.messages import Line, Send
+from flagscale_perf.writer.notify import Notifier
 from flagscale_perf.writer.retention import prune
 from flagscale_perf.writer.session import NOTHING, Session, header_of, recover
 from flagscale_perf.writer.task import WriterTask
@@ -69,6 +72,7 @@ class Drain:
         self._on_begun = on_begun
         self._journal = Journal(send, lambda: instrument.position, task.options.perf_debug)
         self._notices = Notices(ring, task.anchor, self._journal)
+        self._notifier = _notifier_of(task, self._journal)
         self._session: Session | None = None
         self._rescuing, self._is_rescued = threading.Lock(), False
         self.patience_s = PATIENCE_S
@@ -94,6 +98,8 @@ class Drain:
     def cycle(self) -> bool:
         """Brings what is in the ring to its places. False while something missing there may still come."""
         self._notices.look()
+        for failure in self._notifier.look():
+            self._journal.report("failure", failure)
         is_safe = self._save()
         is_shown = self._session is None or self._session.views.flush()
         self._troubles.note()
@@ -138,6 +144,7 @@ class Drain:
             if note not in self._earlier.texts:
                 self._journal.waiting.append(self._journal.event("failure", note))
         self._session = session
+        self._notifier.resume(session.header.session_id, self._earlier.findings)
         self._on_begun()
         return session
 
@@ -193,15 +200,28 @@ class Drain:
     def _finish(self, wait: Callable[[float], None]) -> None:
         if self._insist(self._save, wait, self.patience_s):
             if not self._earlier.has_ended:  # where it has, the writer before this one died after it
-                self._journal.waiting += self._journal.recorded(self._instrument.close(self._ring.dropped))
+                last = self._instrument.close(self._ring.dropped)
+                self._journal.waiting += self._journal.recorded([*last, *self._killed()])
                 self._notices.anchor()
                 self._journal.waiting.append(self._end())
             is_done = self._insist(self.cycle, wait, FINISH_LIMIT_S)
+            if self._notifier.is_busy:
+                self._notifier.close()
+                self.cycle()
             if not is_done and self._session is not None and self._session.views.report_unfinished():
                 self.cycle()
         else:
+            self._notifier.close()
             self.rescue()
         self._close()
+
+    def _killed(self) -> list[FindingRecord]:
+        """The measured process is gone without a word, which nobody else tells; the run's end logs it."""
+        pid = self._task.pid
+        if pid == os.getpid() or _reason(self._ring.end) != KILLED:
+            return []
+        text, evidence = f"process {pid}, which was measured, is gone: it was killed", {"pid": pid}
+        return [FindingRecord("lost_rank", BEGINS, text, subject="own", evidence=evidence, is_logged=False)]
 
     def _end(self) -> RunEnd:
         end = self._ring.end
@@ -286,6 +306,7 @@ class _Troubles:
             self._seen.add(trouble)
             self._is_reported = True
             self._journal.report("failure", describe(RecordsSink, error))
+            self._raise(BEGINS, describe(RecordsSink, error), error)
 
     def run_file_works(self) -> None:
         """Reports that it works again if its failure was reported."""
@@ -293,6 +314,13 @@ class _Troubles:
         if self._is_reported:
             self._is_reported = False
             self._journal.report("note", f"{RecordsSink.name} works again")
+            self._raise(ENDS, f"{RecordsSink.name} works again", None)
+
+    def _raise(self, state: str, text: str, error: OSError | None) -> None:
+        """The finding; the log says it by an event of its own."""
+        evidence = {"error": None if error is None else error.strerror}
+        finding = FindingRecord("disk", state, text, evidence=evidence, is_logged=False)
+        self._journal.waiting += self._journal.recorded([finding])
 
     def note(self) -> None:
         """Leaves in the ring what is not written now."""
@@ -309,6 +337,17 @@ class _Troubles:
         if name != "failure" or text not in self._seen:
             self._seen.add(text)
             self._journal.report(name, text)
+
+
+def _notifier_of(task: WriterTask, journal: Journal) -> Notifier:
+    """Only a process of the writer's own starts commands: the measured one is left alone."""
+    command = task.options.perf_on_finding
+    words = shlex.split(command) if command and task.may_serve else []
+    notifier = Notifier(words, str(task.directory), task.anchor)
+    if command and not words:
+        journal.report("failure", f"--perf-on-finding {command}: it is started by a writer process only")
+    journal.tell = notifier.tell
+    return notifier
 
 
 def _reason(end: RingEnd | None) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from flagscale_perf.spine.clock import NS_PER_S, Anchor, monotonic_ns
 from flagscale_perf.spine.errors import traceback_lines
+from flagscale_perf.spine.live import FINDINGS, FindingRecord
 from flagscale_perf.spine.peers.rings import AnyRing
 from flagscale_perf.spine.records import ClockRecord, EventRecord, Record
 from flagscale_perf.writer.instrument import Entry, Remark
@@ -18,17 +20,19 @@ STILL_S = 10  # without a beat of the drain in the ring: worth a line
 
 
 class Journal:
-    """Makes events, and prints on stderr what a person should see at once.
+    """Makes events, prints on stderr what a person should see at once, and tells findings.
 
     Attributes:
         waiting: records for the next batch that are in no ring.
         send: takes lines for the console and stderr.
+        tell: takes each finding, before it is in the run file.
     """
 
     def __init__(self, send: Send, position: Callable[[], int], with_tracebacks: bool) -> None:
         """`position`: the last finished iteration."""
         self.waiting: list[Record] = []
         self.send = send
+        self.tell: Callable[[FindingRecord], None] = lambda finding: None
         self._position = position
         self._with_tracebacks = with_tracebacks
 
@@ -48,18 +52,30 @@ class Journal:
         return EventRecord(name, monotonic_ns(), self._position(), text)
 
     def recorded(self, entries: Iterable[Entry]) -> list[Record]:
-        """The entries with an event in the place of each remark."""
-        return [self._remarked(entry) if isinstance(entry, Remark) else entry for entry in entries]
+        """The entries with an event in the place of each remark, and behind each finding."""
+        return [record for entry in entries for record in self._recorded(entry)]
 
     def take(self) -> list[Record]:
         """The records that wait to be written; they wait no longer."""
         waiting, self.waiting = self.waiting, []
         return waiting
 
-    def _remarked(self, remark: Remark) -> EventRecord:
-        if remark.is_urgent:
-            self.complain(remark.text)
-        return self.event(remark.name, remark.text)
+    def _recorded(self, entry: Entry) -> Iterator[Record]:
+        if isinstance(entry, FindingRecord):
+            now_ns, said = entry.at_ns or monotonic_ns(), FINDINGS[entry.finding]
+            entry = replace(entry, at_ns=now_ns, iteration=entry.iteration or self._position())
+            self.tell(entry)
+            yield entry
+            if entry.is_logged:
+                if said.is_urgent:
+                    self.complain(entry.text)
+                yield EventRecord(said.event, now_ns, entry.iteration, entry.text)
+        elif isinstance(entry, Remark):
+            if entry.is_urgent:
+                self.complain(entry.text)
+            yield self.event(entry.name, entry.text)
+        else:
+            yield entry
 
 
 class Notices:

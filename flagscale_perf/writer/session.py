@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from flagscale_perf.sinks.run_file import RecordsSink
 from flagscale_perf.spine.clock import boot_id, local_time
 from flagscale_perf.spine.files import make_directory, open_new, open_regular
 from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, BadLine, encode, read_records, recall
+from flagscale_perf.spine.live import FindingRecord
 from flagscale_perf.spine.peers.rings import AnyRing
 from flagscale_perf.spine.processes import pid_namespace
 from flagscale_perf.spine.records import SCHEMA_VERSION, EventRecord, Record, RunEnd, RunHeader
@@ -32,6 +33,7 @@ class Session:
         run_file: every record goes there first.
         views: what the run file is shown as.
         is_resumed: an earlier writer has begun the session.
+        header: of the run file.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class Session:
             self.run_file.flush()
         views = context.presentation.views
         self.views = FanOut(VIEWS if views is None else views, context, report)
-        self.is_resumed = context.resumed
+        self.is_resumed, self.header = context.resumed, context.header
         self._context = context
 
     def path(self, file: str) -> Path:
@@ -119,11 +121,13 @@ class Recovered(NamedTuple):
         known: encoded records that may be both in the ring and in the run file.
         texts: the texts of its events.
         has_ended: the session's end is in the run file.
+        findings: the last of them.
     """
 
     known: frozenset[bytes]
     texts: set[str]
     has_ended: bool
+    findings: Sequence[FindingRecord] = ()
 
 
 NOTHING = Recovered(frozenset(), set(), False)
@@ -137,7 +141,7 @@ def recover(
     """
     known: deque[bytes] = deque(maxlen=most)
     texts: set[str] = set()
-    has_ended = False
+    has_ended, findings = False, deque[FindingRecord](maxlen=most)
     try:
         for record in replay(session.path("records")):
             go_on()
@@ -148,9 +152,11 @@ def recover(
                 known.append(encode(record))
             if isinstance(record, EventRecord):
                 texts.add(record.text)
+            if isinstance(record, FindingRecord):
+                findings.append(record)
     except FileNotFoundError:
         known.clear()  # removed meanwhile: the session goes on
-    return Recovered(frozenset(known), texts, has_ended)
+    return Recovered(frozenset(known), texts, has_ended, findings)
 
 
 def replay(path: Path) -> Iterator[Record]:

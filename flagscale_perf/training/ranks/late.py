@@ -22,6 +22,7 @@ from flagscale_perf.training.ranks.rows import MAX_SHOWN, MachineCuts, records_o
 from flagscale_perf.training.samples import Reservoir
 
 SUSPECT_STEPS = 3  # among the latest in so many of the last steps: its rows are kept from now on
+WORSE = 2.0  # times what was told: worth a word again
 OVER = 0.5  # of the least lateness: a rank at the limit does not come and go
 
 _CAUSES = {"work": "as it has more work", "speed": "at equal work", "both": "in part as it has more work"}
@@ -72,9 +73,15 @@ class _Stage:
             beyond_ns = median(filled(lateness.beyond_ns.get(place, {}), len(book.steps)))
             if key not in found and beyond_ns < OVER * self._least * step_ns:
                 records.append(_over(self.slow.pop(key)))
-            else:
-                slow.excess_ns.add(round(beyond_ns))
-                self.slow[key] = slow._replace(record=replace(slow.record, iteration=iteration))
+                continue
+            slow.excess_ns.add(round(beyond_ns))
+            self.slow[key] = slow._replace(record=replace(slow.record, iteration=iteration))
+            if beyond_ns >= WORSE * slow.record.excess_ns:
+                worse = replace(
+                    self.slow[key].record, excess_ns=round(beyond_ns), iteration_ns=round(step_ns)
+                )
+                self.slow[key] = self.slow[key]._replace(record=worse)
+                records.append(worse)
         for key, late in found.items():
             if key not in self.slow and key[0][0] in seen:
                 span = book.steps[0].iteration, iteration
@@ -84,6 +91,12 @@ class _Stage:
                 self.slow[key] = slow._replace(record=replace(slow.record, cause=cause))
                 records.append(self.slow[key].record)
         return records
+
+    def _worse(self, key: tuple[Unit, int], excess_ns: int, step_ns: int) -> StragglerRecord:
+        slow = self.slow[key]
+        worse = replace(slow.record, excess_ns=excess_ns, iteration_ns=step_ns)
+        self.slow[key] = slow._replace(record=worse)
+        return worse
 
     def close(self) -> list[StragglerRecord]:
         slow, self.slow = self.slow, {}

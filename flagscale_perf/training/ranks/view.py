@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
+from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S, monotonic_ns
+from flagscale_perf.spine.live import BEGINS, ENDS, WORSENS, FindingRecord
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.spine.units import numbered
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.host import CpuWatch
 from flagscale_perf.training.ledger.naming import LIVE
-from flagscale_perf.training.rank_records import NodeRecord, StragglerRecord
+from flagscale_perf.training.rank_records import NodeRecord, StragglerIdentity, StragglerRecord
 from flagscale_perf.training.ranks.blocks import MAX_RANKS, Block, RankIdentity, block_steps
 from flagscale_perf.training.ranks.late import LateRanks, straggler_text
 from flagscale_perf.training.ranks.table import RanksTable
@@ -87,6 +91,9 @@ class RanksView:
         self._late = LateRanks(least, facts.work_flops)
         self._roster = _Roster(self._size)
         self._ecc: dict[int, int] = {}
+        self._cpu: dict[int, CpuWatch] = {}
+        self._lost: dict[int, FindingRecord] = {}  # dead and silent ranks, by what was told of them
+        self._slow: set[StragglerIdentity] = set()
         self._rounds: dict[int, _Round] = {}
         self._max_rounds = min(MAX_ROUNDS, max(MIN_ROUNDS, MAX_HELD_BLOCKS // self._size))
         self._closed = -1  # number of the newest closed round
@@ -100,7 +107,8 @@ class RanksView:
         for who in sorted(identities):
             if 0 <= who.rank < self._size and self._roster.join(who):
                 nodes[who.hostname].append(who)
-        return [_node(hostname, members) for hostname, members in nodes.items()]
+        back = [record for members in nodes.values() for who in members for record in self._back(who.rank)]
+        return [*(_node(hostname, members) for hostname, members in nodes.items()), *back]
 
     def add(self, block: Block) -> list[Record]:
         """A block of any rank; the records that it calls for."""
@@ -111,7 +119,7 @@ class RanksView:
         self._roster.hear(block)
         if (number := self._number(block)) > self._closed:
             self._rounds.setdefault(number, _Round(self._clock())).blocks[rank] = block
-        return self._errors_of(block) + self._close_rounds()
+        return self._back(rank) + self._host_of(block) + self._errors_of(block) + self._close_rounds()
 
     def lost(self, rank: int, iteration: int, why: str) -> list[Record]:
         """A rank's process ended too early, after `iteration`; `why` is a phrase."""
@@ -119,10 +127,8 @@ class RanksView:
             return []
         who = self._roster.known.get(rank)
         place = f" ({who.hostname}, {who.device}, pid {who.pid})" if who else ""
-        return [
-            self._event("rank", f"rank {rank}{place} is gone after iteration {iteration}: {why}"),
-            *self._close_rounds(),
-        ]
+        text = f"rank {rank}{place} is gone after iteration {iteration}: {why}"
+        return [self._lose([rank], text, who), *self._close_rounds()]
 
     def summary_due(self, interval: IntervalRecord) -> list[Record]:
         """Called after each interval of rank 0."""
@@ -151,7 +157,9 @@ class RanksView:
             records += self._finish(number)
         if not self._table.is_empty:
             records.append(self._table.take(on_the_way))
-        return records + list(self._late.close())
+        for over in self._late.close():
+            records += [over, self._straggler(over)]
+        return records
 
     def _number(self, block: Block) -> int:
         return block.iteration // self._steps
@@ -165,7 +173,32 @@ class RanksView:
         texts = device_errors(block.xid, block.ecc_uncorrected, self._ecc.get(block.rank))
         if block.ecc_uncorrected is not None:
             self._ecc[block.rank] = block.ecc_uncorrected
-        return [self._event("hardware", f"{device}: {text}") for text in texts]
+        return [self._found("hardware", BEGINS, f"{device}: {text}", device) for text in texts]
+
+    def _host_of(self, block: Block) -> list[Record]:
+        """Another rank's training thread that waits for a CPU; rank 0's is told from its own readings."""
+        if block.rank == 0:
+            return []
+        if block.rank not in self._cpu:
+            who = self._roster.known.get(block.rank)
+            self._cpu[block.rank] = CpuWatch(f"rank {block.rank}" + (f" ({who.hostname})" if who else ""))
+        found = self._cpu[block.rank].add(block.host)
+        return [replace(each, at_ns=self._clock(), iteration=self._newest) for each in found]
+
+    def _lose(self, ranks: Sequence[int], text: str, who: RankIdentity | None) -> FindingRecord:
+        """Nothing more comes from these ranks, of which `who` is the first where it is known."""
+        evidence = {"ranks": list(ranks), "hostname": who.hostname if who else None}
+        lost = self._found("lost_rank", BEGINS, text, numbered("rank", ranks), evidence)
+        self._lost |= dict.fromkeys(ranks, lost)
+        return lost
+
+    def _back(self, rank: int) -> list[Record]:
+        """That a rank is there again, with all that were lost with it."""
+        lost = self._lost.pop(rank, None)
+        if lost is None or lost in self._lost.values():
+            return []
+        text = f"{lost.subject} {'is' if len(lost.evidence['ranks']) == 1 else 'are'} there again"
+        return [self._found("lost_rank", ENDS, text, lost.subject, lost.evidence)]
 
     def _close_rounds(self) -> list[Record]:
         """Finishes, in their order, the rounds that are complete or have been waited for long enough."""
@@ -215,7 +248,7 @@ class RanksView:
             who = numbered("rank", members) + (f" ({hostname})" if hostname else "")
             since = "nothing yet" if iteration is None else f"nothing after iteration {iteration}"
             text = f"{since} from {who}; others are at iteration {self._newest}"
-            events.append(self._event("rank", text))
+            events.append(self._lose(members, text, self._roster.known.get(members[0])))
         return events
 
     def _finish(self, number: int) -> list[Record]:
@@ -228,9 +261,27 @@ class RanksView:
         records: list[Record] = []
         for record in found:
             records.append(record)
-            if isinstance(record, StragglerRecord) and not record.is_over:
-                records.append(self._event("slow", straggler_text(record)))
+            if isinstance(record, StragglerRecord):
+                records.append(self._straggler(record))
         return records + self._without_phases(blocks)
+
+    def _straggler(self, slow: StragglerRecord) -> FindingRecord:
+        state = ENDS if slow.is_over else WORSENS if slow.identity in self._slow else BEGINS
+        self._slow.add(slow.identity)
+        evidence = {
+            "first_iteration": slow.first_iteration,
+            "ranks": list(slow.ranks),
+            "hostname": slow.hostname,
+            "phase": slow.phase,
+            "excess_ms": slow.excess_ns / NS_PER_MS,
+            "iteration_ms": slow.iteration_ns / NS_PER_MS,
+            "cause": slow.cause,
+            "observed": slow.observed,
+        }
+        subject = f"{numbered('rank', slow.ranks)}, {slow.phase}"
+        found = self._found("straggler", state, straggler_text(slow), subject, evidence)
+        severity = {"severity": slow.excess_ns / NS_PER_MS, "unit": "ms"}
+        return replace(found, iteration=slow.iteration, is_logged=state != ENDS, **severity)
 
     def _without_phases(self, blocks: Mapping[int, Block]) -> list[Record]:
         """A note, once, if the first round that has steps has no phases."""
@@ -245,6 +296,12 @@ class RanksView:
 
     def _event(self, name: str, text: str) -> EventRecord:
         return EventRecord(name, self._clock(), self._newest, text)
+
+    def _found(
+        self, name: str, state: str, text: str, subject: str, evidence: dict[str, Any] | None = None
+    ) -> FindingRecord:
+        when = {"at_ns": self._clock(), "iteration": self._newest}
+        return FindingRecord(name, state, text, subject=subject, evidence=evidence or {}, **when)
 
 
 def _node(hostname: str, members: Sequence[RankIdentity]) -> NodeRecord:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flagscale_perf.device.sampler import Sampler
+from flagscale_perf.spine.live import BEGINS, FindingRecord
 from flagscale_perf.spine.records import EventRecord, Record
 from flagscale_perf.spine.session import capture_request_name
 from flagscale_perf.training.capture import CaptureControl
@@ -179,7 +180,7 @@ class TrainingPipeline:
         if isinstance(record, PhaseRecord):
             self._phases.hold(record)
         if isinstance(record, StandstillRecord):
-            return [Remark("standstill", record.text(), is_urgent=True)]
+            return [record.finding()]
         if not isinstance(record, StepRecord):
             return []
         self.position = record.iteration
@@ -187,7 +188,7 @@ class TrainingPipeline:
         phases = self._phases.take(record)
         self._sources.ranks.step(record, phases, self._cuts.take(record.iteration))
         interval = self._window.add(record, dropped, phases)
-        return [*self._remarks(record), *self._completed(interval)]
+        return [*self._watch.look(record), *self._completed(interval)]
 
     def collect(self) -> list[Entry]:
         """Marks of a capture, new readings of rank 0's host and device, and what is new of other ranks."""
@@ -201,7 +202,7 @@ class TrainingPipeline:
         for reading in readings:
             self._window.add_hardware(reading)
             self._sources.ranks.reading(reading)
-            entries += [reading, *self._remarks(reading)]
+            entries += [reading, *self._watch.look(reading)]
         entries += [Remark("hardware", note) for note in notes]
         records, notes = self._sources.ranks.take()
         self._capture.late(records)
@@ -224,15 +225,12 @@ class TrainingPipeline:
         """
         if interval is None:
             return []
-        completed = [interval, *self._remarks(interval), *self._sources.ranks.interval(interval)]
+        completed = [interval, *self._watch.look(interval), *self._sources.ranks.interval(interval)]
         text = None if self._has_suspected else suspicion(interval, self._facts)
         if text is not None:
             self._has_suspected = True
-            completed.append(Remark(SUSPECT, text, is_urgent=True))
+            completed.append(FindingRecord(SUSPECT, BEGINS, text))
         return completed
-
-    def _remarks(self, record: Record) -> list[Entry]:
-        return [Remark(*remark) for remark in self._watch.look(record)]
 
 
 def _end_of_whole_steps(slots: Sequence[Record], is_full: bool) -> int:

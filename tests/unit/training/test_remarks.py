@@ -10,7 +10,7 @@ GB = 10**9
 
 def remarks_of(records, **facts):
     watch = Watch(make_facts(**facts))
-    return [tuple(remark) for record in records for remark in watch.look(record)]
+    return [(found.finding, found.text) for record in records for found in watch.look(record)]
 
 
 def usual(count=5, **fields):
@@ -93,4 +93,22 @@ def test_memory_that_runs_out_before_the_run_is_over_is_told_once() -> None:
 def test_steps_that_have_become_slower_are_told() -> None:
     later = [make_interval(10 * n, iteration_ns=1200 * MS) for n in range(41, 81)]
     (told,) = remarks_of([*usual(40), *later])
-    assert told == ("slow", "a step takes 20 % longer since about iteration 401 (100.0 to 120.0 ms)")
+    assert told == ("slowdown", "a step takes 20 % longer since about iteration 401 (100.0 to 120.0 ms)")
+
+
+def test_a_rank_that_waits_for_a_cpu_is_told_over_half_a_minute() -> None:
+    def waiting(iteration, share):  # ten seconds of readings
+        return make_interval(iteration, host_ns=10 * SECOND, run_delay_ns=round(10 * SECOND * share))
+
+    watch = Watch(make_facts())
+    shares = [0.2, 0, 0, 0, 0.2, 0.2, 0.1, 0.1, 0.1, 0.2, 0.2, 0.2, 0.05, 0.03, 0.03, 0, 0, 0]
+    found = [each for n, share in enumerate(shares) for each in watch.look(waiting(10 * (n + 1), share))]
+    assert [(each.finding, each.state, each.subject, each.text) for each in found] == [
+        (
+            "host_short_of_cpu",
+            state,
+            "rank 0",
+            f"rank 0's training thread waits {share} of the time for a CPU",
+        )
+        for state, share in (("begins", "6.7 %"), ("worsens", "13.3 %"), ("ends", "0.0 %"))
+    ]

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from flagscale_perf.spine.live import FindingRecord
 from flagscale_perf.training.records import IntervalRecord
-from flagscale_perf.training.slowdown import KEPT, SlowdownWatch, state_told
+from flagscale_perf.training.slowdown import KEPT, SlowdownWatch
 from tests.fakes import MS, make_interval
 from tests.noisy import KINDS, STEP_NS, plan
 
@@ -20,10 +21,10 @@ def interval_of(number: int, mean_ms: float, **fields: object) -> IntervalRecord
     return make_interval(SIZE * number, **{"iteration_ns": round(SIZE * mean_ms * MS)} | fields)
 
 
-def told(intervals: Iterable[IntervalRecord]) -> list[tuple[int, str]]:
+def told(intervals: Iterable[IntervalRecord]) -> list[tuple[int, FindingRecord]]:
     watch = SlowdownWatch()
     said = [(interval.iteration, watch.add(interval)) for interval in intervals]
-    return [(iteration, text) for iteration, text in said if text is not None]
+    return [(iteration, found) for iteration, found in said if found is not None]
 
 
 def course(count: int, mean_ms: Callable[[int], float], seed: int = 1) -> list[IntervalRecord]:
@@ -34,25 +35,34 @@ def course(count: int, mean_ms: Callable[[int], float], seed: int = 1) -> list[I
 
 @pytest.mark.parametrize("count", [100, 400, 6000])
 def test_a_rise_is_told_once_with_its_iteration(count: int) -> None:
-    ((when, text),) = told(course(count, lambda n: 100 if n <= count // 2 else 110))
-    longer, since = text.split(" % longer since about iteration ")
+    ((when, found),) = told(course(count, lambda n: 100 if n <= count // 2 else 110))
+    longer, since = found.text.split(" % longer since about iteration ")
     iteration, levels = since.split(" ", 1)
     assert 9 <= int(longer.removeprefix("a step takes ")) <= 11
     assert abs(int(iteration) - SIZE * count / 2) <= SIZE * count / 40
     assert levels[:3] == "(10" or levels[:3] == "(99"
     assert when <= SIZE * (count / 2 + 24 * max(1, min(16, count / 64)))
-    assert state_told(text) == "begins"
+    assert (found.finding, found.state, found.unit) == ("slowdown", "begins", "share")
+    assert found.severity == pytest.approx(0.1, abs=0.01)
+    assert found.evidence["rate_down_share"] == pytest.approx(1 - 100 / 110, abs=0.01)
+    assert (found.evidence["since_iteration"], found.evidence["before_ms"]) == (
+        int(iteration),
+        pytest.approx(100, rel=0.01),
+    )
 
 
 def test_what_comes_back_ends_and_may_begin_again() -> None:
     said = told(course(400, lambda n: 120 if 100 < n <= 200 or n > 300 else 100))
-    assert [state_told(text) for _, text in said] == ["begins", "ends", "begins"]
-    assert "steps are back to 100" in said[1][1] or "steps are back to 99" in said[1][1]
+    assert [found.state for _, found in said] == ["begins", "ends", "begins"]
+    back = said[1][1]
+    assert back.text.startswith(("steps are back to 100", "steps are back to 99"))
+    assert back.severity == pytest.approx(0, abs=0.01)
 
 
 def test_a_second_rise_is_told_where_it_doubles_what_was_told() -> None:
     said = told(course(120, lambda n: 100 if n <= 40 else 110 if n <= 80 else 130))
-    assert [state_told(text) for _, text in said] == ["begins", "begins"]
+    assert [found.state for _, found in said] == ["begins", "worsens"]
+    assert said[1][1].severity == pytest.approx(0.3, abs=0.01)
     assert len(told(course(120, lambda n: 100 if n <= 40 else 110 if n <= 80 else 115))) == 1
 
 

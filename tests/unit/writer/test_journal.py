@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from flagscale_perf.spine.records import RunEnd
+from dataclasses import replace
+
+from flagscale_perf.spine.live import FindingRecord
+from flagscale_perf.spine.records import EventRecord, RunEnd
 from flagscale_perf.writer.instrument import Remark
 from flagscale_perf.writer.journal import Journal
 from flagscale_perf.writer.messages import Message, Trouble
@@ -39,3 +42,19 @@ def test_with_tracebacks_a_failure_shows_where_it_was() -> None:
         Trouble("Traceback (most recent call last):"),
         Trouble("ValueError: planted"),
     )
+
+
+def test_a_finding_is_told_stamped_and_followed_by_its_event() -> None:
+    sent: list[Message] = []
+    told: list[FindingRecord] = []
+    journal = Journal(sent.append, lambda: 7, with_tracebacks=False)
+    journal.tell = told.append
+    hang = FindingRecord("hang", "begins", "rank 3 waits", iteration=5)
+    found, event = journal.recorded([hang])
+    assert told == [found] and found.at_ns > 0
+    assert event == EventRecord("hang", found.at_ns, 5, "rank 3 waits")
+    assert sent == [Trouble("flagscale_perf: rank 3 waits")]
+    assert journal.recorded([replace(hang, is_logged=False, at_ns=9, iteration=0)]) == [
+        replace(hang, is_logged=False, at_ns=9, iteration=7)
+    ]
+    assert len(sent) == 1, "what is not in the log is said elsewhere"

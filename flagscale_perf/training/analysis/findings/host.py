@@ -11,6 +11,7 @@ from flagscale_perf.spine.limits import Limit
 from flagscale_perf.spine.units import percent
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
 from flagscale_perf.training.analysis.tables import RankEntry
+from flagscale_perf.training.host import SHORT
 from flagscale_perf.training.stretch import Stretch
 
 _EXPLAINED = {"data_stall", "straggler", "exposed_comm", "jitter", "long_phase"}
@@ -39,11 +40,7 @@ class _Shortage(NamedTuple):
 @rule(
     needs_speed=True,
     explains=_EXPLAINED,
-    limits={
-        "host_short_of_cpu": Limit(
-            0.05, "share", "ours: a thread with a core of its own waits less than 1 % of the time for it"
-        )
-    },
+    limits={"host_short_of_cpu": SHORT},
     causes=[
         "other processes on the same cores",
         "more ranks, loader processes or threads than cores",

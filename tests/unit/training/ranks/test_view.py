@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.live import FindingRecord
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rank_records import CutsRecord, NodeRecord, RanksRecord, StragglerRecord
@@ -39,7 +40,11 @@ def block_of(rank: int, number: int, **changes) -> Block:
 
 
 def texts_of(records) -> list[tuple[str, str]]:
-    return [(record.name, record.text) for record in records if isinstance(record, EventRecord)]
+    return [
+        (record.name, record.text) if isinstance(record, EventRecord) else (record.finding, record.text)
+        for record in records
+        if isinstance(record, EventRecord | FindingRecord)
+    ]
 
 
 def feed(view: RanksView, blocks) -> list[tuple[str, str]]:
@@ -106,7 +111,7 @@ def test_of_many_ranks_an_entry_has_the_one_that_works_longest_and_the_highest_p
     assert record.memory_peak_bytes[:3] == [52 * GB, 55 * GB, 56 * GB]
 
 
-def test_a_straggler_is_a_record_and_an_event() -> None:
+def test_a_straggler_is_a_record_and_a_finding() -> None:
     job = Job(data=8)
     view, _ = view_of(8, job)
     slow = Slow((3,), 0.10, "forward", first=75)
@@ -118,15 +123,33 @@ def test_a_straggler_is_a_record_and_an_event() -> None:
     ]
     cuts = [record for record in records if isinstance(record, CutsRecord)]
     assert [record.iteration for record in cuts] == list(range(5, 155))
-    straggler, event = [record for record in records if not isinstance(record, CutsRecord)]
-    assert isinstance(straggler, StragglerRecord) and isinstance(event, EventRecord)
+    straggler, found = [record for record in records if not isinstance(record, CutsRecord)]
+    assert isinstance(straggler, StragglerRecord) and isinstance(found, FindingRecord)
     assert (straggler.ranks, straggler.is_over) == ([3], False)
-    assert event.name == "slow" and event.iteration <= 74 + 20, "within 20 steps"
-    assert "longer: rank 3 (host-0, NVIDIA H200) takes 1" in event.text
-    assert event.text.endswith(" ms longer in forward than its peers")
-    last = view.close()
-    assert [type(record).__name__ for record in last] == ["RanksRecord", "StragglerRecord"]
-    assert isinstance(last[1], StragglerRecord) and last[1].is_over
+    assert (found.finding, found.state, found.subject) == ("straggler", "begins", "rank 3, forward")
+    assert found.iteration <= 74 + 20, "within 20 steps"
+    assert found.severity == found.evidence["excess_ms"] == straggler.excess_ns / MS and found.unit == "ms"
+    assert "longer: rank 3 (host-0, NVIDIA H200) takes 1" in found.text
+    assert found.text.endswith(" ms longer in forward than its peers")
+    _, over, ends = view.close()
+    assert isinstance(over, StragglerRecord) and over.is_over
+    assert isinstance(ends, FindingRecord) and (ends.state, ends.is_logged) == ("ends", False)
+    assert ends.identity == found.identity
+
+
+def test_a_straggler_that_becomes_twice_as_slow_worsens() -> None:
+    job = Job(data=8)
+    view, _ = view_of(8, job)
+    slow = Slow((3,), 0.10, "forward", 75, 119), Slow((3,), 0.40, "forward", first=120)
+    found = [
+        record
+        for blocks in Simulation(job, Noise(step=0.005), slow).rounds(40)
+        for block in blocks
+        for record in view.add(block)
+        if isinstance(record, FindingRecord)
+    ]
+    assert [each.state for each in [*found, view.close()[-1]]] == ["begins", "worsens", "ends"]
+    assert found[1].severity >= 2 * found[0].severity
 
 
 def test_a_late_block_is_waited_for_and_is_no_silence() -> None:
@@ -145,7 +168,7 @@ def test_a_silent_rank_is_told_once_and_again_when_it_falls_silent_anew() -> Non
     feed(view, [block_of(rank, 1) for rank in range(3)])
     assert feed(view, [block_of(rank, number) for number in (2, 3) for rank in (0, 1)]) == []
     clock.now_ns = GRACE_NS
-    told = ("rank", "nothing after iteration 9 from rank 2 (host-0); others are at iteration 24")
+    told = ("lost_rank", "nothing after iteration 9 from rank 2 (host-0); others are at iteration 24")
     assert feed(view, [block_of(rank, 4) for rank in (0, 1)]) == [told]
     clock.now_ns = 3 * GRACE_NS
     assert feed(view, [block_of(rank, 5) for rank in (0, 1)]) == [], "once"
@@ -154,11 +177,11 @@ def test_a_silent_rank_is_told_once_and_again_when_it_falls_silent_anew() -> Non
     assert (record.silent, record.silent_count, record.iteration_ns[2]) == ([], 0, 102 * MS), (
         "it told some of this stretch"
     )
-    assert feed(view, [block_of(rank, 6) for rank in range(3)]) == []
+    assert feed(view, [block_of(rank, 6) for rank in range(3)]) == [("lost_rank", "rank 2 is there again")]
     feed(view, [block_of(rank, number) for number in (7, 8) for rank in (0, 1)])
     clock.now_ns = 5 * GRACE_NS
     assert feed(view, [block_of(0, 9)]) == [
-        ("rank", "nothing after iteration 34 from rank 2 (host-0); others are at iteration 49")
+        ("lost_rank", "nothing after iteration 34 from rank 2 (host-0); others are at iteration 49")
     ]
 
 
@@ -172,11 +195,14 @@ def test_a_rank_nothing_ever_came_from_has_longer_and_is_silent_in_the_record() 
     feed(view, [block_of(rank, 4) for rank in (0, 1)])
     clock.now_ns = START_NS + GRACE_NS
     assert feed(view, [block_of(0, 5)]) == [
-        ("rank", "nothing yet from ranks 2, 3; others are at iteration 29")
+        ("lost_rank", "nothing yet from ranks 2, 3; others are at iteration 29")
     ]
     (record,) = view.summary_due(make_interval(29))
     assert isinstance(record, RanksRecord)
     assert (record.silent, record.silent_count) == ([2, 3], 2)
+    late = [RankIdentity(rank, "b", rank, "CPU", None, 0, rank) for rank in (2, 3)]
+    assert texts_of(view.join(late[:1])) == [], "not all of them"
+    assert texts_of(view.join(late[1:])) == [("lost_rank", "ranks 2, 3 are there again")]
 
 
 def test_ranks_whose_last_blocks_were_on_their_way_at_the_end_are_not_silent() -> None:
@@ -220,7 +246,7 @@ def test_a_dead_rank_is_told_and_not_waited_for() -> None:
     feed(view, [block_of(rank, 1) for rank in range(3)])
     feed(view, [block_of(rank, 2) for rank in (0, 1)])
     assert texts_of(view.lost(2, 11, "killed")) == [
-        ("rank", "rank 2 (host-0, NVIDIA H200, pid 1002) is gone after iteration 11: killed")
+        ("lost_rank", "rank 2 (host-0, NVIDIA H200, pid 1002) is gone after iteration 11: killed")
     ]
     assert view.lost(2, 11, "killed") == view.lost(77, 1, "no rank of this job") == []
     clock.now_ns = SUMMARY_NS
