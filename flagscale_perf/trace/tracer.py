@@ -114,6 +114,10 @@ class Tracer(Side):
             names = self._name(call.function), self._name(partitions[0]) if partitions else 0
             self._put(StartRecord(0, begun, call.start_ns, at_ns, *names, call.identity[0]))
 
+    def follows_operations(self) -> bool:
+        """Whether anything is told of an operation that begins here: in no call it takes `detail`."""
+        return self._detail or self.options.stamp or CALL.get() is not None
+
     def begin_operation(self, kind: int, batch: Any, partition: str = "") -> Operation:
         """Begins an operation on this batch, or a put of new samples of a partition."""
         operation = Operation(kind, CALL.get(), monotonic_ns())

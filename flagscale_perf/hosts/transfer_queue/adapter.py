@@ -59,6 +59,21 @@ def _awaited(handle: Callable[[Run, _Said], Awaitable[Any]]) -> _Wrap:
     return wrap
 
 
+def _operated(kind: Kind, batch: str, data: str = "", partition: str = "") -> _Wrap:
+    """Each call of a coroutine is an operation; the names of those of its arguments that are read."""
+
+    def wrap(method: Callable[..., Awaitable[Any]]) -> Any:
+        names = tuple(inspect.signature(method).parameters)
+
+        def read(args: tuple[Any, ...], kwargs: _Said) -> tuple[Any, str, Any]:
+            said = dict(zip(names, args)) | kwargs  # noqa: B905  # `strict` costs as much as the rest
+            return said.get(batch), said.get(partition) or "", said.get(data)
+
+        return plane.operated(kind, read)(method)
+
+    return wrap
+
+
 def _part(begin: Callable[[], Any], end: Callable[[Any], None]) -> _Wrap:
     """Tells where a part of an operation, a coroutine, function or class method, begins and is done."""
 
@@ -99,19 +114,6 @@ def _ask(method: Callable[..., Awaitable[Any]]) -> Any:
     return traced
 
 
-def _put(run: Run, said: _Said) -> Awaitable[Any]:
-    partition = said.get("partition_id") or ""
-    return plane.operate(Kind.PUT, run, said.get("metadata"), partition, said.get("data"))
-
-
-def _get(run: Run, said: _Said) -> Awaitable[Any]:
-    return plane.operate(Kind.GET, run, said.get("metadata"))
-
-
-def _update(run: Run, said: _Said) -> Awaitable[Any]:
-    return plane.operate(Kind.UPDATE, run, said.get("metadata"), "", said.get("values"))
-
-
 def _wait(run: Run, said: _Said) -> Awaitable[Any]:
     if said.get("mode", _FETCH) != _FETCH:
         return run()
@@ -141,6 +143,8 @@ def _stamp(run: Run, said: _Said) -> Awaitable[Any]:
     return run()
 
 
+_PUT = _operated(Kind.PUT, "metadata", "data", "partition_id")
+_GET, _UPDATE = _operated(Kind.GET, "metadata"), _operated(Kind.UPDATE, "metadata", "values")
 _STORES = _part(plane.storing, plane.stored)
 _NOTIFIES, _TAGS, _PACKS = (
     _part(monotonic_ns, functools.partial(plane.timed, field=f"{stage}_ns"))
@@ -196,9 +200,9 @@ _C = MODULE, CLIENT
 _CLEARED, _UNIT_OF = "which samples are cleared", "time for unit of {}"
 _META, _PARTITION, _NAMES = ("metadata",), ("partition_id",), ("task_name", "batch_size", "mode")
 POINTS = (
-    Point(*_C, "async_put", OPERATIONS, _awaited(_put), ("data", *_META, *_PARTITION), when=""),
-    Point(*_C, "async_get_data", OPERATIONS, _awaited(_get), _META, when=""),
-    Point(*_STORAGE, "update_data", "updates", _awaited(_update), (*_META, "values"), is_new=True, when=""),
+    Point(*_C, "async_put", OPERATIONS, _PUT, ("data", *_META, *_PARTITION), when=""),
+    Point(*_C, "async_get_data", OPERATIONS, _GET, _META, when=""),
+    Point(*_STORAGE, "update_data", "updates", _UPDATE, (*_META, "values"), is_new=True, when=""),
     Point(*_C, "async_clear_samples", _CLEARED, _awaited(_clear), _META),
     Point(*_C, "async_clear_partition", _CLEARED, _awaited(_clear), _PARTITION),
     # Is given the samples of a partition that is cleared:

@@ -5,8 +5,10 @@ queue returns or raises. Real queues: tests/trace.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -82,7 +84,7 @@ class Queue:
             return found
 
         data = {"prompt": SimpleNamespace(nbytes=64, is_nested=False)}
-        asyncio.run(plane.operate(kind, storage, batch([4, 5]), "train", data))
+        asyncio.run(plane.operated(kind, lambda args, kwargs: (batch([4, 5]), "train", data))(storage)())
         assert OPERATION.get() is None
         return self.of(OperationRecord)[-1]
 
@@ -132,6 +134,32 @@ def test_an_update_is_begun_and_recorded_as_one_and_writes_fields_as_a_put_does(
     assert transfers.transfers[0].kind is Kind.PUT
 
 
+@pytest.mark.parametrize(("detail", "in_call", "stamp"), list(product((False, True), repeat=3)))
+def test_an_operation_costs_one_frame_and_none_of_the_tracers_where_nothing_is_told_of_it(
+    monkeypatch: pytest.MonkeyPatch, detail: bool, in_call: bool, stamp: bool
+) -> None:
+    options = TraceOptions(trace=True, detail=detail, stamp=stamp, directory=Path("unused"))
+    monkeypatch.setattr(tracing, "active", Tracer(options, lambda record: None))
+    frames, follows = list[str](), list[bool]()
+
+    async def put(rows: list[int]) -> Any:
+        frame = sys._getframe(1)
+        while frame.f_code is not run.__code__:
+            frames.append(frame.f_code.co_name)
+            frame = frame.f_back
+        follows.append(OPERATION.get() is not None)
+        return batch(rows)
+
+    async def run() -> None:
+        if in_call:
+            running.CALL.set(running.Call("work", batch([1]), None, 0))
+        await plane.operated(Kind.PUT, lambda args, kwargs: (None, "train", {}))(put)([1])
+
+    asyncio.run(run())
+    assert frames == ["operate"]
+    assert follows == [detail or in_call or stamp]
+
+
 @pytest.mark.parametrize("is_traced", [True, False])
 def test_what_the_queue_raises_and_returns_is_as_without(
     queue: Queue, monkeypatch: pytest.MonkeyPatch, is_traced: bool
@@ -143,7 +171,7 @@ def test_what_the_queue_raises_and_returns_is_as_without(
         raise KeyError("theirs")
 
     for call in (
-        lambda run: plane.operate(Kind.GET, run, batch([1])),
+        lambda run: plane.operated(Kind.GET, lambda args, kwargs: (batch([1]), "", None))(run)(),
         lambda run: plane.wait(run, "train", "actor", 4),
         lambda run: plane.clear(run, "train", None),
     ):
