@@ -14,6 +14,7 @@ from typing import Any
 
 from flagscale_perf.hosts.flagscale_runner import train_runner
 from flagscale_perf.launcher.sweep import OneJob, perform_all
+from flagscale_perf.report import language
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
 
@@ -60,7 +61,7 @@ def main() -> int:
         try:
             jobs.append(OneJob(_plain(config), list(HydraConfig.get().overrides.task)))
         except PerfError as error:
-            print(f"run.py: {error}", file=sys.stderr)
+            _refuse(error)
             sys.exit(2)
 
     with tempfile.TemporaryDirectory(prefix="flagscale_perf_") as scratch:  # Hydra makes one for each sweep
@@ -71,9 +72,9 @@ def main() -> int:
         ConfigStore.instance().store(group="hydra", name="config", node=node, provider="hydra")
         collect()
     try:
-        return perform_all(jobs, _open_runner)
+        return perform_all(jobs, _open_runner, _refuse)
     except PerfError as error:
-        print(f"run.py: {error}", file=sys.stderr)
+        _refuse(error)
         return 2
     except KeyboardInterrupt:
         return 130
@@ -81,6 +82,11 @@ def main() -> int:
         # The interpreter flushes stdout once more when it ends: into nothing, instead of raising again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141  # as shells report SIGPIPE
+
+
+def _refuse(error: PerfError) -> None:
+    with language.using(language.chosen(None, os.environ)):
+        print(f"run.py: {language.said(str(error))}", file=sys.stderr, flush=True)
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:

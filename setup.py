@@ -40,7 +40,7 @@ setup(
         "flagscale_perf": ["py.typed"],
         "flagscale_perf.flops": ["host_options.toml"],
         "flagscale_perf.spine": ["_hot.c", "_hot.pyi"],
-        "flagscale_perf.report": ["page.css", "page.html", "page.js"],
+        "flagscale_perf.report": ["page.css", "page.html", "page.js", "zh.json"],
     },
     # Each is imported only where it is needed; flagscale_perf/spine/packages.py says what for.
     # Without them (pip install --no-deps) the monitor still records; reading a run file needs msgspec.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import importlib
 import io
@@ -39,6 +40,7 @@ COMMANDS = {
     "doctor": "say which host is found, which hook points are there, what is missing and what that costs",
 }
 
+LANGUAGE, SPEAKING = "--lang", ("report", "watch", "serve", "doctor")
 GARBAGE = 50_000  # objects before a collection: a long file's records are many, and none is in a cycle
 EXIT_MISTAKE = 2  # of the user; argparse's exit code, too
 EXIT_INTERRUPTED = 130  # as shells report SIGINT
@@ -59,10 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _dispatch(words)
         sys.stdout.flush()
     except PerfError as error:
-        from flagscale_perf.spine.units import printable
-
-        # Printable, for the message may quote what a file holds.
-        print("\n".join(map(printable, str(error).split("\n"))), file=sys.stderr)
+        _tell(error, words)
         return EXIT_MISTAKE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -71,6 +70,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     return code
+
+
+def _tell(error: PerfError, words: Sequence[str]) -> None:
+    from flagscale_perf.report import language
+    from flagscale_perf.spine.units import printable
+
+    asked = dict(zip(words, words[1:], strict=False)).get(LANGUAGE)
+    with language.using(language.chosen(asked if words[0] in SPEAKING else None, os.environ)):
+        said = language.said(str(error))
+    # Printable, for the message may quote what a file holds.
+    print("\n".join(map(printable, said.split("\n"))), file=sys.stderr)
 
 
 def load_command(name: str) -> Command:
@@ -94,12 +104,19 @@ def _dispatch(words: list[str]) -> int:
     command = load_command(name)
     parser = Parser(prog=f"{PROG} {name}", description=COMMANDS[name])
     command.add_arguments(parser)
+    if name in SPEAKING:
+        about = "English, or Chinese, in what is printed for people (default: the locale's)"
+        parser.add_argument(LANGUAGE, choices=("en", "zh"), help=about)
     args = parser.parse_args(words[1:])
-    if not getattr(args, "no_cache", False):
-        return command.run(args)
-    from flagscale_perf.store import cache
+    with contextlib.ExitStack() as around:
+        if name in SPEAKING:
+            from flagscale_perf.report import language
 
-    with cache.switched_off():
+            around.enter_context(language.using(language.chosen(args.lang, os.environ)))
+        if getattr(args, "no_cache", False):
+            from flagscale_perf.store import cache
+
+            around.enter_context(cache.switched_off())
         return command.run(args)
 
 

@@ -21,8 +21,10 @@ from flagscale_perf.hosts.doctor import Host, find_hosts
 from flagscale_perf.hosts.hook_points import HookPoint
 from flagscale_perf.hosts.transfer_queue.doctor import find_queue
 from flagscale_perf.launcher.flagscale_root import HOW_TO_INSTALL
+from flagscale_perf.report.language import said, say
 from flagscale_perf.spine import hot
 from flagscale_perf.spine.packages import PARTS
+from flagscale_perf.spine.units import filled
 
 WIDTH = 12
 LENT = " (a rehearsal on the CPU stands in for it)"
@@ -77,7 +79,7 @@ def _print_json(hosts: Sequence[Host]) -> int:
 
 
 def _print_extension() -> None:
-    _line("extension", f"{'NOT IN USE' if hot.load() is None else 'in use':12}{IN_C}")
+    _line("extension", filled(say("NOT IN USE" if hot.load() is None else "in use"), 12) + said(IN_C))
     if hot.load() is None:
         _line("", HOW_TO_BUILD)
 
@@ -87,7 +89,10 @@ def _print_parts() -> None:
     width = max(len(part.name) for part in PARTS) + 2
     for number, part in enumerate(PARTS):
         version = part.version
-        _line("" if number else "parts", f"{part.name:{width}}{version or 'MISSING':12}{part.purpose}")
+        _line(
+            "" if number else "parts",
+            f"{part.name:{width}}{filled(version or say('MISSING'), 12)}{said(part.purpose)}",
+        )
         if version is None:
             _line("", f"{'':{width}}{part.line}")
 
@@ -97,7 +102,7 @@ def _print_host(host: Host) -> None:
     _line("host", host.name)
     _line("loop", f"{host.loop} ({host.source})")
     for lack in host.lacks:
-        _line("", f"CANNOT BE IMPORTED: {lack.text}{LENT if lack.is_lent else ''}")
+        _line("", say("CANNOT BE IMPORTED: {0}", said(lack.text)) + (say(LENT) if lack.is_lent else ""))
     _print_hooks(host.points)
     for remark in host.remarks:
         _line("", remark)
@@ -105,8 +110,8 @@ def _print_host(host: Host) -> None:
 
 def _print_hooks(hooks: Sequence[HookPoint]) -> None:
     for hook in hooks:
-        missed = "" if hook.found else f": without it no {hook.cost}"
-        _line("", f"{'found  ' if hook.found else 'MISSING'}  {hook.name}{missed}")
+        missed = "" if hook.found else say(": without it no {0}", said(hook.cost))
+        _line("", f"{say('found  ' if hook.found else 'MISSING')}  {hook.name}{missed}")
 
 
 def _print_queue() -> bool:
@@ -158,4 +163,4 @@ def _device_lines() -> list[str]:
 
 
 def _line(label: str, text: str) -> None:
-    print(f"{label:{WIDTH}}{text}")
+    print(filled(say(label), WIDTH) + said(text))

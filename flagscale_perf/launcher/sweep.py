@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from flagscale_perf.launcher.actions import perform
 from flagscale_perf.launcher.cluster import OpenRunner
@@ -17,6 +16,7 @@ from flagscale_perf.spine.errors import PerfError
 _STARTING = ("run", "test")
 _WRITTEN = ("save", "tensorboard_dir")  # what two jobs must not both write into, beside their own directories
 _INTERRUPTED = 130
+Refuse: TypeAlias = Callable[[PerfError], None]
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,9 @@ class OneJob:
     overrides: Sequence[str]
 
 
-def perform_all(jobs: Sequence[OneJob], open_runner: OpenRunner) -> int:
-    """Does what each job's action says. Returns the exit status of the first that failed, else 0.
+def perform_all(jobs: Sequence[OneJob], open_runner: OpenRunner, refuse: Refuse) -> int:
+    """Does what each job's action says; `refuse` tells of a job of several that is wrong. Returns the exit
+    status of the first that failed, else 0.
 
     Raises PerfError before anything is started, where one of them is wrong or two would write into the same
     directory; of a single job as `perform` does.
@@ -46,7 +47,7 @@ def perform_all(jobs: Sequence[OneJob], open_runner: OpenRunner) -> int:
     failed: dict[str, int] = {}
     for number, (job, name) in enumerate(zip(jobs, names, strict=True), 1):
         print(f"\njob {number} of {len(jobs)}: {name}", flush=True)
-        if code := _perform_one(job, open_runner):
+        if code := _perform_one(job, open_runner, refuse):
             failed[name] = code
         if code == _INTERRUPTED:
             print(f"interrupted: {len(jobs) - number} jobs of the sweep were not started", flush=True)
@@ -58,11 +59,11 @@ def perform_all(jobs: Sequence[OneJob], open_runner: OpenRunner) -> int:
     return next(iter(failed.values()), 0)
 
 
-def _perform_one(job: OneJob, open_runner: OpenRunner) -> int:
+def _perform_one(job: OneJob, open_runner: OpenRunner, refuse: Refuse) -> int:
     try:
         return perform(job.config, open_runner)
     except PerfError as error:  # the others do not depend on this one
-        print(f"run.py: {error}", file=sys.stderr, flush=True)
+        refuse(error)
         return 2
 
 

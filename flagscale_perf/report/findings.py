@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from flagscale_perf.analysis.blocks import Quantity, span
 from flagscale_perf.analysis.rules import WALL_TIME, Change, Evidence, Finding, Link
 from flagscale_perf.report.format import shown
+from flagscale_perf.report.language import said, say
 from flagscale_perf.spine.units import duration, percent, ranges
 
 STEPS = "the steps' time"
@@ -23,31 +24,38 @@ def rows(finding: Finding) -> list[tuple[str, str]]:
     """Label and text of each line."""
     lines = [("costs", cost(finding))]
     if finding.cost_of_steps is not None and finding.cost_share is not None and not finding.base:
-        lines.append(("of the session", f"{percent(finding.cost_share)} of the wall time"))
+        lines.append(("of the session", say("{0} of the wall time", percent(finding.cost_share))))
     lines += [("found by", finding.instrument)] if finding.instrument else []
     lines += explanations(finding)
     lines += [("evidence", evidence(each)) for each in finding.evidence]
     where = span(finding.first_iteration, finding.iteration)
-    lines += [("iterations", where)] if where is not None else []
-    lines += [("ranks", ranges(finding.ranks))] if finding.ranks else []
-    lines += [("may be due to", "; ".join(known))] if (known := causes(finding)) else []
-    return lines + [("change", _change(change)) for change in changes(finding)]
+    lines += [("iterations", said(where))] if where is not None else []
+    lines += [("ranks", said(ranges(finding.ranks)))] if finding.ranks else []
+    lines += [("may be due to", say("; ").join(map(said, known)))] if (known := causes(finding)) else []
+    lines += [("change", _change(change)) for change in changes(finding)]
+    return [(say(label), text) for label, text in lines]
+
+
+def title(finding: Finding) -> str:
+    """Its line, in the reader's language."""
+    return said(finding.title)
 
 
 def explanations(finding: Finding) -> list[tuple[str, str]]:
     """What explains a finding, each once, with the share; and behind a cause what explains that."""
-    said = {finding.title: ("", "")}
+    listed = {finding.title: ("", "")}
 
     def add(links: Sequence[Link], by: str) -> None:
-        for link in [link for link in links if link.finding.title not in said]:
-            whose = f", found by {link.finding.instrument}" if link.finding.instrument else ""
-            share = "" if link.share is None else f" ({percent(link.share)} of it{whose})"
-            said[link.finding.title] = (by if link.is_cause else "in part by", link.finding.title + share)
+        for link in [link for link in links if link.finding.title not in listed]:
+            by_whom = link.finding.instrument
+            whose = say(", found by {0}", by_whom) if by_whom else ""
+            share = "" if link.share is None else say(" ({0} of it{1})", percent(link.share), whose)
+            listed[link.finding.title] = (by if link.is_cause else "in part by", title(link.finding) + share)
             if link.is_cause:
                 add(link.finding.links, "and that by")
 
     add(finding.links, "explained by")
-    return [row for row in said.values() if row[0]]
+    return [row for row in listed.values() if row[0]]
 
 
 def changes(finding: Finding) -> Sequence[Change]:
@@ -64,13 +72,15 @@ def causes(finding: Finding) -> Sequence[str]:
 
 def short(finding: Finding) -> list[tuple[str, str]]:
     """The cost and the best change."""
-    by = f" (found by {finding.instrument})" if finding.instrument else ""
-    return [("costs", cost(finding) + by), *(("change", _change(change)) for change in changes(finding)[:1])]
+    by = say(" (found by {0})", finding.instrument) if finding.instrument else ""
+    best = [(say("change"), _change(change)) for change in changes(finding)[:1]]
+    return [(say("costs"), cost(finding) + by), *best]
 
 
 def _change(change: Change) -> str:
     keys = f" ({yaml_keys(change)})" if change.keys else ""
-    return f"{' '.join(change.flags)}{keys}: {change.text}" if change.flags else change.text
+    text = said(change.text)
+    return f"{' '.join(change.flags)}{keys}{say(': ')}{text}" if change.flags else text
 
 
 def yaml_keys(change: Change) -> str:
@@ -81,8 +91,8 @@ def yaml_keys(change: Change) -> str:
 def cost(finding: Finding) -> str:
     """The finding's cost, and what would be gained without it."""
     if finding.cost_s is None:
-        return finding.risk or RISK
-    gain = f"; without it {gained(finding)}" if finding.gain is not None else ""
+        return said(finding.risk or RISK)
+    gain = say("; without it {0}", gained(finding)) if finding.gain is not None else ""
     return lost(finding) + gain
 
 
@@ -91,30 +101,31 @@ def lost(finding: Finding) -> str:
     share = (
         ""
         if finding.cost_share is None
-        else f", {percent(finding.cost_share)} of {finding.base or WALL_TIME}"
+        else say(", {0} of {1}", percent(finding.cost_share), said(finding.base or WALL_TIME))
     )
     if finding.cost_of_steps is not None:
-        share = f", {percent(finding.cost_of_steps)} of {finding.base or STEPS}"
-    least = "" if finding.least_s is None else f"{duration(finding.least_s)} to "
-    most = " at most" if least and share else ""
+        share = say(", {0} of {1}", percent(finding.cost_of_steps), said(finding.base or STEPS))
+    least = "" if finding.least_s is None else say("{0} to ", duration(finding.least_s))
+    most = say(" at most") if least and share else ""
     return least + duration(finding.cost_s or 0.0) + share + most
 
 
 def gained(finding: Finding) -> str:
     """Such as `at most +12.0 % tokens/s`, or an interval, for a finding that has a gain."""
-    least = "at most" if finding.least_gain is None else f"+{percent(finding.least_gain)} to"
-    others = " and ".join(finding.overlaps).replace("_", " ")
-    beside = f" (overlaps with {others})" if others else ""
-    return f"{least} +{percent(finding.gain or 0.0)} {finding.gain_of}{beside}"
+    least = say("at most") if finding.least_gain is None else say("+{0} to", percent(finding.least_gain))
+    others = say(" and ").join(finding.overlaps).replace("_", " ")
+    beside = say(" (overlaps with {0})", others) if others else ""
+    return f"{least} +{percent(finding.gain or 0.0)} {said(finding.gain_of)}{beside}"
 
 
 def evidence(each: Evidence) -> str:
     """The figure with its value and its limit."""
-    return f"{each.figure}: {figure(each.value, each)}, limit {figure(each.limit, each)} ({each.source})"
+    value, limit = figure(each.value, each), figure(each.limit, each)
+    return say("{0}: {1}, limit {2} ({3})", said(each.figure), value, limit, said(each.source))
 
 
 def figure(value: float, each: Evidence) -> str:
     """The value with the unit of the evidence."""
     if each.unit == "share" and 0 < value < _LEAST_SHARE:
-        return "below 0.001 %"
+        return say("below 0.001 %")
     return shown(Quantity(value, each.unit))

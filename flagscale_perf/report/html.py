@@ -20,6 +20,7 @@ from typing import Any, TypeGuard
 from flagscale_perf.analysis.blocks import Block, HeatMap, Report, Section, Series, Waterfall
 from flagscale_perf.report.charts import Drawn, chart_of
 from flagscale_perf.report.format import shown
+from flagscale_perf.report.language import say, translated
 from flagscale_perf.report.markup import Html, join, lines, tag, text
 from flagscale_perf.report.page_blocks import HINT, blocks, findings, note, tiles
 from flagscale_perf.report.palette import variables
@@ -67,10 +68,11 @@ def render_page(report: Report, drawing_library: str, updates: str = "") -> str:
 
 def parts_of(report: Report) -> Parts:
     """The parts of a report's page."""
+    report = translated(report)
     charts = _charts(report)
     content = [_header(report), tiles(report.tiles)]
     if report.findings is not None:
-        title = tag("h2", "Findings")
+        title = tag("h2", say("Findings"))
         content.append(tag("section", title, Html("\n"), findings(report.findings), id="findings"))
     return Parts(
         title=f"{shown(report.title)} · flagscale_perf",

@@ -17,6 +17,7 @@ from flagscale_perf.analysis.blocks import (
 )
 from flagscale_perf.report import findings
 from flagscale_perf.report.format import as_table, bar_rows, cells, left_out, shown
+from flagscale_perf.report.language import said, say, translated
 from flagscale_perf.spine.units import printable
 
 # What could begin markup or another cell; a tag, an entity, a mention or a reference; an address that becomes
@@ -27,12 +28,13 @@ _ACTIVE = re.compile(r"[<>&@#]|:(?=//)|(?<=www)\.", re.IGNORECASE)
 
 def render(report: Report) -> str:
     """The whole page, newline at the end. Texts of the run file are never read as markup."""
+    report = translated(report)
     parts = [f"# {escaped(shown(report.title))}\n", *_blocks(report.head)]
     if report.findings is not None:
         parts.append(_findings(report.findings))
     if report.tiles:
         rows = [(tile.label, shown(tile.value), shown(tile.note or "")) for tile in report.tiles]
-        parts += ["## Key figures\n", _piped([("figure", "value", ""), *rows])]
+        parts += [f"## {say('Key figures')}\n", _piped([(say("figure"), say("value"), ""), *rows])]
     for section in report.sections:
         if made := list(_blocks(section.blocks)):
             parts += [f"## {escaped(section.title)}\n"] * bool(section.title) + made
@@ -81,11 +83,12 @@ def _piped(rows: Sequence[Sequence[str]], figures: int = 0, behind: int = 0) -> 
 
 def _findings(all_of_them: Findings) -> str:
     found = [
-        f"{place}. **{escaped(finding.title)}**\n"
+        f"{place}. **{escaped(findings.title(finding))}**\n"
         + "".join(f"   - {escaped(label)}: {escaped(text)}\n" for label, text in findings.rows(finding))
         for place, finding in enumerate(all_of_them.found, 1)
     ]
-    none = f"## Findings\n\n{escaped(findings.capital(all_of_them.none_found))}.\n"
-    title = f"## Findings: {len(found)}\n" if found else none
-    unjudged = "".join(f"- Not judged: {escaped(phrase)}\n" for phrase in all_of_them.unjudged)
+    why = findings.capital(said(all_of_them.none_found))
+    none = f"## {say('Findings')}\n\n{escaped(why)}{say('.')}\n"
+    title = f"## {say('Findings: {0}', str(len(found)))}\n" if found else none
+    unjudged = "".join(f"- {say('Not judged: {0}', escaped(phrase))}\n" for phrase in all_of_them.unjudged)
     return "\n".join([title, *found, *([unjudged] if unjudged else [])])

@@ -37,9 +37,11 @@ from flagscale_perf.report.findings import (
     figure,
     gained,
     lost,
+    title,
     yaml_keys,
 )
 from flagscale_perf.report.format import bar_parts, part_of_whole, shown
+from flagscale_perf.report.language import said, say
 from flagscale_perf.report.markup import Html, join, lines, tag
 from flagscale_perf.spine.units import UNKNOWN, ranges
 
@@ -111,7 +113,7 @@ def _table(table: Table) -> Html:
     table = _without_empty(table)
     if table.most is not None and len(table.rows) > table.most and not table.is_folded:
         first, rest = _split(table, table.most)
-        more = replace(rest, title=f"{len(rest.rows):,} more", is_folded=True)
+        more = replace(rest, title=say("{0} more", f"{len(rest.rows):,}"), is_folded=True)
         return lines([_table(first), _table(more)])
     texts = len(table.head) - table.figures
     head = (tag("th", shown(cell), class_=_kind(place, texts)) for place, cell in enumerate(table.head))
@@ -273,7 +275,7 @@ def _bar(bar: StackedBar) -> Html:
 
 
 def _amount(value: float | None, unit: str) -> str:
-    return "not told apart" if value is None else shown(Quantity(value, unit))
+    return say("not told apart") if value is None else shown(Quantity(value, unit))
 
 
 def _map(heat: HeatMap) -> Html:
@@ -296,21 +298,21 @@ def _map(heat: HeatMap) -> Html:
 
 def findings(all_of_them: Findings) -> Html:
     """A card for each finding, with its cost in front; then what could not be judged."""
-    doubts = [note(f"Not judged: {phrase}") for phrase in all_of_them.unjudged]
+    doubts = [note(say("Not judged: {0}", phrase)) for phrase in all_of_them.unjudged]
     cards = lines(tag("li", _card(one)) for one in all_of_them.found)
-    none = tag("p", f"{capital(all_of_them.none_found)}.")
+    none = tag("p", capital(said(all_of_them.none_found)) + say("."))
     return lines([tag("ol", cards, class_="findings") if all_of_them.found else none, *doubts])
 
 
 def _card(one: Finding) -> Html:
     where = [
-        ("iterations", span(one.first_iteration, one.iteration)),
-        ("ranks", ranges(one.ranks) if one.ranks else None),
-        ("found by", one.instrument or None),
+        (say("iterations"), span(one.first_iteration, one.iteration)),
+        (say("ranks"), said(ranges(one.ranks)) if one.ranks else None),
+        (say("found by"), one.instrument or None),
     ]
     return tag(
         "article",
-        tag("header", tag("h3", one.title), _price(one)),
+        tag("header", tag("h3", title(one)), _price(one)),
         Html("\n"),
         _pairs(where, "facts where") + Html("\n") if any(cell is not None for _, cell in where) else "",
         tag(
@@ -333,8 +335,8 @@ def _card(one: Finding) -> Html:
 def _price(one: Finding) -> Html:
     """Cost and gain; neither for a risk."""
     if one.cost_s is None:
-        return tag("p", tag("span", one.risk or RISK, class_="tag"), class_="price")
-    parts = [tag("span", "costs ", tag("b", lost(one)), class_="tag cost")]
+        return tag("p", tag("span", said(one.risk or RISK), class_="tag"), class_="price")
+    parts = [tag("span", say("costs"), " ", tag("b", lost(one)), class_="tag cost")]
     if one.gain is not None:
         parts.append(tag("span", gained(one), class_="tag gain"))
     return tag("p", join(parts, " "), class_="price")
@@ -343,8 +345,8 @@ def _price(one: Finding) -> Html:
 def _links(known: Sequence[tuple[str, str]]) -> Html:
     if not known:
         return Html("")
-    items = (tag("li", tag("span", by, class_="small"), " ", text) for by, text in known)
-    return tag("div", tag("h4", "Explained"), tag("ul", *items, class_="plain"))
+    items = (tag("li", tag("span", said(by), class_="small"), " ", text) for by, text in known)
+    return tag("div", tag("h4", say("Explained")), tag("ul", *items, class_="plain"))
 
 
 def _evidence(evidence: Sequence[Evidence]) -> Html:
@@ -352,31 +354,37 @@ def _evidence(evidence: Sequence[Evidence]) -> Html:
         tag(
             "li",
             tag("b", figure(each.value, each)),
-            f" {each.figure} ",
-            tag("span", f"limit {figure(each.limit, each)}; {each.source}", class_="small"),
+            f" {said(each.figure)} ",
+            tag("span", say("limit {0}; {1}", figure(each.limit, each), said(each.source)), class_="small"),
         )
         for each in evidence
     )
-    return tag("div", tag("h4", "Evidence"), tag("ul", *items, class_="plain"))
+    return tag("div", tag("h4", say("Evidence")), tag("ul", *items, class_="plain"))
 
 
 def _changes(changes: Sequence[Change]) -> Html:
     if not changes:
         return Html("")
-    return tag("div", tag("h4", "What to change"), tag("ul", lines(map(_change, changes)), class_="plain"))
+    return tag(
+        "div", tag("h4", say("What to change")), tag("ul", lines(map(_change, changes)), class_="plain")
+    )
 
 
 def _change(one: Change) -> Html:
     keys = [tag("span", yaml_keys(one), class_="small")] if one.keys else []
-    return tag("li", join((*map(_flag, one.flags), tag("span", one.text), *keys), " "))
+    return tag("li", join((*map(_flag, one.flags), tag("span", said(one.text)), *keys), " "))
 
 
 def _flag(flag: str) -> Html:
-    button = tag("button", "Copy", type="button", class_="copy", data_copy=flag, aria_label=f"Copy {flag}")
+    button = tag(
+        "button", say("Copy"), type="button", class_="copy", data_copy=flag, aria_label=f"Copy {flag}"
+    )
     return tag("span", tag("code", flag), button, class_="flag")
 
 
 def _causes(known: Sequence[str]) -> Html:
     if not known:
         return Html("")
-    return tag("div", tag("h4", "Possible causes"), tag("ul", *(tag("li", cause) for cause in known)))
+    return tag(
+        "div", tag("h4", say("Possible causes")), tag("ul", *(tag("li", said(cause)) for cause in known))
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from flagscale_perf.analysis.blocks import (
@@ -19,7 +18,8 @@ from flagscale_perf.analysis.blocks import (
 )
 from flagscale_perf.report import findings
 from flagscale_perf.report.format import as_table, bar_rows, cells, left_out, shown
-from flagscale_perf.spine.units import UNKNOWN, aligned, printable
+from flagscale_perf.report.language import said, say, translated
+from flagscale_perf.spine.units import UNKNOWN, aligned, columns, filled, printable, wrapped
 
 _LABEL_WIDTH, _DETAIL_WIDTH = 16, 15
 _WIDTH, _NOTE_WIDTH = 120, 80
@@ -32,24 +32,26 @@ _TEXT_LINES = SCREEN_LINES - 3  # what was found, the page and the next command 
 
 def render(report: Report) -> str:
     """The whole text, newline at the end. No character in it moves the cursor of a terminal."""
+    report = translated(report)
     parts = [[printable(shown(report.title)), *_blocks(report.head)]]
     if report.findings is not None:
         parts.append(_findings(report.findings))
     if report.tiles:
-        parts.append(["Key figures", *_labelled(_tiles(report.tiles))])
+        parts.append([say("Key figures"), *_labelled(_tiles(report.tiles))])
     parts += [lines for section in report.sections if (lines := _section(section))]
     return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
 
 
 def screen(report: Report) -> str:
     """One screen: head, costliest findings, key figures, where the time goes; last what was found."""
+    report = translated(report)
     head = [printable(shown(report.title)), *_first(_blocks(report.head), _HEAD_LINES)]
     parts, last = [[_fitted(line) for line in head]], []
     if report.findings is not None:
         parts.append(_short_findings(report.findings))
-        last = [f"found  {_found(report.findings)}"]
+        last = [say("found  {0}", _found(report.findings))]
     if tiles := _tiles([tile for tile in report.tiles if shown(tile.value) != UNKNOWN]):
-        parts.append(["Key figures", *map(_fitted, _first(_labelled(tiles), _TILES))])
+        parts.append([say("Key figures"), *map(_fitted, _first(_labelled(tiles), _TILES))])
     left = _TEXT_LINES - 1 - sum(len(part) + 1 for part in parts)
     parts += [*_sections_on_screen(report.sections, left), last]
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
@@ -73,11 +75,17 @@ def _first(lines: Iterable[str], most: int) -> list[str]:
     """The first lines that are not empty; the last one counts those that are left out."""
     all_of_them = [line for line in lines if line]
     left = len(all_of_them) - most
-    return all_of_them if left <= 0 else [*all_of_them[: most - 1], f"  and {left + 1} more lines"]
+    return (
+        all_of_them if left <= 0 else [*all_of_them[: most - 1], say("  and {0} more lines", str(left + 1))]
+    )
 
 
 def _fitted(line: str) -> str:
-    return line if len(line) <= SCREEN_WIDTH else line[: SCREEN_WIDTH - 3] + "..."
+    if columns(line) <= SCREEN_WIDTH:
+        return line
+    while columns(line) > SCREEN_WIDTH - 3:
+        line = line[:-1]
+    return line + "..."
 
 
 def _blocks(blocks: Sequence[Block], width: int = _WIDTH) -> Iterator[str]:
@@ -98,9 +106,10 @@ def _blocks(blocks: Sequence[Block], width: int = _WIDTH) -> Iterator[str]:
 
 
 def _labelled(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
-    width = max([_LABEL_WIDTH, *(len(label) + 2 for label, _ in rows if len(label) < 2 * _LABEL_WIDTH)])
+    wide = [columns(label) for label, _ in rows]
+    width = max([_LABEL_WIDTH, *(each + 2 for each in wide if each < 2 * _LABEL_WIDTH)])
     for label, value in rows:
-        yield f"  {printable(label) + '  ':<{width}}{printable(value)}".rstrip()
+        yield f"  {filled(printable(label) + '  ', width)}{printable(value)}".rstrip()
 
 
 def _table(table: Table) -> Iterator[str]:
@@ -122,49 +131,49 @@ def _tiles(tiles: Sequence[Tile]) -> list[tuple[str, str]]:
 
 
 def _findings(all_of_them: Findings) -> list[str]:
-    unjudged = list(_labelled([("not judged", phrase) for phrase in all_of_them.unjudged]))
+    unjudged = list(_labelled([(say("not judged"), phrase) for phrase in all_of_them.unjudged]))
     if not all_of_them.found:
         return [*_no_findings(all_of_them), *unjudged]
-    lines = [f"Findings: {len(all_of_them.found)}"]
+    lines = [say("Findings: {0}", str(len(all_of_them.found)))]
     for place, finding in enumerate(all_of_them.found, 1):
-        lines += [""] * (place > 1) + [f"  {place}. {printable(finding.title)}"]
+        lines += [""] * (place > 1) + [f"  {place}. {printable(findings.title(finding))}"]
         lines += _details(findings.rows(finding))
     return lines + ([""] + unjudged if unjudged else [])
 
 
 def _short_findings(all_of_them: Findings) -> list[str]:
     """The costliest findings with cost and best change; how many others; what could not be judged."""
-    lines = [f"Findings: {len(all_of_them.found)}"]
+    lines = [say("Findings: {0}", str(len(all_of_them.found)))]
     for place, finding in enumerate(all_of_them.found[:_SCREEN_FINDINGS], 1):
-        lines += _wrapped(printable(finding.title), f"  {place}. ", SCREEN_WIDTH)
+        lines += _wrapped(printable(findings.title(finding)), f"  {place}. ", SCREEN_WIDTH)
         lines += _details(findings.short(finding), SCREEN_WIDTH)
     if left := len(all_of_them.found[_SCREEN_FINDINGS:]):
-        lines.append(f"  and {left} more")
+        lines.append(say("  and {0} more", str(left)))
     elif not all_of_them.found:
         lines = _no_findings(all_of_them)
     if unjudged := all_of_them.unjudged:
-        more = f" (and {len(unjudged) - 1} more)" if len(unjudged) > 1 else ""
-        lines += _wrapped(printable(unjudged[0]) + more, f"  {'not judged':<{_LABEL_WIDTH}}", SCREEN_WIDTH)
+        more = say(" (and {0} more)", str(len(unjudged) - 1)) if len(unjudged) > 1 else ""
+        label = filled(say("not judged"), _LABEL_WIDTH)
+        lines += _wrapped(printable(unjudged[0]) + more, f"  {label}", SCREEN_WIDTH)
     return lines
 
 
 def _no_findings(all_of_them: Findings) -> list[str]:
-    return ["Findings", *_labelled([("none", all_of_them.why_none)])]
+    return [say("Findings"), *_labelled([(say("none"), said(all_of_them.why_none))])]
 
 
 def _found(all_of_them: Findings) -> str:
     if not all_of_them.found:
-        return f"{'nothing: ' if all_of_them.nothing is None else ''}{all_of_them.why_none}"
-    count, first = len(all_of_them.found), printable(all_of_them.found[0].title)
-    return first if count == 1 else f"{count} findings, first of all: {first}"
+        return f"{say('nothing: ') if all_of_them.nothing is None else ''}{said(all_of_them.why_none)}"
+    count, first = len(all_of_them.found), printable(findings.title(all_of_them.found[0]))
+    return first if count == 1 else say("{0} findings, first of all: {1}", str(count), first)
 
 
 def _details(rows: Iterable[tuple[str, str]], width: int = _WIDTH) -> Iterator[str]:
     for label, value in rows:
-        yield from _wrapped(printable(value), f"     {printable(label):<{_DETAIL_WIDTH}}", width)
+        yield from _wrapped(printable(value), f"     {filled(printable(label), _DETAIL_WIDTH)}", width)
 
 
 def _wrapped(text: str, first: str, width: int = _WIDTH) -> list[str]:
-    rest, whole = " " * len(first), text.replace(" %", _SHARE)
-    lines = textwrap.wrap(whole, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    lines = wrapped(text.replace(" %", _SHARE), width, first)
     return [line.replace(_SHARE, " %") for line in lines] or [first.rstrip()]

@@ -22,7 +22,8 @@ from flagscale_perf.analysis.blocks import (
     Stripe,
 )
 from flagscale_perf.report.format import bar_parts, shown
-from flagscale_perf.spine.units import percent, printable
+from flagscale_perf.report.language import said, say, translated
+from flagscale_perf.spine.units import columns, percent, printable
 
 WIDE = 100
 BARS = "▁▂▃▄▅▆▇█"
@@ -58,9 +59,11 @@ class Frame:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Called by rich, with the current width."""
         width = options.max_width
-        parts: list[RenderableType] = [Text("waiting for the first record of the run", style=_TONES["warn"])]
+        parts: list[RenderableType] = [
+            Text(say("waiting for the first record of the run"), style=_TONES["warn"])
+        ]
         if self.report is not None:
-            report = self.report
+            report = translated(self.report)
             parts = [
                 Text.assemble(
                     (printable(report.state).upper(), _TONES[report.tone]),
@@ -70,7 +73,7 @@ class Frame:
             ]
             blocks = (block for section in report.sections for block in section.blocks)
             parts += [line for block in (*report.head, *blocks) for line in _lines(block, width)]
-        yield Group(*parts, *(Text(printable(note), style=_FAINT) for note in self.notes))
+        yield Group(*parts, *(Text(printable(said(note)), style=_FAINT) for note in self.notes))
 
 
 def _lines(block: Block, width: int) -> Iterator[RenderableType]:
@@ -89,19 +92,19 @@ def _series(series: Series, width: int) -> Table:
     """A row for each panel: last, lowest and highest value and a sparkline; fewer on a narrow terminal."""
     rows = [_row(panel) for panel in series.panels]
     values = [panel.lines[0].y for panel in series.panels]
-    titles = ["last interval", "now", "min", "max"]
-    needed = [max(map(len, column)) + _GAP for column in zip(titles, *rows, strict=True)]
-    columns = next((count for count in (4, 2) if width - sum(needed[:count]) >= LEAST_SPARKLINE), 2)
-    room = width - sum(needed[:columns])
+    titles = [say(title) for title in ("last interval", "now", "min", "max")]
+    needed = [max(map(columns, column)) + _GAP for column in zip(titles, *rows, strict=True)]
+    shown_of = next((count for count in (4, 2) if width - sum(needed[:count]) >= LEAST_SPARKLINE), 2)
+    room = width - sum(needed[:shown_of])
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style=_FAINT)
-    for number, title in enumerate(titles[:columns]):
+    for number, title in enumerate(titles[:shown_of]):
         style = {1: _HEAD, 2: _FAINT, 3: _FAINT}.get(number, "")
         table.add_column(title, justify="right" if number else "left", style=style)
     if room >= LEAST_SPARKLINE:
         title = printable(series.title)
-        table.add_column(title if len(title) <= room else "", style="cyan", no_wrap=True)
+        table.add_column(title if columns(title) <= room else "", style="cyan", no_wrap=True)
     for row, line in zip(rows, values, strict=True):
-        table.add_row(*row[:columns], *([sparkline(line, room)] if room >= LEAST_SPARKLINE else []))
+        table.add_row(*row[:shown_of], *([sparkline(line, room)] if room >= LEAST_SPARKLINE else []))
     return table
 
 
@@ -121,7 +124,7 @@ def _bar(bar: StackedBar, width: int) -> Iterator[Text]:
         drawn.append(fill * _cells(part.share, min(width, WIDE)), style=style)
         if part.label and part in named:
             entry = Text.assemble((f"{fill} ", style), f"{printable(part.label)} {percent(part.share)}  ")
-            if len(legend[-1]) + len(entry) > width:
+            if legend[-1].cell_len + entry.cell_len > width:
                 legend.append(Text())
             legend[-1].append_text(entry)
     drawn.truncate(width)
@@ -146,8 +149,8 @@ def _map(heat: HeatMap, width: int) -> Iterator[Text]:
     values = [row[-1] for row in layer.values]
     known = [value for value in values if value is not None]
     low, high = (shown(Quantity(value, layer.unit)) for value in (min(known), max(known)))
-    line, ends = Text(f"{printable(layer.label)}  "), f"{low} to {high}"
-    room = width - len(line) - len(ends) - _GAP
+    line, ends = Text(f"{printable(layer.label)}  "), say("{0} to {1}", low, high)
+    room = width - line.cell_len - columns(ends) - _GAP
     if room >= LEAST_SPARKLINE:
         line.append(sparkline(squeezed(values, room), room), style="cyan")
         line.append(" " * _GAP)

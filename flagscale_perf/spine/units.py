@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
+import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
@@ -102,14 +104,53 @@ def stretch(noun: str, first: int, last: int) -> str:
     return f"{noun} {last}" if first == last else f"{noun}s {first} to {last}"
 
 
+def columns(text: str) -> int:
+    """Columns of a terminal that the text takes: two for a wide character, none for one that combines."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1
+        for each in text
+    )
+
+
+def filled(text: str, width: int) -> str:
+    """The text with spaces behind it, up to this many columns."""
+    return text + " " * (width - columns(text))
+
+
+_WIDE = "\u2e80-\u9fff\uff00-\uffef"
+_OPEN, _CLOSE = "（《", "，。；：、）》"  # marks that end no line, and those that begin none
+_PIECE = re.compile(f"[{_OPEN}]*(?:[{_WIDE}]|[^ {_WIDE}]+)[{_CLOSE}]*| +")  # a line may end behind one
+
+
+def wrapped(text: str, width: int, first: str) -> list[str]:
+    """Lines of so many columns at most, the first behind `first`, the others as far to the right. Words stay
+    whole where they can; a line also ends between two wide characters, never before their closing marks.
+    """
+    rest = " " * columns(first)
+    if columns(first + text) == len(first + text):
+        return textwrap.wrap(
+            text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False
+        )
+    lines, line = [], ""
+    for piece in _PIECE.findall(text):
+        if line and columns(rest + line + piece.rstrip(" ")) > width:
+            lines.append(line.rstrip(" "))
+            line = ""
+        line += piece if line else piece.lstrip(" ")
+    lines += [line.rstrip(" ")] if line else []
+    return [(rest if place else first) + each for place, each in enumerate(lines)]
+
+
 def aligned(rows: Sequence[Sequence[str]], numbers_from: int | None = None) -> list[str]:
     """A line for each row, columns two spaces apart; columns from `numbers_from` on are flush right."""
     cells = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    widths = [max(map(columns, column)) for column in zip(*cells, strict=True)]
     left = len(widths) if numbers_from is None else numbers_from
     return [
         "  ".join(
-            cell.ljust(width) if column < left else cell.rjust(width)
+            filled(cell, width) if column < left else " " * (width - columns(cell)) + cell
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in cells

@@ -1,0 +1,207 @@
+"""What is printed in the reader's language, from one table: English templates, and each in the language.
+
+Programs read English: JSON and CSV do not come here. A sentence that the table does not have stays English,
+as does what a file or a user has named.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
+from typing import Any, TypeVar
+
+from flagscale_perf.analysis import blocks
+from flagscale_perf.analysis.blocks import Cell, Findings, Quantity, Report
+from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.report.format import shown
+
+ENGLISH, CHINESE = "en", "zh"
+LANGUAGES = (ENGLISH, CHINESE)
+_VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")  # the first that is set counts, as POSIX has it
+_HOLE = re.compile(r"\{\d+\}")
+_JOINS = ("; ", ": ", ", ")  # between phrases that the table has one by one
+_PARTS = ("forward", "backward", "optimizer", "other", "total")
+_FEWEST_ALONE = 4  # letters of a template that fits what has no figures, too: fewer fit anything
+_FEWEST = 8  # letters of a template that is tried before a sentence is taken apart at its joins
+_NAMES = (  # fields of blocks that nobody reads
+    *("key", "colour", "colours", "style", "tone", "tones"),
+    *("unit", "group", "groups", "chosen", "name", "path"),
+)
+_KEPT = ("content", "rows", "reading", "tree", "tone", "complaint")  # of a report: for programs
+_in_use = ENGLISH
+AnyT = TypeVar("AnyT")
+
+
+def chosen(asked: str | None, environ: Mapping[str, str]) -> str:
+    """The language asked for, else the locale's: Chinese for zh..., where stdout can encode it."""
+    if asked is not None:
+        return asked
+    locale = next((environ[name] for name in _VARIABLES if environ.get(name)), "")
+    if not locale.lower().startswith(CHINESE):
+        return ENGLISH
+    try:
+        "中文".encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return ENGLISH
+    return CHINESE
+
+
+@contextlib.contextmanager
+def using(language: str) -> Iterator[None]:
+    """What is said meanwhile is said in this language."""
+    global _in_use  # a process speaks one language
+    before, _in_use = _in_use, language
+    try:
+        yield
+    finally:
+        _in_use = before
+
+
+def say(template: str, *values: str) -> str:
+    """The template in the language in use, with these values at its `{0}`, `{1}` ..."""
+    return _table().get(template, template).format(*values)
+
+
+def said(text: str) -> str:
+    """An English sentence in the language in use, as far as the table has it and its parts."""
+    return text if _in_use == ENGLISH or not text.strip() else _said(text)
+
+
+def translated(report: Report) -> Report:
+    """The report as it is printed in the language in use; what is for programs stays as it is."""
+    if _in_use == ENGLISH:
+        return report
+    parts = {
+        each.name: _of_block(getattr(report, each.name))
+        for each in dataclasses.fields(report)
+        if each.name not in _KEPT
+    }
+    return dataclasses.replace(report, **parts)
+
+
+def _of_block(value: Any) -> Any:
+    match value:
+        case str():
+            return said(value)
+        case blocks.Pairs(rows=rows):
+            return dataclasses.replace(value, rows=[(said(label), _cell(cell)) for label, cell in rows])
+        case blocks.Table(rows=rows, notes=notes):
+            made = _fields(value, ("rows", "notes"))
+            cells = [[_cell(cell) for cell in row] for row in rows]
+            return dataclasses.replace(made, rows=cells, notes=[_cell(note) for note in notes])
+        case blocks.Lane(cells=cells):
+            return dataclasses.replace(_fields(value, ("cells",)), cells=[_cell(cell) for cell in cells])
+        case blocks.Tile(label=label, value=cell, note=note):
+            return blocks.Tile(said(label), _cell(cell), _cell(note))
+        case blocks.Quantity() | Finding():  # a finding is put into words by `report/findings`
+            return value
+        case tuple() if any(isinstance(part, Quantity) for part in value):
+            return _cell(value)
+        case list() | tuple():
+            return [_of_block(each) for each in value]
+        case Findings(found=found, unjudged=unjudged, nothing=nothing):
+            return Findings(found, [said(each) for each in unjudged], nothing and said(nothing))
+    return _fields(value, ()) if dataclasses.is_dataclass(value) else value
+
+
+def _fields(value: AnyT, but: tuple[str, ...]) -> AnyT:
+    parts: dict[str, Any] = {
+        each.name: _of_block(getattr(value, each.name))
+        for each in dataclasses.fields(value)  # type: ignore[arg-type]
+        if each.name not in (*_NAMES, *but)
+    }
+    return dataclasses.replace(value, **parts)  # type: ignore[type-var]
+
+
+def _cell(cell: Cell) -> Cell:
+    """A cell in the language; a single word in it is the name of something, except of these parts."""
+    if isinstance(cell, tuple) and all(isinstance(part, str | Quantity) for part in cell):
+        cell = shown(cell)
+    return said(cell) if isinstance(cell, str) and (" " in cell or cell in _PARTS) else cell
+
+
+def _table() -> Mapping[str, str]:
+    return {} if _in_use == ENGLISH else table(_in_use)
+
+
+@cache
+def table(language: str) -> Mapping[str, str]:
+    """Each English template of the language's table with what it is in the language."""
+    text = resources.files(__package__).joinpath(f"{language}.json").read_text(encoding="utf-8")
+    found: dict[str, str] = json.loads(text)
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Template:
+    """One of the table; a phrase that begins or ends like a part of a sentence has a hole there.
+
+    Attributes:
+        longest: of its literals; `letters` are those of all.
+        is_fragment: it is a part of a sentence.
+    """
+
+    pattern: re.Pattern[str]
+    longest: str
+    letters: int
+    words: str
+    is_fragment: bool
+
+    @classmethod
+    def of(cls, english: str, words: str) -> _Template:
+        begins, ends = english[0] in " ,;:(", english[-1] in " :("
+        holes = [int(hole[1:-1]) for hole in _HOLE.findall(english)]
+        least = len(holes)
+        if begins:
+            english, words, least = f"{{{least}}}{english}", f"{{{least}}}{words}", least + 1
+        if ends:
+            english, words = f"{english}{{{least}}}", f"{words}{{{least}}}"
+        literals = _HOLE.split(english)
+        names = [  # behind a letter a hole may be empty: the ending of a plural
+            f"(?P<h{hole[1:-1]}>.{'*' if before[-1:].isalnum() else '+'}?)"
+            for before, hole in zip(literals[:-1], _HOLE.findall(english), strict=True)
+        ]
+        pattern = "".join(f"{re.escape(a)}{b}" for a, b in zip(literals, [*names, ""], strict=True))
+        letters = sum(map(str.isalpha, "".join(literals)))
+        return cls(re.compile(pattern, re.DOTALL), max(literals, key=len), letters, words, begins or ends)
+
+    def match(self, text: str) -> str | None:
+        if self.longest not in text or (found := self.pattern.fullmatch(text)) is None:
+            return None
+        captured = found.groupdict()
+        if self.letters <= _FEWEST_ALONE and not any(map(str.isdigit, "".join(captured.values()))):
+            return None
+        parts = {int(name[1:]): said(part) for name, part in captured.items()}
+        return self.words.format(*(parts[place] for place in sorted(parts)))
+
+
+@cache
+def _templates(language: str) -> list[_Template]:
+    made = [
+        _Template.of(english, words)
+        for english, words in table(language).items()
+        if "{0}" in english or english[0] in " ,;:(" or english[-1] in " :("
+    ]
+    return sorted(made, key=lambda each: (-each.letters, each.is_fragment))
+
+
+@cache
+def _said(text: str) -> str:
+    exact = _table().get(text)
+    if exact is not None:
+        return exact
+    whole = _templates(_in_use)
+    for each in whole:
+        if each.letters >= _FEWEST and (made := each.match(text)) is not None:
+            return made
+    for join in _JOINS:
+        first, found, rest = text.partition(join)
+        if first and rest and (said(first), said(rest)) != (first, rest):
+            return said(first) + say(join) + said(rest)
+    return next((made for each in whole if each.letters < _FEWEST and (made := each.match(text))), text)
