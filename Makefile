@@ -11,7 +11,7 @@ FLEET_READY := .venv_fleet/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-trace venv-vllm venv-fleet install demo demo-rpc demo-trace demo-job demo-profile fleet test test-all test-rpc test-trace hosts test-hosts test-vllm tq-contract test-fast walk golden pages pictures cite faults fuzz oracle bench bench-stale soak lint format lock audit clean
+.PHONY: help venv venv-trace venv-vllm venv-fleet install demo demo-rpc demo-trace demo-job demo-profile fleet test test-all test-rpc test-trace hosts test-hosts test-vllm tq-contract test-fast walk golden pages pictures cite faults fuzz oracle bench bench-stale soak lint format release lock audit clean
 
 # A target is listed below the word before its colon; one without such a word is for scripts, or a page says when to type it.
 help: ## list the targets
@@ -159,6 +159,9 @@ lint: $(TEST) ## test: style, types and formatting
 format: $(TEST) ## maintain: put every file into the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+release: ## maintain: build and check all that a release needs, into dist/; uploads nothing
+	@scripts/release "$(PYTHON)"
 
 lock: ## maintain: requirements/lock from requirements/*.txt
 	@"$(PYTHON)" scripts/make_env/lock.py $(ARGS)

@@ -4,7 +4,7 @@ docs/reading.md has the public names. Each is imported when it is first used: im
 nothing.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Public name -> the module it is in; of a module that is public itself: no name.
 _PUBLIC = {

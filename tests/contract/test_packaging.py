@@ -17,6 +17,7 @@ REPO = Path(__file__).parents[2]
 APART = {"trace", "verl", "vllm", "fleet"}
 NOT_PINNED = {
     "wandb",  # only ever used through the host's own run; a test stands in for it
+    "tomli",  # of Python 3.10 alone, which no environment of ours has
     "opentelemetry-exporter-otlp-proto-http",  # in requirements/trace.txt
 }
 PIN = re.compile(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*")
@@ -91,6 +92,7 @@ def wanted_of_pip() -> list[str]:
         ],
         "dev": [*tables, "hypothesis", "mypy", "pandas", "pytest", "ruff"],
     }
+    always.append('tomli>=2.0; python_version < "3.11"')  # Python's own since 3.11, so no part of the table
     return always + [f'{name}; extra == "{extra}"' for extra, names in extras.items() for name in names]
 
 
