@@ -113,9 +113,10 @@ def _lines(one: Prediction, rates: Mapping[str, float], flags: list[str]) -> Ite
     interval = f"[{one.low_ns / _MS:.1f}, {one.high_ns / _MS:.1f}]"
     yield f"predicted  {one.predicted_ns / _MS:10.1f} ms, 95 of 100 times within {interval}"
     half_ns = (one.high_ns - one.low_ns) / 2
-    share = one.gain_ns / one.measured_ns
+    share = one.gain_ns / (one.samples * one.measured_ns)
     word = "" if one.is_gain else "  no gain that is sure"
-    yield f"gain       {one.gain_ns / _MS:10.1f} ms +- {half_ns / _MS:.1f} ({100 * share:+.1f} %){word}"
+    per = "" if one.samples == 1 else f" for {one.samples:g} times the samples"
+    yield f"gain       {one.gain_ns / _MS:10.1f} ms +- {half_ns / _MS:.1f} ({100 * share:+.1f} %){per}{word}"
     yield "interval   " + ", ".join(f"{name} {ns / _MS:.1f}" for name, ns in one.parts.items()) + " ms"
     if one.ceiling_ns is not None:
         yield f"ceiling    {one.ceiling_ns / _MS:10.1f} ms, if no message took time, and no rank was late"

@@ -16,6 +16,7 @@ from flagscale_perf.whatif.replay import Arrangement, Replay, Times
 
 Lags = dict[Lane, Times]
 Places = npt.NDArray[np.intp]
+Wanted = npt.NDArray[np.float64]
 
 
 def changed(layout: Layout, replay: Replay, changes: Sequence[Change]) -> Lags:
@@ -87,7 +88,7 @@ def sums(lags_ns: Times, turns: Turns) -> Times:
     return found
 
 
-def put(lags_ns: Times, turns: Turns, places: Places, wanted_ns: npt.NDArray[np.float64 | np.int64]) -> None:
+def put(lags_ns: Times, turns: Turns, places: Places, wanted_ns: Wanted) -> None:
     """Resizes each turn of these replicas to that: all its parts by one factor, or where they took no time
     its last one.
     """
@@ -99,13 +100,10 @@ def put(lags_ns: Times, turns: Turns, places: Places, wanted_ns: npt.NDArray[np.
     lags_ns[at] += made - own
 
 
-def _resized(total_ns: Times, change: Change) -> npt.NDArray[np.float64 | np.int64]:
-    if change.how == "*=":
-        return total_ns * float(change.value)
-    by_ns = time_ns(change.value)
-    if change.how == "=":
-        return total_ns * 0 + by_ns
-    return (total_ns + (by_ns if change.how == "+=" else -by_ns)).clip(0)
+def _resized(total_ns: Times, change: Change) -> Wanted:
+    by_ns = 0 if change.how == "*=" else time_ns(change.value)
+    factor = {"*=": change.value, "=": 0}.get(change.how, 1)
+    return (total_ns * float(factor) + (-by_ns if change.how == "-=" else by_ns)).clip(0)
 
 
 def _as_peers(

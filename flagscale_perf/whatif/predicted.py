@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from flagscale_perf.whatif.changes import ASYNC, PAUSES
 from flagscale_perf.whatif.durations import Lags
 from flagscale_perf.whatif.regenerated import Regenerated
 from flagscale_perf.whatif.replay import Arrangement, Replay, Times
-from flagscale_perf.whatif.targets import target_of
+from flagscale_perf.whatif.targets import Target, target_of
 
 MIN_STEPS = 3  # of fewer nobody knows how far another one would be
 
@@ -35,10 +36,8 @@ def predict(layout: Layout, replays: Sequence[Replay], changes: Sequence[Change]
     _refuse_operators(changes)
     text = " ".join(change.text for change in changes)
     found = [_of_one(layout, one, changes) for one in replays]
-    measured, predicted, residual, ceiling = (
-        [float(ns) for one in found for ns in getattr(one, name)] for name in _Steps._fields[:4]
-    )
-    iterations = sorted(number for one in found for number in one.iterations)
+    steps = _Steps(*(list(chain.from_iterable(own)) for own in zip(*(own for own, _ in found), strict=True)))
+    measured, predicted, residual, ceiling, iterations = steps
     if len(measured) < MIN_STEPS:
         raise MissingRecordError(
             text,
@@ -61,11 +60,14 @@ def predict(layout: Layout, replays: Sequence[Replay], changes: Sequence[Change]
         parts=parts,
         ceiling_ns=median(ceiling) + (after_ns - reach_ns),
         steps=len(measured),
-        evidence=f"{len(measured)} captured steps, {iterations[0]}-{iterations[-1]}",
+        evidence=f"{len(measured)} captured steps, {min(iterations)}-{max(iterations)}",
         checked=(sum(is_hit for _, is_hit in scores), len(scores)),
-        samples=found[0].sizes[0],
-        ranks=found[0].sizes[1],
-        notes=[*dict.fromkeys(note for one in found for note in one.notes)],
+        samples=found[0][1].samples,
+        ranks=found[0][1].ranks,
+        notes=[
+            *dict.fromkeys(note for _, both in found for note in both.notes),
+            f"between two runs {100 * doubt.drift:.1f} %: {doubt.drift_source}",
+        ],
     )
 
 
@@ -80,49 +82,70 @@ def _refuse_operators(changes: Sequence[Change]) -> None:
 
 
 class _Steps(NamedTuple):
-    """Of each sound step of one arrangement: measured, predicted, the replay's residual, the ceiling; and its
-    iteration. `sizes`: samples and ranks, how many times as many as before.
+    """Of each sound step of one arrangement.
+
+    Attributes:
+        measured, predicted, ceiling: how long it takes.
+        residual: by how much the replay is longer where messages and collectives take what they usually do.
+        iterations: its number.
     """
 
-    measured: Times
-    predicted: Times
-    residual: Times
-    ceiling: Times
-    iterations: Sequence[int]
-    notes: Sequence[str]
-    sizes: tuple[float, float]
+    measured: list[float]
+    predicted: list[float]
+    residual: list[float]
+    ceiling: list[float]
+    iterations: list[int]
 
 
-def _of_one(layout: Layout, replay: Replay, changes: Sequence[Change]) -> _Steps:
-    found, sizes = replay.arrangement, (1.0, 1.0)
-    began_ns = np.max([own.max(axis=0) for own in found.begin_ns.values()], axis=0)
-    of_durations = [change for change in changes if change.kind == "A" and change.name not in PAUSES]
-    of_graph = [change for change in changes if change.kind == "B"]
-    lags, notes = durations.changed(layout, replay, of_durations), list[str]()
+class _Pipelines:
+    """The recorded pipeline, and the one that changes ask for.
 
-    def change(lags: Lags) -> Times:
-        """By how much a step gets longer with these lags, in the other graph if there is one."""
-        if not of_graph:
-            return replay.end(lags) - replay.end_ns
-        was, made = Regenerated(layout, replay, replay.lags_ns), Regenerated(layout, replay, lags)
-        text = " ".join(one.text for one in of_graph)
-        nonlocal sizes
-        target = target_of(layout, was.was, of_graph)
-        sizes = target.samples / was.was.samples, target.ranks / was.was.ranks
-        longer_ns: Times = made.end(target, text) - was.end(was.was, text)
-        notes.extend(made.notes)
+    Attributes:
+        samples, ranks: how many times as many as before.
+        notes: what was assumed.
+    """
+
+    def __init__(self, layout: Layout, replay: Replay, changes: Sequence[Change]) -> None:
+        """`changes`: those of the graph."""
+        self._layout, self._replay, self._text = layout, replay, " ".join(one.text for one in changes)
+        self.samples = self.ranks = 1.0
+        self.notes: list[str] = []
+        self._target: Target | None = None
+        self._before_ns = replay.end_ns
+        if changes:
+            made = Regenerated(layout, replay, replay.lags_ns)
+            self._target = target = target_of(layout, made.was, changes)
+            self._before_ns = made.end(made.was, self._text)
+            self.samples, self.ranks = target.samples / made.was.samples, target.ranks / made.was.ranks
+            if self.ranks != 1:
+                self.notes.append(f"on {target.ranks} ranks instead of {made.was.ranks}")
+
+    def longer(self, lags: Lags) -> Times:
+        """By how much each step gets longer with these lags in the pipeline that is asked for."""
+        if self._target is None:
+            return self._replay.end(lags) - self._before_ns
+        made = Regenerated(self._layout, self._replay, lags)
+        longer_ns: Times = made.end(self._target, self._text) - self._before_ns
+        self.notes += [note for note in made.notes if note not in self.notes]
         return longer_ns
 
-    measured_ns = replay.end_ns - began_ns
+
+def _of_one(layout: Layout, replay: Replay, changes: Sequence[Change]) -> tuple[_Steps, _Pipelines]:
+    found = replay.arrangement
+    of_durations = [change for change in changes if change.kind == "A" and change.name not in PAUSES]
+    both = _Pipelines(layout, replay, [change for change in changes if change.kind == "B"])
+    lags = durations.changed(layout, replay, of_durations)
+    measured_ns = replay.end_ns - np.max([own.max(axis=0) for own in found.begin_ns.values()], axis=0)
     columns = (
         measured_ns,
-        measured_ns + change(lags),
+        measured_ns + both.longer(lags),
         replay.end(typical(found, replay.lags_ns)) - replay.end_ns,
-        measured_ns + change(perfect(found, lags)),
+        measured_ns + both.longer(perfect(found, lags)),
     )
     numbers = np.array(found.iterations)
     counts = replay.is_sound & (numbers >= layout.since)
-    return _Steps(*(each[counts] for each in columns), numbers[counts].tolist(), notes, sizes)
+    lists = ([*map(float, each[counts])] for each in columns)
+    return _Steps(*lists, numbers[counts].tolist()), both
 
 
 def typical(found: Arrangement, lags: Lags) -> Lags:
