@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flagscale_perf.analysis.replays import Prediction, RankStep
+from flagscale_perf.analysis.replays import Prediction, RankStep, Replays
 from flagscale_perf.whatif.changes import changes
 from flagscale_perf.whatif.engine import replays_of
 from flagscale_perf.whatif.schedules import Pass, Shape
@@ -56,3 +56,9 @@ def layered(shape: Shape, layers: tuple[int, ...], replicas: int = 2, **options:
 
 def by_stage(shape: Shape, layers: tuple[int, ...]) -> list[list[int]]:
     return [[*layers[stage :: shape.stages]] for stage in range(shape.stages)]
+
+
+def recorded_replays(pipeline: Pipeline, layers: list[list[int]]) -> Replays:
+    """Its recorded steps, whose exchanges of gradients are told."""
+    layout = pipeline.layout._replace(phases=NAMES, layers=layers, exchanges=frozenset({SYNC}))
+    return replays_of(layout, recorded(pipeline)[0])

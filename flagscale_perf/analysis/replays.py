@@ -298,9 +298,12 @@ class Replays(Protocol):
         which they are to be; none where some have other passes.
         """
 
-    def predict(self, changes: Sequence[Change], doubt: Doubt = ...) -> Prediction:
+    def predict(
+        self, changes: Sequence[Change], doubt: Doubt = ..., beside: Sequence[Replays] = ()
+    ) -> Prediction:
         """The usual step after all these changes. Raises MissingRecordError where a record for that is
-        missing, PerfError for what is impossible.
+        missing, PerfError for what is impossible. `beside`: runs of other layouts, which tell what a layer,
+        a message, or an exchange of gradients takes.
         """
 
 

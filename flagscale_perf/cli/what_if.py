@@ -23,6 +23,8 @@ _EPILOG = "changes: rank=3 forward=peers, m=16, pp=4 layers=6,6,6,4, work=equal,
 class WhatIfCommand(Command):
     """Predicts what changes would bring a run, each prediction with its interval."""
 
+    is_intermixed = True
+
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Arguments: the run, the changes, a run that checks an earlier prediction."""
         add = parser.add_argument
@@ -35,6 +37,15 @@ class WhatIfCommand(Command):
             type=percentage,
             metavar="PERCENT",
             help="standard deviation to assume between usual steps of two runs of one configuration",
+        )
+        add(
+            "--with",
+            dest="beside",
+            type=local_path,
+            action="append",
+            default=[],
+            metavar="RUN",
+            help="a run of another layout, which tells what a layer or a message takes; may be repeated",
         )
         add("--json", action="store_true", help="as JSON")
         add_session(parser)
@@ -57,7 +68,8 @@ class WhatIfCommand(Command):
             print(dump([as_dict(one, own) for one in best]) if args.json else "\n".join(_listed(best)))
             return 0
         changes = found.changes(args.changes, own.phases)
-        prediction = own.replays().predict(changes, doubt)
+        beside = [load(one.instrument).replayable(one).replays() for one in map(open_session, args.beside)]
+        prediction = own.replays().predict(changes, doubt, beside)
         path = ledger.enter(directory, session.path.name, prediction)
         if args.json:
             print(dump(as_dict(prediction, own)))

@@ -61,11 +61,14 @@ class Replays:
         """
         return sorted(gain for replay in self.replays for gain in _levelled(replay, {*ranks}, {*like}))
 
-    def predict(self, changes: Sequence[Change], doubt: Doubt = _NO_DOUBT) -> Prediction:
+    def predict(
+        self, changes: Sequence[Change], doubt: Doubt = _NO_DOUBT, beside: Sequence[Replays] = ()
+    ) -> Prediction:
         """The usual step after all these changes. Raises MissingRecordError where a record for that is
-        missing, PerfError for what is impossible.
+        missing, PerfError for what is impossible. `beside`: runs of other layouts.
         """
-        return predicted.predict(self._layout, self.replays, changes, doubt)
+        others = [(one._layout, one.replays[0]) for one in beside]
+        return predicted.predict((self._layout, self.replays, others), changes, doubt)
 
 
 def replays_of(layout: Layout, steps: Sequence[RankStep]) -> Replays:

@@ -22,22 +22,33 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.whatif import durations, intervals
 from flagscale_perf.whatif.changes import ASYNC, PAUSES
 from flagscale_perf.whatif.durations import Lags
-from flagscale_perf.whatif.regenerated import Regenerated
+from flagscale_perf.whatif.regenerated import Regenerated, Run
 from flagscale_perf.whatif.replay import Arrangement, Replay, Times
 from flagscale_perf.whatif.targets import Target, target_of
 
+_PAUSING = {
+    "checkpoint": "some hundred steps with --save and --save-interval",
+    "evaluation": "some hundred steps with --eval-interval and --eval-iters",
+    "gc": "--perf-profile-steps 20-31, which shows where the collector runs",
+}
 MIN_STEPS = 3  # of fewer nobody knows how far another one would be
 
 
-def predict(layout: Layout, replays: Sequence[Replay], changes: Sequence[Change], doubt: Doubt) -> Prediction:
-    """The usual step after these changes. Raises MissingRecordError, PerfError for what is impossible."""
+def predict(
+    runs: tuple[Layout, Sequence[Replay], Sequence[Run]], changes: Sequence[Change], doubt: Doubt
+) -> Prediction:
+    """The usual step after these changes. Raises MissingRecordError, PerfError for what is impossible.
+    `runs`: the run's layout, each arrangement of its steps, and runs of other layouts.
+    """
+    layout, replays, others = runs
     if not changes:
         raise PerfError("there is no change to predict; write one, such as m=16")
     _refuse_operators(changes)
     text = " ".join(change.text for change in changes)
-    found = [_of_one(layout, one, changes) for one in replays]
-    steps = _Steps(*(list(chain.from_iterable(own)) for own in zip(*(own for own, _ in found), strict=True)))
-    measured, predicted, residual, ceiling, iterations = steps
+    found = [_of_one((layout, one), changes, others) for one in replays]
+    measured, predicted, residual, ceiling, iterations = (
+        [*chain.from_iterable(own)] for own in zip(*(steps for steps, _ in found), strict=True)
+    )
     if len(measured) < MIN_STEPS:
         raise MissingRecordError(
             text,
@@ -76,8 +87,8 @@ def _refuse_operators(changes: Sequence[Change]) -> None:
         if change.kind == "C":
             raise MissingRecordError(
                 change.text,
-                "a profile of the model's operators",
-                "--enable-perf-profile with the training, then ask again",
+                f"how operators behave with {change.text}: marks of phases do not tell",
+                f"some steps with {change.text} and --perf-capture-steps 20, for flagscale-perf compare",
             )
 
 
@@ -105,15 +116,16 @@ class _Pipelines:
         notes: what was assumed.
     """
 
-    def __init__(self, layout: Layout, replay: Replay, changes: Sequence[Change]) -> None:
-        """`changes`: those of the graph."""
-        self._layout, self._replay, self._text = layout, replay, " ".join(one.text for one in changes)
+    def __init__(self, run: Run, changes: Sequence[Change], others: Sequence[Run]) -> None:
+        """`changes`: those of the graph; `others`: runs of other layouts."""
+        (layout, replay), self._text = run, " ".join(one.text for one in changes)
+        self._run, self._others = run, others
         self.samples = self.ranks = 1.0
         self.notes: list[str] = []
         self._target: Target | None = None
         self._before_ns = replay.end_ns
         if changes:
-            made = Regenerated(layout, replay, replay.lags_ns)
+            made = Regenerated(run, replay.lags_ns, others)
             self._target = target = target_of(layout, made.was, changes)
             self._before_ns = made.end(made.was, self._text)
             self.samples, self.ranks = target.samples / made.was.samples, target.ranks / made.was.ranks
@@ -123,17 +135,19 @@ class _Pipelines:
     def longer(self, lags: Lags) -> Times:
         """By how much each step gets longer with these lags in the pipeline that is asked for."""
         if self._target is None:
-            return self._replay.end(lags) - self._before_ns
-        made = Regenerated(self._layout, self._replay, lags)
+            ended_ns: Times = self._run[1].end(lags) - self._before_ns
+            return ended_ns
+        made = Regenerated(self._run, lags, self._others)
         longer_ns: Times = made.end(self._target, self._text) - self._before_ns
         self.notes += [note for note in made.notes if note not in self.notes]
         return longer_ns
 
 
-def _of_one(layout: Layout, replay: Replay, changes: Sequence[Change]) -> tuple[_Steps, _Pipelines]:
+def _of_one(run: Run, changes: Sequence[Change], others: Sequence[Run]) -> tuple[_Steps, _Pipelines]:
+    layout, replay = run
     found = replay.arrangement
     of_durations = [change for change in changes if change.kind == "A" and change.name not in PAUSES]
-    both = _Pipelines(layout, replay, [change for change in changes if change.kind == "B"])
+    both = _Pipelines(run, [change for change in changes if change.kind == "B"], others)
     lags = durations.changed(layout, replay, of_durations)
     measured_ns = replay.end_ns - np.max([own.max(axis=0) for own in found.begin_ns.values()], axis=0)
     columns = (
@@ -144,8 +158,8 @@ def _of_one(layout: Layout, replay: Replay, changes: Sequence[Change]) -> tuple[
     )
     numbers = np.array(found.iterations)
     counts = replay.is_sound & (numbers >= layout.since)
-    lists = ([*map(float, each[counts])] for each in columns)
-    return _Steps(*lists, numbers[counts].tolist()), both
+    measured, predicted, residual, ceiling = ([*map(float, each[counts])] for each in columns)
+    return _Steps(measured, predicted, residual, ceiling, numbers[counts].tolist()), both
 
 
 def typical(found: Arrangement, lags: Lags) -> Lags:
@@ -186,7 +200,9 @@ def _paused(layout: Layout, changes: Sequence[Change]) -> tuple[float, float, fl
         if change.name in PAUSES:
             if change.name not in layout.pauses_ns:
                 raise MissingRecordError(
-                    change.text, f"a pause of that kind: this run has no {change.name}", "train on until one"
+                    change.text,
+                    f"a pause of that kind: this run has no {change.name}",
+                    _PAUSING[change.name],
                 )
             own_ns = layout.pauses_ns[change.name]
             half = 0.5 if change.value == ASYNC else 0.0
