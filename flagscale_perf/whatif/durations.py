@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from flagscale_perf.whatif.replay import Arrangement, Replay, Times
 
 Lags = dict[Lane, Times]
 Places = npt.NDArray[np.intp]
-Wanted = npt.NDArray[np.float64]
+Wanted = npt.NDArray[np.floating[Any]]
 
 
 def changed(layout: Layout, replay: Replay, changes: Sequence[Change]) -> Lags:
