@@ -325,6 +325,7 @@ class RunFold:
     @property
     def rated(self) -> StepSums:
         """The steps that rates are made of, added up."""
+        self._take_all()
         return self._totals.rated
 
     def pauses_ns(self) -> dict[str, float]:

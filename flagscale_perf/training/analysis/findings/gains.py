@@ -4,6 +4,7 @@ which is a bound, as it does not know who waits for whom.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from flagscale_perf.analysis.replays import MissingRecordError, offered
@@ -13,7 +14,7 @@ from flagscale_perf.training.analysis.findings.case import ARITHMETIC, MAX_SHARE
 from flagscale_perf.training.analysis.replayed import StageGains
 from flagscale_perf.training.ledger.ledger import LateRow, Ledger
 
-NOT_CAPTURED = f"{ARITHMETIC}: `flagscale-perf capture RUN` would replace it"
+NOT_CAPTURED = "arithmetic: `flagscale-perf capture RUN` would replace it"
 
 
 def by_replay(case: TrainingCase, finding: Finding, words: str, is_shown: bool = True) -> Finding:
@@ -24,15 +25,15 @@ def by_replay(case: TrainingCase, finding: Finding, words: str, is_shown: bool =
     if asked is None:
         return replace(finding, what_if=words, gain_from=NOT_CAPTURED)
     if not is_shown:
-        return replace(finding, gain_from=f"{ARITHMETIC}: {asked.steps} do not show it")
+        return replace(finding, gain_from=f"arithmetic: {asked.steps} do not show it")
     found = asked.predict(words)
     if isinstance(found, MissingRecordError):
-        return replace(finding, gain_from=f"{ARITHMETIC}: {found.record} would replace it")
+        return replace(finding, gain_from=f"arithmetic: {found.record} would replace it")
     if found is None:
         return finding
     gain = offered(found, "")
     if gain.most is None:
-        return replace(finding, gain_from=f"{ARITHMETIC}: {found.evidence} differ too much to tell")
+        return replace(finding, gain_from=f"arithmetic: {found.evidence} differ too much to tell")
     return replace(
         finding,
         what_if=found.text,
@@ -41,6 +42,11 @@ def by_replay(case: TrainingCase, finding: Finding, words: str, is_shown: bool =
         likely_gain=gain.gain,
         gain=gain.most,
     )
+
+
+def whose(ranks: Sequence[int]) -> str:
+    """How a change names ranks."""
+    return f"rank={','.join(map(str, ranks))}"
 
 
 def between(finding: Finding, shares: tuple[float, float, float], where_from: str) -> Finding:
@@ -56,7 +62,7 @@ def of_late(case: TrainingCase, finding: Finding, ledger: Ledger, row: LateRow) 
     """
     asked = case.asked
     if row.pattern == "constant" and asked is not None:
-        words = f"rank={','.join(map(str, row.ranks))} {row.phase}=peers"
+        words = " ".join((whose(row.ranks), f"{row.phase}=peers"))
         is_shown = alike(asked.longer_ns(row.ranks, row.phase), row.usual_ns)
         if (found := by_replay(case, finding, words, is_shown)).what_if:
             return found

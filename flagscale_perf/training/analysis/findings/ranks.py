@@ -10,7 +10,7 @@ from flagscale_perf.spine.units import number, percent
 from flagscale_perf.training.analysis.findings.advice import is_set, name_of, provided, switch_on
 from flagscale_perf.training.analysis.findings.case import EXCHANGES, TrainingCase, TrainingRule, slows
 from flagscale_perf.training.analysis.findings.causes import named, profile_of
-from flagscale_perf.training.analysis.findings.gains import by_replay
+from flagscale_perf.training.analysis.findings.gains import by_replay, whose
 from flagscale_perf.training.analysis.findings.lateness import late_finding
 from flagscale_perf.training.ledger.division import DOCUMENTS, EXPERTS, MICROBATCHES
 from flagscale_perf.training.ledger.ledger import Ledger
@@ -249,7 +249,7 @@ def slow_link(this: TrainingRule, case: TrainingCase) -> Finding | None:
     found = slows(this, case, f"The link between ranks {where} is slow: {took}{more}", share, evidence)
     first, last = captured.steps[0], captured.steps[-1]
     found = replace(found, ranks=link.ranks, first_iteration=first, iteration=last)
-    faster = f"rank={','.join(map(str, link.ranks))} p2p*={link.usual_ms / link.round_ms:.3f}"
+    faster = " ".join((whose(link.ranks), f"p2p*={link.usual_ms / link.round_ms:.3f}"))
     return by_replay(case, found, faster)
 
 
