@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 from flagscale_perf.analysis.instrument import load
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.offers import table_of
-from flagscale_perf.analysis.replays import Engine, Prediction, Replayable, engine
+from flagscale_perf.analysis.replays import Change, Engine, Prediction, Replayable, engine
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.cli.base import Command, add_instrument, add_run, add_session, local_path, percentage
 from flagscale_perf.cli.instruments import say
 from flagscale_perf.cli.trace_export import put_items
@@ -82,10 +83,22 @@ class WhatIfCommand(Command):
         if args.json:
             print(dump(as_dict(prediction, own)))
         else:
-            flags = [flag for change in changes if (flag := own.flag_of(change))]
-            print("\n".join(_lines(prediction, own.rates(prediction), flags)))
+            print("\n".join(_lines_of(prediction, changes, own)))
             say(f"entered into {path}; --check NEWRUN will say whether it held")
         return 0
+
+
+def answer(session: Session, words: Sequence[str]) -> list[str]:
+    """What `what-if RUN CHANGE` prints; the prediction is not entered. Raises PerfError as that."""
+    found, directory = _engine(), session.path.parent
+    own: Replayable = load(session.instrument).replayable(session)
+    changes = found.changes(words, own.phases)
+    return _lines_of(own.replays().predict(changes, found.doubt(directory, own.drift())), changes, own)
+
+
+def _lines_of(prediction: Prediction, changes: Sequence[Change], own: Replayable) -> list[str]:
+    flags = [flag for change in changes if (flag := own.flag_of(change))]
+    return [*_lines(prediction, own.rates(prediction), flags)]
 
 
 def _engine() -> Engine:

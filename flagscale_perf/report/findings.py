@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from flagscale_perf.analysis.blocks import Quantity, span
 from flagscale_perf.analysis.rules import WALL_TIME, Change, Evidence, Finding, Link
@@ -75,7 +76,7 @@ def short(finding: Finding) -> list[tuple[str, str]]:
     """The cost and the best change."""
     by = say(" (found by {0})", finding.instrument) if finding.instrument else ""
     best = [(say("change"), _change(change)) for change in changes(finding)[:1]]
-    return [(say("costs"), cost(finding) + by), *best]
+    return [(say("costs"), cost(replace(finding, gain_from="")) + by), *best]
 
 
 def _change(change: Change) -> str:

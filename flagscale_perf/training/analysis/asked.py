@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection
 from functools import cached_property
 
 from flagscale_perf.analysis.replays import (
     Change,
     Doubt,
-    MissingRecordError,
     PathTimes,
     Prediction,
     Replays,
@@ -36,7 +36,7 @@ class Asked:
         """`doubt`: what else is known of predictions."""
         self.replays, self._doubt = replays, doubt
         self.path: PathTimes = together(replays.paths())
-        self._known: dict[str, Prediction | MissingRecordError | None] = {}
+        self._known: dict[str, Prediction | None] = {}
 
     @property
     def steps(self) -> str:
@@ -49,19 +49,13 @@ class Asked:
         assert found is not None
         return found.changes([words], NAMES)
 
-    def predict(self, words: str) -> Prediction | MissingRecordError | None:
-        """What changes make of them; None for one that is impossible."""
+    def predict(self, words: str) -> Prediction | None:
+        """What changes make of them; None for one that is impossible, or that takes other records."""
         if words not in self._known:
-            self._known[words] = self._predict(words)
+            self._known[words] = None
+            with contextlib.suppress(PerfError):
+                self._known[words] = self.replays.predict(self.changes(words), self._doubt)
         return self._known[words]
-
-    def _predict(self, words: str) -> Prediction | MissingRecordError | None:
-        try:
-            return self.replays.predict(self.changes(words), self._doubt)
-        except MissingRecordError as error:
-            return error
-        except PerfError:
-            return None
 
     @cached_property
     def stage_gains(self) -> StageGains | None:

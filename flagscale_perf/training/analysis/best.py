@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from flagscale_perf.analysis.replays import Cause, Change, Offer, PathTimes, Prediction, offered
+from flagscale_perf.analysis.replays import Cause, Change, Offer, PathTimes, offered
 from flagscale_perf.training.analysis.asked import Asked
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PHASES
@@ -48,7 +48,7 @@ def best(asked: Asked, facts: RunFacts) -> list[Offer]:
     found = []
     for words in candidates(asked.path, facts):
         prediction = asked.predict(words)
-        if isinstance(prediction, Prediction):
+        if prediction is not None:
             options = [option for one in asked.changes(words) if (option := option_of(one, facts))]
             found.append(offered(prediction, ", ".join(dict.fromkeys(options))))
     gaining = [offer for offer in found if offer.gain > 0]

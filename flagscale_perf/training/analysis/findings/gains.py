@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from flagscale_perf.analysis.replays import MissingRecordError, offered
+from flagscale_perf.analysis.replays import offered
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.spine.units import stretch
 from flagscale_perf.training.analysis.findings.case import ARITHMETIC, MAX_SHARE, TrainingCase, alike
@@ -27,8 +27,6 @@ def by_replay(case: TrainingCase, finding: Finding, words: str, is_shown: bool =
     if not is_shown:
         return replace(finding, gain_from=f"arithmetic: {asked.steps} do not show it")
     found = asked.predict(words)
-    if isinstance(found, MissingRecordError):
-        return replace(finding, gain_from=f"arithmetic: {found.record} would replace it")
     if found is None:
         return finding
     gain = offered(found, "")
