@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -153,31 +152,13 @@ def _of_one(run: Run, changes: Sequence[Change], others: Sequence[Run]) -> tuple
     columns = (
         measured_ns,
         measured_ns + both.longer(lags),
-        replay.end(typical(found, replay.lags_ns)) - replay.end_ns,
+        replay.residual_ns,
         measured_ns + both.longer(perfect(found, lags)),
     )
     numbers = np.array(found.iterations)
     counts = replay.is_sound & (numbers >= layout.since)
     measured, predicted, residual, ceiling = ([*map(float, each[counts])] for each in columns)
     return _Steps(measured, predicted, residual, ceiling, numbers[counts].tolist()), both
-
-
-def typical(found: Arrangement, lags: Lags) -> Lags:
-    """The same with every message and collective taking what one of its name usually takes on its stage."""
-    usual: dict[tuple[int, str], list[Times]] = defaultdict(list)
-    rows = [
-        (lane, at, (lane.stage, part.name))
-        for lane, parts in found.graph.parts.items()
-        for at, part in enumerate(parts)
-        if part.kind in WAITS
-    ]
-    for lane, at, key in rows:
-        usual[key].append(lags[lane][at].ravel())
-    medians = {key: int(np.median(np.concatenate(own))) for key, own in usual.items()}
-    changed = {lane: own.copy() for lane, own in lags.items()}
-    for lane, at, key in rows:
-        changed[lane][at] = medians[key]
-    return changed
 
 
 def perfect(found: Arrangement, lags: Lags) -> Lags:
