@@ -18,7 +18,7 @@ from flagscale_perf.analysis.replays import (
 )
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.whatif import durations, intervals
+from flagscale_perf.whatif import durations, intervals, operators
 from flagscale_perf.whatif.changes import ASYNC, PAUSES
 from flagscale_perf.whatif.durations import Lags
 from flagscale_perf.whatif.regenerated import Regenerated, Run
@@ -42,7 +42,7 @@ def predict(
     layout, replays, others = runs
     if not changes:
         raise PerfError("there is no change to predict; write one, such as m=16")
-    _refuse_operators(changes)
+    operators.checked(layout, changes)
     text = " ".join(change.text for change in changes)
     found = [_of_one((layout, one), changes, others) for one in replays]
     measured, predicted, residual, ceiling, iterations = (
@@ -81,16 +81,6 @@ def predict(
     )
 
 
-def _refuse_operators(changes: Sequence[Change]) -> None:
-    for change in changes:
-        if change.kind == "C":
-            raise MissingRecordError(
-                change.text,
-                f"how operators behave with {change.text}: marks of phases do not tell",
-                f"some steps with {change.text} and --perf-capture-steps 20, for flagscale-perf compare",
-            )
-
-
 class _Steps(NamedTuple):
     """Of each sound step of one arrangement.
 
@@ -116,18 +106,23 @@ class _Pipelines:
     """
 
     def __init__(self, run: Run, changes: Sequence[Change], others: Sequence[Run]) -> None:
-        """`changes`: those of the graph; `others`: runs of other layouts."""
+        """`others`: runs of other layouts."""
         (layout, replay), self._text = run, " ".join(one.text for one in changes)
+        of_operators = operators.checked(layout, changes)
+        changes = [change for change in changes if change.kind == "B"]
         self._run, self._others = run, others
         self.samples = self.ranks = 1.0
         self.notes: list[str] = []
         self._target: Target | None = None
         self._before_ns = replay.end_ns
-        if changes:
+        if changes or of_operators:
             made = Regenerated(run, replay.lags_ns, others)
+            changes = [*changes, *operators.graph_of(layout, made.was.shape, [*changes, *of_operators])]
             self._target = target = target_of(layout, made.was, changes)
             self._before_ns = made.end(made.was, self._text)
-            self.samples, self.ranks = target.samples / made.was.samples, target.ranks / made.was.ranks
+            growth = operators.growth_of(layout, of_operators)
+            self.samples = growth * target.samples / made.was.samples
+            self.ranks = target.ranks / made.was.ranks
             if self.ranks != 1:
                 self.notes.append(f"on {target.ranks} ranks instead of {made.was.ranks}")
 
@@ -146,8 +141,9 @@ def _of_one(run: Run, changes: Sequence[Change], others: Sequence[Run]) -> tuple
     layout, replay = run
     found = replay.arrangement
     of_durations = [change for change in changes if change.kind == "A" and change.name not in PAUSES]
-    both = _Pipelines(run, [change for change in changes if change.kind == "B"], others)
+    both = _Pipelines(run, changes, others)
     lags = durations.changed(layout, replay, of_durations)
+    lags = operators.changed(layout, replay, lags, operators.checked(layout, changes))
     measured_ns = replay.end_ns - np.max([own.max(axis=0) for own in found.begin_ns.values()], axis=0)
     columns = (
         measured_ns,
