@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from flagscale_perf.analysis.timeline import Drawn
+from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
 
 _PACKAGE, _FILE = Path(__file__).parents[1], "engine.py"  # of the room that is one
@@ -116,7 +119,7 @@ class Layout(NamedTuple):
 class Cause(Enum):
     """Why time is on a critical path."""
 
-    USUAL = "as the others"  # or there are no others that do the same
+    USUAL = "usual work"  # no longer than the others of its stage take for the same part, if there are any
     LONGER = "longer"  # than the same part takes the others of its stage: it has more to do, or is slower
     WAITS = "waits"  # in a collective; for whom is not known
     TRANSFER = "transfer"  # a message, or a collective once the last one has come
@@ -289,6 +292,77 @@ class Prediction(NamedTuple):
         return self.high_ns < self.samples * self.measured_ns
 
 
+class DrawnStep(NamedTuple):
+    """A step of one rank, to be drawn.
+
+    Attributes:
+        is_predicted: it is after changes; else as it was recorded.
+        begin_ns: when the step before was over.
+        ends_ns: of each part; all ranks are on one clock.
+    """
+
+    rank: int
+    stage: int
+    iteration: int
+    is_predicted: bool
+    parts: tuple[Part, ...]
+    begin_ns: int
+    ends_ns: Sequence[int]
+
+
+_LEAST = 0.2  # of a prediction: an interval that reaches further down bounds no gain
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A change that is worth a try.
+
+    Attributes:
+        change: in its canonical form.
+        kind: "A", "B" or "C", as of a prediction.
+        gain: more of what is trained in the same time on as many devices, 0.12 is +12 %.
+        least, most: between these it is, 95 times of 100; `most` is None where nothing bounds it.
+        step_ms, predicted_ms: a usual step, as recorded and after the change.
+        evidence: which steps that is from.
+        hits, checks: of predictions of this kind so far, those that held the outcome, and all.
+        option: of the host; "" where it has none for that.
+    """
+
+    change: str
+    kind: str
+    gain: float
+    least: float
+    most: float | None
+    step_ms: float
+    predicted_ms: float
+    evidence: str
+    hits: int
+    checks: int
+    option: str
+
+    @property
+    def is_gain(self) -> bool:
+        """Whether it gains something even at the low end."""
+        return self.least > 0
+
+
+def offered(found: Prediction, option: str) -> Offer:
+    """A prediction as an offer."""
+    work_ns = found.samples * found.measured_ns / found.ranks
+    return Offer(
+        found.text,
+        found.kind,
+        work_ns / found.predicted_ns - 1,
+        work_ns / found.high_ns - 1,
+        work_ns / found.low_ns - 1 if found.low_ns > _LEAST * found.predicted_ns else None,
+        found.measured_ns / NS_PER_MS,
+        found.predicted_ns / NS_PER_MS,
+        found.evidence,
+        *found.checked,
+        option,
+    )
+
+
 class Replays(Protocol):
     """Steps that can be replayed: those whose records do not contradict one another."""
 
@@ -307,6 +381,9 @@ class Replays(Protocol):
         """The same if each pass of these ranks takes as long as the mean of the same pass of those `like`
         which they are to be; none where some have other passes.
         """
+
+    def drawn(self, changes: Sequence[Change]) -> list[DrawnStep]:
+        """Every rank in the step of the median time, before and after these changes. Raises as `predict`."""
 
     def predict(
         self,
@@ -354,8 +431,11 @@ class Replayable(Protocol):
     def rates(self, prediction: Prediction) -> Mapping[str, float]:
         """By name with unit, what the host's integers make of the predicted step: tokens/s, MFU."""
 
-    def best(self, doubt: Doubt) -> Sequence[Prediction]:
-        """The ten changes that gain the most, the best first."""
+    def items(self, changes: Sequence[Change]) -> Iterable[Drawn]:
+        """What a trace has of a usual step, recorded and after these changes. Raises as `Replays.predict`."""
+
+    def best(self, doubt: Doubt) -> Sequence[Offer]:
+        """The changes that gain the most, at most ten, the best first."""
 
 
 class Engine(Protocol):
@@ -363,6 +443,9 @@ class Engine(Protocol):
 
     def changes(self, words: Sequence[str], phases: Mapping[str, tuple[int, ...]]) -> list[Change]:
         """Words such as `rank=3 forward*=peers m=16`. Raises PerfError for one that means nothing."""
+
+    def doubt(self, directory: Path, drift: tuple[float, str]) -> Doubt:
+        """What is known of predictions of runs in this directory, by what became of earlier ones."""
 
     def replays_of(self, layout: Layout, steps: Sequence[RankStep]) -> Replays:
         """The steps of which every rank is there. Raises NotKnownError where there is none, and where it is

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from flagscale_perf.analysis.instrument import installed, load
 from flagscale_perf.analysis.job import open_session
+from flagscale_perf.analysis.offers import table_of
 from flagscale_perf.analysis.replays import Engine, Prediction, Replayable, engine
 from flagscale_perf.cli.base import Command, add_instrument, add_run, add_session, local_path, percentage
 from flagscale_perf.cli.instruments import say
+from flagscale_perf.cli.trace_export import put_items
+from flagscale_perf.report.text import alone
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.packages import missing
@@ -48,6 +52,8 @@ class WhatIfCommand(Command):
             help="a run of another layout, which tells what a layer or a message takes; may be repeated",
         )
         add("--json", action="store_true", help="as JSON")
+        about = "draw a usual step of every rank, recorded and predicted: NAME.json or NAME.pftrace"
+        add("--trace", type=local_path, metavar="FILE", help=about)
         add_session(parser)
         add_instrument(parser)
 
@@ -64,14 +70,16 @@ class WhatIfCommand(Command):
         noise = None if args.noise is None else (args.noise, "--noise")
         doubt = ledger.doubt(directory, noise or own.drift())
         if not args.changes:
-            best = own.best(doubt)
-            print(dump([as_dict(one, own) for one in best]) if args.json else "\n".join(_listed(best)))
+            offers = own.best(doubt)
+            print(dump([asdict(one) for one in offers]) if args.json else alone(table_of(offers)))
             return 0
         changes = found.changes(args.changes, own.phases)
         beside = [load(one.instrument).replayable(one).replays() for one in map(open_session, args.beside)]
         shares = _shares(args.run) if any(change.kind == "C" for change in changes) else {}
         prediction = own.replays().predict(changes, doubt, beside, shares)
         path = ledger.enter(directory, session.path.name, prediction)
+        if args.trace is not None:
+            put_items(session, own.items(changes), args.trace)
         if args.json:
             print(dump(as_dict(prediction, own)))
         else:
@@ -150,10 +158,3 @@ def _lines(one: Prediction, rates: Mapping[str, float], flags: list[str]) -> Ite
     hits, checks = one.checked
     yield f"checked    {f'{hits} of {checks} of this class held' if checks else 'not yet checked here'}"
     yield from (f"note       {note}" for note in one.notes)
-
-
-def _listed(best: Any) -> Iterator[str]:
-    for one in best:
-        half_ns = (one.high_ns - one.low_ns) / 2
-        gain = f"{one.gain_ns / _MS:10.1f} ms +- {half_ns / _MS:.1f}"
-        yield f"{gain}  {one.text}  (class {one.kind}; {one.evidence})"

@@ -79,7 +79,10 @@ class Regenerated:
     Attributes:
         was: the pipeline that was recorded.
         notes: what was assumed so far.
+        made: the last other graph, and its lags.
     """
+
+    made: tuple[Simulation, Lags]
 
     def __init__(self, run: Run, lags: Lags, others: Sequence[Run] = ()) -> None:
         """`lags`: the recorded ones, or those after changes of durations; `others`: runs of other layouts."""
@@ -130,6 +133,7 @@ class Regenerated:
             for edge in edges
             if edge.is_room
         }
+        self.made = made, lags
         return made.end(lags)
 
     def _places(self, column: int, replicas: int) -> Iterator[tuple[int, int, int]]:

@@ -44,6 +44,11 @@ class Arrangement(NamedTuple):
     durs_ns: Mapping[Lane, Times]
     begin_ns: Mapping[Lane, Times]
 
+    def since(self, iteration: int) -> Flags:
+        """Which of the steps are that one, or come after it."""
+        found: Flags = np.array(self.iterations) >= iteration
+        return found
+
 
 class Group(NamedTuple):
     """Ranks that leave a meeting together, all at once or in several groups: columns of a table of places.

@@ -45,6 +45,22 @@ def test_json_has_every_part(run: str, capsys: pytest.CaptureFixture[str]) -> No
     assert found["rates"]["tokens/s"] > 0
 
 
+def test_a_trace_draws_every_rank_recorded_and_predicted(
+    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.json"
+    assert main(["what-if", run, "rank=1", "forward=peers", "--trace", str(out)]) == 0
+    assert capsys.readouterr().out.startswith(f"{out}: open it at https://ui.perfetto.dev")
+    events = json.loads(out.read_bytes())["traceEvents"]
+    names = {event["args"]["name"]: event["pid"] for event in events if event["name"] == "process_name"}
+    what = ("recorded", "predicted: rank=1 forward=peers")
+    assert [*names] == [f"stage {rank // 2}, rank {rank}, {each}" for each in what for rank in range(4)]
+    steps = [event for event in events if event["name"].startswith("step ")]
+    took_ms = {event["pid"]: event["dur"] / 1000 for event in steps}
+    assert [round(took_ms[pid]) for pid in names.values()] == [355] * 4 + [310] * 4
+    assert main(["what-if", run, "m=8", "--trace", str(tmp_path / "none" / "out.json")]) == 2
+
+
 def test_a_new_run_says_whether_it_held_and_widens_what_did_not(
     run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ from flagscale_perf.training.analysis.findings.case import (
     slows,
     warns,
 )
+from flagscale_perf.training.analysis.findings.gains import by_replay
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.clocks import LOWER_CLOCK
 from flagscale_perf.training.hardware import READ
@@ -269,4 +270,4 @@ def full_recompute(this: TrainingRule, case: TrainingCase) -> Finding | None:
         this.broke("FLOPs with recomputation against the model's", ratio, "full_recompute"),
         this.broke("peak, of the device's memory, below", full, "spare_memory"),
     ]
-    return slows(this, case, title, share, evidence)
+    return by_replay(case, slows(this, case, title, share, evidence), "recompute=selective")

@@ -134,7 +134,7 @@ def test_the_host_s_flag_and_what_is_missing_of_one_change(tmp_path: Path) -> No
     assert run.missing(change) is None
     assert run.missing(change._replace(kind="C", name="mbs", how="=", value="4")) is not None
     assert run.flag_of(change) == ""
-    assert run.flag_of(change._replace(name="m", value="8")) == "--global-batch-size"
+    assert run.flag_of(change._replace(name="m", value="8")) == "--global-batch-size 16"
 
 
 def test_layers_are_known_where_all_are_alike(tmp_path: Path) -> None:
