@@ -66,6 +66,10 @@ class RankStep(NamedTuple):
     begin_ns: int
 
 
+# Shares of a profile: of a forward pass in layers, and in their core attention; of passes in Python.
+LAYERS, CORE, PYTHON = "layers", "core", "python"
+
+
 class Layout(NamedTuple):
     """The ranks of a job, and the order in which a stage takes its micro-batches.
 
@@ -84,6 +88,9 @@ class Layout(NamedTuple):
         layers: of the model on each stage, by chunk; () where that is not known.
         data_parallel: replicas of the model; 0 for as many as a stage has groups of `tensor_parallel` ranks.
         exchanges: phases in which replicas exchange gradients and parameters.
+        operators: by `LAYERS`, `CORE` and `PYTHON` and by stage, shares that a profile tells.
+        recompute: "full", "selective" or "none", what is recomputed now.
+        micro_batch: samples of one; 0 where that is not known.
         since: steps before this iteration only tell what a rank took earlier.
         pauses_ns: by name, what stands between two steps now and then, per step on average.
     """
@@ -102,6 +109,9 @@ class Layout(NamedTuple):
     layers: Sequence[Sequence[int]] = ()
     data_parallel: int = 0
     exchanges: frozenset[int] = frozenset()
+    operators: Mapping[str, Mapping[int, float]] = {}
+    recompute: str = "none"
+    micro_batch: int = 0
     since: int = 0
     pauses_ns: Mapping[str, float] = {}
 
@@ -376,11 +386,19 @@ class Replays(Protocol):
         """Every rank in the step of the median time, before and after these changes. Raises as `predict`."""
 
     def predict(
-        self, changes: Sequence[Change], doubt: Doubt = ..., beside: Sequence[Replays] = ()
+        self,
+        changes: Sequence[Change],
+        doubt: Doubt = ...,
+        beside: Sequence[Replays] = (),
+        operators: Mapping[str, Mapping[int, float]] = ...,
     ) -> Prediction:
         """The usual step after all these changes. Raises MissingRecordError where a record for that is
-        missing, PerfError for what is impossible. `beside`: runs of other layouts, which tell what a layer,
-        a message, or an exchange of gradients takes.
+        missing, PerfError for what is impossible.
+
+        Args:
+            beside: runs of other layouts, which tell what a layer, a message, or an exchange of gradients
+                takes.
+            operators: see `Layout`.
         """
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from flagscale_perf.analysis.instrument import load
+from flagscale_perf.analysis.instrument import installed, load
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.offers import table_of
 from flagscale_perf.analysis.replays import Change, Engine, Prediction, Replayable, engine
@@ -76,7 +76,8 @@ class WhatIfCommand(Command):
             return 0
         changes = found.changes(args.changes, own.phases)
         beside = [load(one.instrument).replayable(one).replays() for one in map(open_session, args.beside)]
-        prediction = own.replays().predict(changes, doubt, beside)
+        shares = _shares(args.run) if any(change.kind == "C" for change in changes) else {}
+        prediction = own.replays().predict(changes, doubt, beside, shares)
         path = ledger.enter(directory, session.path.name, prediction)
         if args.trace is not None:
             put_items(session, own.items(changes), args.trace)
@@ -109,6 +110,16 @@ def _engine() -> Engine:
     if found is None:
         raise PerfError("what-if needs the room `whatif` of flagscale_perf, which is not installed here")
     return found
+
+
+def _shares(run: Path) -> Mapping[str, Mapping[int, float]]:
+    """What the newest profile of the run's directory tells of operators; nothing without one."""
+    for name in installed():
+        instrument = load(name)
+        if instrument.offers("shares"):
+            session = open_session(run, instrument=name)
+            return instrument.shares(session) if session.instrument == name else {}
+    return {}
 
 
 def _check(args: Namespace, own: Replayable, directory: Path) -> int:

@@ -7,12 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from flagscale_perf.analysis.replays import Change, DrawnStep, Layout
-from flagscale_perf.whatif import durations
-from flagscale_perf.whatif.changes import PAUSES
 from flagscale_perf.whatif.graph import Lane
-from flagscale_perf.whatif.regenerated import Regenerated
+from flagscale_perf.whatif.predicted import Pipelines
 from flagscale_perf.whatif.replay import Arrangement, Replay, Times
-from flagscale_perf.whatif.targets import target_of
 
 
 def drawn(layout: Layout, replays: Sequence[Replay], changes: Sequence[Change]) -> Iterator[DrawnStep]:
@@ -21,15 +18,9 @@ def drawn(layout: Layout, replays: Sequence[Replay], changes: Sequence[Change]) 
     """
     replay, step = _usual(layout, replays)
     yield from _steps(replay.arrangement, replay.ends(replay.lags_ns), step, is_predicted=False)
-    of_durations = [change for change in changes if change.kind == "A" and change.name not in PAUSES]
-    made, lags = replay.arrangement, durations.changed(layout, replay, of_durations)
-    ends = None
-    if of_graph := [change for change in changes if change.kind != "A"]:
-        other = Regenerated((layout, replay), lags)
-        other.end(target_of(layout, other.was, of_graph), " ".join(change.text for change in of_graph))
-        simulation, lags = other.made
-        made, ends = simulation.arrangement, simulation.ends(lags)
-    yield from _steps(made, ends or replay.ends(lags), step, is_predicted=True)
+    both = Pipelines((layout, replay), changes)
+    made, lags = both.put(both.lags)
+    yield from _steps(made.arrangement, made.ends(lags), step, is_predicted=True)
 
 
 def _usual(layout: Layout, replays: Sequence[Replay]) -> tuple[Replay, int]:

@@ -138,7 +138,7 @@ def _as_peers(
     steps.
     """
     places, change = told
-    is_past = np.array(found.iterations) < layout.since
+    is_past = ~found.since(layout.since)
     numbers, wanted = numbers_of(change.name, layout.phases), []
     turns = {lane: turns_of(parts, numbers) for lane, parts in found.graph.parts.items()}
     for lane, own in places.items():

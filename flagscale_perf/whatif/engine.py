@@ -32,6 +32,7 @@ from flagscale_perf.whatif.peers import places, rows_of, usual
 from flagscale_perf.whatif.replay import Arrangement, Replay, Times
 
 _NO_DOUBT = Doubt()
+_NO_SHARES: Mapping[str, Mapping[int, float]] = {}
 _Steps = dict[int, dict[int, RankStep]]  # by iteration and rank
 
 
@@ -74,13 +75,18 @@ class Replays:
         return [*drawn(self._layout, self.replays, changes)]
 
     def predict(
-        self, changes: Sequence[Change], doubt: Doubt = _NO_DOUBT, beside: Sequence[Replays] = ()
+        self,
+        changes: Sequence[Change],
+        doubt: Doubt = _NO_DOUBT,
+        beside: Sequence[Replays] = (),
+        operators: Mapping[str, Mapping[int, float]] = _NO_SHARES,
     ) -> Prediction:
         """The usual step after all these changes. Raises MissingRecordError where a record for that is
-        missing, PerfError for what is impossible. `beside`: runs of other layouts.
+        missing, PerfError for what is impossible. `beside`: runs of other layouts; `operators`: see `Layout`.
         """
         others = [(one._layout, one.replays[0]) for one in beside]
-        return predicted.predict((self._layout, self.replays, others), changes, doubt)
+        layout = self._layout._replace(operators=operators)
+        return predicted.predict((layout, self.replays, others), changes, doubt)
 
 
 def replays_of(layout: Layout, steps: Sequence[RankStep]) -> Replays:

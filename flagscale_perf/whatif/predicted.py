@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -19,11 +18,11 @@ from flagscale_perf.analysis.replays import (
 )
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.whatif import durations, intervals
+from flagscale_perf.whatif import durations, intervals, operators
 from flagscale_perf.whatif.changes import ASYNC, PAUSES
 from flagscale_perf.whatif.durations import Lags
 from flagscale_perf.whatif.regenerated import Regenerated, Run
-from flagscale_perf.whatif.replay import Arrangement, Replay, Times
+from flagscale_perf.whatif.replay import Arrangement, Replay, Simulation, Times
 from flagscale_perf.whatif.targets import Target, target_of
 
 _PAUSING = {
@@ -43,7 +42,6 @@ def predict(
     layout, replays, others = runs
     if not changes:
         raise PerfError("there is no change to predict; write one, such as m=16")
-    _refuse_operators(changes)
     text = " ".join(change.text for change in changes)
     found = [_of_one((layout, one), changes, others) for one in replays]
     measured, predicted, residual, ceiling, iterations = (
@@ -82,16 +80,6 @@ def predict(
     )
 
 
-def _refuse_operators(changes: Sequence[Change]) -> None:
-    for change in changes:
-        if change.kind == "C":
-            raise MissingRecordError(
-                change.text,
-                f"how operators behave with {change.text}: marks of phases do not tell",
-                f"some steps with {change.text} and --perf-capture-steps 20, for flagscale-perf compare",
-            )
-
-
 class _Steps(NamedTuple):
     """Of each sound step of one arrangement.
 
@@ -108,76 +96,70 @@ class _Steps(NamedTuple):
     iterations: list[int]
 
 
-class _Pipelines:
+class Pipelines:
     """The recorded pipeline, and the one that changes ask for.
 
     Attributes:
+        lags: of the recorded one, after the changes of durations and of operators.
         samples, ranks: how many times as many as before.
         notes: what was assumed.
     """
 
-    def __init__(self, run: Run, changes: Sequence[Change], others: Sequence[Run]) -> None:
-        """`changes`: those of the graph; `others`: runs of other layouts."""
+    def __init__(self, run: Run, changes: Sequence[Change], others: Sequence[Run] = ()) -> None:
+        """`others`: runs of other layouts. Raises MissingRecordError, PerfError."""
         (layout, replay), self._text = run, " ".join(one.text for one in changes)
+        of_durations = [one for one in changes if one.kind == "A" and one.name not in PAUSES]
+        of_operators = operators.checked(layout, changes)
+        of_graph = [one for one in changes if one.kind == "B"]
+        self.lags = operators.changed(
+            layout, replay, durations.changed(layout, replay, of_durations), of_operators
+        )
         self._run, self._others = run, others
         self.samples = self.ranks = 1.0
         self.notes: list[str] = []
         self._target: Target | None = None
         self._before_ns = replay.end_ns
-        if changes:
+        if of_graph or of_operators:
             made = Regenerated(run, replay.lags_ns, others)
-            self._target = target = target_of(layout, made.was, changes)
-            self._before_ns = made.end(made.was, self._text)
-            self.samples, self.ranks = target.samples / made.was.samples, target.ranks / made.was.ranks
+            of_graph += operators.graph_of(layout, made.was.shape, [*of_graph, *of_operators])
+            self._target = target = target_of(layout, made.was, of_graph)
+            simulation, lags = made.put(made.was, self._text)
+            self._before_ns = simulation.end(lags)
+            growth = operators.growth_of(layout, of_operators)
+            self.samples = growth * target.samples / made.was.samples
+            self.ranks = target.ranks / made.was.ranks
             if self.ranks != 1:
                 self.notes.append(f"on {target.ranks} ranks instead of {made.was.ranks}")
 
-    def longer(self, lags: Lags) -> Times:
-        """By how much each step gets longer with these lags in the pipeline that is asked for."""
+    def put(self, lags: Lags) -> tuple[Simulation, Lags]:
+        """The pipeline that is asked for with these lags of the recorded one, and its own."""
         if self._target is None:
-            ended_ns: Times = self._run[1].end(lags) - self._before_ns
-            return ended_ns
+            return self._run[1], lags
         made = Regenerated(self._run, lags, self._others)
-        longer_ns: Times = made.end(self._target, self._text) - self._before_ns
+        found = made.put(self._target, self._text)
         self.notes += [note for note in made.notes if note not in self.notes]
+        return found
+
+    def longer(self, lags: Lags) -> Times:
+        """By how much each step gets longer."""
+        simulation, own = self.put(lags)
+        longer_ns: Times = simulation.end(own) - self._before_ns
         return longer_ns
 
 
-def _of_one(run: Run, changes: Sequence[Change], others: Sequence[Run]) -> tuple[_Steps, _Pipelines]:
+def _of_one(run: Run, changes: Sequence[Change], others: Sequence[Run]) -> tuple[_Steps, Pipelines]:
     layout, replay = run
-    found = replay.arrangement
-    of_durations = [change for change in changes if change.kind == "A" and change.name not in PAUSES]
-    both = _Pipelines(run, [change for change in changes if change.kind == "B"], others)
-    lags = durations.changed(layout, replay, of_durations)
+    found, both = replay.arrangement, Pipelines(run, changes, others)
     measured_ns = replay.end_ns - np.max([own.max(axis=0) for own in found.begin_ns.values()], axis=0)
     columns = (
         measured_ns,
-        measured_ns + both.longer(lags),
-        replay.end(typical(found, replay.lags_ns)) - replay.end_ns,
-        measured_ns + both.longer(perfect(found, lags)),
+        measured_ns + both.longer(both.lags),
+        replay.residual_ns,
+        measured_ns + both.longer(perfect(found, both.lags)),
     )
-    numbers = np.array(found.iterations)
-    counts = replay.is_sound & (numbers >= layout.since)
+    counts = replay.is_sound & found.since(layout.since)
     measured, predicted, residual, ceiling = ([*map(float, each[counts])] for each in columns)
-    return _Steps(measured, predicted, residual, ceiling, numbers[counts].tolist()), both
-
-
-def typical(found: Arrangement, lags: Lags) -> Lags:
-    """The same with every message and collective taking what one of its name usually takes on its stage."""
-    usual: dict[tuple[int, str], list[Times]] = defaultdict(list)
-    rows = [
-        (lane, at, (lane.stage, part.name))
-        for lane, parts in found.graph.parts.items()
-        for at, part in enumerate(parts)
-        if part.kind in WAITS
-    ]
-    for lane, at, key in rows:
-        usual[key].append(lags[lane][at].ravel())
-    medians = {key: int(np.median(np.concatenate(own))) for key, own in usual.items()}
-    changed = {lane: own.copy() for lane, own in lags.items()}
-    for lane, at, key in rows:
-        changed[lane][at] = medians[key]
-    return changed
+    return _Steps(measured, predicted, residual, ceiling, np.array(found.iterations)[counts].tolist()), both
 
 
 def perfect(found: Arrangement, lags: Lags) -> Lags:

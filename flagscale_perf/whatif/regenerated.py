@@ -79,10 +79,7 @@ class Regenerated:
     Attributes:
         was: the pipeline that was recorded.
         notes: what was assumed so far.
-        made: the last other graph, and its lags.
     """
-
-    made: tuple[Simulation, Lags]
 
     def __init__(self, run: Run, lags: Lags, others: Sequence[Run] = ()) -> None:
         """`lags`: the recorded ones, or those after changes of durations; `others`: runs of other layouts."""
@@ -102,8 +99,8 @@ class Regenerated:
         }
         self._columns = sorted({lane.column for lane in self._stages})
 
-    def end(self, target: Target, text: str) -> Times:
-        """By step, when the last rank is through. Raises MissingRecordError; `text`: of the changes."""
+    def put(self, target: Target, text: str) -> tuple[Simulation, Lags]:
+        """That pipeline and the lags in it. Raises MissingRecordError; `text`: of the changes."""
         found, layout = self._replay.arrangement, target.layout(self._layout)
         self._text = text
         times = self._layer_times(target)
@@ -133,8 +130,7 @@ class Regenerated:
             for edge in edges
             if edge.is_room
         }
-        self.made = made, lags
-        return made.end(lags)
+        return made, lags
 
     def _places(self, column: int, replicas: int) -> Iterator[tuple[int, int, int]]:
         """Of a column's replicas afterwards their numbers, the place of the one whose times each has, and by

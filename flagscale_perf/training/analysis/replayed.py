@@ -255,6 +255,8 @@ def layout_of(facts: RunFacts, stages: Mapping[int, int], clocks: Mapping[int, s
         layers=layers_of(facts, chunks),
         data_parallel=facts.data_parallel or 0,
         exchanges=_EXCHANGES,
+        recompute=str(arguments.get("recompute_granularity") or "none"),
+        micro_batch=facts.micro_batch_size or 0,
     )
 
 
