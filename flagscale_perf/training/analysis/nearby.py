@@ -10,10 +10,10 @@ from pathlib import Path
 from statistics import NormalDist, stdev
 
 from flagscale_perf.analysis.compare import student
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.store.run_file import RunFile
 from flagscale_perf.training.analysis.basis import noise_of
 from flagscale_perf.training.analysis.settings import differing, is_seed, settings_of
 from flagscale_perf.training.analysis.steps import read_steps
@@ -54,9 +54,10 @@ def _alike(session: Session, facts: RunFacts) -> Iterator[float]:
         with contextlib.suppress(PerfError, OSError):
             if path.stat().st_size > MAX_BYTES:
                 continue
-            other = Session([RunFile(path)])
-            if path in session.paths or other.instrument != session.instrument:
+            if path in session.paths:
                 continue
+            other = open_session(path)
+            other.check(session.instrument, "")
             differ = differing([own, settings_of(other.header, RunFacts.of(other.header.facts))])
             if all(is_seed(name) or name in _NO_SETTINGS for name in differ):
                 yield usual_ns(other)
