@@ -1,20 +1,16 @@
 """The engine beside ByteDance's published analysis of three trainings on 8, 64 and 128 GPUs.
 
-python benchmarks/whatif/bytedance.py FOLDER [--python PYTHON]
-
-FOLDER is a checkout of github.com/ByteDance-Seed/StragglerAnalysis (Apache-2.0; nothing of it is kept here).
+The folder is a checkout of github.com/ByteDance-Seed/StragglerAnalysis (Apache-2.0; nothing of it is kept here).
 Held against its results: the step as recorded, the same without the gaps between operations, the ideal step
 by its definition (each computation at the mean of its kind, each exchange at the median), and which stage and
-which replica make the step slower than that. PYTHON has what its code requires: that is timed, too, both by
-the processor, from reading a trace to the last of these. Ends with 1 where a bar is missed.
+which replica make the step slower than that. Their code is timed, too, where an interpreter has what it requires: both by
+the processor, from reading a trace to the last of these.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,9 +22,6 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from benchmarks.provenance import head
 from flagscale_perf.analysis.replays import Kind, Layout, Part, RankStep
 from flagscale_perf.whatif.engine import replays_of
 from flagscale_perf.whatif.graph import Lane
@@ -260,32 +253,19 @@ def analysed(folder: Path, name: str) -> tuple[str, float, bool]:
     return "\n".join(text), took_s, is_same
 
 
-def main() -> int:
-    """Three lines for each trace."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--python", help="an interpreter with pandas 2 and the rest that their code requires")
-    options = parser.parse_args()
-    print(head("whatif"))
-    print("largest error of a step: as recorded, without gaps, ideal")
-    missed = False
-    pq.read_table(next(options.folder.glob("data/*.parquet")))  # imports the rest of pyarrow
+def compared(folder: Path, python: str | None) -> bool:
+    """Prints what is said of each trace; whether every bar is met."""
+    pq.read_table(next(folder.glob("data/*.parquet")))  # imports the rest of pyarrow
+    print("published traces: largest error of a step as recorded, without gaps, ideal")
+    is_met = True
     for name in NAMES:
-        text, took_s, is_same = analysed(options.folder, name)
-        missed |= not is_same
+        text, took_s, is_same = analysed(folder, name)
         said = f"  {took_s:.2f} s of a processor"
-        if options.python:
-            words = [options.python, "-c", THEIRS, str(options.folder), name]
-            asked = subprocess.run(words, capture_output=True, text=True, check=True)
-            their_s = float(asked.stdout.split()[-1])
-            missed |= their_s < TIMES_AS_FAST * took_s
+        if python:
+            words = [python, "-c", THEIRS, str(folder), name]
+            their_s = float(subprocess.check_output(words, text=True).split()[-1])
+            is_same &= their_s >= TIMES_AS_FAST * took_s
             said += f", theirs {their_s:.2f} s: {their_s / took_s:.1f} times as fast"
-        print(text, said, sep="\n", flush=True)
-    print("missed a bar" if missed else "every bar is met")
-    return int(missed)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        is_met &= is_same
+        print(text, said, "  as theirs" if is_same else "  missed a bar", sep="\n", flush=True)
+    return is_met

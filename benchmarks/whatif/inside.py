@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.slow_training.inside import CORE, OWNERS, RANK, before, slow_forward, step_now, wrap
-from benchmarks.whatif.plans import BACKWARD_MS, FORWARD_MS, Plant, Training
+from benchmarks.whatif.plans import ALL, BACKWARD_MS, FORWARD_MS, Plant, Training
 
 Function = Callable[..., Any]
 BEFORE_STEP = "megatron.training.ft_integration", "", "on_training_step_start"  # on all ranks, each time
@@ -91,24 +91,21 @@ def sends(late: Lateness) -> Callable[[Function], Function]:
     return make
 
 
-def read_training(path: Path) -> Training:
-    """As `record.py` has written it."""
-    found = json.loads(path.read_text())
-    plants = tuple(Plant(**each) for each in found.pop("plants"))
-    late = found.pop("late")
-    return Training(
-        **found | {"layers": tuple(found["layers"])}, plants=plants, late=Plant(**late) if late else None
-    )
+def training_of(content: dict[str, Any]) -> Training:
+    """As `record.py` writes it."""
+    plants = tuple(Plant(**each) for each in content["plants"])
+    late = Plant(**content["late"]) if content["late"] else None
+    return Training(**content | {"layers": tuple(content["layers"]), "plants": plants, "late": late})
 
 
 def main(words: Sequence[str]) -> None:
     """Plants, then runs the script."""
     path, *sys.argv = words
-    training = read_training(Path(path))
+    training = training_of(json.loads(Path(path).read_text()))
     sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
     pad(training)
     for each in [*training.plants, *([training.late] if training.late else [])]:
-        if each.rank == RANK:
+        if each.rank in (RANK, ALL):
             plant(each, training)
     runpy.run_path(sys.argv[0], run_name="__main__")
 

@@ -15,7 +15,9 @@ FORWARD_MS, BACKWARD_MS = 40, 80  # of a layer and micro-batch
 BEFORE = 12  # steps until a capture has begun: some settle, and it is asked for 3 s ahead
 BLOCK, ROUNDS = 3, 4  # steps with the same plant, and how often each comes
 PARTS = ("forward", "backward", "data_loading", "send", "optimizer", "between")
-NONE = ""
+SIZES_MS = {"optimizer": (80, 160), "between": (80, 160)}  # once in a step; others in each micro-batch
+LATE_MS = 45
+NONE, ALL = "", -1
 # m = 4, 8, 12, 16; the first ones settle, and so many samples are trained with each of them.
 RAMP, RAMP_SAMPLES, RAMP_LAST = (4, 8, 12, 16), 224, 8
 MICRO_BATCH = 2  # samples
@@ -29,6 +31,7 @@ class Plant:
     Attributes:
         part: one of PARTS.
         ms: each time: in each micro-batch, or message, or step.
+        rank: which one; ALL for a link that is slow, whoever sends.
         hidden: another replica's rank is later anyway.
     """
 
@@ -129,30 +132,22 @@ def _pad(draw: random.Random) -> float:
 
 
 def _toggled(name: str, layers: tuple[int, ...], replicas: int, draw: random.Random) -> Training:
-    """Sizes such that a step feels them. Data is loaded by the first and the last stage."""
+    """Sizes such that a step feels them. Data is loaded by the first and the last stage. Of the last stage's
+    replicas, where there are two, one is late in all steps: what the other one takes longer is hidden.
+    """
     ranks = len(layers) * replicas
-    ends = [*range(replicas), *range(ranks - replicas, ranks)]
-    plants = [
-        Plant(
-            part,
-            round(draw.uniform(*{"optimizer": (80, 160), "between": (80, 160)}.get(part, (20, 45))), 1),
-            draw.choice(ends if part == "data_loading" else range(ranks)),
-        )
-        for part in PARTS
-    ]
+    free = ranks if replicas == 1 else ranks - replicas
+    ends = {*range(replicas), *range(ranks - replicas, ranks)} & {*range(free)}
+    plants = []
+    for part in PARTS:
+        ms = round(draw.uniform(*SIZES_MS.get(part, (20, 45))), 1)
+        rank = draw.choice(sorted(ends) if part == "data_loading" else range(free))
+        plants.append(Plant(part, ms, ALL if part == "send" else rank))
     late = None
-    if (
-        replicas > 1
-    ):  # of the last stage one replica is late, and the other one is nearly as late where planted
-        late = Plant("forward", 45, ranks - 1)
+    if replicas > 1:
+        late = Plant("forward", LATE_MS, ranks - 1)
         plants.append(Plant("forward", round(draw.uniform(15, 30), 1), ranks - 2, hidden=True))
-        plants = [
-            replace(each, rank=each.rank % (ranks - 2))
-            if not each.hidden and each.rank >= ranks - 2
-            else each
-            for each in plants
-        ]
-    draws = draw.randrange(1 << 16), _pad(draw)
     return Training(
-        name, layers, draws[0], replicas=replicas, forward_ms=draws[1], plants=tuple(plants), late=late
-    )
+        name, layers, draw.randrange(1 << 16), replicas=replicas, forward_ms=_pad(draw),
+        plants=tuple(plants), late=late,
+    )  # fmt: skip
