@@ -2,9 +2,9 @@
 
 python benchmarks/bench_whatif.py [--record SEED] [--data DIR] [--each] [--bytedance FOLDER [--python PYTHON]]
 
-Predictions are made anew of the recorded runs (whatif/predictions.py); `--record` trains first, half an hour a
-seed. 16 stages and 80 replicas, each of which is a tensor parallel group of 8, are 10,240 ranks.
-`--bytedance`: beside published traces, too (whatif/bytedance.py). Ends with 1 where a bar is missed.
+Predictions are made anew of the recorded runs (whatif/predictions.py); `--record` trains first, half an hour
+a seed. `--bytedance`: beside published traces, too (whatif/bytedance.py). 16 stages and 80 replicas, each of
+which is a tensor parallel group of 8, are 10,240 ranks. Ends with 1 where a bar is missed.
 """
 
 from __future__ import annotations

@@ -223,116 +223,125 @@ def _pass(job: Job, rank: int, is_forward: bool, chunk: int, batch: int) -> Iter
     yield Does(Kind.FORWARD, FORWARD, ns=takes_ns)
 
 
+_Way = tuple[bool, int]  # of a message: whether it goes forward, and of which micro-batch
+
+
+def _exchange(
+    job: Job, rank: int, name: str, sends: Sequence[_Way] = (), receives: Sequence[_Way] = ()
+) -> Iterator[Does]:
+    """With the stages beside; nothing where there is none."""
+    stage, last = rank // job.replicas, job.stages - 1
+    sent = tuple((forward, stage, batch) for forward, batch in sends if stage != (last if forward else 0))
+    received = tuple(
+        (forward, stage - 1 if forward else stage + 1, batch)
+        for forward, batch in receives
+        if stage != (0 if forward else last)
+    )
+    if sent or received:
+        yield Does(Kind.MESSAGE, PIPE, name, 0, sent, received)
+
+
 def _one_f_one_b(job: Job, rank: int) -> Iterator[Does]:
-    stage, last, count = rank // job.replicas, job.stages - 1, job.batches
-    ahead = min(last - stage, count)
-
-    def messages(
-        name: str, sends: Sequence[Tag | None] = (), receives: Sequence[Tag | None] = ()
-    ) -> Iterator[Does]:
-        own = [tuple(tag for tag in tags if tag is not None) for tags in (sends, receives)]
-        if own[0] or own[1]:
-            yield Does(Kind.MESSAGE, PIPE, name, 0, *own)
-
-    def comes(batch: int) -> Tag | None:
-        return (True, stage - 1, batch) if stage else None
-
-    def goes(batch: int) -> Tag | None:
-        return (True, stage, batch) if stage < last else None
-
-    def comes_back(batch: int) -> Tag | None:
-        return (False, stage + 1, batch) if stage < last else None
-
-    def goes_back(batch: int) -> Tag | None:
-        return (False, stage, batch) if stage else None
-
+    count = job.batches
+    ahead = min(job.stages - 1 - rank // job.replicas, count)
     for batch in range(ahead):
-        yield from messages("forward-recv", (), [comes(batch)])
+        yield from _exchange(job, rank, "forward-recv", receives=[(True, batch)])
         yield from _pass(job, rank, True, 0, batch)
-        yield from messages("forward-send", [goes(batch)])
+        yield from _exchange(job, rank, "forward-send", [(True, batch)])
     if ahead < count:
-        yield from messages("forward-recv", (), [comes(ahead)])
+        yield from _exchange(job, rank, "forward-recv", receives=[(True, ahead)])
     for batch in range(count - ahead):
         yield from _pass(job, rank, True, 0, ahead + batch)
-        yield from messages("forward-send-backward-recv", [goes(ahead + batch)], [comes_back(batch)])
+        ways = [(True, ahead + batch)], [(False, batch)]
+        yield from _exchange(job, rank, "forward-send-backward-recv", *ways)
         yield from _pass(job, rank, False, 0, batch)
         if batch == count - ahead - 1:
-            yield from messages("backward-send", [goes_back(batch)])
+            yield from _exchange(job, rank, "backward-send", [(False, batch)])
         else:
-            yield from messages("backward-send-forward-recv", [goes_back(batch)], [comes(ahead + batch + 1)])
+            ways = [(False, batch)], [(True, ahead + batch + 1)]
+            yield from _exchange(job, rank, "backward-send-forward-recv", *ways)
     for batch in range(count - ahead, count):
-        yield from messages("backward-recv", (), [comes_back(batch)])
+        yield from _exchange(job, rank, "backward-recv", receives=[(False, batch)])
         yield from _pass(job, rank, False, 0, batch)
-        yield from messages("backward-send", [goes_back(batch)])
+        yield from _exchange(job, rank, "backward-send", [(False, batch)])
 
 
-def _table(job: Job) -> list[tuple[int, int]]:
-    """Chunk and micro-batch of each forward pass: in groups, each through all chunks."""
-    group = job.group or job.stages
-    return [
-        (chunk, batch)
-        for first in range(0, job.batches, group)
-        for chunk in range(job.chunks)
-        for batch in range(first, min(first + group, job.batches))
-    ]
+class _Chunks:
+    """The passes of a stage that has several chunks, and what is sent and received behind each.
+
+    Attributes:
+        tables: of backward and of forward passes, each one's chunk and micro-batch: in groups, each group
+            through all chunks.
+    """
+
+    def __init__(self, job: Job, stage: int) -> None:
+        group = job.group or job.stages
+        forth = [
+            (chunk, batch)
+            for first in range(0, job.batches, group)
+            for chunk in range(job.chunks)
+            for batch in range(first, min(first + group, job.batches))
+        ]
+        self.tables = [(job.chunks - 1 - chunk, batch) for chunk, batch in forth], forth
+        self._job, self._stage = job, stage
+
+    def made(self, is_forward: bool, number: int, stage: int | None = None) -> tuple[Tag, ...]:
+        """By that pass of a stage, this one where none is said: nothing by the last chunk of a direction."""
+        job = self._job
+        chunk, batch = self.tables[is_forward][number]
+        place = chunk * job.stages + (self._stage if stage is None else stage)
+        is_last = place == (job.stages * job.chunks - 1 if is_forward else 0)
+        return () if is_last else ((is_forward, place, batch),)
+
+    def received(self, is_forward: bool, number: int) -> tuple[Tag, ...]:
+        """Behind the pass of that number, -1 before the first. At a turn of the pipeline the stage that sends
+        is as many passes behind as there are stages between.
+        """
+        last, count = self._job.stages - 1, len(self.tables[is_forward])
+        if self._stage != (0 if is_forward else last):
+            sender, which = self._stage + (-1 if is_forward else 1), number + 1
+        else:
+            sender, which = last if is_forward else 0, number - last
+        is_none = number == count - 1 or not 0 <= which < count
+        return () if is_none else self.made(is_forward, which, sender)
+
+    def exchange(self, name: str, **numbers: int) -> Does:
+        """Behind these passes, by direction."""
+        sends: tuple[Tag, ...] = ()
+        receives: tuple[Tag, ...] = ()
+        for direction, number in numbers.items():
+            is_forward = direction == "forward"
+            sends += self.made(is_forward, number) if number >= 0 else ()
+            receives += self.received(is_forward, number)
+        return Does(Kind.MESSAGE, PIPE, name, 0, sends, receives)
+
+
+BOTH = "forward-backward-send-forward-backward-recv"
 
 
 def _interleaved(job: Job, rank: int) -> Iterator[Does]:
-    """A message is received behind the pass with which, `stages - 1` passes later at a turn of the pipeline,
-    the one that sends it is level.
-    """
-    stage, last, group = rank // job.replicas, job.stages - 1, job.group or job.stages
-    forth = _table(job)
-    back = [(job.chunks - 1 - chunk, batch) for chunk, batch in forth]
+    stage = rank // job.replicas
+    chunks = _Chunks(job, stage)
+    back, forth = chunks.tables
     count = len(forth)
-    ahead = min(2 * (last - stage) + (job.chunks - 1) * group, count)
-    end = job.stages * job.chunks - 1
-
-    def made(is_forward: bool, number: int) -> tuple[Tag, ...]:
-        chunk, batch = (forth if is_forward else back)[number]
-        place = chunk * job.stages + stage
-        return () if place == (end if is_forward else 0) else ((is_forward, place, batch),)
-
-    def received(is_forward: bool, number: int) -> tuple[Tag, ...]:
-        """Behind the pass of that number, -1 before the first."""
-        table, first = (forth, 0) if is_forward else (back, last)
-        near = stage - 1 if is_forward else stage + 1
-        if stage != first:
-            sender, which = near, number + 1
-        else:
-            sender, which = (last if is_forward else 0), number - last
-        if not 0 <= which < count or (number == count - 1):
-            return ()
-        chunk, batch = table[which]
-        place = chunk * job.stages + sender
-        return () if place == (end if is_forward else 0) else ((is_forward, place, batch),)
-
-    def both(name: str, forward: int | None, backward: int | None) -> Does:
-        sends: tuple[Tag, ...] = ()
-        receives: tuple[Tag, ...] = ()
-        for is_forward, number in ((True, forward), (False, backward)):
-            if number is not None:
-                sends += made(is_forward, number) if number >= 0 else ()
-                receives += received(is_forward, number)
-        return Does(Kind.MESSAGE, PIPE, name, 0, sends, receives)
-
-    if first := received(True, -1):
-        yield Does(Kind.MESSAGE, PIPE, "forward-recv", 0, (), first)
+    ahead = min(2 * (job.stages - 1 - stage) + (job.chunks - 1) * (job.group or job.stages), count)
+    if stage:
+        yield chunks.exchange("forward-recv", forward=-1)
     for number in range(ahead):
         yield from _pass(job, rank, True, *forth[number])
         if number == ahead - 1 and ahead < count:
-            yield both("forward-backward-send-forward-backward-recv", number, -1)
+            yield chunks.exchange(BOTH, forward=number, backward=-1)
         else:
-            yield both("forward-send-forward-recv", number, None)
+            yield chunks.exchange("forward-send-forward-recv", forward=number)
     for number in range(count - ahead):
         yield from _pass(job, rank, True, *forth[ahead + number])
         yield from _pass(job, rank, False, *back[number])
-        yield both("forward-backward-send-forward-backward-recv", ahead + number, number)
-    if ahead == count and (first := received(False, -1)):
-        yield Does(Kind.MESSAGE, PIPE, "backward-recv", 0, (), first)
+        yield chunks.exchange(BOTH, forward=ahead + number, backward=number)
+    if ahead == count and stage < job.stages - 1:
+        yield chunks.exchange("backward-recv", backward=-1)
     for number in range(count - ahead, count):
         yield from _pass(job, rank, False, *back[number])
-        yield both("backward-send-backward-recv", None, number)
+        yield chunks.exchange("backward-send-backward-recv", backward=number)
 
 
 def model_of(

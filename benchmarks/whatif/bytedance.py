@@ -1,10 +1,10 @@
 """The engine beside ByteDance's published analysis of three trainings on 8, 64 and 128 GPUs.
 
-The folder is a checkout of github.com/ByteDance-Seed/StragglerAnalysis (Apache-2.0; nothing of it is kept here).
-Held against its results: the step as recorded, the same without the gaps between operations, the ideal step
-by its definition (each computation at the mean of its kind, each exchange at the median), and which stage and
-which replica make the step slower than that. Their code is timed, too, where an interpreter has what it requires: both by
-the processor, from reading a trace to the last of these.
+Of a checkout of github.com/ByteDance-Seed/StragglerAnalysis (Apache-2.0; nothing of it is kept here). Held
+against its results: the step as recorded, the same without the gaps between operations, the ideal step by its
+definition (each computation at the mean of its kind, each exchange at the median), and which stage, replica
+and kind of operation make the step slower than that. Its code is timed, too, where an interpreter has what it
+requires: both by the processor, from reading a trace to the last of these.
 """
 
 from __future__ import annotations

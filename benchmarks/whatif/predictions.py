@@ -284,10 +284,9 @@ def table(found: Sequence[Outcome]) -> str:
     for kind, name in kinds:
         own = [each for each in found if (each.prediction.kind, each.case.kind) == (kind, name)]
         rows.append(_row(f"{kind}  {name}", own))
-    for kind in sorted({kind for kind, _ in kinds}):
-        rows.append(_row(f"all of {kind}", [each for each in found if each.prediction.kind == kind]))
-    rows.append(_row("all", found))
-    return "\n".join(rows)
+    classes = {kind: [each for each in found if each.prediction.kind == kind] for kind, _ in kinds}
+    rows += [_row(f"all of {kind}", own) for kind, own in sorted(classes.items())]
+    return "\n".join([*rows, _row("all", found)])
 
 
 def _row(name: str, own: Sequence[Outcome]) -> str:

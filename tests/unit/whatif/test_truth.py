@@ -9,13 +9,14 @@ from statistics import mean, median
 
 import pytest
 
-from flagscale_perf.analysis.replays import Prediction
+from flagscale_perf.analysis.replays import MissingRecordError, Prediction
 from flagscale_perf.whatif.changes import changes
 from flagscale_perf.whatif.engine import replays_of
 from tests.simulated_pipelines import BEFORE_NS, NAMES, Job, drawn, layered, step_ns, steps_of
 
 MS = 1_000_000
-SEEDS = range(24)
+SEEDS = range(16)
+ROUNDED_NS = 200  # of passes through a number of layers that was not recorded, less than a nanosecond each
 
 
 def predicted(job: Job, text: str) -> Prediction:
@@ -133,7 +134,7 @@ OTHERS: dict[str, Job] = {
 def test_another_pipeline_is_exact(text: str) -> None:
     found = predicted(BASE, text)
     assert found.measured_ns == step_ns(BASE)
-    assert found.predicted_ns == pytest.approx(step_ns(OTHERS[text]), abs=len(OTHERS) * 32)
+    assert found.predicted_ns == pytest.approx(step_ns(OTHERS[text]), abs=ROUNDED_NS)
 
 
 def test_another_interleaving_is_exact() -> None:
@@ -143,7 +144,7 @@ def test_another_interleaving_is_exact() -> None:
         (four, two, "v=2"),
         (two, layered((4,) * 4, 4, 8), "schedule=1f1b"),
     ):
-        assert predicted(one, text).predicted_ns == pytest.approx(step_ns(other), abs=1000), text
+        assert predicted(one, text).predicted_ns == pytest.approx(step_ns(other), abs=ROUNDED_NS), text
 
 
 def test_longer_passes_in_another_pipeline() -> None:
@@ -175,3 +176,23 @@ def test_the_bubble_of_interleaved_chunks_is_the_known_one(stages: int, chunks: 
     found = predicted(job, "forward*=1")
     bubble = (found.predicted_ns - work_ns) / work_ns
     assert bubble == pytest.approx((stages - 1) / (chunks * batches))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "recompute=full", "recompute=none", "mbs=4", "tp=2", "cp=2", "ep=2", "seq=8192", "overlap=on",
+        "fp8=on", "checkpoint=async", "checkpoint=0", "evaluation*=0.5", "gc=0", "rank=0 forward=peers",
+        "m=16 recompute=full",
+    ],
+)  # fmt: skip
+def test_without_its_record_a_question_gets_no_number(text: str) -> None:
+    with pytest.raises(MissingRecordError) as refused:
+        predicted(BASE, text)
+    assert refused.value.record and refused.value.command
+
+
+@pytest.mark.parametrize("text", ["pp=2", "pp=8", "layers=4,4,4,4", "v=2"])
+def test_without_the_split_of_layers_another_one_gets_no_number(text: str) -> None:
+    with pytest.raises(MissingRecordError, match="how many layers each stage has"):
+        predicted(replace(BASE, layers=()), text)
