@@ -61,6 +61,8 @@ class Job:
         optimizer_ns, between_ns, begins_ns: of a rank; between steps, and when it left the step before.
         sync_ns, embeddings_ns, agree_ns: once all have come.
         ties: whether the first and the last stage share embeddings.
+        losses_ns: what the last stage takes to average its losses over replicas once it has left the step's
+            last agreement, which then each replica has alone; None where all agree, and nothing follows.
         layers: of each chunk, in the model's order; () where that is not known.
     """
 
@@ -80,6 +82,7 @@ class Job:
     embeddings_ns: int = 0
     agree_ns: int = 0
     ties: bool = False
+    losses_ns: int | None = None
     layers: tuple[int, ...] = ()
 
     @property
@@ -164,9 +167,10 @@ def step_ns(job: Job) -> int:
 
 
 def _meeting(job: Job, rank: int, each: Does) -> tuple[str, int]:
-    if each.name == "agree":
-        return each.name, 0
-    return each.name, rank % job.replicas if each.name == "embeddings" else rank // job.replicas
+    is_of_replica = each.name == "embeddings" or job.losses_ns is not None
+    if each.name in ("agree", "embeddings"):
+        return each.name, rank % job.replicas if is_of_replica else 0
+    return each.name, rank // job.replicas
 
 
 def _until(
@@ -184,8 +188,16 @@ def _until(
     if each.kind is Kind.MEETING:
         key = _meeting(job, rank.number, each)
         meetings[key][rank.number] = rank.at_ns
-        come = meetings[key]
-        return max(come.values()) + each.ns if come.keys() == members[key] else None
+        averages = (
+            each.name == "agree"
+            and job.losses_ns is not None
+            and rank.number // job.replicas == job.stages - 1
+        )
+        keys = [other for other in members if other[0] == "agree"] if averages else [key]
+        if any(meetings[other].keys() != members[other] for other in keys):
+            return None
+        last_ns = max(ns for other in keys for ns in meetings[other].values())
+        return last_ns + each.ns + (job.losses_ns or 0) * averages
     if each.kind is not Kind.MESSAGE:
         return rank.at_ns + each.ns
     for is_sent, tags in ((True, each.sends), (False, each.receives)):
@@ -204,8 +216,8 @@ def _program(job: Job, rank: int) -> Iterator[Does]:
     yield Does(Kind.MEETING, SYNC, "sync", job.sync_ns)
     if job.ties and stage in (0, job.stages - 1):
         yield Does(Kind.MEETING, EMBEDDINGS, "embeddings", job.embeddings_ns)
-    yield Does(Kind.MEETING, AGREE, "agree", job.agree_ns)
     yield Does(Kind.WORK, OPTIMIZER, ns=job.optimizer_ns(rank))
+    yield Does(Kind.MEETING, AGREE, "agree", job.agree_ns)
 
 
 def _pass(job: Job, rank: int, is_forward: bool, chunk: int, batch: int) -> Iterator[Does]:

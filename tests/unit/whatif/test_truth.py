@@ -156,6 +156,16 @@ def test_longer_passes_in_another_pipeline() -> None:
     assert predicted(BASE, "stage=1 forward*=2 m=64").predicted_ns == step_ns(slow)
 
 
+@pytest.mark.parametrize("late", range(4))
+def test_a_late_optimizer_holds_up_its_replica_and_then_the_last_stage(late: int) -> None:
+    """Replicas agree each for itself; then the last stage averages its losses over them."""
+    usual = replace(layered((2, 2), 2, 4, replicas=2), losses_ns=1 * MS)
+    job = replace(usual, optimizer_ns=lambda rank: (5 + 120 * (rank == late)) * MS)
+    assert step_ns(job) > step_ns(usual) + 50 * MS
+    assert predicted(job, f"rank={late} optimizer-=120ms").predicted_ns == step_ns(usual)
+    assert predicted(usual, f"rank={late} optimizer+=120ms").predicted_ns == step_ns(job)
+
+
 @pytest.mark.parametrize("stages", [2, 4, 16])
 @pytest.mark.parametrize("batches", [16, 64, 256])
 def test_even_stages_take_the_known_time(stages: int, batches: int) -> None:
