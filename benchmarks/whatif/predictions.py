@@ -61,7 +61,7 @@ class Case(NamedTuple):
         group: of these, one of STEP_WITHIN.
         run, words: what is asked of which training.
         steps: those that the training has captured.
-        drift: standard deviation between two runs, a share; 0 within one.
+        drift: standard deviation between two runs, a share; 0 within one that is switched to and fro.
         truth_ms: the usual step where it is so.
         before_ms: the usual step as asked.
     """
@@ -150,7 +150,7 @@ def cases(runs: Mapping[str, Recorded]) -> Iterator[Case]:
         if run.training.plants:
             yield from _of_plants(run)
         elif run.training.ramps:
-            yield from _of_ramp(run)
+            yield from _of_ramp(run, drift)
         else:
             yield from _of_layout(run, runs, drift)
 
@@ -200,7 +200,8 @@ def _words(plant: Plant, how: str) -> tuple[str, ...]:
     return *where, f"{WORDS.get(plant.part, plant.part)}{how}{plant.ms}ms"
 
 
-def _of_ramp(run: Recorded) -> Iterator[Case]:
+def _of_ramp(run: Recorded, drift: float) -> Iterator[Case]:
+    """One number of micro-batches follows another: what differs between runs differs between these, too."""
     stretches = defaultdict(set)
     for step in run.steps:
         stretches[run.batches(step)].add(step)
@@ -208,7 +209,8 @@ def _of_ramp(run: Recorded) -> Iterator[Case]:
     usual_ms = {m: run.usual_ms(own) for m, own in settled.items()}
     for before, own in settled.items():
         for after in sorted(settled.keys() - {before}):
-            yield Case("m", "micro-batches", run, (f"m={after}",), own, usual_ms[after], usual_ms[before])
+            both_ms = usual_ms[after], usual_ms[before]
+            yield Case("m", "micro-batches", run, (f"m={after}",), own, *both_ms, drift)
 
 
 class Outcome(NamedTuple):
@@ -236,8 +238,8 @@ class Outcome(NamedTuple):
 
     @property
     def half_width(self) -> float:
-        """Of the measured step, a share."""
-        return (self.prediction.high_ns - self.prediction.low_ns) / 2 / self.prediction.measured_ns
+        """Of the predicted step, a share."""
+        return (self.prediction.high_ns - self.prediction.low_ns) / 2 / self.prediction.predicted_ns
 
     @property
     def meets(self) -> bool:
