@@ -51,6 +51,7 @@ LAYOUTS = (
     ("pp2_dp2", "pp2", "dp=1 m=8", "dp"),
 )  # fmt: skip
 SAME = "pp2", "pp2_again"  # which differ only as runs do
+EXCHANGES = "toggled_pp2_dp2"  # has two replicas
 
 
 class Case(NamedTuple):
@@ -64,6 +65,7 @@ class Case(NamedTuple):
         drift: standard deviation between two runs, a share; 0 within one that is switched to and fro.
         truth_ms: the usual step where it is so.
         before_ms: the usual step as asked.
+        beside: a run of another layout, which tells what this one cannot.
     """
 
     kind: str
@@ -74,6 +76,7 @@ class Case(NamedTuple):
     truth_ms: float
     before_ms: float
     drift: float = 0.0
+    beside: tuple[Replays, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,10 @@ class Recorded:
     def batches(self, step: int) -> int:
         """Micro-batches of a replica."""
         return self.steps[step][0].marks[::2].count(PASS_ENDS)
+
+    def in_state(self, state: str) -> frozenset[int]:
+        """The steps in which that is planted."""
+        return frozenset(step for step in self.steps if step > BEFORE and self.training.state(step) == state)
 
     def usual_ms(self, steps: Collection[int]) -> float:
         """By the host."""
@@ -174,19 +181,18 @@ def _of_layout(run: Recorded, runs: Mapping[str, Recorded], drift: float) -> Ite
         other = runs.get(f"{after}_s{seed}")
         if before == name and other is not None:
             usual_ms = other.usual_ms(other.steps), run.usual_ms(run.steps)
-            yield Case(kind, "layouts", run, tuple(words.split()), frozenset(run.steps), *usual_ms, drift)
+            told = runs.get(f"{EXCHANGES}_s{seed}") if kind == "dp" and run.training.replicas == 1 else None
+            beside = (told.replays(told.in_state(NONE)),) if told else ()
+            asked = run, tuple(words.split()), frozenset(run.steps)
+            yield Case(kind, "layouts", *asked, *usual_ms, drift, beside)
 
 
 def _of_plants(run: Recorded) -> Iterator[Case]:
-    states = defaultdict(set)
-    for step in run.steps:
-        if step > BEFORE:
-            states[run.training.state(step)].add(step)
-    usual_ms = {state: run.usual_ms(own) for state, own in states.items()}
-    without = frozenset(states[NONE])
+    without = run.in_state(NONE)
+    off = run.usual_ms(without)
     for plant in run.training.plants:
-        with_it = frozenset(states[plant.name])
-        on, off = usual_ms[plant.name], usual_ms[NONE]
+        with_it = run.in_state(plant.name)
+        on = run.usual_ms(with_it)
         kind = plant.part + " of a rank nobody waits for" * plant.hidden
         yield Case(kind, "plants", run, _words(plant, "+="), without, on, off)
         yield Case(kind, "plants", run, _words(plant, "-="), with_it, off, on)
@@ -263,7 +269,9 @@ def outcomes(runs: Mapping[str, Recorded]) -> Iterator[Outcome]:
     scores: dict[str, list[tuple[float, bool]]] = defaultdict(list)
     for case in cases(runs):
         doubt = Doubt(case.drift, "measured", dict(scores))
-        prediction = case.run.replays(case.steps).predict(found.changes(case.words, NAMES), doubt)
+        prediction = case.run.replays(case.steps).predict(
+            found.changes(case.words, NAMES), doubt, *([case.beside] if case.beside else [])
+        )
         outcome = Outcome(case, prediction)
         scores[prediction.kind].append((outcome.score, outcome.is_hit))
         yield outcome
