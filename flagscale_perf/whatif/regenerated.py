@@ -280,13 +280,13 @@ class Regenerated:
     def _groups(self, layout: Layout, made: Arrangement) -> Iterator[list[Group]]:
         """Meetings are left as those of their name were: by all together, or by groups."""
         ways: dict[str, int] = {}
-        for one, groups in zip(self._replay.arrangement.graph.meetings, self._replay.groups, strict=True):
-            if groups:
+        for one, every in zip(self._replay.arrangement.graph.meetings, self._replay.groups, strict=True):
+            if groups := [group for group in every if not group.leaving]:
                 left = [sum(int(flags.sum()) for flags in group.holds.values()) for group in groups]
                 ways.setdefault(one.name, groups[left.index(max(left))].way)
         for one in made.graph.meetings:
             way = ways.get(one.name)
-            every = [*groups_of(layout, one, made)] if way is not None else []
+            every = [group for group in groups_of(layout, one, made) if way is not None and not group.leaving]
             chosen = every[min(way or 0, len(every) - 1) :][:1]
             for group in chosen:
                 group.holds.update({lane: np.ones(made.begin_ns[lane].shape, bool) for lane in group.lanes})

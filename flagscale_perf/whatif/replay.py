@@ -59,6 +59,7 @@ class Group(NamedTuple):
         many: how many groups.
         holds: by lane, in which steps a replica and its group left at one moment.
         way: of the ways in which ranks may meet, which one.
+        leaving: those that leave with it, where others of them have left before; () for all.
     """
 
     lanes: Sequence[Lane]
@@ -66,6 +67,7 @@ class Group(NamedTuple):
     many: int
     holds: dict[Lane, Flags]
     way: int = 0
+    leaving: Sequence[Lane] = ()
 
     def last(self, arrivals: Mapping[Lane, Times], steps: int) -> Times:
         """When the last one of each group has come, by group and step."""
@@ -221,7 +223,7 @@ class Replay(Simulation):
         leaves = {lane: recorded[lane][at] for lane, at in one.places.items()}
         for way, group in enumerate(groups_of(layout, one, self.arrangement)):
             holds = _is_one_moment(group, arrivals, leaves, self._steps)
-            for lane in group.lanes:
+            for lane in group.leaving or group.lanes:
                 group.holds[lane] = holds[group.of[lane]] & ~taken[lane]
                 taken[lane] |= group.holds[lane]
             if any(flags.any() for flags in group.holds.values()):
@@ -244,6 +246,11 @@ def groups_of(layout: Layout, one: Meeting, arrangement: Arrangement) -> Iterato
         yield Group(lanes, {lane: at * 0 for lane, at in places.items()}, 1, {})
     if one.name in (layout.agreement, layout.embeddings):
         yield Group(lanes, places, count, {})
+        last = [lane for lane in lanes if lane.stage == len(arrangement.ranks) - 1]
+        if one.name == layout.agreement and 0 < len(last) < len(lanes) and count > 1:
+            # behind it the last stage averages the loss over replicas, which no mark of its own tells
+            yield Group(lanes, places, count, {}, leaving=[lane for lane in lanes if lane not in last])
+            yield Group(lanes, {lane: at * 0 for lane, at in places.items()}, 1, {}, leaving=last)
     elif width > 1:
         yield Group(lanes, {lane: at % width for lane, at in places.items()}, width, {})
         yield Group(lanes, {lane: at // width for lane, at in places.items()}, -(-count // width), {})
@@ -267,6 +274,8 @@ def _is_one_moment(
         of = group.of[lane]
         np.minimum.at(first, of, arrivals[lane])
         np.maximum.at(last, of, arrivals[lane])
+    for lane in group.leaving or group.lanes:
+        of = group.of[lane]
         np.minimum.at(least, of, leaves[lane])
         np.maximum.at(most, of, leaves[lane])
         np.minimum.at(shortest, of, leaves[lane] - arrivals[lane])
