@@ -86,6 +86,7 @@ class Instrument:
         evidence: what messages between machines say of their clocks; of each machine's run file alone, with
             marks as recorded.
         replayable: a session, so that changes of it can be predicted.
+        shares: of a profile, what changes of operators are predicted from, see `replays.Layout`.
         live: a session to be followed, from its header on.
         what: one of its sessions, in words; "" for its name.
         leads: of a job's sessions, the time of the one of the highest number holds that of all others; one
@@ -107,6 +108,7 @@ class Instrument:
     laid: Callable[[Session], Iterable[Laid]] = _nothing
     evidence: Callable[[Sequence[Session]], Iterable[Bound]] = lambda _: ()
     replayable: Callable[[Session], Replayable] = _not_offered
+    shares: Callable[[Session], Mapping[str, Mapping[int, float]]] = _not_offered
     live: Callable[[RunHeader], Live] = _not_offered
     what: str = ""
     leads: int = 0

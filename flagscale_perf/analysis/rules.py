@@ -84,6 +84,9 @@ class Finding:
         gain: more of `gain_of` if it were removed altogether, 0.12 is +12 %; None like cost_s.
         least_s, least_gain: where cost and gain are known as intervals, their lower ends; the others are the
             upper ones.
+        likely_gain: within that interval; None where the gain is a bound.
+        gain_from: what the gain is from, in words; "" where there is nothing to say.
+        what_if: the change whose gain it is, as `flagscale-perf what-if RUN` takes it; "" for none.
         overlaps: names of findings that count the same time: what they gain does not come on top.
         gain_of: "tokens/s" for what slows the steps down, "tokens in the same time" for what stands between
             them.
@@ -123,6 +126,9 @@ class Finding:
     pattern: str | None = None
     least_s: float | None = None
     least_gain: float | None = None
+    likely_gain: float | None = None
+    gain_from: str = ""
+    what_if: str = ""
     overlaps: Sequence[str] = ()
     cost_of_steps: float | None = None
     step_ms: float | None = None
@@ -143,7 +149,11 @@ class Finding:
             "evidence": [vars(each) for each in self.evidence],
             "causes": self.causes,
             "changes": [change.text for change in self.changes],
-            **({} if self.least_s is None else {"least_s": self.least_s, "least_gain": self.least_gain}),
+            **({} if self.least_s is None else {"least_s": self.least_s}),
+            **({} if self.least_gain is None else {"least_gain": self.least_gain}),
+            **({} if self.likely_gain is None else {"likely_gain": self.likely_gain}),
+            **({"gain_from": self.gain_from} if self.gain_from else {}),
+            **({"what_if": self.what_if} if self.what_if else {}),
             **({"overlaps": list(self.overlaps)} if self.overlaps else {}),
             **({"risk": self.risk} if self.risk else {}),
             **({"explained_by": [link.short() for link in self.links]} if self.links else {}),

@@ -107,7 +107,8 @@ def _dispatch(words: list[str]) -> int:
     if name in SPEAKING:
         about = "English, or Chinese, in what is printed for people (default: the locale's)"
         parser.add_argument(LANGUAGE, choices=("en", "zh"), help=about)
-    args = parser.parse_args(words[1:])
+    parse = parser.parse_intermixed_args if command.is_intermixed else parser.parse_args
+    args = parse(words[1:])
     with contextlib.ExitStack() as around:
         if name in SPEAKING:
             from flagscale_perf.report import language

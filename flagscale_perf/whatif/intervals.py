@@ -53,7 +53,8 @@ def sampling(values: Sequence[float]) -> float:
     medians = sorted(median(draw(values)) for draw in draws(count, block_length(values), _SEED))
     outside = round((1 - CONFIDENCE) / 2 * REPLICATES)
     wider = student.quantile((1 + CONFIDENCE) / 2, count - 1) / _TWO_SIDED * math.sqrt(count / (count - 1))
-    return wider * (medians[-1 - outside] - medians[outside]) / 2
+    middle = median(values)
+    return wider * max(medians[-1 - outside] - middle, middle - medians[outside])
 
 
 def record(kind: str, base_ns: float, sizes_ns: tuple[float, float], doubt: Doubt) -> float:

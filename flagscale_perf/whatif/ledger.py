@@ -19,7 +19,7 @@ from flagscale_perf.store import cache
 from flagscale_perf.whatif.intervals import together
 
 NAME = "predictions.jsonl"
-MAX_BYTES = 64 << 20
+MAX_BYTES, MAX_NS = 64 << 20, 1e18
 _APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND
 _NUMBERS = ("time_s", "measured_ns", "predicted_ns", "low_ns", "high_ns")
 
@@ -128,7 +128,7 @@ def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and abs(value) < 1e18  # type: ignore[operator]
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_NS
 
 
 def _is_prediction(line: Mapping[str, Any]) -> bool:

@@ -6,13 +6,15 @@ waits for as it was recorded to: that is the transfer, and how long it waits fol
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from flagscale_perf.analysis.replays import Layout
+from flagscale_perf.analysis.replays import WAITS, Layout
 from flagscale_perf.whatif.graph import Graph, Lane, Meeting, Node
 
 Times = npt.NDArray[np.int64]
@@ -42,6 +44,11 @@ class Arrangement(NamedTuple):
     durs_ns: Mapping[Lane, Times]
     begin_ns: Mapping[Lane, Times]
 
+    def since(self, iteration: int) -> Flags:
+        """Which of the steps are that one, or come after it."""
+        found: Flags = np.array(self.iterations) >= iteration
+        return found
+
 
 class Group(NamedTuple):
     """Ranks that leave a meeting together, all at once or in several groups: columns of a table of places.
@@ -52,6 +59,7 @@ class Group(NamedTuple):
         many: how many groups.
         holds: by lane, in which steps a replica and its group left at one moment.
         way: of the ways in which ranks may meet, which one.
+        leaving: those that leave with it, where others of them have left before; () for all.
     """
 
     lanes: Sequence[Lane]
@@ -59,6 +67,7 @@ class Group(NamedTuple):
     many: int
     holds: dict[Lane, Flags]
     way: int = 0
+    leaving: Sequence[Lane] = ()
 
     def last(self, arrivals: Mapping[Lane, Times], steps: int) -> Times:
         """When the last one of each group has come, by group and step."""
@@ -184,6 +193,27 @@ class Replay(Simulation):
             self.lags_ns[node.lane][node.at] = lag
             self.is_sound &= (lag >= -SAME_MOMENT_NS - doubt_ns).all(axis=0)
 
+    @cached_property
+    def residual_ns(self) -> Times:
+        """By how much each step gets longer where every message and collective takes what those of its name
+        usually take on its stage.
+        """
+        usual: dict[tuple[int, str], list[Times]] = defaultdict(list)
+        rows = [
+            (lane, at, (lane.stage, part.name))
+            for lane, parts in self.arrangement.graph.parts.items()
+            for at, part in enumerate(parts)
+            if part.kind in WAITS
+        ]
+        for lane, at, key in rows:
+            usual[key].append(self.lags_ns[lane][at].ravel())
+        medians = {key: int(np.median(np.concatenate(own))) for key, own in usual.items()}
+        changed = {lane: own.copy() for lane, own in self.lags_ns.items()}
+        for lane, at, key in rows:
+            changed[lane][at] = medians[key]
+        longer_ns: Times = self.end(changed) - self.end_ns
+        return longer_ns
+
     def _groups(self, layout: Layout, one: Meeting, recorded: Mapping[Lane, Times]) -> list[Group]:
         """Of the ways in which ranks may meet, for each rank and step the first one whose ranks were recorded
         to leave at one moment.
@@ -193,7 +223,7 @@ class Replay(Simulation):
         leaves = {lane: recorded[lane][at] for lane, at in one.places.items()}
         for way, group in enumerate(groups_of(layout, one, self.arrangement)):
             holds = _is_one_moment(group, arrivals, leaves, self._steps)
-            for lane in group.lanes:
+            for lane in group.leaving or group.lanes:
                 group.holds[lane] = holds[group.of[lane]] & ~taken[lane]
                 taken[lane] |= group.holds[lane]
             if any(flags.any() for flags in group.holds.values()):
@@ -216,6 +246,11 @@ def groups_of(layout: Layout, one: Meeting, arrangement: Arrangement) -> Iterato
         yield Group(lanes, {lane: at * 0 for lane, at in places.items()}, 1, {})
     if one.name in (layout.agreement, layout.embeddings):
         yield Group(lanes, places, count, {})
+        last = [lane for lane in lanes if lane.stage == len(arrangement.ranks) - 1]
+        if one.name == layout.agreement and 0 < len(last) < len(lanes) and count > 1:
+            # behind it the last stage averages the loss over replicas, which no mark of its own tells
+            yield Group(lanes, places, count, {}, leaving=[lane for lane in lanes if lane not in last])
+            yield Group(lanes, {lane: at * 0 for lane, at in places.items()}, 1, {}, leaving=last)
     elif width > 1:
         yield Group(lanes, {lane: at % width for lane, at in places.items()}, width, {})
         yield Group(lanes, {lane: at // width for lane, at in places.items()}, -(-count // width), {})
@@ -239,6 +274,8 @@ def _is_one_moment(
         of = group.of[lane]
         np.minimum.at(first, of, arrivals[lane])
         np.maximum.at(last, of, arrivals[lane])
+    for lane in group.leaving or group.lanes:
+        of = group.of[lane]
         np.minimum.at(least, of, leaves[lane])
         np.maximum.at(most, of, leaves[lane])
         np.minimum.at(shortest, of, leaves[lane] - arrivals[lane])

@@ -103,11 +103,16 @@ class LateRow:
         return None if (part := self.more_work) is None else cause_of(*part)
 
     @property
+    def is_replayed(self) -> bool:
+        """Whether captured steps tell its price."""
+        return self.label in (BY_PATH, OFF_PATH)
+
+    @property
     def price_ns(self) -> int:
         """What the job gains without this lateness. `cost_ns` is what its stage waits, which is more where
         other stages of a pipeline would hold the step up as well.
         """
-        return self.alone_ns if self.label in (BY_PATH, OFF_PATH) else self.cost_ns
+        return self.alone_ns if self.is_replayed else self.cost_ns
 
 
 class Row(NamedTuple):

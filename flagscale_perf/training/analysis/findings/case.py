@@ -10,9 +10,9 @@ from flagscale_perf.analysis.rules import Case, Evidence, Finding, Rule
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.limits import Limit
+from flagscale_perf.training.analysis.asked import Asked
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 from flagscale_perf.training.analysis.findings.signals import Signals
-from flagscale_perf.training.analysis.replayed import StageGains
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.analysis.tables import RankEntry
 from flagscale_perf.training.facts import RunFacts
@@ -20,12 +20,20 @@ from flagscale_perf.training.ledger.ledger import Ledger
 
 FASTER = "tokens/s"
 MS_PER_S = 1000
+ARITHMETIC = "arithmetic"  # of shares: what others would wait for then is not in it
 SOONER = "tokens in the same time"
 MIN_STEPS = Limit(20, "", "ours: fewer steps than this are noise")
 SPARE_MEMORY = Limit(
     0.6, "share", "ours: of the device at peak; what recomputation or a small batch saves has to fit in"
 )
+EXCHANGES = ("exposed_grad_comm", "exposed_param_comm")
+_ALIKE = 2.0  # times
 MAX_SHARE = 0.99  # several troubles at once may seem to take more than there is
+
+
+def alike(captured: float, run: float) -> bool:
+    """Whether captured steps have as much of something as the run; else they are of another time."""
+    return run / _ALIKE <= captured <= run * _ALIKE
 
 
 @dataclass(frozen=True)
@@ -37,7 +45,7 @@ class TrainingCase(Case):
         signals: beyond its tables.
         steps, rated_s: how many steps rates are made of, and their time.
         anatomy: steps taken apart.
-        stage_gains: of replayed steps; None where none are captured.
+        asked: captured steps; None where there are none that can be replayed.
         facts: of the run, with the host's arguments where the file has them.
         options: of the monitor, in force.
     """
@@ -47,7 +55,7 @@ class TrainingCase(Case):
     steps: int
     rated_s: float
     anatomy: Anatomy = field(default_factory=lambda: Anatomy([]))
-    stage_gains: StageGains | None = field(default=None, kw_only=True)
+    asked: Asked | None = field(default=None, kw_only=True)
     facts: RunFacts = field(default_factory=lambda: RunFacts.of({}), kw_only=True)
     options: PerfConfig = field(default_factory=PerfConfig, kw_only=True)
 
@@ -64,6 +72,10 @@ class TrainingCase(Case):
         """The same where it is a number."""
         value = self.argument(name)
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    def shows(self, share: float, *phases: str, part: float = 1.0) -> bool:
+        """Whether captured steps, if there are any, spend about that share in this part of these phases."""
+        return self.asked is None or alike(part * self.asked.share(*phases), share)
 
     @property
     def entries(self) -> list[RankEntry]:
@@ -110,10 +122,10 @@ class TrainingCase(Case):
         """Share of the steps' time that exchanges of gradients and parameters take: the ledger's row, without
         waiting for late ranks; rank 0's phases where there is no ledger.
         """
-        names, first = ("exposed_grad_comm", "exposed_param_comm"), self._first_stage
+        first = self._first_stage
         if first is None:
-            return self.phase_share(*names)
-        return first.share(sum(first.exchange_ns.get(name, 0) for name in names))
+            return self.phase_share(*EXCHANGES)
+        return first.share(sum(first.exchange_ns.get(name, 0) for name in EXCHANGES))
 
     def _mean_share(self, name: str) -> float:
         """Mean share of a phase: what all ranks of the first stage have in common, or else rank 0's."""
@@ -181,6 +193,7 @@ def slows(
         cost_s=cost_s,
         cost_share=cost_s / wall_s if wall_s else None,
         gain=share / (1 - share),
+        gain_from=ARITHMETIC,
         cost_of_steps=share,
     )
 

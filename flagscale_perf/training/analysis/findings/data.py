@@ -15,6 +15,7 @@ from flagscale_perf.training.analysis.findings.advice import (
     while_cores_are_free,
 )
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
+from flagscale_perf.training.analysis.findings.gains import by_replay
 from flagscale_perf.training.analysis.findings.lateness import late_finding
 
 _MASKS = "--no-create-attention-mask-in-dataloader"
@@ -73,7 +74,9 @@ def _of_all(this: TrainingRule, case: TrainingCase) -> Finding | None:
         return None
     title = f"Waiting for data takes {percent(share)} of the steps' time"
     evidence = [this.broke("data loading, of the iterations' time", share, "data_stall")]
-    return replace(slows(this, case, title, share, evidence), phase="data_loading", pattern="constant")
+    found = slows(this, case, title, share, evidence)
+    found = by_replay(case, found, "data_loading=0", case.shows(share, "data_loading"))
+    return replace(found, phase="data_loading", pattern="constant")
 
 
 def _least_of_a_group(case: TrainingCase) -> float:

@@ -14,6 +14,7 @@ from flagscale_perf.spine.units import number, percent
 from flagscale_perf.training.analysis.findings.advice import double, halve, switch_on
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows, warns
 from flagscale_perf.training.analysis.findings.causes import causes_in, changes_in, named, profile
+from flagscale_perf.training.analysis.findings.gains import by_replay
 from flagscale_perf.training.growth import LEVELS
 
 BACKWARD_FLOPS = 2  # of the forward pass's, without recomputation
@@ -86,8 +87,10 @@ def _long(this: TrainingRule, case: TrainingCase, judged: _Judged) -> Finding:
         f"{named(judged.phase).capitalize()} takes {number(judged.dur_ns / NS_PER_MS, 1)} ms of each step, "
         f"{percent(of_step)} of it; about {number(judged.usual_ns / NS_PER_MS, 1)} ms would be normal"
     )
+    left = judged.usual_ns / judged.dur_ns
+    found = slows(this, case, title, share, [judged.evidence])
     return replace(
-        slows(this, case, title, share, [judged.evidence]),
+        by_replay(case, found, f"{judged.phase}*={left:.4f}", case.shows(share, judged.phase, part=1 - left)),
         phase=judged.phase,
         pattern="constant",
         causes=causes_in(judged.phase, this.causes),
@@ -231,8 +234,10 @@ def growing_phase(this: TrainingRule, case: TrainingCase) -> Finding | None:
         f"{percent(share)} of the steps' time"
     )
     evidence = [this.broke("growth, of a usual step", of_step, "growing_phase")]
+    part = min(1.0, growth.mean_ns / max(1, case.anatomy.usual_ns(growth.phase)))
+    found = slows(this, case, title, share, evidence)
     return replace(
-        slows(this, case, title, share, evidence),
+        by_replay(case, found, f"{growth.phase}*={1 - part:.4f}", case.shows(share, growth.phase, part=part)),
         first_iteration=since,
         iteration=at[-1],
         phase=growth.phase,
