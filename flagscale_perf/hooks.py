@@ -26,6 +26,7 @@ from flagscale_perf.spine.errors import raised_by_signal, traceback_lines
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ranks.logger import RankLogger
 from flagscale_perf.training.ranks.place import Place
+from flagscale_perf.training.recording.doing import answer_of, training_thread
 from flagscale_perf.training.recording.loop import (
     CountFlops,
     Loop,
@@ -143,9 +144,10 @@ class TrainingHooks:
             monitor.timeline = device.timeline(self.time_mark())
         judged_steps = min(max(config.perf_log_interval, JUDGED_STEPS[0]), JUDGED_STEPS[1])
         monitor.budget = Budget(config.perf_max_overhead / 100, judged_steps)
-        self._monitor = monitor
+        self._monitor, self._thread = monitor, training_thread()
         self._noted = set()
         self.active = True
+        logger.answer_by(self._answer)
 
     def _begin_recording(
         self, config: PerfConfig, place: Place | None, device: DeviceProbe
@@ -173,6 +175,10 @@ class TrainingHooks:
         self._say = _say_nothing
         self._logger = logger = RankLogger.start(place, identity_of(self._loop, device), config.perf_log_dir)
         return logger, self._loop.facts(device.name), unknown_flops
+
+    def _answer(self, question: str) -> str:
+        """What this rank is doing, for the process that drains its ring; on a side thread."""
+        return answer_of(self._monitor.whereabouts(), self._thread) if self.active else ""
 
     def loop_top(self) -> None:
         """The loop begins a new pass."""

@@ -7,9 +7,6 @@ the request reaches every node in time.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -18,11 +15,11 @@ from typing import Any, NamedTuple
 
 from flagscale_perf.device.marks import CLOCK_BITS, END, time_of
 from flagscale_perf.spine.clock import NS_PER_S
-from flagscale_perf.spine.files import open_regular
 from flagscale_perf.spine.units import numbered, ranges, stretch
 from flagscale_perf.training.phases import NUMBER_OF, PHASE_OF_NUMBER
 from flagscale_perf.training.rank_records import StragglerRecord
 from flagscale_perf.training.records import CapturedRecord, CaptureRecord, Outcome, StepRecord
+from flagscale_perf.training.requests import STEPS, RequestFile
 from flagscale_perf.training.settled import is_judged
 from flagscale_perf.training.unasked import STEPS as UNASKED_STEPS
 from flagscale_perf.training.unasked import Unasked
@@ -32,7 +29,6 @@ LATE_NS = 60 * NS_PER_S  # after a window: by then the marks of all nodes have c
 MAX_STEPS = 1000  # of one window, like `arguments.MAX_CAPTURE_STEPS`
 _RECENT_STEPS = 8  # of which the shortest is the pace: a single slow one would make the lead too short
 _MOST_SHOWN = 8
-_MAX_REQUEST_BYTES = 1024
 # The timers in which each of `Messages` is, and the end of these at which it is.
 _MESSAGES = [
     ([NUMBER_OF[way], NUMBER_OF[both]], place)
@@ -259,7 +255,7 @@ class CaptureControl:
         other ranks; `ranks`: how many there are.
         """
         self.own = Capture(0)
-        self._request_path = request_path
+        self._requests = RequestFile(request_path)
         self._steps = steps or None
         self._unasked = None if steps == 0 else Unasked(ranks, has_first=steps is not None)
         self._announce = announce
@@ -347,17 +343,6 @@ class CaptureControl:
         self._announce({"capture": list(window)})
 
     def _requested(self) -> int | None:
-        """How many steps are asked for; removes the request, by which its maker knows that it was read."""
-        try:
-            fd = open_regular(self._request_path, os.O_RDONLY | os.O_NOFOLLOW)
-        except OSError:
-            return None
-        with open(fd, "rb") as file:
-            content = file.read(_MAX_REQUEST_BYTES)
-        with contextlib.suppress(OSError):
-            self._request_path.unlink()
-        try:
-            steps = json.loads(content)["steps"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return None
+        """How many steps are asked for."""
+        steps = self._requests.take(STEPS)
         return steps if type(steps) is int and 0 < steps <= MAX_STEPS else None

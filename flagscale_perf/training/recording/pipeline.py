@@ -5,7 +5,7 @@ device and the other ranks are read.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,8 +20,12 @@ from flagscale_perf.training.ledger.cuts import CutKeeper, StepCuts
 from flagscale_perf.training.ledger.naming import LIVE
 from flagscale_perf.training.marks import MarksJoin
 from flagscale_perf.training.phases import PhaseJoin, StepPhases
+from flagscale_perf.training.rank_records import DoingRecord
+from flagscale_perf.training.ranks.blocks import RankIdentity
 from flagscale_perf.training.ranks.gather import Gathering, Job, node_of
+from flagscale_perf.training.ranks.hang import HangWatch
 from flagscale_perf.training.ranks.identity import identity_of
+from flagscale_perf.training.ranks.inquiry import Asked, Inquiry
 from flagscale_perf.training.ranks.kept import KeptBlocks, kept_bytes
 from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.records import (
@@ -36,6 +40,7 @@ from flagscale_perf.training.records import (
     StepRecord,
 )
 from flagscale_perf.training.remarks import Watch
+from flagscale_perf.training.requests import STACKS, RequestFile
 from flagscale_perf.training.standstill import StandstillWatch, Stretches
 from flagscale_perf.training.summary.presentation import PRESENTATION
 from flagscale_perf.training.utilisation import Scale, suspicion
@@ -88,6 +93,7 @@ class Sources:
         host: new readings of rank 0's host.
         stood: stretches in which the job stood still, that have ended since the last call.
         notes: what there is to say of the sources, once.
+        own: asks rank 0 what it is doing; None where there is no process between them.
     """
 
     readings: TakeReadings = no_readings
@@ -95,6 +101,7 @@ class Sources:
     host: Callable[[], list[HostRecord]] = list
     stood: Callable[[], list[StandstillRecord]] = list
     notes: list[Remark] = field(default_factory=list)
+    own: Inquiry | None = None
 
 
 class TrainingPipeline:
@@ -114,6 +121,8 @@ class TrainingPipeline:
         self._facts = RunFacts.of(task.facts)
         self._sources = sources
         request = task.directory / capture_request_name(task.anchor.wall_ns)
+        self._requests = RequestFile(request)
+        self._hang = HangWatch(self._facts.world_size, self._ask)
         self._capture = CaptureControl(
             request, task.config.get("perf_capture_steps"), sources.ranks.request, self._facts.world_size
         )
@@ -185,13 +194,14 @@ class TrainingPipeline:
             return []
         self.position = record.iteration
         self._capture.step(record)
+        self._hang.step(record)
         phases = self._phases.take(record)
         self._sources.ranks.step(record, phases, self._cuts.take(record.iteration))
         interval = self._window.add(record, dropped, phases)
         return [*self._watch.look(record), *self._completed(interval)]
 
     def collect(self) -> list[Entry]:
-        """Marks of a capture, new readings of rank 0's host and device, and what is new of other ranks."""
+        """Marks of a capture, new readings of rank 0's host and device, news of the other ranks, a hang."""
         hosts = self._sources.host()
         for host in hosts:
             self._window.add_host(host)
@@ -204,9 +214,31 @@ class TrainingPipeline:
             self._sources.ranks.reading(reading)
             entries += [reading, *self._watch.look(reading)]
         entries += [Remark("hardware", note) for note in notes]
+        return self._with_missing([*entries, *self._of_ranks(), *self._hangs()])
+
+    def _of_ranks(self) -> list[Entry]:
+        """What is new of other ranks. What they are doing is for whoever has asked."""
         records, notes = self._sources.ranks.take()
         self._capture.late(records)
-        return self._with_missing([*entries, *_of_ranks(records, notes)])
+        for record in records:
+            if isinstance(record, DoingRecord):
+                self._hang.heard(record)
+        return _of_ranks([record for record in records if not isinstance(record, DoingRecord)], notes)
+
+    def _hangs(self) -> list[Entry]:
+        if self._sources.own is None:
+            return []
+        if self._requests.take(STACKS):
+            self._hang.stacks()
+        for answer in self._sources.own.take():
+            self._hang.heard(answer)
+        return [*self._hang.look()]
+
+    def _ask(self, request: Mapping[str, int]) -> None:
+        """Asks every rank."""
+        if self._sources.own is not None:
+            self._sources.own.request(request)
+        self._sources.ranks.request(request)
 
     def close(self, dropped: int) -> list[Entry]:
         """The last interval, and what remains to be said of the ranks."""
@@ -271,7 +303,14 @@ def make_pipeline(task: WriterTask, parent: Parent | None) -> TrainingPipeline:
     except RuntimeError as error:
         notes.append(Remark("standstill", f"no look-out for a job that stands still: {error}"))
     readings = _readings(task, notes)
-    return TrainingPipeline(task, Sources(readings, _ranks(task, parent), host, watch.take, notes))
+    own = Inquiry(_own_identity(task, parent), Asked(parent.ask, parent.answer))
+    return TrainingPipeline(task, Sources(readings, _ranks(task, parent), host, watch.take, notes, own))
+
+
+def _own_identity(task: WriterTask, parent: Parent) -> RankIdentity:
+    if task.owner:
+        return identity_of(task.owner)
+    return RankIdentity(0, os.uname().nodename, parent.pid, RunFacts.of(task.facts).device, None, 0, 0)
 
 
 def _readings(task: WriterTask, notes: list[Remark]) -> TakeReadings:
