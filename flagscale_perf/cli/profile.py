@@ -14,6 +14,7 @@ from pathlib import Path
 
 from flagscale_perf.analysis.blocks import HeatMap, Report, Series, Waterfall
 from flagscale_perf.analysis.job import run_files_in
+from flagscale_perf.cli.asking import add_run, ask, live_run
 from flagscale_perf.cli.base import COMMAND, Command, add_choice, add_count, local_path
 from flagscale_perf.cli.instruments import session_of
 from flagscale_perf.cli.output import page_of, pictures_of, put_next, write_all
@@ -21,10 +22,15 @@ from flagscale_perf.profile.prediction import DTYPES, Setup, card_of
 from flagscale_perf.profile.standalone.model import GENERATE, TRAIN, Run
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import unwritable
+from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.spine.units import for_stdout
+from flagscale_perf.training.recording.questions import NOT_PROFILED
+from flagscale_perf.training.requests import PROFILE
 
 # Steps, tokens, warm-up.
 PRESETS = {"debug": (3, 20, 1), "detailed": (10, 100, 3), "production": (20, 200, 5)}
 EXIT_NOTHING = 1
+MOST_NOW = 100  # steps at once
 PAGE, AUTO, VLLM = "report.html", "auto", "vllm"
 WRITER_S = 60
 # Each has `check` and `profile` of a `Run`.
@@ -49,14 +55,33 @@ class ProfileCommand(Command):
             help="say what a step needs before it runs: memory, FLOPs, the least time of each layer",
         )
         _add_prediction(predict)
+        now = actions.add_parser("now", help="profile the next steps of a live training, without a restart")
+        add_run(now)
+        add_count(now, "--steps", f"to profile, 1 to {MOST_NOW} (default: 3)", 3)
 
     def run(self, args: Namespace) -> int:
         """Raises PerfError for what cannot be profiled, predicted or read."""
         if args.action == "predict":
             return predict_step(args)
+        if args.action == "now":
+            return profile_now(args.run, args.steps)
         if args.action == "run":
             args.run = profile_model(args)
         return report(args.run, args.out or args.run, tuple(args.extend))
+
+
+def profile_now(path: Path, steps: int) -> int:
+    """Returns once the run has said which steps. Raises PerfError if it does not profile them."""
+    if steps > MOST_NOW:
+        raise PerfError(f"--steps {steps}: profiled steps take longer; give 1 to {MOST_NOW}")
+    run = live_run(path)
+    answer = ask(
+        run, {PROFILE: steps}, lambda record: isinstance(record, EventRecord) and record.name == PROFILE
+    )[-1]
+    if answer.text.startswith(NOT_PROFILED):
+        raise PerfError(f"the run of {str(run.path)!r} is {answer.text}")
+    print(for_stdout(f"{answer.text}; then see: flagscale-perf profile report {run.path.parent}"))
+    return 0
 
 
 def _add_files(parser: ArgumentParser) -> None:

@@ -294,16 +294,18 @@ class CaptureControl:
     def take(self) -> list[CaptureRecord | CapturedRecord]:
         """Records to write: a window that begins, and rank 0's marks in it."""
         kept: list[CaptureRecord | CapturedRecord] = list(self.own.take())
-        # Without a step there is no pace yet; one window at a time.
-        if self._last is not None and self._recent_ns and self._last.iteration > self.own.window.last:
+        first = self.first_ahead()
+        if (
+            first is not None and self._last is not None and self._last.iteration > self.own.window.last
+        ):  # one at a time
             steps, self._steps = self._steps or self._requested(), None
             if steps is not None:
-                kept.append(self._begin(self._last, steps))
+                kept.append(self._begin(first, steps))
             elif self._unasked is not None:
                 now_ns, marks = self._last.start_ns, self.own.marks
                 if why := self._unasked.due(now_ns, marks):
                     self._unasked.taken(now_ns, marks)
-                    kept.append(self._begin(self._last, UNASKED_STEPS, why))
+                    kept.append(self._begin(first, UNASKED_STEPS, why))
         return kept
 
     def came(self, written: Iterable[object]) -> None:
@@ -329,9 +331,14 @@ class CaptureControl:
             return False
         return self._last.start_ns - coming.over_ns > LATE_NS
 
-    def _begin(self, last: StepRecord, steps: int, why: str = "") -> CaptureRecord:
-        ahead = last.iteration + -(-LEAD_NS // max(1, min(self._recent_ns)))
-        window = Window(ahead + 1, ahead + min(steps, MAX_STEPS))
+    def first_ahead(self) -> int | None:
+        """The first iteration of which every rank still hears in time; None as long as there is no pace."""
+        if self._last is None or not self._recent_ns:
+            return None
+        return self._last.iteration + 1 + -(-LEAD_NS // max(1, min(self._recent_ns)))
+
+    def _begin(self, first: int, steps: int, why: str = "") -> CaptureRecord:
+        window = Window(first, first - 1 + min(steps, MAX_STEPS))
         self._open(window, why)
         return CaptureRecord(window.first, window.last, TIMERS, why)
 

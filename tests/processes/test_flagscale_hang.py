@@ -71,7 +71,7 @@ def run_file(run: Run) -> bool:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     run = Run(tmp_path_factory.mktemp("hang"))
     saving = ["--save", "ckpt", "--save-interval", str(SAVED_AT), "--ckpt-format", "torch"]
-    words = [hanging.__file__, fs.train_gpt(), *fs.SMALL, *saving, "--train-iters", "400", *MONITOR]
+    words = [hanging.__file__, fs.train_gpt(), *fs.SMALL, *saving, "--train-iters", "60", *MONITOR]
     plan = " ".join(f"{way}@{call}" for way, call in PLAN.items())
     env = {"HANG_PLAN": plan, "HANG_RANK": "1", LEAST_VARIABLE: "1.5"}
     process = fs.start([*INTO_FILE, *fs.workers(2, *fs.launched(*words))], run.directory, **env)

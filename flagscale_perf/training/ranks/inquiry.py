@@ -21,7 +21,8 @@ from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import DoingRecord
 from flagscale_perf.training.ranks.blocks import RankIdentity
 
-ASK = "ask"  # key of a request, and of a question: the number of the inquiry
+# Keys of a request, and of a question: the number of an inquiry; first and last profiled iteration.
+ASK, PROFILE = "ask", "profile"
 ANSWER_NS = 3 * NS_PER_S  # then the process is looked at from outside
 _WHERE = ("start", "step", "between_steps", "eval", "checkpoint")
 _MAX_LIST, _MAX_TEXT = 64, 256
@@ -60,15 +61,29 @@ class Inquiry:
         self._question: str | None = None
         self._asked_ns, self._found = 0, list[Stacks]()
         self._looks = False
+        self._profiled = ""  # the last question
+        self._profile: str | None = None  # the same, as long as it is not answered
 
     def request(self, content: Any) -> None:
-        """Asks, if the request holds the number of another inquiry than the last one."""
-        number = content.get(ASK) if isinstance(content, dict) else None
-        if type(number) is not int or (question := dump({ASK: number})) == self._question:
-            return
-        self._question, self._asked_ns = question, self._clock()
-        self._looks, self._found = False, []
-        self._process.ask(question)
+        """Asks what is new in the request: the number of an inquiry, steps to be profiled."""
+        match content:
+            case {"profile": [int(first), int(last)]}:
+                if (question := dump({PROFILE: [first, last]})) != self._profiled:
+                    self._profile = self._profiled = question
+                    self._process.ask(question)
+        match content:
+            case {"ask": int(number)}:
+                if (question := dump({ASK: number})) != self._question:
+                    self._question, self._asked_ns = question, self._clock()
+                    self._looks, self._found = False, []
+                    self._process.ask(question)
+
+    def refusal(self) -> str | None:
+        """Once, why the process does not profile what it was asked to; "" if it does, None: not said yet."""
+        answer = None if self._profile is None else self._process.answer(self._profile)
+        if answer is not None:
+            self._profile = None
+        return answer
 
     def take(self) -> list[DoingRecord]:
         """The answer, once: the process's own, or what is seen from outside."""

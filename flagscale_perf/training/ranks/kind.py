@@ -82,7 +82,8 @@ class RankFold:
     def notes(self) -> list[str]:
         """Reports of the monitor in that process and of its device's readings."""
         notes, self._notes = self._notes, []
-        return notes
+        refusal = None if self._inquiry is None else self._inquiry.refusal()
+        return [*notes, f"not profiled: {refusal}"] if refusal else notes
 
     def close(self) -> list[RankItem]:
         """The block under way, and what the machine has kept; the device is read no more."""

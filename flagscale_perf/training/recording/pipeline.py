@@ -5,7 +5,7 @@ device and the other ranks are read.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,14 +20,13 @@ from flagscale_perf.training.ledger.cuts import CutKeeper, StepCuts
 from flagscale_perf.training.ledger.naming import LIVE
 from flagscale_perf.training.marks import MarksJoin
 from flagscale_perf.training.phases import PhaseJoin, StepPhases
-from flagscale_perf.training.rank_records import DoingRecord
 from flagscale_perf.training.ranks.blocks import RankIdentity
 from flagscale_perf.training.ranks.gather import Gathering, Job, node_of
-from flagscale_perf.training.ranks.hang import HangWatch
 from flagscale_perf.training.ranks.identity import identity_of
 from flagscale_perf.training.ranks.inquiry import Asked, Inquiry
 from flagscale_perf.training.ranks.kept import KeptBlocks, kept_bytes
 from flagscale_perf.training.ranks.place import Place
+from flagscale_perf.training.recording.questions import Questions
 from flagscale_perf.training.records import (
     CapturedRecord,
     CaptureRecord,
@@ -40,7 +39,7 @@ from flagscale_perf.training.records import (
     StepRecord,
 )
 from flagscale_perf.training.remarks import Watch
-from flagscale_perf.training.requests import STACKS, RequestFile
+from flagscale_perf.training.requests import RequestFile
 from flagscale_perf.training.standstill import StandstillWatch, Stretches
 from flagscale_perf.training.summary.presentation import PRESENTATION
 from flagscale_perf.training.utilisation import Scale, suspicion
@@ -121,11 +120,11 @@ class TrainingPipeline:
         self._facts = RunFacts.of(task.facts)
         self._sources = sources
         request = task.directory / capture_request_name(task.anchor.wall_ns)
-        self._requests = RequestFile(request)
-        self._hang = HangWatch(self._facts.world_size, self._ask)
         self._capture = CaptureControl(
             request, task.config.get("perf_capture_steps"), sources.ranks.request, self._facts.world_size
         )
+        send = sources.ranks.request
+        self._questions = Questions(RequestFile(request), sources.own, self._facts.world_size, send)
         self._cuts = CutKeeper(identity_of(task.owner).microbatch if task.owner else Microbatch())
         self.begin()
 
@@ -194,7 +193,7 @@ class TrainingPipeline:
             return []
         self.position = record.iteration
         self._capture.step(record)
-        self._hang.step(record)
+        self._questions.step(record)
         phases = self._phases.take(record)
         self._sources.ranks.step(record, phases, self._cuts.take(record.iteration))
         interval = self._window.add(record, dropped, phases)
@@ -214,31 +213,10 @@ class TrainingPipeline:
             self._sources.ranks.reading(reading)
             entries += [reading, *self._watch.look(reading)]
         entries += [Remark("hardware", note) for note in notes]
-        return self._with_missing([*entries, *self._of_ranks(), *self._hangs()])
-
-    def _of_ranks(self) -> list[Entry]:
-        """What is new of other ranks. What they are doing is for whoever has asked."""
         records, notes = self._sources.ranks.take()
         self._capture.late(records)
-        for record in records:
-            if isinstance(record, DoingRecord):
-                self._hang.heard(record)
-        return _of_ranks([record for record in records if not isinstance(record, DoingRecord)], notes)
-
-    def _hangs(self) -> list[Entry]:
-        if self._sources.own is None:
-            return []
-        if self._requests.take(STACKS):
-            self._hang.stacks()
-        for answer in self._sources.own.take():
-            self._hang.heard(answer)
-        return [*self._hang.look()]
-
-    def _ask(self, request: Mapping[str, int]) -> None:
-        """Asks every rank."""
-        if self._sources.own is not None:
-            self._sources.own.request(request)
-        self._sources.ranks.request(request)
+        entries += _of_ranks(self._questions.heard(records), notes)
+        return self._with_missing([*entries, *self._questions.look(self._capture.first_ahead())])
 
     def close(self, dropped: int) -> list[Entry]:
         """The last interval, and what remains to be said of the ranks."""
