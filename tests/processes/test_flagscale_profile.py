@@ -4,11 +4,13 @@ rank, books that close.
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,7 +64,7 @@ def test_steps_of_a_live_training_are_profiled_on_request(tmp_path: Path) -> Non
         "perf",
         "--exit-signal-handler",
     ]
-    training = fs.workers(2, *fs.launched(fs.train_gpt(), *fs.SMALL, *words))
+    training = fs.workers(2, *fs.launched(fs.train_gpt(), *fs.SMALL, *words, "perf"))
     process = fs.start(["sh", "-c", 'exec "$@" > output 2>&1', "sh", *training], tmp_path)
     perf = tmp_path / "perf"
     fs.wait_until(lambda: perf.is_dir() and len(fs.records(perf)) > 5, "steps")
@@ -84,3 +86,14 @@ def test_steps_of_a_live_training_are_profiled_on_request(tmp_path: Path) -> Non
     assert sorted(each["iteration"] for each in steps) == [first, first, first + 2, first + 2]
     assert {each["rank"] for each in records if each["kind"] == "profile_rank"} == {0, 1}
     assert max(each["iteration"] for each in fs.records(perf)) > first + 4
+
+
+def profiled(directory: Path) -> list[dict[str, Any]]:
+    """The whole lines of a profile's run file so far."""
+    found = []
+    for path in directory.glob("perf_records_*.jsonl"):
+        header, *rows = (
+            json.loads(line) for line in path.read_text().splitlines(True) if line.endswith("\n")
+        )
+        found += rows if header["instrument"] == "profile" else []
+    return found
