@@ -59,7 +59,8 @@ class Inquiry:
         """`look`: what an unanswering process is looked at by; it may take seconds."""
         self._who, self._process, self._look, self._clock = who, process, look, clock
         self._question: str | None = None
-        self._asked_ns, self._found = 0, list[Stacks]()
+        self._asked_ns: int | None = None
+        self._found: list[Stacks] = []
         self._looks = False
         self._profiled = ""  # the last question
         self._profile: str | None = None  # the same, as long as it is not answered
@@ -87,13 +88,13 @@ class Inquiry:
 
     def take(self) -> list[DoingRecord]:
         """The answer, once: the process's own, or what is seen from outside."""
-        if not self._asked_ns or self._question is None:
+        if self._asked_ns is None or self._question is None:
             return []
         if answer := self._process.answer(self._question):
-            self._asked_ns = 0
+            self._asked_ns = None
             return [doing_of(json.loads(answer), self._who)]
         if self._found:
-            self._asked_ns = 0
+            self._asked_ns = None
             return [_seen(self._who, self._found[0])]
         if not self._looks and self._clock() - self._asked_ns > ANSWER_NS:
             self._looks = True
