@@ -75,11 +75,8 @@ def patch_of(findings: Sequence[Finding]) -> Patch:
             for flag in change.flags:
                 head = flag.split(" ")[0] if flag.startswith("--") else flag.partition("=")[0]
                 made = Setting(head, change.settings.get(head), finding.name)
-                if (
-                    made.value is None
-                    or head.startswith(_OURS)
-                    or settings.setdefault(head, made).value != made.value
-                ):
+                is_set = made.value is not None and not head.startswith(_OURS)
+                if not is_set or settings.setdefault(head, made).value != made.value:
                     others[flag, finding.name] = None
     return Patch([*settings.values()], [*others])
 
@@ -126,12 +123,14 @@ def remark(base: Sequence[Finding], facts: Sequence[RunFacts]) -> list[str]:
     return [f"of what BASE's findings advise NEW {' and '.join(said)}"]
 
 
+def lines_of(patch: Patch, facts: RunFacts) -> list[str]:
+    """The overlay, or the line, behind comments on what it leaves to a person."""
+    lines = [f"# not set here: {flag} ({finding})" for flag, finding in patch.others]
+    return lines + (_yaml(patch) if facts.host.startswith(YAML_HOST) else _line(patch))
+
+
 def text_of(session: Session) -> str:
-    """The overlay, or the line, with what it leaves to a person as comments."""
-    report = read_report(session)
-    facts = RunFacts.of(session.header.facts)
-    patch = patch_of(report.findings)
-    lines = [f"# what the findings of {session.header.session_id} advise: {len(patch.settings)} settings"]
-    lines += [f"# not set here: {flag} ({finding})" for flag, finding in dict.fromkeys(patch.others)]
-    made = _yaml(patch) if facts.host.startswith(YAML_HOST) else _line(patch)
-    return "\n".join([*lines, *made]) + "\n"
+    """What the findings of the session advise, for its host."""
+    patch = patch_of(read_report(session).findings)
+    head = f"# what the findings of {session.header.session_id} advise: {len(patch.settings)} settings"
+    return "\n".join([head, *lines_of(patch, RunFacts.of(session.header.facts))]) + "\n"
