@@ -75,6 +75,7 @@ class Instrument:
     Attributes:
         report: of one session, or of logs where it reads any.
         timeline: what `trace-export` draws.
+        patch: the settings that its findings advise, as its host takes them.
         sample: what became of one sample, PARTITION:INDEX, of a queue.
         sessions: of all sessions of a directory together; given oldest first, and why files cannot be read.
         compare: the sessions of BASE with those of NEW.
@@ -97,6 +98,7 @@ class Instrument:
     report: Callable[[Session], Report]
     timeline: Callable[[Session], Timeline]
     sample: Callable[[Session, str], Report] = _not_offered
+    patch: Callable[[Session], str] = _not_offered
     sessions: Callable[[Listing], Report] = _not_offered
     compare: Callable[[Sequence[Session], Sequence[Session], CompareOptions], Comparison] = _not_offered
     trees: Callable[

@@ -36,11 +36,14 @@ class Change:
         flags: of the host (or variables) as they are written, each with its new value where one is proposed.
         text: what to do with them, and why.
         keys: the same for the host's yaml, each with its value; none where it has no yaml.
+        settings: flags and variables with the value that is proposed, True for a switch; without those that
+            the user must give a value.
     """
 
     flags: list[str]
     text: str
     keys: list[str] = field(default_factory=list)
+    settings: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def for_case(self, case: Any) -> Change | None:
         """The change for this case; None where there is nothing to change. A rule's own changes may differ

@@ -26,6 +26,7 @@ COMMANDS = {
     "query": "ask a run's records, or those of all runs below a directory, in SQL",
     "seal": "keep the records of the runs below a directory as Parquet, too: for `query` and other programs",
     "capture": "have a live training record the raw timings of all ranks for the next steps",
+    "stacks": "say what every rank of a live training is doing now: phase, collective, stack of Python",
     "trace-export": (
         "write a run as a trace for Perfetto: iterations, phases, ranks and counters on one timeline"
     ),

@@ -57,6 +57,12 @@ class ReportCommand(Command):
             metavar="PARTITION:INDEX|KEY|latest",
             help="queue traces only: who wrote this sample's fields, who got them, how long it waited",
         )
+        add(
+            "--patch",
+            action="store_true",
+            help="training only: print nothing but the settings that the findings advise, as a yaml overlay"
+            " for FlagScale or as arguments",
+        )
         add_cache(parser)
         add_output(
             parser,
@@ -67,6 +73,8 @@ class ReportCommand(Command):
 
     def run(self, args: Namespace) -> int:
         """1 where nothing behind the header can be read. Raises PerfError where there is no run."""
+        if args.patch:
+            return _patch(args)
         if args.format == PARQUET:
             return _tables(args)
         chosen = format_of(args, FORMATS)
@@ -96,6 +104,22 @@ def _sample(whole: Whole, asked: str) -> Report:
     knowing = [one for one in whole.sessions if load(one.instrument).offers("sample")]
     session = (knowing or whole.sessions)[0]
     return load(session.instrument).sample(session, asked)
+
+
+def _patch(args: Namespace) -> int:
+    for option in ("page", "sample", "all_sessions", "format", "full"):
+        if getattr(args, option):
+            flag = "--" + option.replace("_", "-")
+            raise PerfError(f"{flag} goes with no patch; leave it out, or --patch")
+    whole = begun(args.run, args.session, say).whole(args.instrument)
+    for session in whole.sessions:
+        instrument = load(session.instrument)
+        if instrument.offers("patch"):
+            put(instrument.patch(session), args.output)
+            return 0
+    raise PerfError(
+        f"{str(args.run)!r} has no training, and only its findings name settings; leave --patch out"
+    )
 
 
 def _tables(args: Namespace) -> int:

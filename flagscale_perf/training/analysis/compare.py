@@ -19,6 +19,7 @@ from flagscale_perf.analysis.compare.driver import Compared, Units
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.units import percent
+from flagscale_perf.training.analysis import patch
 from flagscale_perf.training.analysis.basis import (
     ITERATION,
     Basis,
@@ -79,6 +80,7 @@ def compare(base: Sequence[Session], new: Sequence[Session], options: CompareOpt
         _charts([report.trend.curves for report in reports], cut, compared.parts, terms.unit),
     )
     remarks = _waiting([name for side in compared.sides for name, _ in side.named()], found, result.culprits)
+    remarks += patch.remark(found[0], [runs[0].facts, runs[cut].facts])
     return replace(result, is_by_iteration=aligned.is_by_iteration, remarks=remarks)
 
 
