@@ -18,7 +18,7 @@ MAX_NAME = 100  # characters of a run's name
 LOOPBACK = "127.0.0.1"
 _TRUE, _FALSE = {"1", "true", "yes", "on", "y", "t"}, {"0", "false", "no", "off", "n", "f"}
 _ADDRESS_EXAMPLE = "write for example 9400, or 0.0.0.0:9400 for every address of the machine"
-_COMMAND = "'/home/me/tell.sh train7b'"
+_COMMAND = "'/etc/training/tell.sh 7b'"
 _STEPS = re.compile(r"(\d+)(?:-(\d+))?(?:/(\d+))?")
 
 

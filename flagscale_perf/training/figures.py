@@ -46,6 +46,7 @@ WARMUP_MARK = "warm-up"
 BREAKDOWN = "perf_breakdown"
 SAMPLES_PER_S, TOKENS_PER_S = Unit("samples/s", decimals=1), Unit("tokens/s")
 TOKENS_PER_J = Unit("tokens/J", decimals=2)
+LOSSES, LEARNING_RATES = Unit(decimals=4), Unit(decimals=7)
 # Of the groups that are shown with phases: with the columns before them and a mark behind, a line has at most
 # 160 characters.
 GROUP_COLUMNS = {
@@ -156,6 +157,20 @@ _MEMORY: tuple[Row, ...] = (
     Row("alloc_retries", "allocator retries", PLAIN, lambda i, run: i.memory_retries,
         "memory_retries: since the process began",
         curve="memory/alloc_retries", in_summary=True),
+)  # fmt: skip
+
+_LOGGED: tuple[Row, ...] = (
+    Row("loss", "loss", LOSSES, lambda i, run: i.loss, "as the host logs it",
+        watch=Watched(12, "loss"), curve="training/loss",
+        gauge=Gauge("loss", "Mean of the losses that the host logged in the last interval."),
+        in_summary=True),
+    Row("grad_norm", "gradient norm", LOSSES, lambda i, run: i.grad_norm, "as the host logs it",
+        curve="training/grad_norm",
+        gauge=Gauge("gradient_norm", "Mean of the norms that the host logged in the last interval."),
+        in_summary=True),
+    Row("learning_rate", "learning rate", LEARNING_RATES, lambda i, run: i.learning_rate,
+        "the last that the host logged", curve="training/learning_rate",
+        gauge=Gauge("learning_rate", "The last that the host logged."), in_summary=True),
 )  # fmt: skip
 
 _HARDWARE: tuple[Row, ...] = (
@@ -318,6 +333,7 @@ FIGURES: tuple[Row, ...] = (
     *_HARDWARE,
     *_UTILISATION,
     *_PARTS,
+    *_LOGGED,
     *map(_phase, PHASES),
     *map(_group, GROUPS),
     *_BUBBLE,
