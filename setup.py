@@ -63,7 +63,7 @@ setup(
         "megatron": MEGATRON,
         "serve": SERVE,  # flagscale-perf serve
         "rpc": RPC,  # flagscale_perf.rpc, examples/tee_gpu
-        "trace": TRACE,  # flagscale-perf trace-export --format otlp
+        "trace": TRACE,  # --perf-otlp; flagscale-perf trace-export --format otlp
         "perfetto": PERFETTO,  # flagscale-perf trace-export -o NAME.pftrace
         "stacks": STACKS,  # stacks of a process that hangs and does not answer
         "tables": TABLES,  # flagscale-perf seal, query and report --format parquet

@@ -24,6 +24,7 @@ from flagscale_perf.perf_logger import PerfLogger
 from flagscale_perf.perf_metrics import PHASES_NS, Budget, StepMeter
 from flagscale_perf.spine.clock import monotonic_ns, process_start_ns
 from flagscale_perf.spine.errors import PerfError, raised_by_signal, traceback_lines
+from flagscale_perf.training.curves import logged_of
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ranks.logger import RankLogger
 from flagscale_perf.training.ranks.place import Place
@@ -280,6 +281,12 @@ class TrainingHooks:
         self._monitor.notes.logged_ns = monotonic_ns()
         if real_tokens is not None or squared_lengths is not None:
             self.packed(Packed(real_tokens, squared_lengths))
+
+    @_metered
+    def printed(self, now_ns: int, line: Any) -> None:
+        """The host prints a line by its last rank's function; rank 0 keeps the figures of those on steps."""
+        if isinstance(self._logger, PerfLogger) and (logged := logged_of(line, now_ns)) is not None:
+            self._logger.put(logged)
 
     @_metered
     def packed(self, now_ns: int, packed: Packed | None) -> None:

@@ -83,7 +83,7 @@ PARTS = (
     Part(
         "opentelemetry",
         "opentelemetry-exporter-otlp-proto-http>=1.30",
-        "flagscale-perf trace-export --format otlp",
+        "--perf-otlp; flagscale-perf trace-export --format otlp",
         TRACE,
     ),
     Part("perfetto", "perfetto>=0.50", "flagscale-perf trace-export -o NAME.pftrace and NAME.tar", PERFETTO),

@@ -14,6 +14,7 @@ from flagscale_perf.spine.live import BEGINS, FindingRecord
 from flagscale_perf.spine.records import EventRecord, Record
 from flagscale_perf.spine.session import capture_request_name
 from flagscale_perf.training.capture import CaptureControl
+from flagscale_perf.training.curves import curve_of
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.host import HostReader
 from flagscale_perf.training.ledger.cuts import CutKeeper, StepCuts
@@ -30,9 +31,11 @@ from flagscale_perf.training.recording.questions import Questions
 from flagscale_perf.training.records import (
     CapturedRecord,
     CaptureRecord,
+    CurveRecord,
     HardwareRecord,
     HostRecord,
     IntervalRecord,
+    LoggedRecord,
     MarksRecord,
     PhaseRecord,
     StandstillRecord,
@@ -52,6 +55,14 @@ SUSPECT, CAPTURE = "suspect", "capture"
 
 # Readings of the device since the last call, and what there is to say about them.
 TakeReadings = Callable[[], tuple[list[HardwareRecord], list[str]]]
+
+
+# What is beside the steps of an interval.
+_READ: dict[type, Callable[[IntervalWindow, Any], None]] = {
+    HardwareRecord: IntervalWindow.add_hardware,
+    HostRecord: IntervalWindow.add_host,
+    CurveRecord: IntervalWindow.add_curve,
+}
 
 
 def no_readings() -> tuple[list[HardwareRecord], list[str]]:
@@ -112,7 +123,7 @@ class TrainingPipeline:
 
     name = "training"
     presentation = PRESENTATION
-    joined: tuple[type, ...] = (StepRecord, PhaseRecord, EventRecord)
+    joined: tuple[type, ...] = (StepRecord, PhaseRecord, EventRecord, CurveRecord)
     period_s = 0.5
 
     def __init__(self, task: WriterTask, sources: Sources) -> None:
@@ -154,10 +165,8 @@ class TrainingPipeline:
             self.position = record.iteration
             self._capture.step(record)
             self._owed = self._window.add(record, dropped, self._phases.take(record)) or self._owed
-        elif isinstance(record, HardwareRecord):
-            self._window.add_hardware(record)
-        elif isinstance(record, HostRecord):
-            self._window.add_host(record)
+        elif (add := _READ.get(type(record))) is not None:
+            add(self._window, record)
         elif isinstance(record, CaptureRecord):
             self._capture.resume(record)
         elif isinstance(record, CapturedRecord):
@@ -180,13 +189,19 @@ class TrainingPipeline:
             self._stood.add(stretch)
         end = _end_of_whole_steps(slots, is_full)
         join = MarksJoin(self._capture.own.add, self._cuts.add)
-        joined = [record for slot in slots[:end] for record in join.take(slot)]
+        joined = [
+            curve_of(record) if isinstance(record, LoggedRecord) else record
+            for slot in slots[:end]
+            for record in join.take(slot)
+        ]
         return Joined([*stood, *self._stood.without(joined)], end)
 
     def fold(self, record: Record, dropped: int) -> list[Entry]:
         """Remarks on the step, and the interval that it completes."""
         if isinstance(record, PhaseRecord):
             self._phases.hold(record)
+        if isinstance(record, CurveRecord):
+            self._window.add_curve(record)
         if isinstance(record, StandstillRecord):
             return [record.finding()]
         if not isinstance(record, StepRecord):
