@@ -27,6 +27,7 @@ KNOWN = Limit(
 CONSTANT = Limit(
     0.3, "share", "ours: of a micro-batch's time, what does not grow with it, at most, where no steps tell"
 )
+BACKWARD_FLOPS = 2  # of the forward pass's, at least: recomputed ones come on top
 OUTLIER, LEAST_NS = 4.0, 10_000  # scatters from the line, and at least so much: what else happens in a step
 ALIKE = 1e-4  # of a micro-batch's work: steps that differ by no more say nothing
 BLOCKS = 10  # of the steps; the slope's error is from leaving each out once
@@ -198,11 +199,12 @@ class Division:
             return
         unit, at = _who(most)
         ratio = mean([each.ratio for each in most])
-        for phase in COMPUTING:
-            times_ns = [self._usual_of_all_ns(each.at, phase) for each in most]
-            values = [(each.at, each.more, ns) for each, ns in zip(most, times_ns, strict=True)]
-            speed = _speed_by(self._line(values, ALIKE * whole / len(most)), OWN)
-            speed = speed or _assumed(sum(times_ns) / sum(each.flops for each in most))
+        flops = sum(each.flops for each in most)
+        times_ns = [[self._usual_of_all_ns(each.at, phase) for each in most] for phase in COMPUTING]
+        assumed = _assumed_of_both(*(sum(of_phase_ns) / flops for of_phase_ns in times_ns))
+        for phase, of_phase_ns, speed_if in zip(COMPUTING, times_ns, assumed, strict=True):
+            values = [(each.at, each.more, ns) for each, ns in zip(most, of_phase_ns, strict=True)]
+            speed = _speed_by(self._line(values, ALIKE * whole / len(most)), OWN) or speed_if
             if speed.least_ns > speed.ns / 2:
                 ns, least_ns, most_ns = (round(each * whole) for each in speed[:3])
                 yield Inside(unit, phase, ns, least_ns, most_ns, at, ratio, speed.source)
@@ -319,6 +321,24 @@ def _assumed(usual_ns: float) -> Speed:
     """What one FLOP more takes where one takes so long, and no steps tell."""
     least_ns = (1 - CONSTANT.value) * usual_ns
     return Speed((least_ns + usual_ns) / 2, least_ns, usual_ns, ASSUMED)
+
+
+def _assumed_of_both(forward_ns: float, backward_ns: float) -> tuple[Speed, Speed]:
+    """The same of both passes, in the order of `COMPUTING`.
+
+    The backward pass has twice the FLOPs of the other at least, and one of them takes no longer forward: what
+    the forward pass takes beyond half of the backward one is none. If both take as long beside their FLOPs,
+    what one takes longer than the other is all FLOPs.
+    """
+    most_ns = min(forward_ns, backward_ns / BACKWARD_FLOPS)
+    alike_ns = max(0.0, backward_ns - forward_ns)
+    forward, backward = _assumed(most_ns), _assumed(backward_ns)
+    found = [
+        (min(speed.least_ns, times * alike_ns / (BACKWARD_FLOPS - 1)), speed.most_ns)
+        for times, speed in ((1, forward), (BACKWARD_FLOPS, backward))
+    ]
+    one, other = (Speed((least + most) / 2, least, most, ASSUMED) for least, most in found)
+    return one, other
 
 
 def _sums(x: float, y: float) -> _Sums:

@@ -203,3 +203,19 @@ def test_experts_that_nobody_waits_for_are_in_no_row(seed: int) -> None:
         records[number] = replace(record, work=work)
     found = ledger_of(records, PRICE | {"expert_tokens": 3e9}, has_divided_experts=True)
     assert found is not None and (found.late, found.uneven.cost_ns) == ([], 0)
+
+
+@pytest.mark.parametrize("beside_ms", [0, 10, 20])
+def test_experts_that_are_always_as_hot_are_priced_by_both_passes(beside_ms: int) -> None:
+    """No step tells what a FLOP takes; both passes take as long beside theirs, the backward one has twice."""
+    takes_ms = {FORWARD: beside_ms + 25 - 30, BACKWARD: beside_ms + 50 - 60}  # beyond what is even there
+    records = recorded(2, STEPS, lambda rank, step, phase: takes_ms.get(phase, 0) * MS)
+    work = [value for received in (7000, 1000) for value in (USUAL, -1, received, 1)]
+    price = PRICE | {"expert_tokens": 3e9}
+    found = ledger_of([replace(record, work=work) for record in records], price, has_divided_experts=True)
+    assert found is not None
+    truth_ms = (25 + 50) * 3000 * 3e9 / (USUAL * 6e9 + 7000 * 3e9)
+    least_ms, most_ms = (sum(getattr(row, name) for row in found.late) for name in ("least_ns", "most_ns"))
+    assert {(row.ranks, row.cause, row.work_speed) for row in found.late} == {((0,), "work", "assumed")}
+    assert found.step_ms(found.late_ns) == pytest.approx(truth_ms, rel=0.2)
+    assert found.step_ms(least_ms) <= truth_ms + 1e-3 and truth_ms <= found.step_ms(most_ms) + 1e-3
