@@ -148,7 +148,11 @@ class _Sums(NamedTuple):
 class Division:
     """Of the lateness in a stage's steps."""
 
-    def __init__(self, book: Book, lateness: Lateness) -> None:
+    def __init__(self, book: Book, lateness: Lateness, may_assume: bool = True) -> None:
+        """`may_assume`: whether time can be taken to go with FLOPs where no steps tell: not where experts get
+        tokens of other ranks, and nobody has counted how many.
+        """
+        self._may_assume = may_assume
         self._points = _points_of(book, lateness)
         self._steps = max(1, len(book.steps))
         self._lines = {place: self._line_of(points) for place, points in self._points.items()}
@@ -170,10 +174,13 @@ class Division:
         of_passes_ns = sum(point.of_passes_ns for point in points)
         flops = sum(point.load.more_flops * point.load.usual_passes for point in points)
         speed = self._speed_of(place)
-        explained_ns = (of_passes_ns + ns * flops for ns in (speed.ns, speed.least_ns, speed.most_ns))
+        if speed is None and flops:
+            return None
+        ns, *both_ns, source = speed or (0.0, 0.0, 0.0, None)
+        explained_ns = (of_passes_ns + each * flops for each in (ns, *both_ns))
         share, *ends = (min(1.0, max(0.0, ns / max(1, longer_ns))) for ns in explained_ns)
-        kind = _kind_of(of_passes_ns, speed.ns * flops, any(each.load.expert_flops for each in points))
-        return Part(share, min(ends), max(ends), ratio, speed.source if flops else None, kind)
+        kind = _kind_of(of_passes_ns, ns * flops, any(each.load.expert_flops for each in points))
+        return Part(share, min(ends), max(ends), ratio, source if flops else None, kind)
 
     def _known_of(self, place: Place, steps: Collection[int]) -> list[_Point]:
         """The unit's points in these steps; none where its work is known in less than half of them."""
@@ -212,7 +219,8 @@ class Division:
     def explained(self, place: Place) -> dict[int, int]:
         """How much longer more work makes a unit's phase, by the step's place; nothing where not known."""
         points = self._points.get(place, [])
-        ns = self._speed_of(place).ns if points else 0.0
+        speed = self._speed_of(place) if points else None
+        ns = speed.ns if speed else 0.0
         return {
             point.at: round(point.of_passes_ns + ns * point.load.more_flops * point.load.usual_passes)
             for point in points
@@ -222,12 +230,12 @@ class Division:
         columns = [column for column, way in enumerate(self._book.ways) if way.phase == phase]
         return median(sum(row[column] for column in columns) for row in self._book.steps[at].own_ns)
 
-    def _speed_of(self, place: Place) -> Speed:
+    def _speed_of(self, place: Place) -> Speed | None:
         unit, phase = place
         usual_ns = self._usual_ns(place)
         own, peers = _speed_by(self._lines[place], OWN), _speed_by(self._together(phase, unit), PEERS)
         if own is None or peers is None:
-            return own or peers or _assumed(usual_ns)
+            return own or peers or (_assumed(usual_ns) if self._may_assume else None)
         own_is_known, peers_are_known = (
             each.most_ns - each.ns <= KNOWN.value * usual_ns for each in (own, peers)
         )
@@ -317,28 +325,19 @@ def _who(most: Sequence[_Busiest]) -> tuple[int | None, list[int]]:
     return unit if is_one else None, [each.at for each in most if each.unit == unit]
 
 
-def _assumed(usual_ns: float) -> Speed:
+def _assumed(usual_ns: float, at_least_ns: float = math.inf) -> Speed:
     """What one FLOP more takes where one takes so long, and no steps tell."""
-    least_ns = (1 - CONSTANT.value) * usual_ns
+    least_ns = min((1 - CONSTANT.value) * usual_ns, at_least_ns)
     return Speed((least_ns + usual_ns) / 2, least_ns, usual_ns, ASSUMED)
 
 
 def _assumed_of_both(forward_ns: float, backward_ns: float) -> tuple[Speed, Speed]:
-    """The same of both passes, in the order of `COMPUTING`.
-
-    The backward pass has twice the FLOPs of the other at least, and one of them takes no longer forward: what
-    the forward pass takes beyond half of the backward one is none. If both take as long beside their FLOPs,
-    what one takes longer than the other is all FLOPs.
+    """The same of both passes. The backward pass has twice the FLOPs at least: what the forward pass takes
+    beyond half of it is none. If both take as long beside FLOPs, all that one takes longer is FLOPs.
     """
     most_ns = min(forward_ns, backward_ns / BACKWARD_FLOPS)
-    alike_ns = max(0.0, backward_ns - forward_ns)
-    forward, backward = _assumed(most_ns), _assumed(backward_ns)
-    found = [
-        (min(speed.least_ns, times * alike_ns / (BACKWARD_FLOPS - 1)), speed.most_ns)
-        for times, speed in ((1, forward), (BACKWARD_FLOPS, backward))
-    ]
-    one, other = (Speed((least + most) / 2, least, most, ASSUMED) for least, most in found)
-    return one, other
+    alike_ns = max(0.0, backward_ns - forward_ns) / (BACKWARD_FLOPS - 1)
+    return _assumed(most_ns, alike_ns), _assumed(backward_ns, BACKWARD_FLOPS * alike_ns)
 
 
 def _sums(x: float, y: float) -> _Sums:

@@ -216,7 +216,8 @@ def ledger_of(
     lateness = lateness_of(book)
     times_ns = [step.dur_ns for step in book.steps]
     total_ns = sum(times_ns)
-    division = Division(book, lateness)
+    has_unseen = has_divided_experts and "expert_tokens" in (work_flops or {}) and not book.has_expert_work
+    division = Division(book, lateness, may_assume=not has_unseen)
     late = late_units(book, lateness, median(times_ns), division.explained)
     own = own_lateness(late, lateness)
     entries, uneven = entries_of(book, late, own, division.common_speeds())

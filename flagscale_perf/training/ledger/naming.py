@@ -6,6 +6,7 @@ given by a sign test, corrected for the number of units and phases that are look
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -108,7 +109,17 @@ def late_units(
             least_ns, looks = STEADY.value * step_ns, len(events)
             work = filled(explained(place), steps)
             found.append(_grown(place, series, least_ns) or _steady(place, series, least_ns, looks, work))
-    return [one for one in found if one is not None]
+    return _without_rotation([one for one in found if one is not None], len(book.units))
+
+
+def _without_rotation(late: Sequence[Late], units: int) -> list[Late]:
+    """Without units that are late one after the other, each in its turn, as data is dealt: that is nobody's,
+    and "in turns" or "uneven batches".
+    """
+    turns = Counter(one.phase for one in late if one.pattern == "periodic" and one.distance == units)
+    return [
+        one for one in late if one.pattern != "periodic" or one.distance != units or turns[one.phase] < units
+    ]
 
 
 def steady_units(book: Book, lateness: Lateness, step_ns: float, least: float = LIVE.value) -> list[Late]:
