@@ -28,6 +28,9 @@ SPARE_MEMORY = Limit(
 )
 EXCHANGES = ("exposed_grad_comm", "exposed_param_comm")
 _ALIKE = 2.0  # times
+CPU_WAIT = Limit(
+    0.3, "share", "measured: of a step, beside a process that never rests (benchmarks/slow_training)"
+)
 MAX_SHARE = 0.99  # several troubles at once may seem to take more than there is
 
 
@@ -165,6 +168,14 @@ class TrainingCase(Case):
         # The ranks of a machine wait for memory together: none waits beyond its neighbours.
         is_beyond = beyond_others and others and not of_memory
         return [max(0.0, max(own) - median(others)) if is_beyond else max(own)]
+
+    def unknown_host_share(self) -> float:
+        """Share of the steps' time that ranks whose devices are CPUs may have waited for one, where nothing
+        tells: what all of them take in a phase may be that. 0 where it is known.
+        """
+        shares = (entry.cpu_wait_share for entry in self.entries)
+        is_known = self.signals.host.host_ns or any(share is not None for share in shares)
+        return CPU_WAIT.value if self.is_on_cpu and not is_known else 0.0
 
     def is_on_one_host(self) -> bool:
         """Whether no other host has a rank, so that this one cannot be left out."""

@@ -100,7 +100,10 @@ def _long(this: TrainingRule, case: TrainingCase, judged: _Judged) -> Finding:
 
 def _judged(this: TrainingRule, case: TrainingCase) -> Iterator[_Judged]:
     usual_ns, step_ns = case.anatomy.usual_ns, max(1, case.anatomy.iteration_ns)
+    has_stages = (case.facts.pipeline_parallel or 1) > 1
     for phase in _SHORT:
+        if has_stages and phase == "forward_backward_other":  # interleaved stages wait for messages in it
+            continue
         share = usual_ns(phase) / step_ns
         if this.exceeds(share, "long_short_phase"):
             evidence = this.broke(f"{named(phase)}, of a usual step", share, "long_short_phase")

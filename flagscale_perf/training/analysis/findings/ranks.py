@@ -178,16 +178,16 @@ def last_in_turns(this: TrainingRule, case: TrainingCase) -> list[Finding]:
         and 2 * turns.total_ns > ledger.in_turns_ns
         # halfway between an even part and all of it
         and 2 * ledger.units * turns.most_ns < (ledger.units + 1) * turns.total_ns
-        and this.exceeds(ledger.share(turns.total_ns) - case.host_share(), "last_in_turns")
+        and this.exceeds(ledger.share(turns.gain_ns) - case.host_share(), "last_in_turns")
     ]
 
 
 def _in_turns(this: TrainingRule, case: TrainingCase, ledger: Ledger, phase: str) -> Finding:
-    cost, step = (number(ledger.step_ms(ns), 1) for ns in (ledger.turns[phase].total_ns, ledger.total_ns))
+    cost, step = (number(ledger.step_ms(ns), 1) for ns in (ledger.turns[phase].gain_ns, ledger.total_ns))
     of_stage = f" of stage {ledger.stage}" if len(case.report.ledgers) > 1 else ""
     title = f"Ranks{of_stage} are late in turns: the last costs {cost} ms of each step of {step} ms, in"
-    share = ledger.share(ledger.turns[phase].total_ns)
-    evidence = [this.broke("of the steps' time, what the last takes longer in it", share, "last_in_turns")]
+    share = ledger.share(ledger.turns[phase].gain_ns)
+    evidence = [this.broke("of the steps' time, what the last comes later by it", share, "last_in_turns")]
     found = slows(this, case, f"{title} {named(phase)}", share, evidence)
     found = replace(found, first_iteration=ledger.first_iteration, iteration=ledger.iteration, phase=phase)
     return by_replay(case, found, f"{phase}=peers")
@@ -288,7 +288,7 @@ def exposed_comm(this: TrainingRule, case: TrainingCase) -> Finding | None:
     where the host is short of CPU for as long: its threads exchange where there is no device.
     """
     share = case.exchange_share()
-    if not this.exceeds(share - case.host_share(), "exposed_comm"):
+    if not this.exceeds(share - case.host_share() - case.unknown_host_share(), "exposed_comm"):
         return None
     what = "Exchanging gradients and parameters that no computing hides"
     if any(finding.phase in GROUPS["Comm"] for finding in case.explained_by):
