@@ -26,7 +26,10 @@ LANGUAGES = (ENGLISH, CHINESE)
 _VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")  # the first that is set counts, as POSIX has it
 _HOLE = re.compile(r"\{\d+\}")
 _JOINS = ("; ", ": ", ", ")  # between phrases that the table has one by one
-_PARTS = ("forward", "backward", "optimizer", "other", "total")
+_PARTS = (
+    *("forward", "backward", "optimizer", "other", "total"),
+    *("good", "fair", "suspect", "watch", "anomaly"),
+)
 _FEWEST_ALONE = 4  # letters of a template that fits what has no figures, too: fewer fit anything
 _FEWEST = 8  # letters of a template that is tried before a sentence is taken apart at its joins
 _NAMES = (  # fields of blocks that nobody reads
@@ -120,7 +123,7 @@ def _fields(value: AnyT, but: tuple[str, ...]) -> AnyT:
 
 
 def _cell(cell: Cell) -> Cell:
-    """A cell in the language; a single word in it is the name of something, except of these parts."""
+    """A cell in the language; a single word in it is the name of something, except for parts of a step, and verdicts."""
     if isinstance(cell, tuple) and all(isinstance(part, str | Quantity) for part in cell):
         cell = shown(cell)
     return said(cell) if isinstance(cell, str) and (" " in cell or cell in _PARTS) else cell

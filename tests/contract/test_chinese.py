@@ -120,6 +120,18 @@ def test_the_screen_of_watch_fits_its_width(tmp_path: Path) -> None:
     assert [line for line in made.splitlines() if columns(line) > 60] == []
 
 
+def test_each_instrument_has_a_page_that_is_read_in_minutes() -> None:
+    """A word is a word of Latin letters, or two Chinese characters; code aside."""
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in (REPO / "docs/zh").glob("*.md")}
+    assert set(pages) == {"training", "rpc", "trace", "profile", "experiments", "troubleshooting"}
+    for name, page in pages.items():
+        prose = re.sub(r"```.*?```", "", page, flags=re.DOTALL)
+        words = len(re.findall(r"[\u4e00-\u9fff]", prose)) / 2 + len(
+            re.findall(r"[A-Za-z0-9][\w./+-]*", prose)
+        )
+        assert words <= 400, name
+
+
 def run_in_chinese(*words: str) -> subprocess.CompletedProcess[str]:
     environ = os.environ | {"LC_ALL": "zh_CN.UTF-8", "PYTHONPATH": str(REPO), "PYTHONUTF8": "1"}
     return subprocess.run([sys.executable, *words], env=environ, cwd=REPO, capture_output=True, text=True)
