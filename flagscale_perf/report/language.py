@@ -123,7 +123,7 @@ def _fields(value: AnyT, but: tuple[str, ...]) -> AnyT:
 
 
 def _cell(cell: Cell) -> Cell:
-    """A cell in the language; a single word in it is the name of something, except for parts of a step, and verdicts."""
+    """A cell in the language; a single word in it is a name, unless it is a part of a step or a verdict."""
     if isinstance(cell, tuple) and all(isinstance(part, str | Quantity) for part in cell):
         cell = shown(cell)
     return said(cell) if isinstance(cell, str) and (" " in cell or cell in _PARTS) else cell
