@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.provenance import REPO, head
 
 EXAMPLE = REPO / "examples/tee_gpu"
-CONFIG, TOKENS = "tiny", 512
+CONFIG, TOKENS = "tiny", 128
 WAIT_S = 300
 
 
