@@ -14,7 +14,7 @@ import sys
 from argparse import ArgumentParser
 from pathlib import Path
 from statistics import median
-from subprocess import DEVNULL, Popen, run
+from subprocess import PIPE, Popen, run
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
@@ -77,8 +77,10 @@ def measure(stage: Stage, place: Path) -> Measured:
     client = [sys.executable, str(EXAMPLE / "tee_runner_optimized.py"), "--tokens", str(TOKENS)]
     client += ["--payload", stage.payload, "--stage", stage.cut]
     client += ["--batch", str(stage.batch), "--pipeline", str(stage.pipeline)]
-    with Popen(server, cwd=place, env=environ, stdout=DEVNULL) as serving:
+    with Popen(server, cwd=place, env=environ, stdout=PIPE, text=True) as serving:
         try:
+            assert serving.stdout is not None
+            serving.stdout.readline()  # it listens, or has ended
             done = run(client, cwd=place, env=environ, capture_output=True, text=True, timeout=WAIT_S)
         finally:
             serving.send_signal(signal.SIGTERM)

@@ -12,7 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, TypeVar
 
@@ -33,6 +33,7 @@ _PARTS = (
 )
 _ANCHOR = 10  # letters that an end of a text is worth, where several templates fit
 _FEWEST_ALONE = 4  # letters of a template between single words
+_MOST_JOINS, _LONGEST = 20, 1_000  # of a text that is taken apart; what is longer is a file's or hostile
 _FEWEST = 8  # letters of a template that is tried before a sentence is taken apart at its joins
 _NAMES = (  # fields of blocks that nobody reads
     *("key", "colour", "colours", "style", "tone", "tones"),
@@ -207,17 +208,21 @@ def _templates(language: str) -> list[_Template]:
     return sorted(made, key=lambda each: (-each.weight, each.is_fragment))
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _said(text: str) -> str:
     exact = _table().get(text) or _table().get(text[0].lower() + text[1:])  # as a sentence begins
     if exact is not None:
         return exact
+    if len(text) > _LONGEST:
+        return text
     whole = _templates(_in_use)
     for each in whole:
         if each.letters >= _FEWEST and (made := each.match(text)) is not None:
             return made
     for join in _JOINS:
-        first, found, rest = text.partition(join)
+        if text.count(join) > _MOST_JOINS:
+            return say(join).join(map(said, text.split(join)))
+        first, _, rest = text.partition(join)
         if first and rest and (said(first), said(rest)) != (first, rest):
             return said(first) + say(join) + said(rest)
     return next((made for each in whole if each.letters < _FEWEST and (made := each.match(text))), text)

@@ -131,6 +131,14 @@ def test_composed_findings_leave_no_english(english: str) -> None:
     assert sorted(re.findall(r"[\d.]+", made)) == sorted(re.findall(r"[\d.]+", english))
 
 
+@pytest.mark.parametrize(
+    "text", ["a, " * 5_000, "1 to 2 of 3, " * 70, "{0} {h0} %s \\1 to 3", "; ", "\x1b[31m to 1"]
+)
+def test_whatever_a_file_has_is_said(text: str) -> None:
+    with using(CHINESE):
+        assert said(text)
+
+
 def test_columns_count_wide_characters() -> None:
     assert columns("气泡 2 %") == 8
     assert aligned([["阶段", "1"], ["forward", "12"]], 1) == ["阶段      1", "forward  12"]
