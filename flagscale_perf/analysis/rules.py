@@ -17,8 +17,13 @@ from flagscale_perf.spine.limits import CAUSE, Limit
 
 @dataclass(frozen=True)
 class Evidence:
-    """A figure beside the limit it broke. `unit` is "share", "ms", "s", "GB", "times" or ""; `source` says
-    where the limit is from.
+    """A figure beside the limit it broke.
+
+    Attributes:
+        figure: what it is, in words.
+        value, limit: both in `unit`.
+        unit: "share", "ms", "s", "GB", "times" or "".
+        source: where the limit is from.
     """
 
     figure: str

@@ -38,6 +38,7 @@ COMMANDS = {
     "disable": "undo `enable`",
     "profile": "write the files and pictures of a profile, or profile a model of your own",
     "bench": "measure bandwidth, latency and parallel efficiency by experiments, with verdicts and plots",
+    "schema": "list every key of records and of reports in JSON, with its unit and what it means",
     "doctor": "say which host is found, which hook points are there, what is missing and what that costs",
 }
 

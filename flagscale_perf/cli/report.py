@@ -21,7 +21,7 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.units import printable
 
 # Each a module of flagscale_perf.report with `render(report)`.
-FORMATS = ("text", "markdown", "html", "json", "csv", "png")
+FORMATS = ("text", "markdown", "html", "json", "csv", "png", "brief")
 PARQUET = "parquet"
 EXIT_NOTHING_READ = 1
 
@@ -67,8 +67,9 @@ class ReportCommand(Command):
         add_output(
             parser,
             (*FORMATS, PARQUET),
-            "text (default), markdown, html, json, csv (a row an interval, or a call), png, or parquet: a"
-            " directory with a table of each kind of records",
+            "text (default), markdown, html, json, csv (a row an interval, or a call), png, brief (2,000"
+            " tokens at most, for a program that reads text), or parquet: a directory with a table of each"
+            " kind of records",
         )
 
     def run(self, args: Namespace) -> int:

@@ -34,7 +34,7 @@ def rows(finding: Finding) -> list[tuple[str, str]]:
     lines += [("iterations", said(where))] if where is not None else []
     lines += [("ranks", said(ranges(finding.ranks)))] if finding.ranks else []
     lines += [("may be due to", say("; ").join(map(said, known)))] if (known := causes(finding)) else []
-    lines += [("change", _change(change)) for change in changes(finding)]
+    lines += [("change", changed(change)) for change in changes(finding)]
     return [(say(label), text) for label, text in lines]
 
 
@@ -75,11 +75,12 @@ def causes(finding: Finding) -> Sequence[str]:
 def short(finding: Finding) -> list[tuple[str, str]]:
     """The cost and the best change."""
     by = say(" (found by {0})", finding.instrument) if finding.instrument else ""
-    best = [(say("change"), _change(change)) for change in changes(finding)[:1]]
+    best = [(say("change"), changed(change)) for change in changes(finding)[:1]]
     return [(say("costs"), cost(replace(finding, gain_from="")) + by), *best]
 
 
-def _change(change: Change) -> str:
+def changed(change: Change) -> str:
+    """What to set, and to what, with the keys of the host's yaml; else what to do."""
     keys = f" ({yaml_keys(change)})" if change.keys else ""
     text = said(change.text)
     return f"{' '.join(change.flags)}{keys}{say(': ')}{text}" if change.flags else text
