@@ -240,6 +240,10 @@ class Case:
         """Whether there is enough to judge speed by."""
         return True
 
+    def of_host(self, change: Change) -> Change | None:
+        """The change as the host's user makes it; None where the host has nothing to set for it."""
+        return change
+
     @property
     def explained_s(self) -> float:
         """Time that these findings take."""
@@ -279,8 +283,13 @@ class Rule(Generic[CaseT]):
     def look(self, case: CaseT) -> list[Finding]:
         """The findings of this rule, with the changes that are left to make."""
         found = self.judge(self, case) or ()
+
+        def for_case(change: Change) -> Change | None:
+            made = change.for_case(case)
+            return made and case.of_host(made)
+
         return [
-            replace(one, changes=[change for each in one.changes if (change := each.for_case(case))])
+            replace(one, changes=[own for own in map(for_case, one.changes) if own])
             for one in ([found] if isinstance(found, Finding) else found)
         ]
 

@@ -291,7 +291,6 @@ def test_a_run_file_with_another_name_is_not_waited_for(tmp_path: Path) -> None:
     assert open_session(tmp_path).path == copy
 
 
-
 def test_a_file_without_a_name_is_of_a_training(tmp_path: Path) -> None:
     write_run(tmp_path / NAME, encode(make_header()))
     assert open_session(tmp_path).instrument == "training"

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flagscale_perf.analysis.rules import Case, Evidence, Finding, Rule
+from flagscale_perf.analysis.rules import Case, Change, Evidence, Finding, Rule
 from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.options.table import env_of
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.training.analysis.asked import Asked
@@ -37,6 +38,28 @@ MAX_SHARE = 0.99  # several troubles at once may seem to take more than there is
 def alike(captured: float, run: float) -> bool:
     """Whether captured steps have as much of something as the run; else they are of another time."""
     return run / _ALIKE <= captured <= run * _ALIKE
+
+
+TRAINER_HOST = "transformers"
+# Megatron's flags that Hugging Face's TrainingArguments have, too
+_OF_TRAINER = {
+    "--num-workers": "--dataloader_num_workers",
+    "--micro-batch-size": "--per_device_train_batch_size",
+    "--save-interval": "--save_steps",
+    "--eval-interval": "--eval_steps",
+    "--log-interval": "--logging_steps",
+    "--bf16": "--bf16",
+}
+
+
+def _flag_of_trainer(flag: str) -> str | None:
+    name, _, value = flag.partition(" ")
+    if not name.startswith("--"):
+        return flag  # a variable
+    if name.startswith("--perf-"):
+        return f"{env_of(name.removeprefix('--').replace('-', '_'))}={value or 1}"
+    own = _OF_TRAINER.get(name)
+    return f"{own} {value}".strip() if own else None
 
 
 @dataclass(frozen=True)
@@ -79,6 +102,13 @@ class TrainingCase(Case):
     def shows(self, share: float, *phases: str, part: float = 1.0) -> bool:
         """Whether captured steps, if there are any, spend about that share in this part of these phases."""
         return self.asked is None or alike(part * self.asked.share(*phases), share)
+
+    def of_host(self, change: Change) -> Change | None:
+        """For Hugging Face's Trainer in its own flags, where it has them; the monitor's are variables."""
+        if not self.facts.host.startswith(TRAINER_HOST):
+            return change
+        flags = [own for flag in change.flags if (own := _flag_of_trainer(flag))]
+        return replace(change, flags=flags, keys=[]) if flags or not change.flags else None
 
     @property
     def entries(self) -> list[RankEntry]:
