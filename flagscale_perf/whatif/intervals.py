@@ -66,8 +66,8 @@ def expected(kind: str, measured_ns: float, predicted_ns: float) -> float:
 def score_of(
     kind: str, measured_ns: float, predicted_ns: float, parts: Mapping[str, float], outcome_ns: float
 ) -> float:
-    """How far the outcome of a prediction was from it, in half widths of an interval that has what is expected
-    of its kind as its part "record".
+    """How far the outcome of a prediction was from it, in half widths of an interval whose part "record" is
+    what is expected of its kind.
     """
     whole = {**parts, "record": expected(kind, measured_ns, predicted_ns)}
     return abs(outcome_ns - predicted_ns) / max(1.0, together(whole))
