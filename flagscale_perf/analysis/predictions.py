@@ -48,7 +48,7 @@ class Doubt(NamedTuple):
         drift: standard deviation between the usual steps of two runs of one configuration, a share.
         drift_source: where that is from.
         scores: by kind, of each prediction that was checked: how far the outcome was from it, in half widths
-            of an interval without its part "record"; and whether the whole interval held it.
+            of an interval as is expected of its kind; and whether the interval that was given held it.
     """
 
     drift: float = 0.01

@@ -8,7 +8,9 @@ import pytest
 
 from flagscale_perf.analysis.replays import Doubt
 from flagscale_perf.spine.averages import median
-from flagscale_perf.whatif.intervals import EXPECTED, parts_of, record, sampling, together
+from flagscale_perf.whatif.intervals import EXPECTED, expected, parts_of, record, sampling, score_of, together
+
+Scores = list[tuple[float, bool]]
 
 
 def test_of_steps_that_are_alike_only_the_drift_and_the_record_are_left() -> None:
@@ -29,28 +31,36 @@ def test_the_median_of_other_steps_is_within_what_sampling_says() -> None:
         assert held >= 180
 
 
+def whole(base: float, expected: float, scores: Scores) -> float:
+    return together({"base": base, "record": record("A", base, expected, Doubt(scores={"A": scores}))})
+
+
 def test_a_kind_whose_intervals_did_not_hold_gets_wider_ones() -> None:
-    base, sizes = 10.0, (0.0, 0.0)
-    assert record("A", base, sizes, Doubt(scores={"A": [(0.9, True)] * 30})) == 0
-    missed = Doubt(scores={"A": [(0.9, True)] * 18 + [(3.0, False)]})
-    assert together({"base": base, "record": record("A", base, sizes, missed)}) == pytest.approx(30)
-    assert record("B", base, sizes, missed) == 0
-    often = Doubt(scores={"A": [(0.5, True)] * 38 + [(3.0, False)]})
-    assert record("A", base, sizes, often) == 0, "one of 39 may be beyond"
+    assert whole(4.0, 3.0, []) == pytest.approx(5)
+    assert whole(4.0, 3.0, [(0.9, True)] * 18 + [(3.0, False)]) == pytest.approx(15)
+    assert whole(4.0, 3.0, [(0.5, True)] * 38 + [(3.0, False)]) == 4.0, "one of 39 may be beyond"
+    other = Doubt(scores={"A": [(9.0, False)] * 30})
+    assert record("B", 4.0, 3.0, other) == 3.0
 
 
 def test_few_outcomes_do_not_take_away_what_is_expected_of_a_kind() -> None:
-    held = Doubt(scores={"B": [(0.1, True)] * 5})
+    assert whole(4.0, 3.0, [(0.1, True)] * 5) == pytest.approx(5)
     of_change, of_step = EXPECTED["B"]
-    assert record("B", 1.0, (50.0, 200.0), held) == pytest.approx(50 * of_change + 200 * of_step)
+    assert expected("B", 250.0, 200.0) == pytest.approx(50 * of_change + 200 * of_step)
 
 
-def test_widened_intervals_hold_ninety_five_of_a_hundred() -> None:
-    """Whatever the intervals without them were worth: here a third of what they should be."""
+def test_a_score_is_in_half_widths_as_are_expected() -> None:
+    parts = {"replay": 3.0, "sampling": 0.0, "drift": 0.0, "record": 99.0}
+    change = 4.0 / EXPECTED["A"][0]
+    assert score_of("A", 100.0 + change, 100.0, parts, 110.0) == pytest.approx(2)
+
+
+def test_intervals_hold_ninety_five_of_a_hundred_whatever_those_without_a_record_were_worth() -> None:
+    """Here a third of what they should be."""
     chance, scores, held, count = random.Random(5), list[tuple[float, bool]](), 0, 400
     for _ in range(count):
-        half = together({"base": 1.0, "record": record("A", 1.0, (0.0, 0.0), Doubt(scores={"A": scores}))})
         off = abs(chance.gauss(0, 1.5))
-        held += off <= half
-        scores.append((off, off <= half))
+        is_hit = off <= whole(0.8, 0.6, scores)
+        held += is_hit
+        scores.append((off, is_hit))
     assert held / count >= 0.92

@@ -10,6 +10,7 @@ import pytest
 
 from flagscale_perf.analysis.replays import Prediction
 from flagscale_perf.whatif import ledger
+from flagscale_perf.whatif.intervals import expected, together
 
 MADE = Prediction(
     text="m=16",
@@ -41,8 +42,9 @@ def test_a_prediction_and_its_outcome_are_a_line_each(tmp_path: Path) -> None:
     }  # fmt: skip
     first, second = ledger.entries(tmp_path)
     assert (first.outcome_ns, first.is_hit, second.outcome_ns) == (95.0, False, None)
-    assert ledger.scores([first, second]) == {"B": [(3.0, False)]}
-    assert ledger.doubt(tmp_path, (0.02, "here")).scores == {"B": [(3.0, False)]}
+    score = 15 / together({"replay": 3.0, "sampling": 4.0, "record": expected("B", 100.0, 80.0)})
+    assert ledger.scores([first, second]) == {"B": [(pytest.approx(score), False)]}
+    assert ledger.doubt(tmp_path, (0.02, "here")).drift == 0.02
 
 
 def test_what_is_no_line_of_it_is_passed_over(tmp_path: Path) -> None:
