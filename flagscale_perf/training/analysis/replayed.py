@@ -173,7 +173,7 @@ class ReplayFold:
             if steps := [*steps_of({**before, **window.steps})]:
                 try:
                     found = engine()
-                    return found and found.replays_of(layout._replace(since=since), steps)
+                    return None if found is None else found.replays_of(layout._replace(since=since), steps)
                 except (NotKnownError, ImportError) as error:  # without numpy there is no engine
                     self.why_not = self.why_not or str(error)
         return None
